@@ -17,6 +17,7 @@
 #include "pub_tool_tooliface.h"
 #include "pub_tool_xarray.h"
 
+#include "allocations.h"
 #include "instrument.h"
 #include "origins.h"
 #include "stream.h"
@@ -37,6 +38,9 @@
 #define PIECES_MAX 64
 
 typedef enum { LOAD = 0, STORE = 1, MODIFY = 2 } Kind;
+
+/* Whether a segment ends with a call, whose last access stores the return address, or a return, whose last access loads it. */
+typedef enum { NO_TRANSFER = 0, CALL = 1, RETURN = 2 } Transfer;
 
 typedef struct {
    Addr pc;
@@ -234,12 +238,12 @@ static void put_outcome(const Origin* guard)
    }
 }
 
-static void send_descriptor(const Origin* guard)
+static void send_descriptor(const Origin* guard, Transfer transfer)
 {
    UInt i;
 
    pl_begin(PL_SEGMENT, 16 + builder.pieces_n * 12 + builder.accesses_n * (16 + ORIGIN_BYTES)
-                           + REGISTERS * (1 + ORIGIN_BYTES) + 10 + ORIGIN_BYTES);
+                           + REGISTERS * (1 + ORIGIN_BYTES) + 11 + ORIGIN_BYTES);
    pl_put32(builder.number);
    pl_put32(builder.gap);
    pl_put16((UShort)builder.pieces_n);
@@ -258,11 +262,12 @@ static void send_descriptor(const Origin* guard)
       put_origin(access->origin, builder.made + i);
    }
    put_outcome(guard);
+   pl_put8((UChar)transfer);
    pl_end();
 }
 
 /* Ends the open segment, with a conditional branch if it has a `guard`: from here on its record stands. */
-static void close_segment(const Origin* guard)
+static void end_segment(const Origin* guard, Transfer transfer)
 {
    if (!builder.open)
       return;
@@ -270,9 +275,14 @@ static void close_segment(const Origin* guard)
    builder.offset += record_bytes();
    tl_assert(builder.offset < PL_SLACK_BYTES);
    store(u64((Addr)&pl_pos), place(builder.offset));
-   send_descriptor(guard);
+   send_descriptor(guard, transfer);
    builder.made += builder.accesses_n;
    pl_origins_end_segment();
+}
+
+static void close_segment(const Origin* guard)
+{
+   end_segment(guard, NO_TRANSFER);
 }
 
 static void begin_instruction(Addr pc, UInt length)
@@ -483,8 +493,10 @@ IRSB* pl_instrument(VgCallbackClosure* closure, IRSB* in, const VexGuestLayout* 
    /* What comes before the first instruction is Valgrind's own and stays as it is. */
    while (i < in->stmts_used && in->stmts[i]->tag != Ist_IMark)
       addStmtToIRSB(builder.out, in->stmts[i++]);
-   if (i < in->stmts_used)
+   if (i < in->stmts_used) {
+      pl_allocations_instrument_entry(builder.out, in->stmts[i]->Ist.IMark.addr + in->stmts[i]->Ist.IMark.delta);
       begin_superblock();
+   }
    for (; i < in->stmts_used; i++) {
       IRStmt* statement = in->stmts[i];
       if (statement == NULL || statement->tag == Ist_NoOp)
@@ -494,7 +506,9 @@ IRSB* pl_instrument(VgCallbackClosure* closure, IRSB* in, const VexGuestLayout* 
    }
    if (in->jumpkind == Ijk_Sys_syscall)
       pl_kernel_was_called();
-   close_segment(NULL);
+   end_segment(NULL, in->jumpkind == Ijk_Call ? CALL : in->jumpkind == Ijk_Ret ? RETURN : NO_TRANSFER);
+   if (in->jumpkind == Ijk_Ret)
+      pl_allocations_instrument_return(builder.out, builder.pc);
 
    remember_superblock(closure->nraddr, builder.numbers);
    VG_(deleteXA)(builder.numbers);

@@ -18,6 +18,7 @@
 #include "pub_tool_options.h"
 #include "pub_tool_tooliface.h"
 
+#include "allocations.h"
 #include "instrument.h"
 #include "process.h"
 
@@ -32,6 +33,12 @@ static Bool on_option(const HChar* argument)
    if VG_BINT_CLO(argument, "--follow-from", pl_follow_from, 0, PL_FOLLOW_MAX - 1) {
       return True;
    }
+   if VG_BOOL_CLO(argument, "--stacks", pl_stacks) {
+      /* Else Valgrind follows calls to known addresses inside a superblock, which then ends with no call. */
+      if (pl_stacks)
+         VG_(clo_vex_control).guest_chase = False;
+      return True;
+   }
    if VG_BINT_CLO(argument, "--recorder", pl_recorder_pid, 1, 0x7fffffff) {
       return True;
    }
@@ -43,6 +50,7 @@ static void print_usage(void)
    VG_(printf)("    --socket=PATH             local socket on which pagelab's encoder listens [required]\n");
    VG_(printf)("    --follow=N                of the first program's children, follow one in N [1]\n");
    VG_(printf)("    --follow-from=K           begin with the child of this number, from 0 on [0]\n");
+   VG_(printf)("    --stacks=yes|no           tell calls, returns and allocations [no]\n");
    VG_(printf)("    --recorder=PID            parent of the first program\n");
 }
 

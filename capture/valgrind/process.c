@@ -22,6 +22,7 @@
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
+#include "allocations.h"
 #include "edges.h"
 #include "process.h"
 #include "stream.h"
@@ -79,6 +80,7 @@ static void run_as(ThreadId tid)
    if (tid == current || tid == VG_INVALID_THREADID)
       return;
    current = tid;
+   pl_allocations_run_as(tid);
    pl_begin(PL_SWITCH, 4);
    pl_put32(tid);
    pl_end();
@@ -114,6 +116,9 @@ static void send_mapping(Addr address, SizeT length, UInt protection, UInt flags
    pl_put64(offset);
    pl_put_string(file);
    pl_end();
+   pl_allocations_unmapped(address, length);
+   if (protection & VKI_PROT_EXEC)
+      pl_allocations_mapped(address, length, offset, file);
 }
 
 static UInt protection_of(const NSegment* segment)
@@ -189,6 +194,7 @@ static void on_first_instruction(ThreadId tid)
    pl_put32((UInt)VG_(gettid)());
    pl_end();
    current = tid;
+   pl_allocations_run_as(tid);
    pl_edges_thread_begins(tid);
    if (!begun) {
       begun = True;
@@ -502,7 +508,10 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
    }
    switch (number) {
    case __NR_mmap: after_mmap(args, value); break;
-   case __NR_munmap: send_address_length(PL_MUNMAP, args[0], args[1]); break;
+   case __NR_munmap:
+      send_address_length(PL_MUNMAP, args[0], args[1]);
+      pl_allocations_unmapped(args[0], page_round_up(args[1]));
+      break;
    case __NR_mprotect:
    case __NR_pkey_mprotect:
       pl_begin(PL_MPROTECT, 20);

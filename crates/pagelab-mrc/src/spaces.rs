@@ -87,6 +87,8 @@ impl Spaces {
             EventKind::ProcessStart { .. }
             | EventKind::Mprotect { .. }
             | EventKind::Madvise { .. }
+            | EventKind::Allocated { .. }
+            | EventKind::Freed { .. }
             | EventKind::Msync { .. }
             | EventKind::Truncate { .. }
             | EventKind::Relocate { .. }

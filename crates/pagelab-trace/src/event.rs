@@ -134,6 +134,22 @@ pub enum EventKind {
         /// `MADV_*`.
         advice: u32,
     },
+    /// Memory was allocated, in a context of the trace's call stacks; only of traces that have them. Not page-aligned.
+    Allocated {
+        /// The first byte.
+        addr: u64,
+        /// Length in bytes.
+        len: u64,
+        /// The call that allocated it ([`Context`](crate::calls::Context)).
+        context: u32,
+        /// It is a mapping, which begins at the same time, and no block of an allocator.
+        mapping: bool,
+    },
+    /// A block goes back to its allocator.
+    Freed {
+        /// The first byte; not page-aligned.
+        addr: u64,
+    },
     /// `flags` are the `MS_*` bits passed to `msync(2)`.
     Msync {
         /// First address, in bytes.
@@ -230,6 +246,11 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// Whether it tells of allocations, which changes nothing in an address space.
+    pub const fn is_of_allocations(&self) -> bool {
+        matches!(self, Self::Allocated { .. } | Self::Freed { .. })
+    }
+
     /// Whether a stretch begins with it, of all processes and threads, whichever it names: one that is skipped, warms up or is measured.
     pub const fn begins_stretch(&self) -> bool {
         matches!(self, Self::Skip | Self::Resume { .. } | Self::Measure)

@@ -8,6 +8,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`access`] | one memory access |
+//! | [`calls`] | call stacks of a trace |
 //! | [`event`] | one change of an address space, a process or a thread |
 //! | [`export`] | traces for other tools |
 //! | [`format`](mod@format) | traces on disk: writer, reader, information |
@@ -39,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod calls;
 pub mod error;
 pub mod event;
 pub mod export;

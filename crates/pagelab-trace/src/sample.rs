@@ -16,9 +16,11 @@ mod save;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use self::last_touches::LastTouches;
 pub use self::save::{SavedSample, save};
+use crate::calls::CallStacks;
 use crate::format::StretchTotals;
 use crate::record::pages::Pages;
 use crate::record::stretches::{Grammar, Longer, Mode, Offset, Periods, Schedule};
@@ -225,7 +227,7 @@ impl Sampled {
         }
         for kind in self.schedule.settle() {
             if let EventKind::Resume { .. } = kind {
-                self.position += self.last_touches.make(batch, !self.read.branches.is_empty());
+                self.position += self.last_touches.make(batch, &self.read);
             }
             self.passed += u64::from(kind == EventKind::Skip);
             batch.push_event(Event { position: self.position, process, thread, kind });
@@ -238,15 +240,26 @@ impl Sampled {
         while begin < end {
             self.settle((process, thread), batch);
             let before = batch.accesses.len();
+            let from = begin;
             begin = match self.schedule.mode() {
                 Mode::Skipped { left, stretch } => self.skim(thread, begin..end, (left, stretch), batch),
                 Mode::Recorded { left } => self.copy(thread, begin..end, left, batch),
                 Mode::All => self.copy(thread, begin..end, u64::MAX, batch),
             };
             self.position += (batch.accesses.len() - before) as u64;
+            self.allocations(from..begin, before, batch);
             batch.close_run(thread);
         }
         self.settle((process, thread), batch);
+    }
+
+    /// Passes on what was allocated and freed within accesses that were read, of which those from `first` on were passed on.
+    fn allocations(&self, of: std::ops::Range<usize>, first: usize, batch: &mut Batch) {
+        let Some(last) = batch.accesses.len().checked_sub(1) else { return };
+        let all = &self.read.allocations;
+        let begin = all.partition_point(|(at, _)| *at < of.start);
+        let those = all[begin..].iter().take_while(|(at, _)| *at < of.end);
+        batch.allocations.extend(those.map(|(at, event)| ((first + (at - of.start)).min(last), event.clone())));
     }
 
     /// Passes first touches on, of `left` instructions; returns where it has come to.
@@ -275,6 +288,7 @@ impl Sampled {
                 if !self.read.branches.is_empty() {
                     batch.branches.push(Branches::NONE);
                 }
+                batch.contexts.extend(self.read.contexts.get(at - 1));
             } else {
                 left_out += 1;
             }
@@ -299,6 +313,7 @@ impl Sampled {
         let end = part.start + count;
         batch.accesses.extend_from_slice(&all[..count]);
         batch.branches.extend_from_slice(self.read.branches.get(part.start..end).unwrap_or_default());
+        batch.contexts.extend_from_slice(self.read.contexts.get(part.start..end).unwrap_or_default());
         self.break_dependencies(thread, first, batch);
         self.schedule.executed(instructions, 0);
         end
@@ -379,7 +394,9 @@ impl Sampled {
             | EventKind::Vfork { .. }
             | EventKind::ThreadStart { .. }
             | EventKind::Wake { .. }
-            | EventKind::Woken { .. } => {}
+            | EventKind::Woken { .. }
+            | EventKind::Allocated { .. }
+            | EventKind::Freed { .. } => {}
             EventKind::Skip | EventKind::Resume { .. } | EventKind::Measure => {
                 return Err(TraceError::usage(format!(
                     "{}: stretches of it were skipped when it was recorded, and its windows are what is measured: replay it without \
@@ -428,6 +445,10 @@ impl Source for Sampled {
 
     fn leave_dependencies_out(&mut self) {
         self.source.leave_dependencies_out();
+    }
+
+    fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, TraceError> {
+        self.source.tell_call_stacks()
     }
 
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {

@@ -1,6 +1,8 @@
 //! Batches of accesses and events, and the trait that yields them.
 
-use crate::{Access, Branches, Event, ThreadIx, error::TraceError, sampling::Sampling};
+use std::sync::Arc;
+
+use crate::{Access, Branches, Event, ThreadIx, calls::CallStacks, error::TraceError, sampling::Sampling};
 
 /// A stretch of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,11 @@ pub struct Batch {
     pub accesses: Vec<Access>,
     /// The branches before each access; empty if they are not known.
     pub branches: Vec<Branches>,
+    /// The context of each access ([`Context`](crate::calls::Context)); empty if they are not known or not asked for.
+    pub contexts: Vec<u32>,
+    /// What was allocated and freed, each with its place: the number of accesses of the batch before it, fewer than there are. Only if
+    /// contexts are asked for.
+    pub allocations: Vec<(usize, Event)>,
     /// Whose they are, and what happened between them.
     pub segments: Vec<Segment>,
 }
@@ -32,6 +39,8 @@ impl Batch {
     pub fn clear(&mut self) {
         self.accesses.clear();
         self.branches.clear();
+        self.contexts.clear();
+        self.allocations.clear();
         self.segments.clear();
     }
 
@@ -99,6 +108,15 @@ pub trait Source: Send {
 
     /// Says, before the first batch, that nobody will look at dependencies and branches: they may be left out, which saves time.
     fn leave_dependencies_out(&mut self) {}
+
+    /// Asks, before the first batch, for the contexts of accesses and for events of allocations; returns the contexts, none if they are
+    /// not known. Without being asked, a source leaves all of that out.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`] and [`TraceError::Corrupt`] of a trace whose contexts cannot be read.
+    fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, TraceError> {
+        Ok(None)
+    }
 
     /// Replaces `batch` by the next piece; false (and an empty batch) at the end. A batch holds at least one
     /// segment and at most a few hundred thousand accesses.

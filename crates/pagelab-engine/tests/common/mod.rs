@@ -125,7 +125,7 @@ impl ScriptWriter {
                         (run, left) = left.split_at(left.len() - behind);
                         for piece in run.chunks(run.len().div_ceil(PIECES)) {
                             let segments = vec![Segment::Run { thread, end: piece.len() }];
-                            self.batches.push(Batch { accesses: piece.to_vec(), branches: Vec::new(), segments });
+                            self.batches.push(Batch { accesses: piece.to_vec(), segments, ..Batch::default() });
                         }
                     }
                 }

@@ -6,11 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{
-    TraceMeta, columns, event_part,
+    TraceMeta, call_parts, columns, event_part,
     folder::Folder,
     part::{self, ContentHash, Table},
     writer::create_folder,
 };
+use crate::calls::CallStacks;
 use crate::{Event, EventKind, TraceError};
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
@@ -39,6 +40,8 @@ impl FileNames {
             | EventKind::Mremap { .. }
             | EventKind::Mprotect { .. }
             | EventKind::Madvise { .. }
+            | EventKind::Allocated { .. }
+            | EventKind::Freed { .. }
             | EventKind::Msync { .. }
             | EventKind::Fault { .. }
             | EventKind::Brk { .. }
@@ -54,6 +57,16 @@ impl FileNames {
             | EventKind::Measure => {}
         }
         kind
+    }
+
+    /// Call stacks with numbered names of files, and of generated code.
+    pub(crate) fn replace_in(&mut self, stacks: &mut CallStacks) {
+        for context in &mut stacks.contexts {
+            context.file = context.file.as_ref().map(|file| self.name(file, kind_of(file)));
+        }
+        for (number, code) in stacks.generated.iter_mut().enumerate() {
+            code.name = format!("generated-{}", number + 1).into();
+        }
     }
 
     fn name(&mut self, path: &Arc<str>, kind: &'static str) -> Arc<str> {
@@ -119,6 +132,8 @@ pub fn anonymize(old: &Path, new: &Path) -> Result<(), TraceError> {
 }
 
 fn copy(folder: Folder, new: &Path) -> Result<(), TraceError> {
+    let stacks = call_parts::read_stacks(&folder)?;
+    let calls = call_parts::parts_of_calls(&folder)?;
     let mut meta = folder.meta;
     let complete = meta.complete;
     meta.anonymize();
@@ -138,6 +153,11 @@ fn copy(folder: Folder, new: &Path) -> Result<(), TraceError> {
         let (content, _) = part.read(columns::schema(meta.dependencies))?;
         part::write_whole(&new.join(Table::Accesses.file_name(index)), &content)?;
         access_hash.add(&part.facts);
+    }
+    if let Some(mut stacks) = stacks {
+        names.replace_in(&mut stacks);
+        call_parts::write_stacks(new, &stacks)?;
+        calls.iter().enumerate().try_for_each(|(index, part)| call_parts::copy_calls(part, index, new))?;
     }
     meta.complete = complete;
     if complete {

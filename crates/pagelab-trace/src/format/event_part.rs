@@ -4,19 +4,15 @@ use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use parquet::{
-    column::reader::get_typed_column_reader,
-    data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type},
+    data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type},
     errors::Result as ParquetResult,
-    file::{
-        reader::{FileReader, RowGroupReader, SerializedFileReader},
-        writer::SerializedRowGroupWriter,
-    },
     schema::{parser::parse_message_type, types::TypePtr},
 };
 
 use super::{
     EventRow,
     part::{self, Part, PartFacts},
+    row_columns::{RowsReader, optional, required, set},
 };
 use crate::{Event, TraceError};
 
@@ -48,49 +44,21 @@ pub(super) fn encode(events: &[Event], first_row: u64) -> ParquetResult<(Vec<u8>
     let rows: Vec<EventRow> = events.iter().map(EventRow::from).collect();
     let all = rows.as_slice();
     part::encode(Vec::new(), &SCHEMA, first_row, rows.len() as u64, None, |group| {
-        required::<Int64Type>(group, all, |r| r.position as i64)?;
-        required::<Int32Type>(group, all, |r| r.process as i32)?;
-        required::<Int32Type>(group, all, |r| r.thread as i32)?;
-        required::<ByteArrayType>(group, all, |r| ByteArray::from(r.kind))?;
-        optional::<Int64Type>(group, all, |r| r.addr.map(|v| v as i64))?;
-        optional::<Int64Type>(group, all, |r| r.len.map(|v| v as i64))?;
-        optional::<Int64Type>(group, all, |r| r.old_addr.map(|v| v as i64))?;
-        optional::<Int64Type>(group, all, |r| r.old_len.map(|v| v as i64))?;
-        optional::<Int32Type>(group, all, |r| r.prot.map(|v| v as i32))?;
-        optional::<Int32Type>(group, all, |r| r.flags.map(|v| v as i32))?;
-        optional::<ByteArrayType>(group, all, |r| r.file.as_deref().map(ByteArray::from))?;
-        optional::<Int64Type>(group, all, |r| r.file_offset.map(|v| v as i64))?;
-        optional::<Int32Type>(group, all, |r| r.other_process.map(|v| v as i32))?;
-        optional::<Int64Type>(group, all, |r| r.argument)
+        required::<Int64Type, _>(group, all, |r| r.position as i64)?;
+        required::<Int32Type, _>(group, all, |r| r.process as i32)?;
+        required::<Int32Type, _>(group, all, |r| r.thread as i32)?;
+        required::<ByteArrayType, _>(group, all, |r| ByteArray::from(r.kind))?;
+        optional::<Int64Type, _>(group, all, |r| r.addr.map(|v| v as i64))?;
+        optional::<Int64Type, _>(group, all, |r| r.len.map(|v| v as i64))?;
+        optional::<Int64Type, _>(group, all, |r| r.old_addr.map(|v| v as i64))?;
+        optional::<Int64Type, _>(group, all, |r| r.old_len.map(|v| v as i64))?;
+        optional::<Int32Type, _>(group, all, |r| r.prot.map(|v| v as i32))?;
+        optional::<Int32Type, _>(group, all, |r| r.flags.map(|v| v as i32))?;
+        optional::<ByteArrayType, _>(group, all, |r| r.file.as_deref().map(ByteArray::from))?;
+        optional::<Int64Type, _>(group, all, |r| r.file_offset.map(|v| v as i64))?;
+        optional::<Int32Type, _>(group, all, |r| r.other_process.map(|v| v as i32))?;
+        optional::<Int64Type, _>(group, all, |r| r.argument)
     })
-}
-
-type Group<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
-
-fn required<T: DataType>(
-    group: &mut Group<'_>,
-    rows: &[EventRow],
-    value: impl Fn(&EventRow) -> T::T,
-) -> ParquetResult<()> {
-    let values: Vec<T::T> = rows.iter().map(value).collect();
-    put::<T>(group, &values, None)
-}
-
-fn optional<T: DataType>(
-    group: &mut Group<'_>,
-    rows: &[EventRow],
-    value: impl Fn(&EventRow) -> Option<T::T>,
-) -> ParquetResult<()> {
-    let cells: Vec<Option<T::T>> = rows.iter().map(value).collect();
-    let levels: Vec<i16> = cells.iter().map(|cell| i16::from(cell.is_some())).collect();
-    let values: Vec<T::T> = cells.into_iter().flatten().collect();
-    put::<T>(group, &values, Some(&levels))
-}
-
-fn put<T: DataType>(group: &mut Group<'_>, values: &[T::T], levels: Option<&[i16]>) -> ParquetResult<()> {
-    let mut column = group.next_column()?.expect("as many columns as the schema has");
-    column.typed::<T>().write_batch(values, levels, None)?;
-    column.close()
 }
 
 /// All events of a part.
@@ -107,11 +75,8 @@ pub(super) fn decode(part: &Part) -> Result<Vec<Event>, TraceError> {
 }
 
 fn read_rows(content: Bytes, count: usize) -> Result<Vec<EventRow>, String> {
-    let text = |e: parquet::errors::ParquetError| e.to_string();
-    let file = SerializedFileReader::new(content).map_err(text)?;
-    let group = file.get_row_group(0).map_err(text)?;
     let mut rows = vec![EventRow::default(); count];
-    let mut reader = RowsReader { group: group.as_ref(), column: 0, rows: &mut rows };
+    let mut reader = RowsReader::new(content, &mut rows)?;
     reader.column::<Int64Type>(|row, v| set(&mut row.position, *v as u64))?;
     reader.column::<Int32Type>(|row, v| set(&mut row.process, *v as u32))?;
     reader.column::<Int32Type>(|row, v| set(&mut row.thread, *v as u32))?;
@@ -133,51 +98,4 @@ fn read_rows(content: Bytes, count: usize) -> Result<Vec<EventRow>, String> {
     reader.column::<Int32Type>(|row, v| set(&mut row.other_process, Some(*v as u32)))?;
     reader.column::<Int64Type>(|row, v| set(&mut row.argument, Some(*v)))?;
     Ok(rows)
-}
-
-fn set<T>(cell: &mut T, value: T) -> Result<(), String> {
-    *cell = value;
-    Ok(())
-}
-
-struct RowsReader<'a> {
-    group: &'a dyn RowGroupReader,
-    column: usize,
-    rows: &'a mut [EventRow],
-}
-
-impl RowsReader<'_> {
-    /// Gives each value of the next column that is not null to `take`, with its row.
-    fn column<T: DataType>(
-        &mut self,
-        mut take: impl FnMut(&mut EventRow, &T::T) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let descriptor = self.group.metadata().column(self.column).column_descr_ptr();
-        let in_column = |what: String| format!("column {}: {what}", descriptor.name());
-        let reader = self.group.get_column_reader(self.column).map_err(|e| in_column(e.to_string()))?;
-        let mut reader = get_typed_column_reader::<T>(reader);
-        let optional = descriptor.max_def_level() > 0;
-        let (mut values, mut levels) = (Vec::new(), Vec::new());
-        let mut read = 0;
-        while read < self.rows.len() {
-            let levels = optional.then_some(&mut levels);
-            let (records, _, _) = reader
-                .read_records(self.rows.len() - read, levels, None, &mut values)
-                .map_err(|e| in_column(e.to_string()))?;
-            if records == 0 {
-                return Err(in_column(format!("{read} rows, expected {}", self.rows.len())));
-            }
-            read += records;
-        }
-        let mut values = values.iter();
-        for (index, row) in self.rows.iter_mut().enumerate() {
-            if optional && levels.get(index) != Some(&1) {
-                continue;
-            }
-            let value = values.next().ok_or_else(|| in_column("too few values".into()))?;
-            take(row, value).map_err(|what| in_column(format!("row {index}: {what}")))?;
-        }
-        self.column += 1;
-        Ok(())
-    }
 }

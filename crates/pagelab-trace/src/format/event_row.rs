@@ -16,6 +16,8 @@ use crate::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 /// | `mremap` | `addr`, `len` (new), `old_addr`, `old_len` |
 /// | `mprotect` | `addr`, `len`, `prot` |
 /// | `madvise` | `addr`, `len`, `argument` (advice) |
+/// | `allocated` | `addr`, `len`, `flags` (1 of a mapping, 0 of an allocator's block), `argument` (context) |
+/// | `freed` | `addr` |
 /// | `msync` | `addr`, `len`, `flags` |
 /// | `truncate` | `file`, `len` (new), `old_len` |
 /// | `relocate` | `file`, `file_offset`, `len` |
@@ -66,13 +68,15 @@ fn as_text<S: Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::O
 }
 
 /// All kinds, by which [`EventRow::kind`] is one of the format's own words.
-const KINDS: [&str; 22] = [
+const KINDS: [&str; 24] = [
     "process_start",
     "mmap",
     "munmap",
     "mremap",
     "mprotect",
     "madvise",
+    "allocated",
+    "freed",
     "msync",
     "truncate",
     "relocate",
@@ -101,6 +105,8 @@ impl EventRow {
             EventKind::Mremap { .. } => "mremap",
             EventKind::Mprotect { .. } => "mprotect",
             EventKind::Madvise { .. } => "madvise",
+            EventKind::Allocated { .. } => "allocated",
+            EventKind::Freed { .. } => "freed",
             EventKind::Msync { .. } => "msync",
             EventKind::Truncate { .. } => "truncate",
             EventKind::Relocate { .. } => "relocate",
@@ -161,6 +167,17 @@ impl EventRow {
             },
             "mprotect" => EventKind::Mprotect { addr: addr?, len: len?, prot: prot? },
             "madvise" => EventKind::Madvise { addr: addr?, len: len?, advice: unsigned? },
+            "allocated" => EventKind::Allocated {
+                addr: addr?,
+                len: len?,
+                context: unsigned?,
+                mapping: match flags? {
+                    0 => false,
+                    1 => true,
+                    other => return Err(format!("{kind} with flags {other}")),
+                },
+            },
+            "freed" => EventKind::Freed { addr: addr? },
             "msync" => EventKind::Msync { addr: addr?, len: len?, flags: flags? },
             "truncate" => EventKind::Truncate { file: file?, old_len: old_len?, new_len: len? },
             "relocate" => EventKind::Relocate { file: file?, offset: file_offset?, len: len? },
@@ -222,6 +239,11 @@ impl From<&Event> for EventRow {
             EventKind::Madvise { addr, len, advice } => {
                 (row.addr, row.len, row.argument) = (Some(*addr), Some(*len), Some(i64::from(*advice)));
             }
+            EventKind::Allocated { addr, len, context, mapping } => {
+                (row.addr, row.len, row.flags) = (Some(*addr), Some(*len), Some(u32::from(*mapping)));
+                row.argument = Some(i64::from(*context));
+            }
+            EventKind::Freed { addr } => row.addr = Some(*addr),
             EventKind::Msync { addr, len, flags } => {
                 (row.addr, row.len, row.flags) = (Some(*addr), Some(*len), Some(*flags));
             }

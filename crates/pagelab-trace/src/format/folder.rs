@@ -102,7 +102,7 @@ impl Folder {
 }
 
 /// The parts of a table in their order, without gaps, and the hash over them.
-fn parts(folder: &Path, table: Table, schema: &TypePtr) -> Result<(Vec<Part>, ContentHash), TraceError> {
+pub(super) fn parts(folder: &Path, table: Table, schema: &TypePtr) -> Result<(Vec<Part>, ContentHash), TraceError> {
     let mut indices = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| TraceError::io(folder, e))? {
         let name = entry.map_err(|e| TraceError::io(folder, e))?.file_name();

@@ -51,6 +51,9 @@ pub struct TraceMeta {
     /// True if its accesses tell what they wait for, and the branches before them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dependencies: bool,
+    /// True if it has the call stacks of its accesses and of what its memory was allocated for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub call_stacks: bool,
     /// What the recorded and the skipped stretches came to; none if everything was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stretches: Option<StretchTotals>,
@@ -237,6 +240,7 @@ impl TraceMeta {
             mappings_inferred: false,
             sampled: false,
             dependencies: false,
+            call_stacks: false,
             stretches: None,
             sample: None,
             notes: Vec::new(),

@@ -46,6 +46,7 @@
 //! compresses addresses, the next one everything else, and writes the files (`pipeline`).
 
 mod anonymize;
+mod call_parts;
 mod columns;
 mod compress;
 mod decode;
@@ -64,11 +65,13 @@ mod part;
 mod pipeline;
 mod planes;
 mod reader;
+mod row_columns;
 mod tally;
 mod writer;
 
 pub(crate) use anonymize::FileNames;
 pub use anonymize::anonymize;
+pub(crate) use call_parts::{CallRow, CallsWriter};
 pub(crate) use columns::waits_of;
 pub(crate) use dictionary::Site;
 pub use event_row::EventRow;

@@ -31,6 +31,9 @@ const FACTS_KEY: &str = "pagelab";
 pub(super) enum Table {
     Accesses,
     Events,
+    Calls,
+    Contexts,
+    Symbols,
 }
 
 impl Table {
@@ -38,6 +41,9 @@ impl Table {
         match self {
             Self::Accesses => "accesses",
             Self::Events => "events",
+            Self::Calls => "calls",
+            Self::Contexts => "contexts",
+            Self::Symbols => "symbols",
         }
     }
 

@@ -3,17 +3,20 @@
 use std::{
     collections::VecDeque,
     path::Path,
+    sync::Arc,
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread::JoinHandle,
 };
 
 use super::{
     AccessCounts, EventCounts, TraceMeta,
+    call_parts::{CallsReader, read_stacks},
     decode::{Memory, PartDecoder, Run},
     event_part,
     folder::Folder,
     part::Part,
 };
+use crate::calls::CallStacks;
 use crate::{Batch, Event, Segment, Source, SourceInfo, TraceError};
 
 /// Batches decoded ahead: 1.5 MiB each.
@@ -26,6 +29,8 @@ pub struct TraceReader {
     info: SourceInfo,
     /// Whether anybody looks at dependencies and branches.
     tells: bool,
+    /// How many contexts there are, if somebody looks at call stacks.
+    contexts: Option<usize>,
     state: State,
 }
 
@@ -71,7 +76,7 @@ impl TraceReader {
             branches: folder.meta.dependencies,
             content_hash: Some(folder.content_hash.clone()),
         };
-        Ok(Self { folder, counts, info, tells: true, state: State::Opened })
+        Ok(Self { folder, counts, info, tells: true, contexts: None, state: State::Opened })
     }
 
     /// What `trace.json` says; `complete` tells whether the recording ended regularly.
@@ -93,6 +98,9 @@ impl TraceReader {
         let (to_reader, batches) = sync_channel(BATCHES_AHEAD);
         let (used, from_reader) = sync_channel::<Batch>(BATCHES_AHEAD + 2);
         let mut merger = Merger::new(&self.folder, self.tells);
+        if let Some(contexts) = self.contexts {
+            merger.calls = Some(CallsReader::new(&self.folder, contexts)?);
+        }
         let decode = move || {
             loop {
                 let mut batch = from_reader.try_recv().unwrap_or_default();
@@ -136,6 +144,12 @@ impl Source for TraceReader {
     fn leave_dependencies_out(&mut self) {
         self.tells = false;
         (self.info.dependencies, self.info.branches) = (false, false);
+    }
+
+    fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, TraceError> {
+        let stacks = read_stacks(&self.folder)?;
+        self.contexts = stacks.as_ref().map(|stacks| stacks.contexts.len());
+        Ok(stacks.map(Arc::new))
     }
 
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
@@ -185,6 +199,8 @@ pub(super) struct Merger {
     /// Whether the trace has dependencies, and whether they are wanted.
     has_waits: bool,
     wants_waits: bool,
+    /// If somebody looks at call stacks.
+    calls: Option<CallsReader>,
 }
 
 impl Merger {
@@ -192,6 +208,7 @@ impl Merger {
         Self {
             has_waits: folder.meta.dependencies,
             wants_waits,
+            calls: None,
             accesses: folder.accesses.iter().cloned().collect(),
             events: Events {
                 parts: folder.events.iter().cloned().collect(),
@@ -237,9 +254,16 @@ impl Merger {
         }
         let page_end = self.position + batch.accesses.len() as u64;
         let mut begin = 0;
+        batch.allocations.clear();
         for run in &self.runs {
             while let Some(event) = self.events.next_before(self.position + run.end as u64)? {
                 let at = (event.position - self.position) as usize;
+                if event.kind.is_of_allocations() {
+                    if self.calls.is_some() {
+                        batch.allocations.push((at, event));
+                    }
+                    continue;
+                }
                 if at > begin {
                     batch.segments.push(Segment::Run { thread: run.thread, end: at });
                     begin = at;
@@ -249,13 +273,19 @@ impl Merger {
             batch.segments.push(Segment::Run { thread: run.thread, end: run.end });
             begin = run.end;
         }
+        match &mut self.calls {
+            Some(calls) => calls.fill(self.position, &batch.segments, &mut batch.contexts)?,
+            None => batch.contexts.clear(),
+        }
         self.position = page_end;
         if batch.accesses.is_empty() {
             // After the last access only events are left, in batches that stay small.
             while batch.segments.len() < event_part::MAX_ROWS
                 && let Some(event) = self.events.next_before(u64::MAX)?
             {
-                batch.push_event(event);
+                if !event.kind.is_of_allocations() {
+                    batch.push_event(event);
+                }
             }
         }
         Ok(!batch.is_empty())

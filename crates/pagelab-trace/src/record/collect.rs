@@ -358,12 +358,14 @@ impl<'a> Collector<'a> {
             entry.stream = Some(stream);
             self.followed += u32::from(entry.process.forked_from_first);
             entry.process.exec(path, &mut self.output)?;
+            entry.process.follow_image(pid, &mut self.output);
             return Ok(());
         }
         let parent = self.entries.get(&parent_pid).map(|entry| entry.process.ix);
-        let process = Process::new(ProcessIx(self.processes), self.numbers.next());
+        let mut process = Process::new(ProcessIx(self.processes), self.numbers.next());
         self.processes += 1;
         self.output.event(process.ix, process.thread(), EventKind::ProcessStart { parent })?;
+        process.follow_image(pid, &mut self.output);
         self.enter(pid, process, stream)
     }
 
@@ -384,6 +386,7 @@ impl<'a> Collector<'a> {
         let child_ix = child.ix;
         let event = if shares { EventKind::Vfork { child: child_ix } } else { EventKind::Fork { child: child_ix } };
         self.output.event(parent.process.ix, parent.process.thread(), event)?;
+        child.tell_context(&mut self.output);
         self.unborn.insert(child_pid, child);
         self.bind_child(child_pid)
     }

@@ -39,7 +39,15 @@ fn any_segment(draw: &mut Rng, number: u32) -> SegmentRecord {
         fall_through: start + 64 * (1 + draw.below(2)),
         origin: of_branch,
     });
-    SegmentRecord { number, tail: 0, pieces: vec![Piece { start, len: 60 }], accesses, registers, branch }
+    SegmentRecord {
+        number,
+        tail: 0,
+        pieces: vec![Piece { start, len: 60 }],
+        accesses,
+        registers,
+        branch,
+        transfer: None,
+    }
 }
 
 /// A load: its place in the list of all accesses, and whether its address was known late.
@@ -169,7 +177,15 @@ fn an_exchange_is_one() {
     let nothing = OriginRecord::default();
     let access = |origin| AccessRecord { pc: 1, gap: 1, size_bytes: 8, kind: 0, conditional: false, origin };
     let segment = |accesses, registers| {
-        Waits::new(&SegmentRecord { number: 0, tail: 0, pieces: Vec::new(), accesses, registers, branch: None })
+        Waits::new(&SegmentRecord {
+            number: 0,
+            tail: 0,
+            pieces: Vec::new(),
+            accesses,
+            registers,
+            branch: None,
+            transfer: None,
+        })
     };
     let mut flow = Flow::default();
     let two = segment(vec![access(nothing), access(nothing)], vec![(3, loads(2)), (5, loads(1)), (7, loads(1))]);
@@ -199,6 +215,7 @@ fn nothing_waits_for_what_was_skipped_of_its_segment() {
             accesses,
             registers: Vec::new(),
             branch: None,
+            transfer: None,
         })
     };
     let (mut flow, mut steps) = (Flow::default(), Steps::default());

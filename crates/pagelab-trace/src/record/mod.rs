@@ -27,6 +27,7 @@
 //! | `replace` | writes a trace in the place of an older one |
 //! | `stretches` | which stretches of the program are recorded |
 //! | `functions` | functions at whose calls they begin and end |
+//! | `calls` | call stacks, by the calls and returns that are executed |
 //! | `pages` | what skipped stretches have touched |
 //! | `scratch` | folder of the socket and the logs |
 //! | `session` | starts the program, passes signals on, ends it |
@@ -42,6 +43,7 @@
 //! would lay it, below 64 GiB.
 
 mod bounds;
+mod calls;
 mod collect;
 mod flow;
 mod follow;

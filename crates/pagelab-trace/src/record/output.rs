@@ -1,5 +1,8 @@
 //! Where decoded accesses and events go: into a trace or to readers, cut at the wanted number.
 
+use std::path::Path;
+
+use super::calls::Calls;
 use super::stretches::{Mode, Schedule};
 use crate::format::{FileNames, OpenPage, StretchTotals};
 use crate::{Access, Branches, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceWriter};
@@ -57,6 +60,8 @@ pub(super) struct Output<'a> {
     schedule: Option<Box<Schedule>>,
     /// If files are to have numbers in place of names.
     names: Option<FileNames>,
+    /// If call stacks are followed.
+    calls: Option<Box<Calls>>,
     /// Whose records come.
     now: Option<(ProcessIx, ThreadIx)>,
 }
@@ -65,7 +70,8 @@ impl<'a> Output<'a> {
     /// `writer` is new.
     pub(super) fn new(writer: &'a mut dyn Sink, limit: Option<u64>, schedule: Option<Schedule>) -> Self {
         let (limit, schedule) = (limit.unwrap_or(u64::MAX), schedule.map(Box::new));
-        let mut output = Self { writer, thread: ThreadIx(0), limit, end: 0, schedule, names: None, now: None };
+        let mut output =
+            Self { writer, thread: ThreadIx(0), limit, end: 0, schedule, names: None, calls: None, now: None };
         output.look_at_page();
         output
     }
@@ -74,6 +80,34 @@ impl<'a> Output<'a> {
     pub(super) fn anonymous(mut self, wanted: bool) -> Self {
         self.names = wanted.then(FileNames::default);
         self
+    }
+
+    /// Follows call stacks, and writes them to the trace in this folder.
+    pub(super) fn with_calls(mut self, folder: Option<&Path>) -> Self {
+        self.calls = folder.map(|folder| Box::new(Calls::new(folder)));
+        self
+    }
+
+    pub(super) fn calls(&mut self) -> Option<&mut Calls> {
+        self.calls.as_deref_mut()
+    }
+
+    /// To follow calls while the page is being filled; they are to be given back.
+    #[inline]
+    pub(super) fn take_calls(&mut self) -> Option<Box<Calls>> {
+        self.calls.take()
+    }
+
+    #[inline]
+    pub(super) fn give_calls_back(&mut self, mut calls: Option<Box<Calls>>) -> Result<(), TraceError> {
+        let written = calls.as_mut().map_or(Ok(()), |calls| calls.write_full_parts());
+        self.calls = calls;
+        written
+    }
+
+    /// Writes what is left of call stacks; returns what is missing, a sentence each.
+    pub(super) fn finish_calls(&mut self) -> Result<Vec<String>, TraceError> {
+        self.calls.take().map_or(Ok(Vec::new()), |calls| calls.finish(self.names.as_mut()))
     }
 
     /// True once the wanted number of accesses is written; what comes later is dropped.

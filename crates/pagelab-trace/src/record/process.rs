@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::calls::ProcessStacks;
 use super::flow::{Flow, Steps};
 use super::frame::Frame;
 use super::functions::Mapped;
@@ -69,6 +70,8 @@ pub(super) struct Process {
     heap_end: u64,
     /// Addresses of functions that stretches begin or end at, with their numbers.
     functions: Vec<(u64, usize)>,
+    /// Of its threads, if they are followed.
+    stacks: ProcessStacks,
     /// The `execve` under way.
     pub exec: Option<Exec>,
     /// Exit code; of a process that a signal ended [`EXIT_BY_SIGNAL`].
@@ -126,6 +129,7 @@ impl Process {
             steps: Steps::default(),
             heap_end: 0,
             functions: Vec::new(),
+            stacks: ProcessStacks::default(),
             exec: None,
             exited: None,
             edges_from: 0,
@@ -140,6 +144,7 @@ impl Process {
         let mut child = Self::new(ix, main);
         child.table = self.table.iter().map(Slot::fork).collect();
         child.functions.clone_from(&self.functions);
+        child.stacks = self.stacks.fork(ix.0);
         child.heap_end = self.heap_end;
         child.forked_from_first = self.ix == ProcessIx(0) || self.forked_from_first;
         child
@@ -148,6 +153,22 @@ impl Process {
     /// It has forked: its next write of a page makes a copy.
     pub(super) fn share_pages(&mut self) {
         self.pages.forget_writes();
+    }
+
+    /// Its image begins: what it calls is followed from here on, if anybody wants to know.
+    pub(super) fn follow_image(&mut self, pid: u32, output: &mut Output<'_>) {
+        if let Some(calls) = output.calls() {
+            calls.image(self.ix.0, pid, &mut self.stacks);
+        }
+        self.tell_context(output);
+    }
+
+    /// The current thread is in the context that it is in.
+    pub(super) fn tell_context(&self, output: &mut Output<'_>) {
+        let position = output.written();
+        if let Some(calls) = output.calls() {
+            calls.goes_on(&self.stacks, self.current.ix, position);
+        }
     }
 
     /// The thread whose records come.
@@ -195,6 +216,7 @@ impl Process {
         let new = || Thread::new(numbers.next());
         self.current = *self.threads.entry(tid).or_insert_with(new);
         self.current_tid = tid;
+        self.stacks.switch_to(tid);
     }
 
     /// Decodes `frame` from `at` on, until its end or a record that concerns other processes as well.
@@ -242,23 +264,38 @@ impl Process {
             self.pages.begin(stretch);
             self.current.flow.forget();
             let (pages, touches) = (&mut self.pages, &mut self.accesses);
-            let skimmed = segment::skim_known(&self.table, self.fetch_epoch, frame, at, pages, left, touches);
+            let until = (left, output.calls().is_some());
+            let skimmed = segment::skim_known(&self.table, self.fetch_epoch, frame, at, pages, until, touches);
             output.executed(skimmed.instructions, skimmed.left_out);
             return self.append(output);
         }
+        let mut calls = output.take_calls();
+        let before = output.written();
         let (page, end) = output.page();
+        let before = before - page.rows() as u64;
         let (validity, tells) = (Validity::new(self.fetch_epoch, page), page.tells_dependencies());
-        let Thread { pending, flow, .. } = &mut self.current;
+        let Thread { pending, flow, ix, .. } = &mut self.current;
         let (table, run) = (&self.table, (pending, flow));
+        let follows = calls.is_some();
+        let mut transferred = |transfer, frame, rows: usize| {
+            if let Some(calls) = &mut calls {
+                calls.transfer(&mut self.stacks, transfer, frame, *ix, before + rows as u64);
+            }
+        };
         let (most, counted) = if let Mode::Recorded { left } = mode { (left, true) } else { (u64::MAX, false) };
         let (known, mut executed) = (Known { table, validity, end, most }, 0);
-        let execute = match (counted, tells) {
-            (true, true) => segment::execute_known::<true, true>,
-            (true, false) => segment::execute_known::<true, false>,
-            (false, true) => segment::execute_known::<false, true>,
-            (false, false) => segment::execute_known::<false, false>,
+        let execute = match (counted, tells, follows) {
+            (true, true, true) => segment::execute_known::<true, true, true>,
+            (true, true, false) => segment::execute_known::<true, true, false>,
+            (true, false, true) => segment::execute_known::<true, false, true>,
+            (true, false, false) => segment::execute_known::<true, false, false>,
+            (false, true, true) => segment::execute_known::<false, true, true>,
+            (false, true, false) => segment::execute_known::<false, true, false>,
+            (false, false, true) => segment::execute_known::<false, false, true>,
+            (false, false, false) => segment::execute_known::<false, false, false>,
         };
-        page.fill(|columns| execute(&known, frame, at, run, columns, &mut executed));
+        page.fill(|columns| execute(&known, frame, at, run, columns, &mut executed, &mut transferred));
+        output.give_calls_back(calls)?;
         output.executed(executed, 0);
         Ok(())
     }
@@ -296,10 +333,13 @@ impl Process {
         let Some(addresses) = frame.bytes().get(*at..end) else {
             return Err(DecodeError::Stream(format!("segment {number} is cut off by the end of its frame")));
         };
-        let skipped = matches!(output.mode(), Mode::Skipped { .. });
+        let (skipped, follows) = (matches!(output.mode(), Mode::Skipped { .. }), output.calls().is_some());
         let (page, full) = output.page();
         if segment.entries.is_empty()
-            && (skipped || page.rows() + accesses < full && slot.learn(self.fetch_epoch, self.current.pending, page))
+            && (skipped && !(segment.transfers() && follows)
+                || !skipped
+                    && page.rows() + accesses < full
+                    && slot.learn(self.fetch_epoch, self.current.pending, page))
         {
             *at -= SEGMENT_WORD_BYTES;
             return Ok(());
@@ -330,6 +370,7 @@ impl Process {
         output: &mut Output<'_>,
     ) -> Result<(), TraceError> {
         let instructions = segment.instructions_of(part.clone());
+        let transfer = segment.transfer(addresses).filter(|_| part.end == segment.accesses.len());
         let mut left_out = 0;
         if let Mode::Skipped { stretch, .. } = output.mode() {
             self.pages.begin(stretch);
@@ -342,7 +383,13 @@ impl Process {
             segment.expand(part, addresses, &mut Expanding { pending, flow, steps, accesses, branches });
         }
         output.executed(instructions, left_out);
-        self.append(output)
+        self.append(output)?;
+        let position = output.written();
+        if let (Some((transfer, frame)), Some(calls)) = (transfer, output.calls()) {
+            calls.transfer(&mut self.stacks, transfer, frame, self.current.ix, position);
+            calls.write_full_parts()?;
+        }
+        Ok(())
     }
 
     fn control(
@@ -385,10 +432,24 @@ impl Process {
                 let prot = Protection::from_bits(prot);
                 self.forget_pages(addr, len);
                 if let (true, Some(file)) = (prot.execute, &file) {
-                    self.look_for_functions(Mapped { file, addr, len, file_offset }, output);
+                    let mapped = Mapped { file, addr, len, file_offset };
+                    self.look_for_functions(mapped, output);
+                    self.stacks.map(mapped);
                 }
-                EventKind::Mmap { addr, len, prot, flags: MapFlags(flags), file, file_offset }
+                let kind = EventKind::Mmap { addr, len, prot, flags: MapFlags(flags), file, file_offset };
+                output.event(self.ix, self.current.ix, kind)?;
+                let context = self.stacks.context();
+                return self
+                    .allocated(EventKind::Allocated { addr, len, context, mapping: true }, output)
+                    .map(|()| None);
             }
+            Control::Allocated { addr, len } => {
+                let context = self.stacks.returned();
+                return self
+                    .allocated(EventKind::Allocated { addr, len, context, mapping: false }, output)
+                    .map(|()| None);
+            }
+            Control::Freed { addr } => return self.allocated(EventKind::Freed { addr }, output).map(|()| None),
             Control::Munmap { addr, len } => {
                 self.forget_pages(addr, len);
                 EventKind::Munmap { addr, len }
@@ -424,6 +485,14 @@ impl Process {
         };
         output.event(self.ix, self.current.ix, kind)?;
         Ok(None)
+    }
+
+    /// Memory was allocated or freed, which only traces with call stacks tell.
+    fn allocated(&mut self, kind: EventKind, output: &mut Output<'_>) -> Result<(), DecodeError> {
+        match output.calls() {
+            Some(_) => Ok(output.event(self.ix, self.current.ix, kind)?),
+            None => Ok(()),
+        }
     }
 
     /// Code was mapped, in which there may be functions that stretches begin or end at.
@@ -486,6 +555,8 @@ impl Process {
         self.store_current();
         self.current = Thread::new(ix);
         self.current_tid = tid;
+        self.stacks.switch_to(tid);
+        self.tell_context(output);
         self.threads.insert(tid, self.current);
         if !(is_main && std::mem::replace(&mut self.main_started, true)) {
             output.event(self.ix, ix, EventKind::ThreadStart { os_tid })?;
@@ -497,6 +568,7 @@ impl Process {
         self.store_current();
         if let Some(thread) = self.threads.get_mut(&tid).filter(|thread| !thread.ended) {
             thread.ended = true;
+            self.stacks.end_thread(tid);
             let ix = thread.ix;
             if tid == self.current_tid {
                 self.current.ended = true;
@@ -554,6 +626,7 @@ impl Process {
         self.forget_fetches(addr, len);
         self.pages.forget(addr, len);
         self.functions.retain(|(entry, _)| entry.wrapping_sub(addr) >= len);
+        self.stacks.unmap(addr, len);
     }
 
     fn forget_fetches(&mut self, addr: u64, len: u64) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// First word of a stream, `pglb`.
 pub(super) const MAGIC: u32 = 0x626c_6770;
-pub(super) const VERSION: u32 = 7;
+pub(super) const VERSION: u32 = 8;
 /// Set in the first word of a control record, clear in a segment number.
 pub(super) const CONTROL_BIT: u32 = 0x8000_0000;
 /// Bytes of the number of a segment record.
@@ -122,6 +122,15 @@ pub(super) enum Control {
         pid: u32,
         status: u32,
     },
+    /// The allocator has returned a block, from the call that the program has just returned from.
+    Allocated {
+        addr: u64,
+        len: u64,
+    },
+    /// The block goes back to the allocator.
+    Freed {
+        addr: u64,
+    },
     /// A fault at `pc` left a segment in the middle; `record` begins with what was written of it.
     Fault {
         pc: u64,
@@ -140,6 +149,16 @@ pub(super) struct SegmentRecord {
     /// Registers whose values come from elsewhere than at its entry, and where from.
     pub registers: Vec<(u8, OriginRecord)>,
     pub branch: Option<BranchRecord>,
+    pub transfer: Option<Transfer>,
+}
+
+/// How a segment may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transfer {
+    /// The last access stores the return address.
+    Call,
+    /// The last access loads it.
+    Return,
 }
 
 /// Registers that are followed: what the tool numbers.
@@ -265,6 +284,8 @@ pub(super) fn parse_control(tag: u32, payload: &[u8]) -> Option<Control> {
         22 => Control::Truncate { old_len: p.u64()?, new_len: p.u64()?, file: p.text()? },
         23 => Control::Wake { number: p.u32()? },
         24 => Control::Woken { number: p.u32()? },
+        25 => Control::Allocated { addr: p.u64()?, len: p.u64()? },
+        26 => Control::Freed { addr: p.u64()? },
         _ => return None,
     })
 }
@@ -295,7 +316,13 @@ fn parse_segment(p: &mut Payload<'_>) -> Option<SegmentRecord> {
         0 => None,
         _ => Some(BranchRecord { fall_through: p.u64()?, origin: parse_origin(p)? }),
     };
-    Some(SegmentRecord { number, tail, pieces, accesses, registers, branch })
+    let transfer = match p.u8()? {
+        0 => None,
+        1 => Some(Transfer::Call),
+        2 => Some(Transfer::Return),
+        _ => return None,
+    };
+    Some(SegmentRecord { number, tail, pieces, accesses, registers, branch, transfer })
 }
 
 fn parse_origin(p: &mut Payload<'_>) -> Option<OriginRecord> {

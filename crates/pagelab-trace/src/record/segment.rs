@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::flow::{Flow, Steps, Waits};
 use super::frame::Frame;
 use super::pages::{PAGE_SHIFT, Pages};
-use super::protocol::{ADDRESS_BYTES, Piece, SEGMENT_WORD_BYTES, SegmentRecord, address};
+use super::protocol::{ADDRESS_BYTES, Piece, SEGMENT_WORD_BYTES, SegmentRecord, Transfer, address};
 use crate::format::{AccessCounts, Columns, GROUP, OpenPage, Site};
 use crate::{Access, AccessKind, Branches, Maker};
 
@@ -31,6 +31,8 @@ pub(super) struct Segment {
     pub entries: Box<[Entry]>,
     /// What its accesses wait for.
     waits: Waits,
+    /// How it ends, if that is by the last access's calling or returning, and the instruction behind it.
+    transfer: Option<(Transfer, u64)>,
 }
 
 /// The entry of a function that stretches begin or end at.
@@ -59,10 +61,23 @@ impl Segment {
             });
         }
         let waits = Waits::new(&record);
+        let transfer = transfer(&record);
         let entries = entries(&record.pieces, &accesses, functions).into();
         let instructions = instructions(&accesses) + u64::from(record.tail);
         let (accesses, pieces) = (accesses.into(), record.pieces.into());
-        Some(Self { accesses, tail: record.tail, conditional, pieces, instructions, entries, waits })
+        Some(Self { accesses, tail: record.tail, conditional, pieces, instructions, entries, waits, transfer })
+    }
+
+    /// Whether it ends with a call or a return.
+    pub(super) fn transfers(&self) -> bool {
+        self.transfer.is_some()
+    }
+
+    /// The call or return at its end, with the slot of the frame and the instruction behind; `addresses` are those of all accesses.
+    pub(super) fn transfer(&self, addresses: &[u8]) -> Option<(Transfer, (u64, u64))> {
+        let (transfer, behind) = self.transfer?;
+        let (_, slot) = self.with_addresses(self.accesses.len() - 1..self.accesses.len(), addresses).next()?;
+        Some((transfer, (slot?, behind)))
     }
 
     /// Instructions up to the last of some accesses; with the last one those behind it, too.
@@ -158,6 +173,15 @@ pub(super) struct Expanding<'a> {
     pub branches: &'a mut Vec<Branches>,
 }
 
+/// A segment's call or return, if its last access is one that makes it.
+fn transfer(record: &SegmentRecord) -> Option<(Transfer, u64)> {
+    let transfer = record.transfer?;
+    let last = record.accesses.last().filter(|access| !access.conditional && access.size_bytes == 8)?;
+    let writes = AccessKind::from_code(last.kind)?.writes();
+    let code = record.pieces.last()?;
+    (writes == (transfer == Transfer::Call)).then_some((transfer, code.start + u64::from(code.len)))
+}
+
 fn instructions(accesses: &[Access]) -> u64 {
     accesses.iter().map(|access| u64::from(access.gap)).sum()
 }
@@ -210,6 +234,7 @@ struct Expansion {
     /// Indices of the accesses' sites and what they always wait for, a group at least.
     columns: Box<[([u16; GROUP], [u32; GROUP])]>,
     waits: Waits,
+    transfer: Option<(Transfer, u64)>,
     counts: AccessCounts,
 }
 
@@ -234,14 +259,16 @@ pub(super) struct Known<'a> {
 
 /// Appends executions of segments from `at` on, until the frame ends, something else comes, anything but the addresses is
 /// unknown, or the page would have its rows. `pending` are the instructions since the thread's last access. If they are
-/// counted, it also ends once `most` were executed. Where the page does not tell dependencies, they are not followed.
-pub(super) fn execute_known<const COUNTED: bool, const TELLS: bool>(
+/// counted, it also ends once `most` were executed. Where the page does not tell dependencies, they are not followed. `transferred` is
+/// told of calls and returns: with the slot of the frame and the instruction behind, and the rows of the page until then.
+pub(super) fn execute_known<const COUNTED: bool, const TELLS: bool, const CALLS: bool>(
     known: &Known<'_>,
     frame: &Frame,
     at: &mut usize,
     (pending, flow): (&mut u64, &mut Flow),
     columns: &mut Columns<'_>,
     executed: &mut u64,
+    transferred: &mut dyn FnMut(Transfer, (u64, u64), usize),
 ) {
     let &Known { table, validity, end, most } = known;
     let (mut begin, mut since) = (*at, *pending);
@@ -263,6 +290,10 @@ pub(super) fn execute_known<const COUNTED: bool, const TELLS: bool>(
         if TELLS {
             flow.execute(&known.waits, words);
         }
+        if CALLS && let Some((transfer, behind)) = known.transfer {
+            let slot = frame.group(next - ADDRESS_BYTES).map_or(0, |group| group[0]);
+            transferred(transfer, (slot, behind), columns.rows());
+        }
         since = known.tail + (since & !known.any);
         begin = next;
         if COUNTED {
@@ -280,14 +311,14 @@ pub(super) struct Skimmed {
 }
 
 /// Takes the first touches of `pages` out of executions of segments from `at` on, until the frame ends, something else comes, a
-/// function is entered, a code page may have to be fetched, or `most` instructions were executed.
+/// function is entered, called or left while anybody looks at that, a code page may have to be fetched, or `most` instructions were executed.
 pub(super) fn skim_known(
     table: &[Slot],
     fetch_epoch: u32,
     frame: &Frame,
     at: &mut usize,
     pages: &mut Pages,
-    most: u64,
+    (most, calls): (u64, bool),
     into: &mut Vec<Access>,
 ) -> Skimmed {
     let (mut begin, mut sum) = (*at, Skimmed::default());
@@ -296,6 +327,7 @@ pub(super) fn skim_known(
         && let Some(Slot { segment: Some(segment), fetch_epoch: fetched, .. }) = table.get(word as usize)
         && *fetched == fetch_epoch
         && segment.entries.is_empty()
+        && !(calls && segment.transfers())
     {
         let (addresses, accesses) = (begin + SEGMENT_WORD_BYTES, segment.accesses.len());
         let end = addresses + accesses * ADDRESS_BYTES;
@@ -355,6 +387,7 @@ impl Slot {
                 instructions: segment.instructions,
                 columns: columns.into(),
                 waits: segment.waits.clone(),
+                transfer: segment.transfer,
                 counts: AccessCounts::of(&accesses),
             };
         }

@@ -24,7 +24,15 @@ fn any_segment(number: u32, draw: &mut Rng) -> SegmentRecord {
     });
     let accesses = accesses.collect();
     let pieces = vec![Piece { start: pc, len: 60 }];
-    SegmentRecord { number, tail: draw.below(3) as u32, pieces, accesses, registers: Vec::new(), branch: None }
+    SegmentRecord {
+        number,
+        tail: draw.below(3) as u32,
+        pieces,
+        accesses,
+        registers: Vec::new(),
+        branch: None,
+        transfer: None,
+    }
 }
 
 fn unmapped(page: u64) -> Vec<u8> {

@@ -75,6 +75,8 @@ pub struct Recording<'a> {
     pub tool_dir: PathBuf,
     /// Whether accesses tell what they wait for, and branches are recorded; of a recording that is read live, its readers say so.
     pub dependencies: bool,
+    /// Whether call stacks are recorded, and what memory is allocated by which calls. Not of a recording that is read live.
+    pub call_stacks: bool,
     /// Which children of the program are followed into what they execute; all unless set.
     pub follow: Option<Follow>,
     /// Ends the recording once it is set, as if enough had been recorded.
@@ -123,6 +125,7 @@ impl<'a> Recording<'a> {
             stretches: None,
             tool_dir,
             dependencies: true,
+            call_stacks: false,
             follow: None,
             stop: None,
             progress: None,
@@ -142,6 +145,7 @@ impl<'a> Recording<'a> {
         let mut meta = TraceMeta::new(command);
         meta.host = Some(HostFacts::of_this_machine());
         meta.dependencies = self.dependencies;
+        meta.call_stacks = self.call_stacks;
         meta.tools.insert("valgrind".to_owned(), valgrind.version.trim_start_matches("valgrind-").to_owned());
         let replacement = if self.replace { Replacement::of(output)? } else { None };
         if replacement.is_none() && output.join("trace.json").exists() {
@@ -220,8 +224,8 @@ impl<'a> Recording<'a> {
         let mut program = Program::start(&valgrind, &self, scratch.path(), &socket)?;
         let root_pid = program.child.id();
         let schedule = self.stretches.as_ref().map(Schedule::new);
-        let mut collector =
-            Collector::new(listener, Output::new(writer, self.max_accesses, schedule).anonymous(self.anonymous));
+        let output = Output::new(writer, self.max_accesses, schedule).anonymous(self.anonymous);
+        let mut collector = Collector::new(listener, output.with_calls(folder.filter(|_| self.call_stacks)));
         let collected = self.collect(&mut collector, &mut program, &signals, &mut watch);
         let truncated_by = *collected.as_ref().unwrap_or(&None);
         let truncated = truncated_by.is_some() || collector.is_full() || self.is_stopped();
@@ -235,7 +239,8 @@ impl<'a> Recording<'a> {
             life_lines.wait(GRACE);
             drop(life_lines);
             let (accesses, processes, threads) = outcome.map_err(|e| explain(e, scratch.path(), root_pid))?;
-            let (output, mut notes) = finished.map_err(|e| explain(e, scratch.path(), root_pid))?;
+            let (mut output, mut notes) = finished.map_err(|e| explain(e, scratch.path(), root_pid))?;
+            notes.extend(output.finish_calls()?);
             let stretches = stretches_of(&output, &mut notes);
             return Ok(RecordSummary {
                 accesses,
@@ -257,9 +262,10 @@ impl<'a> Recording<'a> {
             let log = log_tail(scratch.path(), root_pid);
             return Err(TraceError::usage(format!("Valgrind did not start the program ({status}):\n{log}")));
         }
-        let (output, mut notes) = collector
+        let (mut output, mut notes) = collector
             .finish_all(root_pid, Some(exit_code(status)))
             .map_err(|e| explain(e, scratch.path(), root_pid))?;
+        notes.extend(output.finish_calls()?);
         notes.extend(log_notes(scratch.path(), max_threads));
         let stretches = stretches_of(&output, &mut notes);
         Ok(RecordSummary {
@@ -370,6 +376,7 @@ impl Program {
             .arg(option("--log-file=", scratch.join("log.%p").as_os_str()))
             .arg(option("--socket=", socket.as_os_str()))
             .arg(format!("--max-threads={}", recording.max_threads))
+            .arg(format!("--stacks={}", if recording.call_stacks { "yes" } else { "no" }))
             .args(recording.follow.iter().flat_map(|follow| follow.options()))
             .args(&recording.command)
             .env("VALGRIND_LIB", &recording.tool_dir)

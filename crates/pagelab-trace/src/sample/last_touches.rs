@@ -198,13 +198,17 @@ impl LastTouches {
         self.threads.remove(&thread);
     }
 
-    /// Appends the touches to a batch, with branches if it has those of other accesses; returns how many. Then there are none.
-    pub(super) fn make(&mut self, batch: &mut Batch, with_branches: bool) -> u64 {
+    /// Appends the touches to a batch, with branches and contexts if `read` has those of its accesses; returns how many. Then there
+    /// are none.
+    pub(super) fn make(&mut self, batch: &mut Batch, read: &Batch) -> u64 {
         let touches = self.sorted();
         for run in touches.chunk_by(|one, other| one.thread == other.thread) {
             batch.accesses.extend(run.iter().map(Touch::access));
-            if with_branches {
+            if !read.branches.is_empty() {
                 batch.branches.resize(batch.accesses.len(), Branches::NONE);
+            }
+            if !read.contexts.is_empty() {
+                batch.contexts.resize(batch.accesses.len(), 0);
             }
             batch.close_run(run[0].thread);
         }

@@ -19,7 +19,8 @@ fn loads(addresses: &[u64]) -> Vec<Access> {
 /// Thread, kind and address of each touch, in order.
 fn made(touches: &mut LastTouches) -> Vec<(u32, AccessKind, u64)> {
     let mut batch = Batch::default();
-    assert_eq!(touches.make(&mut batch, true), batch.accesses.len() as u64);
+    let read = Batch { branches: vec![Branches::NONE], ..Batch::default() };
+    assert_eq!(touches.make(&mut batch, &read), batch.accesses.len() as u64);
     assert_eq!(batch.branches, vec![Branches::NONE; batch.accesses.len()]);
     let mut at = 0;
     let mut found = Vec::new();

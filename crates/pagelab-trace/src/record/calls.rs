@@ -1,0 +1,365 @@
+//! Call stacks: followed by the calls and returns that are executed, and written as a tree of contexts.
+//!
+//! A call stores its return address where the stack pointer then is, and the return loads it from there, so both name the *slot* of
+//! the frame. That is all that is needed: no frame pointers, no debug information. What leaves frames without returning (`longjmp`,
+//! exceptions) is seen at the next call or return, whose slot lies above them. Code that goes to another stack (coroutines,
+//! signal handlers with a stack of their own) has a slot far away. It is told as called from where it was left, and found again.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::functions::Mapped;
+use super::protocol::Transfer;
+use crate::calls::{CallStacks, Context, GeneratedCode};
+use crate::format::{CallRow, CallsWriter, FileNames};
+use crate::{ThreadIx, TraceError};
+
+/// Frames of a stack at most: calls below the last one count as its own.
+const MOST_FRAMES: usize = 500;
+/// Contexts of a trace at most: later ones count as their callers'. Each takes some 60 bytes.
+const MOST_CONTEXTS: usize = 1 << 21;
+/// A slot so far below the last one belongs to another stack: as large as most stacks may grow.
+const BELOW_BYTES: u64 = 8 << 20;
+/// A slot so far above the first one belongs to another stack. A thread's first function has its own frame there.
+const ABOVE_BYTES: u64 = 64 << 10;
+/// Stacks of a thread at most; the oldest is forgotten.
+const MOST_STACKS: usize = 1000;
+
+/// A call that has not returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Frame {
+    slot: u64,
+    context: u32,
+}
+
+/// Frames, the outermost first.
+#[derive(Clone, Debug, Default)]
+struct Stack {
+    /// The context of what runs without a frame.
+    base: u32,
+    frames: Vec<Frame>,
+    /// The slot of the last call or return; none of a stack that has not been seen.
+    last: Option<u64>,
+}
+
+impl Stack {
+    fn context(&self) -> u32 {
+        self.frames.last().map_or(self.base, |frame| frame.context)
+    }
+
+    /// How far a slot is from the last frame, if it may be of this stack.
+    fn distance(&self, slot: u64) -> Option<u64> {
+        let last = self.last?;
+        let first = self.frames.first().map_or(last, |frame| frame.slot);
+        (slot <= first.saturating_add(ABOVE_BYTES) && slot >= last.saturating_sub(BELOW_BYTES))
+            .then_some(slot.abs_diff(last))
+    }
+}
+
+/// The stacks of a thread.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ThreadStacks {
+    current: Stack,
+    /// Those that it has left, the oldest first.
+    others: Vec<Stack>,
+    /// The call that has returned last.
+    returned: u32,
+}
+
+impl ThreadStacks {
+    /// Of a thread that begins in a context.
+    fn new(base: u32) -> Self {
+        Self { current: Stack { base, frames: Vec::new(), last: None }, others: Vec::new(), returned: base }
+    }
+
+    /// Makes the stack of a slot the current one.
+    fn go_to(&mut self, slot: u64) {
+        if self.current.last.is_none() || self.current.distance(slot).is_some() {
+            self.current.last = Some(slot);
+            return;
+        }
+        let near = self.others.iter().enumerate().filter_map(|(at, stack)| Some((stack.distance(slot)?, at))).min();
+        let next = match near {
+            Some((_, at)) => self.others.remove(at),
+            None => Stack { base: self.current.context(), frames: Vec::new(), last: None },
+        };
+        self.others.push(std::mem::replace(&mut self.current, next));
+        self.current.last = Some(slot);
+        if self.others.len() > MOST_STACKS {
+            self.others.remove(0);
+        }
+    }
+
+    /// Frames whose slots lie below have been left.
+    fn leave_below(&mut self, slot: u64) {
+        while self.current.frames.last().is_some_and(|frame| frame.slot < slot) {
+            self.current.frames.pop();
+        }
+    }
+}
+
+/// A process's stacks, by Valgrind's number of the thread.
+#[derive(Debug, Default)]
+pub(super) struct ProcessStacks {
+    process: u32,
+    /// The context of code that nothing has called: one for each image.
+    root: u32,
+    threads: HashMap<u32, ThreadStacks>,
+    tid: u32,
+    /// Of thread `tid`.
+    current: ThreadStacks,
+    /// Code of files.
+    code: Vec<MappedCode>,
+}
+
+#[derive(Clone, Debug)]
+struct MappedCode {
+    file: Arc<str>,
+    addr: u64,
+    len: u64,
+    file_offset: u64,
+}
+
+impl ProcessStacks {
+    /// A child of a fork goes on with a copy of the stack of the thread that forked.
+    pub(super) fn fork(&self, process: u32) -> Self {
+        let (root, tid, current, code) = (self.root, self.tid, self.current.clone(), self.code.clone());
+        Self { process, root, threads: HashMap::new(), tid, current, code }
+    }
+
+    /// Records that follow are of this thread.
+    pub(super) fn switch_to(&mut self, tid: u32) {
+        if tid == self.tid {
+            return;
+        }
+        let next = self.threads.remove(&tid).unwrap_or_else(|| ThreadStacks::new(self.root));
+        self.threads.insert(self.tid, std::mem::replace(&mut self.current, next));
+        self.tid = tid;
+    }
+
+    pub(super) fn end_thread(&mut self, tid: u32) {
+        if tid == self.tid {
+            self.current = ThreadStacks::new(self.root);
+        } else {
+            self.threads.remove(&tid);
+        }
+    }
+
+    /// Code of a file was mapped.
+    pub(super) fn map(&mut self, mapped: Mapped<'_>) {
+        let Mapped { file, addr, len, file_offset } = mapped;
+        self.code.push(MappedCode { file: Arc::clone(file), addr, len, file_offset });
+    }
+
+    /// What was mapped there is gone.
+    pub(super) fn unmap(&mut self, addr: u64, len: u64) {
+        self.code.retain(|code| code.addr.wrapping_sub(addr) >= len);
+    }
+
+    /// The context that the current thread is in.
+    pub(super) fn context(&self) -> u32 {
+        self.current.current.context()
+    }
+
+    /// The call that the current thread has just returned from.
+    pub(super) fn returned(&self) -> u32 {
+        self.current.returned
+    }
+}
+
+/// The contexts of a recording, and where it is written which one each thread is in.
+#[derive(Debug)]
+pub(super) struct Calls {
+    contexts: Vec<Context>,
+    /// By the calling context and the return address.
+    known: HashMap<(u32, u64), u32, BuildMixer>,
+    writer: CallsWriter,
+    /// Files of perf's maps of generated code, with the processes that they are of.
+    maps: Vec<(u32, u32)>,
+    cut_frames: bool,
+}
+
+impl Calls {
+    /// For a trace in this folder.
+    pub(super) fn new(folder: &Path) -> Self {
+        let root = Context { parent: None, process: 0, file: None, offset: 0 };
+        let (known, writer) = (HashMap::default(), CallsWriter::new(folder));
+        Self { contexts: vec![root], known, writer, maps: Vec::new(), cut_frames: false }
+    }
+
+    /// The stacks of a new image of the process of this number, which the system knows by `pid`.
+    pub(super) fn image(&mut self, process: u32, pid: u32, stacks: &mut ProcessStacks) {
+        self.maps.push((process, pid));
+        // Return addresses of one image are no other's.
+        let root = self.contexts.len() as u32;
+        let root = if process == 0 && root == 1 {
+            0
+        } else {
+            self.contexts.push(Context { parent: Some(0), process, file: None, offset: 0 });
+            root
+        };
+        *stacks = ProcessStacks { process, root, current: ThreadStacks::new(root), ..ProcessStacks::default() };
+    }
+
+    /// The current thread has called, or has returned, by the access to `slot`; its next access is number `position` of the trace.
+    /// `behind` is the instruction behind the call.
+    #[inline]
+    pub(super) fn transfer(
+        &mut self,
+        stacks: &mut ProcessStacks,
+        transfer: Transfer,
+        (slot, behind): (u64, u64),
+        thread: ThreadIx,
+        position: u64,
+    ) {
+        stacks.current.go_to(slot);
+        stacks.current.leave_below(slot);
+        let before = stacks.context();
+        match transfer {
+            Transfer::Call => {
+                let frames = &mut stacks.current.current.frames;
+                // The same slot again: the frame there was left by a jump.
+                if frames.last().is_some_and(|frame| frame.slot == slot) {
+                    frames.pop();
+                }
+                if stacks.current.current.frames.len() < MOST_FRAMES {
+                    let context = self.context(stacks, behind);
+                    stacks.current.current.frames.push(Frame { slot, context });
+                } else {
+                    self.cut_frames = true;
+                }
+            }
+            Transfer::Return => {
+                if stacks.current.current.frames.last().is_some_and(|frame| frame.slot == slot) {
+                    stacks.current.returned = before;
+                    stacks.current.current.frames.pop();
+                }
+            }
+        }
+        self.writer.push(CallRow { position, thread: thread.0, context: stacks.context() });
+    }
+
+    /// Rows for a thread that comes to run, or begins, in the context that it is in.
+    pub(super) fn goes_on(&mut self, stacks: &ProcessStacks, thread: ThreadIx, position: u64) {
+        self.writer.push(CallRow { position, thread: thread.0, context: stacks.context() });
+    }
+
+    /// The context of a call from where the current thread is.
+    #[inline]
+    fn context(&mut self, stacks: &ProcessStacks, behind: u64) -> u32 {
+        let parent = stacks.context();
+        match self.known.get(&(parent, behind)) {
+            Some(&known) => known,
+            None => self.new_context(stacks, parent, behind),
+        }
+    }
+
+    #[cold]
+    fn new_context(&mut self, stacks: &ProcessStacks, parent: u32, behind: u64) -> u32 {
+        if self.contexts.len() >= MOST_CONTEXTS {
+            return parent;
+        }
+        let call = behind.wrapping_sub(1);
+        // Of mappings that overlap the last one is there.
+        let holder = stacks.code.iter().rev().find(|code| call.wrapping_sub(code.addr) < code.len);
+        let (file, offset) = match holder {
+            Some(code) => (Some(Arc::clone(&code.file)), call - code.addr + code.file_offset),
+            None => (None, call),
+        };
+        let number = self.contexts.len() as u32;
+        self.contexts.push(Context { parent: Some(parent), process: stacks.process, file, offset });
+        self.known.insert((parent, behind), number);
+        number
+    }
+
+    /// Writes full parts.
+    #[inline]
+    pub(super) fn write_full_parts(&mut self) -> Result<(), TraceError> {
+        self.writer.write_full_parts()
+    }
+
+    /// Writes the rest; with `names`, files have numbers in place of names. Returns what is missing, a sentence each.
+    pub(super) fn finish(self, names: Option<&mut FileNames>) -> Result<Vec<String>, TraceError> {
+        let mut notes = Vec::new();
+        if self.cut_frames {
+            notes.push(format!(
+                "call stacks of more than {MOST_FRAMES} frames were cut: deeper calls count as the last one's"
+            ));
+        }
+        if self.contexts.len() >= MOST_CONTEXTS {
+            notes.push(format!("only the first {MOST_CONTEXTS} different call stacks are told apart; later ones count as their callers'"));
+        }
+        let mut stacks = CallStacks { contexts: self.contexts, generated: generated_code(&self.maps) };
+        if let Some(names) = names {
+            names.replace_in(&mut stacks);
+        }
+        self.writer.finish(&stacks)?;
+        Ok(notes)
+    }
+}
+
+/// What processes say of the code that they have generated, in the files that perf reads (linux/tools/perf/Documentation/jit-interface.txt).
+fn generated_code(maps: &[(u32, u32)]) -> Vec<GeneratedCode> {
+    let mut all = Vec::new();
+    for &(process, pid) in maps {
+        let Ok(text) = std::fs::read(format!("/tmp/perf-{pid}.map")) else { continue };
+        all.extend(String::from_utf8_lossy(&text).lines().filter_map(|line| parse_symbol(process, line)));
+    }
+    // Of code at the same address the last one stands: the file is only appended to.
+    all.sort_by_key(|code| (code.process, code.start));
+    all.reverse();
+    all.dedup_by_key(|code| (code.process, code.start));
+    all.reverse();
+    all
+}
+
+/// `START SIZE name`, both numbers hexadecimal.
+fn parse_symbol(process: u32, line: &str) -> Option<GeneratedCode> {
+    let (start, rest) = line.split_once(' ')?;
+    let (len, name) = rest.split_once(' ')?;
+    let number = |digits: &str| u64::from_str_radix(digits.trim_start_matches("0x"), 16).ok();
+    let (start, len) = (number(start)?, number(len)?);
+    (len > 0).then(|| GeneratedCode { process, start, len, name: name.into() })
+}
+
+/// Hashes a context and an address: keys are well spread by a multiplication, and nobody chooses them to collide.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mixer(u64);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct BuildMixer;
+
+impl std::hash::BuildHasher for BuildMixer {
+    type Hasher = Mixer;
+
+    fn build_hasher(&self) -> Mixer {
+        Mixer(0)
+    }
+}
+
+impl std::hash::Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(number.into());
+    }
+
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        // The odd number next to 2^64 divided by the golden ratio (Knuth, volume 3, section 6.4).
+        self.0 = (self.0.rotate_left(26) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
+}
+
+#[cfg(test)]
+#[path = "calls_tests.rs"]
+mod tests;

@@ -1,0 +1,187 @@
+use super::*;
+use crate::record::protocol::Transfer::{Call, Return};
+
+const STACK: u64 = 0x7fff_0000;
+
+/// A process with one thread, whose calls are followed.
+struct Followed {
+    calls: Calls,
+    stacks: ProcessStacks,
+    position: u64,
+    _folder: tempfile::TempDir,
+}
+
+impl Followed {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut calls = Calls::new(folder.path());
+        let mut stacks = ProcessStacks::default();
+        calls.image(0, 1, &mut stacks);
+        stacks.map(Mapped { file: &"/bin/program".into(), addr: 0x40_0000, len: 0x1000, file_offset: 0x2000 });
+        Self { calls, stacks, position: 0, _folder: folder }
+    }
+
+    fn transfer(&mut self, transfer: Transfer, slot: u64, behind: u64) {
+        self.position += 1;
+        self.calls.transfer(&mut self.stacks, transfer, (slot, behind), ThreadIx(0), self.position);
+    }
+
+    fn call(&mut self, slot: u64, behind: u64) {
+        self.transfer(Call, slot, behind);
+    }
+
+    fn back(&mut self, slot: u64) {
+        self.transfer(Return, slot, 0);
+    }
+
+    /// The instructions behind the calls of the current context, the outermost first.
+    fn stack(&self) -> Vec<u64> {
+        let (mut all, mut at) = (Vec::new(), self.stacks.context());
+        while let Some(parent) = self.calls.contexts[at as usize].parent {
+            all.push(self.calls.contexts[at as usize].offset + 1);
+            at = parent;
+        }
+        all.reverse();
+        all
+    }
+}
+
+#[test]
+fn calls_and_returns_make_a_tree_of_contexts() {
+    let mut of = Followed::new();
+    of.call(STACK, 100);
+    of.call(STACK - 16, 200);
+    assert_eq!(of.stack(), [100, 200]);
+    let first = of.stacks.context();
+    of.back(STACK - 16);
+    assert_eq!(of.stacks.returned(), first);
+    of.call(STACK - 16, 300);
+    assert_eq!(of.stack(), [100, 300]);
+    of.back(STACK - 16);
+    of.call(STACK - 32, 200);
+    assert_eq!(of.stacks.context(), first, "the same call from the same context is the same context");
+    of.back(STACK - 32);
+    of.back(STACK);
+    assert_eq!(of.stack(), [0; 0]);
+    // A return of what was not called while anybody looked.
+    of.back(STACK + 64);
+    assert_eq!(of.stack(), [0; 0]);
+    let rows = [(1, 1), (2, 2), (3, 1), (4, 3), (5, 1), (6, 2), (7, 1), (8, 0), (9, 0)];
+    assert_eq!(of.calls.writer.rows(), rows.map(|(position, context)| CallRow { position, thread: 0, context }));
+}
+
+#[test]
+fn a_call_is_found_in_the_file_that_holds_it() {
+    let mut of = Followed::new();
+    of.call(STACK, 0x40_0010);
+    of.call(STACK - 8, 0x41_0010);
+    let [_, in_file, elsewhere] = &of.calls.contexts[..] else { panic!("two calls") };
+    assert_eq!((in_file.file.as_deref(), in_file.offset), (Some("/bin/program"), 0x200f));
+    assert_eq!((elsewhere.file.as_deref(), elsewhere.offset), (None, 0x41_000f));
+}
+
+#[test]
+fn frames_that_are_left_by_a_jump_are_gone() {
+    let mut of = Followed::new();
+    of.call(STACK, 100);
+    for depth in 1..10 {
+        of.call(STACK - 16 * depth, 200);
+    }
+    // longjmp to the frame of the first call, which then calls.
+    of.call(STACK - 16, 300);
+    assert_eq!(of.stack(), [100, 300]);
+    of.call(STACK - 32, 400);
+    // To a frame that then returns.
+    of.back(STACK);
+    assert_eq!(of.stack(), [0; 0]);
+}
+
+#[test]
+fn another_stack_is_called_from_where_the_first_was_left() {
+    let mut of = Followed::new();
+    let other = STACK - (64 << 20);
+    of.call(STACK, 100);
+    of.call(other, 200);
+    of.call(other - 16, 300);
+    assert_eq!(of.stack(), [100, 200, 300]);
+    // Back to the first stack while the other is kept.
+    of.call(STACK - 16, 400);
+    assert_eq!(of.stack(), [100, 400]);
+    of.back(STACK - 16);
+    of.back(other - 16);
+    assert_eq!(of.stack(), [100, 200]);
+    of.back(STACK);
+    assert_eq!(of.stack(), [0; 0]);
+}
+
+#[test]
+fn a_stack_is_left_even_when_nothing_is_left_on_it() {
+    let mut of = Followed::new();
+    let other = STACK - (64 << 20);
+    of.call(STACK, 100);
+    // A signal handler calls on a stack of its own, and returns to what the kernel has put there.
+    of.call(other - 16, 200);
+    assert_eq!(of.stack(), [100, 200]);
+    of.back(other - 16);
+    of.back(other);
+    of.call(STACK - 16, 300);
+    assert_eq!(of.stack(), [100, 300]);
+    of.back(STACK - 16);
+    of.back(STACK);
+    assert_eq!(of.stack(), [0; 0]);
+}
+
+#[test]
+fn large_frames_are_no_other_stacks() {
+    let mut of = Followed::new();
+    of.call(STACK, 100);
+    of.call(STACK - (7 << 20), 200);
+    assert!(of.stacks.current.others.is_empty());
+    of.back(STACK - (7 << 20));
+    assert_eq!(of.stack(), [100]);
+}
+
+#[test]
+fn deep_recursion_is_cut_and_said() {
+    let mut of = Followed::new();
+    let slot = |depth: usize| STACK - 16 * depth as u64;
+    for depth in 0..MOST_FRAMES + 100 {
+        of.call(slot(depth), 100);
+    }
+    assert_eq!(of.stack().len(), MOST_FRAMES);
+    for depth in (0..MOST_FRAMES + 100).rev() {
+        of.back(slot(depth));
+    }
+    assert_eq!(of.stack(), [0; 0]);
+    let notes = of.calls.finish(None).unwrap();
+    assert!(notes.iter().any(|note| note.contains("500 frames were cut")), "{notes:?}");
+}
+
+#[test]
+fn threads_and_children_have_stacks_of_their_own() {
+    let mut of = Followed::new();
+    of.stacks.switch_to(1);
+    of.call(STACK, 100);
+    of.stacks.switch_to(2);
+    assert_eq!(of.stack(), [0; 0]);
+    of.call(STACK - (1 << 30), 200);
+    of.stacks.switch_to(1);
+    assert_eq!(of.stack(), [100]);
+    let mut child = of.stacks.fork(1);
+    of.back(STACK);
+    std::mem::swap(&mut child, &mut of.stacks);
+    assert_eq!(of.stack(), [100]);
+    // A new image has called nothing, and its addresses are its own.
+    of.calls.image(1, 2, &mut of.stacks);
+    assert_eq!(of.calls.contexts[of.stacks.context() as usize].parent, Some(0));
+    of.call(STACK, 100);
+    assert_eq!(of.stack(), [1, 100], "the context that begins the image is no call");
+}
+
+#[test]
+fn perfs_maps_are_read_line_by_line() {
+    let code = |start, len, name: &str| GeneratedCode { process: 3, start, len, name: name.into() };
+    assert_eq!(parse_symbol(3, "7f00 1a py::main:/x.py"), Some(code(0x7f00, 0x1a, "py::main:/x.py")));
+    assert_eq!(parse_symbol(3, "0x10 0x2 LazyCompile:~ f a.js:1"), Some(code(0x10, 2, "LazyCompile:~ f a.js:1")));
+    assert_eq!(["10 0 empty", "x 1 name", "10", ""].map(|line| parse_symbol(3, line)), [None, None, None, None]);
+}
