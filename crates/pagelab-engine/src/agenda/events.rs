@@ -41,9 +41,13 @@ impl Simulation {
         self.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu.0);
         let (accounted, filled) = (self.os.mapping.pages_accounted, self.os.mapping.fill_cycles);
         let space = self.space_of(input, event.process)?;
+        if let Some(profile) = &mut self.profile {
+            profile.note(input as u32, event);
+        }
         match &event.kind {
             EventKind::ProcessStart { .. } | EventKind::ThreadStart { .. } | EventKind::ThreadExit => {}
             EventKind::Wake { .. } | EventKind::Woken { .. } => unreachable!("edges are not dealt out as events"),
+            EventKind::Allocated { .. } | EventKind::Freed { .. } => unreachable!("sources tell them beside events"),
             EventKind::Fork { child } => {
                 let child_space = self.space_of(input, *child)?;
                 self.fork(cpu, space, child_space)?;
@@ -178,6 +182,8 @@ fn touched(kind: &EventKind) -> Option<Option<VaRange>> {
         | EventKind::Wake { .. }
         | EventKind::Woken { .. }
         | EventKind::Vfork { .. }
+        | EventKind::Allocated { .. }
+        | EventKind::Freed { .. }
         | EventKind::Msync { .. }
         | EventKind::Fault { .. }
         | EventKind::Truncate { .. }

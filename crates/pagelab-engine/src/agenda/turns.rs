@@ -187,8 +187,12 @@ impl Simulation {
                     let limit =
                         if self.cpus[cpu].lanes.len() > 1 { limit.min(self.cpus[cpu].slice_end) } else { limit };
                     let mark = self.next_mark(input, at, end);
-                    let branches = batch.branches.get(at..mark).unwrap_or_default();
-                    let done = self.replay::<MANY>(cpu, &batch.accesses[at..mark], branches, limit)?;
+                    let done = if self.profile.is_some() && !batch.contexts.is_empty() {
+                        self.replay_with_stacks::<MANY>((cpu, input), &batch, at..mark, limit)?
+                    } else {
+                        let branches = batch.branches.get(at..mark).unwrap_or_default();
+                        self.replay::<MANY>(cpu, &batch.accesses[at..mark], branches, limit)?
+                    };
                     self.hw.end_check()?;
                     let of = &mut self.cpus[cpu];
                     if at + done == end {

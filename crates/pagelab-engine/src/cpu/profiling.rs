@@ -1,7 +1,12 @@
 //! What the CPUs tell a profile.
 
+use std::ops::Range;
+
+use pagelab_trace::Batch;
+
 use crate::base::addr::VirtAddr;
 use crate::base::cycles::Cycles;
+use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::page_fault::Intent;
 use crate::kernel::fault::stage::{FaultCounters, Stage};
@@ -31,7 +36,42 @@ impl Simulation {
             None => Instruction { file: None, offset: pc },
         };
         let process = ProcessId { source: input as u32, process: self.inputs[input].process_of(thread).0 };
-        Place { process, va, area: Area::of(vmas.find(va)), instruction, intent, at: of.clock.now() }
+        let (area, context, at) = (Area::of(vmas.find(va)), of.context, of.clock.now());
+        Place { process, va, area, instruction, pc, context, intent, at }
+    }
+
+    /// As [`Self::replay`] of a part of a batch that tells call stacks, piece by piece: a piece is of one context, and before it
+    /// memory may have been allocated and freed.
+    pub(crate) fn replay_with_stacks<const MANY: bool>(
+        &mut self,
+        (cpu, input): (CpuId, usize),
+        batch: &Batch,
+        part: Range<usize>,
+        limit: Cycles,
+    ) -> Result<usize, EngineError> {
+        let mut at = part.start;
+        let mut next = batch.allocations.partition_point(|(index, _)| *index < at);
+        while at < part.end {
+            while let Some((index, event)) = batch.allocations.get(next)
+                && *index <= at
+            {
+                if let Some(profile) = &mut self.profile {
+                    profile.note(input as u32, event);
+                }
+                next += 1;
+            }
+            let context = batch.contexts[at];
+            let until = batch.allocations.get(next).map_or(part.end, |(index, _)| part.end.min(*index));
+            let end = at + batch.contexts[at..until].iter().take_while(|of| **of == context).count();
+            self.cpus[cpu].context = context;
+            let branches = batch.branches.get(at..end).unwrap_or_default();
+            let done = self.replay::<MANY>(cpu, &batch.accesses[at..end], branches, limit)?;
+            at += done;
+            if at < end || MANY && self.turn_is_over(cpu, limit) {
+                break;
+            }
+        }
+        Ok(at - part.start)
     }
 
     /// An access has waited for its translation; `walked` if the last walk was for it and came to its end.
@@ -66,7 +106,8 @@ impl Simulation {
         let of = &mut self.cpus[cpu];
         let stages = stage_counts(&self.os.faults);
         let (at, spent) = (of.clock.now(), of.clock.spent(Class::Fault));
-        of.task.miss = Some(Box::new(Miss { va, pc, intent, at, spent, stages, steps: Vec::new() }));
+        of.task.miss =
+            Some(Box::new(Miss { va, pc, context: of.context, intent, at, spent, stages, steps: Vec::new() }));
     }
 
     /// It has been seen to.
@@ -79,7 +120,7 @@ impl Simulation {
 
     #[cold]
     fn count_miss(&mut self, cpu: CpuId, miss: &Miss, major: bool) {
-        let place = self.place(cpu, miss.va, miss.pc, miss.intent);
+        let place = Place { context: miss.context, ..self.place(cpu, miss.va, miss.pc, miss.intent) };
         let (spent, took) = (self.cpus[cpu].clock.spent(Class::Fault) - miss.spent, place.at - miss.at);
         let (now, layers) = (stage_counts(&self.os.faults), &self.os.layers);
         // If others handled faults meanwhile, theirs are among the counts.

@@ -184,6 +184,8 @@ pub struct Cpu {
     pub pcids: Pcids,
     /// What the last data access proved of the next.
     pub filter: Filter,
+    /// The context of the access that it makes, if a profile looks at call stacks.
+    pub context: u32,
     /// What it has counted of accesses.
     pub counters: AccessCounters,
     /// Input that its cycles are spent for.
@@ -214,6 +216,7 @@ impl Cpu {
             presence: Presence::Running,
             pcids: Pcids::new(pcids),
             filter: Filter::EMPTY,
+            context: 0,
             counters: AccessCounters::default(),
             owner: None,
             settled: [Cycles::ZERO; Class::ALL.len()],

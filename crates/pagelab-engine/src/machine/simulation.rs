@@ -1,6 +1,7 @@
 //! The simulation: hardware, kernels, CPUs and inputs.
 
 use crate::base::cycles::Cycles;
+use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
 use crate::core_model::Common;
 use crate::kernel::os::Os;
@@ -141,9 +142,14 @@ impl Simulation {
     }
 
     /// Notes where paging costs, from so many accesses of the main sources on.
-    pub fn start_profile(&mut self, seed: u64, begins: u64) {
-        self.profile = Some(Box::new(Profile::new(seed, begins)));
+    ///
+    /// # Errors
+    /// [`EngineError`] of a trace whose call stacks cannot be read.
+    pub fn start_profile(&mut self, seed: u64, begins: u64) -> Result<(), EngineError> {
+        let stacks = self.inputs.iter_mut().map(Input::tell_call_stacks).collect::<Result<_, _>>()?;
+        self.profile = Some(Box::new(Profile::new(seed, begins, stacks)));
         self.fast_path = None;
+        Ok(())
     }
 
     /// Whether what was counted is told by source: there is more than one, or may be.

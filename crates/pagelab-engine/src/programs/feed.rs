@@ -3,6 +3,7 @@
 //! Batches that some copy has yet to read are kept; with one reader none is.
 
 use crate::base::error::EngineError;
+use pagelab_trace::calls::CallStacks;
 use pagelab_trace::{Batch, Source};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,6 +48,11 @@ impl Feed {
     /// A reader that panicked has left nothing half-done: what it read is kept or given out in one step.
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Source::tell_call_stacks`].
+    pub fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, EngineError> {
+        Ok(self.lock().source.tell_call_stacks()?)
     }
 
     /// The next batch, none at the end; in the memory of `free` if nobody else has that.

@@ -15,6 +15,7 @@ use crate::kernel::home::Home;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pagelab_trace::calls::CallStacks;
 use pagelab_trace::{Batch, Event, EventKind, ProcessIx, Segment, Source, SourceInfo, ThreadIx};
 
 use crate::base::error::EngineError;
@@ -198,6 +199,11 @@ impl Input {
             threads_seen: 0,
             processes: Vec::new(),
         }
+    }
+
+    /// Has the source tell call stacks; nothing may have been read of it.
+    pub fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, EngineError> {
+        self.source.as_mut().map_or(Ok(None), Feed::tell_call_stacks)
     }
 
     /// Accesses that it will have dealt out at the end, if that is known.

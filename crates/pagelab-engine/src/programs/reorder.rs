@@ -11,7 +11,9 @@
 //! of the kernel tells (atomic operations, free locks) is not known, and so not kept.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
+use pagelab_trace::calls::CallStacks;
 use pagelab_trace::{Access, Batch, Branches, Event, EventKind, Segment, Source, SourceInfo, ThreadIx, TraceError};
 
 use crate::base::rng::Rng;
@@ -48,6 +50,10 @@ pub struct Reordered {
     accesses: Vec<Access>,
     /// Those before each of them, if they are known.
     branches: Vec<Branches>,
+    /// Of each of them, if they are known.
+    contexts: Vec<u32>,
+    /// What was allocated and freed before which of them.
+    allocations: Vec<(usize, Event)>,
     threads: BTreeMap<ThreadIx, Left>,
     /// The thread that had the last slice: another one has the next if one can, as each switch that was recorded is one.
     last: Option<ThreadIx>,
@@ -70,6 +76,8 @@ impl Reordered {
             taken: (0, 0),
             accesses: Vec::new(),
             branches: Vec::new(),
+            contexts: Vec::new(),
+            allocations: Vec::new(),
             threads: BTreeMap::new(),
             last: None,
             woke: BTreeSet::new(),
@@ -93,6 +101,8 @@ impl Reordered {
     fn take_up(&mut self) -> Result<(), TraceError> {
         self.accesses.clear();
         self.branches.clear();
+        self.contexts.clear();
+        self.allocations.clear();
         self.threads.clear();
         self.woke.clear();
         let (mut wakes, mut wakes_n, mut runs, mut last) = (BTreeMap::new(), 0, 0_u64, None);
@@ -103,6 +113,9 @@ impl Reordered {
                     let begin = self.accesses.len();
                     self.accesses.extend_from_slice(&self.read.accesses[self.taken.1..end]);
                     self.branches.extend_from_slice(self.read.branches.get(self.taken.1..end).unwrap_or_default());
+                    self.contexts.extend_from_slice(self.read.contexts.get(self.taken.1..end).unwrap_or_default());
+                    let those = self.read.allocations.iter().filter(|(at, _)| (self.taken.1..end).contains(at));
+                    self.allocations.extend(those.map(|(at, event)| (begin + (at - self.taken.1), event.clone())));
                     self.taken.1 = end;
                     runs += u64::from(last.replace(thread) != Some(thread));
                     (thread, Piece::Run { begin, end: self.accesses.len() })
@@ -166,7 +179,12 @@ impl Reordered {
                     let count = slice.min(*end - *begin);
                     let of = *begin..*begin + count;
                     batch.accesses.extend_from_slice(&self.accesses[of.clone()]);
-                    batch.branches.extend_from_slice(self.branches.get(of).unwrap_or_default());
+                    batch.branches.extend_from_slice(self.branches.get(of.clone()).unwrap_or_default());
+                    batch.contexts.extend_from_slice(self.contexts.get(of.clone()).unwrap_or_default());
+                    let first = batch.accesses.len() - count;
+                    let from = self.allocations.partition_point(|(at, _)| *at < of.start);
+                    let those = self.allocations[from..].iter().take_while(|(at, _)| *at < of.end);
+                    batch.allocations.extend(those.map(|(at, event)| (first + (at - of.start), event.clone())));
                     batch.close_run(thread);
                     self.position += count as u64;
                     slice -= count;
@@ -195,6 +213,10 @@ impl Source for Reordered {
 
     fn leave_dependencies_out(&mut self) {
         self.source.leave_dependencies_out();
+    }
+
+    fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, TraceError> {
+        self.source.tell_call_stacks()
     }
 
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {

@@ -382,7 +382,7 @@ fn run_system(
     }
     simulation.page_faults = request.page_faults.then(PageFaults::default);
     if request.profile {
-        simulation.start_profile(config.engine.seed, warm_up);
+        simulation.start_profile(config.engine.seed, warm_up)?;
     }
     let report = |accesses_done| progress(&Progress { system: label.to_owned(), accesses_done, accesses_total: total });
     let mut reported = Instant::now();

@@ -50,6 +50,8 @@ impl VmaSet {
             EventKind::ProcessStart { .. }
             | EventKind::Fork { .. }
             | EventKind::Vfork { .. }
+            | EventKind::Allocated { .. }
+            | EventKind::Freed { .. }
             | EventKind::Msync { .. }
             | EventKind::Truncate { .. }
             | EventKind::Relocate { .. }

@@ -12,9 +12,12 @@ mod code;
 mod pages;
 mod report;
 mod samples;
+mod stacks;
 
 use std::sync::Arc;
 
+use pagelab_trace::Event;
+use pagelab_trace::calls::CallStacks;
 use serde::Serialize;
 
 use crate::base::addr::VirtAddr;
@@ -28,10 +31,12 @@ use crate::kernel::vma::{Vma, VmaKind};
 pub use code::Instruction;
 pub use report::{CodeRow, MemoryRow, ProfileReport, Rows, SamplesReport};
 pub use samples::{FaultSample, SampledRef, SampledStage, SampledStep, StageCounts, WalkSample};
+pub use stacks::{ContextRow, SiteRow, StackRow, StacksReport};
 
 use code::Code;
 use pages::Pages;
 use samples::Samples;
+use stacks::Stacks;
 
 /// What paging cost somewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -118,6 +123,10 @@ pub struct Place {
     pub area: Area,
     /// The instruction that made the access.
     pub instruction: Instruction,
+    /// Its address, as the trace gives it.
+    pub pc: u64,
+    /// The context that it was executed in, if the source tells call stacks.
+    pub context: u32,
     /// What the access is.
     pub intent: Intent,
     /// When, by the clock of its CPU.
@@ -139,6 +148,8 @@ pub struct Miss {
     pub va: VirtAddr,
     /// Address of the instruction, as the trace gives it.
     pub pc: u64,
+    /// The context that it was executed in, if the source tells call stacks.
+    pub context: u32,
     /// What the access is.
     pub intent: Intent,
     /// When it was first made, by the clock of its CPU.
@@ -180,15 +191,17 @@ pub struct Profile {
     seed: u64,
     code: Code,
     pages: Pages,
+    stacks: Stacks,
     walks: Samples<WalkSample>,
     faults: Samples<FaultSample>,
 }
 
 impl Profile {
     /// Nothing has been counted. `seed` chooses the samples, and counting begins after `begins` accesses of the main
-    /// sources.
-    pub fn new(seed: u64, begins: u64) -> Self {
+    /// sources. `told` are the call stacks of the sources that tell them.
+    pub fn new(seed: u64, begins: u64, told: Vec<Option<Arc<CallStacks>>>) -> Self {
         Self {
+            stacks: Stacks::new(told),
             begins,
             seed,
             code: Code::default(),
@@ -200,7 +213,9 @@ impl Profile {
 
     /// Forgets what was before counting begins.
     pub fn begin(&mut self) {
-        *self = Self::new(self.seed, self.begins);
+        let mut stacks = std::mem::replace(&mut self.stacks, Stacks::new(Vec::new()));
+        stacks.begin();
+        *self = Self { stacks, ..Self::new(self.seed, self.begins, Vec::new()) };
     }
 
     /// An access waited for its translation; with a walk if there was one that came to its end.
@@ -241,10 +256,18 @@ impl Profile {
     fn count(&mut self, place: &Place, cost: &Cost) {
         self.code.count(&place.instruction, cost);
         self.pages.count(place.process, place.va, &place.area, cost);
+        self.stacks.count(place, cost);
+    }
+
+    /// Something has happened to the memory of a process of a source, which matters if that tells call stacks.
+    pub fn note(&mut self, source: u32, event: &Event) {
+        if self.stacks.are_told(source) {
+            self.stacks.note(source, event);
+        }
     }
 
     /// What it comes to.
     pub fn report(self) -> ProfileReport {
-        ProfileReport::new(self.code, self.pages, self.walks, self.faults)
+        ProfileReport::new(self.code, self.pages, self.stacks, self.walks, self.faults)
     }
 }

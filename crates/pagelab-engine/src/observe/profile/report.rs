@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::code::Code;
 use super::pages::{Pages, Region, regions};
 use super::samples::{FaultSample, Samples, WalkSample};
+use super::stacks::{Stacks, StacksReport};
 use super::{Area, Cost};
 
 /// Rows at most of each table.
@@ -85,6 +86,9 @@ pub struct ProfileReport {
     pub pages: Rows<MemoryRow>,
     /// By neighbouring pages of one area.
     pub regions: Rows<MemoryRow>,
+    /// By call stack, and by the call that allocated the memory; none if no source tells call stacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<StacksReport>,
     /// Walks that ended with a translation.
     pub walks: SamplesReport<WalkSample>,
     /// Page faults that accesses met, whether a kernel or a fault engine saw to them.
@@ -92,7 +96,13 @@ pub struct ProfileReport {
 }
 
 impl ProfileReport {
-    pub(super) fn new(code: Code, pages: Pages, walks: Samples<WalkSample>, faults: Samples<FaultSample>) -> Self {
+    pub(super) fn new(
+        code: Code,
+        pages: Pages,
+        stacks: Stacks,
+        walks: Samples<WalkSample>,
+        faults: Samples<FaultSample>,
+    ) -> Self {
         let granularity_bytes = pages.granularity_bytes();
         let code = code.in_order();
         let code = Rows::new(code, |(_, cost)| *cost, |(at, cost)| CodeRow { file: at.file, offset: at.offset, cost });
@@ -104,7 +114,8 @@ impl ProfileReport {
         };
         let regions = Rows::new(regions, |of| of.cost, with_parts);
         let pages = Rows::new(in_order_of_cost(pages), |of| of.cost, MemoryRow::from);
-        Self { granularity_bytes, code, pages, regions, walks: walks.into(), faults: faults.into() }
+        let stacks = stacks.report();
+        Self { granularity_bytes, code, pages, regions, stacks, walks: walks.into(), faults: faults.into() }
     }
 }
 

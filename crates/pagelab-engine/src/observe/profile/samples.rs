@@ -82,7 +82,7 @@ pub struct Access {
 
 impl Access {
     fn of(place: &Place) -> Self {
-        let Place { process, va, area, instruction, intent, at } = place;
+        let Place { process, va, area, instruction, intent, at, .. } = place;
         let Instruction { file, offset } = instruction.clone();
         let intent = match intent {
             Intent::Load => "load",

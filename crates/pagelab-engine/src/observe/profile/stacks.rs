@@ -1,0 +1,345 @@
+//! What paging cost by call stack, and by the call that allocated the memory; of sources that tell call stacks.
+//!
+//! Memory belongs to the block of an allocator that holds the address, else to the mapping. What is allocated and freed is noted in the
+//! order of the source, whichever CPU comes to it, and may be noted twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pagelab_trace::calls::{CallStacks, Context};
+use pagelab_trace::{Event, EventKind, ProcessIx};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::{Cost, Instruction, Place, ProcessId};
+
+/// Rows of instructions at most.
+const MOST_ROWS: usize = 5000;
+/// Rows of allocating calls at most.
+const MOST_SITES: usize = 1000;
+
+/// A call, in the context of another one.
+#[derive(Clone, Debug, Serialize)]
+pub struct ContextRow {
+    /// Index of the context that it was made in; none of the first, which is no call.
+    pub parent: Option<u32>,
+    /// Index among the sources.
+    pub source: u32,
+    /// The process that made it first.
+    pub process: u32,
+    /// The file that holds the call instruction.
+    pub file: Option<Arc<str>>,
+    /// Its last byte: from the file's start, or its address without a file.
+    pub offset: u64,
+    /// What the program calls the code, if it has generated it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Arc<str>>,
+}
+
+/// An instruction in a context, and what its accesses cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct StackRow {
+    /// Index of the context.
+    pub node: u32,
+    /// Index among the source's processes.
+    pub process: u32,
+    /// The file that holds the instruction.
+    pub file: Option<Arc<str>>,
+    /// Bytes from the file's start, or its address without a file.
+    pub offset: u64,
+    /// What the program calls the code, if it has generated it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Arc<str>>,
+    /// What paging cost its accesses.
+    #[serde(flatten)]
+    pub cost: Cost,
+}
+
+/// A call that allocated memory, and what accesses to that cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct SiteRow {
+    /// `allocation` of an allocator's block, `mapping`, `heap` outside of known blocks, or `unknown`.
+    pub kind: &'static str,
+    /// Index of the context of the call.
+    pub node: u32,
+    /// Blocks or mappings that it allocated.
+    pub count: u64,
+    /// Bytes of these together.
+    pub bytes: u64,
+    /// What paging cost accesses to them.
+    #[serde(flatten)]
+    pub cost: Cost,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug, Serialize)]
+pub struct StacksReport {
+    /// Calls; parents come before their children.
+    pub nodes: Vec<ContextRow>,
+    /// The dearest instructions in their contexts.
+    pub rows: Vec<StackRow>,
+    /// How many are not among the rows.
+    pub rows_others: usize,
+    /// What those cost together.
+    pub rows_others_cost: Cost,
+    /// The dearest allocating calls.
+    pub sites: Vec<SiteRow>,
+    /// How many are not among the sites.
+    pub sites_others: usize,
+    /// What those cost together.
+    pub sites_others_cost: Cost,
+}
+
+/// Memory that was allocated at once.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    end: u64,
+    site: usize,
+    /// Where in the source it was allocated.
+    position: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    blocks: BTreeMap<u64, Block>,
+    mappings: BTreeMap<u64, Block>,
+}
+
+fn holder(of: &BTreeMap<u64, Block>, address: u64) -> Option<usize> {
+    of.range(..=address).next_back().filter(|(_, block)| address < block.end).map(|(_, block)| block.site)
+}
+
+impl Memory {
+    /// The mapping's part in a range is gone.
+    fn unmap(&mut self, addr: u64, len: u64) {
+        let end = addr.saturating_add(len);
+        let overlapping = |(start, block): (&u64, &Block)| (block.end > addr).then_some((*start, *block));
+        let found: Vec<_> = self.mappings.range(..end).rev().map_while(overlapping).collect();
+        for (start, block) in found {
+            self.mappings.remove(&start);
+            if start < addr {
+                self.mappings.insert(start, Block { end: addr, ..block });
+            }
+            if block.end > end {
+                self.mappings.insert(end, block);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Site {
+    kind: &'static str,
+    source: u32,
+    context: u32,
+    count: u64,
+    bytes: u64,
+    cost: Cost,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub(super) struct Stacks {
+    /// By source.
+    told: Vec<Option<Arc<CallStacks>>>,
+    costs: FxHashMap<(ProcessId, u32, u64), (Instruction, Cost)>,
+    memory: FxHashMap<ProcessId, Memory>,
+    sites: Vec<Site>,
+    site_of: FxHashMap<(&'static str, u32, u32), usize>,
+}
+
+impl Stacks {
+    /// `told` are the stacks of the sources.
+    pub fn new(told: Vec<Option<Arc<CallStacks>>>) -> Self {
+        let (costs, memory, site_of) = Default::default();
+        Self { told, costs, memory, sites: Vec::new(), site_of }
+    }
+
+    /// Forgets costs, and keeps what is allocated.
+    pub fn begin(&mut self) {
+        self.costs.clear();
+        self.sites.iter_mut().for_each(|site| site.cost = Cost::default());
+    }
+
+    pub fn are_told(&self, source: u32) -> bool {
+        self.told.get(source as usize).is_some_and(Option::is_some)
+    }
+
+    fn site(&mut self, kind: &'static str, source: u32, context: u32) -> usize {
+        let Self { sites, site_of, .. } = self;
+        *site_of.entry((kind, source, context)).or_insert_with(|| {
+            sites.push(Site { kind, source, context, count: 0, bytes: 0, cost: Cost::default() });
+            sites.len() - 1
+        })
+    }
+
+    /// Something has happened to the memory of a source's process.
+    pub fn note(&mut self, source: u32, event: &Event) {
+        let id = |process: ProcessIx| ProcessId { source, process: process.0 };
+        match event.kind {
+            EventKind::Allocated { addr, len, context, mapping } => {
+                let kind = if mapping { "mapping" } else { "allocation" };
+                let site = self.site(kind, source, context);
+                let memory = self.memory.entry(id(event.process)).or_default();
+                let (end, position) = (addr.saturating_add(len.max(1)), event.position);
+                let of = if mapping { &memory.mappings } else { &memory.blocks };
+                if of.get(&addr).is_some_and(|block| block.position == position) {
+                    return;
+                }
+                if mapping {
+                    memory.unmap(addr, len);
+                    memory.mappings.insert(addr, Block { end, site, position });
+                } else {
+                    memory.blocks.insert(addr, Block { end, site, position });
+                }
+                self.sites[site].count += 1;
+                self.sites[site].bytes += len;
+            }
+            EventKind::Freed { addr } => {
+                if let Some(memory) = self.memory.get_mut(&id(event.process))
+                    && memory.blocks.get(&addr).is_some_and(|block| block.position != event.position)
+                {
+                    memory.blocks.remove(&addr);
+                }
+            }
+            EventKind::Munmap { addr, len } => {
+                self.memory.entry(id(event.process)).or_default().unmap(addr, len);
+            }
+            EventKind::Mremap { old_addr, old_len, new_addr, new_len } => {
+                let memory = self.memory.entry(id(event.process)).or_default();
+                let moved = memory.mappings.range(..=old_addr).next_back().map(|(_, block)| *block);
+                memory.unmap(old_addr, old_len);
+                if let Some(block) = moved.filter(|block| old_addr < block.end) {
+                    memory.unmap(new_addr, new_len);
+                    memory.mappings.insert(new_addr, Block { end: new_addr.saturating_add(new_len), ..block });
+                }
+            }
+            EventKind::Fork { child } => {
+                let copy = self.memory.get(&id(event.process)).cloned().unwrap_or_default();
+                self.memory.insert(id(child), copy);
+            }
+            EventKind::Exec { .. } | EventKind::Exit { .. } => _ = self.memory.remove(&id(event.process)),
+            EventKind::ProcessStart { .. }
+            | EventKind::Mmap { .. }
+            | EventKind::Mprotect { .. }
+            | EventKind::Madvise { .. }
+            | EventKind::Msync { .. }
+            | EventKind::Truncate { .. }
+            | EventKind::Relocate { .. }
+            | EventKind::Fault { .. }
+            | EventKind::Brk { .. }
+            | EventKind::Vfork { .. }
+            | EventKind::ThreadStart { .. }
+            | EventKind::ThreadExit
+            | EventKind::Wake { .. }
+            | EventKind::Woken { .. }
+            | EventKind::Skip
+            | EventKind::Resume { .. }
+            | EventKind::Measure => {}
+        }
+    }
+
+    /// An access has cost something.
+    pub fn count(&mut self, place: &Place, cost: &Cost) {
+        let source = place.process.source;
+        if !self.are_told(source) {
+            return;
+        }
+        let new = || (place.instruction.clone(), Cost::default());
+        self.costs.entry((place.process, place.context, place.pc)).or_insert_with(new).1.add(cost);
+        let memory = self.memory.get(&place.process);
+        let known = memory.and_then(|of| holder(&of.blocks, place.va.0));
+        let heap = place.area.kind == "heap";
+        let known = known.or_else(|| memory.filter(|_| !heap).and_then(|of| holder(&of.mappings, place.va.0)));
+        let site = known.unwrap_or_else(|| self.site(if heap { "heap" } else { "unknown" }, source, 0));
+        self.sites[site].cost.add(cost);
+    }
+
+    /// What it comes to; none if no source tells stacks.
+    pub fn report(self) -> Option<StacksReport> {
+        if self.told.iter().all(Option::is_none) {
+            return None;
+        }
+        let mut nodes = Nodes::new(&self.told);
+        // Instructions at one address may have come from two files, one after the other.
+        let mut costs: Vec<_> = self.costs.into_iter().map(|(key, (at, cost))| (key, at, cost)).collect();
+        costs.sort_unstable_by(|(a, _, x), (b, _, y)| y.cycles().cmp(&x.cycles()).then_with(|| a.cmp(b)));
+        let mut sites: Vec<Site> = self.sites.into_iter().filter(|site| site.cost != Cost::default()).collect();
+        let order = |site: &Site| (site.source, site.context, site.kind);
+        sites.sort_unstable_by(|a, b| b.cost.cycles().cmp(&a.cost.cycles()).then_with(|| order(a).cmp(&order(b))));
+        let sum = |costs: &mut dyn Iterator<Item = Cost>| {
+            costs.fold(Cost::default(), |mut sum, cost| {
+                sum.add(&cost);
+                sum
+            })
+        };
+        let rows_others_cost = sum(&mut costs.iter().skip(MOST_ROWS).map(|(_, _, cost)| *cost));
+        let sites_others_cost = sum(&mut sites.iter().skip(MOST_SITES).map(|site| site.cost));
+        let (rows_others, sites_others) =
+            (costs.len().saturating_sub(MOST_ROWS), sites.len().saturating_sub(MOST_SITES));
+        let rows = costs.into_iter().take(MOST_ROWS).map(|((process, context, _), at, cost)| {
+            let name = nodes.name_of(process.source, process.process, at.file.is_none(), at.offset);
+            let node = nodes.index_of(process.source, context);
+            StackRow { node, process: process.process, file: at.file, offset: at.offset, name, cost }
+        });
+        let rows = rows.collect();
+        let sites = sites.into_iter().take(MOST_SITES).map(|site| {
+            let Site { kind, source, context, count, bytes, cost } = site;
+            SiteRow { kind, node: nodes.index_of(source, context), count, bytes, cost }
+        });
+        let sites = sites.collect();
+        let nodes = nodes.rows;
+        Some(StacksReport { nodes, rows, rows_others, rows_others_cost, sites, sites_others, sites_others_cost })
+    }
+}
+
+/// Contexts that rows name, and those that these were called in.
+struct Nodes<'a> {
+    told: &'a [Option<Arc<CallStacks>>],
+    rows: Vec<ContextRow>,
+    index: FxHashMap<(u32, u32), u32>,
+}
+
+impl<'a> Nodes<'a> {
+    fn new(told: &'a [Option<Arc<CallStacks>>]) -> Self {
+        let first = ContextRow { parent: None, source: 0, process: 0, file: None, offset: 0, name: None };
+        Self { told, rows: vec![first], index: FxHashMap::default() }
+    }
+
+    fn context(&self, source: u32, context: u32) -> Option<&'a Context> {
+        self.told[source as usize].as_ref()?.contexts.get(context as usize)
+    }
+
+    fn name_of(&self, source: u32, process: u32, is_generated: bool, address: u64) -> Option<Arc<str>> {
+        let stacks = self.told[source as usize].as_ref().filter(|_| is_generated)?;
+        stacks.name_of(process, address).cloned()
+    }
+
+    fn index_of(&mut self, source: u32, context: u32) -> u32 {
+        // From the context outwards to one that has a row; stacks are too deep to go down by calls.
+        let (mut missing, mut at) = (Vec::new(), context);
+        let mut parent = loop {
+            if let Some(&index) = self.index.get(&(source, at)) {
+                break index;
+            }
+            let Some(of) = self.context(source, at) else { break 0 };
+            // Contexts that begin an image are no calls.
+            let is_call = of.file.is_some() || of.offset != 0;
+            let Some(parent) = of.parent.filter(|_| is_call) else { break 0 };
+            missing.push((at, of));
+            at = parent;
+        };
+        for (number, of) in missing.into_iter().rev() {
+            let name = self.name_of(source, of.process, of.file.is_none(), of.offset);
+            let (process, file, offset) = (of.process, of.file.clone(), of.offset);
+            self.rows.push(ContextRow { parent: Some(parent), source, process, file, offset, name });
+            parent = self.rows.len() as u32 - 1;
+            self.index.insert((source, number), parent);
+        }
+        parent
+    }
+}
+
+#[cfg(test)]
+#[path = "stacks_tests.rs"]
+mod tests;
