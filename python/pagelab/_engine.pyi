@@ -51,6 +51,7 @@ def record_json(
     max_seconds: float | None = None,
     replace: bool = False,
     anonymous: bool = False,
+    call_stacks: bool = False,
 ) -> str: ...
 def anonymize_trace(trace: Path, output: Path) -> None: ...
 def import_json(

@@ -64,6 +64,7 @@ def record(
     dependencies: bool = True,
     force: bool = False,
     anonymous: bool = False,
+    call_stacks: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Recording:
     """Runs a program under Valgrind and records it into a new trace at `output`.
@@ -85,6 +86,7 @@ def record(
             (`machine.core`) looks at. Without them recording takes a quarter less CPU time.
         force: Replace a trace at `output`, which stays until the new one is whole.
         anonymous: Number files in place of naming them, and leave out arguments, the kernel's release and notes.
+        call_stacks: Record the call stack of each access, and which call allocated which memory.
         progress: Called with the accesses recorded so far, about ten times a second.
 
     Raises:
@@ -115,6 +117,7 @@ def record(
         max_seconds,
         force,
         anonymous,
+        call_stacks,
     )
     own, children = (after - start for after, start in zip(_cpu_seconds(), before, strict=True))
     return Recording(**facts(json.loads(answer)), program_cpu_seconds=children, recorder_cpu_seconds=own)

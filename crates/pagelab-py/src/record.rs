@@ -36,7 +36,7 @@ fn check_stretches(json: &str) -> PyResult<()> {
 /// of an interrupted program installs a handler for SIGINT that raises nothing. `progress(accesses)` is called about ten
 /// times a second.
 #[pyfunction]
-#[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None, stretches=None, follow=None, dependencies=true, max_bytes=None, max_seconds=None, replace=false, anonymous=false))]
+#[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None, stretches=None, follow=None, dependencies=true, max_bytes=None, max_seconds=None, replace=false, anonymous=false, call_stacks=false))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
 fn record_json(
     py: Python<'_>,
@@ -53,6 +53,7 @@ fn record_json(
     max_seconds: Option<f64>,
     replace: bool,
     anonymous: bool,
+    call_stacks: bool,
 ) -> PyResult<String> {
     let max_time = max_seconds.map(Duration::try_from_secs_f64).transpose();
     let max_time = max_time.map_err(|e| TraceError::usage(format!("max_seconds: {e}")).into_python())?;
@@ -66,6 +67,7 @@ fn record_json(
         recording.max_time = max_time;
         recording.replace = replace;
         recording.anonymous = anonymous;
+        recording.call_stacks = call_stacks;
         recording.stretches = stretches;
         recording.follow = follow;
         recording.dependencies = dependencies;

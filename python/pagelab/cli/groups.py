@@ -19,7 +19,7 @@ _BY_COMMAND: dict[str, dict[str, str | None]] = {
     },
     "record": {
         **dict.fromkeys(("max_accesses", "max_bytes", "max_seconds"), "What ends it early"),
-        **dict.fromkeys(("max_threads", "dependencies", "anonymous"), "What is recorded"),
+        **dict.fromkeys(("max_threads", "dependencies", "anonymous", "stacks"), "What is recorded"),
         "force": _OUTPUT,
         "faults": None,
     },

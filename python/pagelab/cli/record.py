@@ -55,6 +55,10 @@ def command(
         bool,
         typer.Option("--anonymous", help="Number files in place of naming them; leave out arguments and notes."),
     ] = False,
+    stacks: Annotated[
+        bool,
+        typer.Option("--stacks", help="Record call stacks, and which call allocated which memory."),
+    ] = False,
     max_threads: Annotated[
         int,
         typer.Option("--max-threads", metavar="N", min=1, max=10_000, help="Threads each process may have at once."),
@@ -103,6 +107,7 @@ def command(
             "--max-seconds": max_seconds,
             "--force": force,
             "--anonymous": anonymous,
+            "--stacks": stacks,
         }
         for option in (option for option, value in of_accesses.items() if value):
             raise _engine.UsageError(f"{option} is not possible with --faults; leave one of the two out")
@@ -121,6 +126,7 @@ def command(
         dependencies=dependencies,
         force=force,
         anonymous=anonymous,
+        call_stacks=stacks,
         quiet=quiet,
         outlook=None if quiet else f"{trace}: {estimate(trace, stretches, bounds.max_bytes)}",
     ).recording
@@ -189,6 +195,7 @@ def record_to(
     dependencies: bool = True,
     force: bool = False,
     anonymous: bool = False,
+    call_stacks: bool = False,
     quiet: bool = False,
     stdout: Path | None = None,
     name: str | None = None,
@@ -220,6 +227,7 @@ def record_to(
             dependencies=dependencies,
             force=force,
             anonymous=anonymous,
+            call_stacks=call_stacks,
             progress=report,
         )
     for note in recording.notes:
