@@ -79,6 +79,7 @@ def save_sample(
     sample: str | None = None,
     seed: int = 1,
     max_accesses: Count | None = None,
+    reach: int | None = None,
     progress: Callable[[int, int | None], object] | None = None,
 ) -> SavedSample:
     """Writes a sample of a source as a trace of its own, which replays in a fraction of the time.
@@ -90,6 +91,8 @@ def save_sample(
             `auto` or not given.
         seed: Draws where windows begin in their periods; and what a workload generates.
         max_accesses: Of the source's first accesses alone, such as `"100M"`.
+        reach: Bytes of the largest cache that the sample is for; without it, any size will do. Of a program that uses
+            other memory all the time, the sample is smaller then.
         progress: Called with (accesses read, accesses in all if known) about ten times a second.
 
     Raises:
@@ -99,7 +102,7 @@ def save_sample(
     _refuse_fault_trace(source)
     limit = count("max_accesses", max_accesses, least=1)
     windows = None if sample == "auto" else sample
-    done = json.loads(_engine.save_sample_json(os.fspath(source), Path(output), windows, seed, limit, progress))
+    done = json.loads(_engine.save_sample_json(os.fspath(source), Path(output), windows, seed, limit, reach, progress))
     return SavedSample(
         path=Path(done["path"]),
         accesses=done["accesses"],

@@ -156,7 +156,8 @@ fn a_saved_sample_gives_what_the_sample_does() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("saved.trace");
     let text = "every=20K,length=2K,warm=2K";
-    let saved = sample::save(GUPS, &path, Some(text.parse().unwrap()), 1, None, &mut |_, _| ControlFlow::Continue(()));
+    let saved =
+        sample::save(GUPS, &path, Some(text.parse().unwrap()), 1, None, None, &mut |_, _| ControlFlow::Continue(()));
     let saved = saved.unwrap();
     assert_eq!((saved.read, saved.stretches.windows), (400_000, 60));
     let path = path.to_str().unwrap();
@@ -177,7 +178,8 @@ fn a_sample_that_cannot_be_saved_leaves_nothing() {
     let text = "every=20K,length=2K";
     let save = |source: &str, go_on| {
         let flow = if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
-        sample::save(source, &path, Some(text.parse().unwrap()), 1, None, &mut |_, _| flow).map(|saved| saved.accesses)
+        sample::save(source, &path, Some(text.parse().unwrap()), 1, None, None, &mut |_, _| flow)
+            .map(|saved| saved.accesses)
     };
     assert!(save(GUPS, false).unwrap_err().to_string().contains("interrupted"));
     assert!(!path.exists());

@@ -78,7 +78,7 @@ fn export_json(
 /// Writes a sample of a trace, or of a workload with a seed, as a trace; the answer says what became of it. `progress(accesses,
 /// accesses_in_all)` is called about ten times a second.
 #[pyfunction]
-#[pyo3(signature = (source, output, sample, seed, max_accesses=None, progress=None))]
+#[pyo3(signature = (source, output, sample, seed, max_accesses=None, reach=None, progress=None))]
 fn save_sample_json(
     py: Python<'_>,
     source: &str,
@@ -86,11 +86,12 @@ fn save_sample_json(
     sample: Option<&str>,
     seed: u64,
     max_accesses: Option<u64>,
+    reach: Option<u64>,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     tell(py, progress.as_ref(), |told| {
         let sampling = sample.map(str::parse).transpose()?;
-        sample::save(source, &output, sampling, seed, max_accesses, told)
+        sample::save(source, &output, sampling, seed, max_accesses, reach, told)
     })
 }
 
@@ -98,6 +99,19 @@ fn save_sample_json(
 #[pyfunction]
 fn anonymize_trace(py: Python<'_>, trace: PathBuf, output: PathBuf) -> PyResult<()> {
     supervise(py, |_| format::anonymize(&trace, &output), |_| Ok(()))
+}
+
+/// Copies a trace with other advice on huge pages: for each such advice in it, a list of `(address, bytes, advice)`.
+#[pyfunction]
+fn replace_advice(
+    py: Python<'_>,
+    trace: PathBuf,
+    output: PathBuf,
+    replacements: Vec<Vec<(u64, u64, u32)>>,
+) -> PyResult<()> {
+    let advice = |(addr, len, advice)| format::Advice { addr, len, advice };
+    let replacements: Vec<Vec<_>> = replacements.into_iter().map(|of| of.into_iter().map(advice).collect()).collect();
+    supervise(py, |_| format::replace_advice(&trace, &output, &replacements), |_| Ok(()))
 }
 
 /// Does work that takes long, and gives its result as JSON. The work says how far it has come, and of how much if that is known;
@@ -190,6 +204,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(export_json, module)?)?;
     module.add_function(wrap_pyfunction!(save_sample_json, module)?)?;
     module.add_function(wrap_pyfunction!(anonymize_trace, module)?)?;
+    module.add_function(wrap_pyfunction!(replace_advice, module)?)?;
     module.add_function(wrap_pyfunction!(foreign_formats, module)?)?;
     module.add_function(wrap_pyfunction!(write_trace, module)?)?;
     module.add_function(wrap_pyfunction!(first_touches, module)?)?;

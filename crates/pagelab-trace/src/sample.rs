@@ -210,6 +210,14 @@ impl Sampled {
         }
     }
 
+    /// The same for caches of so many bytes at most. Of what a skipped stretch touched before the lines of so many bytes, less is
+    /// touched again: a line per page, and of the oldest a line in each 2 MiB.
+    #[must_use]
+    pub fn reaching(mut self, bytes: u64) -> Self {
+        self.last_touches.reach(bytes);
+        self
+    }
+
     /// Accesses of the source that were read so far.
     pub fn accesses_read(&self) -> u64 {
         self.limit - self.left

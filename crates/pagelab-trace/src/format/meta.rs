@@ -17,7 +17,7 @@ use crate::{Access, AccessKind, TraceError, sampling::Sampling};
 pub const FORMAT_VERSION: u32 = 1;
 
 const FORMAT_NAME: &str = "pagelab-trace";
-const FILE_NAME: &str = "trace.json";
+pub(super) const FILE_NAME: &str = "trace.json";
 
 /// Content of `trace.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -65,6 +65,7 @@ mod part;
 mod pipeline;
 mod planes;
 mod reader;
+mod replace_advice;
 mod row_columns;
 mod tally;
 mod writer;
@@ -79,6 +80,7 @@ pub use info::{Footprint, Row, TraceInfo, footprint, head, info};
 pub use meta::{AccessCounts, EventCounts, FORMAT_VERSION, HostFacts, ProgramExit, StretchTotals, TraceMeta};
 pub(crate) use page::{Columns, GROUP, OpenPage};
 pub use reader::TraceReader;
+pub use replace_advice::{Advice, replace_advice};
 pub use writer::{TraceSummary, TraceWriter, WriterOptions};
 
 /// Accesses in a part at most, and unless [`WriterOptions`] says otherwise: some 16 MB.

@@ -6,12 +6,13 @@
 //! Deviations: a replay makes the touches, where the paper rebuilds the caches' arrays; of a line only its thread's last touch counts, with
 //! whether the thread wrote to it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::{Access, AccessKind, Batch, Branches, ProcessIx, ThreadIx};
 
 const LINE_SHIFT: u32 = 6;
 const PAGE_SHIFT: u32 = 12;
+const LARGE_PAGE_SHIFT: u32 = 21;
 const LINES_PER_PAGE: usize = 1 << (PAGE_SHIFT - LINE_SHIFT);
 /// Pages of a thread at hand: they reach 32 MiB.
 const RECENT: usize = 1 << 13;
@@ -23,12 +24,16 @@ const NONE: u64 = u64::MAX;
 struct Limits {
     /// Lines that are touched again, those touched last; of pages that were touched before, one line each is.
     lines: usize,
+    /// Pages of which one line is, at most; of the older ones, one line in each 2 MiB is.
+    small_pages: usize,
     /// Pages of a thread that are known, at most; the older half gives way.
     pages: usize,
 }
 
 /// Lines of 32 MiB, and pages of 2 GiB.
-const LIMITS: Limits = Limits { lines: 1 << 19, pages: 1 << 19 };
+const LIMITS: Limits = Limits { lines: 1 << 19, small_pages: usize::MAX, pages: 1 << 19 };
+/// Pages beyond a reach that was asked for: 64 MiB, which are more than TLBs hold.
+const SMALL_PAGES: usize = 1 << 14;
 
 /// A page that was touched; its data and its code are apart.
 #[derive(Clone)]
@@ -163,6 +168,13 @@ impl Default for LastTouches {
 }
 
 impl LastTouches {
+    /// Touches again, at the end of a stretch, the lines of so many bytes that were touched last, and less of what was touched
+    /// before.
+    pub(super) fn reach(&mut self, bytes: u64) {
+        let lines = usize::try_from(bytes >> LINE_SHIFT).unwrap_or(usize::MAX);
+        self.limits = Limits { lines: lines.min(LIMITS.lines), small_pages: SMALL_PAGES, ..self.limits };
+    }
+
     /// Prepares for accesses of a thread in `stretch`.
     pub(super) fn begin(&mut self, stretch: u64, thread: ThreadIx, process: ProcessIx) -> Touching<'_> {
         if self.stretch != stretch {
@@ -229,13 +241,31 @@ impl LastTouches {
         }
         self.threads.clear();
         touches.sort_unstable();
-        let older = touches.len().saturating_sub(self.limits.lines);
-        let mut at = 0;
-        touches.retain(|touch| {
-            at += 1;
-            at > older || touch.ends_page
-        });
+        self.thin_out(&mut touches);
         touches
+    }
+
+    /// Leaves older touches out, of which caches and TLBs hold nothing.
+    fn thin_out(&self, touches: &mut Vec<Touch>) {
+        let Limits { lines, small_pages, .. } = self.limits;
+        let older = touches.len().saturating_sub(lines);
+        if older == 0 {
+            return;
+        }
+        let (mut at, mut pages, mut large_pages) = (touches.len(), 0, HashSet::new());
+        // Backwards: whether a touch is the last one of its 2 MiB depends on what comes after it.
+        touches.reverse();
+        touches.retain(|touch| {
+            at -= 1;
+            let large_page = touch.line >> (LARGE_PAGE_SHIFT - LINE_SHIFT + 1);
+            let ends_large_page = touch.ends_page && large_pages.insert((touch.thread, touch.line & 1, large_page));
+            if at >= older {
+                return true;
+            }
+            pages += usize::from(touch.ends_page);
+            touch.ends_page && (pages <= small_pages || ends_large_page)
+        });
+        touches.reverse();
     }
 }
 

@@ -127,7 +127,10 @@ fn code_pages_are_fetched_in_the_order_in_which_they_were_left() {
 
 #[test]
 fn of_what_was_touched_long_ago_a_line_per_page_stays_and_then_nothing() {
-    let limited = |lines, pages| LastTouches { limits: Limits { lines, pages }, ..LastTouches::default() };
+    let limited = |lines, pages| {
+        let limits = Limits { lines, pages, ..LIMITS };
+        LastTouches { limits, ..LastTouches::default() }
+    };
     let all: Vec<u64> = (1..=8).flat_map(|page| (0..3).map(move |line| page * PAGE + line * 64)).collect();
     let mut touches = limited(5, 100);
     note(&mut touches, 0, &loads(&all));
@@ -138,4 +141,26 @@ fn of_what_was_touched_long_ago_a_line_per_page_stays_and_then_nothing() {
     note(&mut touches, 0, &loads(&all));
     // Four are there when the fifth comes, and two of them stay; so again when the seventh comes.
     assert_eq!(addresses(&mut touches), all[4 * 3..]);
+}
+
+#[test]
+fn beyond_a_reach_and_its_pages_a_line_in_each_large_page_stays() {
+    const LARGE_PAGE: u64 = 1 << LARGE_PAGE_SHIFT;
+    let mut touches = LastTouches::default();
+    touches.reach(4 * 64);
+    touches.limits.small_pages = 2;
+    // Two lines in each of four pages of three large pages.
+    let pages = (1..=3).flat_map(|large| (0..4).map(move |page| large * LARGE_PAGE + page * PAGE));
+    let all: Vec<u64> = pages.flat_map(|page| [page, page + 64]).collect();
+    note(&mut touches, 0, &loads(&all));
+    // The first large page's last line, then the second one's, two pages' last lines, and the four lines of the reach.
+    let [first, second, third] = [1, 2, 3].map(|large| large * LARGE_PAGE);
+    let older = [first + 3 * PAGE + 64, second + 3 * PAGE + 64, third + 64, third + PAGE + 64];
+    let newest = [2, 3].map(|page| third + page * PAGE).into_iter().flat_map(|page| [page, page + 64]);
+    assert_eq!(addresses(&mut touches), older.into_iter().chain(newest).collect::<Vec<_>>());
+
+    // No reach is longer than that of all samples, and without one nothing is left out that was not before.
+    touches.reach(u64::MAX);
+    assert_eq!(touches.limits.lines, LIMITS.lines);
+    assert_eq!(LIMITS.small_pages, usize::MAX);
 }

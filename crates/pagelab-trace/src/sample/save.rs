@@ -30,8 +30,8 @@ pub struct SavedSample {
 }
 
 /// Writes a sample of the first `max_accesses` of a source, a trace or a workload with a seed, as a trace at `output`. Windows are those
-/// of `sampling`, or by the length of the source if there is none; `seed` draws where they begin unless that is said. `progress` is told
-/// of the accesses that were read, and of all if that is known; if it breaks, the work stops with an error. After an error nothing is
+/// of `sampling`, or by the length of the source if there is none; `seed` draws where they begin unless that is said. `reach` is the
+/// size of the largest cache that the sample is for, in bytes; without it, any size will do ([`Sampled::reaching`]). `progress` is told of the accesses that were read, and of all if that is known; if it breaks, the work stops with an error. After an error nothing is
 /// left at `output`.
 ///
 /// # Errors
@@ -43,6 +43,7 @@ pub fn save(
     sampling: Option<Sampling>,
     seed: u64,
     max_accesses: Option<u64>,
+    reach: Option<u64>,
     progress: &mut dyn FnMut(u64, Option<u64>) -> ControlFlow<()>,
 ) -> Result<SavedSample, TraceError> {
     let (origin, mut meta): (Box<dyn Source>, TraceMeta) = if names_trace(source)? {
@@ -70,6 +71,9 @@ pub fn save(
         meta.notes.push(format!("sampling was stopped after {most} accesses"));
     }
     let mut sampled = Sampled::new(origin, &sampling, seed, max_accesses);
+    if let Some(bytes) = reach {
+        sampled = sampled.reaching(bytes);
+    }
     let written = TraceWriter::write_whole(output, meta, WriterOptions::default(), |writer| {
         fill(writer, &mut sampled, &mut |read| progress(read, total))
     });
