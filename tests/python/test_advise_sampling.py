@@ -10,15 +10,24 @@ from typing import Any, cast
 import pytest
 from conftest import Pagelab
 
+from pagelab import _engine, default_sample, record, save_sample, trace_info
 from pagelab.advice import Subject, can_be_sampled
 from pagelab.advice.estimate import Estimate
 from pagelab.advice.gains import Bar
-from pagelab.advice.sampling import LEAST_ACCESSES, windows_of
+from pagelab.default_sample import LEAST_ACCESSES, windows_of
 from pagelab.length import Length
 from pagelab.report.figures import whole_profile
 from pagelab.results import SystemResult
+from pagelab.stretches import FEW_WINDOWS
 
 needs_recorder = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind")
+
+
+@pytest.fixture(scope="module")
+def chase(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("chase") / "chase"
+    subprocess.run(["cc", "-O2", "-o", program, Path(__file__).parent / "chase.c"], check=True)
+    return program
 
 
 def _result(windows: list[dict[str, int]], program: dict[str, int]) -> SystemResult:
@@ -97,13 +106,46 @@ def test_long_recordings_are_sampled_and_short_ones_are_not() -> None:
     assert not can_be_sampled(Subject("gups", "gups"))
 
 
-@pytest.mark.parametrize("instructions", [10**7, 10**8, 10**10])
+@pytest.mark.parametrize("instructions", [10**7, 10**8, 10**9, 10**11])
 def test_windows_are_a_small_part_of_a_hundred_periods(instructions: int) -> None:
     every, length, warm = (int(part.partition("=")[2]) for part in windows_of(instructions).split(","))
     assert every == instructions // 100
     assert length == warm
     assert 20_000 <= length <= every / 4
-    assert length == max(every // 50, 20_000)
+    assert every / 1000 <= length <= max(every / 50, 20_000)
+
+
+@needs_recorder
+def test_programs_that_use_other_memory_all_the_time_get_fewer_windows(
+    tmp_path: Path, chase: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = tmp_path / "chase.trace"
+    record([chase, "16", "100000"], trace)
+    instructions = trace_info(trace)["meta"]["accesses"]["instructions"]
+    found = {}
+    for share in (2.0, 0.001):
+        monkeypatch.setattr(default_sample, "_LARGE_SHARE", share)
+        output = tmp_path / f"{share}.trace"
+        default_sample.save_default_sample(trace, output, instructions, None)
+        info = trace_info(output)
+        found[share] = (info["meta"]["stretches"]["windows"], info["accesses"])
+    (many, large), (few, small) = found[2.0], found[0.001]
+    assert few >= FEW_WINDOWS
+    assert many >= 3 * few
+    assert small < large
+
+
+def test_samples_reach_as_far_back_as_the_largest_cache(tmp_path: Path) -> None:
+    """Of a cache of 32 MiB, as far as any sample does."""
+    found = []
+    for name, reach in (("all", None), ("large", 32 << 20), ("small", 1 << 20)):
+        sample = "every=1M,length=1K,warm=1K"
+        found.append(
+            save_sample("gups:size=64MiB,updates=500K", tmp_path / f"{name}.trace", sample=sample, reach=reach).accesses
+        )
+    assert found[0] == found[1] > 2 * found[2]
+    cache = json.loads(_engine.machine_json("kabylake-7700hq"))["cache"]
+    assert default_sample._largest_cache(cache) == 6 << 20
 
 
 @needs_recorder

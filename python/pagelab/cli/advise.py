@@ -290,7 +290,7 @@ def _advise(subject: "Subject", chosen: _Chosen) -> _Advised:
         bars = stack.enter_context(progress_bars(quiet=chosen.quiet))
         if can_be_sampled(subject, limit) and not chosen.whole:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pagelab-")))
-            replayed = sampled(subject, folder, limit, partial(bars, "sample") if bars else None)
+            replayed = sampled(subject, folder, choice.machine, limit, partial(bars, "sample") if bars else None)
             limit = None
         outlook = Outlook(bars, replayed.length.instructions if replayed.is_whole else None) if bars else None
         trials = replay(replayed.source, choice, max_accesses=limit, profile_all=chosen.reported, progress=outlook)
