@@ -64,10 +64,12 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ROOT / "fuzz" / "seeds" / "import_drmemtrace" / "chunks.trace.zip", threads / "sort.4711.trace.zip")
     shutil.copy(ROOT / "presets" / "kernels" / "linux-6.12.toml", folder / "this-host.toml")
     shutil.copy(ROOT / "presets" / "machines" / "xeon-e-2136.toml", folder / "this-machine.toml")
-    for name in ("a", "baseline", "build", "chase", "count", "count-padded", "sort", "sorter", "store", "xz"):
+    for name in ("a", "baseline", "build", "chase", "count", "count-padded", "shuf", "sort", "sorter", "store", "xz"):
         _run(["trace", "import", str(SAMPLES / "lackey.txt"), "-o", f"{name}.trace"], folder)
     _run(["run", "seq:size=64KiB", "--json", "results.json"], folder)
-    for name in ("chase", "sort"):
+    (folder / "traces").mkdir()
+    _run(["trace", "import", str(SAMPLES / "lackey.txt"), "-o", "traces/4k.trace"], folder)
+    for name in ("chase", "shuf", "sort"):
         (folder / f"{name}.json").write_text(mixed_measurement().to_json())
         _run(["model", "fit", f"{name}.json", "-o", f"{name}-models.json"], folder)
     (folder / "faults.txt").write_text(perf_script())

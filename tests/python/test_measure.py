@@ -15,14 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from conftest import COMMAND, Pagelab, assert_fails
 
-from pagelab import UsageError
-from pagelab.run_time import counters, host, layouts
+from pagelab import UsageError, default_sample, native, record, trace_info
+from pagelab.run_time import counters, host, layouts, replaying
 from pagelab.run_time.huge_share import check_share
 from pagelab.run_time.measuring import Figure, load
-from pagelab.run_time.running import Memory, _Sampler
+from pagelab.run_time.replaying import Replaying, record_layouts
+from pagelab.run_time.running import Files, Memory, Program, _Sampler
+from pagelab.run_time.shared_recording import derive
 
 SOURCE = Path(__file__).parent / "chase.c"
 PAGES_OF_64_MIB = 64 << 8
@@ -159,6 +162,90 @@ def test_a_recording_of_each_layout_tells_walk_cycles(pagelab: Pagelab, tmp_path
     assert traced["heap=50%"]["replay"] is None
 
 
+def _events(trace: Path) -> list[tuple[Any, ...]]:
+    """What each process of a trace says of mappings and of advice; processes that run at once have no order."""
+    columns = ["process", "kind", "addr", "len", "prot", "flags", "argument"]
+    kinds = ["mmap", "munmap", "madvise", "fork", "exec", "brk"]
+    events = pl.read_parquet(trace / "events-*.parquet").filter(pl.col("kind").is_in(kinds))
+    return events.select(columns).sort("process", maintain_order=True).rows()
+
+
+def test_one_recording_shows_what_a_recording_of_each_layout_does(tmp_path: Path, chase: Path) -> None:
+    """A heap, mappings, several programs that execute each other, and one without the library."""
+    source, maps, static = tmp_path / "maps.c", tmp_path / "maps", tmp_path / "static"
+    source.write_text(
+        "#include <stdlib.h>\n#include <sys/mman.h>\n"
+        "int main(int count, char **words) {\n"
+        "    for (int i = 0; i < 2; i++) {\n"
+        "        volatile char *at = mmap(0, 9 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n"
+        "        for (long byte = 0; byte < 9 << 20; byte += 4096) at[byte] = 1;\n"
+        "    }\n"
+        "    return count > 1 && system(words[1]);\n"
+        "}\n"
+    )
+    subprocess.run(["cc", "-O2", "-o", maps, source], check=True)
+    subprocess.run(["cc", "-O2", "-static", "-o", static, SOURCE], check=True)
+    command = [str(maps), f"{chase} 8 100 && {static} 4 100"]
+    program = Program(command, Files(), native.layout_library(), 64 << 20)
+    span = 32 << 20
+    asked = [layouts.parse(name) for name in ("4k", "heap=2MiB-6MiB,mmap=30%", "heap=50%", "thp")]
+    derived = record_layouts(program, asked, span, tmp_path, Replaying(whole=True))
+    for layout in asked:
+        with pytest.MonkeyPatch.context() as patched:
+            for key, value in program.environment(layout, span).items():
+                patched.setenv(key, value)
+            own = record(command, tmp_path / f"own-{layout.name.replace('%', '')}.trace")
+        trace = derived[layout.name]
+        info = trace_info(trace)
+        assert info["complete"]
+        assert info["accesses"] == pytest.approx(own.accesses, rel=0.01)
+        events = _events(trace)
+        assert events == _events(tmp_path / f"own-{layout.name.replace('%', '')}.trace"), layout.name
+        advice = {(kind, argument) for _, kind, _, _, _, _, argument in events if kind == "madvise"}
+        assert (("madvise", 14) in advice) == (layout.name != "4k")
+    # Accesses are kept once.
+    part = "accesses-000000.parquet"
+    assert (derived["4k"] / part).samefile(derived["thp"] / part)
+
+
+def test_of_a_program_without_the_library_its_own_advice_stays_but_where_all_is_small(tmp_path: Path) -> None:
+    recording, library = tmp_path / "old.trace", native.layout_library()
+    (tmp_path / "asks.c").write_text(
+        "#include <sys/mman.h>\n"
+        "int main(void) {\n"
+        "    char *got = mmap(0, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n"
+        "    return madvise(got, 8 << 20, MADV_HUGEPAGE);\n"
+        "}\n"
+    )
+    subprocess.run(["cc", "-o", tmp_path / "asks", tmp_path / "asks.c"], check=True)
+    record([tmp_path / "asks"], recording)
+    for name, count in (("4k", 0), ("heap=50%", 1), ("thp", 1)):
+        output = tmp_path / f"{name.replace('%', '')}.trace"
+        derive(recording, layouts.parse(name), output, library, 0)
+        advised = [row for row in _events(output) if row[1] == "madvise" and row[-1] == layouts.HUGE_PAGES]
+        assert len(advised) == count, name
+
+
+def test_long_recordings_are_sampled_unless_all_is_asked_for(
+    tmp_path: Path, chase: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = tmp_path / "chase.trace"
+    record([chase, "16", "300000"], trace)
+    assert Replaying().sampled(trace, tmp_path) == trace, "it is short"
+    monkeypatch.setattr(replaying, "LEAST_ACCESSES", trace_info(trace)["accesses"])
+    monkeypatch.setattr(default_sample, "_LEAST_WINDOW", 1000)
+    assert Replaying(whole=True).sampled(trace, tmp_path) == trace
+    sample = Replaying().sampled(trace, tmp_path)
+    assert sample != trace
+    small, whole = (replaying.replays(of, ["radix"], None)[0] for of in (sample, trace))
+    assert small.program_by_replayed > 10
+    assert small.walk_cycles == pytest.approx(whole.walk_cycles, rel=0.3)
+    assert any("multiplied by" in warning for warning in small.warnings)
+
+    # A sample is not sampled, and neither is what was recorded in windows.
+    assert Replaying().sampled(sample, tmp_path) == sample
+
+
 def test_windows_stand_for_the_whole_program(pagelab: Pagelab, tmp_path: Path, chase: Path) -> None:
     windows = ("--windows", "every=200K,length=20K,warm=20K")
     asked = ("-l", "4k", "-l", "thp", "-n", "1", "--replay")
@@ -254,22 +341,21 @@ def test_the_program_ends_with_the_command(tmp_path: Path) -> None:
 
 
 def test_a_recording_that_is_interrupted_leaves_no_part(tmp_path: Path, chase: Path) -> None:
-    """What was recorded before stays."""
     asked = ("-l", "4k", "-l", "thp", "-n", "1", "--replay", "--traces", "kept")
     # The chase is long enough to be found recording.
     command = [*COMMAND, "measure", *asked, "--", str(chase), "16", "20000000"]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     assert running.stderr
-    while "thp: recording" not in running.stderr.readline():
+    while "recording, which takes" not in running.stderr.readline():
         assert running.poll() is None
     kept = tmp_path / "kept"
-    while not (kept / "thp.trace").exists():
+    while not list(kept.glob("*/recording.trace")):
         assert running.poll() is None
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=60)
     assert (running.returncode, said.splitlines()[-1]) == (128 + signal.SIGINT, "pagelab: error: interrupted")
-    assert [of.name for of in kept.iterdir()] == ["4k.trace"]
+    assert not list(kept.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,9 @@ _BY_COMMAND: dict[str, dict[str, str | None]] = {
         **dict.fromkeys(("keep", "stdout", "max_accesses"), "Of a program to record"),
     },
     "calibrate": dict.fromkeys(("on", "size", "faults", "runs", "cpu", "memory", "footprint"), "With --major-faults"),
-    "measure": {**dict.fromkeys(("machine", "nested", "traces", "trace", "windows"), "With --replay or --trace")},
+    "measure": {
+        **dict.fromkeys(("machine", "nested", "traces", "trace", "windows", "whole"), "With --replay or --trace")
+    },
     "mrc": {"sample": None, "seed": None, "max_accesses": None},
     "sample": {"sample": None, "seed": None, "output": None},
     "import": {"output": None},

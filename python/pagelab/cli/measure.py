@@ -42,7 +42,7 @@ def command(
     ] = None,
     repeat: Annotated[int, typer.Option("--repeat", "-n", min=1, help="Timed runs of each layout, alternating.")] = 5,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Record the program under each layout and replay that, for walk cycles.")
+        bool, typer.Option("--replay", help="Record the program and replay it under each layout, for walk cycles.")
     ] = False,
     trace: Annotated[
         Path | None,
@@ -54,6 +54,9 @@ def command(
         Path | None, typer.Option(metavar="FOLDER", help="Where --replay keeps its recordings. Without it, nowhere.")
     ] = None,
     windows: Windows = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Replay all of a long recording, and not a sample of it. Takes much longer.")
+    ] = False,
     machine: Annotated[
         str | None,
         typer.Option(
@@ -85,8 +88,10 @@ def command(
             ensure_writable(path)
     ensure_apart(output, stdout, stdin)
     replays = replay or trace is not None
-    if not replays and (machine or nested or traces):
-        raise UsageError("--machine, --nested and --traces say how recordings are replayed: add --replay or --trace")
+    if not replays and (machine or nested or traces or whole):
+        raise UsageError(
+            "--machine, --nested, --traces and --whole say how recordings are replayed: add --replay or --trace"
+        )
     if traces:
         if trace:
             raise UsageError("--traces keeps what --replay records: leave out --trace")
@@ -103,7 +108,7 @@ def command(
             stretches=Stretches(windows=windows) if windows else None,
             trace=trace,
             keep_traces=traces,
-            replaying=Replaying(machine, nested, progress),
+            replaying=Replaying(machine, nested, whole, progress),
         )
         measured = measure(program, plan, (lambda _: None) if quiet else _say)
     if output:

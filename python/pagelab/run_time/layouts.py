@@ -9,7 +9,7 @@ Deviations: advice, not reservations of hugetlbfs, so the kernel may lack a free
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from pagelab import _engine
 from pagelab._engine import UsageError
 
 HUGE_BYTES = 2 << 20
+HUGE_PAGES, SMALL_PAGES = 14, 15
+"""MADV_HUGEPAGE and MADV_NOHUGEPAGE of madvise(2)"""
 _ALL = (1 << 64) - 1
 _FORMS = "4k, thp, host, or parts such as heap=25%, heap=0-64MiB, mmap=50%"
 
@@ -44,6 +46,27 @@ class Layout:
         """Whether heap and mappings are to be huge throughout."""
         return self.heap_permille == self.mmap_permille == 1000 and self.heap_to_bytes == _ALL
 
+    def advice(self, addr: int, length: int, *, is_heap: bool, span_bytes: int) -> list[tuple[int, int, int]]:
+        """What the library advises of a range, as `apply` of `layout.c` does: address, bytes and advice.
+
+        Args:
+            span_bytes: Bytes of the range in which shares are made; 0 for all.
+        """
+        if self.small:
+            return []
+        permille = self.heap_permille if is_heap else self.mmap_permille
+        first, last = (self.heap_from_bytes, self.heap_to_bytes) if is_heap else (0, _ALL)
+        if permille == 1000 and (first, last) == (0, _ALL):
+            return [(addr, length, HUGE_PAGES)]
+        start = -(-addr // HUGE_BYTES) * HUGE_BYTES
+        end = addr + (min(length, span_bytes) if span_bytes else length)
+        pieces = [
+            start + at
+            for at in range(0, end - start - HUGE_BYTES + 1, HUGE_BYTES)
+            if first <= at < last and _is_huge(at // HUGE_BYTES, permille)
+        ]
+        return [(addr, length, SMALL_PAGES), *((at, size, HUGE_PAGES) for at, size in _joined(pieces))]
+
     def environment(self, library: Path, pool_bytes: int, span_bytes: int) -> dict[str, str]:
         """What the program's environment says beside the user's.
 
@@ -66,6 +89,23 @@ class Layout:
             "LD_PRELOAD": str(library),
             "PAGELAB_LAYOUT": " ".join(map(str, numbers)),
         }
+
+
+def _is_huge(piece: int, permille: int) -> bool:
+    """Whether the piece of this number is: in every prefix of pieces the share is right to within one piece."""
+    return (piece + 1) * permille // 1000 > piece * permille // 1000
+
+
+def _joined(pieces: Iterable[int]) -> list[tuple[int, int]]:
+    """Neighbouring pieces as one range: address and bytes."""
+    ranges: list[tuple[int, int]] = []
+    for at in pieces:
+        begin, size = ranges[-1] if ranges else (at, 0)
+        if begin + size == at:
+            ranges[-1:] = [(begin, size + HUGE_BYTES)]
+        else:
+            ranges.append((at, HUGE_BYTES))
+    return ranges
 
 
 def parse(text: str) -> Layout:

@@ -23,7 +23,7 @@ from pagelab.run_time import counters, frames, host
 from pagelab.run_time.document import read
 from pagelab.run_time.huge_share import check_share
 from pagelab.run_time.layouts import Layout, parse
-from pagelab.run_time.replaying import Replay, Replaying, mismatch, replay_layout, replays, trace_of
+from pagelab.run_time.replaying import Replay, Replaying, mismatch, record_layouts, replays, trace_of
 from pagelab.run_time.running import Files, Memory, Program, Run
 from pagelab.stretches import Stretches
 from pagelab.students_t import students_t
@@ -114,7 +114,7 @@ class Plan:
     any_status: bool = False
     """Whether a program may end with another status than 0."""
     record: bool = False
-    """Whether each layout is recorded and replayed."""
+    """Whether the program is recorded, and replayed under each layout."""
     stretches: Stretches | None = None
     """What of the program is recorded; all of it unless given."""
     trace: Path | None = None
@@ -238,9 +238,8 @@ def _estimate(seconds: float, layouts: Sequence[Layout], plan: Plan) -> str:
     runs = len(layouts) * plan.repeat
     text = f"{runs} timed runs of about {seconds:.2g} s, {runs * seconds:.2g} s in all"
     if plan.record:
-        recording = _RECORDING_SLOWDOWN * seconds
-        recordings = sum(layout.touched for layout in layouts)
-        text += f"; then {recordings} recordings of about {recording:.2g} s each, and their replays"
+        replays = sum(layout.touched for layout in layouts)
+        text += f"; then a recording of about {_RECORDING_SLOWDOWN * seconds:.2g} s, and {replays} replays"
     return text
 
 
@@ -290,27 +289,38 @@ def _replays(
 ) -> tuple[dict[str, Replay], list[str]]:
     """By layout, and why there is none of some: what was timed before is not lost."""
     how = plan.replaying
-    if plan.trace:
-        systems = {
-            layout.name: how.small if layout.small else how.huge for layout in layouts if layout.small or layout.whole
-        }
-        found = replays(plan.trace, list(systems.values()), how.machine, how.progress) if systems else []
-        return dict(zip(systems, found, strict=True)), []
-    shown: dict[str, Replay] = {}
-    failures: list[str] = []
-    if not plan.record:
-        return shown, failures
-    with tempfile.TemporaryDirectory(prefix="pagelab-measure-") as folder:
-        for layout in (layout for layout in layouts if layout.touched):
-            report(f"{layout.name}: recording and replaying, which takes far longer than a run")
-            to = plan.keep_traces or Path(folder)
+    if not (plan.trace or plan.record):
+        return {}, []
+    with tempfile.TemporaryDirectory(prefix="pagelab-measure-", dir=plan.keep_traces) as folder:
+        if plan.trace:
+            return _replays_of(plan.trace, layouts, how, Path(folder)), []
+        recorded = [layout for layout in layouts if layout.touched]
+        if not recorded:
+            return {}, []
+        report("recording, which takes far longer than a run")
+        traces = record_layouts(program, recorded, span, Path(folder), how, plan.stretches, plan.keep_traces)
+        shown: dict[str, Replay] = {}
+        failures: list[str] = []
+        for name, trace in traces.items():
+            report(f"{name}: replaying")
             try:
-                shown[layout.name] = replay_layout(program, layout, span, to, how, plan.stretches)
+                shown[name] = replays(trace, [how.advised], how.machine, how.progress)[0]
             except ConfigError as error:
                 if plan.stretches is None:
                     raise
-                failures.append(f"{layout.name}: no walk cycles, as no window lies in the program: {error}")
+                failures.append(f"{name}: no walk cycles, as no window lies in the program: {error}")
         return shown, failures
+
+
+def _replays_of(trace: Path, layouts: Sequence[Layout], how: Replaying, folder: Path) -> dict[str, Replay]:
+    """Of a recording that was made without layouts."""
+    systems = {
+        layout.name: how.small if layout.small else how.huge for layout in layouts if layout.small or layout.whole
+    }
+    if not systems:
+        return {}
+    found = replays(how.sampled(trace, folder), list(systems.values()), how.machine, how.progress)
+    return dict(zip(systems, found, strict=True))
 
 
 def _warnings(

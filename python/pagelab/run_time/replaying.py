@@ -1,26 +1,28 @@
 """Walk cycles, TLB misses and hits of a program from replays of recordings of it.
 
-Models: the program is recorded under each layout (the library advises it there, too), and replayed on a machine under
+Models: the program is recorded once, with the library of layouts (`shared_recording`), and replayed on a machine under
     a system that gives huge pages where they are asked for. A trace made without layouts shows `4k` and `thp` alone.
     Windows of a program stand for all of it: counts are multiplied by its instructions over theirs, and a warning tells
-    how far apart the windows are.
-Deviations: the program runs once more for each layout, under Valgrind. What is replayed is that run.
+    how far apart the windows are. Long recordings are sampled (`default_sample`).
+Deviations: the program runs once more, under Valgrind. What is replayed is that run.
 """
 
 import json
 import os
 import shlex
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from pagelab import _engine, cores
+from pagelab import _engine, cores, native
+from pagelab.default_sample import LEAST_ACCESSES, save_default_sample
 from pagelab.length import WHOLE, Length
 from pagelab.quantities import counted
 from pagelab.recorder import record
 from pagelab.results import SystemResult
+from pagelab.run_time import shared_recording
 from pagelab.run_time.layouts import Layout
 from pagelab.run_time.running import Files, Program
 from pagelab.simulation import Progress, Source, System, run
@@ -32,6 +34,9 @@ from pagelab.user_time import user_cycles
 NESTED: System = "nested-radix"
 NESTED_HUGE: System = "nested-radix-thp"
 NESTED_MADVISE: System = ("nested-radix-thp", {"system.layers.guest.large_pages": "madvise"})
+
+_PERIODS = 300
+"""Of a sample: walks are rarer than what advice looks at, so more windows are wanted than there; a choice"""
 
 
 @dataclass(frozen=True)
@@ -132,36 +137,46 @@ def mismatch(trace: Source, command: Sequence[str]) -> str | None:
 
 
 def trace_of(layout: Layout, folder: Path) -> Path:
-    """Where the recording of a layout is."""
+    """Where the recording of a layout is kept."""
     return folder / f"{layout.name.replace('%', '')}.trace"
 
 
-def replay_layout(
+def record_layouts(
     program: Program,
-    layout: Layout,
+    layouts: Sequence[Layout],
     span_bytes: int,
     folder: Path,
     how: "Replaying",
     stretches: Stretches | None = None,
-) -> Replay:
-    """Records a program under a layout into `folder`, or stretches of it, and replays that.
+    keep: Path | None = None,
+) -> dict[str, Path]:
+    """Records a program once, and writes what it would have been under each layout.
+
+    Args:
+        folder: Where the traces are to be replayed from; those of long programs are samples.
+        stretches: Record these alone.
+        keep: Keep whole recordings there.
+
+    Returns:
+        The trace of each layout, by its name.
 
     Raises:
         UsageError: it cannot be recorded, or the stretches are none.
         TraceError: the recording cannot be written.
     """
-    trace = trace_of(layout, folder)
+    recording = folder / "recording.trace"
     # The recorder takes this process's environment, input and output for the program's.
-    with _environment(program.environment(layout, span_bytes)), _redirected(program.files):
-        was_there = trace.exists()
-        try:
-            record(program.command, trace, stretches=stretches)
-        except BaseException:
-            # Of an interrupted one nobody wants a part, and its name would be taken.
-            if not was_there:
-                shutil.rmtree(trace, ignore_errors=True)
-            raise
-    return replays(trace, [how.advised], how.machine, how.progress)[0]
+    with _environment(program.environment(shared_recording.WHOLE, span_bytes)), _redirected(program.files):
+        record(program.command, recording, stretches=stretches)
+    library = native.layout_library()
+    if keep:
+        for layout in layouts:
+            shared_recording.derive(recording, layout, trace_of(layout, keep), library, span_bytes)
+    replayed = how.sampled(recording, folder)
+    traces = {layout.name: trace_of(layout, folder) for layout in layouts}
+    for layout in layouts:
+        shared_recording.derive(replayed, layout, traces[layout.name], library, span_bytes)
+    return traces
 
 
 @dataclass(frozen=True)
@@ -170,7 +185,25 @@ class Replaying:
 
     machine: str | os.PathLike[str] | None = None
     nested: bool = False
+    whole: bool = False
+    """Replay all of long recordings, and not samples of them."""
     progress: Progress | None = None
+
+    def sampled(self, trace: Path, folder: Path) -> Path:
+        """A sample of a long recording, saved in `folder`; the recording itself if it is short or holds windows.
+
+        Raises:
+            TraceError: the recording cannot be read.
+        """
+        info = trace_info(trace)
+        instructions = info["meta"]["accesses"]["instructions"]
+        if self.whole or info["accesses"] < LEAST_ACCESSES or info["meta"].get("stretches") or not instructions:
+            return trace
+        sample = folder / "sample.trace"
+        progress = partial(self.progress, "sample") if self.progress else None
+        machine = None if self.machine is None else os.fspath(self.machine)
+        save_default_sample(trace, sample, instructions, machine, periods=_PERIODS, progress=progress)
+        return sample
 
     @property
     def advised(self) -> System:
