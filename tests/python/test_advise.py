@@ -166,6 +166,7 @@ def test_a_virtual_machine_costs_more_and_its_host_may_help() -> None:
     )
     assert _gains(native)["elsewhere"].is_lost
     assert _gains(nested)["elsewhere"].helps
+    assert not nested.asks, "the host's huge pages are not the program's"
     assert not {"small-host", "cold"} & set(_gains(native))
     # A host with small pages costs more, and so does one that has no frames yet.
     assert _gains(nested)["small-host"].is_lost

@@ -206,6 +206,14 @@ class Estimates:
         return self.window["base"], self.in_order["base"]
 
 
+def _has_huge_pages(base: SystemResult) -> bool:
+    """Whether a program has huge pages; those of a host below it are none of its own."""
+    layers = base.config["system"]["layers"]
+    hosts = {layer["host"] for layer in layers}
+    programs = [layer["name"] for layer in layers if layer["name"] not in hosts]
+    return any(base.stats.get(f"layer.{name}.pages.2M", 0) for name in programs)
+
+
 def advice_of(name: str, trials: Trials, length: Length = WHOLE) -> Advice:
     """Judges what was replayed of the program `name`."""
     estimates = Estimates.of(trials, length)
@@ -214,7 +222,7 @@ def advice_of(name: str, trials: Trials, length: Length = WHOLE) -> Advice:
     seconds, estimated = busy_cycles(base.stats) / hertz, estimates.bases[0].busy / hertz
     program_seconds = _program_seconds(base.stats, estimated, length)
     gains = {key: _gain(trials, estimates, key, program_seconds) for key in trials.keys if key != "base"}
-    asks = any(of.endswith(".pages.2M") and count for of, count in base.stats.items())
+    asks = _has_huge_pages(base)
     times = estimates.bases[0].times
     cold = ("cold", "cold-huge")
     return Advice(
