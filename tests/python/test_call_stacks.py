@@ -52,6 +52,12 @@ def test_stacks_begin_with_the_outermost_function_and_end_with_the_access() -> N
     assert stacks.cost == WHOLE == total(stack.cost for stack in stacks.sites)
 
 
+def test_accesses_without_an_instruction_are_the_kernels() -> None:
+    stacks = recursive_sort()
+    stacks["rows"][4] |= at(None, 0)
+    assert names(read(stacks))[4] == ["main", "load(char const*)", "py::key", "[kernel for the program]"]
+
+
 def test_memory_whose_creation_has_no_stack_is_told_apart() -> None:
     stacks = read(recursive_sort())
     assert [[frame.function for frame in stack.frames] for stack in stacks.sites] == [

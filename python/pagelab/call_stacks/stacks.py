@@ -162,6 +162,9 @@ class _Namer:
             return tuple(Frame(s.function, s.source, s.line_number, file) for s in reversed(chain))
         if instruction.name:
             return (_from_perf_map(instruction.name, file),)
+        if not file and instruction.offset == 0:
+            # Accesses to buffers of system calls, signal frames and the first stack have no instruction of the program.
+            return (Frame("[kernel for the program]"),)
         return (Frame(f"[{PurePath(file).name or 'unknown'}]", file=file),)
 
 
