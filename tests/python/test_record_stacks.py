@@ -155,6 +155,19 @@ def test_stacks_change_nothing_else(pagelab: Pagelab, program: Path, tmp_path: P
     assert "stacks" not in _replay(pagelab, tmp_path, "without.trace", "--profile")["profile"]
 
 
+def test_a_saved_sample_has_no_stacks(pagelab: Pagelab, program: Path, tmp_path: Path) -> None:
+    _record(pagelab, "calls.trace", program, "--stacks")
+    saved = pagelab("trace", "sample", "calls.trace", "--sample", "every=20K,length=5K,warm=1K", "-o", "sample.trace")
+    assert saved.returncode == 0, saved.stderr
+    assert "stacks" not in _replay(pagelab, tmp_path, "sample.trace", "--profile")["profile"]
+
+
+def test_advice_takes_recordings_with_stacks(pagelab: Pagelab, program: Path) -> None:
+    _record(pagelab, "calls.trace", program, "--stacks")
+    advised = pagelab("advise", "-q", "calls.trace")
+    assert advised.returncode == 0, advised.stderr
+
+
 def test_anonymous_stacks_name_no_file(pagelab: Pagelab, program: Path, tmp_path: Path) -> None:
     _record(pagelab, "calls.trace", program, "--stacks")
     assert pagelab("trace", "anonymize", "calls.trace", "-o", "later.trace").returncode == 0

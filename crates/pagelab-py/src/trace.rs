@@ -79,6 +79,7 @@ fn export_json(
 /// accesses_in_all)` is called about ten times a second.
 #[pyfunction]
 #[pyo3(signature = (source, output, sample, seed, max_accesses=None, reach=None, progress=None))]
+#[expect(clippy::too_many_arguments, reason = "Python names them")]
 fn save_sample_json(
     py: Python<'_>,
     source: &str,

@@ -48,7 +48,9 @@ pub fn save(
 ) -> Result<SavedSample, TraceError> {
     let (origin, mut meta): (Box<dyn Source>, TraceMeta) = if names_trace(source)? {
         let reader = TraceReader::open(source)?;
-        let meta = reader.meta().clone();
+        let mut meta = reader.meta().clone();
+        // Contexts are those of all accesses; a sample has none.
+        meta.call_stacks = false;
         (Box::new(reader), meta)
     } else {
         let source_of = workload::parse(source, seed)?;
