@@ -91,6 +91,6 @@ $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 
 # The engine, installed in place: changes of Python files need no build.
 $(VENV)/.engine: $(VENV)/.packages $(RUST_SOURCES)
-	@echo 'Building the engine in Rust: up to four minutes the first time, less when little has changed.'
+	@echo 'Building the engine in Rust: about 350 s of CPU time the first time, three minutes on two free cores.'
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
