@@ -17,7 +17,7 @@ import pagelab as package
 from pagelab.call_stacks import document, flame, listing
 from pagelab.call_stacks.annotate import annotate
 from pagelab.call_stacks.cost import METRICS, Cost, total
-from pagelab.call_stacks.stacks import CallStacks
+from pagelab.call_stacks.stacks import CallStacks, without_arguments
 from pagelab.comparison.functions import name_functions
 
 WHOLE = Cost(111, 2_220, 16, 16_000)
@@ -50,6 +50,31 @@ def test_stacks_begin_with_the_outermost_function_and_end_with_the_access() -> N
     assert (leaf.place, leaf.source, leaf.line, leaf.file) == ("swap.h:3", "/src/demo/swap.h", 3, PROGRAM)
     assert stacks.callers[4].frames[2].source == "/src/demo/keys.py"
     assert stacks.cost == WHOLE == total(stack.cost for stack in stacks.sites)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("main", "main"),
+        ("Table::find(int) const", "Table::find"),
+        ("std::vector<int, std::allocator<int> >::push_back(int&&)", "std::vector<…>::push_back"),
+        ("std::map<K, std::set<V> >::at<Q>(K const&)", "std::map<…>::at<…>"),
+        ("(anonymous namespace)::f(int)", "(anonymous namespace)::f"),
+        ("ns::operator<(A const&, B const&)", "ns::operator<(A const&, B const&)"),
+        ("py::<lambda>", "py::<…>"),
+        ("a -> b", "a -> b"),
+        ("less < than", "less < than"),
+        ("[libz.so.1.3]", "[libz.so.1.3]"),
+    ],
+)
+def test_tables_name_functions_without_arguments(name: str, short: str) -> None:
+    assert without_arguments(name) == short
+
+
+def test_a_function_is_annotated_by_the_last_part_of_its_name() -> None:
+    stacks = read(recursive_sort())
+    by_last = annotate(stacks.callers, "load", "cycles", stacks.cost)
+    assert by_last == annotate(stacks.callers, "load(char const*)", "cycles", stacks.cost)
 
 
 def test_accesses_without_an_instruction_are_the_kernels() -> None:
@@ -123,7 +148,7 @@ def test_results_without_stacks_say_how_to_get_them(pagelab: Pagelab, tmp_path: 
     assert_fails(pagelab("stacks", "r.json", "-s", "radix-2m"), 2, "radix-2m have no call stacks")
     assert_fails(pagelab("stacks", "r.json", "-s", "ecpt"), 2, "r.json", "no system 'ecpt'", "radix, radix-2m")
     assert pagelab("run", "seq:size=64KiB", "--json", "bare.json", "-q").returncode == 0
-    assert_fails(pagelab("stacks", "bare.json"), 2, "have no profile", "--profile")
+    assert_fails(pagelab("stacks", "bare.json"), 2, "have no profile", "--profile", "--stacks")
 
 
 def test_the_table_has_the_dearest_stacks_first(pagelab: Pagelab, tmp_path: Path) -> None:
@@ -134,7 +159,7 @@ def test_the_table_has_the_dearest_stacks_first(pagelab: Pagelab, tmp_path: Path
     lines = shown.stdout.splitlines()
     first = next(at for at, line in enumerate(lines) if "libheap.so+0x99" in line)
     assert re.match(r" +56\.0 % +10\.2k +10 +10  libheap", lines[first])
-    assert lines[first + 1].split() == ["<", "load(char", "const*)", "(load.c:31)"]
+    assert lines[first + 1].split() == ["<", "load", "(load.c:31)"]
     assert lines[first + 2].split() == ["<", "main", "(main.c:14)"]
     assert lines[-1] == "4 more places take 27.0 % of cycles; --rows shows more."
     by_walks = pagelab("stacks", "r.json", "--metric", "walks", "--rows", "1").stdout
@@ -144,7 +169,7 @@ def test_the_table_has_the_dearest_stacks_first(pagelab: Pagelab, tmp_path: Path
 def test_memory_is_listed_by_who_created_it(pagelab: Pagelab, tmp_path: Path) -> None:
     save(tmp_path / "r.json", recursive_sort())
     shown = pagelab("stacks", "r.json", "--by", "allocation", "--metric", "walks").stdout
-    assert re.search(r"81\.1 % +1,800 +90 +0 +12 +12 MiB  allocated by load\(char const\*\) \(load\.c:31\)", shown)
+    assert re.search(r"81\.1 % +1,800 +90 +0 +12 +12 MiB  allocated by load \(load\.c:31\)", shown)
     assert re.search(r"9\.0 % .* 1 MiB  mapped by load", shown)
     assert "[heap outside of known blocks]" in shown
     mapped = pagelab("stacks", "r.json", "--by", "mapping", "--metric", "walks").stdout

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 from pagelab._engine import UsageError
 from pagelab.call_stacks.cost import NOTHING, Cost
 from pagelab.call_stacks.listing import share_text
-from pagelab.call_stacks.stacks import Frame, Stack
+from pagelab.call_stacks.stacks import Frame, Stack, without_arguments
 from pagelab.table import short
 
 _CONTEXT = 3
@@ -57,14 +57,20 @@ def annotate(stacks: Sequence[Stack], wanted: str, metric: str, whole: Cost, fol
 
 
 def _is_called(frame: Frame, wanted: str) -> bool:
-    if wanted in (frame.function, frame.function.split("(")[0]):
+    if wanted in _names(frame):
         return True
     parts = PurePath(wanted).parts
     return bool(frame.source) and PurePath(frame.source).parts[-len(parts) :] == parts
 
 
+def _names(frame: Frame) -> set[str]:
+    """A function's name, the same without arguments, and the last part of that: `find` of `Table::find(int)`."""
+    plain = without_arguments(frame.function).replace("<…>", "")
+    return {frame.function, frame.function.split("(")[0], plain, plain.rsplit("::", 1)[-1]}
+
+
 def _similar(frames: Iterable[Frame], wanted: str) -> str:
-    names = {name for frame in frames for name in (frame.function, PurePath(frame.source).name) if name}
+    names = {name for frame in frames for name in (*_names(frame), PurePath(frame.source).name) if name}
     close = get_close_matches(wanted, sorted(names), 3)
     return f"; there is {', '.join(close)}" if close else ""
 

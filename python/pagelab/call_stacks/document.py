@@ -86,11 +86,11 @@ def from_result(result: SystemResult) -> Document:
         UsageError: there are none, or they contradict themselves.
     """
     if not has_stacks(result):
-        what = "have no profile" if not result.profile else "have no call stacks"
-        raise UsageError(
-            f"the results of {result.label} {what}: record the program with `pagelab record --stacks` "
-            "and replay it with `pagelab run --profile --json FILE`"
-        )
+        if not result.profile:
+            what = "no profile: replay a trace that was recorded with --stacks by `pagelab run --profile --json FILE`"
+        else:
+            what = "no call stacks: record the program with `pagelab record --stacks`, and replay that"
+        raise UsageError(f"the results of {result.label} have {what}")
     try:
         return parse((result.profile or {})["stacks"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:

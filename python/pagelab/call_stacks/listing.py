@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from pagelab.call_stacks.cost import METRICS, NOTHING, Cost, total
-from pagelab.call_stacks.stacks import Location, Stack
+from pagelab.call_stacks.stacks import Location, Stack, without_arguments
 from pagelab.quantities import counted, size_text
 from pagelab.table import short
 
@@ -45,9 +45,9 @@ def describe(location: Location) -> list[str]:
         if frame.function == f"[{PurePath(location.file).name}]"
         else f"{location.offset:#x}"
         if frame.function == "[unknown]"
-        else f"{frame.function} ({frame.place})"
+        else f"{without_arguments(frame.function)} ({frame.place})"
         if frame.place
-        else frame.function
+        else without_arguments(frame.function)
         for frame in location.frames
     ]
 

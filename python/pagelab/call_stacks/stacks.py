@@ -26,6 +26,25 @@ _KINDS = {
 """Names of frames that stand for memory whose creation has no call stack"""
 
 
+def without_arguments(function: str) -> str:
+    """A C++ name with `<…>` for template arguments, and without parameters; operators stay as they are."""
+    if "operator" in function or function.startswith("["):
+        return function
+    kept: list[str] = []
+    depth = 0
+    for letter in function:
+        if letter == "(" and depth == 0 and kept:
+            break
+        depth += letter == "<"
+        if depth == 0:
+            kept.append(letter)
+        elif letter == ">":
+            depth -= 1
+            kept.extend("<…>" if depth == 0 else "")
+    # With unbalanced brackets it is no name of that kind.
+    return "".join(kept) if depth == 0 else function
+
+
 @dataclass(frozen=True)
 class Frame:
     """A function that had been called, and where in it the next call or the access is."""

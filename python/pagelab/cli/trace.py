@@ -238,6 +238,8 @@ def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("samples", "the accesses are samples of those that the program made"))
     told = "which loads addresses come from, and branches" if meta.get("dependencies") else "not recorded"
     lines.append(("dependencies", told))
+    told = "of each access, and what was allocated by which call" if meta.get("call_stacks") else "not recorded"
+    lines.append(("call stacks", told))
     if meta["mappings_inferred"]:
         lines.append(("mappings", "inferred from the accesses: the origin had no events"))
     lines += [("note", note) for note in meta["notes"]]
