@@ -11,8 +11,6 @@ Deviations: a layout of shares makes the library execute some dozen instructions
 from collections.abc import Iterator
 from pathlib import Path
 
-import polars as pl
-
 from pagelab import _engine
 from pagelab.run_time.layouts import HUGE_PAGES, Layout
 
@@ -45,6 +43,9 @@ def _advised(recording: Path, library: Path) -> Iterator[tuple[int, int, bool, b
     """Each advice to use huge pages: address, bytes, whether the library gave it, and whether it is on the heap."""
     columns = ["process", "kind", "addr", "len", "file", "other_process", "argument"]
     kinds = ["mmap", "madvise", "exec", "fork", "vfork"]
+    # Data frames take longer to import than the command line takes to answer.
+    import polars as pl
+
     events = pl.read_parquet(recording / "events-*.parquet", columns=columns).filter(pl.col("kind").is_in(kinds))
     own = str(library.resolve())
     # Of processes that have loaded the library: whether it has advised the heap.
