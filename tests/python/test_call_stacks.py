@@ -148,6 +148,8 @@ def test_results_without_stacks_say_how_to_get_them(pagelab: Pagelab, tmp_path: 
     assert_fails(pagelab("stacks", "r.json", "-s", "radix-2m"), 2, "radix-2m have no call stacks")
     assert_fails(pagelab("stacks", "r.json", "-s", "ecpt"), 2, "r.json", "no system 'ecpt'", "radix, radix-2m")
     assert pagelab("run", "seq:size=64KiB", "--json", "bare.json", "-q").returncode == 0
+    (tmp_path / "folder.trace").mkdir()
+    assert_fails(pagelab("stacks", "folder.trace"), 2, "folder.trace", "--profile --json")
     assert_fails(pagelab("stacks", "bare.json"), 2, "have no profile", "--profile", "--stacks")
 
 

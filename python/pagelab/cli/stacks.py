@@ -120,6 +120,8 @@ def command(
         ensure_writable(output)
     elif format_ is Format.PPROF and sys.stdout.isatty():
         raise UsageError("a pprof profile is no text: write it to a file with -o FILE.pb.gz")
+    if file.is_dir():
+        raise UsageError(f"{file}: a folder; `pagelab run --profile --json FILE {file}` makes results of a trace")
     results = Results.load(file)
     result = _choose(results, system, file)
     stacks = CallStacks.from_result(result, results)
