@@ -87,9 +87,9 @@ fn segment() -> Vec<u8> {
     let (size, store, conditional) = (8u16, 1u8, 0u8);
     payload.extend([&0x4000u64.to_le_bytes()[..], &1u32.to_le_bytes(), &size.to_le_bytes()].concat());
     payload.extend([store, conditional]);
-    let (origin, registers, branch) = ([0u8; 11], 0u8, 0u8);
+    let (origin, registers, branch, transfer) = ([0u8; 11], 0u8, 0u8, 0u8);
     payload.extend(origin);
-    payload.extend([registers, branch]);
+    payload.extend([registers, branch, transfer]);
     control(2, &payload)
 }
 

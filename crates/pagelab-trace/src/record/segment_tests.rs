@@ -51,7 +51,7 @@ fn described(record: &SegmentRecord) -> Vec<u8> {
         payload.extend([access.kind, u8::from(access.conditional)]);
         payload.extend([0; 11]);
     }
-    payload.extend([0, 0]);
+    payload.extend([0, 0, 0]);
     [&(CONTROL_BIT | 2).to_le_bytes()[..], &(payload.len() as u32).to_le_bytes(), &payload].concat()
 }
 
