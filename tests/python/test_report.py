@@ -448,7 +448,7 @@ def test_the_report_has_a_flame_graph_and_allocation_sites() -> None:
         < page.index("<h3>Memory by who created it</h3>")
         < page.index("<h3>Regions</h3>")
     )
-    assert "allocated by load(char const*) (load.c:31)" in page
+    assert "allocated by load (load.c:31)" in page
     assert "main (main.c:14)" in page
     without = render([results_with(None)])
     assert "<h3>Callers</h3>" not in without
