@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use super::functions::Mapped;
 use super::protocol::Transfer;
 use crate::calls::{CallStacks, Context, GeneratedCode};
@@ -17,7 +19,7 @@ use crate::{ThreadIx, TraceError};
 
 /// Frames of a stack at most: calls below the last one count as its own.
 const MOST_FRAMES: usize = 500;
-/// Contexts of a trace at most: later ones count as their callers'. Each takes some 60 bytes.
+/// Contexts of a trace at most: later ones count as their callers'. Each takes some 70 bytes: 40 as a row, and the rest in the map.
 const MOST_CONTEXTS: usize = 1 << 21;
 /// A slot so far below the last one belongs to another stack: as large as most stacks may grow.
 const BELOW_BYTES: u64 = 8 << 20;
@@ -93,9 +95,7 @@ impl ThreadStacks {
 
     /// Frames whose slots lie below have been left.
     fn leave_below(&mut self, slot: u64) {
-        while self.current.frames.last().is_some_and(|frame| frame.slot < slot) {
-            self.current.frames.pop();
-        }
+        while self.current.frames.pop_if(|frame| frame.slot < slot).is_some() {}
     }
 }
 
@@ -173,7 +173,7 @@ impl ProcessStacks {
 pub(super) struct Calls {
     contexts: Vec<Context>,
     /// By the calling context and the return address.
-    known: HashMap<(u32, u64), u32, BuildMixer>,
+    known: FxHashMap<(u32, u64), u32>,
     writer: CallsWriter,
     /// Files of perf's maps of generated code, with the processes that they are of.
     maps: Vec<(u32, u32)>,
@@ -184,7 +184,7 @@ impl Calls {
     /// For a trace in this folder.
     pub(super) fn new(folder: &Path) -> Self {
         let root = Context { parent: None, process: 0, file: None, offset: 0 };
-        let (known, writer) = (HashMap::default(), CallsWriter::new(folder));
+        let (known, writer) = (FxHashMap::default(), CallsWriter::new(folder));
         Self { contexts: vec![root], known, writer, maps: Vec::new(), cut_frames: false }
     }
 
@@ -215,25 +215,17 @@ impl Calls {
     ) {
         stacks.current.go_to(slot);
         stacks.current.leave_below(slot);
-        let before = stacks.context();
+        // A call at the same slot: the frame there was left by a jump.
+        let frame = stacks.current.current.frames.pop_if(|frame| frame.slot == slot);
         match transfer {
-            Transfer::Call => {
-                let frames = &mut stacks.current.current.frames;
-                // The same slot again: the frame there was left by a jump.
-                if frames.last().is_some_and(|frame| frame.slot == slot) {
-                    frames.pop();
-                }
-                if stacks.current.current.frames.len() < MOST_FRAMES {
-                    let context = self.context(stacks, behind);
-                    stacks.current.current.frames.push(Frame { slot, context });
-                } else {
-                    self.cut_frames = true;
-                }
+            Transfer::Call if stacks.current.current.frames.len() < MOST_FRAMES => {
+                let context = self.context(stacks, behind);
+                stacks.current.current.frames.push(Frame { slot, context });
             }
+            Transfer::Call => self.cut_frames = true,
             Transfer::Return => {
-                if stacks.current.current.frames.last().is_some_and(|frame| frame.slot == slot) {
-                    stacks.current.returned = before;
-                    stacks.current.current.frames.pop();
+                if let Some(frame) = frame {
+                    stacks.current.returned = frame.context;
                 }
             }
         }
@@ -321,43 +313,6 @@ fn parse_symbol(process: u32, line: &str) -> Option<GeneratedCode> {
     let number = |digits: &str| u64::from_str_radix(digits.trim_start_matches("0x"), 16).ok();
     let (start, len) = (number(start)?, number(len)?);
     (len > 0).then(|| GeneratedCode { process, start, len, name: name.into() })
-}
-
-/// Hashes a context and an address: keys are well spread by a multiplication, and nobody chooses them to collide.
-#[derive(Clone, Copy, Debug, Default)]
-struct Mixer(u64);
-
-#[derive(Clone, Copy, Debug, Default)]
-struct BuildMixer;
-
-impl std::hash::BuildHasher for BuildMixer {
-    type Hasher = Mixer;
-
-    fn build_hasher(&self) -> Mixer {
-        Mixer(0)
-    }
-}
-
-impl std::hash::Hasher for Mixer {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
-    }
-
-    #[inline]
-    fn write_u32(&mut self, number: u32) {
-        self.write_u64(number.into());
-    }
-
-    #[inline]
-    fn write_u64(&mut self, number: u64) {
-        // The odd number next to 2^64 divided by the golden ratio (Knuth, volume 3, section 6.4).
-        self.0 = (self.0.rotate_left(26) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 ^= self.0 >> 32;
-    }
 }
 
 #[cfg(test)]
