@@ -95,32 +95,37 @@ impl CallsWriter {
         &self.rows
     }
 
-    /// Writes a part if there are rows enough.
+    /// Writes the parts that are full.
     #[inline]
     pub(crate) fn write_full_parts(&mut self) -> Result<(), TraceError> {
-        if self.rows.len() < MAX_ROWS { Ok(()) } else { self.write_part() }
+        while self.rows.len() >= MAX_ROWS {
+            self.write_part(MAX_ROWS)?;
+        }
+        Ok(())
     }
 
-    fn write_part(&mut self) -> Result<(), TraceError> {
-        while !self.rows.is_empty() {
-            let rows = &self.rows[..self.rows.len().min(MAX_ROWS)];
-            let encoded = part::encode(Vec::new(), &CALLS, self.written, rows.len() as u64, None, |group| {
-                required::<Int64Type, _>(group, rows, |row| row.position as i64)?;
-                required::<Int32Type, _>(group, rows, |row| row.thread as i32)?;
-                required::<Int32Type, _>(group, rows, |row| row.context as i32)
-            });
-            let (content, facts) = encoded.map_err(|e| TraceError::cannot_encode(&self.folder, e))?;
-            part::write_whole(&self.folder.join(Table::Calls.file_name(self.parts)), &content)?;
-            self.parts += 1;
-            self.written += facts.rows;
-            self.rows.drain(..facts.rows as usize);
-        }
+    /// Writes the first rows.
+    fn write_part(&mut self, count: usize) -> Result<(), TraceError> {
+        let rows = &self.rows[..count];
+        let encoded = part::encode(Vec::new(), &CALLS, self.written, count as u64, None, |group| {
+            required::<Int64Type, _>(group, rows, |row| row.position as i64)?;
+            required::<Int32Type, _>(group, rows, |row| row.thread as i32)?;
+            required::<Int32Type, _>(group, rows, |row| row.context as i32)
+        });
+        let (content, facts) = encoded.map_err(|e| TraceError::cannot_encode(&self.folder, e))?;
+        part::write_whole(&self.folder.join(Table::Calls.file_name(self.parts)), &content)?;
+        self.parts += 1;
+        self.written += facts.rows;
+        self.rows.drain(..count);
         Ok(())
     }
 
     /// Writes what is left, and the other tables.
     pub(crate) fn finish(mut self, stacks: &CallStacks) -> Result<(), TraceError> {
-        self.write_part()?;
+        self.write_full_parts()?;
+        if !self.rows.is_empty() {
+            self.write_part(self.rows.len())?;
+        }
         write_stacks(&self.folder, stacks)
     }
 }
@@ -316,3 +321,24 @@ impl CallsReader {
 
 /// A higher number is a damaged row, which must not take memory.
 const MAX_THREADS: u32 = 1 << 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_part_is_not_full() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = CallsWriter::new(folder.path());
+        for position in 0..MAX_ROWS as u64 + 5 {
+            writer.push(CallRow { position, thread: 0, context: 0 });
+        }
+        writer.write_full_parts().unwrap();
+        assert_eq!((writer.parts, writer.rows().len()), (1, 5));
+        writer.push(CallRow { position: MAX_ROWS as u64 + 5, thread: 0, context: 0 });
+        let root = Context { parent: None, process: 0, file: None, offset: 0 };
+        writer.finish(&CallStacks { contexts: vec![root], generated: Vec::new() }).unwrap();
+        let (parts, _) = parts(folder.path(), Table::Calls, &CALLS).unwrap();
+        assert_eq!(parts.iter().map(|part| part.facts.rows).collect::<Vec<_>>(), [MAX_ROWS as u64, 6]);
+    }
+}
