@@ -26,6 +26,7 @@ use crate::record::pages::Pages;
 use crate::record::stretches::{Grammar, Longer, Mode, Offset, Periods, Schedule};
 use crate::rng::Rng;
 pub use crate::sampling::Sampling;
+use crate::source::allocations_within;
 use crate::{
     Access, AccessKind, Batch, Branches, Event, EventKind, Maker, ProcessIx, Segment, Source, SourceInfo, ThreadIx,
     TraceError,
@@ -264,10 +265,9 @@ impl Sampled {
     /// Passes on what was allocated and freed within accesses that were read, of which those from `first` on were passed on.
     fn allocations(&self, of: std::ops::Range<usize>, first: usize, batch: &mut Batch) {
         let Some(last) = batch.accesses.len().checked_sub(1) else { return };
-        let all = &self.read.allocations;
-        let begin = all.partition_point(|(at, _)| *at < of.start);
-        let those = all[begin..].iter().take_while(|(at, _)| *at < of.end);
-        batch.allocations.extend(those.map(|(at, event)| ((first + (at - of.start)).min(last), event.clone())));
+        let begin = of.start;
+        let those = allocations_within(&self.read.allocations, of).iter();
+        batch.allocations.extend(those.map(|(at, event)| ((first + (at - begin)).min(last), event.clone())));
     }
 
     /// Passes first touches on, of `left` instructions; returns where it has come to.

@@ -1,5 +1,6 @@
 //! Batches of accesses and events, and the trait that yields them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::{Access, Branches, Event, ThreadIx, calls::CallStacks, error::TraceError, sampling::Sampling};
@@ -73,6 +74,13 @@ impl Batch {
     pub fn is_empty(&self) -> bool {
         self.accesses.is_empty() && self.segments.is_empty()
     }
+}
+
+/// Those of [`Batch::allocations`] within a part of the accesses.
+pub fn allocations_within(all: &[(usize, Event)], part: Range<usize>) -> &[(usize, Event)] {
+    let begin = all.partition_point(|(at, _)| *at < part.start);
+    let end = begin + all[begin..].partition_point(|(at, _)| *at < part.end);
+    &all[begin..end]
 }
 
 /// What is known of a source before it is replayed.

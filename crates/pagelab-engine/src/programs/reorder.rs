@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use pagelab_trace::calls::CallStacks;
+use pagelab_trace::source::allocations_within;
 use pagelab_trace::{Access, Batch, Branches, Event, EventKind, Segment, Source, SourceInfo, ThreadIx, TraceError};
 
 use crate::base::rng::Rng;
@@ -114,7 +115,7 @@ impl Reordered {
                     self.accesses.extend_from_slice(&self.read.accesses[self.taken.1..end]);
                     self.branches.extend_from_slice(self.read.branches.get(self.taken.1..end).unwrap_or_default());
                     self.contexts.extend_from_slice(self.read.contexts.get(self.taken.1..end).unwrap_or_default());
-                    let those = self.read.allocations.iter().filter(|(at, _)| (self.taken.1..end).contains(at));
+                    let those = allocations_within(&self.read.allocations, self.taken.1..end).iter();
                     self.allocations.extend(those.map(|(at, event)| (begin + (at - self.taken.1), event.clone())));
                     self.taken.1 = end;
                     runs += u64::from(last.replace(thread) != Some(thread));
@@ -182,9 +183,8 @@ impl Reordered {
                     batch.branches.extend_from_slice(self.branches.get(of.clone()).unwrap_or_default());
                     batch.contexts.extend_from_slice(self.contexts.get(of.clone()).unwrap_or_default());
                     let first = batch.accesses.len() - count;
-                    let from = self.allocations.partition_point(|(at, _)| *at < of.start);
-                    let those = self.allocations[from..].iter().take_while(|(at, _)| *at < of.end);
-                    batch.allocations.extend(those.map(|(at, event)| (first + (at - of.start), event.clone())));
+                    let those = allocations_within(&self.allocations, of).iter();
+                    batch.allocations.extend(those.map(|(at, event)| (first + (at - *begin), event.clone())));
                     batch.close_run(thread);
                     self.position += count as u64;
                     slice -= count;
