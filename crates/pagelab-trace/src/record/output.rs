@@ -199,7 +199,8 @@ impl<'a> Output<'a> {
     }
 
     fn write_event(&mut self, process: ProcessIx, thread: ThreadIx, kind: EventKind) -> Result<(), TraceError> {
-        if self.is_full() {
+        // Only traces with call stacks tell of allocations.
+        if self.is_full() || kind.is_of_allocations() && self.calls.is_none() {
             return Ok(());
         }
         let kind = match &mut self.names {

@@ -370,7 +370,7 @@ impl Process {
         output: &mut Output<'_>,
     ) -> Result<(), TraceError> {
         let instructions = segment.instructions_of(part.clone());
-        let transfer = segment.transfer(addresses).filter(|_| part.end == segment.accesses.len());
+        let is_last = part.end == segment.accesses.len();
         let mut left_out = 0;
         if let Mode::Skipped { stretch, .. } = output.mode() {
             self.pages.begin(stretch);
@@ -385,7 +385,10 @@ impl Process {
         output.executed(instructions, left_out);
         self.append(output)?;
         let position = output.written();
-        if let (Some((transfer, frame)), Some(calls)) = (transfer, output.calls()) {
+        if is_last
+            && let Some(calls) = output.calls()
+            && let Some((transfer, frame)) = segment.transfer(addresses)
+        {
             calls.transfer(&mut self.stacks, transfer, frame, self.current.ix, position);
             calls.write_full_parts()?;
         }
@@ -429,27 +432,21 @@ impl Process {
             }
             Control::Exit { code } => return Ok(self.end(code, output).map(|()| None)?),
             Control::Mmap { addr, len, prot, flags, file_offset, file } => {
-                let prot = Protection::from_bits(prot);
+                let (prot, flags) = (Protection::from_bits(prot), MapFlags(flags));
                 self.forget_pages(addr, len);
-                if let (true, Some(file)) = (prot.execute, &file) {
-                    let mapped = Mapped { file, addr, len, file_offset };
-                    self.look_for_functions(mapped, output);
-                    self.stacks.map(mapped);
-                }
-                let kind = EventKind::Mmap { addr, len, prot, flags: MapFlags(flags), file, file_offset };
-                output.event(self.ix, self.current.ix, kind)?;
-                let context = self.stacks.context();
-                return self
-                    .allocated(EventKind::Allocated { addr, len, context, mapping: true }, output)
-                    .map(|()| None);
+                let code = file.as_ref().filter(|_| prot.execute);
+                code.iter().for_each(|file| self.map_code(Mapped { file, addr, len, file_offset }, output));
+                output.event(
+                    self.ix,
+                    self.current.ix,
+                    EventKind::Mmap { addr, len, prot, flags, file, file_offset },
+                )?;
+                EventKind::Allocated { addr, len, context: self.stacks.context(), mapping: true }
             }
             Control::Allocated { addr, len } => {
-                let context = self.stacks.returned();
-                return self
-                    .allocated(EventKind::Allocated { addr, len, context, mapping: false }, output)
-                    .map(|()| None);
+                EventKind::Allocated { addr, len, context: self.stacks.returned(), mapping: false }
             }
-            Control::Freed { addr } => return self.allocated(EventKind::Freed { addr }, output).map(|()| None),
+            Control::Freed { addr } => EventKind::Freed { addr },
             Control::Munmap { addr, len } => {
                 self.forget_pages(addr, len);
                 EventKind::Munmap { addr, len }
@@ -487,16 +484,9 @@ impl Process {
         Ok(None)
     }
 
-    /// Memory was allocated or freed, which only traces with call stacks tell.
-    fn allocated(&mut self, kind: EventKind, output: &mut Output<'_>) -> Result<(), DecodeError> {
-        match output.calls() {
-            Some(_) => Ok(output.event(self.ix, self.current.ix, kind)?),
-            None => Ok(()),
-        }
-    }
-
     /// Code was mapped, in which there may be functions that stretches begin or end at.
-    fn look_for_functions(&mut self, mapped: Mapped<'_>, output: &mut Output<'_>) {
+    fn map_code(&mut self, mapped: Mapped<'_>, output: &mut Output<'_>) {
+        self.stacks.map(mapped);
         if let Some(schedule) = output.schedule() {
             self.functions.extend(schedule.functions().in_mapping(mapped));
         }
