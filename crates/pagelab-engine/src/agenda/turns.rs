@@ -187,12 +187,7 @@ impl Simulation {
                     let limit =
                         if self.cpus[cpu].lanes.len() > 1 { limit.min(self.cpus[cpu].slice_end) } else { limit };
                     let mark = self.next_mark(input, at, end);
-                    let done = if self.profile.is_some() && !batch.contexts.is_empty() {
-                        self.replay_with_stacks::<MANY>((cpu, input), &batch, at..mark, limit)?
-                    } else {
-                        let branches = batch.branches.get(at..mark).unwrap_or_default();
-                        self.replay::<MANY>(cpu, &batch.accesses[at..mark], branches, limit)?
-                    };
+                    let done = self.replay_part::<MANY>((cpu, input), &batch, at..mark, limit)?;
                     self.hw.end_check()?;
                     let of = &mut self.cpus[cpu];
                     if at + done == end {

@@ -40,9 +40,26 @@ impl Simulation {
         Place { process, va, area, instruction, pc, context, intent, at }
     }
 
-    /// As [`Self::replay`] of a part of a batch that tells call stacks, piece by piece: a piece is of one context, and before it
-    /// memory may have been allocated and freed.
-    pub(crate) fn replay_with_stacks<const MANY: bool>(
+    /// As [`Self::replay`] of a part of a batch.
+    #[inline]
+    pub(crate) fn replay_part<const MANY: bool>(
+        &mut self,
+        (cpu, input): (CpuId, usize),
+        batch: &Batch,
+        part: Range<usize>,
+        limit: Cycles,
+    ) -> Result<usize, EngineError> {
+        // Sources tell contexts to profiles alone.
+        if !batch.contexts.is_empty() {
+            return self.replay_with_stacks::<MANY>((cpu, input), batch, part, limit);
+        }
+        let branches = batch.branches.get(part.clone()).unwrap_or_default();
+        self.replay::<MANY>(cpu, &batch.accesses[part], branches, limit)
+    }
+
+    /// The same of a batch that tells call stacks, piece by piece: a piece is of one context, and before it memory may have been
+    /// allocated and freed.
+    fn replay_with_stacks<const MANY: bool>(
         &mut self,
         (cpu, input): (CpuId, usize),
         batch: &Batch,
