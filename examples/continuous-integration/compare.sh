@@ -3,12 +3,12 @@
 #
 #     compare.sh BASELINE.json PROGRAM [ARGUMENT...]
 #
-# The first run writes the baseline, and ends with status 0. Later runs end with
+# ends with
 #     0  within the limits
 #     1  a limit is exceeded
-#     2  not comparable, or something failed
-# and leave a summary in comparison.md, all figures in comparison.json, and in next-baseline.json what becomes the
-# baseline once the change is accepted.
+#     2  there is no baseline, the two cannot be compared, or something failed
+# and leaves next-baseline.json, the results of this build. To accept a change, commit that file as the baseline. A first
+# baseline is made in the same way. A comparison leaves its tables in comparison.md and all figures in comparison.json.
 set -u
 
 if [ $# -lt 2 ]; then
@@ -18,13 +18,14 @@ fi
 baseline=$1
 shift
 
+# What an earlier run left would pass for results of this one.
+rm -f comparison.md comparison.json next-baseline.json || exit 2
+
 if [ ! -e "$baseline" ]; then
-    folder=$(mktemp -d) || exit 2
-    trap 'rm -rf "$folder"' EXIT
-    pagelab record --quiet -o "$folder/baseline.trace" -- "$@" >"$folder/output" || exit 2
-    pagelab run --quiet "$folder/baseline.trace" --profile --json "$baseline" >/dev/null || exit 2
-    echo "$baseline: written; there is nothing to compare with yet"
-    exit 0
+    # Compared with itself, a program is recorded and replayed as all later ones are.
+    pagelab compare --quiet --save next-baseline.json -- "$@" -- "$@" >/dev/null || exit 2
+    echo "$0: $baseline does not exist, so nothing was compared. Commit next-baseline.json as $baseline" >&2
+    exit 2
 fi
 
 pagelab compare "$baseline" \

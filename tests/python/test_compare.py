@@ -428,7 +428,7 @@ CI = ROOT / "examples" / "continuous-integration"
 
 
 def test_the_script_for_a_ci(tmp_path: Path) -> None:
-    """It writes a baseline, passes for the same build, and fails for one that is worse."""
+    """It fails without a baseline, passes for the same build, and fails for one that is worse or cannot be compared."""
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "pagelab"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m pagelab "$@"\n')
@@ -454,18 +454,33 @@ def test_the_script_for_a_ci(tmp_path: Path) -> None:
 
     assert compare().returncode == 2
     build()
+    baseline, following = tmp_path / "baseline.json", tmp_path / "next-baseline.json"
     first = compare("baseline.json", "./items")
-    assert first.returncode == 0, first.stderr
-    assert "written" in first.stdout
+    assert (first.returncode, baseline.exists()) == (2, False), first.stderr
+    assert "baseline.json does not exist" in first.stderr
+    following.rename(baseline)
     same = compare("baseline.json", "./items")
     assert same.returncode == 0, same.stderr
+    assert "within limits" in (tmp_path / "comparison.md").read_text()
     build("-DPADDED", "-DSCATTERED")
     worse = compare("baseline.json", "./items")
     assert worse.returncode == 1, worse.stderr
     summary = (tmp_path / "summary.md").read_text()
     assert "a limit is exceeded" in summary
     assert "| fill |" in summary
-    assert (tmp_path / "next-baseline.json").exists()
+    assert following.exists()
+
+    # Of another version: refused, without what the runs before left, and with what becomes the next baseline.
+    older = json.loads(baseline.read_text())
+    baseline.write_text(json.dumps(older | {"version": "0.0.1"}))
+    refused = compare("baseline.json", "./items")
+    assert refused.returncode == 2, refused.stderr
+    assert "pagelab version" in refused.stderr
+    assert not (tmp_path / "comparison.md").exists()
+    following.rename(baseline)
+    assert compare("baseline.json", "./items").returncode == 0
+    missing = compare("baseline.json", "./none")
+    assert (missing.returncode, following.exists()) == (2, False), missing.stderr
 
 
 def test_the_page_holds_the_script_and_the_workflow() -> None:
