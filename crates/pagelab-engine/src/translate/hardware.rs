@@ -59,7 +59,7 @@ pub struct Hardware {
     /// Counters of all walks.
     pub walks: WalkCounters,
     /// Whether the walk under way is for what nobody has asked for.
-    pub(super) is_ahead: bool,
+    pub(crate) is_ahead: bool,
     /// Whether walks and the kernel go through the caches (`engine.kernel_refs`).
     pub kernel_refs: bool,
     /// Cycles of a hit in the L1 data cache.

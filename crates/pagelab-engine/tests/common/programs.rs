@@ -287,9 +287,13 @@ pub fn fits(program: &Program, config: &Config, cpus: &[usize]) -> bool {
     }
 }
 
-/// Runs a program as it is written and checks what must be conserved.
+/// Runs a program as it is written, checks what must be conserved, and that the fast path changes no statistic.
 pub fn check_once(program: &Program, config: &Config, cpus: &[usize]) -> Statistics {
     let (simulation, stats) = run(config, program.source(Cuts::AsWritten), cpus);
+    let mut general = config.clone();
+    general.engine.fast_path.0 = false;
+    let (_, by_general_code) = run(&general, program.source(Cuts::AsWritten), cpus);
+    assert_eq!(stats.values, by_general_code.values, "the fast path counts something else");
     assert_conserved(&stats);
     assert_clocks_conserved(&simulation);
     assert_frames_conserved(&simulation, &live_spaces(&simulation));

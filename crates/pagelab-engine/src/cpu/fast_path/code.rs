@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use super::core::Core;
+use super::eligibility::{hardware_is_eligible, is_eligible};
 use super::listed::Listed;
 use super::machine::{Any, Machine, OneCore};
 use super::native::Native;
@@ -12,8 +13,8 @@ use crate::base::cycles::Cycles;
 #[cfg(target_arch = "x86_64")]
 use crate::base::host::avx2;
 use crate::base::host::{Portable, Vectors, Work};
-use crate::base::ids::{CpuId, LayerId};
-use crate::config::{Config, LayerConfig};
+use crate::base::ids::CpuId;
+use crate::config::Config;
 use crate::core_model::{CoreConfig, InOrder, Known, Window};
 use crate::kernel::layer::Layer;
 use crate::machine::simulation::{FastPath, Simulation};
@@ -28,20 +29,12 @@ enum Walks {
     Nested,
 }
 
-/// The code for a simulation, if its accesses may take the fast path: walks are of one layer, or of guests on their host, and
-/// translations come from page tables alone; and no prefetcher must see each access.
+/// The code for a simulation that the fast path can simulate: walks are of one layer, or of guests on their host.
 pub(crate) fn choose(config: &Config, hw: &mut Hardware, layers: &[Layer]) -> Option<FastPath> {
-    let of = &config.system.layers;
-    let is_plain = |of: &LayerConfig| of.direct_segment_bytes.is_none() && of.speculative_table.is_none();
-    let are_plain = of.iter().all(is_plain) && layers.iter().all(|layer| !layer.shadowed);
-    let is_timed = hw.caches.is_timed();
-    if !config.engine.fast_path.0 || !config.engine.kernel_refs.0 || !are_plain || hw.units.is_empty() || is_timed {
+    if !is_eligible(config) || !hardware_is_eligible(hw, layers.len()) {
         return None;
     }
-    if LayerId::all(layers.len()).any(|layer| hw.mmu_caches.of(0, layer).is_asked_by_entry()) {
-        return None;
-    }
-    let remember = of.iter().all(|layer| layer.page_table.remembers_ways());
+    let remember = config.system.layers.iter().all(|layer| layer.page_table.remembers_ways());
     let walks = match (layers.iter().any(|layer| layer.host.is_some()), remember) {
         (false, true) => Walks::Native,
         (false, false) => Walks::Listed,

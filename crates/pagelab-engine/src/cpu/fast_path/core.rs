@@ -16,6 +16,7 @@ use crate::machine::cpu::{AccessCounters, Filter};
 use crate::machine::simulation::Simulation;
 use crate::mmu_cache::Asid;
 use crate::translate::counters::{TLB_DATA, TlbCounters, WalkCounts};
+use crate::translate::hardware::{CoreUnits, Hardware};
 use crate::translate::tlb::Tlb;
 use crate::translate::tlb_arrays::{self, Level};
 use pagelab_trace::{Access, AccessKind, Branches};
@@ -111,20 +112,40 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
         let looks_ahead = simulation.looks_ahead(cpu);
         let of = &mut simulation.cpus[cpu];
         let space = of.space.filter(|_| of.task.outcome.is_none())?;
-        let hw = &mut simulation.hw;
-        let unit = &mut hw.units[of.core];
+        // Which of these are used, and which do not matter or are off, [`super::eligibility`] decides.
+        let Hardware {
+            units,
+            mmu_caches,
+            caches,
+            walks,
+            l2_tlb_latency,
+            nested_tlb_latency,
+            is_ahead: _,
+            kernel_refs: _,
+            l1_latency: _,
+            vm_exit_cycles: _,
+            shadow: _,
+            segments: _,
+            segment: _,
+            speculative: _,
+            speculation: _,
+            check: _,
+            check_failure: _,
+            fault: _,
+        } = &mut simulation.hw;
+        let CoreUnits { l1d, l1i, l2, nested, guest, next_page: _, tlb } = &mut units[of.core];
         let walker = W::of(Parts {
             layers: &simulation.os.layers,
             space,
             core: of.core,
-            mmu_caches: &mut hw.mmu_caches,
-            nested_tlb: unit.nested.as_mut(),
-            nested_tlb_latency: hw.nested_tlb_latency,
-            guest_tlb: unit.guest.as_mut(),
+            mmu_caches,
+            nested_tlb: nested.as_mut(),
+            nested_tlb_latency: *nested_tlb_latency,
+            guest_tlb: guest.as_mut(),
         })?;
-        let (first, second) = (M::first(&mut unit.l1d)?, M::second(&mut unit.l2)?);
-        let l1_latency = hw.caches.l1_latency().into();
-        let caches = M::caches(&mut hw.caches, of.core)?;
+        let (first, second) = (M::first(l1d)?, M::second(l2)?);
+        let l1_latency = caches.l1_latency().into();
+        let caches = M::caches(caches, of.core)?;
         Some(Self {
             asid: of.asid,
             filter: of.filter,
@@ -134,12 +155,12 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
             counted: Counted::default(),
             cpu: CpuParts { filter: &mut of.filter, clock: &mut of.clock, counters: &mut of.counters },
             first,
-            instructions: &mut unit.l1i,
+            instructions: l1i,
             second,
-            second_latency: hw.l2_tlb_latency,
-            tlb: &mut unit.tlb,
+            second_latency: *l2_tlb_latency,
+            tlb,
             walker,
-            walks: hw.walks.of_programs(),
+            walks: walks.of_programs(),
             memory: Memory { caches, refs: Default::default() },
             looks_ahead,
             filter_hits_only: simulation.filter_hits_only,

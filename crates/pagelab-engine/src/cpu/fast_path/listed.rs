@@ -26,7 +26,7 @@ pub(super) struct Listed<'a> {
 impl<'a, M: Machine> Walker<'a, M> for Listed<'a> {
     #[inline(always)]
     fn of(parts: Parts<'a>) -> Option<Self> {
-        let Parts { layers, space, core, mmu_caches, .. } = parts;
+        let Parts { layers, space, core, mmu_caches, nested_tlb: _, nested_tlb_latency: _, guest_tlb: _ } = parts;
         let layer = &layers[space.layer];
         let of = &layer.spaces[space.index as usize];
         let upper = mmu_caches.of(core, space.layer);

@@ -5,11 +5,12 @@
 //! access that is anything else, with nothing of it changed; the general code ([`super::replay`]) makes that one. The general code does
 //! for every system and is the reference: results are the same with the fast path and without (`tests/fast_path.rs`).
 //!
-//! [`code`] says for which machines the loop is compiled; the choice is made once, when a simulation is made. A [`walker`] is that
+//! [`eligibility`] lists what it can simulate. [`code`] says for which machines the loop is compiled; the choice is made once, when a simulation is made. A [`walker`] is that
 //! of one layer on the bare machine whose table remembers ways ([`native`]) or not ([`listed`]), or of a guest on its host ([`nested`]).
 
 mod code;
 mod core;
+mod eligibility;
 mod listed;
 mod machine;
 mod native;

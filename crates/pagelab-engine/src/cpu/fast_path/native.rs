@@ -77,7 +77,8 @@ pub(super) struct Native<'a, U>(Table<'a, U>);
 impl<'a, M: Machine> Walker<'a, M> for Native<'a, M::Upper<'a>> {
     #[inline(always)]
     fn of(parts: Parts<'a>) -> Option<Self> {
-        let Parts { layers, space, core, mmu_caches, .. } = parts;
+        // These are for guests' walks.
+        let Parts { layers, space, core, mmu_caches, nested_tlb: _, nested_tlb_latency: _, guest_tlb: _ } = parts;
         if layers[space.layer].host.is_some() {
             return None;
         }
