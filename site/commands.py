@@ -5,6 +5,8 @@ Typer writes all commands and options as Markdown; docutils makes a manual page 
     python site/commands.py --write     write the manual page that goes into wheels
 """
 
+import html
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +24,9 @@ _SUMMARY = "a laboratory for paging: record a program, replay it under many virt
 def markdown() -> str:
     """All commands with their arguments and options, in Markdown."""
     docs = [sys.executable, "-m", "typer", "pagelab.cli", "utils", "docs", "--name", "pagelab"]
-    return subprocess.run(docs, check=True, stdout=subprocess.PIPE, text=True).stdout
+    text = subprocess.run(docs, check=True, stdout=subprocess.PIPE, text=True).stdout
+    # Typer writes entities, which code spans show as they are.
+    return re.sub(r"`[^`\n]*`", lambda code: html.unescape(code[0]), text)
 
 
 def manual() -> str:

@@ -3,6 +3,8 @@
 import errno
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pagelab._engine import UsageError
@@ -93,6 +95,31 @@ def ensure_writable(path: Path) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from None
     os.close(handle)
     Path(temporary).unlink()
+
+
+def ensure_absent(path: Path) -> None:
+    """Fails before long work if a folder that is to be made is there already.
+
+    Raises:
+        UsageError: naming it.
+    """
+    if os.path.lexists(path):
+        raise UsageError(f"{path} exists already, where a new folder is to be made: name another, or remove it")
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `path` in the end; nothing is left behind if filling it fails.
+
+    Raises:
+        OSError: it cannot be made, or `path` is there already.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:
+        filled = Path(temporary) / path.name
+        filled.mkdir()
+        yield filled
+        filled.rename(path)
 
 
 def ensure_apart(*paths: Path | None) -> None:

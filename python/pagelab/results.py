@@ -55,6 +55,10 @@ class SourceReport:
     """True if the accesses are samples of those that the program made."""
     threads: int = 1
     """Threads that run at once at most."""
+    stopped: bool = False
+    """True if its recording or sampling was stopped before the program's end."""
+    exit_status: int | None = None
+    """The program's exit status as of a shell: 128 plus the signal's number if a signal ended it; none if not known."""
 
 
 @dataclass(frozen=True)

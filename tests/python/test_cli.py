@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import typer
 from conftest import COMMAND, ROOT, Pagelab, assert_fails
+from rich.text import Text
 
 from pagelab import cli
 from pagelab.cli import groups
@@ -458,6 +459,15 @@ def test_an_output_has_one_name_in_all_commands() -> None:
     for name, command in _commands().items():
         short = [option.opts for option in command.params if "-o" in option.opts or "--output" in option.opts]
         assert all(set(names) == {"--output", "-o"} for names in short), name
+
+
+def test_help_texts_lose_no_brackets() -> None:
+    """`[heap]` would be markup, of which nothing is shown."""
+    commands = _commands().items()
+    texts = [(name, text.help or "") for name, command in commands for text in (command, *command.params)]
+    assert any("[" in text for _, text in texts)
+    for name, text in texts:
+        assert Text.from_markup(text).plain == text.replace("\\[", "["), name
 
 
 def test_options_that_need_another_are_in_a_group_of_it() -> None:

@@ -347,6 +347,8 @@ def test_two_builds_of_a_program(pagelab: Pagelab, programs: Path, tmp_path: Pat
     # Matched, though the files are two.
     assert changes["mapping", "items", "faults"]["change"] == 0
     assert "Paging changed most in anonymous" in process.stdout
+    unknown = pagelab("compare", "-q", "--fail-if", "walks[fil]>+3%", "--", old, "--", new)
+    assert_fails(unknown, 2, "no mapping or function of that name; did you mean fill")
     # The programs' own output is not in the comparison.
     assert "4999950000" not in process.stdout
 
@@ -392,6 +394,33 @@ def test_a_program_that_fails_is_not_compared(pagelab: Pagelab, programs: Path) 
     assert "exit status of the program: 0 in A, 3 in B" in process.stderr
 
 
+def test_saved_results_keep_how_the_program_ended(pagelab: Pagelab, programs: Path) -> None:
+    program = programs / "old" / "items"
+    saved = pagelab("compare", "-q", "--totals", "--save", "good.json", "--", program, "--", program)
+    assert saved.returncode == 0, saved.stderr
+    failed = pagelab("compare", "-q", "--totals", "--save", "failed.json", "good.json", "--", program, "3")
+    assert failed.returncode == 2
+    assert "exit status of the program: 0 in A, 3 in B" in failed.stderr
+    assert_fails(pagelab("compare", "failed.json", "good.json"), 2, "3 in A, 0 in B")
+    assert pagelab("compare", "failed.json", "failed.json").returncode == 0
+    stopped = pagelab("record", "-q", "-o", "stopped.trace", "--max-accesses", "100K", "--", program)
+    assert stopped.returncode == 0, stopped.stderr
+    assert pagelab("run", "-q", "stopped.trace", "--json", "stopped.json").returncode == 0
+    assert_fails(pagelab("compare", "stopped.json", "good.json"), 2, "recording: ended early in A, complete in B")
+
+
+def test_both_programs_are_looked_for_before_one_is_recorded(pagelab: Pagelab) -> None:
+    process = pagelab("compare", "--totals", "--", "true", "--", "./none")
+    assert_fails(process, 2, "./none: no such program")
+
+
+def test_a_crash_is_not_compared_with_a_crash(pagelab: Pagelab) -> None:
+    crash = ["--", "sh", "-c", "kill -SEGV $$"]
+    process = pagelab("compare", "-q", "--totals", *crash, *crash)
+    assert process.returncode == 2
+    assert "ended by a signal): 139 in A, 139 in B" in process.stderr
+
+
 def test_repeated_recordings_give_intervals(programs: Path) -> None:
     commands = [[str(programs / name / "items")] for name in ("old", "new")]
     comparison = library.compare(*commands, repeat=2, profile=False, fail_if="walks>+10%")
@@ -400,6 +429,22 @@ def test_repeated_recordings_give_intervals(programs: Path) -> None:
     assert change.interval is not None
     assert change.interval[0] <= change.difference <= change.interval[1]
     assert "2 recordings of A and 2 of B" in comparison.notes[0]
+
+
+def test_repeated_recordings_are_saved_as_a_folder(pagelab: Pagelab, programs: Path, tmp_path: Path) -> None:
+    program = programs / "old" / "items"
+    options = ["-q", "--totals", "--repeat", "2"]
+    saved = pagelab("compare", *options, "--save", "base", "--", program, "--", program)
+    assert saved.returncode == 0, saved.stderr
+    assert sorted(file.name for file in (tmp_path / "base").iterdir()) == ["1.json", "2.json"]
+    again = pagelab("compare", *options, "base", "--fail-if", "walks>+10%", "--", program)
+    assert again.returncode == 0, again.stderr
+    assert "2 recordings of A and 2 of B" in again.stdout
+    assert "single recording" not in again.stderr
+    assert_fails(pagelab("compare", *options, "--save", "base", "base", "--", program), 2, "base exists already")
+    single = pagelab("compare", *options, "base/1.json", "--", program)
+    assert "one side has a single recording" in single.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["base"]
 
 
 def test_show_takes_several_files(pagelab: Pagelab, tmp_path: Path) -> None:
@@ -481,6 +526,13 @@ def test_the_script_for_a_ci(tmp_path: Path) -> None:
     assert compare("baseline.json", "./items").returncode == 0
     missing = compare("baseline.json", "./none")
     assert (missing.returncode, following.exists()) == (2, False), missing.stderr
+
+    # Recorded several times, baselines are folders.
+    environment["REPEAT"] = "2"
+    assert compare("base", "./items").returncode == 2
+    (tmp_path / "next-baseline").rename(tmp_path / "base")
+    assert compare("base", "./items").returncode == 0
+    assert "2 recordings of A and 2 of B" in (tmp_path / "comparison.md").read_text()
 
 
 def test_the_page_holds_the_script_and_the_workflow() -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pagelab.comparison.functions import nameless_files, renamed, without_names
+from pagelab.comparison.functions import nameless_files, renamed, same_function, without_names
 from pagelab.comparison.intervals import Change, Estimate
 from pagelab.comparison.limits import Limit
 from pagelab.comparison.mappings import Mapping, match
@@ -88,6 +88,19 @@ def test_files_without_names_are_one_function() -> None:
     functions = {("f", "/a"): Costs(walks=1), ("", "/a"): Costs(walks=2), ("", "/b"): Costs(walks=4)}
     assert nameless_files([functions]) == {"/b"}
     assert without_names(functions, {"/a"}) == {("", "/a"): Costs(walks=3), ("", "/b"): Costs(walks=4)}
+
+
+def test_a_function_with_other_parameters_is_the_same() -> None:
+    old, new = ("Index::find(unsigned long)", "f"), ("Index::find(unsigned int)", "f")
+    same = ("main", "f")
+    assert same_function([old, same], [new, same]) == {new: old}
+    # Nobody knows which of two it is, nor is a function of another file.
+    other = ("Index::find(int, int)", "f")
+    assert same_function([old], [new, other]) == {}
+    assert same_function([old, other], [new]) == {}
+    assert same_function([old], [("Index::find(int)", "g")]) == {}
+    # An overload that both sides have is matched already.
+    assert same_function([old, other], [new, other]) == {new: old}
 
 
 def test_the_interval_of_pairs() -> None:

@@ -53,7 +53,7 @@ fn miss_ratio_curves_json(
             let source = Named {
                 name: info.name,
                 content_hash: info.content_hash,
-                complete: opened.complete,
+                complete: opened.ending.complete,
                 mappings_inferred: info.mappings_inferred,
                 threads: info.threads,
             };

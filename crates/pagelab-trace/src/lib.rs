@@ -62,7 +62,7 @@ pub use access::{Access, AccessKind, Branches, Maker};
 pub use error::TraceError;
 pub use event::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 pub use format::{TraceMeta, TraceReader, TraceWriter};
-pub use open::{Opened, names_trace, open};
+pub use open::{Ending, Opened, names_trace, open};
 pub use quantity::Bytes;
 pub use source::{Batch, Segment, Source, SourceInfo};
 pub use touched_pages::FirstTouches;

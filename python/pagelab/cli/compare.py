@@ -20,12 +20,13 @@ from pagelab.comparison.metrics import METRICS, PLACE_METRICS
 from pagelab.comparison.sides import Plan, ReplayOptions, Side, make, plan
 from pagelab.comparison.words import Table, parts, result
 from pagelab.counts import count
-from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_absent, ensure_apart, ensure_writable, new_folder, write_atomically
 
 _COMMANDS = "pagelab.compare.commands"
 _OWN_OPTIONS = ("--fail-if", "--markdown", "--even-if-different")
 _NOTHING = Path(os.devnull)
 _SYNTAX = "pagelab compare A B, pagelab compare A -- NEW ARGS, or pagelab compare -- OLD ARGS -- NEW ARGS"
+_OWN_DASHES = "one that takes `--` itself is written as sh -c 'exec PROGRAM -- ARGS'"
 
 
 class Command(base.Command):
@@ -58,7 +59,7 @@ def command(
         typer.Option(
             metavar="METRIC[PLACE]>CHANGE",
             help="End with status 1 if this changed by more, such as `walks>+3%`, `walk_refs>+1000` or "
-            f"`walks[heap]>+3%`; repeatable. Metrics: {', '.join(METRICS)}. "
+            rf"`walks\[heap]>+3%`; repeatable. Metrics: {', '.join(METRICS)}. "
             f"Of a mapping or function: {', '.join(PLACE_METRICS)}.",
         ),
     ] = None,
@@ -76,7 +77,10 @@ def command(
     csv: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write all changes as CSV.")] = None,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Write the results of B, the baseline of the next comparison."),
+        typer.Option(
+            metavar="FILE.json",
+            help="Write the results of B, the baseline of the next comparison; with --repeat, a folder of such files.",
+        ),
     ] = None,
     even_if_different: Annotated[
         bool,
@@ -122,6 +126,8 @@ def command(
         raise UsageError(f"only one of {', '.join(outputs)} can go to standard output")
     try:
         files = {name: Path(file) for name, file in outputs.items() if file not in (None, "-")}
+        if save and repeat > 1:
+            ensure_absent(save)
         for path in (*files.values(), *([save] if save else [])):
             ensure_writable(path)
         ensure_apart(*files.values(), save)
@@ -142,6 +148,8 @@ def command(
         )
         plans = _plans(sources or [], context.meta[_COMMANDS])
         sides = _make(plans, options, repeat, quiet=quiet)
+        if repeat > 1 and any(len(side.recordings) == 1 for side in sides):
+            warn("one side has a single recording, so there are no intervals: any change counts as one of the program")
         for side in sides:
             for warning in dict.fromkeys(warning for results in side.recordings for warning in results.warnings):
                 warn(f"{side.name}: {warning}")
@@ -182,16 +190,15 @@ def command(
 def _plans(sources: Sequence[str], commands: Sequence[Sequence[str]]) -> tuple[Plan, Plan]:
     number = len(sources) + len(commands)
     if len(commands) > 2:
-        raise UsageError(
-            "there are more than two programs: one that takes `--` itself is written as sh -c 'exec PROGRAM -- ARGS'"
-        )
+        raise UsageError(f"there are more than two programs: {_OWN_DASHES}")
     for words in commands:
         if swallowed := [word for word in words if word.split("=")[0] in _OWN_OPTIONS]:
             raise UsageError(
                 f"{swallowed[0]} stands behind `--`, where it is the program's: put it before the first `--`"
             )
     if number != 2:
-        raise UsageError(f"there {'is' if number == 1 else 'are'} {number} to compare and not two: {_SYNTAX}")
+        hint = f"; {_OWN_DASHES}" if len(commands) > 1 else ""
+        raise UsageError(f"there {'is' if number == 1 else 'are'} {number} to compare and not two: {_SYNTAX}{hint}")
     first, second = [*(plan(source) for source in sources), *(plan(list(command)) for command in commands)]
     return first, second
 
@@ -225,6 +232,9 @@ def _standard_input_from(file: Path) -> Iterator[None]:
 
 
 def _save(file: Path, side: Side) -> None:
-    if len(side.recordings) > 1:
-        raise UsageError("--save writes one recording; leave --repeat out, or put several such files into a folder")
-    side.first.save(file)
+    if len(side.recordings) == 1:
+        side.first.save(file)
+        return
+    with new_folder(file) as folder:
+        for number, results in enumerate(side.recordings, 1):
+            results.save(folder / f"{number}.json")

@@ -1,5 +1,6 @@
 """What changed between two versions of a program."""
 
+import difflib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -79,8 +80,14 @@ class SystemComparison:
                 return change_at(whole, metric, self.a, self.b)
         if not self.mappings and not self.functions:
             raise UsageError(f"[{place}]: without profiles on both sides nothing is known of mappings and functions")
-        known = [one.name for one in (*self.mappings, *self.functions)]
-        raise UsageError(f"[{place}]: no mapping or function of that name; there are {', '.join(known[:12])} …")
+        places = (*self.functions, *self.mappings)
+        names = dict.fromkeys(name for one in places for name in sorted(one.aliases | {one.name}))
+        if near := difflib.get_close_matches(place, names, 3):
+            raise UsageError(f"[{place}]: no mapping or function of that name; did you mean {' or '.join(near)}?")
+        listed = [", ".join(one.name for one in kind[:8]) for kind in (self.mappings, self.functions)]
+        raise UsageError(
+            f"[{place}]: no mapping or function of that name; some mappings are {listed[0]}, some functions {listed[1]}"
+        )
 
 
 @dataclass(frozen=True)

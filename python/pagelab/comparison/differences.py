@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagelab.comparison.sides import Recorded, Side, sampled
-from pagelab.results import SystemResult
+from pagelab.results import SourceReport, SystemResult
 
 _MOST_KEYS = 5
 _NO_RESULT = ("engine.fast_path", "engine.lookahead", "engine.check", "engine.input_window_accesses")
 """Settings that change no statistic"""
 _NOT_MODELLED = ("description", "origin")
+_SIGNALLED = 128
+"""A shell's exit status for a command that a signal ended is this and the signal's number"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ def find(a: Side, b: Side, pairs: list[tuple[SystemResult, SystemResult]]) -> li
         *(difference for pair in pairs for difference in _of_systems(*pair)),
         *_requests(a, b),
         *_sources(a, b),
+        *_exits(a, b),
         *_recordings(a, b),
     ]
     return sorted(dict.fromkeys(found), key=lambda difference: not difference.voids)
@@ -111,8 +114,21 @@ def _sources(a: Side, b: Side) -> Iterator[Difference]:
 
 
 def _is_complete(side: Side) -> bool:
-    sources = (source for results in side.recordings for result in results.systems for source in result.sources)
-    return all(source.complete for source in sources) and not any(one.stopped for one in side.recorded)
+    return all(source.complete and not source.stopped for source in _all_sources(side))
+
+
+def _all_sources(side: Side) -> Iterator[SourceReport]:
+    return (source for results in side.recordings for result in results.systems for source in result.sources)
+
+
+def _exits(a: Side, b: Side) -> Iterator[Difference]:
+    """A program that failed did something else, and one that crashed did part of it, also if both crashed."""
+    statuses = [sorted({source.exit_status or 0 for source in _all_sources(side)}) for side in (a, b)]
+    texts = [", ".join(map(str, each)) for each in statuses]
+    if any(max(each) > _SIGNALLED for each in statuses):
+        yield Difference("exit status of the program (above 128: ended by a signal)", texts[0], texts[1], voids=True)
+    else:
+        yield from _unequal("exit status of the program", *texts, voids=True)
 
 
 def _recordings(a: Side, b: Side) -> Iterator[Difference]:
@@ -126,9 +142,6 @@ def _recordings(a: Side, b: Side) -> Iterator[Difference]:
     ):
         values = [_texts(side.recorded, attribute) for side in (a, b)]
         yield from _unequal(what, *values, voids=False)
-    statuses = [", ".join(sorted({str(one.exit_status or 0) for one in side.recorded})) for side in (a, b)]
-    # A program that crashed did something else.
-    yield from _unequal("exit status of the program", *statuses, voids=True)
 
 
 def _texts(recorded: tuple[Recorded, ...], attribute: str) -> str:

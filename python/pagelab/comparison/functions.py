@@ -1,11 +1,12 @@
 """Functions of a run's code and what paging cost in them, by symbol name: addresses differ between versions."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 from pagelab.call_stacks.document import with_symbols
+from pagelab.call_stacks.stacks import without_arguments
 from pagelab.comparison.metrics import Costs
 from pagelab.recorded_files import unchanged
 from pagelab.results import Results, SystemResult
@@ -89,6 +90,22 @@ def renamed(functions: Mapping[Key, Costs], files: Mapping[str, str]) -> dict[Ke
         key = (function, files.get(file, file))
         sums[key] = sums.get(key, Costs()) + costs
     return sums
+
+
+def same_function(a: Collection[Key], b: Collection[Key]) -> dict[Key, Key]:
+    """A's functions by B's keys where only parameters differ. Each stands on one side alone, and its file has no other
+    function of that name which does."""
+    alone = [_by_bare_name(one for one in side if one not in other) for side, other in ((a, b), (b, a))]
+    pairs = ((alone[0].get(name, []), found) for name, found in alone[1].items())
+    return {two[0]: one[0] for one, two in pairs if len(one) == len(two) == 1}
+
+
+def _by_bare_name(keys: Iterable[Key]) -> dict[Key, list[Key]]:
+    found: dict[Key, list[Key]] = {}
+    for key in keys:
+        if "(" in key[0]:
+            found.setdefault((without_arguments(key[0]), key[1]), []).append(key)
+    return found
 
 
 def labels(keys: Sequence[Key]) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+from pagelab.call_stacks.stacks import without_arguments
 from pagelab.comparison import functions, mappings
 from pagelab.comparison.intervals import Change
 from pagelab.comparison.metrics import Costs
@@ -141,12 +142,15 @@ def _functions(a: Runs, b: Runs, sides: tuple[_Side, _Side], files: Mapping[str,
     by_run[1] = [functions.renamed(run, files) for run in by_run[1]]
     nameless = functions.nameless_files(by_run[0]) ^ functions.nameless_files(by_run[1])
     by_run = [[functions.without_names(run, nameless) for run in side] for side in by_run]
+    own = [{key for run in side for key in run} for side in by_run]
+    changed = functions.same_function(*own)
+    by_run[1] = [{changed.get(key, key): costs for key, costs in run.items()} for run in by_run[1]]
     keys = list(dict.fromkeys(key for side in by_run for run in side for key in run))
     places = []
     for key, label in zip(keys, functions.labels(keys), strict=True):
         values = [[run.get(key, Costs()) for run in side] for side in by_run]
         # Without its arguments, a C++ function is easier to name.
-        aliases = frozenset({key[0], key[0].split("(")[0]} - {""})
+        aliases = frozenset({key[0], key[0].split("(")[0], without_arguments(key[0])} - {""})
         places.append(Place("function", label, aliases, values[0], values[1], None, None))
     return places
 

@@ -1,6 +1,7 @@
 """The two sides of a comparison: results that were saved, or replays of a trace, a workload or a program."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,8 @@ from pagelab.stretches import is_sampled
 from pagelab.traces import is_trace, trace_info
 
 Subject: TypeAlias = "str | os.PathLike[str] | Sequence[str] | Results"
-Recorder: TypeAlias = Callable[[list[str], Path], int]
-"""Records a program into a trace and returns its exit status."""
+Recorder: TypeAlias = Callable[[list[str], Path], object]
+"""Records a program into a trace."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,6 @@ class Recorded:
     kernel: str = ""
     format: str = ""
     tools: str = ""
-    stopped: bool = False
-    """Whether the recording was ended before the program."""
-    exit_status: int | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +99,9 @@ def plan(subject: Subject) -> Plan:
         if not subject:
             raise UsageError("a command is empty: name a program and its arguments")
         command = tuple(map(os.fspath, subject))
+        # Before the other side is recorded.
+        if shutil.which(command[0]) is None and not Path(command[0]).exists():
+            raise UsageError(f"{command[0]}: no such program")
         return Plan(" ".join(command), "program", command=command)
     name = os.fspath(subject)
     path = Path(name)
@@ -252,11 +253,11 @@ def _with_seeds(systems: Iterable[str], seeds: int) -> list[str]:
 def _record_and_replay(one: Plan, replay: _Replay, recorder: Recorder) -> tuple[Results, Recorded]:
     with tempfile.TemporaryDirectory(prefix="pagelab-") as folder:
         trace = Path(folder) / f"{Path(one.command[0]).name}.trace"
-        status = recorder(list(one.command), trace)
+        recorder(list(one.command), trace)
         recorded = _from_trace(trace_info(trace))
         # The folder is gone when somebody reads this.
         results = _renamed_source(replay(str(trace)), trace.name)
-    return results, Recorded(**{**vars(recorded), "exit_status": status})
+    return results, recorded
 
 
 def _renamed_source(results: Results, name: str) -> Results:
@@ -264,8 +265,8 @@ def _renamed_source(results: Results, name: str) -> Results:
     return Results({**document, "request": {**document["request"], "sources": [name]}})
 
 
-def _record(command: list[str], trace: Path) -> int:
-    return record(command, trace).exit_code
+def _record(command: list[str], trace: Path) -> None:
+    record(command, trace)
 
 
 def _from_trace(info: Mapping[str, Any]) -> Recorded:
@@ -277,8 +278,6 @@ def _from_trace(info: Mapping[str, Any]) -> Recorded:
         kernel=host.get("kernel") or "",
         format=f"{meta.get('format', '')} {meta.get('version', '')}".strip(),
         tools=", ".join(f"{name} {version}" for name, version in sorted(tools.items())),
-        exit_status=(meta.get("exit") or {}).get("status"),
-        stopped=not info["complete"] or any("was stopped after" in note for note in meta.get("notes") or ()),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pagelab.call_stacks.stacks import without_arguments
 from pagelab.comparison.compared import Comparison, Row, SystemComparison
 from pagelab.comparison.intervals import Change, Interval
 from pagelab.comparison.limits import EXCEEDED, UNDECIDED, WITHIN, Verdict
@@ -117,7 +118,7 @@ def headline(system: SystemComparison) -> str:
     unit = " per 1,000 instructions" if system.a.is_sampled else ""
     if not _decides(cycles.interval):
         return (
-            f"No clear change: B takes {_percent(cycles)} busy cycles{unit}, "
+            f"No clear change of busy cycles{unit}: {_percent(cycles)}, "
             f"with a 95 % interval from {_share(cycles.relative_interval)}."
         )
     if cycles.difference == 0:
@@ -155,7 +156,7 @@ def _where(system: SystemComparison) -> str:
             difference, place = max(changed, key=lambda item: abs(item[0]))
             if difference:
                 size = f", {_sizes(place)}" if place.kind == "mapping" and _sizes(place) else ""
-                found.append(f"{shortened(place.name)} ({signed(difference)}{size})")
+                found.append(f"{_short_name(place)} ({signed(difference)}{size})")
     return f" Paging changed most in {' and in '.join(found)}." if found else ""
 
 
@@ -262,7 +263,7 @@ def _places(title: str, places: Sequence[Place], system: SystemComparison) -> Ta
 def _place(place: Place, change: Callable[[Place, str], Change], *, mapped: bool) -> list[str]:
     cycles = change(place, "paging_cycles")
     return [
-        shortened(place.name),
+        _short_name(place),
         *([_sizes(place)] if mapped else []),
         *(_both(change(place, metric)) for metric in ("walks", "faults")),
         _both(cycles),
@@ -282,6 +283,12 @@ def _sizes(place: Place) -> str:
         return ""
     before, after = ("none" if size is None else size_text(size) for size in sizes)
     return before if before == after else f"{before} → {after}"
+
+
+def _short_name(place: Place) -> str:
+    """A long C++ name without its arguments: limits take it, too."""
+    long = place.kind == "function" and len(place.name) > _LONGEST_NAME
+    return shortened(without_arguments(place.name) if long else place.name)
 
 
 def shortened(name: str) -> str:

@@ -54,7 +54,14 @@ pub fn run_live(
         (simulated, recorded, was_over)
     });
     match (simulated, recorded) {
-        (Ok(results), Ok(summary)) => Ok((results, summary)),
+        (Ok(mut results), Ok(summary)) => {
+            let sources = results.results.iter_mut().flat_map(|system| &mut system.sources);
+            for source in sources.filter(|source| source.live) {
+                source.stopped = summary.truncated_at.is_some();
+                source.exit_status = (!source.stopped).then_some(summary.exit_code);
+            }
+            Ok((results, summary))
+        }
         // Without readers the recording ends or fails, too.
         (Err(error), _) if simulation_ended_it => Err(error),
         (_, Err(error)) => Err(error.into()),

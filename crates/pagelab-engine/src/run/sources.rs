@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use pagelab_trace::quantity::{Bytes, parse_bytes};
-use pagelab_trace::{Batch, Opened, Source, SourceInfo, TraceError};
+use pagelab_trace::{Batch, Ending, Opened, Source, SourceInfo, TraceError};
 use serde::Serialize;
 
 use crate::base::error::EngineError;
@@ -38,6 +38,12 @@ pub struct SourceResult {
     pub branches: bool,
     /// False for a trace whose recording was cut off.
     pub complete: bool,
+    /// True if its recording or sampling was stopped before the program's end.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
+    /// The program's exit status as a shell has it: 128 plus the signal's number if a signal ended it. None if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
     /// Threads that run at once at most.
     #[serde(skip_serializing_if = "is_single")]
     pub threads: u32,
@@ -71,7 +77,8 @@ impl Placement {
         let mut placement = Self::default();
         let seed = config.engine.seed;
         if let Some(source) = live {
-            let result = SourceResult { live: true, ..cpus.place(source.info().clone(), true, "main", None) };
+            let result =
+                SourceResult { live: true, ..cpus.place(source.info().clone(), Ending::UNKNOWN, "main", None) };
             placement.mains.push(Placed { source, cpus: result.cpus.clone(), memory_limit: None });
             placement.results.push(result);
         }
@@ -181,8 +188,8 @@ impl Cpus {
         wanted: Option<Vec<usize>>,
         seed: u64,
     ) -> Result<(Box<dyn Source>, SourceResult), EngineError> {
-        let Opened { source, complete } = open(key, spec, seed)?;
-        let result = self.place(source.info().clone(), complete, role, wanted);
+        let Opened { source, ending } = open(key, spec, seed)?;
+        let result = self.place(source.info().clone(), ending, role, wanted);
         Ok((source, result))
     }
 
@@ -190,7 +197,7 @@ impl Cpus {
     fn place(
         &mut self,
         info: SourceInfo,
-        complete: bool,
+        ending: Ending,
         role: &'static str,
         wanted: Option<Vec<usize>>,
     ) -> SourceResult {
@@ -209,7 +216,9 @@ impl Cpus {
             sampled: info.sampled,
             dependencies: info.dependencies,
             branches: info.branches,
-            complete,
+            complete: ending.complete,
+            stopped: ending.stopped,
+            exit_status: ending.exit_status,
             threads: info.threads,
             cpus,
             layer: String::new(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::{
     TraceMeta, call_parts, columns, event_part,
     folder::Folder,
+    meta::is_of_a_stop,
     part::{self, ContentHash, Table},
     writer::create_folder,
 };
@@ -15,8 +16,6 @@ use crate::calls::CallStacks;
 use crate::{Event, EventKind, TraceError};
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
-/// Notes that hold numbers alone, and that readers look at, begin like this.
-const HARMLESS_NOTES: [&str; 2] = ["recording was stopped after", "sampling was stopped after"];
 
 /// Gives each file a number in place of its name. The number tells the kind: library, program, shared memory, or file.
 #[derive(Debug, Default)]
@@ -107,7 +106,7 @@ impl TraceMeta {
             "unknown".clone_into(&mut host.kernel);
         }
         let all = self.notes.len();
-        self.notes.retain(|note| HARMLESS_NOTES.iter().any(|start| note.starts_with(start)));
+        self.notes.retain(|note| is_of_a_stop(note));
         let dropped = all - self.notes.len();
         let also = if dropped > 0 { format!(", and {dropped} notes were left out") } else { String::new() };
         self.notes.push(format!("made anonymous: files have numbers in place of names{also}"));

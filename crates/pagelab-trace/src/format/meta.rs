@@ -224,6 +224,11 @@ impl HostFacts {
     }
 }
 
+/// Whether a note says that recording or sampling was stopped before the program's end. It holds numbers alone.
+pub(crate) fn is_of_a_stop(note: &str) -> bool {
+    ["recording was stopped after", "sampling was stopped after"].iter().any(|begin| note.starts_with(begin))
+}
+
 impl TraceMeta {
     /// Meta data of a trace of `command` that begins now, made by this version of pagelab, host unknown, 4 KiB pages.
     pub fn new(command: Vec<String>) -> Self {
@@ -248,6 +253,11 @@ impl TraceMeta {
             events: None,
             content_hash: None,
         }
+    }
+
+    /// Whether recording or sampling was stopped before the program's end.
+    pub fn was_stopped(&self) -> bool {
+        self.notes.iter().any(|note| is_of_a_stop(note))
     }
 
     /// Format version it was written with.
