@@ -131,7 +131,7 @@ def test_a_program_that_follows_the_advice_is_told_nothing_more(program: Path, t
     assert advice.asks
     assert not advice.worth_it
     page = words.page(advice)
-    assert "Nothing is to be had" in page
+    assert "No change is worth making" in page
     assert "of its own accord" in page
     assert "What helps" not in page
     assert not {"folios", "populate"} & set(_gains(advice))
@@ -143,7 +143,7 @@ def test_nothing_is_advised_where_paging_costs_nothing(program: Path, tmp_path: 
     assert not advice.worth_it
     assert not advice.asks
     page = words.page(advice)
-    assert "Nothing is to be had" in page
+    assert "No change is worth making" in page
     assert "What pays" not in page
     assert "hugetlb" not in page
 

@@ -152,7 +152,7 @@ def _too_short(advice: Advice) -> Paragraph:
     best = advice.helping[0]
     program, saved = seconds_text(advice.program_seconds or 0.0), seconds_text(best.saved_seconds or 0.0)
     return Paragraph(
-        f"Nothing is to be had in this run, as it is too short to matter: it takes only {program} of simulated time. "
+        f"No change is worth making for this run, which is too short: it takes only {program} of simulated time. "
         f"Of that, {REMEDIES[best.key]} would save {saved} or more ({change_text(best.saved)} of the time). A longer "
         "run of the same kind would gain."
     )
@@ -174,7 +174,7 @@ def _nothing(advice: Advice) -> Paragraph:
             f"{percent(LEAST_SHARE)} cannot be told from the errors of the estimate"
         )
     own = " The program asks for huge pages of its own accord, and has them." if advice.asks else ""
-    return Paragraph(f"Nothing is to be had: {why}.{own}")
+    return Paragraph(f"No change is worth making: {why}.{own}")
 
 
 def _payers(advice: Advice) -> list[Part]:
@@ -281,16 +281,16 @@ def _elsewhere(advice: Advice) -> Paragraph:
     if tlb.is_worth_it:
         sentences.append(f"A processor with {CHANGES['tlb']} would change the time by {change_text(tlb.saved)}.")
     where = "Outside a virtual machine" if advice.trials.choice.nested else "In a virtual machine"
-    sentences.append(f"{where}, the program as it is would change by {change_text(elsewhere.saved)}.")
+    sentences.append(f"{where}, the time of the unchanged program would change by {change_text(elsewhere.saved)}.")
     if small := changes.get("small-host"):
         sentences.append(
-            f"On a host that has the guest's memory in pages of 4 KiB, it would change by {change_text(small.saved)}; "
-            f"huge pages there: echo always > {THP}/enabled, or the guest's memory in hugetlbfs (QEMU: -mem-path)."
+            f"On a host that backs the guest with pages of 4 KiB, it would change by {change_text(small.saved)}. "
+            f"The host gives the guest huge pages by echo always > {THP}/enabled, or from hugetlbfs (QEMU: -mem-path)."
         )
     if (cold := changes.get("cold")) and advice.huge_when_cold:
         sentences.append(
-            "In a guest that was just booted, whose first touches fault in the host, too, it would change by "
-            f"{change_text(cold.saved)}; huge pages then change the time by {change_text(advice.huge_when_cold)}."
+            "In a guest that was just booted, first touches fault in the host, too: it would change by "
+            f"{change_text(cold.saved)} there, and by {change_text(advice.huge_when_cold)} with huge pages."
         )
     return Paragraph(" ".join(sentences))
 
@@ -307,13 +307,12 @@ _SERIAL = (
 
 def _trust(advice: Advice, circumstances: Circumstances) -> list[Part]:
     sentences = [
-        "Each change is a range: what paging takes more or less on an in-order core, which waits for all of it, what "
-        "the whole program does on a core that overlaps accesses, and both if "
-        f"{percent(ESTIMATED)} fewer or more cycles were at stake: latencies are estimates."
+        "Ranges span two core models, one that waits for each access and one that overlaps them, and, as latencies are "
+        f"estimates, {percent(ESTIMATED)} fewer or more cycles."
     ]
     if advice.is_sampled:
         sentences.append(
-            f"They also hold the 95 % intervals over {counted(len(advice.base.windows), 'window', 'windows')}. Page "
+            f"They also include the 95 % intervals over {counted(len(advice.base.windows), 'window', 'windows')}. Page "
             "faults and calls are known for the whole program; its other time is estimated from the windows."
         )
     found: list[Part] = [Paragraph(" ".join(sentences))]
