@@ -175,13 +175,13 @@ def test_a_virtual_machine_costs_more_and_its_host_may_help() -> None:
     assert nested.huge_when_cold
     assert nested.huge_when_cold.low < huge.high
     assert nested.seconds > native.seconds
-    assert "In a virtual machine, the program" in words.page(native)
+    assert "In a virtual machine, the time of the unchanged program" in " ".join(words.page(native).split())
     page = words.page(nested)
-    assert "Outside a virtual machine, the program" in page
+    assert "Outside a virtual machine, the time of the unchanged program" in " ".join(page.split())
     assert "for all programs, in the guest, as root: " in page
     assert "Assumed: a virtual machine" in page
     assert "--no-nested replays without" in " ".join(page.split())
-    assert "On a host that has the guest's memory in pages of 4 KiB" in " ".join(page.split())
+    assert "On a host that backs the guest with pages of 4 KiB" in " ".join(page.split())
     assert "In a guest that was just booted" in " ".join(page.split())
     assert "Assumed: no virtual machine" in words.page(native)
 
@@ -265,7 +265,7 @@ def _page(advice: Advice, measured: Checked | Unchecked | None = None) -> str:
 def test_a_run_that_is_too_short_is_told_what_would_help_a_longer_one(advice: Advice) -> None:
     short = replace(advice, remedies=(_huge(0.34, 0.48, 0.00095),), program_seconds=0.0028)
     page = _page(short)
-    assert "too short to matter: it takes only 2.8 ms of simulated time" in page
+    assert "which is too short: it takes only 2.8 ms of simulated time" in page
     assert "would save 0.95 ms or more (−48 to −34 % of the time)" in page
     assert "What would help a longer run" in page
     assert "glibc.malloc.hugetlb=1" in page
