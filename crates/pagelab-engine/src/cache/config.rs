@@ -112,8 +112,7 @@ pub enum SliceHash {
     /// Last-Level Cache Complex Addressing Using Performance Counters", RAID 2015), and m is a remainder.
     #[default]
     Xor,
-    /// By low bits of the line's number, as the set within the slice: the same as one slice. AMD's Zen interleaves its
-    /// slices so.
+    /// By low bits of the line's number, as the set within the slice: the same as one slice.
     None,
 }
 
