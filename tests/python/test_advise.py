@@ -262,6 +262,11 @@ def _page(advice: Advice, measured: Checked | Unchecked | None = None) -> str:
     return " ".join(words.page(advice, measured).split())
 
 
+def test_a_run_that_only_starts_says_so_first(advice: Advice) -> None:
+    assert "which is mostly its start. What follows says little" in _page(replace(advice, program_seconds=0.0002))
+    assert "mostly its start" not in _page(replace(advice, program_seconds=0.002))
+
+
 def test_a_run_that_is_too_short_is_told_what_would_help_a_longer_one(advice: Advice) -> None:
     short = replace(advice, remedies=(_huge(0.34, 0.48, 0.00095),), program_seconds=0.0028)
     page = _page(short)

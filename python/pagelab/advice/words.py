@@ -21,6 +21,8 @@ from pagelab.table import short
 _MOST_ROWS = 6
 _SMALL_PART = 0.01
 _MOST_OF_THE_GAIN = 0.9
+_STARTING_SECONDS = 1e-3
+"""A program of less is mostly the loader and libc's start: `true` takes 0.15 ms of simulated time, `perl -e 1` 0.9 ms"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,13 @@ def parts_of(
     if circumstances.interrupted:
         made = counted(circumstances.recorded or advice.base.stats.get("accesses", 0), "access", "accesses")
         found.append(Paragraph(f"Interrupted: what follows is of the first {made} that the program made."))
-    found += [_title(advice, circumstances), _assumed(advice), *_few_windows(advice), _costs(advice)]
+    found += [
+        _title(advice, circumstances),
+        _assumed(advice),
+        *_start_alone(advice),
+        *_few_windows(advice),
+        _costs(advice),
+    ]
     if advice.worth_it:
         found += [
             Heading("What pays"),
@@ -77,6 +85,18 @@ def parts_of(
             pass
     found += [*_lost(advice), *_uncertain(advice), _elsewhere(advice), *_trust(advice, circumstances)]
     return found
+
+
+def _start_alone(advice: Advice) -> list[Part]:
+    """What is to be known first of a program that hardly does anything."""
+    if advice.program_seconds is None or advice.program_seconds >= _STARTING_SECONDS:
+        return []
+    return [
+        Paragraph(
+            f"The program takes only {seconds_text(advice.program_seconds)} of simulated time, which is mostly its "
+            "start. What follows says little of a run that does more."
+        )
+    ]
 
 
 def _few_windows(advice: Advice) -> list[Part]:

@@ -33,7 +33,7 @@ from pagelab.user_time import user_cycles
 # Virtual machines that have used their memory before, as timed runs find them (`frames`).
 NESTED: System = "nested-radix"
 NESTED_HUGE: System = "nested-radix-thp"
-NESTED_MADVISE: System = ("nested-radix-thp", {"system.layers.guest.large_pages": "madvise"})
+NESTED_MADVISE: System = "nested-radix-thp-madvise"
 
 _PERIODS = 300
 """Of a sample: walks are rarer than what advice looks at, so more windows are wanted than there; a choice"""
