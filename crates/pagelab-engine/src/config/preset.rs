@@ -114,8 +114,8 @@ presets! {
         "nested-radix-unified-translation-cache", "nested-radix-shared-page-walk-cache", "nested-radix-linear-host",
         "nested-radix-shadow", "nested-hashed-compact", "nested-elastic-cuckoo", "nested-flattened",
         "nested-vmm-direct", "nested-guest-direct", "nested-dual-direct", "nested-radix-speculative",
-        "nested-radix-ptemagnet", "nested-radix-mthp32k", "nested-radix-thp", "nested-radix-two-vms",
-        "nested-radix-eager", "nested-radix-ca-paging", "nested-radix-ptemagnet-traced", "nested-mfoe";
+        "nested-radix-ptemagnet", "nested-radix-mthp32k", "nested-radix-thp", "nested-radix-thp-madvise",
+        "nested-radix-two-vms", "nested-radix-eager", "nested-radix-ca-paging", "nested-radix-ptemagnet-traced", "nested-mfoe";
 }
 
 /// All presets of a kind, in the order of the table above: the first is the default.
