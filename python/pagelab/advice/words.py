@@ -22,7 +22,7 @@ _MOST_ROWS = 6
 _SMALL_PART = 0.01
 _MOST_OF_THE_GAIN = 0.9
 _STARTING_SECONDS = 1e-3
-"""A program of less is mostly the loader and libc's start: `true` takes 0.15 ms of simulated time, `perl -e 1` 0.9 ms"""
+"""Of less, most is the loader and libc's start: `true` takes 0.15 ms of simulated time, `perl -e 1` 0.9 ms"""
 
 
 @dataclass(frozen=True)
