@@ -131,7 +131,7 @@ def annotate(path: Path, *options: str) -> str:
         text=True,
         check=True,
     )
-    assert "WARNING" not in done.stderr
+    assert done.stderr == ""
     return done.stdout
 
 
@@ -172,6 +172,51 @@ def test_callgrind_counts_costs_of_lines(tmp_path: Path) -> None:
     shown = annotate(path, "--auto=yes", "--show-percs=no", "--show=Walks")
     assert re.search(r"^ *70 +line 20;$", shown, re.MULTILINE)
     assert "Profiled target:  sorter" in shown
+
+
+def test_callgrind_annotate_finds_nothing_strange_in_sources_without_lines(tmp_path: Path) -> None:
+    stacks = recursive_sort()
+    for name in ("main.c", "sort.c", "load.c", "swap.h", "keys.py"):
+        (tmp_path / name).write_text("line;\n" * 30)
+    offsets = {
+        offset: [(function, line.replace("/src/demo", str(tmp_path))) for function, line in chain]
+        for offset, chain in stacks["symbols"][PROGRAM].items()
+    }
+    stacks["symbols"][PROGRAM] = offsets
+    # A file without a known line, one of whose lines only call, and code that a perf map names with its file.
+    offsets[str(0x40)][0] = ("swap", f"{tmp_path}/swap.h")
+    stacks["nodes"][6]["name"] = f"py::key:{tmp_path}/keys.py"
+    stacks["rows"] = [row for row in stacks["rows"] if row.get("offset") != 0x14]
+    path = tmp_path / "callgrind.out"
+    path.write_text(callgrind.render(read(stacks).callers, "cycles", "sorter"))
+    for options in ((), ("--inclusive=yes",), ("--tree=both", "--inclusive=yes"), ("--sort=Faults",)):
+        shown = annotate(path, "--auto=yes", *options)
+        assert f"-- Auto-annotated source: {tmp_path}/sort.c" in shown
+    assert "???:py::key [keys.py]" in shown
+    assert "???:swap [swap.h]" in shown
+
+
+def test_functions_of_several_files_with_one_name_stay_apart(tmp_path: Path) -> None:
+    loader = "/lib64/ld-linux-x86-64.so.2"
+    stacks: Document = {
+        "nodes": [{"parent": None}],
+        "rows": [
+            {"node": 0, **at(PROGRAM, 1), **cost(1, 10)},
+            {"node": 0, **at(loader, 1), **cost(2, 20)},
+            {"node": 0, **at(loader, 2), **cost(4, 40)},
+        ],
+        "sites": [],
+        "symbols": {PROGRAM: {"1": [("_start", "")]}, loader: {"1": [("_start", "")], "2": [("_dl_start", "")]}},
+    }
+    path = tmp_path / "callgrind.out"
+    path.write_text(callgrind.render(read(stacks).callers, "walks", "sorter"))
+    shown = annotate(path, "--show-percs=no", "--show=Walks")
+    found = dict(re.findall(r"^ *(\d+) +\?\?\?:(_.*)$", shown, re.MULTILINE))
+    assert found == {
+        "1": f"_start [sorter] [{PROGRAM}]",
+        "2": f"_start [ld-linux-x86-64.so.2] [{loader}]",
+        "4": f"_dl_start [{loader}]",
+    }
 
 
 @given(documents())

@@ -3,12 +3,18 @@
 All stacks begin in one function, so that each other function has callers. Readers sum the costs of a function's calls,
 which would count a recursive one once per level. So each function of a stack gets the stack's cost by one call, its
 outermost one; further calls of it are written, too, and cost nothing.
+
+callgrind_annotate tells functions apart by source file and name alone, so a name that several programs and libraries
+have is written with theirs. Of a source file that it finds it expects a cost of at least one line: lines that only call
+get a cost of zero, and a source file of which no line is known is written as part of the name.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import PurePath
 from typing import TypeAlias
 
 from pagelab.call_stacks.cost import NOTHING, Cost, total
@@ -52,9 +58,14 @@ class _Costs:
     """By line and called function"""
 
     @property
+    def lines(self) -> set[int]:
+        """Lines that cost something or call; 0 if unknown."""
+        return {*self.own, *(line for line, _ in self.calls)}
+
+    @property
     def first_line(self) -> int:
-        """The first line that costs something or calls; where the function begins is not known."""
-        return min((*self.own, *(line for line, _ in self.calls)))
+        """The first one; where the function begins is not known."""
+        return min(self.lines)
 
 
 def render(stacks: Sequence[Stack], metric: str, comment: str) -> str:
@@ -73,8 +84,9 @@ def render(stacks: Sequence[Stack], metric: str, comment: str) -> str:
     lines.append(f"events: {' '.join(_EVENTS[of][0] for of in order)}")
     whole = total(stack.cost for stack in stacks)
     lines.append(f"summary: {_counts(whole, order)}")
+    names = _names(functions)
     for function in sorted(functions):
-        lines += _lines(function, functions, order)
+        lines += _lines(function, functions, names, order)
     lines += ["", f"totals: {_counts(whole, order)}"]
     return "\n".join(lines) + "\n"
 
@@ -97,18 +109,49 @@ def _add(
             call.cost += cost
 
 
-def _lines(function: _Function, functions: Mapping[_Function, _Costs], order: Sequence[str]) -> Iterable[str]:
-    costs = functions[function]
+def _names(functions: Mapping[_Function, _Costs]) -> dict[_Function, _Function]:
+    """How each function is written: no two with the same source file and name."""
+    with_lines = {source for (_, source, _), costs in functions.items() if max(costs.lines) > 0}
+    candidates = {function: list(_candidates(function, with_lines)) for function in sorted(functions)}
+    shared = Counter(first for first, *_ in candidates.values())
+    names: dict[_Function, _Function] = {}
+    taken: set[tuple[str, str]] = set()
+    for function, [first, *others] in candidates.items():
+        chosen = next(name for name in (others if shared[first] > 1 else (first, *others)) if name not in taken)
+        taken.add(chosen)
+        names[function] = (function[0], *chosen)
+    return names
+
+
+def _candidates(function: _Function, with_lines: Set[str]) -> Iterable[tuple[str, str]]:
+    """Source files and names for a function, the last of which is no other's."""
     file, source, name = function
+    if source not in with_lines:
+        name, source = (name if source == _UNKNOWN else f"{name} [{PurePath(source).name}]"), _UNKNOWN
+    yield source, name
+    yield source, f"{name} [{PurePath(file).name}]"
+    yield source, f"{name} [{file}]"
+    yield source, " ".join((name, *(f"[{part}]" for part in function)))
+
+
+def _lines(
+    function: _Function,
+    functions: Mapping[_Function, _Costs],
+    names: Mapping[_Function, _Function],
+    order: Sequence[str],
+) -> Iterable[str]:
+    costs = functions[function]
+    file, source, name = names[function]
     yield ""
     yield f"ob={file}"
     yield f"fl={source}"
     yield f"fn={name}"
-    for line, cost in sorted(costs.own.items()):
-        yield f"{line} {_counts(cost, order)}"
+    for line in sorted(costs.lines):
+        if line in costs.own or line > 0:
+            yield f"{line} {_counts(costs.own.get(line, NOTHING), order)}"
     for line, called in sorted(costs.calls):
         call = costs.calls[line, called]
-        file, source, name = called
+        file, source, name = names[called]
         yield f"cob={file}"
         yield f"cfi={source}"
         yield f"cfn={name}"
@@ -117,7 +160,7 @@ def _lines(function: _Function, functions: Mapping[_Function, _Costs], order: Se
 
 
 def _function(frame: Frame) -> _Function:
-    return frame.file or _UNKNOWN, _one_line(frame.source) or _UNKNOWN, _one_line(frame.function)
+    return _one_line(frame.file) or _UNKNOWN, _one_line(frame.source) or _UNKNOWN, _one_line(frame.function)
 
 
 def _one_line(text: str) -> str:
