@@ -2,6 +2,9 @@
 //!
 //! Memory belongs to the block of an allocator that holds the address, else to the mapping. What is allocated and freed is noted in the
 //! order of the source, whichever CPU comes to it, and may be noted twice.
+//!
+//! Memory outside of blocks may be the allocator's own: in the heap, or in a mapping that was made during an allocating call. An access to
+//! it counts for the allocating call that it was made in, if any. That is a call whose return gave a block in the same call stack, once at least.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -146,18 +149,21 @@ pub(super) struct Stacks {
     memory: FxHashMap<ProcessId, Memory>,
     sites: Vec<Site>,
     site_of: FxHashMap<(&'static str, u32, u32), usize>,
+    /// What accesses outside of blocks cost, by the site of the memory and the context of the access.
+    outside: FxHashMap<(usize, u32), Cost>,
 }
 
 impl Stacks {
     /// `told` are the stacks of the sources.
     pub fn new(told: Vec<Option<Arc<CallStacks>>>) -> Self {
-        let (costs, memory, site_of) = Default::default();
-        Self { told, costs, memory, sites: Vec::new(), site_of }
+        let (costs, memory, site_of, outside) = Default::default();
+        Self { told, costs, memory, sites: Vec::new(), site_of, outside }
     }
 
     /// Forgets costs, and keeps what is allocated.
     pub fn begin(&mut self) {
         self.costs.clear();
+        self.outside.clear();
         self.sites.iter_mut().for_each(|site| site.cost = Cost::default());
     }
 
@@ -248,18 +254,50 @@ impl Stacks {
         let new = || (place.instruction.clone(), Cost::default());
         self.costs.entry((place.process, place.context, place.pc)).or_insert_with(new).1.add(cost);
         let memory = self.memory.get(&place.process);
-        let known = memory.and_then(|of| holder(&of.blocks, place.va.0));
+        if let Some(block) = memory.and_then(|of| holder(&of.blocks, place.va.0)) {
+            self.sites[block].cost.add(cost);
+            return;
+        }
         let heap = place.area.kind == "heap";
-        let known = known.or_else(|| memory.filter(|_| !heap).and_then(|of| holder(&of.mappings, place.va.0)));
-        let site = known.unwrap_or_else(|| self.site(if heap { "heap" } else { "unknown" }, source, 0));
-        self.sites[site].cost.add(cost);
+        let mapping = memory.filter(|_| !heap).and_then(|of| holder(&of.mappings, place.va.0));
+        let site = mapping.unwrap_or_else(|| self.site(if heap { "heap" } else { "unknown" }, source, 0));
+        self.outside.entry((site, place.context)).or_default().add(cost);
+    }
+
+    /// The allocating call that a context is in: the innermost one, and none outside of such calls.
+    fn allocating_call(&self, source: u32, context: u32) -> Option<usize> {
+        let contexts = &self.told[source as usize].as_ref()?.contexts;
+        let mut at = context;
+        loop {
+            let of = contexts.get(at as usize).filter(|of| is_call(of))?;
+            if let Some(&site) = self.site_of.get(&("allocation", source, at)) {
+                return Some(site);
+            }
+            at = of.parent?;
+        }
+    }
+
+    /// Charges what accesses outside of blocks cost: to the allocating calls that they were made in, or else to their memory.
+    fn charge_outside(&mut self) {
+        let outside = std::mem::take(&mut self.outside);
+        for ((memory, context), cost) in outside {
+            let Site { kind, source, context: creator, .. } = self.sites[memory];
+            let is_allocators = match kind {
+                "heap" => true,
+                "mapping" => self.allocating_call(source, creator).is_some(),
+                _ => false,
+            };
+            let call = self.allocating_call(source, context).filter(|_| is_allocators);
+            self.sites[call.unwrap_or(memory)].cost.add(&cost);
+        }
     }
 
     /// What it comes to; none if no source tells stacks.
-    pub fn report(self) -> Option<StacksReport> {
+    pub fn report(mut self) -> Option<StacksReport> {
         if self.told.iter().all(Option::is_none) {
             return None;
         }
+        self.charge_outside();
         let mut nodes = Nodes::new(&self.told);
         // Instructions at one address may have come from two files, one after the other.
         let mut costs: Vec<_> = self.costs.into_iter().map(|(key, (at, cost))| (key, at, cost)).collect();
@@ -293,6 +331,11 @@ impl Stacks {
     }
 }
 
+/// Contexts that begin an image are no calls.
+fn is_call(context: &Context) -> bool {
+    context.file.is_some() || context.offset != 0
+}
+
 /// Contexts that rows name, and those that these were called in.
 struct Nodes<'a> {
     told: &'a [Option<Arc<CallStacks>>],
@@ -323,9 +366,7 @@ impl<'a> Nodes<'a> {
                 break index;
             }
             let Some(of) = self.context(source, at) else { break 0 };
-            // Contexts that begin an image are no calls.
-            let is_call = of.file.is_some() || of.offset != 0;
-            let Some(parent) = of.parent.filter(|_| is_call) else { break 0 };
+            let Some(parent) = of.parent.filter(|_| is_call(of)) else { break 0 };
             missing.push((at, of));
             at = parent;
         };

@@ -102,6 +102,50 @@ fn memory_belongs_to_its_block_before_its_mapping() {
 }
 
 #[test]
+fn an_allocators_own_memory_is_of_the_call_that_it_serves() {
+    let mut stacks = told();
+    let count = |stacks: &mut Stacks, va, context, kind| stacks.count(&place(va, 1, context, kind), &walks(1));
+    // Before the first block of context 2 is known: in that call, and in one that it makes.
+    count(&mut stacks, 0x2ff0, 2, "heap");
+    stacks.note(0, &allocated(1, 0x8000, 0x1000, 2, true));
+    stacks.note(0, &allocated(2, 0x1000, 0x1000, 2, false));
+    count(&mut stacks, 0x8ff0, 2, "anonymous");
+    // A block belongs to its own call, whoever accesses it.
+    stacks.note(0, &allocated(3, 0x4000, 0x1000, 3, false));
+    count(&mut stacks, 0x4000, 2, "heap");
+    // Outside of allocating calls the heap and the mapping stay.
+    count(&mut stacks, 0x2ff0, 1, "heap");
+    count(&mut stacks, 0x8ff0, 1, "anonymous");
+    // A mapping of the program's own, and what nobody has created.
+    stacks.note(0, &allocated(4, 0xa000, 0x1000, 1, true));
+    count(&mut stacks, 0xa000, 2, "anonymous");
+    count(&mut stacks, 0xf000, 2, "stack");
+    let mut found = sites(&stacks.report().unwrap());
+    found.sort();
+    let expected = [
+        ("allocation", vec![10, 20], 1, 0x1000, 2),
+        ("allocation", vec![10, 30], 1, 0x1000, 1),
+        ("heap", vec![], 0, 0, 1),
+        ("mapping", vec![10], 1, 0x1000, 1),
+        ("mapping", vec![10, 20], 1, 0x1000, 1),
+        ("unknown", vec![], 0, 0, 1),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn blocks_without_a_call_claim_no_accesses() {
+    let mut stacks = told();
+    for image in [0, 4] {
+        stacks.note(0, &allocated(u64::from(image), 0x1000 + u64::from(image), 1, image, false));
+    }
+    stacks.count(&place(0x2000, 1, 2, "heap"), &walks(1));
+    stacks.count(&place(0x2000, 1, 5, "heap"), &walks(1));
+    stacks.count(&place(0x2000, 1, 0, "heap"), &walks(1));
+    assert_eq!(sites(&stacks.report().unwrap()), [("heap", vec![], 0, 0, 3)]);
+}
+
+#[test]
 fn mappings_are_cut_moved_and_copied() {
     let mut stacks = told();
     let remap = EventKind::Mremap { old_addr: 0x3000, old_len: 0x1000, new_addr: 0x8000, new_len: 0x2000 };
