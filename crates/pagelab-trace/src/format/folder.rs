@@ -8,7 +8,7 @@ use std::{
 use parquet::schema::types::TypePtr;
 
 use super::{
-    AccessCounts, EventCounts, TraceMeta, columns, event_part,
+    AccessCounts, EventCounts, TraceMeta, call_parts, columns, event_part,
     part::{ContentHash, Part, Table},
     tally::EventTally,
 };
@@ -95,9 +95,10 @@ impl Folder {
         Ok(tally.counts())
     }
 
-    /// Bytes of all parts.
-    pub(super) fn size_bytes(&self) -> u64 {
-        self.accesses.iter().chain(&self.events).map(|part| part.size_bytes).sum()
+    /// Bytes of all parts, those of call stacks included.
+    pub(super) fn size_bytes(&self) -> Result<u64, TraceError> {
+        let stacks = call_parts::size_bytes(&self.path)?;
+        Ok(stacks + self.accesses.iter().chain(&self.events).map(|part| part.size_bytes).sum::<u64>())
     }
 }
 

@@ -33,7 +33,7 @@ pub struct TraceInfo {
     pub access_parts: usize,
     /// Files `events-*.parquet`.
     pub event_parts: usize,
-    /// Bytes of all parts.
+    /// Bytes of all parts, those of call stacks included.
     pub size_bytes: u64,
     /// `size_bytes` divided by accesses; none if there are none.
     pub bytes_per_access: Option<f64>,
@@ -60,7 +60,7 @@ pub struct Footprint {
 pub fn info(path: impl AsRef<Path>) -> Result<TraceInfo, TraceError> {
     let folder = Folder::open(path.as_ref())?;
     let event_counts = folder.event_counts()?;
-    let (accesses, size_bytes) = (folder.counts.total(), folder.size_bytes());
+    let (accesses, size_bytes) = (folder.counts.total(), folder.size_bytes()?);
     Ok(TraceInfo {
         path: folder.path.display().to_string(),
         complete: folder.meta.complete,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    AccessCounts, EventCounts, MAX_PART_ROWS, TraceMeta,
+    AccessCounts, EventCounts, MAX_PART_ROWS, TraceMeta, call_parts,
     encoder::Encoder,
     page::{Message, OpenPage, Taken},
     pipeline::Pipeline,
@@ -40,7 +40,7 @@ pub struct TraceSummary {
     pub accesses: AccessCounts,
     /// Events by kind, and the processes and threads that they name.
     pub events: EventCounts,
-    /// Bytes of all parts.
+    /// Bytes of all parts, those of call stacks that were written before included.
     pub size_bytes: u64,
     /// `xxh3-128:` and the hash over the hashes of all parts, as in `trace.json`.
     pub content_hash: String,
@@ -219,11 +219,12 @@ impl TraceWriter {
         self.meta.events = Some(encoded.events.clone());
         self.meta.content_hash = Some(encoded.hash.clone());
         self.meta.write(&self.path)?;
+        let size_bytes = encoded.bytes + call_parts::size_bytes(&self.path)?;
         Ok(TraceSummary {
             path: mem::take(&mut self.path),
             accesses: encoded.accesses,
             events: encoded.events,
-            size_bytes: encoded.bytes,
+            size_bytes,
             content_hash: encoded.hash,
         })
     }

@@ -8,12 +8,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustc_hash::FxHashMap;
 
 use super::functions::Mapped;
+use super::perf_maps::{Generating, generated_code};
 use super::protocol::Transfer;
-use crate::calls::{CallStacks, Context, GeneratedCode};
+use crate::calls::{CallStacks, Context};
 use crate::format::{CallRow, CallsWriter, FileNames};
 use crate::{ThreadIx, TraceError};
 
@@ -175,22 +177,24 @@ pub(super) struct Calls {
     /// By the calling context and the return address.
     known: FxHashMap<(u32, u64), u32>,
     writer: CallsWriter,
-    /// Files of perf's maps of generated code, with the processes that they are of.
-    maps: Vec<(u32, u32)>,
+    /// When the recording began.
+    started: SystemTime,
+    /// Processes that may name generated code.
+    generating: Vec<Generating>,
     cut_frames: bool,
 }
 
 impl Calls {
-    /// For a trace in this folder.
-    pub(super) fn new(folder: &Path) -> Self {
+    /// For a trace in this folder, of a program that was started after `started`.
+    pub(super) fn new(folder: &Path, started: SystemTime) -> Self {
         let root = Context { parent: None, process: 0, file: None, offset: 0 };
         let (known, writer) = (FxHashMap::default(), CallsWriter::new(folder));
-        Self { contexts: vec![root], known, writer, maps: Vec::new(), cut_frames: false }
+        Self { contexts: vec![root], known, writer, started, generating: Vec::new(), cut_frames: false }
     }
 
     /// The stacks of a new image of the process of this number, which the system knows by `pid`.
     pub(super) fn image(&mut self, process: u32, pid: u32, stacks: &mut ProcessStacks) {
-        self.maps.push((process, pid));
+        self.generating.push(Generating::new(process, pid, self.started));
         // Return addresses of one image are no other's.
         let root = self.contexts.len() as u32;
         let root = if process == 0 && root == 1 {
@@ -265,6 +269,11 @@ impl Calls {
         number
     }
 
+    /// Bytes of the tables until now, about.
+    pub(super) fn bytes(&self) -> u64 {
+        self.writer.estimated_bytes(self.contexts.len())
+    }
+
     /// Writes full parts.
     #[inline]
     pub(super) fn write_full_parts(&mut self) -> Result<(), TraceError> {
@@ -273,7 +282,7 @@ impl Calls {
 
     /// Writes the rest; with `names`, files have numbers in place of names. Returns what is missing, a sentence each.
     pub(super) fn finish(self, names: Option<&mut FileNames>) -> Result<Vec<String>, TraceError> {
-        let mut notes = Vec::new();
+        let (generated, mut notes) = generated_code(&self.generating);
         if self.cut_frames {
             notes.push(format!(
                 "call stacks of more than {MOST_FRAMES} frames were cut: deeper calls count as the last one's"
@@ -282,37 +291,13 @@ impl Calls {
         if self.contexts.len() >= MOST_CONTEXTS {
             notes.push(format!("only the first {MOST_CONTEXTS} different call stacks are told apart; later ones count as their callers'"));
         }
-        let mut stacks = CallStacks { contexts: self.contexts, generated: generated_code(&self.maps) };
+        let mut stacks = CallStacks { contexts: self.contexts, generated };
         if let Some(names) = names {
             names.replace_in(&mut stacks);
         }
         self.writer.finish(&stacks)?;
         Ok(notes)
     }
-}
-
-/// What processes say of the code that they have generated, in the files that perf reads (linux/tools/perf/Documentation/jit-interface.txt).
-fn generated_code(maps: &[(u32, u32)]) -> Vec<GeneratedCode> {
-    let mut all = Vec::new();
-    for &(process, pid) in maps {
-        let Ok(text) = std::fs::read(format!("/tmp/perf-{pid}.map")) else { continue };
-        all.extend(String::from_utf8_lossy(&text).lines().filter_map(|line| parse_symbol(process, line)));
-    }
-    // Of code at the same address the last one stands: the file is only appended to.
-    all.sort_by_key(|code| (code.process, code.start));
-    all.reverse();
-    all.dedup_by_key(|code| (code.process, code.start));
-    all.reverse();
-    all
-}
-
-/// `START SIZE name`, both numbers hexadecimal.
-fn parse_symbol(process: u32, line: &str) -> Option<GeneratedCode> {
-    let (start, rest) = line.split_once(' ')?;
-    let (len, name) = rest.split_once(' ')?;
-    let number = |digits: &str| u64::from_str_radix(digits.trim_start_matches("0x"), 16).ok();
-    let (start, len) = (number(start)?, number(len)?);
-    (len > 0).then(|| GeneratedCode { process, start, len, name: name.into() })
 }
 
 #[cfg(test)]

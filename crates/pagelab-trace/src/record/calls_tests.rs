@@ -14,7 +14,7 @@ struct Followed {
 impl Followed {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut calls = Calls::new(folder.path());
+        let mut calls = Calls::new(folder.path(), SystemTime::now());
         let mut stacks = ProcessStacks::default();
         calls.image(0, 1, &mut stacks);
         stacks.map(Mapped { file: &"/bin/program".into(), addr: 0x40_0000, len: 0x1000, file_offset: 0x2000 });
@@ -179,9 +179,17 @@ fn threads_and_children_have_stacks_of_their_own() {
 }
 
 #[test]
-fn perfs_maps_are_read_line_by_line() {
-    let code = |start, len, name: &str| GeneratedCode { process: 3, start, len, name: name.into() };
-    assert_eq!(parse_symbol(3, "7f00 1a py::main:/x.py"), Some(code(0x7f00, 0x1a, "py::main:/x.py")));
-    assert_eq!(parse_symbol(3, "0x10 0x2 LazyCompile:~ f a.js:1"), Some(code(0x10, 2, "LazyCompile:~ f a.js:1")));
-    assert_eq!(["10 0 empty", "x 1 name", "10", ""].map(|line| parse_symbol(3, line)), [None, None, None, None]);
+fn bytes_of_the_tables_are_known_before_they_are_written() {
+    let mut of = Followed::new();
+    let empty = of.calls.bytes();
+    for call in 0..20_000 {
+        of.call(STACK, 100 + call % 5000);
+        of.back(STACK);
+    }
+    let told = of.calls.bytes();
+    of.calls.finish(None).unwrap();
+    let folder = std::fs::read_dir(of._folder.path()).unwrap();
+    let written: u64 = folder.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+    assert!(empty < 100, "{empty} bytes of nothing");
+    assert!((written / 4..written * 4).contains(&told), "{told} bytes expected, {written} written");
 }

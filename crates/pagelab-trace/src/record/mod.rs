@@ -28,6 +28,7 @@
 //! | `stretches` | which stretches of the program are recorded |
 //! | `functions` | functions at whose calls they begin and end |
 //! | `calls` | call stacks, by the calls and returns that are executed |
+//! | `perf_maps` | names of generated code |
 //! | `pages` | what skipped stretches have touched |
 //! | `scratch` | folder of the socket and the logs |
 //! | `session` | starts the program, passes signals on, ends it |
@@ -53,6 +54,7 @@ mod life_line;
 mod live;
 mod output;
 pub(crate) mod pages;
+mod perf_maps;
 mod process;
 mod program;
 mod protocol;

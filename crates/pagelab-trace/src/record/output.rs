@@ -1,6 +1,7 @@
 //! Where decoded accesses and events go: into a trace or to readers, cut at the wanted number.
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use super::calls::Calls;
 use super::stretches::{Mode, Schedule};
@@ -82,9 +83,9 @@ impl<'a> Output<'a> {
         self
     }
 
-    /// Follows call stacks, and writes them to the trace in this folder.
-    pub(super) fn with_calls(mut self, folder: Option<&Path>) -> Self {
-        self.calls = folder.map(|folder| Box::new(Calls::new(folder)));
+    /// Follows call stacks of a program that was started after `started`, and writes them to the trace in this folder.
+    pub(super) fn with_calls(mut self, folder: Option<&Path>, started: SystemTime) -> Self {
+        self.calls = folder.map(|folder| Box::new(Calls::new(folder, started)));
         self
     }
 
@@ -117,7 +118,7 @@ impl<'a> Output<'a> {
 
     /// Bytes of the trace until now, about.
     pub(super) fn bytes(&self) -> u64 {
-        self.writer.bytes()
+        self.writer.bytes() + self.calls.as_ref().map_or(0, |calls| calls.bytes())
     }
 
     pub(super) fn written(&self) -> u64 {
@@ -222,7 +223,23 @@ impl<'a> Output<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::calls::ProcessStacks;
+    use crate::record::protocol::Transfer;
     use crate::{AccessKind, Batch, Segment, Source, TraceMeta, TraceReader};
+
+    #[test]
+    fn call_stacks_are_among_the_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = TraceWriter::create(folder.path(), TraceMeta::new(Vec::new())).unwrap();
+        let mut output = Output::new(&mut writer, None, None).with_calls(Some(folder.path()), SystemTime::now());
+        let before = output.bytes();
+        let (calls, mut stacks) = (output.calls().unwrap(), ProcessStacks::default());
+        calls.image(0, u32::MAX, &mut stacks);
+        for number in 0..1000 {
+            calls.transfer(&mut stacks, Transfer::Call, (0x7000, number), ThreadIx(0), number);
+        }
+        assert!(output.bytes() >= before + 1000, "{before}, then {}", output.bytes());
+    }
 
     #[test]
     fn the_limit_is_exact_and_final() {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::SigId;
@@ -221,11 +221,13 @@ impl<'a> Recording<'a> {
         let mut watch = Watch::new(self.max_bytes, self.max_time, folder, self.least_free_bytes);
         watch.check_space()?;
         let (started, max_threads) = (watch.started, self.max_threads);
+        let started_at = SystemTime::now();
         let mut program = Program::start(&valgrind, &self, scratch.path(), &socket)?;
         let root_pid = program.child.id();
         let schedule = self.stretches.as_ref().map(Schedule::new);
         let output = Output::new(writer, self.max_accesses, schedule).anonymous(self.anonymous);
-        let mut collector = Collector::new(listener, output.with_calls(folder.filter(|_| self.call_stacks)));
+        let output = output.with_calls(folder.filter(|_| self.call_stacks), started_at);
+        let mut collector = Collector::new(listener, output);
         let collected = self.collect(&mut collector, &mut program, &signals, &mut watch);
         let truncated_by = *collected.as_ref().unwrap_or(&None);
         let truncated = truncated_by.is_some() || collector.is_full() || self.is_stopped();
