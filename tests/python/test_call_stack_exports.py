@@ -20,8 +20,8 @@ from pagelab.call_stacks import callgrind, document, flame, folded, pprof
 from pagelab.call_stacks.cost import METRICS, Cost, total
 from pagelab.call_stacks.stacks import CallStacks, Stack
 
-EVENTS = ["PagingCycles", "Walks", "TranslationCycles", "Faults", "FaultCycles"]
-PPROF_METRICS = ["walks", "translation-cycles", "faults", "fault-cycles", "cycles"]
+EVENTS = ["cycles", "walks", "translation_cycles", "faults", "fault_cycles"]
+PPROF_METRICS = ["walks", "translation_cycles", "faults", "fault_cycles", "cycles"]
 
 
 def read(stacks: Document) -> CallStacks:
@@ -144,7 +144,7 @@ def test_callgrind_annotate_reads_the_export(pagelab: Pagelab, tmp_path: Path) -
     totals = re.search(r"^ *([\d,]+) +([\d,]+) +([\d,]+) +([\d,]+) +([\d,]+) +PROGRAM TOTALS", flat, re.MULTILINE)
     assert totals
     assert totals.groups() == ("18,220", "111", "2,220", "16", "16,000")
-    inclusive = annotate(path, "--inclusive=yes", "--show-percs=no", "--show=PagingCycles,Walks")
+    inclusive = annotate(path, "--inclusive=yes", "--show-percs=no", "--show=cycles,walks")
     found = {
         match[3]: (match[1], match[2])
         for match in re.finditer(r"^ *([\d,]+) +([\d,]+) +\S*?:(.*?) \[.*\]$", inclusive, re.MULTILINE)
@@ -155,7 +155,7 @@ def test_callgrind_annotate_reads_the_export(pagelab: Pagelab, tmp_path: Path) -
     assert found["load(char const*)"] == ("11,320", "16")
     assert found["[libheap.so]"] == ("10,200", "10")
     assert found["[all stacks]"] == ("18,220", "111")
-    tree = annotate(path, "--tree=both", "--inclusive=yes", "--show-percs=no", "--show=Walks", "--sort=Walks")
+    tree = annotate(path, "--tree=both", "--inclusive=yes", "--show-percs=no", "--show=walks", "--sort=walks")
     assert re.search(r"90 +< .*:main \(1x\).*\n(?:.*<.*\n)*.*\* .*:sort .*\n", tree)
 
 
@@ -169,7 +169,7 @@ def test_callgrind_counts_costs_of_lines(tmp_path: Path) -> None:
     }
     path = tmp_path / "callgrind.out"
     path.write_text(callgrind.render(read(stacks).callers, "walks", "sorter"))
-    shown = annotate(path, "--auto=yes", "--show-percs=no", "--show=Walks")
+    shown = annotate(path, "--auto=yes", "--show-percs=no", "--show=walks")
     assert re.search(r"^ *70 +line 20;$", shown, re.MULTILINE)
     assert "Profiled target:  sorter" in shown
 
@@ -189,7 +189,7 @@ def test_callgrind_annotate_finds_nothing_strange_in_sources_without_lines(tmp_p
     stacks["rows"] = [row for row in stacks["rows"] if row.get("offset") != 0x14]
     path = tmp_path / "callgrind.out"
     path.write_text(callgrind.render(read(stacks).callers, "cycles", "sorter"))
-    for options in ((), ("--inclusive=yes",), ("--tree=both", "--inclusive=yes"), ("--sort=Faults",)):
+    for options in ((), ("--inclusive=yes",), ("--tree=both", "--inclusive=yes"), ("--sort=faults",)):
         shown = annotate(path, "--auto=yes", *options)
         assert f"-- Auto-annotated source: {tmp_path}/sort.c" in shown
     assert "???:py::key [keys.py]" in shown
@@ -210,7 +210,7 @@ def test_functions_of_several_files_with_one_name_stay_apart(tmp_path: Path) -> 
     }
     path = tmp_path / "callgrind.out"
     path.write_text(callgrind.render(read(stacks).callers, "walks", "sorter"))
-    shown = annotate(path, "--show-percs=no", "--show=Walks")
+    shown = annotate(path, "--show-percs=no", "--show=walks")
     found = dict(re.findall(r"^ *(\d+) +\?\?\?:(_.*)$", shown, re.MULTILINE))
     assert found == {
         "1": f"_start [sorter] [{PROGRAM}]",
@@ -362,10 +362,10 @@ def test_pprof_profiles(pagelab: Pagelab, tmp_path: Path) -> None:
     profile = Pprof(content)
     assert profile.types == [
         ("walks", "count"),
-        ("translation", "cycles"),
+        ("translation_cycles", "cycles"),
         ("faults", "count"),
-        ("fault", "cycles"),
-        ("paging", "cycles"),
+        ("fault_cycles", "cycles"),
+        ("cycles", "cycles"),
     ]
     assert profile.default_type == "faults"
     assert "under radix" in profile.comment
@@ -424,10 +424,10 @@ def test_go_reads_the_profile(pagelab: Pagelab, tmp_path: Path) -> None:
     assert rows["main"] == ("5", "111")
     assert rows["sort"] == ("70", "90")
     assert rows["swap (inline)"] == ("20", "20")
-    faults = _pprof(go, tmp_path, "-top", "-sample_index=fault")
+    faults = _pprof(go, tmp_path, "-top", "-sample_index=fault_cycles")
     assert "of 16000cycles total" in faults
     raw = _pprof(go, tmp_path, "-raw")
-    assert "walks/count[dflt] translation/cycles faults/count fault/cycles paging/cycles" in raw
+    assert "walks/count[dflt] translation_cycles/cycles faults/count fault_cycles/cycles cycles/cycles" in raw
     assert PROGRAM in raw
 
 

@@ -19,6 +19,7 @@ from pagelab.call_stacks.annotate import annotate
 from pagelab.call_stacks.cost import METRICS, Cost, total
 from pagelab.call_stacks.stacks import CallStacks, without_arguments
 from pagelab.comparison.functions import name_functions
+from pagelab.comparison.metrics import PLACE_METRICS
 
 WHOLE = Cost(111, 2_220, 16, 16_000)
 
@@ -289,6 +290,59 @@ def test_a_flame_graph_is_as_wide_as_its_costs() -> None:
     begins = {(name, int(y) // 18): float(x) for x, y, _, name in bars}
     assert begins["load(char", 1] == pytest.approx(widths["sort", 1], abs=0.001)
     assert begins["[libheap.so]", 2] == begins["load(char", 1]
+
+
+@pytest.mark.parametrize(
+    ("metric", "colours"),
+    [
+        ("walks", {"#e28e99"}),
+        ("translation_cycles", {"#e28e99"}),
+        ("faults", {"#f6c486"}),
+        ("fault_cycles", {"#f6c486"}),
+    ],
+)
+def test_a_flame_graphs_colour_is_that_of_its_metric(metric: str, colours: set[str]) -> None:
+    stacks = read(recursive_sort())
+    assert set(re.findall(r'fill="(#\w+)"/>', flame.draw(stacks.callers, metric, "").svg)) == colours
+    assert "Red:" not in flame.render(stacks.callers, metric, "")
+    mixed = flame.draw(stacks.callers, "cycles", "").svg
+    assert len(set(re.findall(r'fill="(#\w+)"/>', mixed))) > 2
+    assert "Red: translation, orange: page faults" in flame.render(stacks.callers, "cycles", "")
+
+
+def test_metrics_have_one_spelling(pagelab: Pagelab, tmp_path: Path) -> None:
+    save(tmp_path / "r.json", recursive_sort())
+    assert set(METRICS) - {"cycles"} == set(PLACE_METRICS) - {"paging_cycles"}
+    table = pagelab("stacks", "r.json").stdout
+    assert re.search(r"^ +share +cycles +walks +faults ", table, re.MULTILINE)
+    for metric in METRICS:
+        made = pagelab("stacks", "r.json", "--metric", metric, "--format", "callgrind")
+        assert made.returncode == 0, made.stderr
+        events = re.search(r"^events: (.*)$", made.stdout, re.MULTILINE)
+        assert events
+        assert events[1].split()[0] == metric
+        assert set(events[1].split()) == set(METRICS)
+
+
+def test_a_system_that_maps_no_large_page_says_so(pagelab: Pagelab, tmp_path: Path) -> None:
+    document = results_with(recursive_sort()).to_json()
+    said = "no memory was in large pages under radix-2m"
+    for name, pages, warm_up, is_said in (
+        ("none.json", 0, None, True),
+        ("some.json", 3, None, False),
+        # Those that were mapped before counting began are in no statistic.
+        ("later.json", 0, 100, False),
+    ):
+        changed = json.loads(document)
+        radix, large = changed["results"]
+        large["profile"]["stacks"] = radix["profile"]["stacks"]
+        large["stats"] |= {"layer.native.pages.2M": pages, "khugepaged.collapsed": 0}
+        changed["request"]["warm_up"] = warm_up
+        (tmp_path / name).write_text(json.dumps(changed))
+        shown = pagelab("stacks", name, "-s", "radix-2m")
+        assert shown.returncode == 0, shown.stderr
+        assert (said in " ".join(shown.stderr.split())) is is_said
+        assert said not in pagelab("stacks", name, "-s", "radix").stderr
 
 
 def test_what_a_flame_graph_does_not_draw_is_told() -> None:

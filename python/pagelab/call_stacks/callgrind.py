@@ -20,14 +20,14 @@ from typing import TypeAlias
 from pagelab.call_stacks.cost import NOTHING, Cost, total
 from pagelab.call_stacks.stacks import Frame, Stack
 
-_EVENTS = {
-    "cycles": ("PagingCycles", "cycles of translation and page faults"),
-    "walks": ("Walks", "page walks"),
-    "translation-cycles": ("TranslationCycles", "cycles of waiting for translation"),
-    "faults": ("Faults", "page faults"),
-    "fault-cycles": ("FaultCycles", "cycles of page faults"),
+_MEANINGS = {
+    "cycles": "cycles of translation and page faults",
+    "walks": "page walks",
+    "translation_cycles": "cycles of waiting for translation",
+    "faults": "page faults",
+    "fault_cycles": "cycles of page faults",
 }
-"""Name and meaning of each metric"""
+"""What each metric is"""
 _UNKNOWN = "???"
 """How Callgrind calls a file that it does not know"""
 _ROOT = Frame("[all stacks]")
@@ -78,10 +78,10 @@ def render(stacks: Sequence[Stack], metric: str, comment: str) -> str:
     for stack in stacks:
         if stack.cost:
             _add(functions, contexts, (_ROOT, *stack.frames), stack.cost)
-    order = [metric, *(of for of in _EVENTS if of != metric)]
+    order = [metric, *(of for of in _MEANINGS if of != metric)]
     lines = ["# callgrind format", "version: 1", "creator: pagelab", f"cmd: {_one_line(comment)}", "positions: line"]
-    lines += [f"event: {name} : {meaning}" for name, meaning in (_EVENTS[of] for of in order)]
-    lines.append(f"events: {' '.join(_EVENTS[of][0] for of in order)}")
+    lines += [f"event: {of} : {_MEANINGS[of]}" for of in order]
+    lines.append(f"events: {' '.join(order)}")
     whole = total(stack.cost for stack in stacks)
     lines.append(f"summary: {_counts(whole, order)}")
     names = _names(functions)

@@ -7,11 +7,12 @@ from typing import Any
 METRICS = {
     "cycles": "cycles",
     "walks": "walks",
-    "translation-cycles": "cycles of translation",
+    "translation_cycles": "cycles of translation",
     "faults": "page faults",
-    "fault-cycles": "cycles of page faults",
+    "fault_cycles": "cycles of page faults",
 }
-"""What can be asked for, and how a sentence calls it; `cycles` is the sum of both kinds of cycles"""
+"""By the name that options, tables and exports have, how a sentence calls it; `cycles` is the sum of both kinds of
+cycles"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Cost:
 
     def get(self, metric: str) -> int:
         """The count of one of `METRICS`."""
-        count: int = getattr(self, metric.replace("-", "_"))
+        count: int = getattr(self, metric)
         return count
 
 

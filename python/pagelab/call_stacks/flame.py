@@ -67,7 +67,8 @@ def render(stacks: Iterable[Stack], metric: str, title: str) -> str:
     """The same as an SVG file by itself."""
     graph = draw(stacks, metric, title)
     height = graph.height + _HEADER
-    legend = f"Width: {METRICS[metric]}. Red: translation, orange: page faults. {graph.note}".strip()
+    colours = " Red: translation, orange: page faults." if metric == "cycles" else ""
+    legend = f"Width: {METRICS[metric]}.{colours} {graph.note}".strip()
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}">\n<style>{_STYLE}</style>\n'
         f'<rect width="100%" height="100%" fill="#fff"/>\n'
@@ -117,7 +118,7 @@ def _bar(node: FrameNode, metric: str, part: float, level: int, begin: float) ->
     return (
         f'<svg x="{_percent(begin)}" y="{level * _ROW}" width="{_percent(part)}" height="{_ROW}">'
         f"<title>{escape(_describe(node, metric, part))}</title>"
-        f'<rect width="100%" height="100%" fill="{_colour(node.cost)}"/>{text}</svg>\n'
+        f'<rect width="100%" height="100%" fill="{_colour(node.cost, metric)}"/>{text}</svg>\n'
     )
 
 
@@ -135,10 +136,13 @@ def _percent(part: float) -> str:
     return f"{100 * part:.3f}".rstrip("0").rstrip(".") + "%"
 
 
-def _colour(cost: Cost) -> str:
-    """Between that of translation and that of page faults, by cycles."""
-    step = round(_STEPS * cost.translation_cycles / cost.cycles) / _STEPS if cost.cycles else 0
-    mixed = _mix(_mix(_FAULTS, _TRANSLATION, step), _GROUND, _PALENESS)
+def _colour(cost: Cost, metric: str) -> str:
+    """That of translation or that of page faults; of the cycles of both between them."""
+    if metric == "cycles":
+        part = round(_STEPS * cost.translation_cycles / cost.cycles) / _STEPS if cost.cycles else 0
+    else:
+        part = metric in ("walks", "translation_cycles")
+    mixed = _mix(_mix(_FAULTS, _TRANSLATION, part), _GROUND, _PALENESS)
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
 
 

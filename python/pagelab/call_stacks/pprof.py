@@ -10,14 +10,14 @@ from pagelab.call_stacks.cost import METRICS
 from pagelab.call_stacks.protobuf import Message
 from pagelab.call_stacks.stacks import Frame, Location, Stack
 
-_TYPES = {
-    "walks": ("walks", "count"),
-    "translation-cycles": ("translation", "cycles"),
-    "faults": ("faults", "count"),
-    "fault-cycles": ("fault", "cycles"),
-    "cycles": ("paging", "cycles"),
+_UNITS = {
+    "walks": "count",
+    "translation_cycles": "cycles",
+    "faults": "count",
+    "fault_cycles": "cycles",
+    "cycles": "cycles",
 }
-"""Name and unit of each metric's samples"""
+"""Of each metric's samples"""
 _SIZES = (("blocks", "count"), ("created", "bytes"))
 """Likewise, of memory that was created"""
 _PAGE_BYTES = 4096
@@ -35,17 +35,17 @@ def render(stacks: Sequence[Stack], metric: str, comment: str) -> bytes:
 
     The same stacks give the same bytes.
     """
-    assert set(_TYPES) == set(METRICS)
+    assert set(_UNITS) == set(METRICS)
     writer = _Writer()
     of_memory = any(stack.kind for stack in stacks)
-    for name, unit in (*_TYPES.values(), *(_SIZES if of_memory else ())):
+    for name, unit in (*_UNITS.items(), *(_SIZES if of_memory else ())):
         writer.add_sample_type(name, unit)
     for stack in stacks:
         sizes = (stack.count, stack.bytes) if of_memory else ()
-        values = (*(stack.cost.get(of) for of in _TYPES), *sizes)
+        values = (*(stack.cost.get(of) for of in _UNITS), *sizes)
         if any(values):
             writer.add_sample(stack, values)
-    writer.finish(comment, _TYPES[metric][0])
+    writer.finish(comment, metric)
     return gzip.compress(bytes(writer.profile), mtime=0)
 
 

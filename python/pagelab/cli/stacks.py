@@ -49,9 +49,9 @@ class Metric(StrEnum):
 
     CYCLES = "cycles"
     WALKS = "walks"
-    TRANSLATION_CYCLES = "translation-cycles"
+    TRANSLATION_CYCLES = "translation_cycles"
     FAULTS = "faults"
-    FAULT_CYCLES = "fault-cycles"
+    FAULT_CYCLES = "fault_cycles"
 
 
 _ACCESSES = (By.CALLER, By.FUNCTION)
@@ -125,7 +125,7 @@ def command(
     results = Results.load(file)
     result = _choose(results, system, file)
     stacks = CallStacks.from_result(result, results)
-    _warn(result, stacks)
+    _warn(result, stacks, results)
     chosen = _chosen(stacks, by)
     # Accesses and the memory that they go to cost the same.
     whole = total(stack.cost for stack in (stacks.callers if by in _ACCESSES else stacks.sites))
@@ -181,16 +181,25 @@ def _chosen(stacks: CallStacks, by: By) -> Sequence[Stack]:
     return [stack for stack in stacks.sites if stack.kind == "mapping"]
 
 
-def _warn(result: SystemResult, stacks: CallStacks) -> None:
+def _warn(result: SystemResult, stacks: CallStacks, results: Results) -> None:
     """Says what is not in the stacks, and why functions have no names."""
     if is_sampled(result.stats):
         warn("only parts of the program were recorded: page faults between these are in no stack")
+    elif _lacks_large_pages(result) and results.request and not results.request.warm_up:
+        warn(f"no memory was in large pages under {result.label}: all costs are those of pages of 4 KiB")
     files = {frame.file for stack in stacks.callers for frame in stack.frames} - {""}
     if files and not stacks.has_symbols:
         if shutil.which("addr2line"):
             warn("no function has a name: the programs' files are stripped, missing, or newer than the recording")
         else:
             warn("no function has a name because addr2line is missing: install binutils")
+
+
+def _lacks_large_pages(result: SystemResult) -> bool:
+    """Whether a system that maps large pages where it can has mapped none since counting began."""
+    layers = [layer["name"] for layer in result.config["system"]["layers"] if layer["page_size"] != "4K"]
+    made = [result.stats.get(f"layer.{name}.pages.{size}", 0) for name in layers for size in ("2M", "1G")]
+    return bool(layers) and not any((*made, result.stats.get("khugepaged.collapsed", 0)))
 
 
 def _summary(title: str, cost: Cost) -> str:
