@@ -406,7 +406,7 @@ def test_pprof_profiles_keep_all_costs(stacks: Document) -> None:
 
 def test_large_numbers_survive() -> None:
     stack = read(recursive_sort()).callers[0]
-    big = Stack(stack.locations, Cost((1 << 63) - 1, 300, 0, 127))
+    big = Stack(stack.innermost, Cost((1 << 63) - 1, 300, 0, 127))
     assert Pprof(pprof.render([big], "walks", "p")).totals()[:4] == [(1 << 63) - 1, 300, 0, 127]
 
 

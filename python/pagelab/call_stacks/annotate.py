@@ -6,9 +6,10 @@ from difflib import get_close_matches
 from pathlib import Path, PurePath
 
 from pagelab._engine import UsageError
-from pagelab.call_stacks.cost import NOTHING, Cost
+from pagelab.call_stacks.cost import NOTHING, Cost, total
 from pagelab.call_stacks.listing import share_text
-from pagelab.call_stacks.stacks import Frame, Stack, without_arguments
+from pagelab.call_stacks.stacks import Frame, Stack, frames_of, without_arguments
+from pagelab.call_stacks.tree import build, walk
 from pagelab.table import short
 
 _CONTEXT = 3
@@ -41,7 +42,7 @@ def annotate(stacks: Sequence[Stack], wanted: str, metric: str, whole: Cost, fol
     Raises:
         UsageError: nothing that cost anything is called so, or its lines are unknown.
     """
-    frames = {frame for stack in stacks if stack.cost for frame in stack.frames}
+    frames = set(frames_of(stack for stack in stacks if stack.cost))
     chosen = {frame for frame in frames if _is_called(frame, wanted)}
     if not chosen:
         raise UsageError(
@@ -77,17 +78,19 @@ def _similar(frames: Iterable[Frame], wanted: str) -> str:
 
 def _gather(stacks: Sequence[Stack], chosen: set[Frame]) -> dict[str, _Source]:
     sources: dict[str, _Source] = {}
-    for stack in stacks:
-        *calls, leaf = stack.frames
-        if leaf in chosen and leaf.line:
-            _add(sources, leaf, stack.cost, own=True)
-        # A line of a recursive function counts once.
-        for place in {(frame.source, frame.line): frame for frame in calls if frame in chosen and frame.line}.values():
-            _add(sources, place, stack.cost, own=False)
+    tree = build(stacks, lambda frame: frame)
+    # A line of a recursive function counts once, by its outermost call.
+    for _, node, is_outermost in walk(tree, lambda frame: (frame.source, frame.line, frame in chosen)):
+        if node.frame.line and node.frame in chosen:
+            _add(sources, node.frame, node.own, own=True)
+            if is_outermost:
+                _add(sources, node.frame, total(child.cost for child in node.children.values()), own=False)
     return sources
 
 
 def _add(sources: dict[str, _Source], frame: Frame, cost: Cost, *, own: bool) -> None:
+    if not cost:
+        return
     source = sources.setdefault(frame.source, _Source())
     source.files.add(frame.file)
     costs = source.own if own else source.calls

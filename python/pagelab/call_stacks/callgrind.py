@@ -13,12 +13,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import cached_property
 from pathlib import PurePath
 from typing import TypeAlias
 
 from pagelab.call_stacks.cost import NOTHING, Cost, total
 from pagelab.call_stacks.stacks import Frame, Stack
+from pagelab.call_stacks.tree import FrameNode, build, walk
 
 _MEANINGS = {
     "cycles": "cycles of translation and page faults",
@@ -44,8 +45,8 @@ class _Call:
     """Calls of one function at one line."""
 
     cost: Cost = NOTHING
-    contexts: set[int] = field(default_factory=set)
-    """Numbers of the stacks in which it is made; how often is not recorded"""
+    contexts: set[FrameNode] = field(default_factory=set)
+    """Callers that make it; how often is not recorded"""
 
 
 @dataclass
@@ -57,9 +58,9 @@ class _Costs:
     calls: dict[tuple[int, _Function], _Call] = field(default_factory=dict)
     """By line and called function"""
 
-    @property
+    @cached_property
     def lines(self) -> set[int]:
-        """Lines that cost something or call; 0 if unknown."""
+        """Lines that cost something or call, once all are known; 0 is an unknown one."""
         return {*self.own, *(line for line, _ in self.calls)}
 
     @property
@@ -73,11 +74,7 @@ def render(stacks: Sequence[Stack], metric: str, comment: str) -> str:
 
     The number of a call's calls is that of its contexts: recordings do not say how often it was made.
     """
-    functions: dict[_Function, _Costs] = {}
-    contexts: dict[tuple[int, Frame], int] = {}
-    for stack in stacks:
-        if stack.cost:
-            _add(functions, contexts, (_ROOT, *stack.frames), stack.cost)
+    functions = _functions(stacks)
     order = [metric, *(of for of in _MEANINGS if of != metric)]
     lines = ["# callgrind format", "version: 1", "creator: pagelab", f"cmd: {_one_line(comment)}", "positions: line"]
     lines += [f"event: {of} : {_MEANINGS[of]}" for of in order]
@@ -91,22 +88,27 @@ def render(stacks: Sequence[Stack], metric: str, comment: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _add(
-    functions: dict[_Function, _Costs], contexts: dict[tuple[int, Frame], int], frames: Sequence[Frame], cost: Cost
-) -> None:
-    leaf = frames[-1]
-    own = functions.setdefault(_function(leaf), _Costs()).own
-    own[leaf.line] = own.get(leaf.line, NOTHING) + cost
-    context, charged = 0, set()
-    for caller, callee in pairwise(frames):
-        context = contexts.setdefault((context, caller), len(contexts) + 1)
-        called = _function(callee)
-        calls = functions.setdefault(_function(caller), _Costs()).calls
-        call = calls.setdefault((caller.line, called), _Call())
-        call.contexts.add(context)
-        if called not in charged:
-            charged.add(called)
-            call.cost += cost
+def _functions(stacks: Sequence[Stack]) -> dict[_Function, _Costs]:
+    """What the stacks cost by function, with the function that stands for all stacks."""
+    functions: dict[_Function, _Costs] = {}
+    named: dict[Frame, _Function] = {}
+
+    def name(frame: Frame) -> _Function:
+        return named.get(frame) or named.setdefault(frame, _function(frame))
+
+    root = build(stacks, lambda frame: frame)
+    root.frame = _ROOT
+    for caller, node, is_outermost in walk(root, name):
+        called, line = name(node.frame), node.frame.line
+        costs = functions.setdefault(called, _Costs())
+        if node.own:
+            costs.own[line] = costs.own.get(line, NOTHING) + node.own
+        calls = functions.setdefault(name(caller.frame), _Costs()).calls
+        call = calls.setdefault((caller.frame.line, called), _Call())
+        call.contexts.add(caller)
+        if is_outermost:
+            call.cost += node.cost
+    return functions
 
 
 def _names(functions: Mapping[_Function, _Costs]) -> dict[_Function, _Function]:

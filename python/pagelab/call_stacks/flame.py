@@ -113,7 +113,7 @@ def _bars(root: FrameNode, metric: str) -> tuple[list[str], int, _Small]:
 def _bar(node: FrameNode, metric: str, part: float, level: int, begin: float) -> str:
     text = ""
     if part >= _LEAST_LABELLED:
-        text = f'<text x="3" y="13">{escape(node.function[:_LABEL_LENGTH])}</text>'
+        text = f'<text x="3" y="13">{escape(node.frame.function[:_LABEL_LENGTH])}</text>'
     # An inner svg cuts off what is wider than it.
     return (
         f'<svg x="{_percent(begin)}" y="{level * _ROW}" width="{_percent(part)}" height="{_ROW}">'
@@ -123,10 +123,10 @@ def _bar(node: FrameNode, metric: str, part: float, level: int, begin: float) ->
 
 
 def _describe(node: FrameNode, metric: str, part: float) -> str:
-    where = f" in {PurePath(node.file).name}" if node.file else ""
+    where = f" in {PurePath(node.frame.file).name}" if node.frame.file else ""
     cost = node.cost
     return (
-        f"{node.function}{where}: {100 * part:.1f} % of {METRICS[metric]}\n"
+        f"{node.frame.function}{where}: {100 * part:.1f} % of {METRICS[metric]}\n"
         f"{counted(cost.walks, 'walk', 'walks')}, {short(cost.translation_cycles)} cycles of translation\n"
         f"{counted(cost.faults, 'page fault', 'page faults')}, {short(cost.fault_cycles)} cycles"
     )

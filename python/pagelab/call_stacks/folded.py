@@ -3,16 +3,19 @@
 from collections.abc import Iterable
 
 from pagelab.call_stacks.stacks import Stack
+from pagelab.call_stacks.tree import build
 
 
 def render(stacks: Iterable[Stack], metric: str) -> str:
     """The stacks as lines `outermost;…;innermost COUNT`, in the order of their names; those that cost nothing are
     left out."""
     counts: dict[str, int] = {}
-    for stack in stacks:
-        if count := stack.cost.get(metric):
-            name = ";".join(_name(frame.function) for frame in stack.frames)
-            counts[name] = counts.get(name, 0) + count
+    open_nodes = [("", build(stacks, lambda frame: _name(frame.function)))]
+    while open_nodes:
+        name, node = open_nodes.pop()
+        if count := node.own.get(metric):
+            counts[name] = count
+        open_nodes += [(f"{name};{own}" if name else str(own), child) for own, child in node.children.items()]
     return "".join(f"{name} {count}\n" for name, count in sorted(counts.items()))
 
 

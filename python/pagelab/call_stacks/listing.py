@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from pagelab.call_stacks.cost import METRICS, NOTHING, Cost, total
-from pagelab.call_stacks.stacks import Location, Stack, without_arguments
+from pagelab.call_stacks.stacks import Call, Frame, Location, Stack, without_arguments
+from pagelab.call_stacks.tree import build, walk
 from pagelab.quantities import counted, size_text
 from pagelab.table import short
 
@@ -27,15 +28,50 @@ class Entry:
 
 def merge(stacks: Iterable[Stack], metric: str) -> list[Entry]:
     """What costs anything by `metric`, stacks with the same functions and lines together, the dearest first."""
-    entries: dict[tuple[tuple[str, ...], str], Entry] = {}
+    texts = _Texts()
+    entries: dict[tuple[int, str], Entry] = {}
     for stack in stacks:
-        lines = tuple(reversed([line for location in stack.locations for line in describe(location)]))
-        known = entries.get((lines, stack.kind), Entry(lines, stack.kind, NOTHING, 0, 0))
-        entries[lines, stack.kind] = Entry(
-            lines, stack.kind, known.cost + stack.cost, known.count + stack.count, known.bytes + stack.bytes
+        key = texts.number(stack.innermost), stack.kind
+        known = entries.get(key) or Entry(texts.lines(stack.innermost), stack.kind, NOTHING, 0, 0)
+        entries[key] = Entry(
+            known.lines, known.kind, known.cost + stack.cost, known.count + stack.count, known.bytes + stack.bytes
         )
     dear = [entry for entry in entries.values() if entry.cost.get(metric)]
     return sorted(dear, key=lambda entry: (-entry.cost.get(metric), entry.lines, entry.kind))
+
+
+class _Texts:
+    """How stacks read, each call looked up once."""
+
+    def __init__(self) -> None:
+        self._described: dict[int, tuple[str, ...]] = {}
+        """By the location's identity, the innermost function first"""
+        self._numbers: dict[Call, int] = {}
+        self._known: dict[tuple[int, tuple[str, ...]], int] = {}
+        """By the number of the callers' text and the lines of a call"""
+
+    def number(self, innermost: Call) -> int:
+        """Stacks that read the same have the same number; 0 is no stack."""
+        missing, number = [], 0
+        for call in innermost.outwards():
+            if call in self._numbers:
+                number = self._numbers[call]
+                break
+            missing.append(call)
+        for call in reversed(missing):
+            number = self._known.setdefault((number, self._lines(call.location)), len(self._known) + 1)
+            self._numbers[call] = number
+        return number
+
+    def lines(self, innermost: Call) -> tuple[str, ...]:
+        """The lines of a stack, the innermost function first."""
+        return tuple(line for call in innermost.outwards() for line in self._lines(call.location))
+
+    def _lines(self, location: Location) -> tuple[str, ...]:
+        lines = self._described.get(id(location))
+        if lines is None:
+            lines = self._described[id(location)] = tuple(reversed(describe(location)))
+        return lines
 
 
 def describe(location: Location) -> list[str]:
@@ -122,11 +158,11 @@ def functions(stacks: Sequence[Stack], metric: str, whole: Cost, layout: Layout)
     """The functions in whose calls paging costs most; recursive calls count once."""
     own: dict[tuple[str, str], Cost] = {}
     inclusive: dict[tuple[str, str], Cost] = {}
-    for stack in stacks:
-        names = [(frame.function, PurePath(frame.file).name) for frame in stack.frames]
-        own[names[-1]] = own.get(names[-1], NOTHING) + stack.cost
-        for name in dict.fromkeys(names):
-            inclusive[name] = inclusive.get(name, NOTHING) + stack.cost
+    for _, node, is_outermost in walk(build(stacks, _function), _function):
+        name = _function(node.frame)
+        own[name] = own.get(name, NOTHING) + node.own
+        if is_outermost:
+            inclusive[name] = inclusive.get(name, NOTHING) + node.cost
     order = sorted(
         (name for name, cost in inclusive.items() if cost.get(metric)),
         key=lambda name: (-inclusive[name].get(metric), -own.get(name, NOTHING).get(metric), name),
@@ -144,6 +180,11 @@ def functions(stacks: Sequence[Stack], metric: str, whole: Cost, layout: Layout)
     if len(order) > layout.rows:
         lines += ["", f"{counted(len(order) - layout.rows, 'more function', 'more functions')}; --rows shows more."]
     return lines
+
+
+def _function(frame: Frame) -> tuple[str, str]:
+    """What tells functions apart in a table."""
+    return frame.function, frame.file.rpartition("/")[2]
 
 
 def _counts(cost: Cost) -> tuple[int, int, int]:

@@ -56,7 +56,8 @@ class _Writer:
         self.profile = Message()
         self._texts = {"": 0}
         self._functions: dict[tuple[str, str, str], int] = {}
-        self._locations: dict[Location, int] = {}
+        self._locations: dict[int, tuple[int, Location]] = {}
+        """By the location's identity, as stacks share locations"""
         self._ends: dict[str, int] = {}
         """By file, the first offset beyond its locations"""
 
@@ -66,7 +67,7 @@ class _Writer:
     def add_sample(self, stack: Stack, values: Sequence[int]) -> None:
         sample = Message()
         # The leaf comes first.
-        sample.integers(1, [self._location(location) for location in reversed(stack.locations)])
+        sample.integers(1, [self._location(call.location) for call in stack.innermost.outwards()])
         sample.integers(2, list(values))
         self.profile.message(_Profile.SAMPLE, sample)
 
@@ -79,7 +80,7 @@ class _Writer:
             for field in (7, 8, 9, 10):
                 mapping.integer(field, 1)
             self.profile.message(_Profile.MAPPING, mapping)
-        for location, number in self._locations.items():
+        for number, location in self._locations.values():
             mapping_number, begin = files.get(location.file, (0, 0))
             message = self._message(number, mapping_number, begin + location.offset)
             # The last line is that of the function that was called, which the ones before were inlined into.
@@ -109,9 +110,12 @@ class _Writer:
         return self._functions.setdefault(key, len(self._functions) + 1)
 
     def _location(self, location: Location) -> int:
-        if location.file:
-            self._ends[location.file] = max(self._ends.get(location.file, 0), location.offset + 1)
-        return self._locations.setdefault(location, len(self._locations) + 1)
+        known = self._locations.get(id(location))
+        if known is None:
+            known = self._locations[id(location)] = (len(self._locations) + 1, location)
+            if location.file:
+                self._ends[location.file] = max(self._ends.get(location.file, 0), location.offset + 1)
+        return known[0]
 
     def _size(self, file: str) -> int:
         return -(-self._ends[file] // _PAGE_BYTES) * _PAGE_BYTES

@@ -1,9 +1,8 @@
 """Call stacks with functions and source lines: frames instead of instructions, each looked up once."""
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import PurePath
 
 from pagelab.call_stacks.cost import Cost, total
@@ -77,11 +76,27 @@ class Location:
     """The function that was called, then functions that were inlined there; one at least."""
 
 
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A location below its callers; stacks with the same callers share these."""
+
+    location: Location
+    caller: "Call | None" = None
+
+    def outwards(self) -> Iterator["Call"]:
+        """This one, then its caller, and so on."""
+        at: Call | None = self
+        while at:
+            yield at
+            at = at.caller
+
+
 @dataclass(frozen=True)
 class Stack:
-    """Calls that were under way, the outermost first, and what paging cost there."""
+    """Calls that were under way, and what paging cost there."""
 
-    locations: tuple[Location, ...]
+    innermost: Call
+    """The access, or the call that created memory."""
     cost: Cost
     kind: str = ""
     """How the memory came to be; empty for accesses."""
@@ -90,7 +105,12 @@ class Stack:
     bytes: int = 0
     """Their sizes together."""
 
-    @cached_property
+    @property
+    def locations(self) -> tuple[Location, ...]:
+        """The calls and the access, the outermost first."""
+        return tuple(call.location for call in self.innermost.outwards())[::-1]
+
+    @property
     def frames(self) -> tuple[Frame, ...]:
         """The functions, the outermost first."""
         return tuple(frame for location in self.locations for frame in location.frames)
@@ -113,7 +133,7 @@ class CallStacks:
     @property
     def has_symbols(self) -> bool:
         """Whether any function of a file is known by name."""
-        frames = (frame for stack in (*self.callers, *self.sites) for frame in stack.frames)
+        frames = frames_of((*self.callers, *self.sites))
         return any(frame.file and not frame.function.startswith("[") for frame in frames)
 
     @classmethod
@@ -133,11 +153,13 @@ class CallStacks:
     def from_document(cls, document: Document, usable: Set[str]) -> "CallStacks":
         """The same of what results say, with symbols of some files."""
         namer = _Namer(document, usable)
-        contexts: list[tuple[Location, ...]] = []
+        contexts: list[Call | None] = []
         for node in document.nodes:
-            contexts.append(() if node is None else (*contexts[node.parent], namer.locate(node.call)))
+            contexts.append(None if node is None else Call(namer.locate(node.call), contexts[node.parent]))
         callers = [
-            Stack((*contexts[row.node], namer.locate(row.instruction)), row.cost) for row in document.rows if row.cost
+            Stack(Call(namer.locate(row.instruction), contexts[row.node]), row.cost)
+            for row in document.rows
+            if row.cost
         ]
         sites = [
             Stack(_with_kind(contexts[site.node], site.kind), site.cost, site.kind, site.count, site.bytes)
@@ -148,13 +170,27 @@ class CallStacks:
         return cls(callers, sites)
 
 
-def _with_kind(context: tuple[Location, ...], kind: str) -> tuple[Location, ...]:
+def frames_of(stacks: Iterable[Stack]) -> Iterator[Frame]:
+    """The frames of all stacks; those of a location that several have come once."""
+    calls: set[Call] = set()
+    locations: set[int] = set()
+    for stack in stacks:
+        for call in stack.innermost.outwards():
+            if call in calls:
+                break
+            calls.add(call)
+            if id(call.location) not in locations:
+                locations.add(id(call.location))
+                yield from call.location.frames
+
+
+def _with_kind(context: Call | None, kind: str) -> Call:
     """A stack that is not empty; memory that no call is known to have created is told apart."""
-    return (*context, _named(_KINDS[kind])) if not context or kind in ("heap", "unknown") else context
+    return Call(_named(_KINDS[kind]), context) if context is None or kind in ("heap", "unknown") else context
 
 
 def _left_out(others: Others, name: str) -> list[Stack]:
-    return [Stack((_named(name),), others.cost)] if others.cost else []
+    return [Stack(Call(_named(name)), others.cost)] if others.cost else []
 
 
 def _named(name: str) -> Location:

@@ -13,7 +13,7 @@ from pagelab import UsageError
 from pagelab.call_stacks import annotate, callgrind, flame, folded, listing, pprof
 from pagelab.call_stacks.cost import METRICS, Cost, total
 from pagelab.call_stacks.document import has_stacks
-from pagelab.call_stacks.stacks import CallStacks, Stack
+from pagelab.call_stacks.stacks import CallStacks, Stack, frames_of
 from pagelab.cli.terminal import output_width, warn
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 from pagelab.quantities import size_text
@@ -187,7 +187,7 @@ def _warn(result: SystemResult, stacks: CallStacks, results: Results) -> None:
         warn("only parts of the program were recorded: page faults between these are in no stack")
     elif _lacks_large_pages(result) and results.request and not results.request.warm_up:
         warn(f"no memory was in large pages under {result.label}: all costs are those of pages of 4 KiB")
-    files = {frame.file for stack in stacks.callers for frame in stack.frames} - {""}
+    files = {frame.file for frame in frames_of(stacks.callers)} - {""}
     if files and not stacks.has_symbols:
         if shutil.which("addr2line"):
             warn("no function has a name: the programs' files are stripped, missing, or newer than the recording")
