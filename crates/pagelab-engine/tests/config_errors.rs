@@ -445,6 +445,18 @@ fn impossible_machines() {
             &["64MiB do not fit", "memory of 64MiB"],
         ),
         (
+            "radix-thp",
+            &["system.layers.0.brk_alignment_bytes=3MiB"],
+            "system.layers.native.brk_alignment_bytes",
+            &["3MiB", "powers of two from 4 KiB", "1 GiB"],
+        ),
+        (
+            "nested-radix",
+            &["system.layers.host.brk_alignment_bytes=2MiB"],
+            "system.layers.host.brk_alignment_bytes",
+            &["hosts others", "`guest`"],
+        ),
+        (
             "radix",
             &["system.layers.0.direct_segment_bytes=5000"],
             "system.layers.native.direct_segment_bytes",

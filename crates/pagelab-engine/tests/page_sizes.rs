@@ -3,10 +3,14 @@
 mod common;
 
 use common::{ScriptWriter, checked, frames_from};
+use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const LARGE: u64 = 2 << 20;
+/// A page behind a multiple of 2 MiB.
+const HEAP: u64 = 0x5555_0000_1000;
+const ALIGNED: &str = "system.layers.native.brk_alignment_bytes=2MiB";
 
 fn page(n: u64) -> u64 {
     BASE + n * 4096
@@ -39,6 +43,54 @@ fn a_child_shares_large_pages_until_it_writes_and_then_splits_its_own() {
     assert_eq!(stats.values["fault.minor.count"], 3 + 3);
     assert_eq!(stats.values["layer.native.pages.2M"], 3 + 1);
     assert_eq!(stats.values["layer.native.pages.4K"], 2);
+}
+
+/// A heap that grows by 132 KiB, as that of glibc's malloc does, and that is touched as it grows.
+fn growing_heap(bytes: u64) -> ScriptWriter {
+    let mut script = ScriptWriter::new();
+    for end in (1..).map(|n| n * (132 << 10)).take_while(|&end| end <= bytes) {
+        script.event(0, EventKind::Brk { start: HEAP, end: HEAP + end });
+        (end - (132 << 10)..end).step_by(4096).for_each(|at| script.store(0, HEAP + at));
+    }
+    script
+}
+
+#[test]
+fn a_heap_gets_large_pages_where_it_grows_by_whole_ones() {
+    let sizes = |stats: &Statistics| ["2M", "4K"].map(|size| stats.values[&format!("layer.native.pages.{size}")]);
+    let (_, stats) = checked("radix-thp", &[], growing_heap(8 << 20));
+    assert_eq!(sizes(&stats), [0, 62 * 33], "62 steps of 33 pages");
+    assert!(!stats.values.contains_key("layer.native.brk.aligned"));
+
+    // It begins a page behind a multiple of 2 MiB, so the first part of it gets none.
+    let (simulation, stats) = checked("radix-thp", &[ALIGNED], growing_heap(8 << 20));
+    assert_eq!(sizes(&stats), [3, 511]);
+    assert_eq!(stats.values["layer.native.brk.aligned"], 62);
+    assert_eq!(stats.values["layer.native.brk.refused"], 0);
+    let space = simulation.inputs[0].spaces().next().unwrap();
+    let vmas = &simulation.os.layers[space.layer].spaces[space.index as usize].vmas;
+    assert_eq!(vmas.iter().last().unwrap().end.0, HEAP - 4096 + (8 << 20));
+
+    // Whole pages of 2 MiB go back, and none is split.
+    let mut script = growing_heap(8 << 20);
+    script.event(0, EventKind::Brk { start: HEAP, end: HEAP + LARGE });
+    let (_, stats) = checked("radix-thp", &[ALIGNED], script);
+    assert_eq!((stats.values["mapping.pages_unmapped"], stats.values["fault.split.count"]), (2, 0));
+}
+
+#[test]
+fn a_heap_that_has_no_room_for_a_step_ends_where_the_trace_says() {
+    let neighbour = HEAP - 4096 + 3 * LARGE;
+    let mut script = ScriptWriter::new();
+    let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::PRIVATE | MapFlags::ANONYMOUS));
+    script.event(0, EventKind::Mmap { addr: neighbour, len: 4096, prot, flags, file: None, file_offset: 0 });
+    script.event(0, EventKind::Brk { start: HEAP, end: HEAP + LARGE + (132 << 10) });
+    script.event(0, EventKind::Brk { start: HEAP, end: HEAP + 2 * LARGE + (132 << 10) });
+    // brk(2) leaves a page free below what follows, so the last step is refused.
+    [HEAP + LARGE, HEAP + 2 * LARGE, neighbour].into_iter().for_each(|at| script.store(0, at));
+    let (_, stats) = checked("radix-thp", &[ALIGNED], script);
+    assert_eq!((stats.values["layer.native.brk.aligned"], stats.values["layer.native.brk.refused"]), (1, 1));
+    assert_eq!((stats.values["layer.native.pages.2M"], stats.values["layer.native.pages.4K"]), (1, 2));
 }
 
 #[test]

@@ -57,6 +57,10 @@ pub struct LayerConfig {
     /// Which mappings get pages above 4 KiB (`/sys/kernel/mm/transparent_hugepage/enabled`).
     #[serde(default)]
     pub large_pages: LargePages,
+    /// What the program break (`brk(2)`) is rounded up to a multiple of, a power of two: the heap then grows in such steps, as with
+    /// `glibc.malloc.hugetlb=1` by the size of a huge page. None: the heap ends where the trace says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brk_alignment_bytes: Option<Bytes>,
     /// Sizes of the folios that the kernel may map anonymous memory with by 4 KiB pages, in the mappings that get large
     /// pages (`/sys/kernel/mm/transparent_hugepage/hugepages-*kB/enabled`): powers of two from 16 KiB to 1 MiB.
     #[serde(default)]

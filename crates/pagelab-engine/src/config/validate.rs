@@ -7,6 +7,7 @@ use crate::device::DeviceConfig;
 use crate::engine::config as engine;
 use crate::kernel::placement::{PlacementConfig, Surroundings};
 use crate::kernel::threads::config::ThreadsConfig;
+use crate::kernel::vma::check_brk_alignment;
 use pagelab_trace::quantity::Bytes;
 
 /// Cores that a machine may have (presence masks of the shared cache) and hardware threads a core.
@@ -140,6 +141,9 @@ impl Config {
                 guest: layers.iter().find(|g| g.host.as_ref() == Some(&layer.name)).map(|guest| guest.name.as_str()),
                 folios: !layer.folios.is_empty(),
             };
+            if let Some(bytes) = layer.brk_alignment_bytes {
+                check_brk_alignment(bytes, around.guest).map_err(|misfit| misfit.of_layer(&layer.name))?;
+            }
             layer.placement.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))?;
             validate_engine(layer, layers, self)?;
             if let Some(bytes) = layer.memory_bytes {

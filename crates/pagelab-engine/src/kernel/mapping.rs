@@ -53,6 +53,9 @@ impl Os {
             self.mapping.impossible += 1;
             return Ok(Consequences { gone, populate });
         };
+        if matches!(kind, EventKind::Brk { .. }) {
+            layer.brk_counters.count(vmas.brk_outcome());
+        }
         for change in changes {
             self.follow(space, change, &mut gone, &mut populate)?;
         }

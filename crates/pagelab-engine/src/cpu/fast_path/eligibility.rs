@@ -70,6 +70,7 @@ fn layer_is_eligible(layer: &LayerConfig) -> bool {
         placement_for: _,
         translation_cache: _,
         frame_allocator: _,
+        brk_alignment_bytes: _,
         age: _,
         memory_bytes: _,
         // An access to a page that is not mapped is for the general code.

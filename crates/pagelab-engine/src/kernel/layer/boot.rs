@@ -17,6 +17,7 @@ use crate::kernel::placement::Placement;
 use crate::kernel::reclaim::GroupId;
 use crate::kernel::shadows::Shadows;
 use crate::kernel::speculative_table::SpeculativeTable;
+use crate::kernel::vma::BrkCounters;
 use crate::page_table::{Boot, LayerTables, Mapping, PteFlags, TableWork};
 
 impl Layer {
@@ -66,6 +67,8 @@ impl Layer {
             page_size,
             backing: config.backing,
             large_pages: config.large_pages,
+            brk_alignment: config.brk_alignment_bytes,
+            brk_counters: BrkCounters::default(),
             folio_orders: config.folio_orders(),
             blocks_ahead: config.placement.block_order().is_some(),
             file_folio_orders: config.file_folio_orders(),

@@ -47,11 +47,12 @@ use crate::kernel::reclaim::{GroupId, PageOf, Reclaim, Rmap};
 use crate::kernel::shadows::Shadows;
 use crate::kernel::speculative_table::SpeculativeTable;
 use crate::kernel::translation_cache::{SpaceCaches, TranslationCaches};
-use crate::kernel::vma::{VaRange, VmaSet};
+use crate::kernel::vma::{BrkCounters, VaRange, VmaSet};
 use crate::mmu_cache::Asid;
 use crate::page_table::{
     Exhausted, LayerTables, Leaf, Mapping, NoRoom, PageTable, PteFlags, Removed, TableWork, WalkList,
 };
+use pagelab_trace::quantity::Bytes;
 
 /// Where the direct map begins (Linux x86-64 with four levels, Documentation/arch/x86/x86_64/mm.rst), cut to the bits
 /// that page tables translate.
@@ -169,6 +170,10 @@ pub struct Layer {
     pub backing: Backing,
     /// Which mappings get pages above 4 KiB.
     pub large_pages: LargePages,
+    /// What the ends of its programs' heaps are multiples of, if not of a page.
+    pub brk_alignment: Option<Bytes>,
+    /// What became of that.
+    pub brk_counters: BrkCounters,
     /// Orders of the folios that anonymous memory may get beside single pages and large ones, or of the blocks of eager paging,
     /// ascending.
     pub folio_orders: Vec<u32>,
@@ -373,14 +378,14 @@ impl Layer {
     fn add_space_of(&mut self, guest: Option<u64>, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
         let objects = self.take_frame(FramePurpose::KernelObject, "an address space")?;
         let table = self.new_table(guest)?;
+        let vmas = VmaSet::default().with_brk_alignment(self.brk_alignment);
         if let Some(index) = self.retired.pop() {
             let space = &mut self.spaces[index as usize];
             (space.table, space.objects) = (table, objects);
-            space.vmas = VmaSet::default();
+            space.vmas = vmas;
             return Ok(index);
         }
         let record = self.check.then(BTreeMap::new);
-        let vmas = VmaSet::default();
         self.spaces.push(AddressSpace {
             asid: asids.take()?,
             table,

@@ -13,7 +13,7 @@
 //! `mm/mprotect.c`, `mm/mremap.c`, `mm/madvise.c`.
 //!
 //! # Parameters
-//! [`StackLimits`]: bytes, defaults of Linux.
+//! [`StackLimits`]: bytes, defaults of Linux. `brk_alignment_bytes` of a layer: see `heap.rs`.
 //!
 //! # Deviations from the source
 //! - The events of a trace are calls that succeeded, so limits (map count, address-space size, overcommit) are not
@@ -26,6 +26,7 @@
 //!   model gives each an offset of its own.
 
 mod apply;
+mod heap;
 mod set;
 
 use std::ops::Range;
@@ -35,6 +36,7 @@ use pagelab_trace::event::{MapFlags, Protection};
 
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, VirtAddr};
 
+pub use heap::{BrkCounters, check_brk_alignment};
 pub use set::{StackLimits, VmaSet};
 
 /// A range of whole 4 KiB pages, its end excluded.

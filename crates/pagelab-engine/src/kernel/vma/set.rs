@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pagelab_trace::event::{MapFlags, Protection};
+use pagelab_trace::event::Protection;
 
-use super::{Change, VaRange, Vma, VmaAdvice, VmaError, VmaKind};
+use super::heap::Heap;
+use super::{Change, VaRange, Vma, VmaAdvice, VmaError};
 use crate::base::addr::{FRAME_BYTES, VirtAddr};
 
 /// No mapping begins below (Linux `vm.mmap_min_addr`, default of most distributions).
@@ -45,8 +46,7 @@ pub struct VmaSet {
     ends: Vec<VirtAddr>,
     last_hit: LastHit,
     mapped_pages: u64,
-    /// What `brk(2)` has made of the heap; `None` before the first call.
-    heap: Option<VaRange>,
+    pub(super) heap: Heap,
     limits: StackLimits,
 }
 
@@ -143,7 +143,7 @@ impl VmaSet {
     pub fn clear(&mut self) -> Vec<Change> {
         self.ends.clear();
         self.mapped_pages = 0;
-        self.heap = None;
+        self.heap = self.heap.cleared();
         self.vmas.drain(..).map(|vma| Change::Unmapped { vma }).collect()
     }
 
@@ -223,56 +223,8 @@ impl VmaSet {
         Ok(changes)
     }
 
-    /// Makes the heap span `start..end` (bytes; pages that it touches count from the first whole one on, as in
-    /// `brk(2)`). Growth leaves other mappings alone; Linux would have refused to grow into them.
-    pub fn set_brk(&mut self, start: u64, end: u64) -> Result<Vec<Change>, VmaError> {
-        if end < start {
-            return Err(VmaError::HeapEndsBeforeStart { start, end });
-        }
-        let round_up = |addr: u64| addr.checked_next_multiple_of(FRAME_BYTES).map(VirtAddr);
-        let past_the_end = VmaError::PastTheEnd { addr: start, len: end - start };
-        let heap = match (round_up(start), round_up(end)) {
-            (Some(start), Some(end)) => VaRange { start, end },
-            _ => return Err(past_the_end),
-        };
-        let old_end = match self.heap {
-            Some(old) if old.start == heap.start => old.end,
-            _ => self.end_of_heap_vmas(heap.start),
-        };
-        self.heap = Some(heap);
-        if heap.end < old_end {
-            return Ok(self.unmap(VaRange { start: heap.end, end: old_end }));
-        }
-        let mut changes = Vec::new();
-        for gap in self.gaps(VaRange { start: old_end, end: heap.end }) {
-            let vma = Vma {
-                start: gap.start,
-                end: gap.end,
-                prot: Protection::READ_WRITE,
-                flags: MapFlags::anonymous_private(),
-                kind: VmaKind::Heap,
-                file: None,
-                file_offset: 0,
-                advice: VmaAdvice::default(),
-                accounted: true,
-            };
-            changes.append(&mut self.map(vma, false));
-        }
-        Ok(changes)
-    }
-
-    /// Where the heap VMAs end that begin at `start` without a hole: a recording that begins in mid-run shows the heap
-    /// as a mapping before it shows the first `brk`.
-    fn end_of_heap_vmas(&self, start: VirtAddr) -> VirtAddr {
-        let first = self.first_ending_after(start);
-        self.vmas[first..]
-            .iter()
-            .filter(|vma| vma.kind == VmaKind::Heap)
-            .fold(start, |end, vma| if vma.start <= end { vma.end } else { end })
-    }
-
     /// The unmapped parts of `range`.
-    fn gaps(&self, range: VaRange) -> Vec<VaRange> {
+    pub(super) fn gaps(&self, range: VaRange) -> Vec<VaRange> {
         let mut gaps = Vec::new();
         let mut start = range.start;
         for part in self.mapped_parts(range) {
@@ -291,6 +243,16 @@ impl VmaSet {
         child.ends = child.vmas.iter().map(|vma| vma.end).collect();
         child.mapped_pages = child.vmas.iter().map(Vma::pages).sum();
         child
+    }
+
+    /// The VMAs that end after `addr`, ascending.
+    pub(super) fn vmas_behind(&self, addr: VirtAddr) -> impl Iterator<Item = &Vma> {
+        self.vmas[self.first_ending_after(addr)..].iter()
+    }
+
+    /// Bytes below a VMA into which nothing may grow.
+    pub(super) fn guard_gap(&self, vma: &Vma) -> u64 {
+        if vma.grows_down() { self.limits.guard_gap_bytes } else { 0 }
     }
 
     /// Index of the first VMA that ends after `addr`.

@@ -320,6 +320,9 @@ impl Statistics {
                 );
             }
             self.measures(&format!("layer.{name}"), layer.placement.measures());
+            if layer.brk_alignment.is_some() {
+                self.measures(&format!("layer.{name}"), layer.brk_counters.measures());
+            }
             if let Some(engine) = &layer.engine {
                 self.measures(&format!("layer.{name}.fault_engine"), engine.measures());
             }
