@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from pagelab.advice.gains import Helped
+from pagelab.advice.gains import HUGE_BYTES, Helped
 
 
 class Owner(Enum):
@@ -62,6 +62,15 @@ class Mapped:
 
 
 @dataclass(frozen=True)
+class Heap:
+    """What a call of brk makes of a process's heap."""
+
+    process: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
 class Store:
     """A store of 8 bytes soon after a mapping is made."""
 
@@ -76,6 +85,7 @@ class Memory:
         """Of a trace that was recorded; None of workloads and imported traces, which tell nothing."""
         self._trace = trace
         self._mappings = _mappings(trace) if trace else []
+        self._heaps = _heaps(trace) if trace else []
         self._code = [of for of in self._mappings if of.file and of.protection & _EXECUTABLE]
 
     def owners(self, row: Mapping[str, Any]) -> list[Owner]:
@@ -84,10 +94,10 @@ class Memory:
             return [Owner.UNKNOWN]
         if row["start"] in _GO_HEAP:
             return [Owner.GO]
-        files = [Path(of.file).name for of in self._code if of.process == row["process"] and of.file]
-        other = next((owner for name in files for begin, owner in _LIBRARIES.items() if name.startswith(begin)), None)
+        files = self._files(row["process"])
+        other = _named(files)
         if row["kind"] == "heap":
-            return [other if other and other is not Owner.JAVA else Owner.GLIBC if _LIBC in files else Owner.PROGRAM]
+            return [_heap_owner(files)]
         made = [
             of
             for of in self._mappings
@@ -99,6 +109,18 @@ class Memory:
             sizes[owner] = sizes.get(owner, 0) + min(of.end, row["end"]) - max(of.start, row["start"])
         least = _LEAST_OF_REGION * sum(sizes.values())
         return [owner for owner, size in sizes.items() if size >= least] or [Owner.UNKNOWN]
+
+    def has_malloc_heap(self) -> bool:
+        """Whether a huge page would lie in a heap of glibc's malloc, if that grew by whole ones; not if it does."""
+        return any(
+            heap.end % HUGE_BYTES and _round_up(heap.end) - _round_up(heap.start) >= HUGE_BYTES
+            for heap in self._heaps
+            if _heap_owner(self._files(heap.process)) is Owner.GLIBC
+        )
+
+    def _files(self, process: int) -> list[str]:
+        """Names of the files whose code a process has mapped."""
+        return [Path(of.file).name for of in self._code if of.process == process and of.file]
 
     def _is_mallocs(self, of: Mapped) -> bool:
         libc = [
@@ -122,6 +144,22 @@ class Memory:
         return [Store(address, instruction) for address, instruction in rows]
 
 
+def _named(files: Sequence[str]) -> Owner | None:
+    """The allocator that is known by the names of libraries, if there is one."""
+    return next((owner for name in files for begin, owner in _LIBRARIES.items() if name.startswith(begin)), None)
+
+
+def _heap_owner(files: Sequence[str]) -> Owner:
+    """Whose the heap of brk is, by the names of libraries."""
+    other = _named(files)
+    return other if other and other is not Owner.JAVA else Owner.GLIBC if _LIBC in files else Owner.PROGRAM
+
+
+def _round_up(address: int) -> int:
+    """To a whole huge page."""
+    return -(-address // HUGE_BYTES) * HUGE_BYTES
+
+
 def owners_of(mappings: Iterable[Helped], memory: Memory) -> list[Owner]:
     """Whose the memory is that huge pages help, each once; what brings nearly nothing is left out."""
     found = [
@@ -140,3 +178,11 @@ def _mappings(trace: Path) -> list[Mapped]:
     columns = ("process", "position", "addr", "len", "prot", "file")
     rows: Iterable[tuple[Any, ...]] = events.select(columns).collect().rows()
     return [Mapped(process, at, start, start + len_, prot, file) for process, at, start, len_, prot, file in rows]
+
+
+def _heaps(trace: Path) -> list[Heap]:
+    import polars as pl
+
+    events = pl.scan_parquet(f"{trace}/events-*.parquet").filter(pl.col("kind") == "brk")
+    rows: Iterable[tuple[Any, ...]] = events.select("process", "addr", "len").unique().collect().rows()
+    return [Heap(process, start, start + len_) for process, start, len_ in rows]

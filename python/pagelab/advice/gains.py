@@ -4,7 +4,7 @@ Models: a gain is the share of the busy cycles that a remedy saves. On the core 
     in-order core those of paging do, since it would also wait for each line that large pages have pushed out of its
     caches when they were zeroed, which stores and prefetchers hide. A gain's bar holds both, what they may be off as
     windows differ (`estimate`), and what they were with a fifth fewer or more cycles, for latencies that presets
-    estimate. In a virtual machine that of huge pages also holds both for a host with pages of 4 KiB. A remedy helps
+    estimate. In a virtual machine those of huge pages also hold both for a host with pages of 4 KiB. A remedy helps
     if even the lower end of its bar is more than a hundredth of the program's time. It is worth it if that end is
     also more than a millisecond of the whole program, as far as it is known how long that is: what is replayed of it,
     by its instructions. What translation takes on the core with a window is the larger of the stalls for it and what
@@ -33,6 +33,7 @@ HUGE_BYTES = 2 << 20
 
 REMEDIES = {
     "huge": "huge pages (2 MiB) for all anonymous memory",
+    "malloc-huge": "huge pages (2 MiB), and malloc's heap in steps of 2 MiB",
     "folios": "folios of 32 KiB (mTHP)",
     "populate": "memory populated when it is mapped",
 }
@@ -181,8 +182,9 @@ class Advice:
 
     @property
     def huge(self) -> Gain:
-        """What huge pages change."""
-        return next(gain for gain in self.remedies if gain.key == "huge")
+        """What huge pages change where most memory gets them."""
+        key = _most_huge(self.trials)
+        return next(gain for gain in self.remedies if gain.key == key)
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,11 @@ class Estimates:
     def bases(self) -> tuple[Estimate, Estimate]:
         """The program as it is."""
         return self.window["base"], self.in_order["base"]
+
+
+def _most_huge(trials: Trials) -> str:
+    """The trial with the most memory in huge pages."""
+    return "malloc-huge" if "malloc-huge" in trials.keys else "huge"
 
 
 def _has_huge_pages(base: SystemResult) -> bool:
@@ -300,6 +307,7 @@ def _gain(trials: Trials, estimates: Estimates, key: str, program_seconds: float
     # Of a host with small pages, too: nobody in a guest knows.
     before_there, after_there = {
         "huge": ("small-host", "small-host-huge"),
+        "malloc-huge": ("small-host", "small-host-malloc-huge"),
         "elsewhere": ("base", "elsewhere-small"),
     }.get(key, ("", ""))
     if after_there in trials.keys:
@@ -325,8 +333,10 @@ def _made_ready(trials: Trials, key: str) -> int:
 
 def _mappings(trials: Trials, times: float) -> list[Helped]:
     """Regions by the cycles of paging that huge pages save there."""
-    rows, huge = (_regions(trials, key, times) for key in ("base", "huge"))
-    saved = [(row, paging_cost(row) - _cost_within(huge, row)) for row in rows if _can_be_huge(row)]
+    key = _most_huge(trials)
+    rows, huge = (_regions(trials, of, times) for of in ("base", key))
+    in_steps = key == "malloc-huge"
+    saved = [(row, paging_cost(row) - _cost_within(huge, row)) for row in rows if _can_be_huge(row, in_steps=in_steps)]
     helped = sorted(((row, cycles) for row, cycles in saved if cycles > 0), key=lambda of: -of[1])
     whole = sum(cycles for _, cycles in helped)
     return [Helped(row, cycles / whole) for row, cycles in helped]
@@ -337,8 +347,10 @@ def _regions(trials: Trials, key: str, times: float) -> list[Mapping[str, Any]]:
     return list(whole_profile(profile, times)["regions"]["rows"]) if profile else []
 
 
-def _can_be_huge(row: Mapping[str, Any]) -> bool:
-    return row["kind"] in ("anonymous", "heap", "file") and row["end"] - row["start"] >= HUGE_BYTES
+def _can_be_huge(row: Mapping[str, Any], *, in_steps: bool) -> bool:
+    """Whether a huge page may lie in a region; `in_steps` if the heap grows by whole ones."""
+    end = -(-row["end"] // HUGE_BYTES) * HUGE_BYTES if in_steps and row["kind"] == "heap" else row["end"]
+    return row["kind"] in ("anonymous", "heap", "file") and end - row["start"] >= HUGE_BYTES
 
 
 def _cost_within(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> int:

@@ -4,10 +4,16 @@ Models: Linux as most distributions configure it, with huge pages where the prog
     thing changed: huge pages everywhere, folios, memory that is populated when it is mapped, a larger TLB. An in-order
     core waits for every access; one with a window overlaps accesses as far as the program's dependencies allow. A real
     core lies between them for most programs, so the two say how far to trust a gain.
+    Of a program whose heap glibc's malloc grows by brk, huge pages are also tried with a heap that grows by 2 MiB, as
+    `glibc.malloc.hugetlb=1` has it; by its own steps of 132 KiB the heap hardly ever holds a whole huge page when it is
+    first touched.
     In a virtual machine each walk is nested. Its memory has been used before, and its host has it in pages of 2 MiB.
     Two more trials have a host with pages of 4 KiB, without huge pages in the guest and with them, since a guest cannot
     know. Two have a guest that was just booted: each first touch of 2 MiB faults in the host, too, which zeroes them.
+Source: glibc 2.35, malloc/malloc.c (`sysmalloc`).
 Parameters: the machine and the kernel; whether the program runs in a virtual machine.
+Deviations: the trial of `glibc.malloc.hugetlb=1` gives huge pages to all anonymous memory, where glibc asks for that of
+    malloc alone.
 """
 
 import json
@@ -32,7 +38,7 @@ TLB_FACTOR = 4
 CORES = {"in-order": "core that waits", "window": "core that overlaps accesses"}
 """Core models that all is replayed on, in few words"""
 
-_PROFILED = ("base", "huge")
+_PROFILED = ("base", "huge", "malloc-huge")
 """Trials whose profiles tell which mappings pay, and what huge pages spare them"""
 
 Tried: TypeAlias = str | tuple[str, dict[str, Any]]
@@ -131,6 +137,7 @@ def replay(
     *,
     max_accesses: int | None = None,
     profile_all: bool = False,
+    malloc_heap: bool = False,
     progress: Progress | None = None,
 ) -> Trials:
     """Replays a trace or workload under the base and each remedy, on both cores.
@@ -141,15 +148,16 @@ def replay(
         max_accesses: Replay so many at most.
         profile_all: Profile all trials on the core with a window, as reports show them; else those that advice needs,
             as profiles make replays slower.
+        malloc_heap: Whether glibc's malloc grows the program's heap by brk, far enough for huge pages.
         progress: Told of each replay.
 
     Raises:
         PagelabError: what `pagelab.run` raises.
     """
     machine = json.loads(_engine.machine_json(choice.machine))
-    tried = systems(choice, machine["tlb"])
+    tried = systems(choice, machine["tlb"], malloc_heap=malloc_heap)
     both = {"in-order": cores.in_order(machine["core"]), "window": cores.overlapping(machine["core"])}
-    shown = labels(choice)
+    shown = {key: label for key, label in labels(choice).items() if key in tried}
 
     def on(core: str, keys: Sequence[str], *, profile: bool) -> Results:
         def report(label: str, done: int, total: int | None) -> None:
@@ -173,7 +181,7 @@ def replay(
         return results.labelled([shown[key] for key in keys])
 
     in_order = on("in-order", list(tried), profile=False)
-    profiled = list(tried) if profile_all else list(_PROFILED)
+    profiled = [key for key in tried if profile_all or key in _PROFILED]
     window = on("window", profiled, profile=True)
     if rest := [key for key in tried if key not in profiled]:
         window = window.joined(on("window", rest, profile=False), [shown[key] for key in tried])
@@ -195,6 +203,7 @@ def labels(choice: Choice) -> dict[str, str]:
         {
             "small-host": "host with pages of 4 KiB",
             "small-host-huge": "huge pages, host with pages of 4 KiB",
+            "small-host-malloc-huge": "huge pages, heap in steps of 2 MiB, host with pages of 4 KiB",
             "cold": "guest just booted",
             "cold-huge": "huge pages, guest just booted",
         }
@@ -212,6 +221,7 @@ def labels(choice: Choice) -> dict[str, str]:
     return {
         "base": "as it is",
         "huge": "huge pages",
+        "malloc-huge": "huge pages, heap in steps of 2 MiB",
         "folios": "folios of 32 KiB",
         "populate": "populated when mapped",
         "tlb": f"TLB of {TLB_FACTOR} times the entries",
@@ -232,15 +242,17 @@ def _key_of(label: str, tried: Mapping[str, Tried]) -> str:
     return max(fitting, key=lambda key: fitting[key])
 
 
-def systems(choice: Choice, tlb: Mapping[str, Any]) -> dict[str, Tried]:
+def systems(choice: Choice, tlb: Mapping[str, Any], *, malloc_heap: bool) -> dict[str, Tried]:
     """The systems by what is tried, each with the settings that make it."""
     large = {"system.layers.1.page_size": "2M"}
     asked: dict[str, Any] = {"system.layers.0.large_pages": "madvise"}
+    steps: dict[str, Any] = {"system.layers.0.brk_alignment_bytes": "2MiB"}
     native, guest, cold_guest = "radix-thp-madvise", "nested-radix-thp", "nested-radix-thp-cold"
     if not choice.nested:
         return {
             "base": native,
             "huge": "radix-thp",
+            **({"malloc-huge": ("radix-thp", steps)} if malloc_heap else {}),
             "folios": "radix-mthp32k",
             "populate": "radix-eager",
             "tlb": (native, _larger(tlb)),
@@ -250,13 +262,15 @@ def systems(choice: Choice, tlb: Mapping[str, Any]) -> dict[str, Tried]:
     return {
         "base": (guest, asked | large),
         "huge": (guest, large),
+        **({"malloc-huge": (guest, large | steps)} if malloc_heap else {}),
         "folios": ("nested-radix-mthp32k", large),
         "populate": ("nested-radix-eager", large),
         "tlb": (guest, asked | large | _larger(tlb)),
         "small-host": (guest, asked),
         "small-host-huge": guest,
+        **({"small-host-malloc-huge": (guest, steps)} if malloc_heap else {}),
         "cold": (cold_guest, asked | large),
-        "cold-huge": (cold_guest, large),
+        "cold-huge": (cold_guest, large | steps if malloc_heap else large),
         "elsewhere": native,
     }
 

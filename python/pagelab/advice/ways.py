@@ -22,11 +22,20 @@ _BY_OWNER = {
 }
 
 
-def ways(key: str, mappings: Sequence[Helped], owners: Sequence[Owner], *, nested: bool) -> list[str]:
-    """Settings, commands and calls that get a remedy, for memory of these owners."""
+def ways(
+    key: str, mappings: Sequence[Helped], owners: Sequence[Owner], *, nested: bool, malloc_apart: bool = False
+) -> list[str]:
+    """Settings, commands and calls that get a remedy, for memory of these owners.
+
+    Args:
+        malloc_apart: Whether `malloc-huge` is a remedy of its own, and not one of the ways to `huge`.
+    """
     where = ", in the guest" if nested else ""
+    if key == "malloc-huge":
+        return _to_huge_pages(mappings, [Owner.GLIBC, *owners])
     if key == "huge":
-        return [*_to_huge_pages(mappings, owners), f"for all programs{where}, as root: echo always > {THP}/enabled"]
+        others = [owner for owner in owners if not (malloc_apart and owner is Owner.GLIBC)]
+        return [*_to_huge_pages(mappings, others), f"for all programs{where}, as root: echo always > {THP}/enabled"]
     found = {
         "folios": [f"for all programs{where}, as root (Linux 6.8): echo always > {THP}/hugepages-32kB/enabled"],
         "populate": [

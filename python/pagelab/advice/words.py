@@ -244,8 +244,14 @@ def _remedies(gains: Sequence[Gain], advice: Advice, circumstances: Circumstance
         Remedy(
             REMEDIES[gain.key],
             f"{change_text(gain.saved)} of the time{_memory(gain)}",
-            _which(advice.mappings) if gain.key == "huge" else [],
-            ways(gain.key, advice.mappings, circumstances.owners, nested=advice.trials.choice.nested),
+            _which(advice.mappings) if gain.key == advice.huge.key else [],
+            ways(
+                gain.key,
+                advice.mappings,
+                circumstances.owners,
+                nested=advice.trials.choice.nested,
+                malloc_apart="malloc-huge" in advice.trials.keys,
+            ),
         )
         for gain in gains
     ]

@@ -285,6 +285,7 @@ def _advise(subject: "Subject", chosen: _Chosen) -> _Advised:
         cpu_model=subject.cpu_model,
         virtualised=subject.virtualised,
     )
+    memory = Memory(Path(subject.source) if subject.cpu_model else None)
     limit, replayed = chosen.max_accesses, subject
     with ExitStack() as stack:
         bars = stack.enter_context(progress_bars(quiet=chosen.quiet))
@@ -293,7 +294,13 @@ def _advise(subject: "Subject", chosen: _Chosen) -> _Advised:
             replayed = sampled(subject, folder, choice.machine, limit, partial(bars, "sample") if bars else None)
             limit = None
         outlook = Outlook(bars, replayed.length.instructions if replayed.is_whole else None) if bars else None
-        trials = replay(replayed.source, choice, max_accesses=limit, profile_all=chosen.reported, progress=outlook)
+        trials = replay(
+            replayed.source,
+            choice,
+            max_accesses=limit,
+            profile_all=chosen.reported,
+            malloc_heap=memory.has_malloc_heap(),
+            progress=outlook,
+        )
     advice = advice_of(subject.name, trials, replayed.length)
-    memory = Memory(Path(subject.source) if subject.cpu_model else None)
     return _Advised(advice, replayed, owners_of(advice.mappings, memory))
