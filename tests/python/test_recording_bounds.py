@@ -100,7 +100,7 @@ def test_the_estimate_takes_what_is_known(tmp_path: Path) -> None:
     windows = estimate(trace, Stretches(windows="every=1G,length=20M,warm=5M"), None)
     assert "2.5 % of 1.5 GB" in windows
     assert "at most 1.5 GB" in estimate(trace, Stretches(start_at="main"), None)
-    assert "--max-bytes allows 0.003 GB, which is about 0.002 s" in estimate(trace, None, 3_000_000)
+    assert "--max-bytes allows 3 MB, enough for about 0.002 s" in estimate(trace, None, 3_000_000)
 
 
 def test_a_trace_is_replaced_on_demand_alone(pagelab: Pagelab, tmp_path: Path) -> None:

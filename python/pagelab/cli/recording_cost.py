@@ -26,7 +26,8 @@ def estimate(trace: Path, stretches: Stretches | None, most_bytes: int | None) -
         size = f"{100 * share:.2g} % of {typical} GB ({least} to {most}) per second of it"
     else:
         size = f"at most {typical} GB ({least} to {most}) per second of it, as only stretches are recorded"
-    return f"rough estimate, of other programs: {slow}, {size}; {_room(trace, share or 1.0, most_bytes)}"
+    room = _room(trace, share or 1.0, most_bytes)
+    return f"recording takes about {slow} and {size} (estimates, from other programs); {room}"
 
 
 def _room(trace: Path, share: float, most_bytes: int | None) -> str:
@@ -38,8 +39,8 @@ def _room(trace: Path, share: float, most_bytes: int | None) -> str:
     except OSError:
         return "how much is free on the disk is not known"
     room = min(free, most_bytes or free)
-    what = f"--max-bytes allows {_gigabytes(room)}" if room < free else f"{_gigabytes(free)} are free"
-    return f"{what}, which is about {room / (share * _BYTES_PER_SECOND[1]):.2g} s of it"
+    what = f"--max-bytes allows {_size(room)}" if room < free else f"{_size(free)} are free"
+    return f"{what}, enough for about {room / (share * _BYTES_PER_SECOND[1]):.2g} s of its time"
 
 
 def _recorded_share(stretches: Stretches | None) -> float | None:
@@ -57,8 +58,8 @@ def _share_of_windows(windows: str) -> float | None:
     return min((length + warm) / every, 1.0) if every else None
 
 
-def _gigabytes(size: float) -> str:
-    return f"{size / 1e9:.3g} GB"
+def _size(size: float) -> str:
+    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
 
 
 def cost(recording: Recording) -> str:
@@ -66,5 +67,5 @@ def cost(recording: Recording) -> str:
     program, recorder = recording.program_cpu_seconds, recording.recorder_cpu_seconds
     return (
         f"{program + recorder:.1f} s of CPU time, of which the program under Valgrind took {program:.1f} s "
-        f"and writing {recorder:.1f} s; {_gigabytes(recording.size_bytes)} written"
+        f"and writing {recorder:.1f} s; {_size(recording.size_bytes)} written"
     )
