@@ -16,6 +16,7 @@
 use pagelab_trace::event::{MapFlags, Protection};
 use pagelab_trace::quantity::Bytes;
 
+use super::set::{BrkOutcome, Heap};
 use super::{Change, VaRange, Vma, VmaAdvice, VmaError, VmaKind, VmaSet};
 use crate::base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use crate::base::error::Misfit;
@@ -35,42 +36,6 @@ pub fn check_brk_alignment(bytes: Bytes, guest: Option<&str>) -> Result<(), Misf
             Err(Misfit::new(KEY, what))
         }
         None => Ok(()),
-    }
-}
-
-/// What became of the alignment in the last brk call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum BrkOutcome {
-    /// The heap ends where the trace says.
-    #[default]
-    AsRecorded,
-    /// It ends at a later multiple of the alignment.
-    Aligned,
-    /// A neighbouring mapping leaves no room for that, so it ends where the trace says.
-    Refused,
-}
-
-/// The heap of an address space.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Heap {
-    alignment: u64,
-    /// What the trace says, in whole pages; `None` before the first brk.
-    recorded: Option<VaRange>,
-    /// Where what is mapped for it ends: with an alignment, often later than what is recorded.
-    mapped_end: VirtAddr,
-    outcome: BrkOutcome,
-}
-
-impl Default for Heap {
-    fn default() -> Self {
-        Self { alignment: FRAME_BYTES, recorded: None, mapped_end: VirtAddr(0), outcome: BrkOutcome::default() }
-    }
-}
-
-impl Heap {
-    /// The heap of the same process after it has been unmapped with everything else.
-    pub(super) fn cleared(self) -> Self {
-        Self { alignment: self.alignment, ..Self::default() }
     }
 }
 

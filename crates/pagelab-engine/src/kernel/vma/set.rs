@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pagelab_trace::event::Protection;
 
-use super::heap::Heap;
 use super::{Change, VaRange, Vma, VmaAdvice, VmaError};
 use crate::base::addr::{FRAME_BYTES, VirtAddr};
 
@@ -34,6 +33,42 @@ struct LastHit(AtomicUsize);
 impl Clone for LastHit {
     fn clone(&self) -> Self {
         Self(AtomicUsize::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+/// What became of the alignment in the last brk call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum BrkOutcome {
+    /// The heap ends where the trace says.
+    #[default]
+    AsRecorded,
+    /// It ends at a later multiple of the alignment.
+    Aligned,
+    /// A neighbouring mapping leaves no room for that, so it ends where the trace says.
+    Refused,
+}
+
+/// The heap of an address space (`heap.rs`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heap {
+    pub(super) alignment: u64,
+    /// What the trace says, in whole pages; `None` before the first brk.
+    pub(super) recorded: Option<VaRange>,
+    /// Where what is mapped for it ends: with an alignment, often later than what is recorded.
+    pub(super) mapped_end: VirtAddr,
+    pub(super) outcome: BrkOutcome,
+}
+
+impl Default for Heap {
+    fn default() -> Self {
+        Self { alignment: FRAME_BYTES, recorded: None, mapped_end: VirtAddr(0), outcome: BrkOutcome::default() }
+    }
+}
+
+impl Heap {
+    /// The heap of the same process after it has been unmapped with everything else.
+    fn cleared(self) -> Self {
+        Self { alignment: self.alignment, ..Self::default() }
     }
 }
 
