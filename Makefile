@@ -10,7 +10,7 @@
 # make man        the manual page that wheels install, made anew of the command line
 # make reproductions  all published results measured again, in full: about two hours of CPU time; writes docs/reproductions and docs/claims.md
 # make mutants    change single lines for the worse and see which test notices: an hour, and CI does not run it
-# make lint       formatting, clippy, rustdoc, ruff, mypy
+# make lint       formatting, clippy, rustdoc, spelling, commit subjects, ruff, mypy
 # make clean      remove everything built here
 
 PYTHON ?= python3
@@ -71,6 +71,8 @@ lint: $(VENV)/.packages
 	git ls-files '*.rs' | xargs rustfmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace
+	git ls-files | grep -vE '\.(lock|png|svg|1)$$' | xargs $(BIN)/codespell
+	setup/check-commits
 	$(BIN)/ruff check python tests benches examples site
 	$(BIN)/ruff format --check python tests benches examples site
 	$(BIN)/mypy
@@ -86,7 +88,7 @@ $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		altair distributed fsspec jinja2 maturin matplotlib numpy obstore pandas polars pyelftools rich scikit-learn tomli-w typer \
-		vl-convert-python docutils hypothesis mypy myst-docutils pandas-stubs pytest ruff types-docutils zensical
+		vl-convert-python codespell docutils hypothesis mypy myst-docutils pandas-stubs pytest ruff types-docutils zensical
 	touch $@
 
 # The engine, installed in place: changes of Python files need no build.
