@@ -59,7 +59,7 @@ fn worker(cycles: u64) -> Box<dyn Source> {
     script.finish()
 }
 
-fn of(stats: &Statistics, name: &str) -> u64 {
+fn stat(stats: &Statistics, name: &str) -> u64 {
     stats.values[name]
 }
 
@@ -75,21 +75,21 @@ fn stages_and_the_device_add_up_to_the_latency() {
     {
         let (_, stats) = run(&with(completion_by), reader(), &[0]);
         assert_conserved(&stats);
-        assert_eq!((of(&stats, "fault.major.count"), of(&stats, "fault.minor.count")), (PAGES, 0));
-        let stage = |name: &str| of(&stats, &format!("fault.stage.{name}.cycles")) / PAGES;
+        assert_eq!((stat(&stats, "fault.major.count"), stat(&stats, "fault.minor.count")), (PAGES, 0));
+        let stage = |name: &str| stat(&stats, &format!("fault.stage.{name}.cycles")) / PAGES;
         let refs = if wakeup > 0 { L1 } else { 0 };
         assert_eq!(
             ["submit", "completion", "wakeup"].map(stage),
             [submit + 2 * L1, completion + 2 * L1, wakeup + refs],
             "{completion_by}: the request and its entry of the queue"
         );
-        assert_eq!(of(&stats, "fault.switch.cycles"), PAGES * switch, "it is spent while the device is at work");
-        assert_eq!(of(&stats, "cycles.io"), PAGES * (READ - switch));
-        let latency = of(&stats, "fault.major.latency.cycles");
+        assert_eq!(stat(&stats, "fault.switch.cycles"), PAGES * switch, "it is spent while the device is at work");
+        assert_eq!(stat(&stats, "cycles.io"), PAGES * (READ - switch));
+        let latency = stat(&stats, "fault.major.latency.cycles");
         assert_eq!(latency, stages(&stats) + PAGES * READ, "{completion_by}");
         let mean = latency / PAGES;
         for percentile in ["p50", "p99", "p999"] {
-            let cycles = of(&stats, &format!("fault.major.latency.{percentile}"));
+            let cycles = stat(&stats, &format!("fault.major.latency.{percentile}"));
             assert!(cycles.abs_diff(mean) < mean / 50, "{percentile}: {cycles} of {mean}");
         }
     }
@@ -100,7 +100,7 @@ fn without_them_a_request_costs_nothing_beside_the_device() {
     let mut config = with("interrupt");
     config.kernel.block_io = None;
     let (_, stats) = run(&config, reader(), &[0]);
-    assert_eq!(of(&stats, "cycles.io"), PAGES * READ);
+    assert_eq!(stat(&stats, "cycles.io"), PAGES * READ);
     assert!(!stats.values.contains_key("fault.stage.submit.cycles"), "there are no such stages");
 }
 
@@ -110,7 +110,7 @@ fn who_sleeps_lets_others_run_and_who_polls_does_not() {
         // The first slice is the second source's.
         let (_, stats) = run_all(&with(completion_by), vec![(worker(8_000_000), &[0]), (reader(), &[0])]);
         assert_conserved(&stats);
-        of(&stats, "cycles.io")
+        stat(&stats, "cycles.io")
     };
     assert_eq!(waits("polling"), PAGES * READ);
     let waits = waits("interrupt");
@@ -155,7 +155,7 @@ fn completions_come_from_memory() {
         let mut config = with(completion_by);
         config.engine.kernel_refs.0 = true;
         let (_, stats) = run(&config, reader(), &[0]);
-        (of(&stats, "cache.dma_invalidations"), of(&stats, "fault.major.count"))
+        (stat(&stats, "cache.dma_invalidations"), stat(&stats, "fault.major.count"))
     };
     for completion_by in ["interrupt", "polling"] {
         let (invalidated, faults) = kernel_misses(completion_by);

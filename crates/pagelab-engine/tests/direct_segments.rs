@@ -86,7 +86,7 @@ fn touch(script: &mut ScriptWriter, thread: u32, pages: impl IntoIterator<Item =
     pages.into_iter().for_each(|page| script.store(thread, BASE + page * 4096));
 }
 
-fn of(script: ScriptWriter, bytes: &str) -> Statistics {
+fn run_with(script: ScriptWriter, bytes: &str) -> Statistics {
     let bytes = format!("system.layers.native.direct_segment_bytes={bytes}");
     run(&config("direct-segment", &[ROOM, &bytes]), script.finish(), &[0]).1
 }
@@ -96,7 +96,7 @@ fn what_does_not_fit_is_paged() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 4 * MIB);
     touch(&mut script, 0, 0..1024);
-    let stats = of(script, "3MiB");
+    let stats = run_with(script, "3MiB");
     assert_eq!((stats.values["fault.minor.count"], stats.values["segment.translations"]), (256, 768));
 }
 
@@ -117,7 +117,7 @@ fn one_mapping_has_the_segment_until_it_ends() {
     script.mmap(0, at(5), 4 * MIB);
     script.store(0, at(3));
     script.store(0, at(5));
-    let stats = of(script, "4MiB");
+    let stats = run_with(script, "4MiB");
     assert_eq!(stats.values["segment.translations"], 2);
     assert_eq!((stats.values["fault.minor.count"], stats.values["accesses.refused"]), (2, 1));
 }
@@ -129,7 +129,7 @@ fn after(call: EventKind) -> (u64, u64) {
     touch(&mut script, 0, 0..1024);
     script.event(0, call);
     touch(&mut script, 0, 0..1024);
-    let stats = of(script, "4MiB");
+    let stats = run_with(script, "4MiB");
     let (faults, refused) = (stats.values["fault.minor.count"], stats.values["accesses.refused"]);
     assert_eq!(stats.values["segment.translations"], 2 * 1024 - faults - refused);
     (faults, refused)
@@ -176,7 +176,7 @@ fn a_fork_ends_the_segment_of_what_the_child_inherits() {
         let child = script.thread(1);
         touch(&mut script, 0, 0..100);
         touch(&mut script, child, 0..100);
-        let stats = of(script, "4MiB");
+        let stats = run_with(script, "4MiB");
         (stats.values["fault.minor.count"], stats.values["accesses.refused"])
     };
     assert_eq!(forked(0), (200, 0));
@@ -192,7 +192,7 @@ fn populating_leaves_the_segment_alone() {
     let prot = Protection::READ_WRITE;
     script.event(0, EventKind::Mmap { addr: BASE, len: 4 * MIB, prot, flags, file: None, file_offset: 0 });
     touch(&mut script, 0, 0..1024);
-    let stats = of(script, "3MiB");
+    let stats = run_with(script, "3MiB");
     assert_eq!(stats.values["populate.pages"], 256);
     assert_eq!(stats.values["segment.translations"], 768);
 }

@@ -23,7 +23,7 @@ fn mfoe(parameters: &[(&str, u64)], set: &[&str]) -> pagelab_engine::config::Con
     config("mfoe", &keys.iter().map(String::as_str).chain(set.iter().copied()).collect::<Vec<_>>())
 }
 
-fn of(stats: &Statistics, name: &str) -> u64 {
+fn stat(stats: &Statistics, name: &str) -> u64 {
     stats.values[&format!("layer.native.fault_engine.{name}")]
 }
 
@@ -75,15 +75,15 @@ fn a_page_costs_its_references_and_no_walk_follows() {
     let (simulation, stats) = run(&mfoe(&[], &["engine.kernel_refs=off"]), script.finish(), &[0]);
     assert_conserved(&stats);
     assert_frames_conserved(&simulation, &[space(&simulation)]);
-    assert_eq!((of(&stats, "hits"), of(&stats, "misses"), of(&stats, "armed")), (64, 0, 64));
+    assert_eq!((stat(&stats, "hits"), stat(&stats, "misses"), stat(&stats, "armed")), (64, 0, 64));
     // Five steps of a cycle each; header, entry, PTE; entry, header; PTE: six references of 4 cycles.
     let latency = 5 + 6 * 4;
-    assert_eq!(of(&stats, "mapped.cycles"), 64 * latency);
+    assert_eq!(stat(&stats, "mapped.cycles"), 64 * latency);
     assert_eq!(
-        (of(&stats, "mapped.median"), of(&stats, "mapped.p95"), of(&stats, "mapped.deviation")),
+        (stat(&stats, "mapped.median"), stat(&stats, "mapped.p95"), stat(&stats, "mapped.deviation")),
         (latency, latency, 0)
     );
-    let steps = ["header", "entry", "lock", "take", "map"].map(|step| of(&stats, &format!("step.{step}.cycles")));
+    let steps = ["header", "entry", "lock", "take", "map"].map(|step| stat(&stats, &format!("step.{step}.cycles")));
     assert_eq!(steps, [5, 5, 5, 9, 5].map(|cycles| 64 * cycles));
     // One walk per page, which the engine ended; none when the access was made again.
     assert_eq!(stats.values["walk.aborted.count"], 64 + 1);
@@ -98,9 +98,9 @@ fn without_a_ready_frame_the_kernel_is_asked_after_two_references() {
     let config = mfoe(&[("entries", 16), ("period_cycles", 1 << 40)], &["engine.kernel_refs=off"]);
     let (simulation, stats) = run(&config, script.finish(), &[0]);
     assert_frames_conserved(&simulation, &[space(&simulation)]);
-    assert_eq!((of(&stats, "hits"), of(&stats, "misses")), (16, 48));
+    assert_eq!((stat(&stats, "hits"), stat(&stats, "misses")), (16, 48));
     assert_eq!(stats.values["fault.minor.count"], 48 + 1);
-    assert_eq!((of(&stats, "refused.cycles"), of(&stats, "refused.p95")), (48 * (2 + 2 * 4), 2 + 2 * 4));
+    assert_eq!((stat(&stats, "refused.cycles"), stat(&stats, "refused.p95")), (48 * (2 + 2 * 4), 2 + 2 * 4));
 }
 
 /// Section 5.2.3: the engine serves as many faults as there are frames per period, whatever they are.
@@ -111,16 +111,16 @@ fn the_hit_rate_is_that_of_the_frames_per_period() {
     for gap in [4_000, 20_000, 60_000] {
         let config = mfoe(&[("entries", ENTRIES), ("period_cycles", 1_000_000)], &["machine.cores=2"]);
         let stats = run_workload(&config, &format!("stride:size=32MiB,stride=4KiB,write=1,gap={gap}"));
-        let (hits, faults) = (of(&stats, "hits"), of(&stats, "hits") + of(&stats, "misses"));
+        let (hits, faults) = (stat(&stats, "hits"), stat(&stats, "hits") + stat(&stats, "misses"));
         assert!(faults > 8000, "{faults} faults of 8192 pages found their entry armed");
         let rate = hits as f64 / faults as f64;
         // Passes are the delay and their own work apart.
-        let passes = of(&stats, "passes") as f64 / 4.0;
+        let passes = stat(&stats, "passes") as f64 / 4.0;
         let interval = stats.values["elapsed_cycles"] as f64 / faults as f64;
         let expected = (ENTRIES as f64 * interval * passes / stats.values["elapsed_cycles"] as f64).min(1.0);
         assert!((rate - expected).abs() < 0.02, "gap {gap}: {rate} of {expected}");
-        let steps = ["header", "entry", "lock", "take", "map"].map(|step| of(&stats, &format!("step.{step}.cycles")));
-        assert_eq!(steps.iter().sum::<u64>(), of(&stats, "mapped.cycles") + of(&stats, "refused.cycles"));
+        let steps = ["header", "entry", "lock", "take", "map"].map(|step| stat(&stats, &format!("step.{step}.cycles")));
+        assert_eq!(steps.iter().sum::<u64>(), stat(&stats, "mapped.cycles") + stat(&stats, "refused.cycles"));
         seen.push(rate);
     }
     assert!(seen[0] < 0.5 && seen[1] > 1.5 * seen[0] && seen[2] > 0.97, "{seen:?}");
@@ -130,7 +130,7 @@ fn the_hit_rate_is_that_of_the_frames_per_period() {
 fn a_pass_before_its_time_and_more_threads_serve_more() {
     let hits = |parameters: &[(&str, u64)]| {
         let all = [&[("entries", 32), ("period_cycles", 2_000_000)], parameters].concat();
-        of(&run_workload(&mfoe(&all, &[]), "stride:size=16MiB,stride=4KiB,write=1,gap=10000"), "hits")
+        stat(&run_workload(&mfoe(&all, &[]), "stride:size=16MiB,stride=4KiB,write=1,gap=10000"), "hits")
     };
     let plain = hits(&[]);
     assert!(hits(&[("wake_below", 16)]) > 2 * plain, "{plain} hits without");
@@ -145,9 +145,9 @@ fn a_table_that_adapts_holds_what_is_needed_and_all_if_that_is_too_little() {
             mfoe(&[("entries", 256), ("least_entries", least), ("period_cycles", 1_000_000)], &["machine.cores=2"]);
         let stats = run_workload(&config, &format!("stride:size=16MiB,stride=4KiB,write=1,gap={gap}"));
         let shown = |name| stats.values.get(&format!("layer.native.fault_engine.{name}")).copied();
-        let accounted = of(&stats, "accounted") + of(&stats, "accounted_by_calls");
-        assert!(accounted + 2 * 256 >= of(&stats, "hits"), "{accounted} accounted for");
-        (of(&stats, "hits"), shown("ready_frames").expect("it is shown"), shown("wanted_frames"))
+        let accounted = stat(&stats, "accounted") + stat(&stats, "accounted_by_calls");
+        assert!(accounted + 2 * 256 >= stat(&stats, "hits"), "{accounted} accounted for");
+        (stat(&stats, "hits"), shown("ready_frames").expect("it is shown"), shown("wanted_frames"))
     };
     // Four hardware threads, of which one faults: 16 pages per period.
     let (all, kept, none) = ran(0, 60_000);
@@ -184,7 +184,7 @@ fn ready_frames_come_from_the_node_of_their_cpu() {
         assert_frames_conserved(&simulation, &[space(&simulation)]);
         let frames = common::frames_from(&simulation, BASE, 2048);
         let local = |frame: &Option<u64>| (frame.expect("it is mapped") >= first) == (cpu >= 2);
-        (frames.iter().filter(|frame| local(frame)).count(), of(&stats, "hits"), of(&stats, "no_frame"))
+        (frames.iter().filter(|frame| local(frame)).count(), stat(&stats, "hits"), stat(&stats, "no_frame"))
     };
     for cpu in [0, 2] {
         assert_eq!(run_on(cpu, "prefer-local", NODE_PAGES), (2048, 2048, 0), "CPU {cpu}");
@@ -219,7 +219,7 @@ fn frames_are_freed_when_nobody_is_served_and_made_ready_again_for_the_next() {
         let (simulation, stats) = run_all(&mfoe(&[], &set), vec![(first(), &[0]), (other(), &[1])]);
         let live: Vec<SpaceId> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
         assert_frames_conserved(&simulation, &live);
-        (of(&stats, "hits"), of(&stats, "ready_frames"), of(&stats, "freed"))
+        (stat(&stats, "hits"), stat(&stats, "ready_frames"), stat(&stats, "freed"))
     };
     assert_eq!(ran("keep"), (64, 4 * 256, 0), "of four hardware threads");
     assert_eq!(ran("free"), (64, 0, 4 * 256 - 64), "but for those that were taken");
@@ -237,7 +237,7 @@ fn frames_are_freed_when_nobody_is_served_and_made_ready_again_for_the_next() {
     let (simulation, stats) =
         run(&mfoe(&[], &["system.layers.native.fault_engine.unused=free"]), script.finish(), &[0]);
     assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
-    assert_eq!(of(&stats, "hits"), 64);
+    assert_eq!(stat(&stats, "hits"), 64);
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn who_has_not_enabled_it_is_left_to_the_kernel() {
         let form = format!("system.layers.native.fault_engine.form={form}");
         let named = format!(r#"system.layers.native.fault_engine_for=["{name}"]"#);
         let (_, stats) = run_all(&mfoe(&[], &[&form, &named]), vec![(pages(), &[0]), (pages(), &[1])]);
-        assert_eq!((of(&stats, "hits"), of(&stats, "armed")), (64, 64));
+        assert_eq!((stat(&stats, "hits"), stat(&stats, "armed")), (64, 64));
     }
 }
 
@@ -263,7 +263,7 @@ fn the_software_form_allocates_and_zeroes_nothing() {
     let (simulation, stats) = run(&mfoe(&[], &set), script.finish(), &[0]);
     assert_conserved(&stats);
     assert_frames_conserved(&simulation, &[space(&simulation)]);
-    assert_eq!((of(&stats, "hits"), stats.values["fault.minor.count"]), (64, 64 + 1));
+    assert_eq!((stat(&stats, "hits"), stats.values["fault.minor.count"]), (64, 64 + 1));
     let (preset, faults) = (&config("radix", &[]).kernel.fault, stats.values["fault.minor.count"]);
     for (stage, cycles) in [("charge", preset.charge), ("rmap", preset.rmap), ("lru", preset.lru)] {
         let spent = stats.values[&format!("fault.stage.{stage}.cycles")];
@@ -297,7 +297,7 @@ fn a_ring_stands_in_the_place_of_an_allocation_and_the_thread_fills_the_lists() 
     let (simulation, stats) = run(&config("mfoe-software-traced", &[swap]), program(64), &[0]);
     assert_conserved(&stats);
     assert_frames_conserved(&simulation, &[space(&simulation)]);
-    assert_eq!([of(&stats, "hits"), of(&stats, "accounted"), of(&stats, "arming.runs")], [64, 64, 0]);
+    assert_eq!([stat(&stats, "hits"), stat(&stats, "accounted"), stat(&stats, "arming.runs")], [64, 64, 0]);
     let (plain, _) = run(&config("radix", &[swap]), program(64), &[0]);
     assert_eq!(kept(&simulation), kept(&plain), "lists and charges are those of the kernel");
     let preset = config("radix", &[]).kernel.fault;
@@ -309,7 +309,7 @@ fn a_ring_stands_in_the_place_of_an_allocation_and_the_thread_fills_the_lists() 
     let few = ["system.layers.native.fault_engine.entries=16"];
     let (simulation, stats) = run(&config("mfoe-software-traced", &few), program(64), &[0]);
     assert_frames_conserved(&simulation, &[space(&simulation)]);
-    let (hits, preset) = (of(&stats, "hits"), config("radix", &[]).kernel.fault);
+    let (hits, preset) = (stat(&stats, "hits"), config("radix", &[]).kernel.fault);
     assert!((16..64).contains(&hits), "{hits}");
     let allocated = hits * 163 + (64 - hits) * u64::from(preset.allocation.instructions);
     assert_eq!(stage(&stats, "allocation"), allocated);
@@ -327,7 +327,7 @@ fn a_child_is_not_armed_and_its_parent_still_is() {
     let (simulation, stats) = run(&mfoe(&[], &[]), script.finish(), &[0]);
     let spaces: Vec<SpaceId> = simulation.inputs[0].spaces().collect();
     assert_frames_conserved(&simulation, &spaces);
-    assert_eq!(of(&stats, "hits"), 1 + 4, "the parent's");
+    assert_eq!(stat(&stats, "hits"), 1 + 4, "the parent's");
     // The child copies the page that was there, and touches three that were not.
     assert_eq!((stats.values["fault.copy.count"], stats.values["fault.minor.count"]), (1, 1 + 1 + 3));
     assert_eq!(spaces.iter().map(|&space| armed(&simulation, space, 16).0).collect::<Vec<_>>(), [11, 0]);
@@ -355,7 +355,7 @@ fn permissions_of_armed_entries_follow_the_mapping() {
     script.load(0, BASE);
     let (simulation, stats) = run(&mfoe(&[], &[]), script.finish(), &[0]);
     assert_eq!(armed(&simulation, space(&simulation), 8), (7, Some(true)));
-    assert_eq!((of(&stats, "hits"), stats.values["fault.zero_page.count"]), (1, 1), "a load gets a frame of its own");
+    assert_eq!((stat(&stats, "hits"), stats.values["fault.zero_page.count"]), (1, 1), "a load gets a frame of its own");
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn an_exit_accounts_for_its_own_pages_alone() {
     let (_, timed) = run_all(&of_core, vec![(program(10, true), &[0]), (program(20, false), &[1])]);
     let each = [costs.charge, costs.rmap, costs.lru].map(|stage| u64::from(stage.instructions)).iter().sum::<u64>();
     assert_eq!(spent(&timed) - spent(&nothing), 10 * each / 2);
-    assert_eq!((of(&stats, "hits"), of(&stats, "accounted_by_calls"), of(&stats, "accounted")), (30, 10, 0));
+    assert_eq!((stat(&stats, "hits"), stat(&stats, "accounted_by_calls"), stat(&stats, "accounted")), (30, 10, 0));
     let live: Vec<SpaceId> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
     assert_eq!(live.len(), 1);
     assert_frames_conserved(&simulation, &live);
@@ -428,7 +428,7 @@ fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
     };
     let (with, stats) = run(&mfoe(&[], &[swap]), program(), &[0]);
     let (without, _) = run(&config("radix", &[swap]), program(), &[0]);
-    assert_eq!((of(&stats, "hits"), of(&stats, "accounted")), (64, 64));
+    assert_eq!((stat(&stats, "hits"), stat(&stats, "accounted")), (64, 64));
     assert_eq!(kept(&with), kept(&without));
 }
 
@@ -439,10 +439,10 @@ fn a_process_beyond_its_share_of_memory_is_left_to_the_kernel() {
     let program = "stride:size=3MiB,stride=4KiB,write=1,gap=100000";
     let parameters = [("period_cycles", 500_000), ("limit_percent", 50)];
     let stats = run_workload(&mfoe(&parameters, &set), program);
-    assert_eq!(of(&stats, "stopped"), 1);
-    let (hits, disarmed) = (of(&stats, "hits"), of(&stats, "disarmed"));
+    assert_eq!(stat(&stats, "stopped"), 1);
+    let (hits, disarmed) = (stat(&stats, "hits"), stat(&stats, "disarmed"));
     assert!((512..700).contains(&hits), "{hits} hits: half of 1024 pages, and those until the thread has come by");
     assert!(disarmed > 0 && stats.values["fault.minor.count"] > 60, "{disarmed} entries, and faults for them");
     let within = run_workload(&mfoe(&[("period_cycles", 500_000)], &set), program);
-    assert_eq!(of(&within, "stopped"), 0);
+    assert_eq!(stat(&within, "stopped"), 0);
 }

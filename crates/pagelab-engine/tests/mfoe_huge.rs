@@ -24,7 +24,7 @@ fn mfoe(parameters: &[(&str, &str)], set: &[&str]) -> Config {
     config("mfoe-thp", &keys.iter().map(String::as_str).chain(set.iter().copied()).collect::<Vec<_>>())
 }
 
-fn of(stats: &Statistics, name: &str) -> u64 {
+fn stat(stats: &Statistics, name: &str) -> u64 {
     stats.values[&format!("layer.native.fault_engine.{name}")]
 }
 
@@ -83,11 +83,11 @@ fn a_huge_page_costs_its_references_and_no_walk_follows() {
     (0..4).for_each(|page| script.store(0, BASE + page * HUGE + 17 * PAGE));
     let (simulation, stats) = ran(&mfoe(&[], &["engine.kernel_refs=off"]), script);
     assert_eq!(
-        ["huge.hits", "huge.misses", "huge.armed", "hits", "armed"].map(|name| of(&stats, name)),
+        ["huge.hits", "huge.misses", "huge.armed", "hits", "armed"].map(|name| stat(&stats, name)),
         [4, 0, 4, 0, 0]
     );
     // Five steps of a cycle each; header, entry, PMD; entry, header; PMD: six references of 4 cycles.
-    assert_eq!(of(&stats, "mapped.cycles"), 4 * (5 + 6 * 4));
+    assert_eq!(stat(&stats, "mapped.cycles"), 4 * (5 + 6 * 4));
     assert_eq!(stats.values["walk.aborted.count"], 4 + 1);
     assert!(stats.values["walk.count"] <= 1, "{} walks", stats.values["walk.count"]);
     assert_eq!(stats.values["fault.minor.count"], 1, "the page before the tables were full");
@@ -107,7 +107,7 @@ fn mappings_have_entries_of_both_sizes_armed_and_frames_of_both() {
     let (simulation, stats) = ran(&mfoe(&[], &[]), script);
     let space = space(&simulation);
     assert_eq!(armed(&simulation, space, start, HUGE + 5 * PAGE), (0, 4));
-    assert_eq!(["huge.hits", "hits", "huge.armed", "armed"].map(|name| of(&stats, name)), [1, 1, 3, 5]);
+    assert_eq!(["huge.hits", "hits", "huge.armed", "armed"].map(|name| stat(&stats, name)), [1, 1, 3, 5]);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn without_a_ready_frame_the_kernel_maps_a_huge_page() {
     let mut script = armed_script(4);
     (0..4).for_each(|page| script.store(0, BASE + page * HUGE));
     let (simulation, stats) = ran(&mfoe(&[("huge_entries", "1"), ("period_cycles", "100000000000")], &[]), script);
-    assert_eq!((of(&stats, "huge.hits"), of(&stats, "huge.misses")), (1, 3));
+    assert_eq!((stat(&stats, "huge.hits"), stat(&stats, "huge.misses")), (1, 3));
     assert_eq!((stats.values["fault.minor.count"], mapped(&simulation, space(&simulation), 4)), (3 + 1, (4, 0)));
 }
 
@@ -124,7 +124,7 @@ fn the_software_form_zeroes_no_huge_page_in_the_fault() {
     let mut script = armed_script(4);
     (0..4).for_each(|page| script.store(0, BASE + page * HUGE));
     let (simulation, stats) = ran(&mfoe(&[("form", "software")], &[]), script);
-    assert_eq!((of(&stats, "huge.hits"), stats.values["fault.minor.count"]), (4, 4 + 1));
+    assert_eq!((stat(&stats, "huge.hits"), stats.values["fault.minor.count"]), (4, 4 + 1));
     assert!(stats.values["fault.stage.zeroing.cycles"] < 10_000, "a page of 2 MiB takes more than 100,000");
     assert_eq!(mapped(&simulation, space(&simulation), 4), (4, 0));
 }
@@ -146,7 +146,7 @@ fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
     let config = mfoe(&[], &[swap, "kernel.zero_page=off"]);
     let (simulation, stats) = ran(&config, program());
     assert_eq!(
-        (of(&stats, "huge.accounted"), of(&stats, "huge.accounted_by_calls"), of(&stats, "huge.replaced")),
+        (stat(&stats, "huge.accounted"), stat(&stats, "huge.accounted_by_calls"), stat(&stats, "huge.replaced")),
         (4, 0, 4)
     );
     let (kernels, _) = ran(&common::config("radix-thp", &[swap, "kernel.zero_page=off"]), program());
@@ -178,7 +178,7 @@ fn calls_that_cut_a_huge_page_leave_its_parts_armed() {
         script.event(0, call.clone());
         let (simulation, stats) = ran(&mfoe(&[], &[]), script);
         assert_eq!(armed(&simulation, space(&simulation), BASE, 4 * HUGE), expected, "{call:?}");
-        assert_eq!(of(&stats, "huge.hits"), 0);
+        assert_eq!(stat(&stats, "huge.hits"), 0);
     }
 }
 
@@ -189,7 +189,7 @@ fn mapped_pages_are_accounted_for_before_a_call_cuts_them() {
     script.event(0, EventKind::Munmap { addr: BASE + 8 * PAGE, len: 16 * PAGE });
     let (simulation, stats) = ran(&mfoe(&[("period_cycles", "100000000000")], &[]), script);
     let space = space(&simulation);
-    assert_eq!((of(&stats, "huge.hits"), of(&stats, "huge.accounted_by_calls")), (2, 2));
+    assert_eq!((stat(&stats, "huge.hits"), stat(&stats, "huge.accounted_by_calls")), (2, 2));
     assert_eq!((mapped(&simulation, space, 4), armed(&simulation, space, BASE, 4 * HUGE)), ((1, 512 - 16), (2, 0)));
 }
 
@@ -203,7 +203,7 @@ fn advice_that_cuts_a_mapped_page_finds_it_accounted_for() {
         script.event(0, EventKind::Madvise { addr: BASE + PAGE, len: PAGE, advice });
         pause(&mut script, 20_000_000);
         let (simulation, stats) = ran(&mfoe(&[], &[]), script);
-        assert_eq!((of(&stats, "huge.hits"), of(&stats, "huge.accounted_by_calls")), (1, 1), "{advice}");
+        assert_eq!((stat(&stats, "huge.hits"), stat(&stats, "huge.accounted_by_calls")), (1, 1), "{advice}");
         assert_eq!(mapped(&simulation, space(&simulation), 2), (0, 512), "{advice}");
     }
 }
@@ -222,10 +222,10 @@ fn without_contiguous_memory_pages_are_accounted_for_and_parts_are_armed() {
     let machine = ["machine.cores=1", "machine.threads_per_core=1", "machine.memory_bytes=36MiB"];
     let (simulation, stats) = ran(&mfoe(&parameters, &machine), script);
     let (whole, parts) = mapped(&simulation, space(&simulation), 16);
-    assert!(of(&stats, "huge.no_frame") > 0 && parts > 0, "{whole} pages of 2 MiB, {parts} of 4 KiB");
-    assert_eq!((of(&stats, "huge.accounted"), of(&stats, "huge.hits")), (whole as u64, whole as u64));
+    assert!(stat(&stats, "huge.no_frame") > 0 && parts > 0, "{whole} pages of 2 MiB, {parts} of 4 KiB");
+    assert_eq!((stat(&stats, "huge.accounted"), stat(&stats, "huge.hits")), (whole as u64, whole as u64));
     assert_eq!(parts, 2 * (16 - whole));
-    assert_eq!(of(&stats, "hits"), 16 - whole as u64, "the second touch of each");
+    assert_eq!(stat(&stats, "hits"), 16 - whole as u64, "the second touch of each");
 }
 
 #[test]
@@ -235,12 +235,12 @@ fn entries_of_a_process_beyond_its_share_are_taken_back_for_as_long_as_they_take
     pause(&mut script, 20_000_000);
     let config = mfoe(&[("limit_percent", "1")], &["machine.memory_bytes=1GiB", "machine.cores=2"]);
     let (simulation, stats) = ran(&config, script);
-    assert_eq!((of(&stats, "stopped"), armed(&simulation, space(&simulation), BASE, 64 * HUGE)), (1, (0, 0)));
-    let taken = of(&stats, "huge.disarmed");
+    assert_eq!((stat(&stats, "stopped"), armed(&simulation, space(&simulation), BASE, 64 * HUGE)), (1, (0, 0)));
+    let taken = stat(&stats, "huge.disarmed");
     assert!(taken > 40, "{taken}");
     let without =
-        of(&ran(&mfoe(&[], &["machine.memory_bytes=1GiB", "machine.cores=2"]), armed_script(64)).1, "arming.cycles");
-    let cycles = of(&stats, "arming.cycles") - without;
+        stat(&ran(&mfoe(&[], &["machine.memory_bytes=1GiB", "machine.cores=2"]), armed_script(64)).1, "arming.cycles");
+    let cycles = stat(&stats, "arming.cycles") - without;
     assert!(cycles < without + 12 * taken + 100_000, "{cycles} for {taken} words in a table");
 }
 
@@ -268,7 +268,7 @@ fn a_child_is_not_armed_and_copies_what_it_writes() {
     (0..2).for_each(|page| script.store(child, BASE + page * HUGE));
     script.store(0, BASE + 2 * HUGE);
     let (simulation, stats) = ran(&mfoe(&[], &[]), script);
-    assert_eq!((of(&stats, "huge.hits"), stats.values["fault.copy.count"]), (2, 1));
+    assert_eq!((stat(&stats, "huge.hits"), stats.values["fault.copy.count"]), (2, 1));
     let spaces: Vec<SpaceId> = simulation.inputs[0].spaces().collect();
     assert_eq!(spaces.iter().map(|&space| armed(&simulation, space, BASE, 4 * HUGE).0).collect::<Vec<_>>(), [2, 0]);
 }
@@ -320,8 +320,8 @@ fn khugepaged_puts_a_large_page_over_armed_entries() {
     // It comes before the thread that accounts for pages, which comes after it.
     let (simulation, stats) = ran(&mfoe(&[("period_cycles", "4000000")], &[khugepaged]), script);
     let space = space(&simulation);
-    assert!(of(&stats, "accounted_by_calls") >= 8, "by khugepaged");
-    assert!(of(&stats, "hits") >= 8, "the tables were full");
+    assert!(stat(&stats, "accounted_by_calls") >= 8, "by khugepaged");
+    assert!(stat(&stats, "hits") >= 8, "the tables were full");
     assert_eq!(stats.values["khugepaged.collapsed"], 1);
     assert_eq!((mapped(&simulation, space, 1), armed(&simulation, space, BASE, HUGE)), ((1, 0), (0, 0)));
 }

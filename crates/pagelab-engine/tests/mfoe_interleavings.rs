@@ -181,7 +181,7 @@ impl Race {
     fn counted(&self) -> Counted {
         let of = self.mfoe();
         let mut all = Counted { raced: of.counters.raced, ..Counted::default() };
-        for counters in of.page_sizes().iter().map(|&size| &of.of(size).counters) {
+        for counters in of.page_sizes().iter().map(|&size| &of.ready(size).counters) {
             all.hits += counters.hits;
             all.accounted += counters.accounted;
             all.accounted_by_calls += counters.accounted_by_calls;
@@ -405,7 +405,7 @@ fn an_exit_leaves_nothing_behind() {
             let layer = &race.simulation.os.layers[LAYER];
             let all = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 47) };
             assert!(layer.words(race.space.index, all).is_empty(), "armed entries are left");
-            let tables = &race.mfoe().of(PageSize::Size4K).tables;
+            let tables = &race.mfoe().ready(PageSize::Size4K).tables;
             let used = tables.cpus().flat_map(|cpu| tables.used(cpu, &layer.mem)).count();
             assert_eq!(used, 0, "used entries are left");
             assert!(race.mfoe().jobs.is_empty(), "mappings are left to be armed");

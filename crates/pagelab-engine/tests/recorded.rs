@@ -45,16 +45,16 @@ fn machine() -> ScriptWriter {
     script
 }
 
-fn of(stats: &Statistics, name: &str) -> u64 {
+fn stat(stats: &Statistics, name: &str) -> u64 {
     stats.values[name]
 }
 
 /// What the simulator's kernel would do for a program is not done.
 fn assert_no_kernel(stats: &Statistics) {
     for name in ["cycles.fault", "cycles.kernel", "fault.minor.count", "cache.refs.kernel", "mapping.calls"] {
-        assert_eq!(of(stats, name), 0, "{name}");
+        assert_eq!(stat(stats, name), 0, "{name}");
     }
-    assert_eq!(of(stats, "accesses.refused"), 0);
+    assert_eq!(stat(stats, "accesses.refused"), 0);
 }
 
 fn size_at(simulation: &Simulation, addr: u64) -> PageSize {
@@ -72,11 +72,11 @@ fn kernel_and_program_reach_the_same_line() {
     script.load(0, USER + 0x80);
     let (simulation, stats) = checked("radix", QUIET, script);
     assert_no_kernel(&stats);
-    assert_eq!(of(&stats, "l1d.misses.data"), 2, "the program finds what the kernel has stored in the L1");
-    assert_eq!(of(&stats, "accesses.by_kernel.refs.dram"), 1);
-    assert_eq!(of(&stats, "dtlb.l2.misses"), 2, "each by its own translation");
-    assert_eq!(of(&stats, "accesses.by_kernel.dtlb.l2.misses"), 1);
-    assert_eq!(of(&stats, "recorded.pages"), 3);
+    assert_eq!(stat(&stats, "l1d.misses.data"), 2, "the program finds what the kernel has stored in the L1");
+    assert_eq!(stat(&stats, "accesses.by_kernel.refs.dram"), 1);
+    assert_eq!(stat(&stats, "dtlb.l2.misses"), 2, "each by its own translation");
+    assert_eq!(stat(&stats, "accesses.by_kernel.dtlb.l2.misses"), 1);
+    assert_eq!(stat(&stats, "recorded.pages"), 3);
     assert_eq!([DIRECT_MAP, USER].map(|addr| size_at(&simulation, addr)), [PageSize::Size2M, PageSize::Size4K]);
     let (large, small) = (frames_from(&simulation, DIRECT_MAP + LARGE, 1), frames_from(&simulation, USER, 1));
     assert_eq!(small[0].unwrap(), large[0].unwrap() + 5);
@@ -89,8 +89,8 @@ fn walks_end_where_the_pages_of_each_are_mapped() {
     by_kernel(&mut script, AccessKind::Load, 0);
     script.load(0, USER);
     let (_, stats) = checked("radix-no-mmu-cache", &[], script);
-    assert_eq!((of(&stats, "walk.count"), of(&stats, "walk.refs")), (2, 3 + 4));
-    assert_eq!((of(&stats, "accesses.by_kernel.walk.count"), of(&stats, "accesses.by_kernel.walk.refs")), (1, 3));
+    assert_eq!((stat(&stats, "walk.count"), stat(&stats, "walk.refs")), (2, 3 + 4));
+    assert_eq!((stat(&stats, "accesses.by_kernel.walk.count"), stat(&stats, "accesses.by_kernel.walk.refs")), (1, 3));
 }
 
 /// A first touch of each of these pages.
@@ -111,12 +111,12 @@ fn a_recorded_fault_is_a_walk_in_vain_and_nothing_else() {
     const PAGES: u64 = 300;
     let (_, stats) = checked("radix", QUIET, first_touches(PAGES));
     assert_no_kernel(&stats);
-    assert_eq!((of(&stats, "recorded.faults"), of(&stats, "recorded.faults.amiss")), (PAGES, 0));
-    assert_eq!(of(&stats, "walk.aborted.count"), PAGES);
+    assert_eq!((stat(&stats, "recorded.faults"), stat(&stats, "recorded.faults.amiss")), (PAGES, 0));
+    assert_eq!(stat(&stats, "walk.aborted.count"), PAGES);
     let kernels =
-        ["base", "data_stall", "translation"].map(|class| of(&stats, &format!("accesses.by_kernel.cycles.{class}")));
-    assert_eq!(of(&stats, "accesses.by_kernel.cycles"), kernels.iter().sum::<u64>());
-    assert!(of(&stats, "accesses.by_kernel.cycles") < of(&stats, "cycles"), "the rest is the program's");
+        ["base", "data_stall", "translation"].map(|class| stat(&stats, &format!("accesses.by_kernel.cycles.{class}")));
+    assert_eq!(stat(&stats, "accesses.by_kernel.cycles"), kernels.iter().sum::<u64>());
+    assert!(stat(&stats, "accesses.by_kernel.cycles") < stat(&stats, "cycles"), "the rest is the program's");
     // The same program on the simulator's own kernel misses and walks as often.
     let mut alone = ScriptWriter::new();
     alone.mmap(0, USER, PAGES * PAGE);
@@ -125,13 +125,13 @@ fn a_recorded_fault_is_a_walk_in_vain_and_nothing_else() {
         alone.load(0, USER + number * PAGE + 8);
     }
     let (_, modelled) = checked("radix", QUIET, alone);
-    assert!(of(&modelled, "cycles.fault") > 0);
+    assert!(stat(&modelled, "cycles.fault") > 0);
     for name in ["dtlb.l1.misses", "dtlb.l2.misses", "walk.count"] {
         let kernels = stats.values.get(&format!("accesses.by_kernel.{name}")).copied().unwrap_or(0);
-        assert_eq!(of(&stats, name) - kernels, of(&modelled, name), "{name}");
+        assert_eq!(stat(&stats, name) - kernels, stat(&modelled, name), "{name}");
     }
-    assert_eq!(of(&stats, "dtlb.l2.retries"), of(&modelled, "dtlb.l2.retries"));
-    assert_eq!(of(&stats, "walk.aborted.count"), of(&modelled, "walk.aborted.count"));
+    assert_eq!(stat(&stats, "dtlb.l2.retries"), stat(&modelled, "dtlb.l2.retries"));
+    assert_eq!(stat(&stats, "walk.aborted.count"), stat(&modelled, "walk.aborted.count"));
 }
 
 #[test]
@@ -145,9 +145,9 @@ fn a_page_that_gets_another_frame_leaves_the_tlb() {
     script.store(0, USER + 64);
     let (simulation, stats) = checked("radix", QUIET, script);
     assert_no_kernel(&stats);
-    assert_eq!((of(&stats, "recorded.faults"), of(&stats, "recorded.faults.amiss")), (1, 0));
-    assert_eq!(of(&stats, "l1d.misses.data"), 2, "the old page and the new one, which the kernel has written");
-    assert_eq!(of(&stats, "shootdown.count"), 1);
+    assert_eq!((stat(&stats, "recorded.faults"), stat(&stats, "recorded.faults.amiss")), (1, 0));
+    assert_eq!(stat(&stats, "l1d.misses.data"), 2, "the old page and the new one, which the kernel has written");
+    assert_eq!(stat(&stats, "shootdown.count"), 1);
     let [new, old] = [USER, DIRECT_MAP].map(|addr| frames_from(&simulation, addr, 1)[0].unwrap());
     assert_eq!(new, old + 1);
 }
@@ -164,8 +164,8 @@ fn a_page_that_is_gone_faults_and_one_that_is_there_is_told() {
     script.load(0, USER);
     let (_, stats) = checked("radix", QUIET, script);
     assert_no_kernel(&stats);
-    assert_eq!((of(&stats, "recorded.faults"), of(&stats, "recorded.faults.amiss")), (2, 1));
-    assert_eq!(of(&stats, "walk.aborted.count"), 1);
+    assert_eq!((stat(&stats, "recorded.faults"), stat(&stats, "recorded.faults.amiss")), (2, 1));
+    assert_eq!(stat(&stats, "walk.aborted.count"), 1);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn forked_children_and_cut_mappings_keep_the_frames() {
     script.event(0, EventKind::Munmap { addr: DIRECT_MAP + LARGE, len: PAGE });
     by_kernel(&mut script, AccessKind::Store, LARGE + PAGE);
     let (simulation, stats) = checked("radix", QUIET, script);
-    assert_eq!(of(&stats, "l1d.misses.data"), 1, "all of it is one line");
+    assert_eq!(stat(&stats, "l1d.misses.data"), 1, "all of it is one line");
     let layer = &simulation.os.layers[simulation.inputs[0].spaces().next().unwrap().layer];
     assert_eq!(layer.pages.cached_frames(), 2 * LARGE / PAGE);
     assert_eq!(frames_from(&simulation, DIRECT_MAP + LARGE, 2)[0], None, "what was cut off is gone");
@@ -195,7 +195,7 @@ fn what_came_one_by_one_is_mapped_so() {
     script.load(0, USER);
     let (simulation, stats) = checked("radix", QUIET, script);
     assert_no_kernel(&stats);
-    assert_eq!(of(&stats, "l1d.misses.data"), 1);
+    assert_eq!(stat(&stats, "l1d.misses.data"), 1);
     assert_eq!(size_at(&simulation, DIRECT_MAP), PageSize::Size4K);
 }
 
@@ -207,11 +207,11 @@ fn systems_without_large_pages_and_guests_reach_the_same_line_too() {
         let mut script = first_touches(20);
         script.load(0, USER + 19 * PAGE + 64);
         let (_, stats) = checked(system, &[], script);
-        assert_eq!(of(&stats, "fault.minor.count"), 0, "{system}");
-        assert_eq!(of(&stats, "accesses.refused"), 0, "{system}");
+        assert_eq!(stat(&stats, "fault.minor.count"), 0, "{system}");
+        assert_eq!(stat(&stats, "accesses.refused"), 0, "{system}");
         // What a host zeroes for its guest is in the L1, too.
         let missed = if system.starts_with("nested") { 0 } else { 20 * 64 };
-        assert_eq!(of(&stats, "l1d.misses.data"), missed, "{system}: the program finds what the kernel has zeroed");
+        assert_eq!(stat(&stats, "l1d.misses.data"), missed, "{system}: the program finds what the kernel has zeroed");
     }
 }
 
@@ -225,7 +225,7 @@ fn a_recorded_mapping_of_no_file_is_none() {
     }
     script.load(0, USER);
     let (_, stats) = run(&config("radix", &[]), script.finish(), &[0]);
-    assert_eq!((of(&stats, "mapping.impossible"), of(&stats, "accesses.refused")), (2, 1));
+    assert_eq!((stat(&stats, "mapping.impossible"), stat(&stats, "accesses.refused")), (2, 1));
 }
 
 #[test]
@@ -241,12 +241,12 @@ fn all_accesses_of_the_kernel_are_counted() {
     (0..10).for_each(|_| script.load(0, DIRECT_MAP + 8));
     all_by_kernel(&mut script, AccessKind::Load, 3);
     let (_, stats) = checked("radix", &["machine.core.l1_hit_hidden=false"], script);
-    assert_eq!((of(&stats, "accesses"), of(&stats, "accesses.by_kernel")), (170, 110));
-    assert_eq!(of(&stats, "accesses.by_kernel.instructions"), 110);
-    assert_eq!((of(&stats, "accesses.by_kernel.refs"), of(&stats, "accesses.by_kernel.refs.l1")), (110, 109));
+    assert_eq!((stat(&stats, "accesses"), stat(&stats, "accesses.by_kernel")), (170, 110));
+    assert_eq!(stat(&stats, "accesses.by_kernel.instructions"), 110);
+    assert_eq!((stat(&stats, "accesses.by_kernel.refs"), stat(&stats, "accesses.by_kernel.refs.l1")), (110, 109));
     let mut only = machine();
     all_by_kernel(&mut only, AccessKind::Load, 110);
     let set = [QUIET, &["machine.core.l1_hit_hidden=false"]].concat();
     let (_, stats) = checked("radix", &set, only);
-    assert_eq!(of(&stats, "accesses.by_kernel.cycles"), of(&stats, "cycles"), "nothing else took any");
+    assert_eq!(stat(&stats, "accesses.by_kernel.cycles"), stat(&stats, "cycles"), "nothing else took any");
 }

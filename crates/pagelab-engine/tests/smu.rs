@@ -29,7 +29,7 @@ fn smu_with(parameters: &[(&str, u64)], set: &[&str]) -> Config {
     config("hwdp", &keys.iter().map(String::as_str).chain(set.iter().copied()).collect::<Vec<_>>())
 }
 
-fn of(stats: &Statistics, name: &str) -> u64 {
+fn stat(stats: &Statistics, name: &str) -> u64 {
     stats.values[&format!("layer.native.fault_engine.{name}")]
 }
 
@@ -100,7 +100,7 @@ fn a_page_of_a_file_is_read_without_a_page_fault() {
     let config = smu_with(&[("kpted_cycles", 1 << 40)], &["engine.kernel_refs=off"]);
     let (simulation, stats) = run(&config, script.finish(), &[0]);
     checked(&simulation, &stats);
-    assert_eq!((of(&stats, "mapped"), of(&stats, "empty"), of(&stats, "pending")), (64, 0, 64));
+    assert_eq!((stat(&stats, "mapped"), stat(&stats, "empty"), stat(&stats, "pending")), (64, 0, 64));
     assert_eq!((stats.values["fault.major.count"], stats.values["fault.minor.count"]), (0, 1), "the script's own page");
     assert_eq!(stats.values["layer.native.storage.requests"], 64);
     assert_eq!(stats.values["cycles.io"], 64 * READ);
@@ -110,9 +110,9 @@ fn a_page_of_a_file_is_read_without_a_page_fault() {
     let free_page = 64 + (1 + fetched - fetched) * 4;
     let steps = ["lookup", "free_page", "submit", "complete", "map", "marks"];
     let expected = [64, free_page, 64 * (1 + 4 + doorbell), 64 * (1 + doorbell), 64 * (1 + 4), 64 * (1 + 2 * 4)];
-    assert_eq!(steps.map(|step| of(&stats, &format!("step.{step}.cycles"))), expected);
-    assert_eq!(of(&stats, "latency.cycles"), expected.iter().sum::<u64>() + 64 * READ);
-    assert_eq!(of(&stats, "latency.p50"), of(&stats, "latency.p999"), "they are all alike");
+    assert_eq!(steps.map(|step| stat(&stats, &format!("step.{step}.cycles"))), expected);
+    assert_eq!(stat(&stats, "latency.cycles"), expected.iter().sum::<u64>() + 64 * READ);
+    assert_eq!(stat(&stats, "latency.p50"), stat(&stats, "latency.p999"), "they are all alike");
 }
 
 #[test]
@@ -145,12 +145,12 @@ fn without_a_free_page_the_kernel_reads_and_fills_the_queue() {
         let (simulation, stats) = run(&config, script.finish(), &[0]);
         checked(&simulation, &stats);
         assert_eq!(
-            (of(&stats, "empty"), stats.values["fault.major.count"]),
+            (stat(&stats, "empty"), stats.values["fault.major.count"]),
             (empty, empty),
             "refills of {sync_refill}"
         );
-        assert_eq!(of(&stats, "mapped"), 64 - empty);
-        assert_eq!(of(&stats, "free_pages.by_faults"), by_faults, "refills of {sync_refill}");
+        assert_eq!(stat(&stats, "mapped"), 64 - empty);
+        assert_eq!(stat(&stats, "free_pages.by_faults"), by_faults, "refills of {sync_refill}");
     }
     // kpoold has filled it once, and comes no more.
     let mut script = script(64, MapFlags::SHARED);
@@ -158,7 +158,7 @@ fn without_a_free_page_the_kernel_reads_and_fills_the_queue() {
     let config = smu_with(&[("kpoold_cycles", 1 << 40), ("sync_refill", 0), ("free_pages", 40)], &[]);
     let (simulation, stats) = run(&config, script.finish(), &[0]);
     checked(&simulation, &stats);
-    assert_eq!((of(&stats, "mapped"), of(&stats, "empty"), of(&stats, "free_pages")), (40, 24, 0));
+    assert_eq!((stat(&stats, "mapped"), stat(&stats, "empty"), stat(&stats, "free_pages")), (40, 24, 0));
 }
 
 /// So many threads on CPUs of their own, each of which loads a page; all at once.
@@ -177,14 +177,14 @@ fn together(config: &Config, loads: &[u64]) -> (Simulation, Statistics) {
 fn misses_on_a_page_join_and_those_beyond_the_registers_wait() {
     const MACHINE: &[&str] = &["machine.cores=4", "machine.threads_per_core=1"];
     let (_, stats) = together(&smu_with(&[], MACHINE), &[5, 5, 5, 5]);
-    assert_eq!((of(&stats, "mapped"), of(&stats, "joined"), of(&stats, "full")), (1, 3, 0));
+    assert_eq!((stat(&stats, "mapped"), stat(&stats, "joined"), stat(&stats, "full")), (1, 3, 0));
     assert_eq!(stats.values["layer.native.storage.requests"], 1, "one read for all");
     for (registers, full) in [(4, 0), (3, 1), (2, 2), (1, 3)] {
         let (_, stats) = together(&smu_with(&[("pmshr", registers)], MACHINE), &[5, 6, 7, 8]);
-        assert_eq!((of(&stats, "mapped"), of(&stats, "joined")), (4, 0));
-        assert_eq!(of(&stats, "full"), full, "{registers} registers");
+        assert_eq!((stat(&stats, "mapped"), stat(&stats, "joined")), (4, 0));
+        assert_eq!(stat(&stats, "full"), full, "{registers} registers");
         let rounds = 4_u64.div_ceil(registers);
-        let longest = of(&stats, "latency.p999");
+        let longest = stat(&stats, "latency.p999");
         assert!(longest >= rounds * READ && longest < rounds * (READ + 1500), "{longest} in {rounds} rounds");
     }
 }
@@ -196,10 +196,10 @@ fn requests_that_fail_are_the_kernels() {
     (0..256).for_each(|n| script.load(0, page(n)));
     let (simulation, stats) = run(&smu_with(&[("kpoold_cycles", 1 << 40)], &[drive]), script.finish(), &[0]);
     checked(&simulation, &stats);
-    let failed = of(&stats, "failed");
+    let failed = stat(&stats, "failed");
     assert!((50..110).contains(&failed), "{failed} of 256");
-    assert_eq!((of(&stats, "mapped"), stats.values["fault.major.count"]), (256 - failed, failed));
-    assert_eq!(of(&stats, "free_pages") + 256 - failed, 4096, "frames of those that failed are in the queue again");
+    assert_eq!((stat(&stats, "mapped"), stats.values["fault.major.count"]), (256 - failed, failed));
+    assert_eq!(stat(&stats, "free_pages") + 256 - failed, 4096, "frames of those that failed are in the queue again");
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn kpted_accounts_for_pages_and_clears_marks() {
     pause(&mut script, 0, 30_000_000);
     let (simulation, stats) = run(&smu_with(&[("kpted_cycles", 1_000_000)], &[]), script.finish(), &[0]);
     checked(&simulation, &stats);
-    assert_eq!((of(&stats, "mapped"), of(&stats, "kpted.pages"), of(&stats, "pending")), (683, 683, 0));
+    assert_eq!((stat(&stats, "mapped"), stat(&stats, "kpted.pages"), stat(&stats, "pending")), (683, 683, 0));
     let layer = &simulation.os.layers[LayerId(0)];
     assert_eq!(layer.pages.cached_frames(), 683);
     let table = &layer.spaces[spaces(&simulation)[0].index as usize].table;
@@ -217,7 +217,7 @@ fn kpted_accounts_for_pages_and_clears_marks() {
         let marked = |n| table.mark(&layer.mem, VirtAddr(page(n)), level).is_some_and(|(_, on)| on);
         assert!(!(0..2048).any(marked), "marks of level {level}");
     }
-    assert!(of(&stats, "kpted.passes") > 5 && of(&stats, "kpted.cycles") > 0);
+    assert!(stat(&stats, "kpted.passes") > 5 && stat(&stats, "kpted.cycles") > 0);
 }
 
 /// kpted may be in the middle of a process that ends, whose page table is gone then.
@@ -243,7 +243,7 @@ fn threads_may_sleep_for_ever() {
     let config = smu_with(&[("kpted_cycles", u64::MAX), ("kpoold_cycles", u64::MAX)], &[]);
     let (simulation, stats) = run(&config, script.finish(), &[0]);
     checked(&simulation, &stats);
-    assert_eq!((of(&stats, "mapped"), of(&stats, "pending")), (64, 64));
+    assert_eq!((stat(&stats, "mapped"), stat(&stats, "pending")), (64, 64));
 }
 
 /// A page that leaves memory is the unit's again; a dirty one once it is written.
@@ -269,9 +269,9 @@ fn pages_that_leave_get_their_blocks_back() {
         assert!((least..=2048).contains(&known), "each page is here or there: {known}");
         let by_kernel = stats.values["fault.major.count"];
         assert!(
-            of(&stats, "mapped") > 4 * by_kernel,
+            stat(&stats, "mapped") > 4 * by_kernel,
             "{} by the unit, {by_kernel} by the kernel",
-            of(&stats, "mapped")
+            stat(&stats, "mapped")
         );
     }
 }
@@ -286,11 +286,11 @@ fn a_file_that_two_have_is_the_kernels() {
     (16..64).for_each(|n| script.load(0, page(n)));
     let (simulation, stats) = run(&smu_with(&[], &[]), script.finish(), &[0, 1]);
     checked(&simulation, &stats);
-    assert_eq!(of(&stats, "mapped"), 16, "before the fork");
+    assert_eq!(stat(&stats, "mapped"), 16, "before the fork");
     for space in spaces(&simulation) {
         assert_eq!(stored(&simulation, space, BASE, 64), 0);
     }
-    assert_eq!(of(&stats, "accounted_by_calls"), 16);
+    assert_eq!(stat(&stats, "accounted_by_calls"), 16);
     // Another mapping of the same pages in the same process.
     let mut script = ScriptWriter::new();
     map_file(&mut script, 0, BASE, 64, MapFlags::SHARED);
@@ -322,7 +322,7 @@ fn a_file_that_is_to_be_served_may_not_be_shared() {
         }
     }
     let stats = outcome("other").unwrap();
-    assert_eq!((of(&stats, "mapped"), stats.values["fault.major.count"]), (0, 1), "it is for other files");
+    assert_eq!((stat(&stats, "mapped"), stats.values["fault.major.count"]), (0, 1), "it is for other files");
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn private_mappings_are_read_by_the_unit_and_copied_by_the_kernel() {
     (48..64).for_each(|n| script.load(0, page(n)));
     let (simulation, stats) = run(&smu_with(&[], &[]), script.finish(), &[0]);
     checked(&simulation, &stats);
-    assert_eq!(of(&stats, "mapped"), 32 + 16);
+    assert_eq!(stat(&stats, "mapped"), 32 + 16);
     assert_eq!(stats.values["fault.copy.count"], 32);
 }
 
@@ -348,7 +348,7 @@ fn calls_move_and_end_what_the_unit_serves() {
     (0..96).for_each(|n| script.load(0, to + n * PAGE));
     let (simulation, stats) = run(&smu_with(&[], &[]), script.finish(), &[0]);
     checked(&simulation, &stats);
-    assert_eq!(of(&stats, "mapped"), 96);
+    assert_eq!(stat(&stats, "mapped"), 96);
     assert_eq!(stored(&simulation, spaces(&simulation)[0], BASE, 64), 0);
     let mut script = self::script(64, MapFlags::SHARED);
     (0..8).for_each(|n| script.store(0, page(n)));
@@ -356,7 +356,7 @@ fn calls_move_and_end_what_the_unit_serves() {
     let (simulation, stats) = run(&smu_with(&[], &[]), script.finish(), &[0]);
     assert_conserved(&stats);
     assert_frames_conserved(&simulation, &[]);
-    assert_eq!((of(&stats, "pending"), of(&stats, "accounted_by_calls")), (0, 8));
+    assert_eq!((stat(&stats, "pending"), stat(&stats, "accounted_by_calls")), (0, 8));
 }
 
 /// A core that waits for the unit runs nobody else; one whose task waits for the kernel's request does.
@@ -382,7 +382,7 @@ fn the_thread_that_missed_stalls() {
         let files = format!("system.layers.native.fault_engine.files=[\"{files}\"]");
         let (_, stats) = run_all(&smu_with(&[], &[&files]), vec![(busy(), &[0]), (reader, &[0])]);
         assert_conserved(&stats);
-        (stats.values["cycles.io"], of(&stats, "mapped"))
+        (stats.values["cycles.io"], stat(&stats, "mapped"))
     };
     let (stalled, mapped) = elapsed("data", reader("data"));
     assert!(mapped > 50 && stalled == mapped * READ, "{stalled} cycles of {mapped} pages");

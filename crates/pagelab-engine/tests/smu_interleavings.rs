@@ -198,7 +198,7 @@ impl Race {
             let mut list = pagelab_engine::page_table::WalkList::new();
             table.walk(&layer.mem, va, &mut list);
             let pagelab_engine::page_table::Leaf::Present(of) = list.leaf else { unreachable!("it is recorded") };
-            assert!(Translation::of(&of).writable());
+            assert!(Translation::from_mapping(&of).writable());
             let flags = pagelab_engine::page_table::PteFlags { dirty: true, ..of.flags };
             table.set_flags(&mut layer.mem, va, flags);
         }

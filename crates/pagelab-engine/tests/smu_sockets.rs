@@ -60,7 +60,7 @@ fn replay_of(config: &Config, cpu: usize, pages: u64, passes: u64) -> (Simulatio
     (simulation, stats)
 }
 
-fn of(stats: &Statistics, name: &str) -> u64 {
+fn stat(stats: &Statistics, name: &str) -> u64 {
     stats.values[&format!("layer.native.fault_engine.{name}")]
 }
 
@@ -70,12 +70,12 @@ fn the_socket_of_its_drive_serves_a_page() {
     let of_socket = [PAGES * 2 / 3, PAGES / 3];
     for (cpu, remote) in [(0, of_socket[1]), (7, of_socket[1]), (8, of_socket[0]), (15, of_socket[0])] {
         let (simulation, stats) = replay(&sockets(2, 3, 4, &[]), cpu);
-        assert_eq!(["socket.0.mapped", "socket.1.mapped"].map(|name| of(&stats, name)), of_socket);
-        assert_eq!((of(&stats, "mapped"), of(&stats, "remote")), (PAGES, remote), "CPU {cpu}");
+        assert_eq!(["socket.0.mapped", "socket.1.mapped"].map(|name| stat(&stats, name)), of_socket);
+        assert_eq!((stat(&stats, "mapped"), stat(&stats, "remote")), (PAGES, remote), "CPU {cpu}");
         let requests = [0, 1, 2].map(|n| stats.values[&format!("layer.native.storage.drive.{n}.requests")]);
         assert_eq!(requests, [PAGES / 3; 3]);
         // A way to the other socket and back for each, beside a cycle of the look-up itself.
-        assert_eq!(of(&stats, "step.lookup.cycles"), PAGES + remote * 400);
+        assert_eq!(stat(&stats, "step.lookup.cycles"), PAGES + remote * 400);
         let units = &smu(&simulation.os.layers[LayerId(0)]).units;
         assert_eq!(units.iter().map(|unit| unit.pairs.len()).collect::<Vec<_>>(), [2, 1], "a queue pair per drive");
         let held: Vec<u64> =
@@ -87,10 +87,10 @@ fn the_socket_of_its_drive_serves_a_page() {
 #[test]
 fn one_socket_may_have_several_drives_and_no_way_to_go() {
     let (_, stats) = replay(&sockets(1, 3, 4, &[]), 15);
-    assert_eq!((of(&stats, "mapped"), of(&stats, "step.lookup.cycles")), (PAGES, PAGES));
+    assert_eq!((stat(&stats, "mapped"), stat(&stats, "step.lookup.cycles")), (PAGES, PAGES));
     assert!(!stats.values.contains_key("layer.native.fault_engine.remote"), "there is no other socket");
     let near = replay(&sockets(2, 2, 4, &["system.layers.native.fault_engine.remote_cycles=0"]), 0).1;
-    assert_eq!((of(&near, "remote"), of(&near, "step.lookup.cycles")), (PAGES / 2, PAGES), "a way of no length");
+    assert_eq!((stat(&near, "remote"), stat(&near, "step.lookup.cycles")), (PAGES / 2, PAGES), "a way of no length");
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn faults_fill_the_queue_that_was_empty() {
         let empty = chunks * 8 - unit.mapped;
         assert_eq!(supplied, empty * 4, "socket {socket}: four for each page that the kernel read");
     }
-    assert_eq!(of(&stats, "empty"), stats.values["fault.major.count"]);
-    assert_eq!(of(&stats, "empty") + of(&stats, "mapped"), PAGES);
+    assert_eq!(stat(&stats, "empty"), stats.values["fault.major.count"]);
+    assert_eq!(stat(&stats, "empty") + stat(&stats, "mapped"), PAGES);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn kpoold_favours_no_socket() {
     let by_kernel: Vec<u64> = (0..4)
         .map(|socket| {
             let requests = stats.values[&format!("layer.native.storage.drive.{socket}.requests")];
-            requests - of(&stats, &format!("socket.{socket}.mapped"))
+            requests - stat(&stats, &format!("socket.{socket}.mapped"))
         })
         .collect();
     let (least, most) = (by_kernel.iter().min().unwrap(), by_kernel.iter().max().unwrap());

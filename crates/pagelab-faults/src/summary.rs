@@ -29,7 +29,7 @@ impl Counts {
     ///
     /// # Errors
     /// As [`FaultTraceReader::next`].
-    pub fn of(mut reader: FaultTraceReader) -> Result<Self, TraceError> {
+    pub fn from_reader(mut reader: FaultTraceReader) -> Result<Self, TraceError> {
         let mut counts = Self::default();
         let mut faults = Vec::new();
         while reader.next(&mut faults)? {

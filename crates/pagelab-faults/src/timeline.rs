@@ -71,7 +71,7 @@ impl Recording {
 
     /// Of faults that are at hand, sorted by time on each core.
     #[must_use]
-    pub fn of(info: FaultTraceInfo, faults: impl IntoIterator<Item = Fault>) -> Self {
+    pub fn from_faults(info: FaultTraceInfo, faults: impl IntoIterator<Item = Fault>) -> Self {
         let mut recording = Self { info, cores: Vec::new() };
         faults.into_iter().for_each(|fault| recording.push(&fault));
         recording

@@ -245,7 +245,7 @@ fn cores_that_never_fault_change_nothing() {
 fn what_a_trace_does_not_say_must_be_set() {
     let mut info = support::info(1_000_000, 1);
     info.latency = pagelab_faults::LatencyOrigin::Unknown;
-    let recording = Recording::of(info, [support::fault(5, 0, 0)]);
+    let recording = Recording::from_faults(info, [support::fault(5, 0, 0)]);
     let error = |settings: &str| {
         let selection = parameters::parse(settings).unwrap().1;
         Timeline::new(&recording, &selection).unwrap_err().to_string()
@@ -265,7 +265,7 @@ fn the_cost_of_recording_is_taken_off() {
     let mut all: Vec<_> =
         [(0, 0), (5000, 0), (5500, 0), (9000, 0), (9000, 1)].map(|(time, core)| support::fault(time, core, 100)).into();
     all[1].kind.present = true;
-    let recording = Recording::of(info, all);
+    let recording = Recording::from_faults(info, all);
     let made = Timeline::new(&recording, &ALL).unwrap();
     let times: Vec<_> = made.cores.iter().map(|core| core.iter().map(|f| f.time_ns).collect::<Vec<_>>()).collect();
     // The third comes 500 ns after the second, which 1000 cannot be taken off; the fault that is not looked at counts, too.

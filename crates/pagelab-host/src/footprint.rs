@@ -132,7 +132,7 @@ fn around_faults(chase: &Chase, file: &Cold, stamps: Stamps, going: &dyn Fn() ->
         let last = chase.timed(stamps);
         (warm[at], control[at], after_fault[at]) = (second, second - first, last - second);
     }
-    let warm_cycles = if faults == 0 { f64::NAN } else { Cost::of(warm).median_cycles };
+    let warm_cycles = if faults == 0 { f64::NAN } else { Cost::from_samples(warm).median_cycles };
     Ok(WorkingSet { lines: chase.lines, warm_cycles, after_fault, control })
 }
 
@@ -212,7 +212,7 @@ impl Chase {
             self.read();
         }
         let rounds = (0..LATENCY_ROUNDS).map(|_| self.timed(stamps)).collect();
-        Cost::of(rounds).median_cycles / self.lines as f64
+        Cost::from_samples(rounds).median_cycles / self.lines as f64
     }
 }
 

@@ -78,7 +78,7 @@ pub struct Cost {
 
 impl Cost {
     /// Of samples in any order, at least one.
-    fn of(mut samples: Vec<f64>) -> Self {
+    fn from_samples(mut samples: Vec<f64>) -> Self {
         samples.sort_by(f64::total_cmp);
         let at = |quarter: usize| samples[(samples.len() - 1) * quarter / 4];
         Self {
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_cost_is_the_median_and_the_quartiles() {
-        let cost = Cost::of(vec![50.0, 10.0, 30.0, 20.0, 40.0]);
+        let cost = Cost::from_samples(vec![50.0, 10.0, 30.0, 20.0, 40.0]);
         let expected =
             Cost { median_cycles: 30.0, lower_quartile_cycles: 20.0, upper_quartile_cycles: 40.0, repeats: 5 };
         assert_eq!(cost, expected);

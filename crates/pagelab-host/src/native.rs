@@ -51,7 +51,7 @@ pub fn run(going: &(dyn Fn() -> bool + Sync)) -> io::Result<Report> {
 /// A cost of nanoseconds, by the clock of now: cores change theirs.
 fn in_cycles(samples: Vec<f64>) -> io::Result<Cost> {
     let rate = clock::measure()?.cycles_per_nanosecond;
-    Ok(Cost::of(samples.into_iter().map(|ns| ns * rate).collect()))
+    Ok(Cost::from_samples(samples.into_iter().map(|ns| ns * rate).collect()))
 }
 
 /// One of the benchmarks, on the calling thread.
@@ -60,7 +60,7 @@ pub fn one_fault(benchmark: &FaultBenchmark) -> io::Result<FaultCost> {
     let clock = clock::measure()?;
     let rate = clock.cycles_per_nanosecond;
     let samples = faults(benchmark)?.into_iter().map(|ns| ns * rate).collect();
-    Ok(FaultCost { host: HostFacts::of_this_machine(), clock, cost: Cost::of(samples) })
+    Ok(FaultCost { host: HostFacts::of_this_machine(), clock, cost: Cost::from_samples(samples) })
 }
 
 fn stopped() -> io::Error {

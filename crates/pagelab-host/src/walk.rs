@@ -70,7 +70,7 @@ pub struct Share {
 impl Share {
     /// What is saved of the first cycles of each run where the second ones are spent.
     fn saved(runs: impl Iterator<Item = (f64, f64)>) -> Self {
-        let of = Cost::of(runs.map(|(before, after)| 100.0 * (1.0 - after / before)).collect());
+        let of = Cost::from_samples(runs.map(|(before, after)| 100.0 * (1.0 - after / before)).collect());
         let (median_percent, lower_quartile_percent) = (of.median_cycles, of.lower_quartile_cycles);
         Self { median_percent, lower_quartile_percent, upper_quartile_percent: of.upper_quartile_cycles }
     }
@@ -239,7 +239,7 @@ pub fn parts() -> io::Result<Vec<Cost>> {
     };
     both();
     let runs: Vec<_> = (0..RUNS).map(|_| both()).collect();
-    Ok((0..PARTS.len()).map(|part| Cost::of(runs.iter().map(|run| run[part]).collect())).collect())
+    Ok((0..PARTS.len()).map(|part| Cost::from_samples(runs.iter().map(|run| run[part]).collect())).collect())
 }
 
 /// Walks in all patterns, with all amounts of other data between them.
@@ -266,7 +266,7 @@ fn patterns<const BY_STRING: bool>(
             }
             bench.compare(pattern, between_bytes, 0);
             let runs: Vec<_> = (1..=RUNS as u64).map(|run| bench.compare(pattern, between_bytes, run)).collect();
-            let of = |value: &dyn Fn(&[f64; 3]) -> f64| Cost::of(runs.iter().map(value).collect());
+            let of = |value: &dyn Fn(&[f64; 3]) -> f64| Cost::from_samples(runs.iter().map(value).collect());
             costs.push(WalkCost {
                 pattern: pattern.name(),
                 between_bytes,

@@ -40,7 +40,7 @@ fn fault_trace_info_json(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     let about = |_: &_| {
         let reader = FaultTraceReader::open(path)?;
         let info = reader.info().clone();
-        Ok::<_, TraceError>(json(&About { info, counts: Counts::of(reader)? }))
+        Ok::<_, TraceError>(json(&About { info, counts: Counts::from_reader(reader)? }))
     };
     supervise(py, about, |_| Ok(()))
 }

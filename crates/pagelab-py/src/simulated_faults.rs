@@ -14,7 +14,7 @@ use pagelab_trace::TraceError;
 struct Numbers<T>(BTreeMap<T, u32>);
 
 impl<T: Ord> Numbers<T> {
-    fn of(&mut self, of: T) -> u32 {
+    fn number(&mut self, of: T) -> u32 {
         let next = self.0.len() as u32;
         *self.0.entry(of).or_insert(next)
     }
@@ -44,8 +44,8 @@ pub fn write(path: &Path, request: &Request, of: &SystemResult) -> Result<(), Tr
             core: cpu.index() as u16,
             address: va.0,
             kind: FaultKind { access, present, by_kernel: false },
-            process: spaces.of((space.layer, space.index)),
-            thread: threads.of((thread.0, space.layer, space.index, thread.1.0)),
+            process: spaces.number((space.layer, space.index)),
+            thread: threads.number((thread.0, space.layer, space.index, thread.1.0)),
             latency_ns: NonZeroU32::new(latency_ns),
         })?;
     }

@@ -161,7 +161,7 @@ fn write_trace(py: Python<'_>, output: PathBuf, facts: &str, rows: &[u8]) -> PyR
 /// there are, how many pages, and how many accesses until the last new page.
 #[pyfunction]
 fn first_touches(py: Python<'_>, source: &str, seed: u64, max_accesses: u64) -> PyResult<(u64, u64, u64)> {
-    let found = py.detach(|| FirstTouches::of(&mut *pagelab_trace::open(source, seed)?.source, max_accesses));
+    let found = py.detach(|| FirstTouches::from_source(&mut *pagelab_trace::open(source, seed)?.source, max_accesses));
     found.map(|of| (of.accesses, of.pages, of.until)).map_err(IntoPython::into_python)
 }
 

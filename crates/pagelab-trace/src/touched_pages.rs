@@ -23,7 +23,7 @@ impl FirstTouches {
     ///
     /// # Errors
     /// Those of the source.
-    pub fn of(source: &mut dyn Source, max_accesses: u64) -> Result<Self, TraceError> {
+    pub fn from_source(source: &mut dyn Source, max_accesses: u64) -> Result<Self, TraceError> {
         let (mut found, mut batch, mut pages) = (Self::default(), Batch::default(), NewPages::new(PAGE_SHIFT));
         loop {
             batch.clear();
@@ -32,7 +32,7 @@ impl FirstTouches {
             }
             let left = usize::try_from(max_accesses - found.accesses).unwrap_or(usize::MAX);
             let before = found.accesses;
-            pages.of(&batch, left, &mut |at| {
+            pages.find_in(&batch, left, &mut |at| {
                 found.pages += 1;
                 found.until = before + at as u64 + 1;
             });
@@ -55,7 +55,7 @@ impl NewPages {
     }
 
     /// Calls `found` for every new page of a batch's first `most` accesses, with the place of the access.
-    pub(crate) fn of(&mut self, batch: &Batch, most: usize, found: &mut dyn FnMut(usize)) {
+    pub(crate) fn find_in(&mut self, batch: &Batch, most: usize, found: &mut dyn FnMut(usize)) {
         let mut begin = 0;
         for segment in &batch.segments {
             match segment {
@@ -154,7 +154,8 @@ mod tests {
 
     #[test]
     fn first_touches_end_with_the_last_new_page() {
-        let of = |spec: &str, most| FirstTouches::of(&mut *crate::workload::parse(spec, 1).unwrap(), most).unwrap();
+        let of =
+            |spec: &str, most| FirstTouches::from_source(&mut *crate::workload::parse(spec, 1).unwrap(), most).unwrap();
         // Code and data: the first access touches two pages.
         let all = of("seq:size=64KiB,accesses=20000", u64::MAX);
         assert_eq!(all.accesses, 20_000);

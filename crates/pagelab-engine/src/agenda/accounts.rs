@@ -15,13 +15,13 @@ fn walks_of(input: usize) -> usize {
 impl Simulation {
     /// What has been counted for a source.
     pub fn account_of(&self, input: usize) -> Account {
-        Account { walks: self.hw.walks.of(walks_of(input)), ..self.inputs[input].account.clone() }
+        Account { walks: self.hw.walks.account(walks_of(input)), ..self.inputs[input].account.clone() }
     }
 
     /// What has been counted for no source: for kernel threads. Cycles are their CPUs'.
     pub fn own_account(&self) -> Account {
         let faults = self.own_faults.clone();
-        Account { walks: self.hw.walks.of(WalkCounters::NOBODY), faults, ..Account::default() }
+        Account { walks: self.hw.walks.account(WalkCounters::NOBODY), faults, ..Account::default() }
     }
 
     /// The place of an input is another's from here on.

@@ -22,7 +22,7 @@ use pagelab_trace::{Event, EventKind, MapFlags};
 impl Simulation {
     /// Whether an event of a space can be carried out now; if not, the CPU waits for the faults in its way.
     pub fn may_carry_out(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> bool {
-        let in_the_way = if let Some(part) = FilePart::of(kind) {
+        let in_the_way = if let Some(part) = FilePart::from_event(kind) {
             self.os.in_the_way_of_file(space.layer, &part)
         } else {
             let Some(range) = touched(kind) else { return true };

@@ -33,7 +33,7 @@ impl Hardware {
     fn flush_space(&mut self, core: usize, layer: LayerId, asid: Asid) {
         self.flush_own(core, layer, asid);
         if self.mmu_caches.are_common() {
-            self.mmu_caches.of(core, layer).flush(asid);
+            self.mmu_caches.cache(core, layer).flush(asid);
         }
     }
 
@@ -47,7 +47,7 @@ impl Hardware {
         unit.next_page.iter_mut().for_each(|next| next.flush(asid));
         unit.guest.iter_mut().for_each(|guest| guest.flush(asid));
         if !self.mmu_caches.are_common() {
-            self.mmu_caches.of(core, layer).flush(asid);
+            self.mmu_caches.cache(core, layer).flush(asid);
         }
     }
 
@@ -66,7 +66,7 @@ impl Hardware {
         if let Some(guest) = &mut unit.guest {
             what.ranges.iter().for_each(|range| guest.invalidate(asid, range.start, range.end));
         }
-        self.mmu_caches.of(core, layer).flush(asid);
+        self.mmu_caches.cache(core, layer).flush(asid);
     }
 }
 
@@ -76,7 +76,7 @@ impl Simulation {
         let asid = self.os.asid(space);
         let of = &mut self.cpus[cpu];
         if of.space != Some(space) {
-            let held = of.pcids.load(space, self.generations.of(asid));
+            let held = of.pcids.load(space, self.generations.generation(asid));
             if let Held::Nothing { before } = held {
                 self.shootdowns.pcid_flushes += 1;
                 // Another hardware thread of the core may have brought some in, under a PCID of its own.
@@ -105,7 +105,7 @@ impl Simulation {
         let of = &mut self.cpus[cpu];
         of.presence = Presence::Running;
         if let Some(space) = of.space {
-            let held = of.pcids.load(space, self.generations.of(of.asid));
+            let held = of.pcids.load(space, self.generations.generation(of.asid));
             self.after_load(cpu, space, held);
         }
     }

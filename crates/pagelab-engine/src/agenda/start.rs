@@ -197,7 +197,7 @@ fn sampled(
     max_accesses: Option<u64>,
 ) -> Result<Box<dyn Source>, EngineError> {
     let engine = &config.engine;
-    Ok(match engine.sample.of(source.info(), max_accesses)? {
+    Ok(match engine.sample.sampling_for(source.info(), max_accesses)? {
         Some(sampling) => Box::new(Sampled::new(source, &sampling, engine.seed, max_accesses)),
         None => source,
     })

@@ -142,13 +142,13 @@ impl AssocArray {
     /// The value of `key` in the set of `set_hash`, which is not used by this.
     #[inline(always)]
     pub(super) fn value_of(&mut self, set_hash: u64, key: u64) -> Option<u64> {
-        let (keys, values) = self.set(self.index.of(set_hash));
+        let (keys, values) = self.set(self.index.index(set_hash));
         find(keys, key).map(|way| values[way])
     }
 
     /// Whether `key` is in the set of `set_hash`, which is no use of it.
     pub fn holds(&self, set_hash: u64, key: u64) -> bool {
-        let first = self.index.of(set_hash) * 2 * self.ways;
+        let first = self.index.index(set_hash) * 2 * self.ways;
         self.slots[first..][..self.ways].contains(&key)
     }
 
@@ -163,7 +163,7 @@ impl AssocArray {
     #[inline(always)]
     pub fn lookup(&mut self, set_hash: u64, key: u64) -> Option<u64> {
         debug_assert_ne!(key, INVALID_KEY);
-        let set = self.index.of(set_hash);
+        let set = self.index.index(set_hash);
         let lru = self.policy == AssocPolicy::Lru;
         let (keys, values) = self.set(set);
         if !lru {
@@ -201,7 +201,7 @@ impl AssocArray {
         if key == INVALID_KEY || self.lookup(set_hash, key).is_none() {
             return self.insert_absent(set_hash, key, value);
         }
-        let (keys, values) = self.set(self.index.of(set_hash));
+        let (keys, values) = self.set(self.index.index(set_hash));
         values[find(keys, key).expect("a look-up has just found it")] = value;
         None
     }
@@ -214,7 +214,7 @@ impl AssocArray {
     #[inline(always)]
     pub fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) -> Option<u64> {
         assert_ne!(key, INVALID_KEY, "the key that marks an empty way cannot be stored");
-        let set = self.index.of(set_hash);
+        let set = self.index.index(set_hash);
         let lru = self.policy == AssocPolicy::Lru;
         let (keys, values) = self.set(set);
         debug_assert!(find(keys, key).is_none(), "key {key:#x} is there already");
@@ -256,7 +256,7 @@ impl AssocArray {
     pub fn insert_absent_behind(&mut self, set_hash: u64, key: u64, value: u64, rank: usize) -> Option<u64> {
         assert_ne!(key, INVALID_KEY, "the key that marks an empty way cannot be stored");
         assert_eq!(self.policy, AssocPolicy::Lru, "only LRU keeps its ways in order of use");
-        let (keys, values) = self.set(self.index.of(set_hash));
+        let (keys, values) = self.set(self.index.index(set_hash));
         let valid = find(keys, INVALID_KEY).unwrap_or(keys.len());
         let at = rank.min(valid).min(keys.len() - 1);
         keys[at..].rotate_right(1);
@@ -287,7 +287,7 @@ impl AssocArray {
     /// Drops the entry of a key; false if there is none.
     pub fn remove(&mut self, set_hash: u64, key: u64) -> bool {
         let lru = self.policy == AssocPolicy::Lru;
-        let (keys, values) = self.set(self.index.of(set_hash));
+        let (keys, values) = self.set(self.index.index(set_hash));
         let Some(way) = find(keys, key) else { return false };
         if lru {
             keys[way..].rotate_left(1);
@@ -428,7 +428,7 @@ impl SetIndex {
     }
 
     #[inline]
-    fn of(&self, hash: u64) -> usize {
+    fn index(&self, hash: u64) -> usize {
         if let Some(mask) = self.mask {
             return (hash & mask) as usize;
         }
@@ -641,10 +641,10 @@ mod tests {
             let sets = u64::from(sets);
             let edges = [0, 1, sets - 1, sets, sets + 1, u64::MAX, u64::MAX - 1, u64::MAX / sets * sets];
             for hash in edges.into_iter().chain((0..2000).map(|_| rng.next_u64())) {
-                assert_eq!(index.of(hash) as u64, hash % sets, "{hash} % {sets}");
+                assert_eq!(index.index(hash) as u64, hash % sets, "{hash} % {sets}");
             }
             let multiples = (0..2000).map(|_| rng.next_u64() / sets * sets);
-            assert!(multiples.into_iter().all(|hash| index.of(hash) == 0));
+            assert!(multiples.into_iter().all(|hash| index.index(hash) == 0));
         }
     }
 

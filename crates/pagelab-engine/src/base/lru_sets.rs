@@ -34,7 +34,7 @@ pub(crate) struct LruSets<'a, V, const N: usize, const SETS: usize> {
 
 impl<'a, V, const N: usize, const SETS: usize> LruSets<'a, V, N, SETS> {
     /// Those of an array, if it is of this shape.
-    pub fn of(array: &'a mut AssocArray) -> Option<Self> {
+    pub fn from_array(array: &'a mut AssocArray) -> Option<Self> {
         const { assert!(SETS.is_power_of_two()) };
         if array.policy() != AssocPolicy::Lru || array.ways() as usize != N || array.sets() as usize != SETS {
             return None;
@@ -111,7 +111,7 @@ mod tests {
             for step in 0..cases(20_000_u64) {
                 let key = rng.below((N * SETS) as u64 * 3 / 2 + 2);
                 let fits = |value: u64| !value.is_multiple_of(5);
-                let mut sets = LruSets::<V, N, SETS>::of(&mut copy).unwrap();
+                let mut sets = LruSets::<V, N, SETS>::from_array(&mut copy).unwrap();
                 let (expected, found) = ((&mut array).look_up(key, key, fits), sets.look_up(key, key, fits));
                 assert_eq!(found, expected, "step {step}");
                 if found == Held::Nothing {
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn other_shapes_are_refused() {
         let array = |sets, ways, policy| AssocArray::new(sets, ways, policy, Rng::new(1, "")).unwrap();
-        let fits = |mut array: AssocArray| LruSets::<Portable, 4, 16>::of(&mut array).is_some();
+        let fits = |mut array: AssocArray| LruSets::<Portable, 4, 16>::from_array(&mut array).is_some();
         assert!(fits(array(16, 4, AssocPolicy::Lru)));
         assert!(!fits(array(16, 4, AssocPolicy::TreePlru)) && !fits(array(16, 4, AssocPolicy::Random)));
         assert!(!fits(array(8, 4, AssocPolicy::Lru)) && !fits(array(16, 8, AssocPolicy::Lru)));

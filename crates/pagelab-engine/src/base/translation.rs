@@ -114,7 +114,7 @@ impl<A: Target> Translation<A> {
 impl Translation<PhysAddr> {
     /// What a page table says.
     #[inline(always)]
-    pub fn of(mapping: &Mapping) -> Self {
+    pub fn from_mapping(mapping: &Mapping) -> Self {
         Self::new(mapping.pfn.addr(), mapping.size, mapping.flags.writable, mapping.flags.dirty)
     }
 

@@ -60,10 +60,10 @@ impl<
 {
     /// Those of `all`, if they are of this shape and walks enter at the L1.
     #[inline(always)]
-    pub fn of(all: &'a mut Hierarchy) -> Option<Self> {
+    pub fn from_hierarchy(all: &'a mut Hierarchy) -> Option<Self> {
         let latency = all.latency;
         (!all.walker_at_l2 && Tables::<V, W1, S1, W2, S2, W3, S3>::fit(all))
-            .then(|| Self { tables: Tables::of(all), latency })
+            .then(|| Self { tables: Tables::from_hierarchy(all), latency })
     }
 }
 

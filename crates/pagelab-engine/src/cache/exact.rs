@@ -42,14 +42,14 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
         if requester == Requester::Walk && caches.walker_at_l2 {
             return caches.serve_miss::<Self>(core, line, write, requester);
         }
-        let served = Tables::<V, W1, S1, W2, S2, W3, S3>::of(caches).request(line.0, write);
+        let served = Tables::<V, W1, S1, W2, S2, W3, S3>::from_hierarchy(caches).request(line.0, write);
         caches.private[0].stats.served[requester as usize][served as usize] += 1;
         Outcome { served, cycles: caches.latency[served as usize] }
     }
 
     #[inline(always)]
     fn write_lines(caches: &mut Hierarchy, _core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
-        let mut tables = Tables::<V, W1, S1, W2, S2, W3, S3>::of(caches);
+        let mut tables = Tables::<V, W1, S1, W2, S2, W3, S3>::from_hierarchy(caches);
         let (mut line, end) = (first.0, first.0 + lines);
         while line < end {
             let page = LINES as u64;
@@ -125,7 +125,7 @@ impl<
     }
 
     #[inline(always)]
-    pub fn of(caches: &'a mut Hierarchy) -> Self {
+    pub fn from_hierarchy(caches: &'a mut Hierarchy) -> Self {
         let private = &mut caches.private[0];
         Self {
             l1: private.l1.table(),
@@ -345,7 +345,7 @@ mod tests {
             let chosen = Hierarchy::new(&config(geometry, inclusion, walker_entry), 1, 3).unwrap();
             let (mut portable, mut general) = (chosen.clone(), chosen.clone());
             portable.code = Code::with::<Portable>(&chosen.private, chosen.l3.as_ref());
-            general.code = Code::of::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>();
+            general.code = Code::for_shape::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>();
             let ([_, _, [sets, ways]], slices) = geometry;
             let in_one_slice = |&n: &u64| hash(n * sets, slices.trailing_zeros()) == 0;
             let together: Vec<u64> = (0..).filter(in_one_slice).take(3 * ways as usize).map(|n| n * sets).collect();

@@ -35,12 +35,12 @@ impl Code {
         let eight_four = core.l1.is::<Masked<8>>() && core.l2.as_ref().is_some_and(Array::is::<Masked<4>>);
         if private.len() > 1 {
             return match () {
-                () if eight_eight => Code::of::<ManyCores<Masked<8>, Masked<8>>, Portable>(),
-                () if eight_four => Code::of::<ManyCores<Masked<8>, Masked<4>>, Portable>(),
-                () => Code::of::<ManyCores<AnyWays, AnyWays>, Portable>(),
+                () if eight_eight => Code::for_shape::<ManyCores<Masked<8>, Masked<8>>, Portable>(),
+                () if eight_four => Code::for_shape::<ManyCores<Masked<8>, Masked<4>>, Portable>(),
+                () => Code::for_shape::<ManyCores<AnyWays, AnyWays>, Portable>(),
             };
         }
-        let Some(l3) = l3 else { return Code::of::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>() };
+        let Some(l3) = l3 else { return Code::for_shape::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>() };
         if eight_eight {
             Self::fitting::<V, Exact<V, 8, 64, 8, 512, 20, 16384>>(core, l3)
                 .or_else(|| Self::fitting::<V, Exact<V, 8, 128, 8, 1024, 20, 12288>>(core, l3))
@@ -54,12 +54,12 @@ impl Code {
         } else {
             None
         }
-        .unwrap_or_else(Code::of::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>)
+        .unwrap_or_else(Code::for_shape::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>)
     }
 
     /// The code of `S` if its ways and sets are what the caches have.
     fn fitting<V: Vectors, S: Shape>(core: &Private, l3: &Array) -> Option<Self> {
-        core.are::<S>(l3).then(Self::of::<S, V>)
+        core.are::<S>(l3).then(Self::for_shape::<S, V>)
     }
 }
 

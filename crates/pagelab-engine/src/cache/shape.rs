@@ -81,7 +81,7 @@ pub(super) struct Code {
 
 impl Code {
     /// The code of a shape whose sets are worked on with the vectors `V`.
-    pub fn of<S: Shape, V: Vectors>() -> Self {
+    pub fn for_shape<S: Shape, V: Vectors>() -> Self {
         Self { miss_l1: serve_miss::<S, V>, write_lines: write_lines::<S, V> }
     }
 }

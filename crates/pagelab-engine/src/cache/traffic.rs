@@ -127,8 +127,8 @@ impl Hierarchy {
         self.traffic = Some(Box::new(Traffic::new(levels, memory, self.private.len())));
         self.private.iter_mut().for_each(|private| private.l1.watch());
         self.code = match self.private.len() {
-            1 => Code::of::<AnyCores<false>, Portable>(),
-            _ => Code::of::<Anything, Portable>(),
+            1 => Code::for_shape::<AnyCores<false>, Portable>(),
+            _ => Code::for_shape::<Anything, Portable>(),
         };
     }
 

@@ -112,7 +112,7 @@ impl KindCosts {
     }
 
     /// As [`StageCosts::of`], if it is given.
-    pub(super) fn of(&self, stage: usize) -> Option<&StageCost> {
+    pub(super) fn stage(&self, stage: usize) -> Option<&StageCost> {
         match stage {
             3 => self.allocation.as_ref(),
             4 => self.zeroing.as_ref(),
@@ -138,7 +138,7 @@ impl FaultKinds {
         *self == Self::default()
     }
 
-    pub(super) fn of(&self, kind: FaultKind) -> &KindCosts {
+    pub(super) fn kind_costs(&self, kind: FaultKind) -> &KindCosts {
         match kind {
             FaultKind::ZeroPage => &self.zero_page,
             FaultKind::ZeroPageReplaced => &self.zero_page_replaced,
@@ -153,13 +153,13 @@ impl FaultKinds {
     /// Costs of the stages of a kind, given those of a first touch.
     pub(super) fn costs(&self, kind: FaultKind, first_touch: &StageCosts) -> [StageCost; 10] {
         let mut costs = first_touch.all();
-        costs.iter_mut().zip(self.of(kind).all()).for_each(|(cost, given)| *cost = given.unwrap_or(*cost));
+        costs.iter_mut().zip(self.kind_costs(kind).all()).for_each(|(cost, given)| *cost = given.unwrap_or(*cost));
         costs
     }
 
     /// Refuses lines that cannot be.
     pub(super) fn validate(&self, first_touch: &StageCosts) -> Result<(), EngineError> {
-        FaultKind::ALL.iter().filter(|&&kind| !self.of(kind).is_none()).try_for_each(|&kind| {
+        FaultKind::ALL.iter().filter(|&&kind| !self.kind_costs(kind).is_none()).try_for_each(|&kind| {
             StageCosts::validate_lines(self.costs(kind, first_touch), &format!("kernel.fault_kinds.{}", kind.name()))
         })
     }

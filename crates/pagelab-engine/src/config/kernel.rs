@@ -111,8 +111,8 @@ impl KernelConfig {
     /// What a stage, by its number, costs a fault of a kind; of a first touch, and as long as nothing is known, of none.
     #[inline]
     pub fn stage_cost(&self, kind: Option<FaultKind>, stage: usize) -> &StageCost {
-        let of_kind = kind.and_then(|kind| self.fault_kinds.of(kind).of(stage));
-        of_kind.unwrap_or_else(|| self.fault.of(stage))
+        let of_kind = kind.and_then(|kind| self.fault_kinds.kind_costs(kind).stage(stage));
+        of_kind.unwrap_or_else(|| self.fault.stage(stage))
     }
 
     /// The most lines of each stage that a fault of any kind touches.

@@ -59,7 +59,7 @@ impl SampleConfig {
     ///
     /// # Errors
     /// [`TraceError::Usage`] if it is too short for windows by its length.
-    pub fn of(&self, source: &SourceInfo, max_accesses: Option<u64>) -> Result<Option<Sampling>, TraceError> {
+    pub fn sampling_for(&self, source: &SourceInfo, max_accesses: Option<u64>) -> Result<Option<Sampling>, TraceError> {
         match self {
             Self::Off => Ok(None),
             Self::Auto => {

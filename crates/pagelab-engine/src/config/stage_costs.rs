@@ -84,7 +84,7 @@ impl StageCosts {
     }
 
     /// By number of the [`Stage`](crate::kernel::fault::stage::Stage).
-    pub(super) fn of(&self, stage: usize) -> &StageCost {
+    pub(super) fn stage(&self, stage: usize) -> &StageCost {
         match stage {
             0 => &self.entry,
             1 => &self.lookup,

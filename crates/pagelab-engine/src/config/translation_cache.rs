@@ -147,7 +147,7 @@ pub enum SlotKind {
 
 impl SlotKind {
     /// A kind for the conformance tests, which know the owners of arrays.
-    fn of(per: CacheOwner) -> Self {
+    fn for_owner(per: CacheOwner) -> Self {
         match per {
             CacheOwner::Vma => Self::Vma,
             CacheOwner::Mm => Self::CpuTable,
@@ -278,7 +278,7 @@ impl TranslationCacheConfig {
             Self::FullPrefix(arrays) => Some(Self::AsPublished(*arrays)),
             Self::AsPublished(arrays) => Some(Self::PudIndex(*arrays)),
             Self::PudIndex(arrays) => {
-                let kind = SlotKind::of(arrays.per);
+                let kind = SlotKind::for_owner(arrays.per);
                 Some(Self::Generations(TranslationCacheSlots { kind, slots: arrays.entries, ..Default::default() }))
             }
             Self::Generations(_) => Some(Self::MmuAssisted(MmuAssist::default())),

@@ -36,7 +36,7 @@ impl Simulation {
             None => Instruction { file: None, offset: pc },
         };
         let process = ProcessId { source: input as u32, process: self.inputs[input].process_of(thread).0 };
-        let (area, context, at) = (Area::of(vmas.find(va)), of.context, of.clock.now());
+        let (area, context, at) = (Area::from_vma(vmas.find(va)), of.context, of.clock.now());
         Place { process, va, area, instruction, pc, context, intent, at }
     }
 

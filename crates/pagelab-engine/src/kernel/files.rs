@@ -32,7 +32,7 @@ pub struct FilePart<'a> {
 
 impl<'a> FilePart<'a> {
     /// Those that an event is about; none of an event of a process alone.
-    pub fn of(event: &'a EventKind) -> Option<Self> {
+    pub fn from_event(event: &'a EventKind) -> Option<Self> {
         match event {
             EventKind::Truncate { file: name, old_len, new_len } if old_len != new_len => {
                 Some(Self { name, pages: old_len.min(new_len).div_ceil(FRAME_BYTES)..u64::MAX / FRAME_BYTES })
@@ -84,7 +84,7 @@ impl Os {
         layer: LayerId,
         event: &EventKind,
     ) -> Result<Vec<(SpaceId, Invalidation)>, EngineError> {
-        let Some(part) = FilePart::of(event) else { return Ok(Vec::new()) };
+        let Some(part) = FilePart::from_event(event) else { return Ok(Vec::new()) };
         self.mapping.calls += 1;
         if let EventKind::Relocate { .. } = event {
             self.relocate(layer, &part)?;

@@ -193,7 +193,7 @@ impl Sync {
 impl Layer {
     /// The entries that map a frame: spaces and numbers of pages.
     fn places_of(&self, frame: Pfn) -> Vec<(u32, u64)> {
-        self.reclaim.as_ref().map_or(Vec::new(), |reclaim| reclaim.rmap.of(frame).collect())
+        self.reclaim.as_ref().map_or(Vec::new(), |reclaim| reclaim.rmap.pages(frame).collect())
     }
 
     /// A page of a file is about to be written: its entries say no more that it is dirty, and the next store faults. Returns where they

@@ -23,7 +23,7 @@ pub struct ShootdownCounters {
 pub struct Generations(Vec<u64>);
 
 impl Generations {
-    pub(crate) fn of(&self, asid: Asid) -> u64 {
+    pub(crate) fn generation(&self, asid: Asid) -> u64 {
         self.0.get(usize::from(asid.0)).copied().unwrap_or(0)
     }
 

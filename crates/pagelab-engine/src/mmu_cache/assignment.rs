@@ -61,7 +61,7 @@ impl MmuCaches {
 
     /// The cache that walks of a layer's tables ask on a core; several may have the same one.
     #[inline(always)]
-    pub fn of(&mut self, core: usize, layer: LayerId) -> &mut MmuCache {
+    pub fn cache(&mut self, core: usize, layer: LayerId) -> &mut MmuCache {
         let number = self.used[core * self.layers + layer.index()];
         &mut self.caches[number as usize]
     }

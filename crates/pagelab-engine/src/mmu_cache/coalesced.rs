@@ -39,7 +39,7 @@ struct Run {
 
 impl Run {
     /// The run that the walk's entry at `at` belongs to, by the table that the walk finds next.
-    fn of(va: VirtAddr, refs: &[WalkRef], at: usize) -> Self {
+    fn from_walk(va: VirtAddr, refs: &[WalkRef], at: usize) -> Self {
         let prefix = prefix(va, MERGED);
         let member = prefix % GROUP;
         Self { group: prefix >> GROUP_SHIFT, member, base: refs[at + 1].addr.pfn().0.wrapping_sub(member) }
@@ -70,7 +70,7 @@ pub struct CoalescedCache {
 }
 
 impl CoalescedCache {
-    pub fn of(config: &PagingStructureConfig, rng: &Rng) -> Result<Self, EngineError> {
+    pub fn new(config: &PagingStructureConfig, rng: &Rng) -> Result<Self, EngineError> {
         let mut others = config.clone();
         let mut merged = None;
         if let Some(at) = others.arrays.iter().position(|array| array.level == MERGED) {
@@ -79,13 +79,13 @@ impl CoalescedCache {
             merged = Some(array(&path, of.entries, of.ways, of.policy, rng)?);
         }
         let latency_cycles = config.latency_cycles.into();
-        Ok(Self { merged, others: PagingStructureCache::of(&others, rng)?, latency_cycles })
+        Ok(Self { merged, others: PagingStructureCache::new(&others, rng)?, latency_cycles })
     }
 }
 
 impl Design for CoalescedCache {
     fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError> {
-        Self::of(&geometry.paging_structure, rng)
+        Self::new(&geometry.paging_structure, rng)
     }
 
     fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
@@ -103,7 +103,7 @@ impl Design for CoalescedCache {
     fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
         let refs = list.refs();
         if let (Some(merged), Some(at)) = (&mut self.merged, position(&refs[..cacheable(list)], MERGED)) {
-            let run = Run::of(va, refs, at);
+            let run = Run::from_walk(va, refs, at);
             if merged.lookup(run.group, run.key(asid)).is_some_and(|word| run.is_in(word)) {
                 return Spared { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
             }
@@ -116,7 +116,7 @@ impl Design for CoalescedCache {
         if let (Some(merged), Some(at)) = (&mut self.merged, position(&refs[..read], MERGED))
             && at >= skip.trailing_ones() as usize
         {
-            let run = Run::of(va, refs, at);
+            let run = Run::from_walk(va, refs, at);
             let line = refs[at].addr.0 - 8 * run.member;
             let is_member = |n: &u64| {
                 let table = table_of(mem, PhysAddr(line + 8 * n));
@@ -164,7 +164,7 @@ mod tests {
         let (table, mem) = table(frames);
         let level2 = PagingStructureArray { level: 2, entries, ways: entries, policy: Default::default() };
         let config = PagingStructureConfig { arrays: vec![level2], latency_cycles: 2 };
-        let mut cache = CoalescedCache::of(&config, &Rng::new(1, "test")).unwrap();
+        let mut cache = CoalescedCache::new(&config, &Rng::new(1, "test")).unwrap();
         std::array::from_fn(|n| {
             let va = VirtAddr(BASE + ((n as u64) << 21));
             let mut list = WalkList::new();
@@ -194,7 +194,7 @@ mod tests {
         let arrays =
             [2, 3].map(|level| PagingStructureArray { level, entries: 2, ways: 2, policy: Default::default() });
         let config = PagingStructureConfig { arrays: arrays.into(), latency_cycles: 2 };
-        let mut cache = CoalescedCache::of(&config, &Rng::new(1, "test")).unwrap();
+        let mut cache = CoalescedCache::new(&config, &Rng::new(1, "test")).unwrap();
         cache.fill(Asid(1), VirtAddr(BASE), &list, 3, 0, &mem);
         cache.flush(Asid(2));
         assert_eq!(cache.look_up(Asid(1), VirtAddr(BASE), &list).skip, 0b111);

@@ -249,7 +249,7 @@ pub(crate) enum Upper<'a, V> {
 
 impl<'a, V: Vectors> Upper<'a, V> {
     #[inline(always)]
-    pub fn of(cache: &'a mut MmuCache) -> Self {
+    pub fn new(cache: &'a mut MmuCache) -> Self {
         // Asked twice, as the borrow of an answer lasts as long as what is returned.
         if cache.common_arrays::<V>().is_none() {
             return Self::Other(cache);

@@ -71,7 +71,7 @@ fn key(asid: Asid, prefix: u64) -> u64 {
 }
 
 impl PagingStructureCache {
-    pub fn of(config: &PagingStructureConfig, rng: &Rng) -> Result<Self, EngineError> {
+    pub fn new(config: &PagingStructureConfig, rng: &Rng) -> Result<Self, EngineError> {
         let mut levels = Vec::new();
         for (index, of) in config.arrays.iter().enumerate() {
             let path = format!("machine.mmu_cache.paging_structure.arrays.{index}");
@@ -98,7 +98,7 @@ impl PagingStructureCache {
 
 impl Design for PagingStructureCache {
     fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError> {
-        Self::of(&geometry.paging_structure, rng)
+        Self::new(&geometry.paging_structure, rng)
     }
 
     fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
@@ -154,10 +154,10 @@ impl Design for PagingStructureCache {
         // Four different levels of 2 to 5, in ascending order, are those.
         let [pd, pdpt, pml4, pml5] = &mut self.levels[..] else { return None };
         Some(CommonArrays {
-            pd: LruSets::of(&mut pd.array)?,
-            pdpt: LruSets::of(&mut pdpt.array)?,
-            pml4: LruSets::of(&mut pml4.array)?,
-            pml5: LruSets::of(&mut pml5.array)?,
+            pd: LruSets::from_array(&mut pd.array)?,
+            pdpt: LruSets::from_array(&mut pdpt.array)?,
+            pml4: LruSets::from_array(&mut pml4.array)?,
+            pml5: LruSets::from_array(&mut pml5.array)?,
             latency_cycles: self.latency_cycles,
         })
     }

@@ -57,7 +57,7 @@ fn key(asid: Asid, level: u8, prefix: u64) -> u64 {
 }
 
 impl UnifiedTranslationCache {
-    pub fn of(config: &UnifiedTranslationCacheConfig, rng: &Rng) -> Result<Self, EngineError> {
+    pub fn new(config: &UnifiedTranslationCacheConfig, rng: &Rng) -> Result<Self, EngineError> {
         let path = "machine.mmu_cache.unified";
         let array = array(path, config.entries, config.ways, AssocPolicy::Lru, rng)?;
         if config.level2_insertion >= config.ways {
@@ -71,7 +71,7 @@ impl UnifiedTranslationCache {
 
 impl Design for UnifiedTranslationCache {
     fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError> {
-        Self::of(&geometry.unified, rng)
+        Self::new(&geometry.unified, rng)
     }
 
     fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
@@ -120,7 +120,7 @@ mod tests {
 
     fn cache(ways: u32, level2_insertion: u32) -> UnifiedTranslationCache {
         let config = UnifiedTranslationCacheConfig { entries: ways, ways, latency_cycles: 2, level2_insertion };
-        UnifiedTranslationCache::of(&config, &Rng::new(1, "test")).unwrap()
+        UnifiedTranslationCache::new(&config, &Rng::new(1, "test")).unwrap()
     }
 
     fn full_walk() -> WalkList {

@@ -66,7 +66,7 @@ const FEW: usize = 30;
 pub(crate) fn resolve(config: &Config, mains: &[Placed], max_accesses: Option<u64>) -> Result<Config, EngineError> {
     let mut resolved = config.clone();
     if let Some(main) = mains.first()
-        && let Some(sampling) = config.engine.sample.of(main.source.info(), max_accesses)?
+        && let Some(sampling) = config.engine.sample.sampling_for(main.source.info(), max_accesses)?
     {
         resolved.engine.sample = SampleConfig::Windows(sampling);
     }

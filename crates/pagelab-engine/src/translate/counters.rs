@@ -152,7 +152,7 @@ impl WalkCounters {
     }
 
     /// What has been counted on an account.
-    pub(crate) fn of(&self, account: usize) -> WalksByKind {
+    pub(crate) fn account(&self, account: usize) -> WalksByKind {
         self.accounts.get(account).cloned().unwrap_or_default()
     }
 

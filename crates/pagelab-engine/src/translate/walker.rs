@@ -197,7 +197,7 @@ impl Hardware {
         let asid = of.asid;
         let mut list = WalkList::new();
         of.table.walk(&layer.mem, va, &mut list);
-        let spared = self.mmu_caches.of(core, space.layer).look_up(asid, va, &list);
+        let spared = self.mmu_caches.cache(core, space.layer).look_up(asid, va, &list);
         let mut total = spared.cycles;
         // References of one dependency step overlap: the step costs its slowest.
         let (mut step, mut step_cycles) = (u8::MAX, Cycles::ZERO);
@@ -214,13 +214,13 @@ impl Hardware {
                 Err(Faulted) => {
                     *cycles += total + step_cycles + spent;
                     let mem = &layers[space.layer].mem;
-                    self.mmu_caches.of(core, space.layer).fill(asid, va, &list, n, spared.skip, mem);
+                    self.mmu_caches.cache(core, space.layer).fill(asid, va, &list, n, spared.skip, mem);
                     return Err(Faulted);
                 }
             };
             // The leaf is the last; MMU caches hold none.
             let cached = spared.by_entry && n + 1 < refs.len();
-            if !cached || !self.mmu_caches.of(core, space.layer).holds(leaf_entry, &mut spent) {
+            if !cached || !self.mmu_caches.cache(core, space.layer).holds(leaf_entry, &mut spent) {
                 let done = self.system_ref(core, leaf_entry, false, false, Requester::Walk);
                 spent += done.cycles;
                 self.walks.note(space.layer, r.level, done.served, done.cycles);
@@ -235,7 +235,7 @@ impl Hardware {
         *cycles += total + step_cycles;
         self.caches.set_time(begun + total + step_cycles);
         let mem = &layers[space.layer].mem;
-        self.mmu_caches.of(core, space.layer).fill(asid, va, &list, refs.len(), spared.skip, mem);
+        self.mmu_caches.cache(core, space.layer).fill(asid, va, &list, refs.len(), spared.skip, mem);
         let store = intent == Intent::Store;
         match list.leaf {
             Leaf::Present(mapping) if mapping.flags.writable || !store => {
@@ -248,7 +248,7 @@ impl Hardware {
                 } else {
                     self.mark(layers, core, space, va, mapping, store, leaf_entry, cycles)
                 };
-                Ok(Translation::of(&mapping))
+                Ok(Translation::from_mapping(&mapping))
             }
             _ => {
                 let reached = layers[space.layer].reached(space.index, &list);
@@ -290,7 +290,7 @@ impl Hardware {
             return;
         }
         let asid = layer.spaces[space.index as usize].asid;
-        let translation = Translation::of(mapping).on_bare_machine();
+        let translation = Translation::from_mapping(mapping).on_bare_machine();
         let unit = &mut self.units[core];
         let absent = unit.l2.look_up(asid, va, Origin::Program).is_none();
         unit.l2.insert(asid, va, translation, Origin::Program, absent);

@@ -385,7 +385,7 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
                     .map(|(space, page)| (space.index, page.va.0 / FRAME_BYTES + pfn.0 - page.mapping.pfn.0))
                     .collect();
                 places.sort_unstable();
-                let mut known: Vec<(u32, u64)> = reclaim.rmap.of(pfn).collect();
+                let mut known: Vec<(u32, u64)> = reclaim.rmap.pages(pfn).collect();
                 known.sort_unstable();
                 assert_eq!(known, places, "the reverse map of {pfn:?}");
             }

@@ -40,5 +40,5 @@ pub fn info(duration_ns: u64, cores: u32) -> FaultTraceInfo {
 /// Faults of `(time, core, latency)`, sorted by time.
 pub fn timeline(duration_ns: u64, faults: impl IntoIterator<Item = (u64, u16, u32)>) -> Timeline {
     let faults = faults.into_iter().map(|(time, core, latency)| fault(time, core, latency));
-    Timeline::new(&Recording::of(info(duration_ns, 64), faults), &ALL).unwrap()
+    Timeline::new(&Recording::from_faults(info(duration_ns, 64), faults), &ALL).unwrap()
 }

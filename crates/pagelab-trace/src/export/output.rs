@@ -43,7 +43,7 @@ impl Output {
         let to_error = |e| TraceError::io(path, e);
         let file = OpenOptions::new().write(true).create_new(true).open(&partial).map_err(to_error)?;
         let mut output = Self { path: path.to_path_buf(), partial, encoder: None };
-        output.encoder = Some(Encoder::of(path, BufWriter::new(file)).map_err(to_error)?);
+        output.encoder = Some(Encoder::new(path, BufWriter::new(file)).map_err(to_error)?);
         Ok(output)
     }
 
@@ -84,7 +84,7 @@ impl Write for Output {
 }
 
 impl Encoder {
-    fn of(path: &Path, file: BufWriter<File>) -> io::Result<Self> {
+    fn new(path: &Path, file: BufWriter<File>) -> io::Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         Ok(match ending.as_str() {
             "gz" => Self::Gzip(flate2::write::GzEncoder::new(file, flate2::Compression::default())),

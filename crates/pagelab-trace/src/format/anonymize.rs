@@ -160,7 +160,7 @@ fn copy(folder: Folder, new: &Path) -> Result<(), TraceError> {
     }
     meta.complete = complete;
     if complete {
-        meta.content_hash = Some(ContentHash::of(&access_hash, &event_hash));
+        meta.content_hash = Some(ContentHash::combine(&access_hash, &event_hash));
     }
     meta.write(new)
 }

@@ -26,7 +26,7 @@ pub(crate) struct Site {
 
 impl Site {
     #[inline(always)]
-    pub(crate) fn of(access: &Access) -> Self {
+    pub(crate) fn from_access(access: &Access) -> Self {
         let kind = super::columns::kind_index(access);
         let rest = u64::from(access.gap) | u64::from(access.size_bytes) << 32 | u64::from(kind) << 48;
         Self { pc: access.pc, rest }
@@ -151,21 +151,21 @@ mod tests {
         for round in 0..2 {
             for i in 0..MAX_VALUES as u64 {
                 // Multiples of a power of two must not pile up.
-                assert_eq!(sites.index_of(Site::of(&access(i))), Some(i as u16), "round {round}");
+                assert_eq!(sites.index_of(Site::from_access(&access(i))), Some(i as u16), "round {round}");
             }
-            assert_eq!(sites.index_of(Site::of(&access(MAX_VALUES as u64))), None);
-            assert_eq!(sites.index_of(Site::of(&access(7))), Some(7));
+            assert_eq!(sites.index_of(Site::from_access(&access(MAX_VALUES as u64))), None);
+            assert_eq!(sites.index_of(Site::from_access(&access(7))), Some(7));
             let values = sites.take();
-            assert_eq!((values.len(), values[9]), (MAX_VALUES, Site::of(&access(9))));
+            assert_eq!((values.len(), values[9]), (MAX_VALUES, Site::from_access(&access(9))));
         }
-        assert_eq!(sites.index_of(Site::of(&access(5))), Some(0));
+        assert_eq!(sites.index_of(Site::from_access(&access(5))), Some(0));
     }
 
     #[test]
     fn sites_differ_in_everything_but_the_address() {
         let access = Access { pc: 1, gap: 2, ..Access::new(AccessKind::Load, 3, 4) };
         let same = Access { vaddr: 9, ..access };
-        assert_eq!(Site::of(&access), Site::of(&same));
+        assert_eq!(Site::from_access(&access), Site::from_access(&same));
         for other in [
             Access { pc: 2, ..access },
             Access { gap: u32::MAX, ..access },
@@ -173,8 +173,8 @@ mod tests {
             Access { kind: AccessKind::Store, ..access },
             Access { maker: Maker::KERNEL, ..access },
         ] {
-            let site = Site::of(&other);
-            assert_ne!(Site::of(&access), site);
+            let site = Site::from_access(&other);
+            assert_ne!(Site::from_access(&access), site);
             assert_eq!((site.pc, site.gap(), site.size_bytes()), (other.pc, other.gap, other.size_bytes));
             assert_eq!(site.kind_index(), usize::from(super::super::columns::kind_index(&other)));
             assert_eq!(site.access(3), other);

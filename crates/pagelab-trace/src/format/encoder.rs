@@ -186,7 +186,7 @@ impl Encoder {
         Encoded {
             accesses: self.counts,
             events: self.tally.counts(),
-            hash: ContentHash::of(&self.access_hash, &self.event_hash),
+            hash: ContentHash::combine(&self.access_hash, &self.event_hash),
             bytes: self.bytes,
         }
     }

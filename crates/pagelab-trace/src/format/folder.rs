@@ -44,7 +44,7 @@ impl Folder {
             }
             counts = counts.checked_add(&of).ok_or_else(|| part.corrupt("its counts exceed 64 bits"))?;
         }
-        let content_hash = ContentHash::of(&access_hash, &event_hash);
+        let content_hash = ContentHash::combine(&access_hash, &event_hash);
         let folder = Self { path: path.to_path_buf(), meta, accesses, events, counts, content_hash };
         folder.check_complete()?;
         Ok(folder)

@@ -98,7 +98,7 @@ pub fn footprint(path: impl AsRef<Path>) -> Result<Footprint, TraceError> {
         if !merger.next_batch(&mut batch)? {
             return Ok(Footprint { pages, page_size_bytes });
         }
-        new_pages.of(&batch, usize::MAX, &mut |_| pages += 1);
+        new_pages.find_in(&batch, usize::MAX, &mut |_| pages += 1);
     }
 }
 

@@ -149,7 +149,7 @@ impl AccessCounts {
         self.loads + self.stores + self.modifies + self.fetches
     }
 
-    pub(crate) fn of(accesses: &[Access]) -> Self {
+    pub(crate) fn from_accesses(accesses: &[Access]) -> Self {
         let mut by_index = [0; columns::KINDS.len()];
         let mut instructions = 0;
         // A byte a kind in one word, which stays in a register and cannot overflow within 255 accesses.

@@ -255,9 +255,9 @@ impl OpenPage {
     pub(crate) fn append(&mut self, accesses: &[Access], branches: &[Branches]) -> usize {
         let room = self.capacity() - self.page.rows;
         let now = &accesses[..room.min(accesses.len())];
-        self.page.counts.add(&AccessCounts::of(now));
+        self.page.counts.add(&AccessCounts::from_accesses(now));
         for (n, access) in now.iter().enumerate() {
-            let index = self.index_of(Site::of(access));
+            let index = self.index_of(Site::from_access(access));
             let at = self.page.rows;
             self.indices[at] = index;
             self.addresses[at] = access.vaddr;

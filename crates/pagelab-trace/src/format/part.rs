@@ -116,7 +116,7 @@ impl ContentHash {
     }
 
     /// Of `accesses`, then `events`, so that the order in which the parts were written does not matter.
-    pub(super) fn of(accesses: &Self, events: &Self) -> String {
+    pub(super) fn combine(accesses: &Self, events: &Self) -> String {
         let mut both = Xxh3::new();
         both.update(&accesses.0.digest128().to_le_bytes());
         both.update(&events.0.digest128().to_le_bytes());

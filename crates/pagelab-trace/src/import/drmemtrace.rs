@@ -27,7 +27,7 @@ const INSTRUCTIONS_ONLY: u64 = 0x4;
 
 pub(super) fn looks_like(head: Head<'_>) -> bool {
     // An entry that says where the file begins and of which version it is.
-    match head.bytes.first_chunk::<ENTRY_BYTES>().map(Entry::of) {
+    match head.bytes.first_chunk::<ENTRY_BYTES>().map(Entry::from_bytes) {
         Some(Entry { kind, size, value }) => (kind, size) == (25, 0) && value < MAX_VERSION,
         None => false,
     }
@@ -42,7 +42,7 @@ struct Entry {
 
 impl Entry {
     #[inline]
-    fn of(bytes: &[u8; ENTRY_BYTES]) -> Self {
+    fn from_bytes(bytes: &[u8; ENTRY_BYTES]) -> Self {
         let [a, b, c, d, value @ ..] = *bytes;
         Self { kind: u16::from_le_bytes([a, b]), size: u16::from_le_bytes([c, d]), value: u64::from_le_bytes(value) }
     }
@@ -191,7 +191,7 @@ impl Stream<'_> {
                 if !sink.next_record()? {
                     return Ok(Stop::Full);
                 }
-                match self.thread.take(Entry::of(entry), sink) {
+                match self.thread.take(Entry::from_bytes(entry), sink) {
                     Ok(false) => {}
                     Ok(true) => {
                         self.input.consume((number + 1) * ENTRY_BYTES);

@@ -145,12 +145,12 @@ fn header(content: &[u8]) -> Result<HashMap<u64, u64>, Problem> {
     let mut by_name: HashMap<Vec<u8>, u64> = HashMap::new();
     let mut threads = HashMap::new();
     let mut has_frequency = false;
-    for field in Fields::of(content) {
+    for field in Fields::new(content) {
         match field? {
             (3, Value::Varint(_)) => has_frequency = true,
             (4, Value::Bytes(entry)) => {
                 let (mut key, mut name) = (0, &[][..]);
-                for field in Fields::of(entry) {
+                for field in Fields::new(entry) {
                     match field? {
                         (1, Value::Varint(number)) => key = number,
                         (2, Value::Bytes(text)) => name = text,
@@ -183,7 +183,7 @@ impl Stream {
             self.threads = Some(header(content)?);
             return Ok(());
         }
-        let packet = Packet::of(content)?;
+        let packet = Packet::parse(content)?;
         let Some(kind) = kind(packet.command).filter(|_| packet.flags & PT_WALK == 0) else {
             sink.leave_out();
             return Ok(());
@@ -225,9 +225,9 @@ struct Packet {
 
 impl Packet {
     #[inline]
-    fn of(content: &[u8]) -> Result<Self, Problem> {
+    fn parse(content: &[u8]) -> Result<Self, Problem> {
         let mut packet = Self::default();
-        for field in Fields::of(content) {
+        for field in Fields::new(content) {
             match field? {
                 (2, Value::Varint(value)) => packet.command = value,
                 (3, Value::Varint(value)) => packet.address = Some(value),

@@ -57,7 +57,7 @@ enum Line {
 
 impl Line {
     #[inline]
-    fn of(op: u8, address: u64, size_bytes: u64) -> Self {
+    fn new(op: u8, address: u64, size_bytes: u64) -> Self {
         let access = |kind| Self::Access { kind, vaddr: address, size_bytes };
         match op {
             b'L' => access(AccessKind::Load),
@@ -80,7 +80,7 @@ fn parse(line: &[u8]) -> Line {
     let Some((address, size_bytes)) = numbers(rest) else {
         return Line::Wrong;
     };
-    Line::of(op, address, size_bytes)
+    Line::new(op, address, size_bytes)
 }
 
 #[inline]
@@ -108,7 +108,7 @@ fn usual(text: &[u8]) -> Option<(Line, usize)> {
     let size = rest.strip_prefix(b",")?;
     let (size_bytes, rest) = decimal_at(size)?;
     let (digits, rest) = (size.len() - rest.len(), rest.strip_prefix(b"\n")?);
-    (digits <= MAX_SIZE_DIGITS).then(|| (Line::of(op, address, size_bytes), text.len() - rest.len()))
+    (digits <= MAX_SIZE_DIGITS).then(|| (Line::new(op, address, size_bytes), text.len() - rest.len()))
 }
 
 /// A line of lackey's that ends a line of the program's.

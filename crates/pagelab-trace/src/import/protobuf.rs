@@ -47,7 +47,7 @@ pub(super) enum Value<'a> {
 pub(super) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub(super) fn of(message: &'a [u8]) -> Self {
+    pub(super) fn new(message: &'a [u8]) -> Self {
         Self(message)
     }
 
@@ -116,11 +116,11 @@ mod tests {
     #[test]
     fn fields_are_told_apart_or_refused() {
         let message = [0x08, 5, 0x12, 2, b'h', b'i', 0x1d, 1, 2, 3, 4, 0x21, 1, 2, 3, 4, 5, 6, 7, 8];
-        let fields: Result<Vec<_>, String> = Fields::of(&message).collect();
+        let fields: Result<Vec<_>, String> = Fields::new(&message).collect();
         let expected = vec![(1, Value::Varint(5)), (2, Value::Bytes(b"hi")), (3, Value::Fixed), (4, Value::Fixed)];
         assert_eq!(fields.unwrap(), expected);
         for wrong in [&[0x08][..], &[0x12, 9, 1], &[0x1d, 1], &[0x0b], &[0x12, 0xff, 0xff, 0xff, 0xff, 0x0f]] {
-            assert!(Fields::of(wrong).last().unwrap().is_err(), "{wrong:?}");
+            assert!(Fields::new(wrong).last().unwrap().is_err(), "{wrong:?}");
         }
     }
 }

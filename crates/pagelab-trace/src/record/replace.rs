@@ -19,7 +19,7 @@ impl Replacement {
     ///
     /// # Errors
     /// [`TraceError::Usage`] if what is there is no trace; [`TraceError::Io`].
-    pub(super) fn of(place: &Path) -> Result<Option<Self>, TraceError> {
+    pub(super) fn for_existing(place: &Path) -> Result<Option<Self>, TraceError> {
         if !place.exists() || is_empty(place) {
             return Ok(None);
         }
@@ -69,9 +69,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("t.trace");
         fs::create_dir(&place).unwrap();
-        assert!(Replacement::of(&place).unwrap().is_none(), "an empty folder needs no replacement");
+        assert!(Replacement::for_existing(&place).unwrap().is_none(), "an empty folder needs no replacement");
         fs::write(place.join("trace.json"), "old").unwrap();
-        let new = Replacement::of(&place).unwrap().unwrap();
+        let new = Replacement::for_existing(&place).unwrap().unwrap();
         fs::write(new.folder.join("trace.json"), "new").unwrap();
         assert_eq!(fs::read_to_string(place.join("trace.json")).unwrap(), "old");
         new.finish().unwrap();
@@ -84,7 +84,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("letter"), "text").unwrap();
         for place in [folder.path().to_path_buf(), folder.path().join("letter")] {
-            let error = Replacement::of(&place).err().unwrap().to_string();
+            let error = Replacement::for_existing(&place).err().unwrap().to_string();
             assert!(error.contains("is no trace"), "{error}");
         }
     }

@@ -361,7 +361,7 @@ impl Slot {
         if let Some(first) = &mut first {
             first.gap = saturate(first_gap + pending);
             if known.validity == Validity::new(fetch_epoch, page) {
-                known.columns[0].0[0] = page.index_of(Site::of(first));
+                known.columns[0].0[0] = page.index_of(Site::from_access(first));
                 known.counts.instructions -= u64::from(saturate(known.gap));
                 known.counts.instructions += u64::from(first.gap);
                 known.gap = first_gap + pending;
@@ -374,7 +374,7 @@ impl Slot {
             let mut columns = vec![([0; GROUP], [0; GROUP]); accesses.len().div_ceil(GROUP).max(1)];
             for (number, (access, word)) in accesses.iter().zip(segment.waits.words()).enumerate() {
                 let (sites, words) = &mut columns[number / GROUP];
-                sites[number % GROUP] = page.index_of(Site::of(access));
+                sites[number % GROUP] = page.index_of(Site::from_access(access));
                 words[number % GROUP] = word;
             }
             *known = Expansion {
@@ -388,7 +388,7 @@ impl Slot {
                 columns: columns.into(),
                 waits: segment.waits.clone(),
                 transfer: segment.transfer,
-                counts: AccessCounts::of(&accesses),
+                counts: AccessCounts::from_accesses(&accesses),
             };
         }
         true

@@ -122,7 +122,7 @@ fn executions_are_what_the_protocol_says() {
         }
         expected.accesses.truncate(limit.unwrap_or(u64::MAX) as usize);
         let summary = writer.finish().unwrap();
-        assert_eq!(summary.accesses, AccessCounts::of(&expected.accesses));
+        assert_eq!(summary.accesses, AccessCounts::from_accesses(&expected.accesses));
         let (mut accesses, mut batch) = (Vec::new(), Batch::default());
         let mut reader = TraceReader::open(folder.path()).unwrap();
         while reader.next_batch(&mut batch).unwrap() {

@@ -147,7 +147,7 @@ impl<'a> Recording<'a> {
         meta.dependencies = self.dependencies;
         meta.call_stacks = self.call_stacks;
         meta.tools.insert("valgrind".to_owned(), valgrind.version.trim_start_matches("valgrind-").to_owned());
-        let replacement = if self.replace { Replacement::of(output)? } else { None };
+        let replacement = if self.replace { Replacement::for_existing(output)? } else { None };
         if replacement.is_none() && output.join("trace.json").exists() {
             let what = "exists; name another output, or replace it with --force";
             return Err(TraceError::usage(format!("{}: {what}", output.display())));

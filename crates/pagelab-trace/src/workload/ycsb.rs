@@ -115,7 +115,7 @@ struct Shares {
 
 impl Shares {
     /// Those of a mix, and its distribution.
-    fn of(mix: &str) -> (Self, &'static str) {
+    fn parse(mix: &str) -> (Self, &'static str) {
         let shares = |read, update, insert, scan| Self { read, update, insert, scan };
         match mix {
             "a" => (shares(50, 50, 0, 0), "zipf"),
@@ -146,7 +146,7 @@ impl Keys {
         Self { loaded, hashed }
     }
 
-    fn of(&self, number: u64) -> Key {
+    fn key(&self, number: u64) -> Key {
         match (&self.hashed, number.checked_sub(self.loaded)) {
             (None, _) => Key::loaded(number),
             (Some((places, ..)), None) => Key::loaded(places.apply(number)),
@@ -187,7 +187,7 @@ impl Requests {
                 (operations, operations)
             }
         };
-        let (shares, law) = Shares::of(values.word(MIX.name));
+        let (shares, law) = Shares::parse(values.word(MIX.name));
         let law = if values.given(DISTRIBUTION.name) { values.word(DISTRIBUTION.name) } else { law };
         let loaded = values.number(RECORDS.name);
         let room = room(at_most, shares.insert);
@@ -221,10 +221,10 @@ impl Requests {
         let Shares { read, update, insert, scan } = self.shares;
         if choice < insert && self.records < self.most {
             self.records += 1;
-            return Some(Request::Insert(self.keys.of(self.records - 1)));
+            return Some(Request::Insert(self.keys.key(self.records - 1)));
         }
         let number = self.popularity.draw(&mut self.rng, self.records);
-        let key = self.keys.of(number);
+        let key = self.keys.key(number);
         let choice = choice.saturating_sub(insert);
         Some(if choice < read {
             Request::Read(key)
@@ -265,7 +265,7 @@ pub(super) mod tests {
         (all, requests.records)
     }
 
-    fn of(settings: &str) -> (Vec<Request>, u64) {
+    fn make_requests(settings: &str) -> (Vec<Request>, u64) {
         requests(&crate::workload::btree::WORKLOAD, settings)
     }
 
@@ -279,7 +279,7 @@ pub(super) mod tests {
             ("e", [0.0, 0.0, 5.0, 95.0, 0.0]),
             ("f", [50.0, 0.0, 0.0, 0.0, 50.0]),
         ] {
-            let (requests, records) = of(&format!("mix={mix},operations=40K,records=1000"));
+            let (requests, records) = make_requests(&format!("mix={mix},operations=40K,records=1000"));
             let mut counts = [0_f64; 5];
             for request in &requests {
                 let kind = match request {
@@ -309,7 +309,7 @@ pub(super) mod tests {
         for (distribution, expected) in [("uniform", [0.001, 0.01]), ("zipf", zipf), ("latest", zipf)] {
             let settings = format!("mix=c,distribution={distribution},operations=100K,records=1000");
             let mut counts = HashMap::new();
-            for request in of(&format!("{settings},insertorder=ordered")).0 {
+            for request in make_requests(&format!("{settings},insertorder=ordered")).0 {
                 let Request::Read(key) = request else { panic!("{request:?}") };
                 *counts.entry(key.place).or_insert(0) += 1;
             }
@@ -326,7 +326,7 @@ pub(super) mod tests {
             }
             // Hashing moves records and leaves them as popular as they were.
             let mut hashed = HashMap::new();
-            for request in of(&settings).0 {
+            for request in make_requests(&settings).0 {
                 let Request::Read(key) = request else { panic!("{request:?}") };
                 *hashed.entry(key.place).or_insert(0) += 1;
             }
@@ -339,7 +339,7 @@ pub(super) mod tests {
     #[test]
     fn inserted_keys_are_new_and_become_the_most_popular() {
         for order in ["hashed", "ordered"] {
-            let (requests, _) = of(&format!("mix=d,records=500,operations=20K,insertorder={order}"));
+            let (requests, _) = make_requests(&format!("mix=d,records=500,operations=20K,insertorder={order}"));
             let mut known: HashSet<Key> = (0..500).map(Key::loaded).collect();
             let (mut newest, mut hits) = (None, 0);
             for request in requests {
@@ -365,7 +365,7 @@ pub(super) mod tests {
 
     #[test]
     fn later_keys_fall_anywhere() {
-        let (requests, _) = of("mix=d,records=1000,operations=200K");
+        let (requests, _) = make_requests("mix=d,records=1000,operations=200K");
         let mut places = [0; 10];
         for request in requests {
             if let Request::Insert(key) = request {

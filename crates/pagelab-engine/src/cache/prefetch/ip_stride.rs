@@ -139,7 +139,7 @@ mod tests {
 
     const ANY: [bool; 2] = [false, false];
 
-    fn of(config: IpStrideConfig) -> IpStride {
+    fn prefetcher(config: IpStrideConfig) -> IpStride {
         IpStride::validate(&config).unwrap();
         IpStride::new(&config)
     }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn it_fetches_once_the_stride_has_been_seen_often_enough() {
         for confidence in 1..5 {
-            let mut table = of(IpStrideConfig { confidence, ..IpStrideConfig::default() });
+            let mut table = prefetcher(IpStrideConfig { confidence, ..IpStrideConfig::default() });
             let mut at = |offset| proposed(&mut table, Size2M, 7, offset, ANY).0;
             let silent = (0..10).take_while(|n| at(n * 256).is_empty()).count();
             assert_eq!(silent as u32, confidence, "the first access has no stride");
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn strides_go_down_and_small_ones_are_of_a_line() {
-        let mut table = of(IpStrideConfig { degree: 2, distance: 3, ..IpStrideConfig::default() });
+        let mut table = prefetcher(IpStrideConfig { degree: 2, distance: 3, ..IpStrideConfig::default() });
         let mut last = |pc, offsets: &[u64]| {
             let all: Vec<_> = offsets.iter().map(|&offset| proposed(&mut table, Size4K, pc, offset, ANY)).collect();
             all.last().unwrap().clone()
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn instructions_of_a_set_replace_the_least_recently_used() {
-        let mut table = of(IpStrideConfig { entries: 4, ways: 2, confidence: 1, ..IpStrideConfig::default() });
+        let mut table = prefetcher(IpStrideConfig { entries: 4, ways: 2, confidence: 1, ..IpStrideConfig::default() });
         let mut goes = |pc, offset| !proposed(&mut table, Size2M, pc, offset, ANY).0.is_empty();
         // Odd ones share a set.
         assert!(!goes(1, 0) && !goes(3, 0) && goes(1, 64) && goes(3, 64));

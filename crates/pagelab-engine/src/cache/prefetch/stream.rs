@@ -146,14 +146,14 @@ mod tests {
 
     const MISS: [bool; 2] = [true, false];
 
-    fn of(config: StreamConfig) -> Stream {
+    fn prefetcher(config: StreamConfig) -> Stream {
         Stream::validate(&config).unwrap();
         Stream::new(&config)
     }
 
     #[test]
     fn it_trains_and_then_runs_ahead_to_its_depth() {
-        let mut stream = of(StreamConfig { train: 3, degree: 2, depth: 5, ..StreamConfig::default() });
+        let mut stream = prefetcher(StreamConfig { train: 3, degree: 2, depth: 5, ..StreamConfig::default() });
         let mut at = |line: u64| proposed(&mut stream, Size2M, 0, line * 64, MISS).0;
         assert_eq!([at(100), at(101)], [[0; 0], [0; 0]]);
         assert_eq!(at(102), [103, 104]);
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn it_goes_down_and_keeps_streams_apart() {
-        let mut stream = of(StreamConfig { streams: 2, degree: 1, depth: 1, ..StreamConfig::default() });
+        let mut stream = prefetcher(StreamConfig { streams: 2, degree: 1, depth: 1, ..StreamConfig::default() });
         let mut at = |line: u64| proposed(&mut stream, Size2M, 0, line * 64, MISS).0;
         assert_eq!([at(100), at(500)], [[0; 0], [0; 0]]);
         assert_eq!([at(99), at(501)], [[98], [502]]);
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn it_stops_at_the_border_and_goes_on_behind_it() {
-        let mut stream = of(StreamConfig { degree: 4, depth: 4, ..StreamConfig::default() });
+        let mut stream = prefetcher(StreamConfig { degree: 4, depth: 4, ..StreamConfig::default() });
         let mut at = |line: u64| proposed(&mut stream, Size4K, 0, line * 64, MISS);
         at(59);
         assert_eq!(at(60), (vec![61, 62, 63], 1));
@@ -188,11 +188,11 @@ mod tests {
         for (border, expected) in
             [(Border::Mapping, (vec![61, 62, 63, 64], 0)), (Border::Smallest, (vec![61, 62, 63], 1))]
         {
-            let mut stream = of(StreamConfig { degree: 4, depth: 4, border, ..StreamConfig::default() });
+            let mut stream = prefetcher(StreamConfig { degree: 4, depth: 4, border, ..StreamConfig::default() });
             proposed(&mut stream, Size2M, 0, 59 * 64, MISS);
             assert_eq!(proposed(&mut stream, Size2M, 0, 60 * 64, MISS), expected, "{border:?}");
         }
-        let mut down = of(StreamConfig { degree: 4, depth: 4, ..StreamConfig::default() });
+        let mut down = prefetcher(StreamConfig { degree: 4, depth: 4, ..StreamConfig::default() });
         proposed(&mut down, Size4K, 0, 192, MISS);
         assert_eq!(proposed(&mut down, Size4K, 0, 128, MISS), (vec![1, 0], 1));
     }

@@ -138,7 +138,7 @@ fn replay<P: Pair, C: Known, V: Vectors, const MANY: bool>(
         #[inline(always)]
         fn run<V: Vectors>(self) -> usize {
             // No closure around the loop: it would be a function of its own, which is not compiled for the vectors.
-            let Some(core) = Core::<P::Machine, P::Walker<'a>, C>::of(self.simulation, self.cpu) else { return 0 };
+            let Some(core) = Core::<P::Machine, P::Walker<'a>, C>::new(self.simulation, self.cpu) else { return 0 };
             core.replay::<V, MANY>(self.accesses, self.branches, self.limit)
         }
     }

@@ -108,7 +108,7 @@ fn tell<V: Vectors, C: Known>(clock: &mut CpuClock<C>, accesses: &[Access], bran
 impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
     /// None if the next access of the CPU is not for this code.
     #[inline(always)]
-    pub fn of(simulation: &'a mut Simulation, cpu: CpuId) -> Option<Self> {
+    pub fn new(simulation: &'a mut Simulation, cpu: CpuId) -> Option<Self> {
         let looks_ahead = simulation.looks_ahead(cpu);
         let of = &mut simulation.cpus[cpu];
         let space = of.space.filter(|_| of.task.outcome.is_none())?;
@@ -134,7 +134,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
             fault: _,
         } = &mut simulation.hw;
         let CoreUnits { l1d, l1i, l2, nested, guest, next_page: _, tlb } = &mut units[of.core];
-        let walker = W::of(Parts {
+        let walker = W::from_parts(Parts {
             layers: &simulation.os.layers,
             space,
             core: of.core,

@@ -108,5 +108,5 @@ pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
     !hw.units.is_empty()
         && hw.units.iter().all(is_eligible)
         && !hw.caches.is_timed()
-        && !LayerId::all(layers).any(|layer| hw.mmu_caches.of(0, layer).is_asked_by_entry())
+        && !LayerId::all(layers).any(|layer| hw.mmu_caches.cache(0, layer).is_asked_by_entry())
 }

@@ -25,11 +25,11 @@ pub(super) struct Listed<'a> {
 
 impl<'a, M: Machine> Walker<'a, M> for Listed<'a> {
     #[inline(always)]
-    fn of(parts: Parts<'a>) -> Option<Self> {
+    fn from_parts(parts: Parts<'a>) -> Option<Self> {
         let Parts { layers, space, core, mmu_caches, nested_tlb: _, nested_tlb_latency: _, guest_tlb: _ } = parts;
         let layer = &layers[space.layer];
         let of = &layer.spaces[space.index as usize];
-        let upper = mmu_caches.of(core, space.layer);
+        let upper = mmu_caches.cache(core, space.layer);
         layer.host.is_none().then(|| Self {
             asid: of.asid,
             table: &of.table,
@@ -69,7 +69,7 @@ impl<'a, M: Machine> Walker<'a, M> for Listed<'a> {
         }
         *cycles += slowest;
         self.upper.fill(self.asid, va, &self.list, refs.len(), spared.skip, self.mem);
-        Some(Translation::of(&page).on_bare_machine())
+        Some(Translation::from_mapping(&page).on_bare_machine())
     }
 
     #[inline(always)]

@@ -90,7 +90,7 @@ impl<
     fn first(tlb: &mut Tlb) -> Option<Level<'_, Self::First<'_>>> {
         tlb.level(|arrays, array_of| match (arrays, array_of) {
             ([small, large, huge], [Some(0), Some(1), Some(2)]) => {
-                Some(Apart(LruSets::of(small)?, LruSets::of(large)?, Some(huge)))
+                Some(Apart(LruSets::from_array(small)?, LruSets::from_array(large)?, Some(huge)))
             }
             _ => None,
         })
@@ -99,19 +99,19 @@ impl<
     #[inline(always)]
     fn second(tlb: &mut Tlb) -> Option<Level<'_, Self::Second<'_>>> {
         tlb.level(|arrays, array_of| match (arrays, array_of) {
-            ([both, huge], [Some(0), Some(0), Some(1)]) => Some(Together(LruSets::of(both)?, Some(huge))),
-            ([both], [Some(0), Some(0) | None, None]) => Some(Together(LruSets::of(both)?, None)),
+            ([both, huge], [Some(0), Some(0), Some(1)]) => Some(Together(LruSets::from_array(both)?, Some(huge))),
+            ([both], [Some(0), Some(0) | None, None]) => Some(Together(LruSets::from_array(both)?, None)),
             _ => None,
         })
     }
 
     #[inline(always)]
     fn upper(cache: &mut MmuCache) -> Upper<'_, V> {
-        Upper::of(cache)
+        Upper::new(cache)
     }
 
     #[inline(always)]
     fn caches(all: &mut Hierarchy, _: usize) -> Option<Self::Caches<'_>> {
-        KnownCaches::of(all)
+        KnownCaches::from_hierarchy(all)
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Table<'a, U> {
 
 impl<'a, U: Pass> Table<'a, U> {
     #[inline(always)]
-    pub fn of(layers: &'a [Layer], space: SpaceId, upper: U, place: usize) -> Option<Self> {
+    pub fn new(layers: &'a [Layer], space: SpaceId, upper: U, place: usize) -> Option<Self> {
         let layer = &layers[space.layer];
         let of = &layer.spaces[space.index as usize];
         let ways = of.table.ways(&layer.mem)?;
@@ -76,14 +76,14 @@ pub(super) struct Native<'a, U>(Table<'a, U>);
 
 impl<'a, M: Machine> Walker<'a, M> for Native<'a, M::Upper<'a>> {
     #[inline(always)]
-    fn of(parts: Parts<'a>) -> Option<Self> {
+    fn from_parts(parts: Parts<'a>) -> Option<Self> {
         // These are for guests' walks.
         let Parts { layers, space, core, mmu_caches, nested_tlb: _, nested_tlb_latency: _, guest_tlb: _ } = parts;
         if layers[space.layer].host.is_some() {
             return None;
         }
-        let upper = M::upper(mmu_caches.of(core, space.layer));
-        Table::of(layers, space, upper, 0).map(Self)
+        let upper = M::upper(mmu_caches.cache(core, space.layer));
+        Table::new(layers, space, upper, 0).map(Self)
     }
 
     #[inline(always)]

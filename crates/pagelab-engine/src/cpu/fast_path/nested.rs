@@ -84,7 +84,7 @@ impl<'a, U: Pass> Nested<'a, U> {
 
 impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
     #[inline(always)]
-    fn of(parts: Parts<'a>) -> Option<Self> {
+    fn from_parts(parts: Parts<'a>) -> Option<Self> {
         let Parts { layers, space, core, mmu_caches, nested_tlb, nested_tlb_latency, guest_tlb } = parts;
         let host = layers[space.layer].host?;
         if layers[host.layer].host.is_some() {
@@ -92,8 +92,8 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         }
         let [upper, host_upper] = mmu_caches.of_both(core, space.layer, host.layer)?;
         Some(Self {
-            guest: Table::of(layers, space, M::upper(upper), 0)?,
-            host: Table::of(layers, host, M::upper(host_upper), 1)?,
+            guest: Table::new(layers, space, M::upper(upper), 0)?,
+            host: Table::new(layers, host, M::upper(host_upper), 1)?,
             tables: [None; WALK_LEVELS],
             nested_tlb,
             nested_tlb_latency,

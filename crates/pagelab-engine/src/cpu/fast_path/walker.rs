@@ -31,7 +31,7 @@ pub(super) struct Parts<'a> {
 /// A walker of the layers that a system has.
 pub(super) trait Walker<'a, M: Machine>: Sized {
     /// None if the program's layers or their tables are not for it.
-    fn of(parts: Parts<'a>) -> Option<Self>;
+    fn from_parts(parts: Parts<'a>) -> Option<Self>;
 
     /// Walks for `va` to the machine; none, with nothing changed, if it meets anything unusual. Adds its cycles.
     fn walk(

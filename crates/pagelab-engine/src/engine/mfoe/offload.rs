@@ -180,7 +180,7 @@ impl Work for Offload {
 
     fn plan(&self, os: &Os, step: &mut Step) {
         let layer = self.layer(os);
-        let (of, tables) = (mfoe(layer), &mfoe(layer).of(self.size).tables);
+        let (of, tables) = (mfoe(layer), &mfoe(layer).ready(self.size).tables);
         step.cycles += Cycles::from(of.parameters.step_cycles);
         let mut physical = |kind, addr| {
             let number = step.refs.len() as u8;
@@ -204,7 +204,7 @@ impl Work for Offload {
             State::Header => self.state = State::Entry,
             State::Entry => {
                 let (of_cpu, size, layer) = (self.cpu, self.size, self.layer_mut(os));
-                let tables = &mfoe(layer).of(size).tables;
+                let tables = &mfoe(layer).ready(size).tables;
                 let Entry::Ready(_) = tables.entry(tables.tail(of_cpu, &layer.mem), &layer.mem) else {
                     mfoe_mut(layer).of_mut(size).note_empty(of_cpu);
                     return self.end(Verdict::Kernel);

@@ -85,7 +85,7 @@ impl Refill {
 
     /// What is ready for pages of the size that it is at.
     fn ready<'a>(&self, layer: &'a Layer) -> &'a Ready {
-        mfoe(layer).of(self.size)
+        mfoe(layer).ready(self.size)
     }
 
     /// Address of the entry that it has come to.

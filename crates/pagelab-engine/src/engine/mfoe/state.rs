@@ -135,7 +135,7 @@ pub struct Mfoe {
 
 impl Mfoe {
     /// What is ready for pages of a size, one of [`Mfoe::page_sizes`].
-    pub fn of(&self, size: PageSize) -> &Ready {
+    pub fn ready(&self, size: PageSize) -> &Ready {
         &self.ready[size as usize]
     }
 
@@ -151,7 +151,7 @@ impl Mfoe {
 
     /// Whether a background pass is to begin before its time.
     pub fn runs_low(&self, cpu: CpuId) -> bool {
-        self.of(PageSize::Size4K).has_less_than(cpu, self.parameters.wake_below)
+        self.ready(PageSize::Size4K).has_less_than(cpu, self.parameters.wake_below)
     }
 
     /// A space gets no more frames this way: its entries are to be armed no more. False if that is so already.
@@ -220,7 +220,7 @@ impl KernelSide for Mfoe {
 
     fn is_used_at(&self, (cpu, size): Table, space: u32, contents: &PhysMem) -> bool {
         let is_own = |(_, entry): (_, Entry)| matches!(entry, Entry::Used { owner, .. } if owner == space);
-        self.of(size).tables.used(cpu, contents).any(is_own)
+        self.ready(size).tables.used(cpu, contents).any(is_own)
     }
 
     fn serves_faults(&self) -> bool {
@@ -232,7 +232,7 @@ impl KernelSide for Mfoe {
     }
 
     fn plan_take(&self, (cpu, size): Table, contents: &PhysMem, step: &mut Step) {
-        let tables = &self.of(size).tables;
+        let tables = &self.ready(size).tables;
         if let Some(costs) = &self.parameters.in_fault {
             let tail = tables.tail(cpu, contents);
             if let Entry::Ready(_) = tables.entry(tail, contents) {
@@ -316,7 +316,7 @@ impl KernelSide for Mfoe {
             "count",
             "Frames of 4 KiB that are ready at the end, or about to be; a page of 2 MiB has 512",
         ));
-        if let Some(wanted) = self.of(PageSize::Size4K).wanted_frames() {
+        if let Some(wanted) = self.ready(PageSize::Size4K).wanted_frames() {
             let text = "Frames that passes make ready at the end, of all CPUs";
             all.push(Measure::state("wanted_frames", wanted, "count", text));
         }

@@ -68,7 +68,7 @@ pub struct Marks {
 
 impl Marks {
     /// Those of a kernel with so many frames.
-    fn of(frames: u64) -> Self {
+    fn for_frames(frames: u64) -> Self {
         let kib = frames * FRAME_BYTES / 1024;
         let min_kib = (kib * 16).isqrt().clamp(128, 262_144);
         // A tiny memory keeps a sixteenth.
@@ -116,7 +116,7 @@ impl Reclaim {
             new_active: kernel.new_pages == LruList::Active,
             advised_recency: kernel.advised_recency.0,
             swappiness: kernel.swappiness,
-            marks: Marks::of(frames),
+            marks: Marks::for_frames(frames),
             swap: kernel.swap.as_ref().map(|swap| Swap::new(swap, clock)),
             storage: kernel.storage.as_ref().map(|device| Storage::new(device, clock)),
             counters: ReclaimCounters::default(),
@@ -152,9 +152,9 @@ mod tests {
     fn watermarks_are_those_of_linux() {
         // 8 GiB: min_free_kbytes 11585, and a thousandth of memory between the marks.
         let frames = 8 << 18;
-        let Marks { min, low, high } = Marks::of(frames);
+        let Marks { min, low, high } = Marks::for_frames(frames);
         assert_eq!((min, low - min, high - low), (11_585 / 4, frames / 1000, frames / 1000));
-        let tiny = Marks::of(1024);
+        let tiny = Marks::for_frames(1024);
         assert_eq!((tiny.min, tiny.low, tiny.high), (64, 80, 96));
     }
 }

@@ -49,7 +49,7 @@ impl Rmap {
     }
 
     /// The pages that are mapped to a frame.
-    pub fn of(&self, pfn: Pfn) -> impl Iterator<Item = PageOf> + '_ {
+    pub fn pages(&self, pfn: Pfn) -> impl Iterator<Item = PageOf> + '_ {
         let further = self.further.get(&pfn).into_iter().flatten();
         self.first.get(&pfn).into_iter().chain(further).copied()
     }
@@ -63,7 +63,7 @@ mod tests {
     fn a_frame_has_the_places_that_were_added_and_not_removed() {
         let mut map = Rmap::default();
         let sorted = |map: &Rmap| {
-            let mut places: Vec<_> = map.of(Pfn(3)).collect();
+            let mut places: Vec<_> = map.pages(Pfn(3)).collect();
             places.sort_unstable();
             places
         };

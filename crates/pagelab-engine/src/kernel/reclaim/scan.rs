@@ -62,7 +62,7 @@ pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
     let mut list = WalkList::new();
     for pfn in reclaim.group(id).lru.oldest(reclaim.next_kind(id).0, false) {
         step.kernel(RefKind::Write, layer.page_metadata(pfn));
-        for (space, page) in reclaim.rmap.of(pfn) {
+        for (space, page) in reclaim.rmap.pages(pfn) {
             layer.spaces[space as usize].table.walk(&layer.mem, va(page), &mut list);
             step.kernel(RefKind::Locked, list.refs().last().expect("a walk reads an entry at least").addr);
         }
@@ -155,7 +155,7 @@ impl Layer {
         let mut seen = Seen::default();
         let mut list = WalkList::new();
         for frame in (0..1 << entry.order).map(|n| Pfn(pfn.0 + n)) {
-            for (space, page) in reclaim.rmap.of(frame) {
+            for (space, page) in reclaim.rmap.pages(frame) {
                 seen.busy |= is_busy(space, page);
                 self.spaces[space as usize].table.walk(&self.mem, va(page), &mut list);
                 let Leaf::Present(mapping) = list.leaf else { unreachable!("the reverse map lists what is mapped") };
@@ -191,7 +191,7 @@ impl Layer {
     fn evict(&mut self, pfn: Pfn, entry: &Entry, scan: &mut Scan) {
         let reclaim = self.reclaim.as_mut().expect("its lists named the page");
         let frames: Vec<(Pfn, Vec<PageOf>)> =
-            (0..1 << entry.order).map(|n| Pfn(pfn.0 + n)).map(|f| (f, reclaim.rmap.of(f).collect())).collect();
+            (0..1 << entry.order).map(|n| Pfn(pfn.0 + n)).map(|f| (f, reclaim.rmap.pages(f).collect())).collect();
         let swap = reclaim.swap.as_mut().filter(|_| !entry.lazy_free && entry.kind == Kind::Anonymous);
         let mut slots = Vec::new();
         if let Some(swap) = swap {

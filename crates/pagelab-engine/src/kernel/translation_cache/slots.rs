@@ -103,7 +103,7 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn of(kind: SlotKind) -> (Slots, PhysMem) {
+    fn new_slots(kind: SlotKind) -> (Slots, PhysMem) {
         let mut mem = PhysMem::default();
         mem.create(Pfn(0));
         (Slots::new(&TranslationCacheSlots { kind, ..Default::default() }), mem)
@@ -115,7 +115,7 @@ mod tests {
         for (kind, levels, far) in
             [(SlotKind::Cpu, [Some(2), Some(3)], Some(3)), (SlotKind::CpuTable, [Some(2); 2], None)]
         {
-            let (slots, mut mem) = of(kind);
+            let (slots, mut mem) = new_slots(kind);
             let object = PhysAddr(0);
             let va = 5 * GIB + (7 << 21);
             assert!(slots.fill(&mut mem, object, (2, entry(va)), VirtAddr(va), 9));
@@ -135,9 +135,9 @@ mod tests {
 
     #[test]
     fn slots_of_a_level_are_direct_mapped_and_two_lie_in_a_line() {
-        let (slots, mut mem) = of(SlotKind::Vma);
+        let (slots, mut mem) = new_slots(SlotKind::Vma);
         assert_eq!((slots.bytes(), slots.lines(PhysAddr(0)).count()), (1024, 16));
-        assert_eq!(of(SlotKind::CpuTable).0.bytes(), 512);
+        assert_eq!(new_slots(SlotKind::CpuTable).0.bytes(), 512);
         let line = |n: u64| slots.fill_lines(PhysAddr(0), 2, 5, VirtAddr(n << 21)).to_vec();
         assert_eq!(line(0), [PhysAddr(0), PhysAddr(512)]);
         assert_eq!(line(1), line(0));

@@ -99,7 +99,7 @@ pub struct Area {
 
 impl Area {
     /// That of a mapping.
-    pub fn of(vma: Option<&Vma>) -> Self {
+    pub fn from_vma(vma: Option<&Vma>) -> Self {
         let kind = match vma.map(|vma| vma.kind) {
             Some(VmaKind::Anonymous) => "anonymous",
             Some(VmaKind::File) => "file",

@@ -81,7 +81,7 @@ pub struct Access {
 }
 
 impl Access {
-    fn of(place: &Place) -> Self {
+    fn from_place(place: &Place) -> Self {
         let Place { process, va, area, instruction, intent, at, .. } = place;
         let Instruction { file, offset } = instruction.clone();
         let intent = match intent {
@@ -121,7 +121,7 @@ pub struct WalkSample {
 
 impl WalkSample {
     pub(super) fn new(place: &Place, cycles: Cycles, refs: Vec<SampledRef>) -> Self {
-        Self { access: Access::of(place), cycles: cycles.0, refs }
+        Self { access: Access::from_place(place), cycles: cycles.0, refs }
     }
 }
 
@@ -183,7 +183,7 @@ impl FaultSample {
         major: bool,
         (stages, steps): (Vec<SampledStage>, Vec<SampledStep>),
     ) -> Self {
-        Self { access: Access::of(place), cycles: took.0, major, stages, steps }
+        Self { access: Access::from_place(place), cycles: took.0, major, stages, steps }
     }
 }
 

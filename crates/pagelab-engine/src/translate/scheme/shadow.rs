@@ -82,22 +82,22 @@ impl Hardware {
         let mem = &layers[host.layer].mem;
         let mut list = WalkList::new();
         table.walk(mem, va, &mut list);
-        let spared = self.mmu_caches.of(core, space.layer).look_up(asid, va, &list);
+        let spared = self.mmu_caches.cache(core, space.layer).look_up(asid, va, &list);
         *cycles += spared.cycles;
         for (n, r) in list.refs().iter().enumerate() {
             let entry = MachineAddr(r.addr.0);
             let cached = spared.by_entry && n + 1 < list.refs().len();
             let held = u64::from(spared.skip).checked_shr(n as u32).is_some_and(|skip| skip & 1 != 0)
-                || cached && self.mmu_caches.of(core, space.layer).holds(entry, cycles);
+                || cached && self.mmu_caches.cache(core, space.layer).holds(entry, cycles);
             if !held {
                 let done = self.system_ref(core, entry, false, false, Requester::Walk);
                 *cycles += done.cycles;
                 self.walks.note(host.layer, r.level, done.served, done.cycles);
             }
         }
-        self.mmu_caches.of(core, space.layer).fill(asid, va, &list, list.refs().len(), spared.skip, mem);
+        self.mmu_caches.cache(core, space.layer).fill(asid, va, &list, list.refs().len(), spared.skip, mem);
         match list.leaf {
-            Leaf::Present(mapping) => Some(Translation::of(&mapping).on_bare_machine()),
+            Leaf::Present(mapping) => Some(Translation::from_mapping(&mapping).on_bare_machine()),
             Leaf::NotPresent { .. } => None,
         }
     }
@@ -134,7 +134,7 @@ impl Hardware {
             guest.spaces[space.index as usize].table.set_flags(&mut guest.mem, va, mapping.flags);
             *cycles += self.system_ref(core, entry, true, true, Requester::Kernel).cycles;
         }
-        let guest = Translation::of(&mapping);
+        let guest = Translation::from_mapping(&mapping);
         let found = guest.through(va, self.in_host(layers, host, guest.address(va), store)?);
         let entered = enter(layers, space, host, va, found, mapping.flags);
         if let Some(entry) = entered {
@@ -162,7 +162,7 @@ impl Hardware {
                     mapping.flags.dirty |= store;
                     table.set_flags(&mut layer.mem, va, mapping.flags);
                 }
-                Ok(Translation::of(&mapping).on_bare_machine())
+                Ok(Translation::from_mapping(&mapping).on_bare_machine())
             }
             _ => self.fault_at(host, va, if store { Intent::Store } else { Intent::Load }),
         }
