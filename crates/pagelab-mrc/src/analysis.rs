@@ -214,7 +214,7 @@ impl Pass {
     }
 
     fn finish(mut self, options: &Options) -> Result<Analysis, TraceError> {
-        self.each(Tracker::settle)?;
+        self.each(Tracker::flush)?;
         let mut curves = Vec::new();
         let pages: Vec<u32> = options.page_bytes.iter().map(|bytes| bytes.trailing_zeros()).collect();
         let lines = options.line_bytes.map(u64::trailing_zeros);

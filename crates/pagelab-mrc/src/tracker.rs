@@ -115,7 +115,7 @@ impl Tracker {
         };
         self.queue.push(Use { page, down });
         if self.queue.len() == QUEUE {
-            self.settle()?;
+            self.flush()?;
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Tracker {
 
     /// Makes the uses that wait, and puts all pages into the stack.
     fn hand_down(&mut self) -> Result<(), TraceError> {
-        self.settle()?;
+        self.flush()?;
         self.last = NO_PAGE;
         self.stack.hand_down(self.space, self.top.take());
         Ok(())
@@ -159,7 +159,7 @@ impl Tracker {
 
     /// Makes the uses that wait.
     #[inline(never)]
-    pub fn settle(&mut self) -> Result<(), TraceError> {
+    pub fn flush(&mut self) -> Result<(), TraceError> {
         for (above, uses) in self.found.on_top.iter_mut().enumerate() {
             if *uses > 0 {
                 self.found.depths.add(above as u64, std::mem::take(uses) as f64);
@@ -198,7 +198,7 @@ impl Tracker {
         Ok(())
     }
 
-    /// All that was found, of a stream with so many accesses. What waits must have been settled.
+    /// All that was found, of a stream with so many accesses. What waits must have been flushed.
     pub fn counts(&self, accesses: u64) -> Counts<'_> {
         let estimate = self.sampler.as_ref().map(|sampler| Estimate { rate: sampler.rate(), tracker: self });
         Counts {

@@ -230,11 +230,11 @@ impl Sampled {
     }
 
     /// Says that another stretch begins, if one does.
-    fn settle(&mut self, (process, thread): (ProcessIx, ThreadIx), batch: &mut Batch) {
+    fn announce_stretch(&mut self, (process, thread): (ProcessIx, ThreadIx), batch: &mut Batch) {
         if !self.schedule.is_due() {
             return;
         }
-        for kind in self.schedule.settle() {
+        for kind in self.schedule.enter_due_phase() {
             if let EventKind::Resume { .. } = kind {
                 self.position += self.last_touches.make(batch, &self.read);
             }
@@ -247,7 +247,7 @@ impl Sampled {
     fn run(&mut self, thread: ThreadIx, mut begin: usize, end: usize, batch: &mut Batch) {
         let process = self.threads.entry(thread).or_default().process;
         while begin < end {
-            self.settle((process, thread), batch);
+            self.announce_stretch((process, thread), batch);
             let before = batch.accesses.len();
             let from = begin;
             begin = match self.schedule.mode() {
@@ -259,7 +259,7 @@ impl Sampled {
             self.allocations(from..begin, before, batch);
             batch.close_run(thread);
         }
-        self.settle((process, thread), batch);
+        self.announce_stretch((process, thread), batch);
     }
 
     /// Passes on what was allocated and freed within accesses that were read, of which those from `first` on were passed on.
@@ -432,7 +432,7 @@ impl Sampled {
                     batch.push_event(Event { position: self.position, ..event.clone() });
                     // The first event, a process's start, is followed by that of the first stretch.
                     if !self.schedule.is_announced() {
-                        self.settle((event.process, event.thread), batch);
+                        self.announce_stretch((event.process, event.thread), batch);
                     }
                 }
             }

@@ -43,49 +43,49 @@ impl Simulation {
     }
 
     /// Gives the source that a CPU runs what has been counted since the last look.
-    pub(crate) fn settle_account(&mut self, cpu: CpuId) {
-        self.settle_faults(cpu);
+    pub(crate) fn charge_account(&mut self, cpu: CpuId) {
+        self.charge_faults(cpu);
         if let Some(input) = self.cpus[cpu].owner {
-            self.settle_cycles(cpu, input);
+            self.charge_cycles(cpu, input);
         }
     }
 
     /// Gives a source what a CPU and the kernels have counted since the last look.
-    pub(crate) fn settle_account_for(&mut self, cpu: CpuId, input: usize) {
-        self.inputs[input].account.faults.settle(&self.os, &mut self.counted);
-        self.settle_cycles(cpu, input);
+    pub(crate) fn charge_source(&mut self, cpu: CpuId, input: usize) {
+        self.inputs[input].account.faults.add_since(&self.os, &mut self.counted);
+        self.charge_cycles(cpu, input);
     }
 
     /// Gives what the kernels have counted since the last look to whoever a CPU works for.
-    pub(crate) fn settle_faults(&mut self, cpu: CpuId) {
+    pub(crate) fn charge_faults(&mut self, cpu: CpuId) {
         let faults = match self.works_for(cpu) {
             Some(input) => &mut self.inputs[input].account.faults,
             None => &mut self.own_faults,
         };
-        faults.settle(&self.os, &mut self.counted);
+        faults.add_since(&self.os, &mut self.counted);
     }
 
-    fn settle_cycles(&mut self, cpu: CpuId, input: usize) {
+    fn charge_cycles(&mut self, cpu: CpuId, input: usize) {
         let of = &mut self.cpus[cpu];
         let spent = spent(&of.clock);
         let account = &mut self.inputs[input].account;
-        for ((cycles, now), before) in account.cycles.iter_mut().zip(spent).zip(of.settled) {
+        for ((cycles, now), before) in account.cycles.iter_mut().zip(spent).zip(of.charged) {
             *cycles += now - before;
         }
-        of.settled = spent;
+        of.charged = spent;
     }
 
     /// A CPU has waited for a source that was not there, so for nobody.
     pub(crate) fn discard_idle(&mut self, cpu: CpuId) {
         let of = &mut self.cpus[cpu];
-        of.settled[Class::Idle as usize] = of.clock.spent(Class::Idle);
+        of.charged[Class::Idle as usize] = of.clock.spent(Class::Idle);
     }
 
     /// A CPU goes over to a source.
     #[inline]
     pub(crate) fn own(&mut self, cpu: CpuId, input: usize) {
         if self.cpus[cpu].owner != Some(input) {
-            self.settle_account(cpu);
+            self.charge_account(cpu);
             self.cpus[cpu].owner = Some(input);
         }
         self.begin_account(cpu);
@@ -93,7 +93,7 @@ impl Simulation {
 
     /// A CPU becomes idle.
     pub(crate) fn disown(&mut self, cpu: CpuId) {
-        self.settle_account(cpu);
+        self.charge_account(cpu);
         self.cpus[cpu].owner = None;
         self.begin_account(cpu);
     }

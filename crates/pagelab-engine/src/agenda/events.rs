@@ -125,7 +125,7 @@ impl Simulation {
         if let EventKind::Resume { .. } = kind {
             self.windows.resume(self.replayed);
         } else {
-            self.settle_account(cpu);
+            self.charge_account(cpu);
             let counted = Statistics::counts(self);
             self.windows.stretch(*kind == EventKind::Measure, self.replayed, counted);
         }

@@ -80,10 +80,10 @@ impl Simulation {
 
     /// The last lane of an input has ended, on `cpu`.
     fn end_input(&mut self, cpu: CpuId, input: usize) -> Result<(), EngineError> {
-        self.settle_account(cpu);
+        self.charge_account(cpu);
         for other in CpuId::all(self.cpus.len()) {
             if self.cpus[other].owner == Some(input) {
-                self.settle_account(other);
+                self.charge_account(other);
             }
         }
         let role = self.inputs[input].role;
@@ -96,7 +96,7 @@ impl Simulation {
             for of in self.cpus.iter_mut().filter(|of| of.thread.is_some_and(|(running, _)| running == input)) {
                 of.thread = None;
             }
-            self.settle_account_for(cpu, input);
+            self.charge_source(cpu, input);
         }
         let now = self.cpus[cpu].clock.now();
         let account = self.account_of(input);

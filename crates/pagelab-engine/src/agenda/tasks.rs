@@ -160,7 +160,7 @@ impl Simulation {
 
     /// Leaves a CPU's task where it is and goes on with another.
     pub(crate) fn go_over(&mut self, cpu: CpuId, seat: Seat) -> Result<(), EngineError> {
-        self.settle_faults(cpu);
+        self.charge_faults(cpu);
         let of = &mut self.cpus[cpu];
         let before = of.lane;
         of.go_over(seat);

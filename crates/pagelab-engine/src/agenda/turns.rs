@@ -25,7 +25,7 @@ impl Simulation {
     pub fn run(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<(), EngineError> {
         if self.many {
             // What was counted while the machine booted is nobody's.
-            self.own_faults.settle(&self.os, &mut self.counted);
+            self.own_faults.add_since(&self.os, &mut self.counted);
             if let Some((cpu, limit)) = self.paused.take() {
                 self.accounted_turn(cpu, limit, progress)?;
             }
@@ -49,7 +49,7 @@ impl Simulation {
         assert!(self.load.has_co_runners() || of_threads, "a lock is held after the end");
         self.hw.end_check()?;
         self.cpus.iter_mut().for_each(|cpu| cpu.clock.drain());
-        CpuId::all(self.cpus.len()).for_each(|cpu| self.settle_account(cpu));
+        CpuId::all(self.cpus.len()).for_each(|cpu| self.charge_account(cpu));
         let end = self.elapsed();
         for cpu in &mut self.cpus {
             cpu.clock.wait_until(Class::Idle, end);
@@ -106,7 +106,7 @@ impl Simulation {
         let until = self.enter_core(cpu);
         let turn = self.turn::<true>(cpu, limit.min(until), progress);
         self.leave_core(cpu);
-        self.settle_account(cpu);
+        self.charge_account(cpu);
         turn
     }
 
@@ -260,7 +260,7 @@ impl Simulation {
         }
         self.replayed += done as u64;
         while self.windows.next() == Some(self.replayed) {
-            self.settle_account(cpu);
+            self.charge_account(cpu);
             let counted = Statistics::collect(self);
             self.windows.note(counted);
             if let Some(profile) = self.profile.as_mut().filter(|profile| profile.begins == self.replayed) {

@@ -1,4 +1,4 @@
-//! Sets of an associative array for code that knows their shape: ways and sets are settled when the program is compiled, and
+//! Sets of an associative array for code that knows their shape: ways and sets are known when the program is compiled, and
 //! the policy is LRU.
 
 use std::marker::PhantomData;

@@ -60,7 +60,12 @@ impl Simulation {
             if of.filter.answers(access) {
                 let stop = Stop { clock: &of.clock, limit };
                 let hits = scan::<MANY, _>(&accesses[at..], &of.filter, &stop);
-                self.settle(cpu, &accesses[at..at + hits.accesses], branches.get(at..).unwrap_or_default(), &hits);
+                self.count_filtered(
+                    cpu,
+                    &accesses[at..at + hits.accesses],
+                    branches.get(at..).unwrap_or_default(),
+                    &hits,
+                );
                 at += hits.accesses;
             } else {
                 if looks_ahead {
@@ -125,7 +130,7 @@ impl Simulation {
 
     /// Counts accesses that the filter answered.
     #[inline]
-    fn settle(&mut self, cpu: CpuId, accesses: &[Access], branches: &[Branches], hits: &Hits) {
+    fn count_filtered(&mut self, cpu: CpuId, accesses: &[Access], branches: &[Branches], hits: &Hits) {
         let mark = hits.by_kernel.then(|| self.mark(cpu));
         let of = &mut self.cpus[cpu];
         of.counters.accesses += hits.accesses as u64;

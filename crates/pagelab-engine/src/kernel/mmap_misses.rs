@@ -12,7 +12,7 @@ pub struct MmapMisses(FxHashMap<u32, u32>);
 
 impl MmapMisses {
     /// Misses of a file more than hits.
-    pub fn misses(&self, file: u32) -> u32 {
+    pub fn count(&self, file: u32) -> u32 {
         if self.0.is_empty() { 0 } else { self.0.get(&file).copied().unwrap_or(0) }
     }
 
@@ -44,7 +44,7 @@ mod tests {
     fn misses_count_up_to_a_most_and_hits_down() {
         let mut misses = MmapMisses::default();
         misses.hit(1, 5);
-        assert_eq!(misses.misses(1), 0);
+        assert_eq!(misses.count(1), 0);
         assert!((0..100).all(|_| misses.miss(1)), "a hundred are not too many");
         assert!(!misses.miss(1) && misses.miss(2), "each file has its own");
         misses.hit(1, 1);
@@ -52,10 +52,10 @@ mod tests {
         misses.hit(1, 2);
         assert!(misses.miss(1));
         (0..2000).for_each(|_| _ = misses.miss(1));
-        assert_eq!(misses.misses(1), 1000);
+        assert_eq!(misses.count(1), 1000);
         misses.hit(1, 901);
         assert!(misses.miss(1) && !misses.miss(1));
         misses.clear();
-        assert_eq!((misses.misses(1), misses.misses(2)), (0, 0));
+        assert_eq!((misses.count(1), misses.count(2)), (0, 0));
     }
 }

@@ -191,7 +191,7 @@ pub struct Cpu {
     /// Input that its cycles are spent for.
     pub owner: Option<usize>,
     /// Cycles by class that are on somebody's account.
-    pub settled: [Cycles; Class::ALL.len()],
+    pub charged: [Cycles; Class::ALL.len()],
 }
 
 impl Cpu {
@@ -219,7 +219,7 @@ impl Cpu {
             context: 0,
             counters: AccessCounters::default(),
             owner: None,
-            settled: [Cycles::ZERO; Class::ALL.len()],
+            charged: [Cycles::ZERO; Class::ALL.len()],
         }
     }
 

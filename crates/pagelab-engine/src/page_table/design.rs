@@ -185,7 +185,7 @@ pub trait Design: Sized {
     }
 
     /// Hands over what was done besides what was asked for.
-    fn settle(&mut self, _: &mut Self::Shared, _: &mut TableWork) {}
+    fn report_work(&mut self, _: &mut Self::Shared, _: &mut TableWork) {}
 
     /// Leaves its entries, to which nobody has a claim any more, to a later scan: from now on it maps nothing. False if the
     /// layer's part has no tag left for it. Asked of designs that clear lazily.

@@ -305,10 +305,10 @@ impl LayerTables {
         each_layer!(self, of => of.direct_map_levels())
     }
 
-    /// As [`Design::settle`]; a table of another design than the layer's, such as the direct map's, has nothing to hand
+    /// As [`Design::report_work`]; a table of another design than the layer's, such as the direct map's, has nothing to hand
     /// over.
-    pub fn settle(&mut self, table: &mut PageTable, work: &mut TableWork) {
-        each_pair!(self, of, table => table.settle(&mut of.shared, work), else {});
+    pub fn report_work(&mut self, table: &mut PageTable, work: &mut TableWork) {
+        each_pair!(self, of, table => table.report_work(&mut of.shared, work), else {});
     }
 
     /// Leaves what a space has to a later scan. False if there is no tag left.

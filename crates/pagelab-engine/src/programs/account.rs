@@ -55,7 +55,7 @@ impl FaultCounts {
 
     /// Adds what the kernels have counted since `looked`, which then holds what they have counted until now. It is called at
     /// every turn, and most turns have no fault.
-    pub(crate) fn settle(&mut self, os: &Os, looked: &mut Self) {
+    pub(crate) fn add_since(&mut self, os: &Os, looked: &mut Self) {
         let (mut minor, mut major) = (0, 0);
         for &top in os.tops() {
             let faults = &os.faults[top];

@@ -139,14 +139,14 @@ impl Lab {
             let block = TableBlock { first: self.frames.take(order), order };
             block.create(&mut self.mem);
             self.table.link_table(&mut self.mem, va(vpn), size, block).expect("a table is missing");
-            self.settle();
+            self.collect_work();
         }
         panic!("{vpn:#x} misses tables for ever: {:?}", self.config);
     }
 
-    fn settle(&mut self) {
+    fn collect_work(&mut self) {
         let mut work = TableWork::default();
-        self.tables.settle(&mut self.table, &mut work);
+        self.tables.report_work(&mut self.table, &mut work);
         work.released.into_iter().for_each(|first| self.frames.give_back(first));
     }
 
@@ -162,7 +162,7 @@ impl Lab {
         self.build(first, size);
         let mapping = self.mapping(size);
         self.table.map(&mut self.mem, va(first), mapping).expect("there is room for so few");
-        self.settle();
+        self.collect_work();
         self.words.remove(&first);
         self.pages.insert(first, mapping);
     }

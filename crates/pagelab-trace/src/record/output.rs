@@ -162,11 +162,11 @@ impl<'a> Output<'a> {
 
     /// Begins the stretch that is due.
     #[inline]
-    pub(super) fn settle(&mut self) -> Result<(), TraceError> {
+    pub(super) fn begin_due_stretch(&mut self) -> Result<(), TraceError> {
         match &mut self.schedule {
             Some(schedule) if schedule.is_due() => {
                 let Some((process, thread)) = self.now else { return Ok(()) };
-                let events = schedule.settle();
+                let events = schedule.enter_due_phase();
                 events.into_iter().try_for_each(|kind| self.write_event(process, thread, kind))
             }
             _ => Ok(()),
@@ -196,7 +196,11 @@ impl<'a> Output<'a> {
     pub(super) fn event(&mut self, process: ProcessIx, thread: ThreadIx, kind: EventKind) -> Result<(), TraceError> {
         self.write_event(process, thread, kind)?;
         self.now = Some((process, thread));
-        if self.schedule.as_ref().is_some_and(|schedule| !schedule.is_announced()) { self.settle() } else { Ok(()) }
+        if self.schedule.as_ref().is_some_and(|schedule| !schedule.is_announced()) {
+            self.begin_due_stretch()
+        } else {
+            Ok(())
+        }
     }
 
     fn write_event(&mut self, process: ProcessIx, thread: ThreadIx, kind: EventKind) -> Result<(), TraceError> {

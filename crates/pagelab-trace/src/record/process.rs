@@ -229,7 +229,7 @@ impl Process {
     ) -> Result<Option<Turn>, DecodeError> {
         output.come_to(self.ix, self.current.ix);
         loop {
-            output.settle()?;
+            output.begin_due_stretch()?;
             self.known_segments(frame, at, output)?;
             if output.is_due() {
                 continue;
@@ -355,7 +355,7 @@ impl Process {
                 && let Some(record) = schedule.functions().called(entry.function)
             {
                 schedule.ask(record);
-                output.settle()?;
+                output.begin_due_stretch()?;
             }
         }
         Ok(self.part(&segment, from..accesses, addresses, output)?)

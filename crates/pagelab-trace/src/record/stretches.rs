@@ -334,7 +334,7 @@ impl Schedule {
     }
 
     /// Goes over to the phase that is due; the events that say so.
-    pub(crate) fn settle(&mut self) -> Vec<EventKind> {
+    pub(crate) fn enter_due_phase(&mut self) -> Vec<EventKind> {
         let mut events = Vec::new();
         if !std::mem::replace(&mut self.announced, true) && self.instructions < self.until {
             events.push(EventKind::Skip);

@@ -14,7 +14,7 @@ fn events(request: &StretchRequest, instructions: u64) -> (Vec<(u64, EventKind)>
     let mut events = Vec::new();
     for at in (0..instructions).step_by(10) {
         if schedule.is_due() {
-            events.extend(schedule.settle().into_iter().map(|event| (at, event)));
+            events.extend(schedule.enter_due_phase().into_iter().map(|event| (at, event)));
         }
         schedule.executed(10, 1);
     }
@@ -128,18 +128,18 @@ fn random_windows_lie_in_their_periods_and_follow_the_seed() {
 fn signals_start_and_stop_once_each() {
     let asked = StretchRequest { start_on_signal: true, ..StretchRequest::default() };
     let mut schedule = Schedule::new(&asked.parse().unwrap().unwrap());
-    assert_eq!(schedule.settle(), [EventKind::Skip]);
+    assert_eq!(schedule.enter_due_phase(), [EventKind::Skip]);
     schedule.executed(70, 7);
     assert!(!schedule.is_due());
     schedule.ask(false);
-    assert_eq!(schedule.settle(), []);
+    assert_eq!(schedule.enter_due_phase(), []);
     schedule.ask(true);
-    assert_eq!(schedule.settle(), [resume(70), EventKind::Measure]);
+    assert_eq!(schedule.enter_due_phase(), [resume(70), EventKind::Measure]);
     schedule.ask(true);
-    assert_eq!(schedule.settle(), []);
+    assert_eq!(schedule.enter_due_phase(), []);
     schedule.executed(30, 0);
     schedule.ask(false);
-    assert_eq!(schedule.settle(), [EventKind::Skip]);
+    assert_eq!(schedule.enter_due_phase(), [EventKind::Skip]);
     let totals = schedule.totals();
     assert_eq!((totals.windows, totals.measured_instructions, totals.skipped_instructions), (1, 30, 70));
 }
@@ -148,7 +148,7 @@ fn signals_start_and_stop_once_each() {
 fn a_program_without_a_window_is_told() {
     let asked = StretchRequest { skip: Some(1000), ..StretchRequest::default() };
     let mut schedule = Schedule::new(&asked.parse().unwrap().unwrap());
-    schedule.settle();
+    schedule.enter_due_phase();
     schedule.executed(999, 0);
     let [note] = &schedule.notes()[..] else { panic!("{:?}", schedule.notes()) };
     assert!(note.contains("ended after 999 instructions, before the first stretch"), "{note}");

@@ -23,7 +23,7 @@ use crate::kernel::vma::{OrderAdvice, VaRange, Vma};
 impl Layer {
     /// Counts those pages of a mapping of a file that are in memory as hits, if there are misses.
     fn count_hits(&mut self, space: u32, vma: &Vma, file: u32, around: VaRange) {
-        if self.spaces[space as usize].misses.misses(file) > 0 {
+        if self.spaces[space as usize].misses.count(file) > 0 {
             let hits = pages(around).filter(|&at| self.pages.cached(file, vma.file_page(at)).is_some()).count();
             self.spaces[space as usize].misses.hit(file, hits as u32);
         }
@@ -48,7 +48,7 @@ impl Fault {
     pub(super) fn note_hits(&self, layer: &mut Layer, file: u32) {
         // What the fault itself has just read is found by those alone that look around it.
         let space = &layer.spaces[self.space.index as usize];
-        if space.misses.misses(file) > 0 && (self.around.pages() > 1 || !self.major) {
+        if space.misses.count(file) > 0 && (self.around.pages() > 1 || !self.major) {
             let vma = space.vmas.find(self.va).expect("mappings do not change during a fault").clone();
             layer.count_hits(self.space.index, &vma, file, self.around);
         }

@@ -458,7 +458,7 @@ impl Layer {
             }
         }
         let mapped = space.table.map(&mut self.mem, va, mapping);
-        self.settle_table(index);
+        self.collect_table_work(index);
         mapped.map(|_| ()).map_err(|NoRoom| self.exhausted(Exhausted::Places(va)))
     }
 

@@ -60,7 +60,7 @@ impl Layer {
             block.destroy(&mut self.mem);
             self.free_table(block.first);
         }
-        self.settle_table(index);
+        self.collect_table_work(index);
         linked
     }
 
@@ -75,8 +75,8 @@ impl Layer {
     }
 
     /// Takes note of what a table did on the way, and frees what it has no use for.
-    pub fn settle_table(&mut self, index: u32) {
-        self.tables.settle(&mut self.spaces[index as usize].table, &mut self.table_work);
+    pub fn collect_table_work(&mut self, index: u32) {
+        self.tables.report_work(&mut self.spaces[index as usize].table, &mut self.table_work);
         for block in std::mem::take(&mut self.table_work.released) {
             self.free_table(block);
         }

@@ -385,7 +385,7 @@ impl Design for ElasticCuckoo {
         }
     }
 
-    fn settle(&mut self, all: &mut CuckooCounters, work: &mut TableWork) {
+    fn report_work(&mut self, all: &mut CuckooCounters, work: &mut TableWork) {
         all.add(std::mem::take(&mut self.counters));
         work.lines.append(&mut self.work.lines);
         work.released.append(&mut self.work.released);

@@ -222,7 +222,7 @@ impl Ageing<'_> {
             let free = pieces.min(1 << small);
             pieces -= free;
             self.carve(index, small, free);
-            unmovable -= self.settle(MigrateType::Movable, unmovable, aged);
+            unmovable -= self.record_used_blocks(MigrateType::Movable, unmovable, aged);
         }
         let (huge, filled) = whole.split_at(plan.huge_blocks as usize);
         for &index in huge {
@@ -237,7 +237,7 @@ impl Ageing<'_> {
             let list = if unmovable >= PAGEBLOCK_FRAMES - free { MigrateType::Unmovable } else { MigrateType::Movable };
             self.zone.set_pageblock(index, list);
             self.carve(index, PAGEBLOCK_ORDER, free);
-            unmovable -= self.settle(list, unmovable, aged);
+            unmovable -= self.record_used_blocks(list, unmovable, aged);
         }
         aged.managed_frames += self.zone.managed_frames();
         aged.free_frames += self.zone.area.free_frames();
@@ -326,7 +326,7 @@ impl Ageing<'_> {
 
     /// Records the blocks that [`Self::carve`] left in use, as unmovable as far as they fit into `quota`; the frames
     /// that did.
-    fn settle(&mut self, list: MigrateType, quota: u64, aged: &mut Aged) -> u64 {
+    fn record_used_blocks(&mut self, list: MigrateType, quota: u64, aged: &mut Aged) -> u64 {
         let mut unmovable = 0;
         for (index, order) in self.taken.drain(..) {
             let fits = unmovable + (1 << order) <= quota;
