@@ -111,7 +111,7 @@ impl KindCosts {
         *self == Self::default()
     }
 
-    /// As [`StageCosts::of`], if it is given.
+    /// As [`StageCosts::stage`], if it is given.
     pub(super) fn stage(&self, stage: usize) -> Option<&StageCost> {
         match stage {
             3 => self.allocation.as_ref(),
