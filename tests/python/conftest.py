@@ -1,6 +1,7 @@
 """What the tests share: the command as users run it."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "pagelab")
+
+needs_recorder = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind")
 
 Pagelab: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 

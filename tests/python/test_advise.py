@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from conftest import COMMAND, Pagelab, assert_fails
+from conftest import COMMAND, Pagelab, assert_fails, needs_recorder
 
 import pagelab as package
 from pagelab.advice import (
@@ -36,8 +35,6 @@ from pagelab.headline import busy_cycles
 from pagelab.report.parts import Listing, plain
 from pagelab.results import SystemResult
 from pagelab.table import cut_in_the_middle
-
-needs_recorder = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind")
 
 # Two mappings, of which the first gets nine accesses of ten; then one page over and over; or a page in each 2 MiB.
 _PROGRAM = r"""

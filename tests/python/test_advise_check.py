@@ -1,20 +1,17 @@
 """`advise --check`: predictions beside measurements, and what the first line says where these do not agree."""
 
 import json
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Pagelab
+from conftest import Pagelab, needs_recorder
 
 from pagelab.advice import Advice, Checked, Choice, advice_of, document_of, replay, words
 from pagelab.advice.gains import Bar, Gain
 from pagelab.advice.verdict import Verdict, judge
 from pagelab.sign_test import FEWEST_VALUES, median_interval
-
-needs_recorder = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind")
 
 PREDICTED = Bar(0.61, 0.90)
 

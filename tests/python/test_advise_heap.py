@@ -1,19 +1,17 @@
 """A heap that malloc grows by brk: what huge pages change as it is, and if it grows by 2 MiB."""
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import needs_recorder
 
 import pagelab
 from pagelab.advice import Advice, Checked, Choice, Circumstances, Memory, Owner, advice_of, document_of, replay, words
 from pagelab.advice.gains import Helped
 from pagelab.advice.trials import systems
 from pagelab.advice.ways import ways
-
-needs_recorder = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind")
 
 KEY = "system.layers.0.brk_alignment_bytes"
 TUNABLE = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"

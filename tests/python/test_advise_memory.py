@@ -1,19 +1,17 @@
 """Whose memory it is that huge pages help, and which way to them is advised."""
 
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import needs_recorder
 
 import pagelab
 from pagelab.advice import Memory, Owner
 from pagelab.advice.gains import Helped
 from pagelab.advice.ways import ways
-
-needs_recorder = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind")
 
 _PROGRAM = r"""
 #define _GNU_SOURCE

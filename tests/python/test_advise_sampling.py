@@ -1,14 +1,13 @@
 """Advice on samples: what is known of a whole program and what is estimated, and how far estimates may be off."""
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from conftest import Pagelab
+from conftest import Pagelab, needs_recorder
 
 from pagelab import _engine, default_sample, record, save_sample, trace_info
 from pagelab.advice import Subject, can_be_sampled
@@ -19,8 +18,6 @@ from pagelab.length import Length
 from pagelab.report.figures import whole_profile
 from pagelab.results import SystemResult
 from pagelab.stretches import FEW_WINDOWS
-
-needs_recorder = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind")
 
 
 @pytest.fixture(scope="module")
