@@ -130,6 +130,7 @@ impl CallsWriter {
         part::write_whole(&self.folder.join(Table::Calls.file_name(self.parts)), &content)?;
         self.parts += 1;
         self.written += facts.rows;
+        self.written_bytes += content.len() as u64;
         self.rows.drain(..count);
         Ok(())
     }
@@ -363,6 +364,9 @@ mod tests {
         }
         writer.write_full_parts().unwrap();
         assert_eq!((writer.parts, writer.rows().len()), (1, 5));
+        let written = size_bytes(folder.path()).unwrap();
+        // The five rows take less than a part does.
+        assert!(written > 0 && (written..written + 100).contains(&writer.estimated_bytes(0)), "{written} bytes");
         writer.push(CallRow { position: MAX_ROWS as u64 + 5, thread: 0, context: 0 });
         let root = Context { parent: None, process: 0, file: None, offset: 0 };
         writer.finish(&CallStacks { contexts: vec![root], generated: Vec::new() }).unwrap();
