@@ -8,7 +8,7 @@ from typing import Any
 
 from pagelab.traces import is_trace
 
-_SIGNALLED = 128
+SIGNALLED = 128
 """A shell's exit status for a command that a signal ended is this and the signal's number"""
 _MOST_SIGNALS = 64
 _SHELLS = {126: "a command that cannot be executed", 127: "a command that was not found"}
@@ -25,8 +25,8 @@ def failure(exit_: Mapping[str, Any] | None) -> str | None:
     status, number = exit_["status"], exit_.get("signal")
     if number is not None:
         return f"it was ended by signal {_signal_text(number)}"
-    if _SIGNALLED < status <= _SIGNALLED + _MOST_SIGNALS:
-        by = _signal_text(status - _SIGNALLED)
+    if SIGNALLED < status <= SIGNALLED + _MOST_SIGNALS:
+        by = _signal_text(status - SIGNALLED)
         return f"exit status {status}: of a shell, this means a command ended by signal {by}"
     meaning = f": of a shell, this means {_SHELLS[status]}" if status in _SHELLS else ""
     return f"exit status {status}{meaning}"

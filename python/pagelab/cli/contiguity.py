@@ -16,6 +16,7 @@ from pagelab import _engine
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import print_table, warn
 from pagelab.output import ensure_ending, ensure_writable, write_atomically
+from pagelab.program_exit import SIGNALLED
 
 # It takes numpy, which takes longer to import than the command line to answer: only what measures does.
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ _ROWS = {
     "zero_pages": "pages that are the zero page",
     "swapped_pages": "pages in swap",
 }
-# How a shell has the status of a program that a signal ended.
-_SIGNALLED = 128
 
 
 def command(
@@ -134,7 +133,7 @@ def _run(command: Sequence[str], interval: float) -> "tuple[Measurement, int]":
 
 
 def _status(returned: int) -> int:
-    return returned if returned >= 0 else _SIGNALLED - returned
+    return returned if returned >= 0 else SIGNALLED - returned
 
 
 def _pass_on(status: int) -> None:

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagelab.comparison.sides import Recorded, Side, sampled
+from pagelab.program_exit import SIGNALLED
 from pagelab.results import SourceReport, SystemResult
 
 _MOST_KEYS = 5
 _NO_RESULT = ("engine.fast_path", "engine.lookahead", "engine.check", "engine.input_window_accesses")
 """Settings that change no statistic"""
 _NOT_MODELLED = ("description", "origin")
-_SIGNALLED = 128
-"""A shell's exit status for a command that a signal ended is this and the signal's number"""
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def _exits(a: Side, b: Side) -> Iterator[Difference]:
     """A program that failed did something else, and one that crashed did part of it, also if both crashed."""
     statuses = [sorted({source.exit_status or 0 for source in _all_sources(side)}) for side in (a, b)]
     texts = [", ".join(map(str, each)) for each in statuses]
-    if any(max(each) > _SIGNALLED for each in statuses):
+    if any(max(each) > SIGNALLED for each in statuses):
         yield Difference("exit status of the program (above 128: ended by a signal)", texts[0], texts[1], voids=True)
     else:
         yield from _unequal("exit status of the program", *texts, voids=True)

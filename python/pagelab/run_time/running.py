@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from pagelab._engine import UsageError
+from pagelab.program_exit import SIGNALLED
 from pagelab.run_time.layouts import Layout
 
 _PR_SET_THP_DISABLE = 41
 """include/uapi/linux/prctl.h; children and programs that they execute inherit it"""
 _SAMPLE_SECONDS = 0.02
-_SIGNALLED = 128
-"""Added to a signal's number, the status of what it ended, as a shell has it"""
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ class Program:
             wall_seconds=wall,
             minor_faults=usage.ru_minflt,
             major_faults=usage.ru_majflt,
-            exit_code=code if code >= 0 else _SIGNALLED - code,
+            exit_code=code if code >= 0 else SIGNALLED - code,
             counters={},
         )
 
