@@ -5,7 +5,7 @@ mod common;
 use common::ScriptWriter;
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::config::{Assembly, assemble};
-use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_trace::EventKind;
 
 /// What comes of building and running a configuration.
@@ -24,7 +24,7 @@ fn outcome(machine: &str, system: &str, set: &[&str]) -> Result<(), EngineError>
         }
     }
     script.event(0, EventKind::Exit { code: 0 });
-    let placed = Placed { source: script.finish(), cpus: vec![0], memory_limit: None };
+    let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
     Simulation::new(&config, vec![placed], None)?.run(&mut |_| true)
 }
 

@@ -19,7 +19,9 @@ use pagelab_engine::cache::prefetch::{CacheLevel, LevelPrefetchConfig};
 use pagelab_engine::config::{
     Assembly, Config, PageCache, PresetKind, SwapConfig, TranslationCacheConfig, assemble, presets,
 };
-use pagelab_engine::core_model::{self, CoreConfig, CoreModel, Data, Met, Moment, Stall, Timing, Translating};
+use pagelab_engine::core_model::{
+    self, CoreConfig, CoreModel, CoreTime, Data, IncomingAccess, L1TlbMiss, Stall, Timing,
+};
 use pagelab_engine::device::{self, BlockDevice, Clock, DeviceConfig};
 use pagelab_engine::engine::config::{self as fault_engines, EngineConfig};
 use pagelab_engine::kernel::placement::PlacementConfig;
@@ -372,9 +374,9 @@ fn every_core_model_has_samples_and_can_be_configured() {
 }
 
 /// What a core says of an access: of the access itself, its translation and its data.
-fn stalls(core: &mut CoreModel, access: &Access, of: Translating, data: Data, mut at: Moment) -> [Stall; 3] {
+fn stalls(core: &mut CoreModel, access: &Access, of: L1TlbMiss, data: Data, mut at: CoreTime) -> [Stall; 3] {
     let mut all = [Stall::default(); 3];
-    all[0] = core.meet(Met { access, again: false, tells: true, branches: Branches::NONE }, at);
+    all[0] = core.meet(IncomingAccess { access, again: false, tells: true, branches: Branches::NONE }, at);
     at.now += all[0].sum();
     all[1] = core.translation_stall(of, at);
     at.now += all[1].sum();
@@ -389,7 +391,7 @@ fn every_core_model_stalls_for_no_more_than_it_was_told() {
         let mut rng = Rng::new(7, "core models");
         let mut core = CoreModel::new(&config, L1_LATENCY);
         let (mut again, mut copied) = (core.clone(), None);
-        let (repeat_stall, mut at) = (core.repeat_stall(), Moment { instructions: 0, now: Cycles::ZERO });
+        let (repeat_stall, mut at) = (core.repeat_stall(), CoreTime { instructions: 0, now: Cycles::ZERO });
         let (mut told, mut stalled) = (Cycles::ZERO, Cycles::ZERO);
         assert_eq!(core.base_cycles(0), Cycles::ZERO);
         assert!(repeat_stall <= L1_LATENCY);
@@ -398,7 +400,7 @@ fn every_core_model_stalls_for_no_more_than_it_was_told() {
                 let drained = core.drain(at);
                 assert_eq!(again.drain(at), drained);
                 copied.iter_mut().for_each(|copy: &mut CoreModel| assert_eq!(copy.drain(at), drained));
-                assert_eq!(core.drain(Moment { now: at.now + drained.sum(), ..at }), Stall::default(), "it is empty");
+                assert_eq!(core.drain(CoreTime { now: at.now + drained.sum(), ..at }), Stall::default(), "it is empty");
                 stalled += drained.sum();
                 at.now += drained.sum() + Cycles(5000);
             }
@@ -407,7 +409,7 @@ fn every_core_model_stalls_for_no_more_than_it_was_told() {
             let access = Access { gap, maker: Maker::after(rng.below(20)), ..Access::new(kind, 0, 8) };
             let page =
                 Translation::new(MachineAddr(rng.below(8) << 21), PageSize::ALL[rng.below(2) as usize], true, true);
-            let of = Translating {
+            let of = L1TlbMiss {
                 look_up: Cycles(7),
                 walk: Cycles(rng.below(300)),
                 page: (rng.below(3) > 0).then_some(page),
@@ -427,7 +429,7 @@ fn every_core_model_stalls_for_no_more_than_it_was_told() {
             assert!(stalled <= told, "{config:?}: {stalled:?} stalled for {told:?}");
             let instructions = at.instructions + u64::from(gap);
             let base = core.base_cycles(instructions) - core.base_cycles(at.instructions);
-            at = Moment { instructions, now: at.now + stall + base };
+            at = CoreTime { instructions, now: at.now + stall + base };
             assert_eq!(core.repeat_stall(), repeat_stall, "{config:?}: a constant");
         }
         assert!(copied.is_some() && stalled > Cycles::ZERO);

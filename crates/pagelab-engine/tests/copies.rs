@@ -5,7 +5,7 @@ mod common;
 use common::{ScriptWriter, assert_conserved, config};
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::config::{Config, PresetKind, presets};
-use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, ProcessIx, Source};
 
@@ -44,7 +44,7 @@ fn program() -> Box<dyn Source> {
 }
 
 fn begin(config: &Config, cpus: &[&[usize]]) -> Simulation {
-    let placed = cpus.iter().map(|cpus| Placed { source: program(), cpus: cpus.to_vec(), memory_limit: None });
+    let placed = cpus.iter().map(|cpus| PlacedSource { source: program(), cpus: cpus.to_vec(), memory_limit: None });
     Simulation::new(config, placed.collect(), None).unwrap_or_else(|e| panic!("{e}"))
 }
 

@@ -5,7 +5,7 @@ use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::base::translation::Translation;
 use pagelab_engine::core_model::{
-    CoreConfig, CoreModel, Data, Found, Met, Moment, ROW, Row, Siblings, Stall, Timing, Translating,
+    CoreConfig, CoreModel, CoreTime, Data, DataLocation, IncomingAccess, L1TlbMiss, ROW, Row, Siblings, Stall, Timing,
 };
 use pagelab_trace::{Access, AccessKind, Branches, Maker};
 
@@ -16,7 +16,7 @@ const L1_LATENCY: Cycles = Cycles(4);
 struct Drawn {
     accesses: Vec<Access>,
     branches: Vec<Branches>,
-    found: Vec<Found>,
+    found: Vec<DataLocation>,
 }
 
 impl Drawn {
@@ -41,7 +41,7 @@ impl Drawn {
             branches.wait_for(rng.below(30));
             of.branches.push(branches);
             let latency = if rng.below(4) < misses { [14, 50, 200][rng.below(3) as usize] } else { L1_LATENCY.0 };
-            of.found.push(Found { latency: Cycles(latency), line: rng.below(40) * 64 });
+            of.found.push(DataLocation { latency: Cycles(latency), line: rng.below(40) * 64 });
         }
         // As many as there are, fewer, more, or none.
         match rng.below(4) {
@@ -66,13 +66,13 @@ impl Drawn {
 /// A core and how far its program has come.
 struct Program {
     core: CoreModel,
-    at: Moment,
+    at: CoreTime,
     stalls: Stall,
 }
 
 impl Program {
     fn new(core: CoreModel) -> Self {
-        Self { core, at: Moment { instructions: 0, now: Cycles::ZERO }, stalls: Stall::default() }
+        Self { core, at: CoreTime { instructions: 0, now: Cycles::ZERO }, stalls: Stall::default() }
     }
 
     fn spend(&mut self, stall: Stall) {
@@ -87,10 +87,10 @@ impl Program {
     }
 
     /// One by one, the first after a walk if it has one.
-    fn make(&mut self, of: &Drawn, tells: bool, walk: Option<Translating>) {
+    fn make(&mut self, of: &Drawn, tells: bool, walk: Option<L1TlbMiss>) {
         for (number, (access, found)) in of.accesses.iter().zip(&of.found).enumerate() {
             let branches = of.branches.get(number).copied().unwrap_or_default();
-            let stall = self.core.meet(Met { access, again: false, tells, branches }, self.at);
+            let stall = self.core.meet(IncomingAccess { access, again: false, tells, branches }, self.at);
             self.spend(stall);
             if let Some(walk) = walk.filter(|_| number == 0) {
                 let stall = self.core.translation_stall(walk, self.at);
@@ -159,7 +159,7 @@ fn rows_are_as_their_accesses_one_by_one() {
                     let page = Translation::new(MachineAddr(rng.below(40) << 12), PageSize::Size4K, true, true);
                     let of = Drawn { accesses: of.accesses[..1].to_vec(), ..Drawn::new(&mut rng) };
                     let (look_up, walk) = (Cycles(7), Cycles(rng.below(400)));
-                    let walk = Translating { look_up, walk, page: Some(page), fetches: false };
+                    let walk = L1TlbMiss { look_up, walk, page: Some(page), fetches: false };
                     apart.make(&of, tells, Some(walk));
                     rows.make(&of, tells, Some(walk));
                 } else {
@@ -178,7 +178,7 @@ fn rows_are_as_their_accesses_one_by_one() {
             }
             let Stall { data, translation, .. } = apart.stalls;
             assert!(data > Cycles::ZERO && translation > Cycles::ZERO, "{config:?}");
-            let shares = beside_another && rows.core.follows();
+            let shares = beside_another && rows.core.models_dependencies();
             assert!(!shares || active.iter().all(|&times| times > 10), "{config:?}: {active:?}");
         }
     }

@@ -5,7 +5,9 @@ mod common;
 use common::steps::{L1_LATENCY, LATENCY, Step, after, core, cycles, load, repeated, store};
 use common::{assert_clocks_conserved, assert_conserved, config, run};
 use pagelab_engine::base::cycles::Cycles;
-use pagelab_engine::core_model::{CoreModel, Data, Found, Met, Moment, Row, Siblings, Stall, Timing, Translating};
+use pagelab_engine::core_model::{
+    CoreModel, CoreTime, Data, DataLocation, IncomingAccess, L1TlbMiss, Row, Siblings, Stall, Timing,
+};
 use pagelab_trace::{Access, AccessKind};
 
 /// Hardware threads of one core: their clocks, and the steps of each. Whoever has the least time makes its next step, and goes on
@@ -13,7 +15,7 @@ use pagelab_trace::{Access, AccessKind};
 struct Threads {
     cores: Vec<CoreModel>,
     steps: Vec<std::vec::IntoIter<Step>>,
-    at: Vec<Moment>,
+    at: Vec<CoreTime>,
     /// What each has stalled for.
     stalls: Vec<Stall>,
 }
@@ -21,7 +23,7 @@ struct Threads {
 impl Threads {
     fn new(keys: &str, steps: Vec<Vec<Step>>) -> Self {
         let cores = steps.iter().map(|_| core(keys)).collect();
-        let at = vec![Moment { instructions: 0, now: Cycles::ZERO }; steps.len()];
+        let at = vec![CoreTime { instructions: 0, now: Cycles::ZERO }; steps.len()];
         let stalls = vec![Stall::default(); steps.len()];
         Self { cores, steps: steps.into_iter().map(Vec::into_iter).collect(), at, stalls }
     }
@@ -64,11 +66,11 @@ impl Threads {
     }
 
     fn make(&mut self, thread: usize, step: Step, number: u64) {
-        let met = Met { access: &step.access, again: false, tells: true, branches: step.branches };
+        let met = IncomingAccess { access: &step.access, again: false, tells: true, branches: step.branches };
         let stall = self.cores[thread].meet(met, self.at[thread]);
         self.spend(thread, stall);
         if step.walk > 0 {
-            let of = Translating { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };
+            let of = L1TlbMiss { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };
             let stall = self.cores[thread].translation_stall(of, self.at[thread]);
             self.spend(thread, stall);
         }
@@ -199,15 +201,15 @@ fn windows_and_queues_are_divided_as_soon_as_another_thread_wakes() {
         (r#"{"store_queue":5}"#, AccessKind::Modify),
     ] {
         let mut core = core(keys);
-        let (mut common, mut at) = (core.common(), Moment { instructions: 0, now: Cycles::ZERO });
+        let (mut common, mut at) = (core.common(), CoreTime { instructions: 0, now: Cycles::ZERO });
         let access = Access { gap: 16, kind, ..load().access };
         let stalls = [0, 0, 1].map(|active| {
             core.go_on(common.take().unwrap(), Siblings { active, now: Cycles::ZERO });
-            let found = Found { latency: Cycles(LATENCY), line: at.instructions };
+            let found = DataLocation { latency: Cycles(LATENCY), line: at.instructions };
             let row = Row { accesses: &[access], branches: &[], found: &[found], tells: true };
             let stall = core.make_all(&row, at);
             common = core.pause();
-            at = Moment { instructions: at.instructions + 16, now: at.now + stall.sum() };
+            at = CoreTime { instructions: at.instructions + 16, now: at.now + stall.sum() };
             stall.data.0
         });
         // The third is within 64 entries of the first, and not within 32; of queues there are two entries left.

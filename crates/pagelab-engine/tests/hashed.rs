@@ -3,7 +3,7 @@
 mod common;
 
 use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_workload};
-use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::page_table::{DESIGNS, PageTable};
 use pagelab_trace::EventKind;
@@ -81,7 +81,7 @@ fn searches_go_as_far_as_the_user_lets_them_and_count_every_line() {
         }
         script.event(0, EventKind::Exit { code: 0 });
         let set: Vec<&str> = set.iter().map(String::as_str).collect();
-        let placed = Placed { source: script.finish(), cpus: vec![0], memory_limit: None };
+        let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
         let mut simulation = Simulation::new(&config(system, &set), vec![placed], None).unwrap();
         simulation.run(&mut |_| true).map(|()| Statistics::collect(&simulation))
     };
@@ -276,7 +276,7 @@ fn fragmented_memory_has_no_room_for_the_ways_of_a_large_table() {
         "machine.memory_bytes=2GiB",
     ];
     let source = pagelab_trace::workload::parse("seq:size=1GiB,passes=1", 1).unwrap();
-    let placed = pagelab_engine::machine::simulation::Placed { source, cpus: vec![0], memory_limit: None };
+    let placed = pagelab_engine::machine::simulation::PlacedSource { source, cpus: vec![0], memory_limit: None };
     let mut simulation =
         pagelab_engine::machine::simulation::Simulation::new(&config("elastic-cuckoo", &set), vec![placed], None)
             .unwrap();

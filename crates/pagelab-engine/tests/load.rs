@@ -10,8 +10,8 @@ use common::{
     ScriptWriter, assert_all_is_on_an_account, assert_conserved, assert_frames_conserved, config, opener, run,
     run_beside, run_workload,
 };
-use pagelab_engine::programs::arrivals::{Pace, Spacing};
-use pagelab_engine::programs::load::{ArrivalStream, Beside, CoRunner, Open};
+use pagelab_engine::programs::arrivals::{ArrivalRate, Spacing};
+use pagelab_engine::programs::load::{ArrivalStream, BackgroundLoad, CoRunner, Open};
 use pagelab_engine::run::{Request, run as run_request};
 use pagelab_trace::{Batch, Source, SourceInfo, TraceError};
 
@@ -22,20 +22,20 @@ fn main_source() -> Box<dyn Source> {
     pagelab_trace::workload::parse(MAIN, 1).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn co_runner(spec: &str, cpus: &[usize]) -> Beside {
-    Beside {
+fn co_runner(spec: &str, cpus: &[usize]) -> BackgroundLoad {
+    BackgroundLoad {
         co_runners: vec![CoRunner { open: opener(spec), cpus: cpus.to_vec(), memory_limit: None }],
-        ..Beside::default()
+        ..BackgroundLoad::default()
     }
 }
 
 /// Arrivals every so many cycles.
-fn every(cycles: u64, count: Option<u64>, open: Open, cpus: &[usize]) -> Beside {
+fn every(cycles: u64, count: Option<u64>, open: Open, cpus: &[usize]) -> BackgroundLoad {
     let megahertz = f64::from(config("radix", &[]).machine.frequency_mhz);
-    let pace = Pace { per_second: megahertz * 1e6 / cycles as f64, count, spacing: Spacing::Uniform };
-    Beside {
+    let pace = ArrivalRate { per_second: megahertz * 1e6 / cycles as f64, count, spacing: Spacing::Uniform };
+    BackgroundLoad {
         arrivals: vec![ArrivalStream { open, cpus: cpus.to_vec(), pace, memory_limit: None }],
-        ..Beside::default()
+        ..BackgroundLoad::default()
     }
 }
 
@@ -84,7 +84,7 @@ fn sources_that_share_a_cpu_are_charged_for_their_own_time() {
 fn main_sources_are_told_apart() {
     let config = config("radix", &[]);
     let sources = vec![(main_source(), &[0][..]), (main_source(), &[2][..])];
-    let (_, stats) = run_beside(&config, sources, Beside::default());
+    let (_, stats) = run_beside(&config, sources, BackgroundLoad::default());
     assert_all_is_on_an_account(&stats);
     let of = |name: &str| stats.values[name];
     assert_eq!(of("source.0.cycles") + of("source.1.cycles"), of("main.cycles"));
@@ -104,8 +104,10 @@ fn walks_and_faults_of_two_layers_are_on_accounts() {
     let main = || pagelab_trace::workload::parse("random:size=8MiB,accesses=60K", 1).unwrap();
     let (mains, co_runner_specs) = ([(main(), &[0][..]), (main(), &[2][..])], ["chase:size=1MiB", "seq:size=256KiB"]);
     let co_runner = |(spec, cpu): (&&str, usize)| CoRunner { open: opener(spec), cpus: vec![cpu], memory_limit: None };
-    let beside =
-        Beside { co_runners: co_runner_specs.iter().zip([0, 4]).map(co_runner).collect(), ..Beside::default() };
+    let beside = BackgroundLoad {
+        co_runners: co_runner_specs.iter().zip([0, 4]).map(co_runner).collect(),
+        ..BackgroundLoad::default()
+    };
     let (_, stats) = run_beside(&config, mains.into(), beside);
     assert_conserved(&stats);
     assert_all_is_on_an_account(&stats);
@@ -320,12 +322,12 @@ fn impossible_loads_are_refused_before_anything_runs() {
         assert!(error.contains(what), "{error}");
     }
     let nothing = || -> Open { Arc::new(|| Ok(ScriptWriter::new().finish())) };
-    let beside = Beside {
+    let beside = BackgroundLoad {
         co_runners: vec![CoRunner { open: nothing(), cpus: vec![2], memory_limit: None }],
-        ..Beside::default()
+        ..BackgroundLoad::default()
     };
     let placed =
-        pagelab_engine::machine::simulation::Placed { source: main_source(), cpus: vec![0], memory_limit: None };
+        pagelab_engine::machine::simulation::PlacedSource { source: main_source(), cpus: vec![0], memory_limit: None };
     let mut simulation =
         pagelab_engine::machine::simulation::Simulation::with_load(&config("radix", &[]), vec![placed], beside, None)
             .unwrap();

@@ -7,7 +7,7 @@ use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::ids::{LayerId, SpaceId};
 use pagelab_engine::engine::kernel_side::{EngineState, Job};
 use pagelab_engine::kernel::entry_word::EntryWord;
-use pagelab_engine::kernel::reclaim::Kind;
+use pagelab_engine::kernel::reclaim::LruPageKind;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::observe::statistics::Statistics;
@@ -292,7 +292,7 @@ fn a_ring_stands_in_the_place_of_an_allocation_and_the_thread_fills_the_lists() 
     };
     let kept = |simulation: &Simulation| {
         let reclaim = simulation.os.layers[0].reclaim.as_ref().expect("there is a swap area");
-        (reclaim.listed(Kind::Anonymous), reclaim.used_frames())
+        (reclaim.listed(LruPageKind::Anonymous), reclaim.used_frames())
     };
     let (simulation, stats) = run(&config("mfoe-software-traced", &[swap]), program(64), &[0]);
     assert_conserved(&stats);
@@ -424,7 +424,7 @@ fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
     };
     let kept = |simulation: &Simulation| {
         let reclaim = simulation.os.layers[0].reclaim.as_ref().expect("there is a swap area");
-        (reclaim.listed(Kind::Anonymous), reclaim.used_frames())
+        (reclaim.listed(LruPageKind::Anonymous), reclaim.used_frames())
     };
     let (with, stats) = run(&mfoe(&[], &[swap]), program(), &[0]);
     let (without, _) = run(&config("radix", &[swap]), program(), &[0]);

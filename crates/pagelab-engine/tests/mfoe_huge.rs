@@ -6,7 +6,7 @@ use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, ru
 use pagelab_engine::base::addr::{PageSize, VirtAddr};
 use pagelab_engine::base::ids::{LayerId, SpaceId};
 use pagelab_engine::config::Config;
-use pagelab_engine::kernel::reclaim::Kind;
+use pagelab_engine::kernel::reclaim::LruPageKind;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::observe::statistics::Statistics;
@@ -141,7 +141,7 @@ fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
     let kept = |simulation: &Simulation| {
         let reclaim = simulation.os.layers[0].reclaim.as_ref().expect("there is a swap area");
         let pages = simulation.os.layers[0].spaces[space(simulation).index as usize].resident;
-        (reclaim.listed(Kind::Anonymous), reclaim.used_frames(), pages)
+        (reclaim.listed(LruPageKind::Anonymous), reclaim.used_frames(), pages)
     };
     let config = mfoe(&[], &[swap, "kernel.zero_page=off"]);
     let (simulation, stats) = ran(&config, program());

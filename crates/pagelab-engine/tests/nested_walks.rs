@@ -9,7 +9,7 @@ use pagelab_engine::base::ids::{DIRECT_MAP, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, Origin};
 use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::page_table::PteFlags;
-use pagelab_engine::translate::walker::Wanted;
+use pagelab_engine::translate::walker::TranslationRequest;
 
 use Intent::{Load, Store};
 
@@ -159,7 +159,7 @@ fn walked(simulation: &mut Simulation, origin: Origin, wanted: (SpaceId, VirtAdd
     };
     let before = count(simulation);
     for &intent in intents {
-        let wanted = Wanted { core: 0, space: wanted.0, va: wanted.1, intent, origin };
+        let wanted = TranslationRequest { core: 0, space: wanted.0, va: wanted.1, intent, origin };
         let found =
             simulation.hw.translate(&mut simulation.os.layers, &wanted, &mut Cycles::default()).expect("it is mapped");
         assert!(found.writable() && (intent != Intent::Store || found.stores()), "{intent:?} {found:?}");

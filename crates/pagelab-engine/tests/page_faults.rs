@@ -4,7 +4,7 @@ mod common;
 
 use common::{ScriptWriter, assert_conserved, config};
 use pagelab_engine::base::page_fault::Intent;
-use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::page_faults::{PageFaults, SeenFault};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection, Source, workload};
@@ -13,7 +13,7 @@ const BASE: u64 = 0x7f00_0000_0000;
 const PAGE: u64 = 4096;
 
 fn seen(system: &str, set: &[&str], sources: Vec<Box<dyn Source>>) -> (Vec<SeenFault>, Statistics) {
-    let of = |(cpu, source)| Placed { source, cpus: vec![cpu], memory_limit: None };
+    let of = |(cpu, source)| PlacedSource { source, cpus: vec![cpu], memory_limit: None };
     let placed = sources.into_iter().enumerate().map(of).collect();
     let mut simulation = Simulation::new(&config(system, set), placed, None).unwrap_or_else(|e| panic!("{e}"));
     simulation.page_faults = Some(PageFaults::default());

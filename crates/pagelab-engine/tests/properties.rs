@@ -14,8 +14,8 @@ use common::{
 use pagelab_cases::cases;
 use pagelab_engine::base::addr::{FRAME_BYTES, PageSize};
 use pagelab_engine::base::error::EngineError;
-use pagelab_engine::programs::arrivals::{Pace, Spacing};
-use pagelab_engine::programs::load::{ArrivalStream, Beside, CoRunner, Open};
+use pagelab_engine::programs::arrivals::{ArrivalRate, Spacing};
+use pagelab_engine::programs::load::{ArrivalStream, BackgroundLoad, CoRunner, Open};
 use pagelab_trace::{AccessKind, MapFlags, Protection};
 use programs::{Area, Cuts, Op, PLACES, Program, TOO_LARGE, check_once, fits, live_spaces, program};
 use proptest::prelude::*;
@@ -101,8 +101,8 @@ fn check_load(program: &Program, (system, set): System, cpus: &[usize]) -> Resul
         let program = program.clone();
         std::sync::Arc::new(move || Ok(program.source(Cuts::AsWritten)))
     };
-    let pace = Pace { per_second: 5000.0, count: Some(3), spacing: Spacing::Poisson };
-    let beside = || Beside {
+    let pace = ArrivalRate { per_second: 5000.0, count: Some(3), spacing: Spacing::Poisson };
+    let beside = || BackgroundLoad {
         co_runners: vec![CoRunner { open: open(), cpus: cpus.to_vec(), memory_limit: None }],
         arrivals: vec![ArrivalStream { open: open(), cpus: cpus.to_vec(), pace, memory_limit: None }],
     };
@@ -121,7 +121,7 @@ fn check_load(program: &Program, (system, set): System, cpus: &[usize]) -> Resul
     let (_, again) = run_beside(&config, vec![(program.source(Cuts::AsWritten), cpus)], beside());
     assert_eq!(stats.values, again.values, "repeated");
     // Without the co-runner nothing is cut short.
-    let arrivals = Beside { co_runners: Vec::new(), ..beside() };
+    let arrivals = BackgroundLoad { co_runners: Vec::new(), ..beside() };
     let (simulation, stats) = run_beside(&config, vec![(program.source(Cuts::AsWritten), cpus)], arrivals);
     assert_all_is_on_an_account(&stats);
     assert_frames_conserved(&simulation, &live_spaces(&simulation));

@@ -98,11 +98,11 @@ fn mappings_that_are_read_at_random_count_no_misses() {
 #[test]
 fn each_process_and_each_program_has_a_count_of_its_own() {
     let exec = EventKind::Exec { path: "program".into() };
-    for follows in [EventKind::Fork { child: ProcessIx(1) }, exec] {
+    for next_event in [EventKind::Fork { child: ProcessIx(1) }, exec] {
         let mut script = script();
         (0..LOTS + 1).for_each(|n| script.load(0, page(n)));
-        let forks = matches!(follows, EventKind::Fork { .. });
-        script.event(0, follows);
+        let forks = matches!(next_event, EventKind::Fork { .. });
+        script.event(0, next_event);
         let thread = if forks { script.thread(1) } else { 0 };
         if !forks {
             let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED));

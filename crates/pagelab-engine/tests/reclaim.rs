@@ -11,7 +11,7 @@ use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, ru
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::config::Config;
-use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{Batch, EventKind, MapFlags, ProcessIx, Protection};
@@ -72,7 +72,7 @@ fn a_program_of_twice_the_memory_runs_to_its_end() {
 fn fails(config: &Config, spec: &str) -> EngineError {
     let source = pagelab_trace::workload::parse(spec, 1).unwrap();
     let mut simulation =
-        Simulation::new(config, vec![Placed { source, cpus: vec![0], memory_limit: None }], None).unwrap();
+        Simulation::new(config, vec![PlacedSource { source, cpus: vec![0], memory_limit: None }], None).unwrap();
     simulation.run(&mut |_| true).unwrap_err()
 }
 
@@ -244,7 +244,7 @@ fn files_that_the_device_has_no_room_for_are_refused() {
         map_file(&mut script, 1024, MapFlags::SHARED);
         let drives = format!("kernel.storage.drives={drives}");
         let config = config("radix", &[DRIVE, &drives, &format!("kernel.storage.capacity_bytes={each}")]);
-        let placed = Placed { source: script.finish(), cpus: vec![0], memory_limit: None };
+        let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
         let mut simulation = Simulation::new(&config, vec![placed], None).expect("it can begin");
         let error = simulation.run(&mut |_| true).unwrap_err().to_string();
         for part in ["kernel.storage.capacity_bytes", held, "take 4MiB", "`data`", allowed] {
@@ -353,8 +353,11 @@ fn a_source_with_a_limit_of_its_own_makes_room_among_its_own_pages() {
     let config = config("radix", &[SWAP]);
     let source = |spec| pagelab_trace::workload::parse(spec, 1).unwrap();
     let small = "seq:size=16MiB,passes=2";
-    let placed =
-        |limit: Option<u64>, cpu| Placed { source: source(small), cpus: vec![cpu], memory_limit: limit.map(Bytes) };
+    let placed = |limit: Option<u64>, cpu| PlacedSource {
+        source: source(small),
+        cpus: vec![cpu],
+        memory_limit: limit.map(Bytes),
+    };
     for cpus in [[0, 0], [0, 1]] {
         let sources = vec![placed(Some(4 << 20), cpus[0]), placed(None, cpus[1])];
         let mut simulation = Simulation::new(&config, sources, None).unwrap();
@@ -376,7 +379,7 @@ fn a_source_with_a_limit_of_its_own_makes_room_among_its_own_pages() {
 fn limits_that_cannot_be_kept_are_errors() {
     let spec = |set: &[&str], limit: u64| {
         let source = pagelab_trace::workload::parse("seq:size=16MiB", 1).unwrap();
-        let placed = Placed { source, cpus: vec![0], memory_limit: Some(Bytes(limit)) };
+        let placed = PlacedSource { source, cpus: vec![0], memory_limit: Some(Bytes(limit)) };
         Simulation::new(&config("radix", set), vec![placed], None)
             .and_then(|mut simulation| simulation.run(&mut |_| true))
     };

@@ -6,7 +6,7 @@ mod common;
 #[path = "reference/translation.rs"]
 mod translation;
 
-use caches::{Caches, Served};
+use caches::{Caches, HitLevel};
 use common::{ScriptWriter, config, run};
 use pagelab_cases::cases;
 use pagelab_engine::base::addr::{LineAddr, VirtAddr};
@@ -67,13 +67,13 @@ fn caches_of(geometry: (Level, Option<Level>, Option<Level>), policy: Replacemen
     }
 }
 
-fn same(served: pagelab_engine::cache::Served) -> Served {
+fn same(served: pagelab_engine::cache::HitLevel) -> HitLevel {
     match served {
-        pagelab_engine::cache::Served::L1 => Served::L1,
-        pagelab_engine::cache::Served::L2 => Served::L2,
-        pagelab_engine::cache::Served::L3 => Served::L3,
-        pagelab_engine::cache::Served::Remote => Served::Remote,
-        pagelab_engine::cache::Served::Dram => Served::Dram,
+        pagelab_engine::cache::HitLevel::L1 => HitLevel::L1,
+        pagelab_engine::cache::HitLevel::L2 => HitLevel::L2,
+        pagelab_engine::cache::HitLevel::L3 => HitLevel::L3,
+        pagelab_engine::cache::HitLevel::Remote => HitLevel::Remote,
+        pagelab_engine::cache::HitLevel::Dram => HitLevel::Dram,
     }
 }
 

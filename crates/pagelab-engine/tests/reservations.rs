@@ -5,9 +5,9 @@ mod common;
 use common::{ScriptWriter, checked, frames_from};
 use pagelab_engine::base::step::{RefKind, Step};
 use pagelab_engine::config::{Assembly, assemble};
-use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
-use pagelab_engine::programs::load::Beside;
+use pagelab_engine::programs::load::BackgroundLoad;
 use pagelab_engine::run::{Request, run};
 use pagelab_trace::{EventKind, ProcessIx, Protection};
 
@@ -99,7 +99,7 @@ fn reservations_are_for_the_sources_that_are_named() {
     let made = |settings: &[&str]| {
         let config = common::config("radix", &[&[PTEMAGNET][..], settings].concat());
         let sources = vec![(script().finish(), &[0][..]), (script().finish(), &[2][..])];
-        let (_, stats) = common::run_beside(&config, sources, Beside::default());
+        let (_, stats) = common::run_beside(&config, sources, BackgroundLoad::default());
         assert_eq!(stats.values["fault.minor.count"], 32);
         reservations(&stats, "made")
     };
@@ -275,7 +275,7 @@ fn giving_back_drops_a_reference_to_each_frame_that_was_not_given_out_and_to_no_
         // A page of each of 16 groups.
         let spec = format!("stride:size={}KiB,stride={}KiB,accesses=1000", 64 * pages, 4 * pages);
         let source = pagelab_trace::workload::parse(&spec, 1).unwrap();
-        let placed = Placed { source, cpus: vec![0], memory_limit: None };
+        let placed = PlacedSource { source, cpus: vec![0], memory_limit: None };
         let mut simulation = Simulation::new(&config, vec![placed], Some(16)).unwrap();
         simulation.run(&mut |_| true).unwrap();
         let layer = &simulation.os.layers[0];

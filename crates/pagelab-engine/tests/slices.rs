@@ -1,7 +1,7 @@
 //! Slices of the last-level cache: what collides in one cache is spread over slices that a hash chooses.
 
 use pagelab_engine::base::addr::LineAddr;
-use pagelab_engine::cache::{Hierarchy, Requester, Served};
+use pagelab_engine::cache::{Hierarchy, HitLevel, Requester};
 use pagelab_engine::config::{Assembly, assemble};
 
 /// Caches of a preset with such slices.
@@ -15,7 +15,7 @@ fn caches(machine: &str, set: &[&str]) -> Hierarchy {
 fn missed(mut caches: Hierarchy, apart: u64, lines: u64) -> usize {
     let mut round = || {
         let served = (0..lines).map(|n| caches.access(0, LineAddr(n * apart), false, Requester::Data).served);
-        served.filter(|&served| served == Served::Dram).count()
+        served.filter(|&served| served == HitLevel::Dram).count()
     };
     (round(), round(), round()).2
 }

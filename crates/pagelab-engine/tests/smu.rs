@@ -10,7 +10,7 @@ use pagelab_engine::engine::smu::of_layer::smu;
 use pagelab_engine::kernel::entry_word::EntryWord;
 use pagelab_engine::kernel::reclaim::SCAN_PAGES;
 use pagelab_engine::kernel::vma::VaRange;
-use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::run::Request;
 use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection, Source};
@@ -310,7 +310,7 @@ fn a_file_that_is_to_be_served_may_not_be_shared() {
         let mut script = script(64, MapFlags::SHARED);
         script.load(0, page(1));
         script.event(0, EventKind::Fork { child: ProcessIx(1) });
-        let placed = Placed { source: script.finish(), cpus: vec![0], memory_limit: None };
+        let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
         let mut simulation =
             Simulation::new(&smu_with(&[], &[&named(files)]), vec![placed], None).expect("it can begin");
         simulation.run(&mut |_| true).map(|()| Statistics::collect(&simulation))

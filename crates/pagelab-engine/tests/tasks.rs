@@ -7,7 +7,7 @@ mod common;
 
 use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run_all};
 use pagelab_engine::config::Config;
-use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{EventKind, MapFlags, Protection, Source};
@@ -115,7 +115,7 @@ fn a_program_that_swaps_leaves_its_waits_to_another() {
     let config = quiet(&[SWAP, "kernel.quantum_cycles=100000"]);
     let run = |with: &[bool]| {
         let source = |spec: &str| pagelab_trace::workload::parse(spec, 1).unwrap();
-        let placed = |&swaps: &bool| Placed {
+        let placed = |&swaps: &bool| PlacedSource {
             source: source(if swaps { "seq:size=2MiB,passes=2" } else { "random:size=1MiB,accesses=3M" }),
             cpus: vec![0],
             memory_limit: swaps.then_some(Bytes(1 << 20)),

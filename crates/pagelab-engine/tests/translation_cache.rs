@@ -12,7 +12,7 @@ use pagelab_engine::config::Config;
 use pagelab_engine::kernel::fault::Fault;
 use pagelab_engine::kernel::threads::config::ThreadConfig;
 use pagelab_engine::kernel::threads::khugepaged::Khugepaged;
-use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::page_table::WalkList;
 use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection, Source};
@@ -30,7 +30,7 @@ fn cache(form: &str, more: &str) -> String {
 
 /// Runs a script; errors are those of the run.
 fn try_run(config: &Config, source: Box<dyn Source>) -> Result<(Simulation, Statistics), EngineError> {
-    let placed = vec![Placed { source, cpus: vec![0], memory_limit: None }];
+    let placed = vec![PlacedSource { source, cpus: vec![0], memory_limit: None }];
     let mut simulation = Simulation::new(config, placed, None)?;
     simulation.run(&mut |_| true)?;
     let stats = Statistics::collect(&simulation);

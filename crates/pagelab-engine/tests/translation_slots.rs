@@ -6,7 +6,7 @@ mod common;
 use common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::config::Config;
-use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, ProcessIx, Source};
 
@@ -22,7 +22,7 @@ fn cache(kind: &str, more: &str) -> String {
 }
 
 fn try_run(config: &Config, source: Box<dyn Source>) -> Result<(Simulation, Statistics), EngineError> {
-    let placed = vec![Placed { source, cpus: vec![0], memory_limit: None }];
+    let placed = vec![PlacedSource { source, cpus: vec![0], memory_limit: None }];
     let mut simulation = Simulation::new(config, placed, None)?;
     simulation.run(&mut |_| true)?;
     let stats = Statistics::collect(&simulation);

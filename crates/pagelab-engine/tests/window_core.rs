@@ -12,7 +12,7 @@ use pagelab_engine::base::addr::{MachineAddr, PageSize};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::base::translation::Translation;
-use pagelab_engine::core_model::{Data, Met, Moment, Stall, Timing};
+use pagelab_engine::core_model::{CoreTime, Data, IncomingAccess, Stall, Timing};
 use pagelab_trace::{Access, AccessKind, Branches};
 
 #[test]
@@ -288,25 +288,25 @@ fn a_line_is_under_way_until_it_is_there_whatever_its_buffer_does_next() {
 #[test]
 fn every_misprediction_of_a_row_costs_its_penalty_and_is_counted() {
     let mut core = core(r#"{"branch_predictor":"tage","mispredict_penalty":20}"#);
-    let (mut branches, at) = (Branches::NONE, Moment { instructions: 0, now: Cycles::ZERO });
+    let (mut branches, at) = (Branches::NONE, CoreTime { instructions: 0, now: Cycles::ZERO });
     // Of three the first and the last are not taken; that they have names of their own keeps the counters apart.
     [false, true, false].into_iter().for_each(|taken| branches.push(taken));
-    let stall = core.meet(Met { access: &load().access, again: false, tells: true, branches }, at);
+    let stall = core.meet(IncomingAccess { access: &load().access, again: false, tells: true, branches }, at);
     assert_eq!(stall.branch, Cycles(40));
     let counts = core.branches().unwrap();
     assert_eq!((counts.met, counts.mispredicted), (3, 2));
     // An access that is made again after a fault has met its branches before.
-    let stall = core.meet(Met { access: &load().access, again: true, tells: true, branches }, at);
+    let stall = core.meet(IncomingAccess { access: &load().access, again: true, tells: true, branches }, at);
     assert_eq!((stall, core.branches().unwrap()), (Stall::default(), counts));
 }
 
 #[test]
 fn what_is_met_and_asks_for_no_data_takes_its_entry() {
     // As what the kernel reads where its references are off.
-    let (mut core, at) = (core(r#"{"store_queue":2}"#), Moment { instructions: 0, now: Cycles::ZERO });
+    let (mut core, at) = (core(r#"{"store_queue":2}"#), CoreTime { instructions: 0, now: Cycles::ZERO });
     let mut at = at;
     let stalls = [Some(LATENCY), None, Some(L1_LATENCY), Some(L1_LATENCY)].map(|latency| {
-        let met = Met { access: &store().access, again: false, tells: true, branches: Branches::NONE };
+        let met = IncomingAccess { access: &store().access, again: false, tells: true, branches: Branches::NONE };
         let stall = core.meet(met, at);
         at.now += stall.sum();
         if let Some(latency) = latency {

@@ -16,7 +16,7 @@ use pagelab_engine::base::step::Next;
 use pagelab_engine::config::Config;
 use pagelab_engine::kernel::entry_word::{EntryWord, Slot};
 use pagelab_engine::kernel::fault::Fault;
-use pagelab_engine::kernel::home::Home;
+use pagelab_engine::kernel::home::ProcessTarget;
 use pagelab_engine::kernel::layer::Layer;
 use pagelab_engine::kernel::layer::words::WordOf;
 use pagelab_engine::kernel::reclaim::{GroupId, Pressure};
@@ -299,7 +299,13 @@ impl Lab {
         if self.spaces.len() == MOST_SPACES {
             return;
         }
-        let home = Home { layer: LAYER, group: GroupId::REST, placed: true, served: true, measured: false };
+        let home = ProcessTarget {
+            layer: LAYER,
+            group: GroupId::REST,
+            uses_placement: true,
+            uses_fault_engine: true,
+            reported: false,
+        };
         let child = self.simulation.os.add_space(home).expect("there is memory");
         self.simulation.os.fork(parent, child).expect("there is memory");
         self.spaces.push(child);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::curve::{Curve, Stream};
 use crate::host::{self, Work};
 use crate::sampling::Sampling;
-use crate::spaces::{Left, Spaces};
+use crate::spaces::{DroppedPages, Spaces};
 use crate::tracker::Tracker;
 
 /// What is asked for.
@@ -196,10 +196,10 @@ impl Pass {
         Ok(())
     }
 
-    fn leave(&mut self, left: Left) -> Result<(), TraceError> {
+    fn leave(&mut self, left: DroppedPages) -> Result<(), TraceError> {
         self.each(|tracker| match left {
-            Left::Range { space, first, last } => tracker.forget(space, first, last),
-            Left::All { space } => tracker.forget_space(space),
+            DroppedPages::Range { space, first, last } => tracker.forget(space, first, last),
+            DroppedPages::All { space } => tracker.forget_space(space),
         })
     }
 

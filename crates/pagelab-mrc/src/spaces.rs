@@ -19,7 +19,7 @@ struct Space {
 
 /// What leaves the TLBs and caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum DroppedPages {
     /// The bytes from `first` to `last`.
     Range {
         space: usize,
@@ -45,7 +45,7 @@ impl Spaces {
     /// That is what the program gives up: what it unmaps, moves, maps over or drops, the end of its heap, and all of a space
     /// whose last process ends or execs. Changes of permission and copies on write leave the pages where they are: what
     /// a kernel flushes for them is the kernel's to say, and `pagelab run` simulates it.
-    pub fn event<E>(&mut self, event: &Event, mut left: impl FnMut(Left) -> Result<(), E>) -> Result<(), E> {
+    pub fn event<E>(&mut self, event: &Event, mut left: impl FnMut(DroppedPages) -> Result<(), E>) -> Result<(), E> {
         let thread = event.thread.0 as usize;
         if self.process_of.len() <= thread {
             self.process_of.resize(thread + 1, ProcessIx(0));
@@ -54,7 +54,7 @@ impl Spaces {
         let space = self.of_process(event.process);
         let mut range = |first: u64, len: u64| match len {
             0 => Ok(()),
-            _ => left(Left::Range { space, first, last: first.saturating_add(len - 1).min(u64::MAX - 1) }),
+            _ => left(DroppedPages::Range { space, first, last: first.saturating_add(len - 1).min(u64::MAX - 1) }),
         };
         match &event.kind {
             EventKind::Mmap { addr, len, .. } | EventKind::Munmap { addr, len } => range(*addr, *len)?,
@@ -81,7 +81,7 @@ impl Spaces {
                 self.space_of[event.process.0 as usize] = None;
                 self.spaces[space].processes -= 1;
                 if self.spaces[space].processes == 0 {
-                    left(Left::All { space })?;
+                    left(DroppedPages::All { space })?;
                 }
             }
             EventKind::ProcessStart { .. }
@@ -132,7 +132,7 @@ mod tests {
 
     const ONE: ProcessIx = ProcessIx(1);
 
-    fn left(spaces: &mut Spaces, process: u32, kind: EventKind) -> Vec<Left> {
+    fn left(spaces: &mut Spaces, process: u32, kind: EventKind) -> Vec<DroppedPages> {
         let mut all = Vec::new();
         let event = Event { position: 0, process: ProcessIx(process), thread: ThreadIx(process), kind };
         let done: Result<(), ()> = spaces.event(&event, |left| {
@@ -143,8 +143,8 @@ mod tests {
         all
     }
 
-    fn range(space: usize, first: u64, last: u64) -> Left {
-        Left::Range { space, first, last }
+    fn range(space: usize, first: u64, last: u64) -> DroppedPages {
+        DroppedPages::Range { space, first, last }
     }
 
     #[test]
@@ -175,9 +175,9 @@ mod tests {
         // The child leaves the space that it has shared.
         assert_eq!(left(&mut spaces, 1, EventKind::Exec { path: "a".into() }), []);
         assert_eq!(left(&mut spaces, 1, EventKind::Munmap { addr: 0, len: 1 }), [range(1, 0, 0)]);
-        assert_eq!(left(&mut spaces, 1, EventKind::Exit { code: 0 }), [Left::All { space: 1 }]);
+        assert_eq!(left(&mut spaces, 1, EventKind::Exit { code: 0 }), [DroppedPages::All { space: 1 }]);
         assert_eq!(spaces.of_thread(ThreadIx(0)), 0);
-        assert_eq!(left(&mut spaces, 0, EventKind::Exit { code: 0 }), [Left::All { space: 0 }]);
+        assert_eq!(left(&mut spaces, 0, EventKind::Exit { code: 0 }), [DroppedPages::All { space: 0 }]);
     }
 
     #[test]

@@ -32,12 +32,12 @@ pub(crate) struct Tracker {
     changes: u64,
     /// Uses beyond the first of an access that crosses a boundary.
     crossings: u64,
-    found: Found,
+    found: UseCounts,
 }
 
 /// What the uses found.
 #[derive(Default)]
-struct Found {
+struct UseCounts {
     /// By depth, uses of pages on top that `depths` does not have yet.
     on_top: [u64; top::PAGES],
     depths: Histogram<12>,
@@ -70,7 +70,7 @@ impl Tracker {
             stack: Stack::default(),
             changes: 0,
             crossings: 0,
-            found: Found { parts, ..Found::default() },
+            found: UseCounts { parts, ..UseCounts::default() },
         }
     }
 
@@ -218,7 +218,7 @@ impl Tracker {
     }
 }
 
-impl Found {
+impl UseCounts {
     #[inline(always)]
     fn add_sampled(&mut self, hash: u64, above: Option<usize>, rate: f64) {
         let (weight, part) = (1.0 / rate, &mut self.parts[hash as usize % PARTS]);

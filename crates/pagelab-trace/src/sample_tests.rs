@@ -2,9 +2,9 @@ use super::*;
 
 const PAGE: u64 = 4096;
 
-struct Given(SourceInfo, std::vec::IntoIter<Batch>);
+struct BatchSource(SourceInfo, std::vec::IntoIter<Batch>);
 
-impl Source for Given {
+impl Source for BatchSource {
     fn info(&self) -> &SourceInfo {
         &self.0
     }
@@ -28,7 +28,7 @@ fn given(batches: Vec<Batch>) -> Box<dyn Source> {
         branches: true,
         content_hash: None,
     };
-    Box::new(Given(info, batches.into_iter()))
+    Box::new(BatchSource(info, batches.into_iter()))
 }
 
 fn event(thread: u32, kind: EventKind) -> Event {

@@ -3,7 +3,7 @@
 use crate::base::ids::CpuId;
 use crate::machine::clock::Class;
 use crate::machine::simulation::Simulation;
-use crate::machine::task::Seat;
+use crate::machine::task::TaskSlot;
 use crate::programs::account::{Account, spent};
 use crate::translate::counters::WalkCounters;
 
@@ -32,7 +32,7 @@ impl Simulation {
     /// The source that a CPU works for; none if it is idle, or runs a kernel thread.
     fn works_for(&self, cpu: CpuId) -> Option<usize> {
         let of = &self.cpus[cpu];
-        of.owner.filter(|_| matches!(of.seat, Seat::Lane(_)))
+        of.owner.filter(|_| matches!(of.seat, TaskSlot::Queue(_)))
     }
 
     /// From here on, walks are made for whoever a CPU works for.

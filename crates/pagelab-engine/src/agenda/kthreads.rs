@@ -7,10 +7,10 @@ use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
 use crate::machine::activity::Activity;
-use crate::machine::agenda::Entry;
+use crate::machine::agenda::AgendaEntry;
 use crate::machine::clock::Class;
 use crate::machine::simulation::Simulation;
-use crate::machine::task::Seat;
+use crate::machine::task::TaskSlot;
 
 impl Simulation {
     /// Lets the CPUs of kernel threads know that these have been woken by what `by` did.
@@ -43,12 +43,12 @@ impl Simulation {
     }
 
     /// A kernel thread of a CPU that is awake and has not begun.
-    pub(crate) fn awake_thread(&self, cpu: CpuId) -> Option<Seat> {
+    pub(crate) fn awake_thread(&self, cpu: CpuId) -> Option<TaskSlot> {
         let of = &self.cpus[cpu];
         let begins = |place: usize| {
-            of.task_at(Seat::Kernel(place)).stack.is_empty() && self.kthreads.is_awake(of.threads[place].thread)
+            of.task_at(TaskSlot::Kernel(place)).stack.is_empty() && self.kthreads.is_awake(of.threads[place].thread)
         };
-        (0..of.threads.len()).find(|&place| begins(place)).map(Seat::Kernel)
+        (0..of.threads.len()).find(|&place| begins(place)).map(TaskSlot::Kernel)
     }
 
     /// With nothing on its stack, a CPU goes back from a kernel thread or over to one; false if there is neither.
@@ -58,7 +58,7 @@ impl Simulation {
         if of.threads.is_empty() {
             return Ok(false);
         }
-        let back = matches!(of.seat, Seat::Kernel(_)).then_some(Seat::Lane(of.lane));
+        let back = matches!(of.seat, TaskSlot::Kernel(_)).then_some(TaskSlot::Queue(of.lane));
         let next = self.awake_thread(cpu).or(back);
         next.map_or(Ok(()), |seat| self.go_over(cpu, seat))?;
         Ok(next.is_some())
@@ -72,9 +72,9 @@ impl Simulation {
             return;
         }
         let (before, next) = self.kthreads.begin(thread, of.clock.now());
-        before.into_iter().for_each(|at| self.agenda.strike(at, Entry::Alarm { thread }));
+        before.into_iter().for_each(|at| self.agenda.strike(at, AgendaEntry::Alarm { thread }));
         if let Some(next) = next {
-            self.agenda.enter(next, Entry::Alarm { thread });
+            self.agenda.enter(next, AgendaEntry::Alarm { thread });
             self.woke = true;
         }
         of.begin(Activity::Kernel { thread, layer: self.kthreads.get(thread).layer() });

@@ -3,7 +3,7 @@
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, SpaceId};
-use crate::machine::agenda::Entry;
+use crate::machine::agenda::AgendaEntry;
 use crate::machine::clock::Class;
 use crate::machine::cpu::CpuState;
 use crate::machine::simulation::Simulation;
@@ -15,16 +15,17 @@ use std::collections::BTreeSet;
 impl Simulation {
     /// A process of a stream arrives.
     pub(crate) fn arrive(&mut self, at: Cycles, stream: usize) -> Result<(), EngineError> {
-        let follows = self.follows();
+        let models_dependencies = self.models_dependencies();
         let of = &mut self.load.streams[stream];
         of.next = of.times.next();
         if let Some(next) = of.next {
-            self.agenda.enter(next, Entry::Arrival { stream });
+            self.agenda.enter(next, AgendaEntry::Arrival { stream });
         }
         let busy = |&cpu: &CpuId| self.cpus[cpu].lanes.iter().filter(|lane| lane.state != LaneState::Finished).count();
         let cpu = of.cpus.iter().copied().min_by_key(busy).expect("a stream has CPUs");
         let role = Role::Arrival { at };
-        let input = Input::new((of.open)()?, follows, role, of.home, vec![cpu], self.max_accesses, self.window);
+        let input =
+            Input::new((of.open)()?, models_dependencies, role, of.home, vec![cpu], self.max_accesses, self.window);
         let index = match self.load.vacant.pop() {
             Some(index) => {
                 self.inputs[index] = input;
@@ -138,8 +139,9 @@ impl Simulation {
         let (home, cpus) = (old.home, old.cpus.clone());
         let source = (self.load.co_runners[number])()?;
         let role = Role::CoRunner(number);
-        let follows = self.follows();
-        self.inputs[input] = Input::new(source, follows, role, home, cpus.clone(), self.max_accesses, self.window);
+        let models_dependencies = self.models_dependencies();
+        self.inputs[input] =
+            Input::new(source, models_dependencies, role, home, cpus.clone(), self.max_accesses, self.window);
         for cpu in cpus {
             self.cpus[cpu].lane_of(input).state = LaneState::Ready;
             self.rouse(cpu, input, now);

@@ -13,14 +13,14 @@ use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, SpaceId};
 use crate::base::page_fault::{Intent, Origin};
 use crate::machine::simulation::Simulation;
-use crate::translate::walker::Wanted;
+use crate::translate::walker::TranslationRequest;
 
 impl Simulation {
     /// See the module's text.
     pub(crate) fn meet_recorded_fault(&mut self, cpu: CpuId, space: SpaceId, va: VirtAddr, intent: Intent) {
         self.load_space(cpu, space);
         let core = self.cpus[cpu].core;
-        let wanted = Wanted { core, space, va, intent, origin: Origin::Program };
+        let wanted = TranslationRequest { core, space, va, intent, origin: Origin::Program };
         let before = self.hw.units[core].tlb;
         let mut cycles = Cycles::ZERO;
         let found = self.hw.translate(&mut self.os.layers, &wanted, &mut cycles);

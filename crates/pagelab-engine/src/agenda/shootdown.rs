@@ -23,7 +23,7 @@ use crate::kernel::invalidation::Invalidation;
 use crate::kernel::layer::Layer;
 use crate::machine::clock::Class;
 use crate::machine::cpu::{Cpu, Filter};
-use crate::machine::pcids::{Held, Presence};
+use crate::machine::pcids::{PcidState, Presence};
 use crate::machine::simulation::Simulation;
 use crate::mmu_cache::Asid;
 use crate::translate::hardware::Hardware;
@@ -77,7 +77,7 @@ impl Simulation {
         let of = &mut self.cpus[cpu];
         if of.space != Some(space) {
             let held = of.pcids.load(space, self.generations.generation(asid));
-            if let Held::Nothing { before } = held {
+            if let PcidState::Nothing { before } = held {
                 self.shootdowns.pcid_flushes += 1;
                 // Another hardware thread of the core may have brought some in, under a PCID of its own.
                 for gone in before.into_iter().chain([space]) {
@@ -110,12 +110,12 @@ impl Simulation {
         }
     }
 
-    fn after_load(&mut self, cpu: CpuId, space: SpaceId, held: Held) {
-        if held == Held::Behind {
+    fn after_load(&mut self, cpu: CpuId, space: SpaceId, held: PcidState) {
+        if held == PcidState::Behind {
             self.shootdowns.generation_flushes += 1;
             self.hw.flush_space(self.cpus[cpu].core, space.layer, self.os.asid(space));
         }
-        if held != Held::Current {
+        if held != PcidState::Current {
             self.cpus[cpu].filter = Filter::EMPTY;
             self.cpus[cpu].clock.spend(Class::Kernel, self.os.costs.flush_space_cycles.into());
         }
@@ -246,7 +246,7 @@ mod tests {
     use crate::base::page_fault::Origin;
     use crate::config::{Assembly, assemble};
     use crate::kernel::vma::VaRange;
-    use crate::machine::simulation::Placed;
+    use crate::machine::simulation::PlacedSource;
     use pagelab_trace::{Access, AccessKind};
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
             let config = assemble(&Assembly { system: Some(system), set: &set, ..Assembly::default() }).unwrap();
             let placed = |cpu| {
                 let source = pagelab_trace::workload::parse("seq:size=64KiB,passes=1", 1).unwrap();
-                Placed { source, cpus: vec![cpu], memory_limit: None }
+                PlacedSource { source, cpus: vec![cpu], memory_limit: None }
             };
             let mut simulation = Simulation::new(&config, vec![placed(0), placed(2)], Some(8192)).unwrap();
             simulation.run(&mut |_| true).unwrap();

@@ -6,17 +6,17 @@ use crate::cache::ReplacementPolicy;
 use crate::config::{Config, MachineConfig};
 use crate::core_model::{Common, CoreModel};
 use crate::cpu::fast_path;
-use crate::kernel::home::Home;
+use crate::kernel::home::ProcessTarget;
 use crate::kernel::os::Os;
 use crate::kernel::threads::schedule::KernelThreads;
-use crate::machine::agenda::{Agenda, Entry};
+use crate::machine::agenda::{Agenda, AgendaEntry};
 use crate::machine::cpu::Cpu;
 use crate::machine::pcids::{Generations, ShootdownCounters};
-use crate::machine::simulation::{Placed, Simulation};
+use crate::machine::simulation::{PlacedSource, Simulation};
 use crate::observe::windows::Windows;
 use crate::programs::account::FaultCounts;
 use crate::programs::input::Input;
-use crate::programs::load::{Beside, Load};
+use crate::programs::load::{BackgroundLoad, Load};
 use crate::programs::reorder::Reordered;
 use crate::programs::role::Role;
 use crate::translate::hardware::Hardware;
@@ -91,15 +91,15 @@ impl Cpus {
 impl Simulation {
     /// A machine that has booted, with nothing run yet. `sources` name CPUs below `machine.cores * threads_per_core`; only
     /// the cores used are simulated.
-    pub fn new(config: &Config, sources: Vec<Placed>, max_accesses: Option<u64>) -> Result<Self, EngineError> {
-        Self::with_load(config, sources, Beside::default(), max_accesses)
+    pub fn new(config: &Config, sources: Vec<PlacedSource>, max_accesses: Option<u64>) -> Result<Self, EngineError> {
+        Self::with_load(config, sources, BackgroundLoad::default(), max_accesses)
     }
 
     /// [`Self::new`] with what runs beside the sources.
     pub fn with_load(
         config: &Config,
-        sources: Vec<Placed>,
-        beside: Beside,
+        sources: Vec<PlacedSource>,
+        beside: BackgroundLoad,
         max_accesses: Option<u64>,
     ) -> Result<Self, EngineError> {
         let machine = &config.machine;
@@ -122,17 +122,25 @@ impl Simulation {
             let layer = homes.next().expect("there is no end of them");
             let of = &config.system.layers[layer.index()];
             let is_for = |names: &Option<Vec<String>>| names.as_ref().is_none_or(|names| names.contains(&name));
-            let (placed, served) = (is_for(&of.placement_for), is_for(&of.fault_engine_for));
-            os.home(layer, &name, limit).map(|home| Home { placed, served, ..home })
+            let (uses_placement, uses_fault_engine) = (is_for(&of.placement_for), is_for(&of.fault_engine_for));
+            os.home(layer, &name, limit).map(|home| ProcessTarget { uses_placement, uses_fault_engine, ..home })
         };
-        let follows = cpus.iter().any(|cpu| cpu.clock.follows());
+        let models_dependencies = cpus.iter().any(|cpu| cpu.clock.models_dependencies());
         let mut begin = |inputs: &mut Vec<Input>, source: Box<dyn Source>, role, on: &[usize], home| {
             let on = places.places(on);
             on.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len()));
-            inputs.push(Input::new(source, follows, role, home, on, replayed(config, max_accesses), window));
+            inputs.push(Input::new(
+                source,
+                models_dependencies,
+                role,
+                home,
+                on,
+                replayed(config, max_accesses),
+                window,
+            ));
         };
         for (number, of) in sources.into_iter().enumerate() {
-            let home = Home { measured: true, ..home(format!("source.{number}"), of.memory_limit)? };
+            let home = ProcessTarget { reported: true, ..home(format!("source.{number}"), of.memory_limit)? };
             let source = reordered(config, sampled(config, of.source, max_accesses)?);
             begin(&mut inputs, source, Role::Main, &of.cpus, home);
         }
@@ -220,8 +228,8 @@ fn reordered(config: &Config, source: Box<dyn Source>) -> Box<dyn Source> {
 /// What is to happen from the start.
 fn first_entries(kthreads: &KernelThreads, load: &Load) -> Agenda {
     let mut agenda = Agenda::default();
-    kthreads.alarms().for_each(|(at, thread)| agenda.enter(at, Entry::Alarm { thread }));
-    load.arrivals().for_each(|(at, stream)| agenda.enter(at, Entry::Arrival { stream }));
+    kthreads.alarms().for_each(|(at, thread)| agenda.enter(at, AgendaEntry::Alarm { thread }));
+    load.arrivals().for_each(|(at, stream)| agenda.enter(at, AgendaEntry::Arrival { stream }));
     agenda
 }
 

@@ -22,8 +22,8 @@ use crate::machine::activity::Activity;
 use crate::machine::clock::Class;
 use crate::machine::cpu::CpuState;
 use crate::machine::simulation::Simulation;
-use crate::machine::task::{LaneState, NextItem, Seat, StackEntry};
-use crate::programs::input::Dealt;
+use crate::machine::task::{LaneState, NextItem, StackEntry, TaskSlot};
+use crate::programs::input::Dispatch;
 
 /// What a CPU's cycles are while its task waits for a key and nothing else can run.
 fn class_of(key: BlockKey) -> Class {
@@ -76,7 +76,7 @@ impl Simulation {
     pub(crate) fn nobody_waits_in_vain(&self) -> bool {
         let could_go_on = |cpu| {
             let sibling = self.sibling(cpu).map(|(_, next)| next);
-            self.first_left(cpu).is_some() || matches!(sibling, Some(NextItem::At(_) | NextItem::Overtaken(_)))
+            self.first_left(cpu).is_some() || matches!(sibling, Some(NextItem::At(_) | NextItem::Suspended(_)))
         };
         CpuId::all(self.cpus.len()).all(|cpu| match self.cpus[cpu].state {
             CpuState::Ready | CpuState::Finished => true,
@@ -86,7 +86,7 @@ impl Simulation {
     }
 
     /// A task of a CPU that was left in the middle and can go on, kernel threads first.
-    pub(super) fn first_left(&self, cpu: CpuId) -> Option<Seat> {
+    pub(super) fn first_left(&self, cpu: CpuId) -> Option<TaskSlot> {
         let of = &self.cpus[cpu];
         of.seats().find(|&seat| seat != of.seat && of.task_at(seat).can_go_on())
     }
@@ -129,8 +129,8 @@ impl Simulation {
     pub(crate) fn has_sibling(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         loop {
             match self.sibling(cpu) {
-                Some((_, NextItem::At(_) | NextItem::Overtaken(_))) => return Ok(true),
-                Some((input, NextItem::Unknown)) if self.deal(input)? == Dealt::Some => {}
+                Some((_, NextItem::At(_) | NextItem::Suspended(_))) => return Ok(true),
+                Some((input, NextItem::Unknown)) if self.deal(input)? == Dispatch::Sent => {}
                 Some((_, NextItem::Unknown | NextItem::Event)) | None => return Ok(false),
             }
         }
@@ -139,7 +139,7 @@ impl Simulation {
     /// If a CPU runs a thread within an access: its input, and what its lane could go on with as far as the queue tells.
     fn sibling(&self, cpu: CpuId) -> Option<(usize, NextItem)> {
         let of = &self.cpus[cpu];
-        let (Seat::Lane(lane), Some((input, thread))) = (of.seat, of.thread_of_task()) else { return None };
+        let (TaskSlot::Queue(lane), Some((input, thread))) = (of.seat, of.thread_of_task()) else { return None };
         let faults = matches!(of.task.stack.first(), Some(StackEntry { activity: Activity::Fault(_), .. }));
         (faults && self.inputs[input].threads_share()).then(|| (input, of.lanes[lane].next(Some(thread), true)))
     }
@@ -159,13 +159,13 @@ impl Simulation {
     }
 
     /// Leaves a CPU's task where it is and goes on with another.
-    pub(crate) fn go_over(&mut self, cpu: CpuId, seat: Seat) -> Result<(), EngineError> {
+    pub(crate) fn go_over(&mut self, cpu: CpuId, seat: TaskSlot) -> Result<(), EngineError> {
         self.charge_faults(cpu);
         let of = &mut self.cpus[cpu];
         let before = of.lane;
         of.go_over(seat);
         let seat = of.seat;
-        let changes = matches!(seat, Seat::Lane(lane) if lane != before);
+        let changes = matches!(seat, TaskSlot::Queue(lane) if lane != before);
         of.filter.forget_data();
         if changes {
             of.slice_end = of.clock.now() + self.slice;
@@ -173,15 +173,15 @@ impl Simulation {
         self.begin_account(cpu);
         let of = &mut self.cpus[cpu];
         match seat {
-            Seat::Lane(lane) if lane < of.lanes.len() => {
+            TaskSlot::Queue(lane) if lane < of.lanes.len() => {
                 let input = of.lanes[lane].input;
                 self.own(cpu, input);
                 self.take_up_thread(cpu)?;
             }
             // A CPU apart has no lane, and nothing to do between the works of its kernel threads.
-            Seat::Lane(_) => {}
-            Seat::Kernel(place) => self.begin_thread(cpu, place),
-            Seat::Overtaken { .. } => unreachable!("no CPU has this seat"),
+            TaskSlot::Queue(_) => {}
+            TaskSlot::Kernel(place) => self.begin_thread(cpu, place),
+            TaskSlot::Suspended { .. } => unreachable!("no CPU has this seat"),
         }
         Ok(())
     }

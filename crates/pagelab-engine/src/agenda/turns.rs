@@ -9,13 +9,13 @@ use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, SpaceId};
 use crate::base::step::BlockKey;
 use crate::core_model::Siblings;
-use crate::machine::agenda::Entry;
+use crate::machine::agenda::AgendaEntry;
 use crate::machine::clock::Class;
 use crate::machine::cpu::{Cpu, CpuState};
-use crate::machine::simulation::{REFUSED_EXAMPLES, RefusedAccess, Simulation, Stack};
-use crate::machine::task::{LaneState, NextItem, Seat, Task};
+use crate::machine::simulation::{REFUSED_EXAMPLES, RefusedAccess, Simulation, StackOutcome};
+use crate::machine::task::{LaneState, NextItem, Task, TaskSlot};
 use crate::observe::statistics::Statistics;
-use crate::programs::input::{Dealt, Item, event_of};
+use crate::programs::input::{Dispatch, Item, event_of};
 use pagelab_trace::{EventKind, ProcessIx, ThreadIx};
 use std::sync::Arc;
 
@@ -61,9 +61,9 @@ impl Simulation {
     pub(crate) fn take_place(&mut self) -> Result<bool, EngineError> {
         let Some((at, entry)) = self.agenda.pop() else { return Ok(false) };
         match entry {
-            Entry::Answer { request, stalls } => self.wake(BlockKey::Answer { request, stalls }, at),
-            Entry::Alarm { thread } => self.ring(thread, at),
-            Entry::Arrival { stream } => self.arrive(at, stream)?,
+            AgendaEntry::Answer { request, stalls } => self.wake(BlockKey::Answer { request, stalls }, at),
+            AgendaEntry::Alarm { thread } => self.ring(thread, at),
+            AgendaEntry::Arrival { stream } => self.arrive(at, stream)?,
         }
         Ok(true)
     }
@@ -151,7 +151,7 @@ impl Simulation {
             self.cpus[cpu].filter.forget_data();
         }
         loop {
-            if MANY && !self.goes_on(cpu)? || self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
+            if MANY && !self.goes_on(cpu)? || self.run_stack::<MANY>(cpu, limit)? == StackOutcome::Yields {
                 if MANY && self.cpus[cpu].task.waits_for.is_some() && self.give_away(cpu)? {
                     continue;
                 }
@@ -291,7 +291,7 @@ impl Simulation {
             // What follows an end may be that a source begins anew.
             if !self.end_inputs(cpu)? || chosen.is_some() {
                 match chosen {
-                    Some(Seat::Lane(_) | Seat::Overtaken { .. }) if MANY => {
+                    Some(TaskSlot::Queue(_) | TaskSlot::Suspended { .. }) if MANY => {
                         self.own(cpu, self.cpus[cpu].lanes[self.cpus[cpu].lane].input);
                     }
                     Some(_) => {}
@@ -303,12 +303,12 @@ impl Simulation {
     }
 
     /// The next lane with work, or a thread of it that has been overtaken, if there is one.
-    pub(crate) fn look_for_lane(&mut self, cpu: CpuId) -> Result<Option<Seat>, EngineError> {
+    pub(crate) fn look_for_lane(&mut self, cpu: CpuId) -> Result<Option<TaskSlot>, EngineError> {
         let of = &self.cpus[cpu];
         let lanes = of.lanes.len();
         // An access that a fault interrupted is made again first.
         let within = |task: &Task| task.outcome.is_some() || task.split.lines > 0;
-        let over = lanes > 1 && of.clock.now() >= of.slice_end && !within(of.task_at(Seat::Lane(of.lane)));
+        let over = lanes > 1 && of.clock.now() >= of.slice_end && !within(of.task_at(TaskSlot::Queue(of.lane)));
         let first = of.lane + usize::from(over);
         for lane in (first..first + lanes).map(|lane| lane % lanes) {
             if let Some(seat) = self.next_in(cpu, lane)? {
@@ -325,7 +325,7 @@ impl Simulation {
 
     /// Who goes on if a lane does; none if nobody of it can.
     #[inline]
-    fn next_in(&mut self, cpu: CpuId, lane: usize) -> Result<Option<Seat>, EngineError> {
+    fn next_in(&mut self, cpu: CpuId, lane: usize) -> Result<Option<TaskSlot>, EngineError> {
         self.refill(cpu, lane)?;
         if self.cpus[cpu].lanes[lane].state != LaneState::Ready {
             return Ok(None);
@@ -335,7 +335,7 @@ impl Simulation {
             match self.cpus[cpu].next_in(lane, is_all) {
                 Ok(seat) => return Ok(Some(seat)),
                 Err(NextItem::Unknown) if !is_all => {
-                    is_all = self.deal(self.cpus[cpu].lanes[lane].input)? != Dealt::Some;
+                    is_all = self.deal(self.cpus[cpu].lanes[lane].input)? != Dispatch::Sent;
                 }
                 Err(_) => return Ok(None),
             }
@@ -346,7 +346,7 @@ impl Simulation {
     fn refill(&mut self, cpu: CpuId, lane: usize) -> Result<(), EngineError> {
         let of = &self.cpus[cpu].lanes[lane];
         // What its last call began is to be done before it may be at its end.
-        let busy = !of.queue.is_empty() || !self.cpus[cpu].task_at(Seat::Lane(lane)).stack.is_empty();
+        let busy = !of.queue.is_empty() || !self.cpus[cpu].task_at(TaskSlot::Queue(lane)).stack.is_empty();
         if of.state != LaneState::Ready || busy {
             return Ok(());
         }
@@ -355,12 +355,12 @@ impl Simulation {
             let dealt = self.deal(input)?;
             let lane = &mut self.cpus[cpu].lanes[lane];
             match dealt {
-                Dealt::Some => {}
-                Dealt::Full => {
+                Dispatch::Sent => {}
+                Dispatch::WindowFull => {
                     lane.state = LaneState::Starved;
                     return Ok(());
                 }
-                Dealt::End => {
+                Dispatch::Exhausted => {
                     lane.state = LaneState::Finished;
                     self.lane_ended(input);
                     return Ok(());
@@ -371,7 +371,7 @@ impl Simulation {
     }
 
     /// Reads on in an input, for the queues of all its CPUs.
-    pub(crate) fn deal(&mut self, input: usize) -> Result<Dealt, EngineError> {
+    pub(crate) fn deal(&mut self, input: usize) -> Result<Dispatch, EngineError> {
         let cpus = &mut self.cpus;
         self.inputs[input].deal(&mut |to, item| cpus[to].lane_of(input).queue.push_back(item))
     }

@@ -50,14 +50,14 @@ pub fn between(key: &str, value: u32, least: u32, most: u32) -> Result<(), Engin
 
 /// Why a design of a layer is impossible, by its parameters or where it stands: the key, within the layer, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfit {
+pub struct LayerConfigError {
     /// The key, within the layer.
     pub key: String,
     /// What is wrong, and what is allowed.
     pub what: String,
 }
 
-impl Misfit {
+impl LayerConfigError {
     /// The error of a key within the layer.
     pub fn new(key: &str, what: impl Into<String>) -> Self {
         Self { key: key.to_owned(), what: what.into() }

@@ -37,7 +37,7 @@ impl DeviceRequest {
 
 /// A block of one of the drives that a device consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct DriveBlock {
     /// Number of the drive within the device, from 0.
     pub drive: u32,
     /// The block, as the drive numbers them.
@@ -58,14 +58,14 @@ impl Striping {
     pub const NONE: Self = Self { drives: 1, chunk_blocks: 1 };
 
     /// Where a block of the device is.
-    pub fn place(self, Lba(block): Lba) -> Place {
+    pub fn place(self, Lba(block): Lba) -> DriveBlock {
         let (chunk, drives) = (block / self.chunk_blocks, u64::from(self.drives));
         let lba = Lba(chunk / drives * self.chunk_blocks + block % self.chunk_blocks);
-        Place { drive: (chunk % drives) as u32, lba }
+        DriveBlock { drive: (chunk % drives) as u32, lba }
     }
 
     /// Which block of the device that is.
-    pub fn block(self, Place { drive, lba: Lba(lba) }: Place) -> Lba {
+    pub fn block(self, DriveBlock { drive, lba: Lba(lba) }: DriveBlock) -> Lba {
         let chunk = lba / self.chunk_blocks * u64::from(self.drives) + u64::from(drive);
         Lba(chunk * self.chunk_blocks + lba % self.chunk_blocks)
     }
@@ -85,7 +85,7 @@ impl Striping {
         std::iter::from_fn(move || {
             let behind = if self.drives == 1 { end } else { (next / self.chunk_blocks + 1) * self.chunk_blocks };
             let blocks = behind.min(end) - next;
-            let Place { drive, lba } = self.place(Lba(next));
+            let DriveBlock { drive, lba } = self.place(Lba(next));
             next += blocks;
             (blocks > 0).then_some((drive, DeviceRequest { first: lba, blocks: blocks as u32, ..of }))
         })

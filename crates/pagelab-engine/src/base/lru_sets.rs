@@ -8,7 +8,7 @@ use super::host::Vectors;
 
 /// What a look-up found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum LruLookup {
     /// The value. This was a use of it.
     Fit(u64),
     /// A value that is of no use to who asks. Nothing has changed.
@@ -19,7 +19,7 @@ pub(crate) enum Held {
 /// An array that is looked up for a value that fits. All of it does what [`AssocArray`] says.
 pub(crate) trait Sets {
     /// Looks for `key` in the set of `set_hash`.
-    fn look_up(&mut self, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> Held;
+    fn look_up(&mut self, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup;
 
     /// As [`AssocArray::insert_absent`].
     fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64);
@@ -47,16 +47,16 @@ impl<'a, V, const N: usize, const SETS: usize> LruSets<'a, V, N, SETS> {
 
 impl<V: Vectors, const N: usize, const SETS: usize> Sets for LruSets<'_, V, N, SETS> {
     #[inline(always)]
-    fn look_up(&mut self, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> Held {
+    fn look_up(&mut self, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup {
         let [keys, values] = &mut self.sets[set_hash as usize % SETS];
-        let Some(way) = V::position_of_word(keys, key) else { return Held::Nothing };
+        let Some(way) = V::position_of_word(keys, key) else { return LruLookup::Nothing };
         let value = values[way];
         if !fits(value) {
-            return Held::Unfit;
+            return LruLookup::Unfit;
         }
         V::move_word_to_front(keys, way);
         V::move_word_to_front(values, way);
-        Held::Fit(value)
+        LruLookup::Fit(value)
     }
 
     #[inline(always)]
@@ -71,13 +71,13 @@ impl<V: Vectors, const N: usize, const SETS: usize> Sets for LruSets<'_, V, N, S
 /// An array of any shape.
 impl Sets for &mut AssocArray {
     #[inline(always)]
-    fn look_up(&mut self, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> Held {
+    fn look_up(&mut self, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup {
         match self.value_of(set_hash, key) {
-            None => Held::Nothing,
-            Some(value) if !fits(value) => Held::Unfit,
+            None => LruLookup::Nothing,
+            Some(value) if !fits(value) => LruLookup::Unfit,
             Some(value) => {
                 self.lookup(set_hash, key);
-                Held::Fit(value)
+                LruLookup::Fit(value)
             }
         }
     }
@@ -114,7 +114,7 @@ mod tests {
                 let mut sets = LruSets::<V, N, SETS>::from_array(&mut copy).unwrap();
                 let (expected, found) = ((&mut array).look_up(key, key, fits), sets.look_up(key, key, fits));
                 assert_eq!(found, expected, "step {step}");
-                if found == Held::Nothing {
+                if found == LruLookup::Nothing {
                     Sets::insert_absent(&mut &mut array, key, key, step);
                     sets.insert_absent(key, key, step);
                 }

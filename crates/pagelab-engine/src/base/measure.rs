@@ -4,7 +4,7 @@ use crate::base::cycles::Cycles;
 
 /// How a number is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nature {
+pub enum StatKind {
     /// Counts what has happened.
     Count,
     /// Says how things are, in this unit.
@@ -21,7 +21,7 @@ pub struct Measure {
     /// The number, read as `nature` says.
     pub value: u64,
     /// How the number is read, and its unit.
-    pub nature: Nature,
+    pub nature: StatKind,
     /// What the number means, for lists of statistics.
     pub text: String,
 }
@@ -29,16 +29,16 @@ pub struct Measure {
 impl Measure {
     /// A count of what has happened.
     pub fn count(name: impl Into<String>, value: u64, text: impl Into<String>) -> Self {
-        Self { name: name.into(), value, nature: Nature::Count, text: text.into() }
+        Self { name: name.into(), value, nature: StatKind::Count, text: text.into() }
     }
 
     /// How things are at the end, in `unit`.
     pub fn state(name: impl Into<String>, value: u64, unit: &'static str, text: impl Into<String>) -> Self {
-        Self { name: name.into(), value, nature: Nature::State(unit), text: text.into() }
+        Self { name: name.into(), value, nature: StatKind::State(unit), text: text.into() }
     }
 
     /// Cycles that were spent.
     pub fn cycles(name: impl Into<String>, value: Cycles, text: impl Into<String>) -> Self {
-        Self { name: name.into(), value: value.0, nature: Nature::Cycles, text: text.into() }
+        Self { name: name.into(), value: value.0, nature: StatKind::Cycles, text: text.into() }
     }
 }

@@ -3,7 +3,7 @@
 //! Way order: under LRU a set's words are in recency order, the most recently used first and empty ways last, so
 //! there are no ages to keep. Under the other policies a line keeps its way.
 //!
-//! Functions with a [`Ways`] have two bodies. With [`Known`](super::ways::Known) the caller promises an
+//! Functions with a [`Ways`] have two bodies. With [`FixedShape`](super::ways::Known) the caller promises an
 //! array of which [`Array::is`] is true, and all that depends on ways, policy and presence is settled when the program
 //! is compiled; [`AnyWays`] does for every array.
 
@@ -23,9 +23,9 @@ const HOST_LINE_WORDS: usize = 16;
 
 /// State of a valid line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct State(u32);
+pub(super) struct LineState(u32);
 
-impl State {
+impl LineState {
     /// Clean, and others may hold it too.
     pub const SHARED: Self = Self(1);
     /// Clean, and nobody else holds it.
@@ -42,7 +42,7 @@ impl State {
 
 /// Where a line may be: its set, and its tag as it is compared.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct SetAndTag {
     set: u32,
     /// Index of the set's first word; 32 bits, so that the compiler sees that no sum overflows.
     base: u32,
@@ -54,7 +54,7 @@ pub(super) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Evicted {
     pub line: LineAddr,
-    pub state: State,
+    pub state: LineState,
     /// Cores that may hold it, if the array keeps presence.
     pub presence: u64,
 }
@@ -113,7 +113,7 @@ impl Array {
     }
 
     #[inline(always)]
-    pub fn place<W: Ways>(&self, line: LineAddr) -> Place {
+    pub fn place<W: Ways>(&self, line: LineAddr) -> SetAndTag {
         debug_assert!(self.is::<W>());
         let (set, tag) = match W::SETS {
             ANY_SETS => self.index.split(line.0),
@@ -122,25 +122,25 @@ impl Array {
         };
         debug_assert!(self.index.join(set, tag) == line.0 && u64::from(tag) < TAG_LIMIT, "{line:?} exceeds the tags");
         let stride = if W::N > 0 { W::N } else { self.stride };
-        Place { set: set as u32, base: (self.skip + set * stride) as u32, wanted: tag << 2 }
+        SetAndTag { set: set as u32, base: (self.skip + set * stride) as u32, wanted: tag << 2 }
     }
 
     #[inline(always)]
-    fn set(&self, at: Place) -> &[u32] {
+    fn set(&self, at: SetAndTag) -> &[u32] {
         &self.words[at.base as usize..][..self.stride]
     }
 
     #[inline(always)]
-    fn set_mut(&mut self, at: Place) -> &mut [u32] {
+    fn set_mut(&mut self, at: SetAndTag) -> &mut [u32] {
         &mut self.words[at.base as usize..][..self.stride]
     }
 
     #[inline(always)]
-    fn plain_set<W: Ways>(&mut self, at: Place) -> &mut [u32] {
+    fn plain_set<W: Ways>(&mut self, at: SetAndTag) -> &mut [u32] {
         &mut self.words[at.base as usize..at.base as usize + W::N]
     }
 
-    /// All sets of an array of [`Known`](super::ways::Known)`<N, SETS>`.
+    /// All sets of an array of [`FixedShape`](super::ways::Known)`<N, SETS>`.
     #[inline(always)]
     pub fn table<const N: usize, const SETS: usize>(&mut self) -> &mut [[u32; N]; SETS] {
         let (sets, _) = self.words[self.skip..self.skip + SETS * N].as_chunks_mut::<N>();
@@ -149,7 +149,7 @@ impl Array {
 
     /// The way that holds the line; changes nothing.
     #[inline(always)]
-    pub fn find<W: Ways>(&self, at: Place) -> Option<usize> {
+    pub fn find<W: Ways>(&self, at: SetAndTag) -> Option<usize> {
         if W::N > 0 {
             W::find(&self.words[at.base as usize..at.base as usize + W::N], at.wanted)
         } else {
@@ -158,18 +158,18 @@ impl Array {
     }
 
     #[inline(always)]
-    pub fn state(&self, at: Place, way: usize) -> State {
-        State(self.words[at.base as usize + way] & STATE_MASK)
+    pub fn state(&self, at: SetAndTag, way: usize) -> LineState {
+        LineState(self.words[at.base as usize + way] & STATE_MASK)
     }
 
     #[inline(always)]
-    pub fn set_state(&mut self, at: Place, way: usize, state: State) {
+    pub fn set_state(&mut self, at: SetAndTag, way: usize, state: LineState) {
         self.words[at.base as usize + way] = at.wanted | state.0;
     }
 
     /// Tells the policy that the line at `way` was accessed; returns the way where it is now.
     #[inline(always)]
-    pub fn promote<W: Ways>(&mut self, at: Place, way: usize) -> usize {
+    pub fn promote<W: Ways>(&mut self, at: SetAndTag, way: usize) -> usize {
         if W::N > 0 {
             let set = self.plain_set::<W>(at);
             W::move_to_front(set, way, set[way]);
@@ -180,16 +180,16 @@ impl Array {
 
     /// The same, and the line becomes modified.
     #[inline(always)]
-    pub fn promote_modified<W: Ways>(&mut self, at: Place, way: usize) {
+    pub fn promote_modified<W: Ways>(&mut self, at: SetAndTag, way: usize) {
         if W::N > 0 {
-            return W::move_to_front(self.plain_set::<W>(at), way, at.wanted | State::MODIFIED.0);
+            return W::move_to_front(self.plain_set::<W>(at), way, at.wanted | LineState::MODIFIED.0);
         }
-        self.set_state(at, way, State::MODIFIED);
+        self.set_state(at, way, LineState::MODIFIED);
         self.promote_any(at, way);
     }
 
     #[inline(never)]
-    fn promote_any(&mut self, at: Place, way: usize) -> usize {
+    fn promote_any(&mut self, at: SetAndTag, way: usize) -> usize {
         match &mut self.policy {
             Policy::Lru => {
                 if !self.presence.is_empty() {
@@ -225,20 +225,20 @@ impl Array {
         let state = set[0] ^ at.wanted;
         if state <= STATE_MASK {
             if write {
-                if state == State::SHARED.0 {
+                if state == LineState::SHARED.0 {
                     return false;
                 }
-                set[0] = at.wanted | State::MODIFIED.0;
+                set[0] = at.wanted | LineState::MODIFIED.0;
             }
             return true;
         }
         let Some(way) = Masked::<8>::find(set, at.wanted) else { return false };
         let mut word = set[way];
         if write {
-            if word & STATE_MASK == State::SHARED.0 {
+            if word & STATE_MASK == LineState::SHARED.0 {
                 return false;
             }
-            word |= State::MODIFIED.0;
+            word |= LineState::MODIFIED.0;
         }
         Masked::<8>::move_to_front(set, way, word);
         true
@@ -250,10 +250,10 @@ impl Array {
         let at = self.place::<AnyWays>(line);
         let Some(way) = self.find::<AnyWays>(at) else { return false };
         if write {
-            if self.state(at, way) == State::SHARED {
+            if self.state(at, way) == LineState::SHARED {
                 return false;
             }
-            self.set_state(at, way, State::MODIFIED);
+            self.set_state(at, way, LineState::MODIFIED);
         }
         self.promote_any(at, way);
         true
@@ -262,7 +262,7 @@ impl Array {
     /// Puts in a line that is not there, in the lowest empty way if there is one, else in place of the line that the
     /// policy gives up.
     #[inline(always)]
-    pub fn fill<W: Ways>(&mut self, at: Place, state: State, presence: u64) -> Option<Evicted> {
+    pub fn fill<W: Ways>(&mut self, at: SetAndTag, state: LineState, presence: u64) -> Option<Evicted> {
         if W::N > 0 {
             let out = W::push_front(self.plain_set::<W>(at), at.wanted | state.0);
             return self.evicted::<W>(at, out, 0);
@@ -271,7 +271,7 @@ impl Array {
     }
 
     #[inline(never)]
-    fn fill_any(&mut self, at: Place, state: State, presence: u64) -> Option<Evicted> {
+    fn fill_any(&mut self, at: SetAndTag, state: LineState, presence: u64) -> Option<Evicted> {
         let word = at.wanted | state.0;
         if !matches!(self.policy, Policy::Lru) {
             return self.fill_in_place(at, word, presence);
@@ -285,7 +285,7 @@ impl Array {
         self.evicted::<AnyWays>(at, out, evicted_presence)
     }
 
-    fn fill_in_place(&mut self, at: Place, word: u32, presence: u64) -> Option<Evicted> {
+    fn fill_in_place(&mut self, at: SetAndTag, word: u32, presence: u64) -> Option<Evicted> {
         let empty = AnyWays::find(self.set(at), EMPTY).filter(|&way| way < self.ways);
         let way = empty.unwrap_or_else(|| match &mut self.policy {
             Policy::Lru => unreachable!("kept in recency order"),
@@ -307,7 +307,7 @@ impl Array {
     }
 
     #[inline(always)]
-    fn evicted<W: Ways>(&self, at: Place, word: u32, presence: u64) -> Option<Evicted> {
+    fn evicted<W: Ways>(&self, at: SetAndTag, word: u32, presence: u64) -> Option<Evicted> {
         let (set, tag) = (at.set as usize, word >> 2);
         (word != EMPTY).then(|| Evicted {
             line: LineAddr(match W::SETS {
@@ -315,14 +315,14 @@ impl Array {
                 POWER_OF_TWO_SETS => self.index.join_masked(set, tag),
                 sets => u64::from(tag) * sets as u64 + set as u64,
             }),
-            state: State(word & STATE_MASK),
+            state: LineState(word & STATE_MASK),
             presence,
         })
     }
 
     /// Takes the line at `way` out; the policy hears nothing of it. Returns the state it had.
     #[inline(never)]
-    pub fn remove(&mut self, at: Place, way: usize) -> State {
+    pub fn remove(&mut self, at: SetAndTag, way: usize) -> LineState {
         let (ways, lru) = (self.ways, matches!(self.policy, Policy::Lru));
         let set = &mut self.set_mut(at)[..ways];
         let word = if lru { take_out(set, way, EMPTY) } else { std::mem::replace(&mut set[way], EMPTY) };
@@ -334,31 +334,31 @@ impl Array {
                 presence[way] = 0;
             }
         }
-        State(word & STATE_MASK)
+        LineState(word & STATE_MASK)
     }
 
     /// The state of `line` if it is there.
     #[inline(always)]
-    pub fn state_of<W: Ways>(&self, line: LineAddr) -> Option<State> {
+    pub fn state_of<W: Ways>(&self, line: LineAddr) -> Option<LineState> {
         let at = self.place::<W>(line);
         self.find::<W>(at).map(|way| self.state(at, way))
     }
 
     /// Takes `line` out if it is there.
     #[inline(always)]
-    pub fn remove_line<W: Ways>(&mut self, line: LineAddr) -> Option<State> {
+    pub fn remove_line<W: Ways>(&mut self, line: LineAddr) -> Option<LineState> {
         let at = self.place::<W>(line);
         let way = self.find::<W>(at)?;
         Some(self.remove(at, way))
     }
 
     #[inline(always)]
-    fn presence_of(&mut self, at: Place) -> &mut [u64] {
+    fn presence_of(&mut self, at: SetAndTag) -> &mut [u64] {
         let first = at.base as usize - self.skip;
         &mut self.presence[first..first + self.ways]
     }
 
-    pub fn presence(&mut self, at: Place, way: usize) -> &mut u64 {
+    pub fn presence(&mut self, at: SetAndTag, way: usize) -> &mut u64 {
         &mut self.presence_of(at)[way]
     }
 
@@ -376,11 +376,11 @@ impl Array {
     }
 
     /// The lines present with their states, set by set in way order.
-    pub fn lines(&self) -> impl Iterator<Item = (LineAddr, State)> {
+    pub fn lines(&self) -> impl Iterator<Item = (LineAddr, LineState)> {
         let sets = self.words[self.skip..].chunks_exact(self.stride).take(self.index.sets() as usize);
         sets.enumerate().flat_map(move |(set, words)| {
             let valid = words.iter().filter(|&&word| word != EMPTY);
-            valid.map(move |word| (LineAddr(self.index.join(set, word >> 2)), State(word & STATE_MASK)))
+            valid.map(move |word| (LineAddr(self.index.join(set, word >> 2)), LineState(word & STATE_MASK)))
         })
     }
 }

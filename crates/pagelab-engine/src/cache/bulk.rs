@@ -3,7 +3,7 @@
 use super::prefetch::CacheLevel;
 use super::shape::{Anything, Shape};
 use super::ways::AnyWays;
-use super::{Hierarchy, Requester, Served};
+use super::{Hierarchy, HitLevel, Requester};
 use crate::base::addr::LineAddr;
 use crate::base::cycles::Cycles;
 
@@ -39,7 +39,7 @@ impl Hierarchy {
     pub(super) fn write_lines<S: Shape>(&mut self, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
         for line in (first.0..first.0 + lines).map(LineAddr) {
             let served = if self.private[core].l1.access(line, true) {
-                Served::L1
+                HitLevel::L1
             } else {
                 self.request::<S>(core, line, true, false).0
             };

@@ -5,7 +5,7 @@
 //! look-ups in cores that cannot hold the line, so results do not depend on it. Without an inclusive L3 all cores are
 //! asked.
 
-use super::array::State;
+use super::array::LineState;
 use super::prefetch::CacheLevel;
 use super::shape::Shape;
 use super::ways::AnyWays;
@@ -14,7 +14,7 @@ use crate::base::addr::LineAddr;
 
 /// How other cores held a line when they were asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Others {
+pub(super) enum RemoteCopies {
     None,
     Shared,
     /// One had it exclusive or modified.
@@ -24,14 +24,14 @@ pub(super) enum Others {
 impl Private {
     /// The most that either copy of the line allows.
     #[inline(always)]
-    pub(super) fn state<S: Shape>(&self, line: LineAddr) -> Option<State> {
+    pub(super) fn state<S: Shape>(&self, line: LineAddr) -> Option<LineState> {
         let l2 = self.l2.as_ref().and_then(|l2| l2.state_of::<S::L2>(line));
         self.l1.state_of::<S::L1>(line).max(l2)
     }
 
     /// Removes both copies; the state that [`Self::state`] would have said.
     #[inline(always)]
-    pub(super) fn remove<S: Shape>(&mut self, line: LineAddr) -> Option<State> {
+    pub(super) fn remove<S: Shape>(&mut self, line: LineAddr) -> Option<LineState> {
         let l2 = self.l2.as_mut().and_then(|l2| l2.remove_line::<S::L2>(line));
         self.l1.remove_line::<S::L1>(line).max(l2)
     }
@@ -40,7 +40,7 @@ impl Private {
         for array in [Some(&mut self.l1), self.l2.as_mut()].into_iter().flatten() {
             let at = array.place::<AnyWays>(line);
             if let Some(way) = array.find::<AnyWays>(at) {
-                array.set_state(at, way, State::SHARED);
+                array.set_state(at, way, LineState::SHARED);
             }
         }
     }
@@ -49,8 +49,8 @@ impl Private {
 impl Hierarchy {
     /// Steps 4 and, with `write`, the upgrade: asks the other cores for the line and takes from them what a read or
     /// write needs. Marks the core itself as present.
-    pub(super) fn snoop<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> Others {
-        let mut found = Others::None;
+    pub(super) fn snoop<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> RemoteCopies {
+        let mut found = RemoteCopies::None;
         let mut asked = self.may_hold(core, line, write);
         while asked != 0 {
             let number = asked.trailing_zeros() as usize;
@@ -59,15 +59,15 @@ impl Hierarchy {
             let Some(state) = (if write { other.remove::<S>(line) } else { other.state::<S>(line) }) else {
                 continue;
             };
-            let owned = state >= State::EXCLUSIVE;
-            found = found.max(if owned { Others::Owned } else { Others::Shared });
+            let owned = state >= LineState::EXCLUSIVE;
+            found = found.max(if owned { RemoteCopies::Owned } else { RemoteCopies::Shared });
             if write {
                 other.stats.invalidations += 1;
                 self.note_loss::<S>(&[CacheLevel::L1, CacheLevel::L2], number, line);
             } else if owned {
                 other.make_shared(line);
                 other.stats.downgrades += 1;
-                if state == State::MODIFIED {
+                if state == LineState::MODIFIED {
                     other.stats.downgrade_writebacks += 1;
                     self.write_to_l3::<S>(line);
                 }
@@ -96,7 +96,7 @@ impl Hierarchy {
     pub(super) fn upgrade<S: Shape>(&mut self, core: usize, line: LineAddr) {
         self.private[core].stats.upgrades += 1;
         let others = self.snoop::<S>(core, line, true);
-        debug_assert!(others != Others::Owned, "{line:?} is shared here and owned elsewhere");
+        debug_assert!(others != RemoteCopies::Owned, "{line:?} is shared here and owned elsewhere");
     }
 
     /// Serves a write that finds the line in the L1, where it can only be shared.
@@ -115,7 +115,7 @@ impl Hierarchy {
     /// If two cores hold a line that one of them holds exclusive or modified, or if an inclusive L3 lacks a line or
     /// the presence of a core that holds it.
     pub fn assert_coherent(&mut self) {
-        let mut held = std::collections::BTreeMap::<LineAddr, (u64, State)>::new();
+        let mut held = std::collections::BTreeMap::<LineAddr, (u64, LineState)>::new();
         for (core, private) in self.private.iter().enumerate() {
             for (line, state) in [Some(&private.l1), private.l2.as_ref()].into_iter().flatten().flat_map(|a| a.lines())
             {
@@ -126,7 +126,7 @@ impl Hierarchy {
         }
         for (line, (cores, state)) in held {
             assert!(
-                state == State::SHARED || cores.is_power_of_two(),
+                state == LineState::SHARED || cores.is_power_of_two(),
                 "{line:?} is {state:?} in one of cores {cores:#b}"
             );
             if let Some(l3) = self.l3.as_mut().filter(|_| self.inclusive) {

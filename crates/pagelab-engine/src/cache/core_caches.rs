@@ -1,7 +1,7 @@
 //! The caches as one core sees them, for code that makes many accesses in a row.
 
 use super::exact::Tables;
-use super::{Hierarchy, Outcome, Requester, Served};
+use super::{Hierarchy, HitLevel, Outcome, Requester};
 use crate::base::addr::LineAddr;
 use crate::base::host::Vectors;
 
@@ -44,7 +44,7 @@ pub(crate) struct KnownCaches<
     const S3: usize,
 > {
     tables: Tables<'a, V, W1, S1, W2, S2, W3, S3>,
-    latency: [u32; Served::ALL.len()],
+    latency: [u32; HitLevel::ALL.len()],
 }
 
 impl<

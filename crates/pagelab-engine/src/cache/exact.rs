@@ -11,10 +11,10 @@ mod page;
 use std::marker::PhantomData;
 
 use self::page::LINES;
-use super::array::State;
+use super::array::LineState;
 use super::shape::Shape;
-use super::ways::{EMPTY, Known, STATE_MASK, take_out};
-use super::{CoreCacheStats, Hierarchy, Outcome, Requester, Served, SharedCacheStats};
+use super::ways::{EMPTY, FixedShape, STATE_MASK, take_out};
+use super::{CoreCacheStats, Hierarchy, HitLevel, Outcome, Requester, SharedCacheStats};
 use crate::base::addr::LineAddr;
 use crate::base::host::{Vectors, prefetch};
 
@@ -33,9 +33,9 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
     Shape for Exact<V, W1, S1, W2, S2, W3, S3>
 {
     const COHERENT: bool = false;
-    type L1 = Known<W1, S1, V>;
-    type L2 = Known<W2, S2, V>;
-    type L3 = Known<W3, S3, V>;
+    type L1 = FixedShape<W1, S1, V>;
+    type L2 = FixedShape<W2, S2, V>;
+    type L3 = FixedShape<W3, S3, V>;
 
     #[inline(always)]
     fn serve_miss(caches: &mut Hierarchy, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
@@ -54,11 +54,11 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
         while line < end {
             let page = LINES as u64;
             if line.is_multiple_of(page) && end - line >= page && tables.write_new_page(line) {
-                found[Served::Dram as usize] += page;
+                found[HitLevel::Dram as usize] += page;
                 line += page;
                 continue;
             }
-            let served = if tables.write_l1(line) { Served::L1 } else { tables.request(line, true) };
+            let served = if tables.write_l1(line) { HitLevel::L1 } else { tables.request(line, true) };
             found[served as usize] += 1;
             line += 1;
         }
@@ -100,7 +100,7 @@ fn line_of<const SETS: usize>(set: usize, word: u32) -> u64 {
 /// What is left of `word` if it is in the modified state, which no empty way is.
 #[inline(always)]
 fn is_modified(word: u32) -> bool {
-    word & STATE_MASK == State::MODIFIED.bits()
+    word & STATE_MASK == LineState::MODIFIED.bits()
 }
 
 #[inline(always)]
@@ -140,13 +140,13 @@ impl<
 
     /// A request that enters at the L1.
     #[inline(always)]
-    pub fn access(&mut self, line: u64, write: bool, by: Requester) -> Served {
+    pub fn access(&mut self, line: u64, write: bool, by: Requester) -> HitLevel {
         let (set, wanted) = place::<S1>(line);
         let served = if let Some(way) = find::<V, W1>(&self.l1[set], wanted) {
-            let modified = if write { State::MODIFIED.bits() } else { 0 };
+            let modified = if write { LineState::MODIFIED.bits() } else { 0 };
             let word = self.l1[set][way % W1] | modified;
             V::move_to_front(&mut self.l1[set], way, word);
-            Served::L1
+            HitLevel::L1
         } else {
             self.request(line, write)
         };
@@ -168,29 +168,29 @@ impl<
         let (set, wanted) = place::<S1>(line);
         let way = find::<V, W1>(&self.l1[set], wanted);
         if let Some(way) = way {
-            V::move_to_front(&mut self.l1[set], way, wanted | State::MODIFIED.bits());
+            V::move_to_front(&mut self.l1[set], way, wanted | LineState::MODIFIED.bits());
         }
         way.is_some()
     }
 
     /// Steps 3 to 7 for a line that the L1 does not hold.
     #[inline(always)]
-    fn request(&mut self, line: u64, write: bool) -> Served {
+    fn request(&mut self, line: u64, write: bool) -> HitLevel {
         let (set, wanted) = place::<S2>(line);
         let served = if let Some(way) = find::<V, W2>(&self.l2[set], wanted) {
             let word = self.l2[set][way];
             V::move_to_front(&mut self.l2[set], way, word);
-            Served::L2
+            HitLevel::L2
         } else {
             let served = self.fetch(line);
-            let out = V::push_front(&mut self.l2[set], wanted | State::EXCLUSIVE.bits());
+            let out = V::push_front(&mut self.l2[set], wanted | LineState::EXCLUSIVE.bits());
             if is_modified(out) {
                 self.write_back_from_l2(line_of::<S2>(set, out));
             }
             served
         };
         let (set, wanted) = place::<S1>(line);
-        let state = if write { State::MODIFIED } else { State::EXCLUSIVE };
+        let state = if write { LineState::MODIFIED } else { LineState::EXCLUSIVE };
         let out = V::push_front(&mut self.l1[set], wanted | state.bits());
         if is_modified(out) {
             self.write_back_from_l1(line_of::<S1>(set, out));
@@ -200,23 +200,23 @@ impl<
 
     /// Steps 5 and 6.
     #[inline(always)]
-    fn fetch(&mut self, line: u64) -> Served {
+    fn fetch(&mut self, line: u64) -> HitLevel {
         let (set, wanted) = place::<S3>(line);
         if let Some(way) = find::<V, W3>(&self.l3[set], wanted) {
             let word = self.l3[set][way];
             V::move_to_front(&mut self.l3[set], way, word);
-            return Served::L3;
+            return HitLevel::L3;
         }
-        let out = V::push_front(&mut self.l3[set], wanted | State::EXCLUSIVE.bits());
+        let out = V::push_front(&mut self.l3[set], wanted | LineState::EXCLUSIVE.bits());
         self.drop_from_l3(set, out);
-        Served::Dram
+        HitLevel::Dram
     }
 
     #[inline(always)]
     fn write_back_from_l1(&mut self, line: u64) {
         self.stats.l1_writebacks += 1;
         let (set, wanted) = place::<S2>(line);
-        let word = wanted | State::MODIFIED.bits();
+        let word = wanted | LineState::MODIFIED.bits();
         if let Some(way) = find::<V, W2>(&self.l2[set], wanted) {
             V::move_to_front(&mut self.l2[set], way, word);
         } else {
@@ -231,7 +231,7 @@ impl<
     fn write_back_from_l2(&mut self, line: u64) {
         self.stats.l2_writebacks += 1;
         let (set, wanted) = place::<S3>(line);
-        let word = wanted | State::MODIFIED.bits();
+        let word = wanted | LineState::MODIFIED.bits();
         if let Some(way) = find::<V, W3>(&self.l3[set], wanted) {
             V::move_to_front(&mut self.l3[set], way, word);
         } else {

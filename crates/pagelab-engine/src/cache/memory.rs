@@ -204,7 +204,7 @@ struct Node {
 
 /// Who wants a line of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Want {
+pub(super) enum RequestKind {
     Read,
     Prefetch,
     Write,
@@ -249,21 +249,21 @@ impl Memory {
     }
 
     /// How much longer than a plain memory's latency a line takes that a core wants at a time.
-    pub fn transfer(&mut self, core: usize, line: LineAddr, want: Want, at: Cycles) -> i64 {
+    pub fn transfer(&mut self, core: usize, line: LineAddr, want: RequestKind, at: Cycles) -> i64 {
         let number = self.node_of(line);
         let is_remote = self.of_core[core] != number;
         let node = &mut self.nodes[number];
         let wait = node.channel.as_mut().map_or(Cycles::ZERO, |channel| channel.take(at) - at);
         let counts = &mut node.counts;
         match want {
-            Want::Read => {
+            RequestKind::Read => {
                 counts.reads += 1;
                 counts.remote += u64::from(is_remote);
                 counts.queued += u64::from(wait > Cycles::ZERO);
                 counts.queue_cycles += wait;
             }
-            Want::Prefetch => counts.prefetches += 1,
-            Want::Write => counts.writes += 1,
+            RequestKind::Prefetch => counts.prefetches += 1,
+            RequestKind::Write => counts.writes += 1,
         }
         let latency = if is_remote { node.remote } else { node.local };
         (latency + wait).0 as i64 - self.plain.0 as i64
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!((0..4).map(|core| config.node_of_core(core, 4)).collect::<Vec<_>>(), [0, 0, 1, 1]);
         let longer = |config: &MemoryConfig, core, line| {
             let mut memory = Memory::new(config, vec![0, 1], Cycles(100));
-            memory.transfer(core, LineAddr(line), Want::Read, Cycles(7))
+            memory.transfer(core, LineAddr(line), RequestKind::Read, Cycles(7))
         };
         let last = (1 << 14) - 1;
         assert_eq!([longer(&config, 0, last), longer(&config, 0, last + 1)], [0, 70]);

@@ -139,7 +139,7 @@ impl Requester {
 /// Where a line was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Served {
+pub enum HitLevel {
     /// The core's own L1.
     L1 = 0,
     /// The core's own L2.
@@ -152,7 +152,7 @@ pub enum Served {
     Dram = 4,
 }
 
-impl Served {
+impl HitLevel {
     /// All of them, in the order of their counters.
     pub const ALL: [Self; 5] = [Self::L1, Self::L2, Self::L3, Self::Remote, Self::Dram];
 }
@@ -161,7 +161,7 @@ impl Served {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Where the line was found.
-    pub served: Served,
+    pub served: HitLevel,
     /// Load-to-use latency with everything that comes on top.
     pub cycles: u32,
 }
@@ -174,7 +174,7 @@ pub struct Hierarchy {
     l3: Option<Array>,
     inclusive: bool,
     walker_at_l2: bool,
-    /// Indexed by [`Served`].
+    /// Indexed by [`HitLevel`].
     latency: [u32; 5],
     /// The same for a bulk write.
     bulk_latency: [u32; 5],
@@ -245,13 +245,13 @@ impl Hierarchy {
         let latency_of = |name: &str| config.levels().find(|l| l.name == name).map_or(0, |l| l.latency);
         let outermost = config.levels().last().expect("there is always an L1").latency;
         let mut latency = [0; 5];
-        latency[Served::L1 as usize] = latency_of("l1");
-        latency[Served::L2 as usize] = latency_of("l2");
-        latency[Served::L3 as usize] = latency_of("l3");
-        latency[Served::Remote as usize] = config.cache_to_cache_latency_cycles;
-        latency[Served::Dram as usize] = config.dram_latency_cycles;
+        latency[HitLevel::L1 as usize] = latency_of("l1");
+        latency[HitLevel::L2 as usize] = latency_of("l2");
+        latency[HitLevel::L3 as usize] = latency_of("l3");
+        latency[HitLevel::Remote as usize] = config.cache_to_cache_latency_cycles;
+        latency[HitLevel::Dram as usize] = config.dram_latency_cycles;
         let mut bulk_latency = latency;
-        bulk_latency[Served::Dram as usize] = outermost;
+        bulk_latency[HitLevel::Dram as usize] = outermost;
         let private: Vec<Private> = (0..cores).map(private).collect();
         let l3 = array("l3", "cache.l3".into());
         Ok(Self {
@@ -280,7 +280,7 @@ impl Hierarchy {
     #[inline(always)]
     pub fn access(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
         if self.hit_l1(core, line, write, requester) {
-            return Outcome { served: Served::L1, cycles: self.l1_latency() };
+            return Outcome { served: HitLevel::L1, cycles: self.l1_latency() };
         }
         self.miss_l1(core, line, write, requester)
     }
@@ -294,7 +294,7 @@ impl Hierarchy {
         }
         let private = &mut self.private[core];
         let hit = private.l1.access(line, write);
-        private.stats.served[requester as usize][Served::L1 as usize] += u64::from(hit);
+        private.stats.served[requester as usize][HitLevel::L1 as usize] += u64::from(hit);
         hit
     }
 
@@ -313,7 +313,7 @@ impl Hierarchy {
     /// Cycles of an L1 hit.
     #[inline(always)]
     pub fn l1_latency(&self) -> u32 {
-        self.latency[Served::L1 as usize]
+        self.latency[HitLevel::L1 as usize]
     }
 
     /// Has the host fetch the parts of its own memory that an access of `line` by `core` will read. Changes nothing.
@@ -333,7 +333,7 @@ impl Hierarchy {
         self.private.len()
     }
 
-    /// Lines that kernel code of a core has referred to since the start, by where they were found ([`Served`]); those of bulk
+    /// Lines that kernel code of a core has referred to since the start, by where they were found ([`HitLevel`]); those of bulk
     /// writes too.
     #[inline(always)]
     pub fn kernel_lines(&self, core: usize) -> [u64; 5] {

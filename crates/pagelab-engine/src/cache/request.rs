@@ -3,13 +3,13 @@
 //! Steps are numbered as in the module's text. A [`Shape`] settles at compile time what never changes in a run: whether
 //! there are other cores, of which the code for one core has no trace, and the ways of common geometries.
 
-use super::array::{Array, Evicted, Place, State};
-use super::coherence::Others;
+use super::array::{Array, Evicted, LineState, SetAndTag};
+use super::coherence::RemoteCopies;
 use super::exact::Exact;
 use super::prefetch::CacheLevel;
 use super::shape::{Anything, Code, ManyCores, OneCore, Shape};
 use super::ways::{AnyWays, Masked, Plain};
-use super::{Hierarchy, Outcome, Private, Requester, Served};
+use super::{Hierarchy, HitLevel, Outcome, Private, Requester};
 use crate::base::addr::LineAddr;
 #[cfg(target_arch = "x86_64")]
 use crate::base::host::avx2;
@@ -74,7 +74,7 @@ impl Private {
     #[inline(never)]
     fn back_invalidate(&mut self, line: LineAddr) -> bool {
         self.stats.back_invalidations += 1;
-        self.remove::<Anything>(line) == Some(State::MODIFIED)
+        self.remove::<Anything>(line) == Some(LineState::MODIFIED)
     }
 }
 
@@ -90,7 +90,7 @@ impl Hierarchy {
     ) -> Outcome {
         let at_l2 = requester == Requester::Walk && self.walker_at_l2;
         let (served, mut extra) = self.request::<S>(core, line, write, at_l2);
-        if S::COHERENT && served == Served::Dram {
+        if S::COHERENT && served == HitLevel::Dram {
             extra += self.perturbation.draw();
         }
         self.core::<S>(core).stats.served[requester as usize][served as usize] += 1;
@@ -105,11 +105,17 @@ impl Hierarchy {
     /// Where the line was found, and the cycles that come on top of that level's latency. The L1 has already been
     /// asked (step 2) and has refused unless `at_l2`.
     #[inline(always)]
-    pub(super) fn request<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool, at_l2: bool) -> (Served, u32) {
+    pub(super) fn request<S: Shape>(
+        &mut self,
+        core: usize,
+        line: LineAddr,
+        write: bool,
+        at_l2: bool,
+    ) -> (HitLevel, u32) {
         if at_l2 {
             self.pass_l1_copy_to_l2::<S>(core, line, write);
         } else if S::COHERENT && write && self.upgrade_in_l1::<S>(core, line) {
-            return (Served::L1, self.upgrade_latency);
+            return (HitLevel::L1, self.upgrade_latency);
         }
 
         // Step 3.
@@ -123,19 +129,19 @@ impl Hierarchy {
                 let way = l2.promote::<S::L2>(at, way);
                 let state = l2.state(at, way);
                 if at_l2 && write {
-                    l2.set_state(at, way, State::MODIFIED);
+                    l2.set_state(at, way, LineState::MODIFIED);
                 }
                 let mut extra = 0;
-                if S::COHERENT && write && state == State::SHARED {
+                if S::COHERENT && write && state == LineState::SHARED {
                     self.upgrade::<S>(core, line);
                     extra = self.upgrade_latency;
                 }
                 if !at_l2 {
                     // Modified data in the L2 is newer than memory's, but the L1's copy is not newer than the L2's.
-                    let clean = if S::COHERENT { state.min(State::EXCLUSIVE) } else { State::EXCLUSIVE };
-                    self.fill_l1::<S>(core, line, at_l1, if write { State::MODIFIED } else { clean });
+                    let clean = if S::COHERENT { state.min(LineState::EXCLUSIVE) } else { LineState::EXCLUSIVE };
+                    self.fill_l1::<S>(core, line, at_l1, if write { LineState::MODIFIED } else { clean });
                 }
-                return (Served::L2, extra);
+                return (HitLevel::L2, extra);
             }
         }
 
@@ -143,12 +149,12 @@ impl Hierarchy {
 
         // Step 7.
         if let (Some(l2), Some(at)) = (&mut self.core::<S>(core).l2, in_l2) {
-            let evicted = l2.fill::<S::L2>(at, if at_l2 && write { State::MODIFIED } else { state }, 0);
+            let evicted = l2.fill::<S::L2>(at, if at_l2 && write { LineState::MODIFIED } else { state }, 0);
             self.note_fill::<S>(CacheLevel::L2, core, line, evicted.as_ref());
             self.write_back_from_l2::<S>(core, evicted);
         }
         if !at_l2 {
-            self.fill_l1::<S>(core, line, at_l1, if write { State::MODIFIED } else { state });
+            self.fill_l1::<S>(core, line, at_l1, if write { LineState::MODIFIED } else { state });
         }
         (served, 0)
     }
@@ -156,35 +162,35 @@ impl Hierarchy {
     /// Steps 4 to 6: finds the line outside of the core's own caches, fills the L3 if need be; returns the state that
     /// the core gets it in, its write apart.
     #[inline(always)]
-    pub(super) fn fetch<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> (Served, State) {
-        let mut state = State::EXCLUSIVE;
+    pub(super) fn fetch<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> (HitLevel, LineState) {
+        let mut state = LineState::EXCLUSIVE;
         if S::COHERENT {
             let others = self.snoop::<S>(core, line, write);
-            if others != Others::None && !write {
-                state = State::SHARED;
+            if others != RemoteCopies::None && !write {
+                state = LineState::SHARED;
             }
-            if others == Others::Owned {
-                return (Served::Remote, state);
+            if others == RemoteCopies::Owned {
+                return (HitLevel::Remote, state);
             }
         }
-        let Some(l3) = &mut self.l3 else { return (Served::Dram, state) };
+        let Some(l3) = &mut self.l3 else { return (HitLevel::Dram, state) };
         let at = l3.place::<S::L3>(line);
         if let Some(way) = l3.find::<S::L3>(at) {
             l3.promote::<S::L3>(at, way);
-            return (Served::L3, state);
+            return (HitLevel::L3, state);
         }
-        let evicted = l3.fill::<S::L3>(at, State::EXCLUSIVE, 1 << core);
+        let evicted = l3.fill::<S::L3>(at, LineState::EXCLUSIVE, 1 << core);
         self.note_fill::<S>(CacheLevel::L3, core, line, evicted.as_ref());
         self.drop_from_l3::<S>(evicted);
-        (Served::Dram, state)
+        (HitLevel::Dram, state)
     }
 
     #[inline(always)]
-    fn fill_l1<S: Shape>(&mut self, core: usize, line: LineAddr, at: Place, state: State) {
+    fn fill_l1<S: Shape>(&mut self, core: usize, line: LineAddr, at: SetAndTag, state: LineState) {
         let evicted = self.core::<S>(core).l1.fill::<S::L1>(at, state, 0);
         self.note_fill::<S>(CacheLevel::L1, core, line, evicted.as_ref());
         if let Some(evicted) = evicted
-            && evicted.state == State::MODIFIED
+            && evicted.state == LineState::MODIFIED
         {
             self.write_back_from_l1::<S>(core, evicted.line);
         }
@@ -207,14 +213,14 @@ impl Hierarchy {
         let at = private.l1.place::<AnyWays>(line);
         let way = private.l1.find::<AnyWays>(at).expect("the line is there");
         let state = private.l1.state(at, way);
-        if state == State::MODIFIED {
-            private.l1.set_state(at, way, State::EXCLUSIVE);
+        if state == LineState::MODIFIED {
+            private.l1.set_state(at, way, LineState::EXCLUSIVE);
         }
         if write {
             private.l1.remove(at, way);
             self.note_loss::<Anything>(&[CacheLevel::L1], core, line);
         }
-        if state == State::MODIFIED {
+        if state == LineState::MODIFIED {
             self.write_back_from_l1::<Anything>(core, line);
         } else if let Some(l2) = &mut self.private[core].l2 {
             let at = l2.place::<AnyWays>(line);
@@ -236,7 +242,7 @@ impl Hierarchy {
         if let Some(way) = l2.find::<S::L2>(at) {
             l2.promote_modified::<S::L2>(at, way);
         } else {
-            let evicted = l2.fill::<S::L2>(at, State::MODIFIED, 0);
+            let evicted = l2.fill::<S::L2>(at, LineState::MODIFIED, 0);
             self.note_fill::<S>(CacheLevel::L2, core, line, evicted.as_ref());
             self.write_back_from_l2::<S>(core, evicted);
         }
@@ -246,7 +252,7 @@ impl Hierarchy {
     #[inline(always)]
     fn write_back_from_l2<S: Shape>(&mut self, core: usize, evicted: Option<Evicted>) {
         if let Some(evicted) = evicted
-            && evicted.state == State::MODIFIED
+            && evicted.state == LineState::MODIFIED
         {
             self.core::<S>(core).stats.l2_writebacks += 1;
             self.write_to_l3::<S>(evicted.line);
@@ -266,7 +272,7 @@ impl Hierarchy {
             l3.promote_modified::<S::L3>(at, way);
         } else {
             assert!(!self.inclusive, "a line that left a private cache is missing from the inclusive L3");
-            let evicted = l3.fill::<S::L3>(at, State::MODIFIED, 0);
+            let evicted = l3.fill::<S::L3>(at, LineState::MODIFIED, 0);
             self.note_fill::<S>(CacheLevel::L3, 0, line, evicted.as_ref());
             self.drop_from_l3::<S>(evicted);
         }
@@ -276,7 +282,7 @@ impl Hierarchy {
     #[inline(always)]
     fn drop_from_l3<S: Shape>(&mut self, evicted: Option<Evicted>) {
         let Some(evicted) = evicted else { return };
-        let mut modified = evicted.state == State::MODIFIED;
+        let mut modified = evicted.state == LineState::MODIFIED;
         if self.inclusive {
             if S::COHERENT {
                 let mut holders = evicted.presence;

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use super::{Requester, Served};
+use super::{HitLevel, Requester};
 
 /// What one core's requests did, and what happened to its private caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CoreCacheStats {
-    /// Requests by [`Requester`] and [`Served`], bulk writes apart.
+    /// Requests by [`Requester`] and [`HitLevel`], bulk writes apart.
     pub served: [[u64; 5]; 3],
-    /// Lines of bulk writes by where they were found ([`Served`]); `Dram` means nowhere: nothing was fetched.
+    /// Lines of bulk writes by where they were found ([`HitLevel`]); `Dram` means nowhere: nothing was fetched.
     pub bulk_written: [u64; 5],
     /// Writes to a line held shared.
     pub upgrades: u64,
@@ -50,7 +50,7 @@ pub struct CacheStats {
 
 impl CoreCacheStats {
     /// Requests of `requester` that were served by `by`, bulk writes apart.
-    pub fn served(&self, requester: Requester, by: Served) -> u64 {
+    pub fn served(&self, requester: Requester, by: HitLevel) -> u64 {
         self.served[requester as usize][by as usize]
     }
 

@@ -24,12 +24,12 @@ fn tiny(inclusion: Inclusion) -> CacheConfig {
     config
 }
 
-fn read(caches: &mut Hierarchy, core: usize, line: u64) -> (Served, u32) {
+fn read(caches: &mut Hierarchy, core: usize, line: u64) -> (HitLevel, u32) {
     let outcome = caches.access(core, LineAddr(line), false, DATA);
     (outcome.served, outcome.cycles)
 }
 
-fn write(caches: &mut Hierarchy, core: usize, line: u64) -> (Served, u32) {
+fn write(caches: &mut Hierarchy, core: usize, line: u64) -> (HitLevel, u32) {
     let outcome = caches.access(core, LineAddr(line), true, DATA);
     (outcome.served, outcome.cycles)
 }
@@ -38,11 +38,12 @@ fn write(caches: &mut Hierarchy, core: usize, line: u64) -> (Served, u32) {
 fn a_loop_is_served_by_the_first_level_that_it_fits() {
     let config = sandy_bridge();
     let lines_of = |bytes: u64| bytes / 64;
-    let sizes = [(32 << 10, Served::L1), (256 << 10, Served::L2), (15 << 20, Served::L3), (30 << 20, Served::Dram)];
+    let sizes =
+        [(32 << 10, HitLevel::L1), (256 << 10, HitLevel::L2), (15 << 20, HitLevel::L3), (30 << 20, HitLevel::Dram)];
     for (bytes, level) in sizes {
         let mut caches = build(&config, 1);
         for line in 0..lines_of(bytes) {
-            assert_eq!(read(&mut caches, 0, line), (Served::Dram, 100));
+            assert_eq!(read(&mut caches, 0, line), (HitLevel::Dram, 100));
         }
         for line in 0..lines_of(bytes) {
             assert_eq!(read(&mut caches, 0, line).0, level, "line {line} of {bytes} bytes");
@@ -53,7 +54,7 @@ fn a_loop_is_served_by_the_first_level_that_it_fits() {
     let conflicting: Vec<u64> = (0..9).map(|i| i * 64).collect();
     for round in 0..4 {
         for &line in &conflicting {
-            let expected = if round == 0 { Served::Dram } else { Served::L2 };
+            let expected = if round == 0 { HitLevel::Dram } else { HitLevel::L2 };
             assert_eq!(read(&mut caches, 0, line).0, expected);
         }
     }
@@ -72,7 +73,7 @@ fn lru_hits_exactly_below_the_stack_distance() {
             let line = rng.below(ways as u64 * 5 + 3);
             let stack = &mut stacks[(line % 3) as usize];
             let distance = stack.iter().rev().position(|&other| other == line);
-            let expected = if distance.is_some_and(|d| d < ways) { Served::L1 } else { Served::Dram };
+            let expected = if distance.is_some_and(|d| d < ways) { HitLevel::L1 } else { HitLevel::Dram };
             assert_eq!(caches.access(0, LineAddr(line), rng.below(2) == 0, DATA).served, expected, "{ways} ways");
             stack.retain(|&other| other != line);
             stack.push(line);
@@ -87,7 +88,7 @@ fn policies_give_up_the_lines_worked_out_by_hand() {
         (config.l2, config.l3) = (None, None);
         (config.l1.size_bytes, config.l1.ways, config.l1.policy) = (Bytes(4 * 64), 4, policy);
         let mut caches = build(&config, 1);
-        lines.iter().map(|&line| read(&mut caches, 0, line).0 == Served::L1).collect::<Vec<_>>()
+        lines.iter().map(|&line| read(&mut caches, 0, line).0 == HitLevel::L1).collect::<Vec<_>>()
     };
     // Fill 0 to 3, hit 0, then 4 replaces: LRU 1; the tree points right, then left within the pair 2, 3: 2.
     let (hit, miss) = (true, false);
@@ -119,19 +120,19 @@ fn an_inclusive_l3_takes_private_copies_along() {
     for line in 1..8 {
         read(&mut caches, 0, line);
         // Keeps line 0 in the L1 while the L3, which does not see it, ages it.
-        assert_eq!(read(&mut caches, 0, 0).0, Served::L1);
+        assert_eq!(read(&mut caches, 0, 0).0, HitLevel::L1);
     }
-    assert_eq!(read(&mut caches, 0, 8), (Served::Dram, 100));
+    assert_eq!(read(&mut caches, 0, 8), (HitLevel::Dram, 100));
     let stats = caches.stats();
     assert_eq!((stats.cores[0].back_invalidations, stats.shared.l3_writebacks, stats.shared.dram_writes), (1, 1, 1));
     assert_eq!(stats.cores[0].l1_writebacks, 0);
-    assert_eq!(read(&mut caches, 0, 0), (Served::Dram, 100));
+    assert_eq!(read(&mut caches, 0, 0), (HitLevel::Dram, 100));
 
     let mut caches = build(&tiny(Inclusion::NonInclusive), 1);
     write(&mut caches, 0, 0);
     for line in 1..9 {
         read(&mut caches, 0, line);
-        assert_eq!(read(&mut caches, 0, 0).0, Served::L1);
+        assert_eq!(read(&mut caches, 0, 0).0, HitLevel::L1);
     }
     assert_eq!(caches.stats().cores[0].back_invalidations, 0);
 }
@@ -140,14 +141,14 @@ fn an_inclusive_l3_takes_private_copies_along() {
 fn a_hit_in_the_l3_makes_the_line_recent_there() {
     let mut caches = build(&CacheConfig { l2: None, ..tiny(Inclusion::NonInclusive) }, 1);
     for line in 0..8 {
-        assert_eq!(read(&mut caches, 0, line).0, Served::Dram);
+        assert_eq!(read(&mut caches, 0, line).0, HitLevel::Dram);
     }
-    assert_eq!(read(&mut caches, 0, 0).0, Served::L3);
+    assert_eq!(read(&mut caches, 0, 0).0, HitLevel::L3);
     // 8 and 9 replace 1 and 2, not 0, and push 0 out of the L1.
-    assert_eq!(read(&mut caches, 0, 8).0, Served::Dram);
-    assert_eq!(read(&mut caches, 0, 9).0, Served::Dram);
-    assert_eq!(read(&mut caches, 0, 0).0, Served::L3);
-    assert_eq!(read(&mut caches, 0, 1).0, Served::Dram);
+    assert_eq!(read(&mut caches, 0, 8).0, HitLevel::Dram);
+    assert_eq!(read(&mut caches, 0, 9).0, HitLevel::Dram);
+    assert_eq!(read(&mut caches, 0, 0).0, HitLevel::L3);
+    assert_eq!(read(&mut caches, 0, 1).0, HitLevel::Dram);
 }
 
 #[test]
@@ -185,17 +186,17 @@ fn two_cores_pass_a_line_to_and_fro() {
         let mut config = sandy_bridge();
         config.l3.as_mut().unwrap().inclusion = inclusion;
         let mut caches = build(&config, 2);
-        assert_eq!(write(&mut caches, 0, 7), (Served::Dram, 100));
-        assert_eq!(write(&mut caches, 1, 7), (Served::Remote, 60));
-        assert_eq!(write(&mut caches, 0, 7), (Served::Remote, 60));
-        assert_eq!(write(&mut caches, 0, 7), (Served::L1, 4));
+        assert_eq!(write(&mut caches, 0, 7), (HitLevel::Dram, 100));
+        assert_eq!(write(&mut caches, 1, 7), (HitLevel::Remote, 60));
+        assert_eq!(write(&mut caches, 0, 7), (HitLevel::Remote, 60));
+        assert_eq!(write(&mut caches, 0, 7), (HitLevel::L1, 4));
         // A read makes both copies shared and writes the data to the L3.
-        assert_eq!(read(&mut caches, 1, 7), (Served::Remote, 60));
-        assert_eq!(read(&mut caches, 0, 7), (Served::L1, 4));
-        assert_eq!(read(&mut caches, 1, 7), (Served::L1, 4));
+        assert_eq!(read(&mut caches, 1, 7), (HitLevel::Remote, 60));
+        assert_eq!(read(&mut caches, 0, 7), (HitLevel::L1, 4));
+        assert_eq!(read(&mut caches, 1, 7), (HitLevel::L1, 4));
         // Each first write after that is an upgrade.
-        assert_eq!(write(&mut caches, 1, 7), (Served::L1, 4 + 43));
-        assert_eq!(write(&mut caches, 1, 7), (Served::L1, 4));
+        assert_eq!(write(&mut caches, 1, 7), (HitLevel::L1, 4 + 43));
+        assert_eq!(write(&mut caches, 1, 7), (HitLevel::L1, 4));
         assert_eq!(caches.access_locked(0, LineAddr(7), DATA).cycles, 60 + 18);
         assert_eq!(caches.access_locked(0, LineAddr(7), DATA).cycles, 4 + 18);
         let stats = caches.stats();
@@ -205,17 +206,17 @@ fn two_cores_pass_a_line_to_and_fro() {
         assert_eq!(stats.shared.dram_writes, 0);
 
         // A clean line that one core holds alone is served by it; one that is shared already, by the L3.
-        assert_eq!(read(&mut caches, 0, 9), (Served::Dram, 100));
-        assert_eq!(read(&mut caches, 1, 9), (Served::Remote, 60));
+        assert_eq!(read(&mut caches, 0, 9), (HitLevel::Dram, 100));
+        assert_eq!(read(&mut caches, 1, 9), (HitLevel::Remote, 60));
         let mut caches = build(&config, 3);
         read(&mut caches, 0, 9);
         read(&mut caches, 1, 9);
-        assert_eq!(read(&mut caches, 2, 9), (Served::L3, 30));
-        assert_eq!(write(&mut caches, 0, 9), (Served::L1, 4 + 43));
+        assert_eq!(read(&mut caches, 2, 9), (HitLevel::L3, 30));
+        assert_eq!(write(&mut caches, 0, 9), (HitLevel::L1, 4 + 43));
         assert_eq!(caches.stats().total().invalidations, 2);
         // A write that misses and finds clean shared copies costs its fetch only.
         read(&mut caches, 1, 9);
-        assert_eq!(write(&mut caches, 2, 9), (Served::L3, 30));
+        assert_eq!(write(&mut caches, 2, 9), (HitLevel::L3, 30));
         caches.assert_coherent();
     }
 }
@@ -229,7 +230,7 @@ fn upgrades_in_the_l2_add_to_its_latency() {
     for i in 1..9 {
         read(&mut caches, 1, i * 64);
     }
-    assert_eq!(write(&mut caches, 1, 0), (Served::L2, 12 + 43));
+    assert_eq!(write(&mut caches, 1, 0), (HitLevel::L2, 12 + 43));
     assert_eq!(caches.stats().cores[0].invalidations, 1);
 }
 
@@ -239,18 +240,18 @@ fn walks_that_enter_at_the_l2_see_what_the_l1_wrote() {
     config.walker_entry = WalkerEntry::L2;
     let mut caches = build(&config, 1);
     let walk = |caches: &mut Hierarchy, line, write| caches.access(0, LineAddr(line), write, Requester::Walk).served;
-    assert_eq!(walk(&mut caches, 1, false), Served::Dram);
-    assert_eq!(walk(&mut caches, 1, false), Served::L2);
+    assert_eq!(walk(&mut caches, 1, false), HitLevel::Dram);
+    assert_eq!(walk(&mut caches, 1, false), HitLevel::L2);
     // The walk left nothing in the L1.
-    assert_eq!(read(&mut caches, 0, 1).0, Served::L2);
-    assert_eq!(write(&mut caches, 0, 1).0, Served::L1);
-    assert_eq!(walk(&mut caches, 1, false), Served::L2);
+    assert_eq!(read(&mut caches, 0, 1).0, HitLevel::L2);
+    assert_eq!(write(&mut caches, 0, 1).0, HitLevel::L1);
+    assert_eq!(walk(&mut caches, 1, false), HitLevel::L2);
     assert_eq!(caches.stats().cores[0].l1_writebacks, 1);
-    assert_eq!(read(&mut caches, 0, 1).0, Served::L1);
+    assert_eq!(read(&mut caches, 0, 1).0, HitLevel::L1);
     // A walk's write (an accessed bit) takes the L1's copy away.
-    assert_eq!(walk(&mut caches, 1, true), Served::L2);
+    assert_eq!(walk(&mut caches, 1, true), HitLevel::L2);
     assert_eq!(caches.stats().cores[0].l1_writebacks, 1);
-    assert_eq!(read(&mut caches, 0, 1).0, Served::L2);
+    assert_eq!(read(&mut caches, 0, 1).0, HitLevel::L2);
     assert_eq!(caches.stats().cores[0].requests(Requester::Walk), 4);
 
     // A line that the L1 has and the L2 has lost.
@@ -260,7 +261,7 @@ fn walks_that_enter_at_the_l2_see_what_the_l1_wrote() {
     for line in [0, 1, 0, 2, 0, 3, 0, 4, 0] {
         read(&mut caches, 0, line);
     }
-    assert_eq!(walk(&mut caches, 0, false), Served::L2);
+    assert_eq!(walk(&mut caches, 0, false), HitLevel::L2);
 }
 
 #[test]
@@ -271,7 +272,7 @@ fn bulk_writes_cost_ownership_and_change_what_writes_change() {
     assert_eq!(caches.zero_lines(0, LineAddr(640), 64, Requester::Kernel), Cycles(26));
     assert_eq!(caches.stats().cores[0].bulk_written, [64, 0, 0, 0, 64]);
     assert_eq!(caches.stats().total().requests(Requester::Kernel), 0);
-    assert_eq!(read(&mut caches, 0, 640 + 63), (Served::L1, 4));
+    assert_eq!(read(&mut caches, 0, 640 + 63), (HitLevel::L1, 4));
 
     let mut caches = build(&sandy_bridge(), 2);
     read(&mut caches, 0, 0);
@@ -305,8 +306,8 @@ fn device_writes_leave_no_copy_and_write_nothing_back() {
         caches.dma_write(LineAddr(96), 64);
         caches.invalidate_line(LineAddr(100));
         assert_eq!(caches.stats().shared, SharedCacheStats { dma_invalidations: 2, ..Default::default() });
-        assert_eq!(read(&mut caches, 0, 100), (Served::Dram, 100));
-        assert_eq!(read(&mut caches, 0, 101), (Served::Dram, 100));
+        assert_eq!(read(&mut caches, 0, 100), (HitLevel::Dram, 100));
+        assert_eq!(read(&mut caches, 0, 101), (HitLevel::Dram, 100));
         caches.assert_coherent();
     }
 }
@@ -318,9 +319,9 @@ fn device_writes_reach_lines_that_a_non_inclusive_l3_has_lost() {
         read(&mut caches, 0, line);
         read(&mut caches, 0, 0);
     }
-    assert_eq!(read(&mut caches, 0, 0).0, Served::L1);
+    assert_eq!(read(&mut caches, 0, 0).0, HitLevel::L1);
     caches.dma_write(LineAddr(0), 1);
-    assert_eq!(read(&mut caches, 0, 0).0, Served::Dram);
+    assert_eq!(read(&mut caches, 0, 0).0, HitLevel::Dram);
 }
 
 /// Geometries that between them use every policy, odd ways and sets, missing levels, both inclusions and the code of

@@ -6,11 +6,11 @@
 //! the time that the hierarchy was told last ([`Hierarchy::set_time`]).
 
 use super::array::Evicted;
-use super::memory::{Memory, MemoryConfig, MemoryCounts, Want};
+use super::memory::{Memory, MemoryConfig, MemoryCounts, RequestKind};
 use super::prefetch::unit::Unit;
-use super::prefetch::{CacheLevel, Demand, Demanded, LevelPrefetchConfig, PrefetchCounts, Proposals};
+use super::prefetch::{CacheLevel, Demand, LevelPrefetchConfig, ObservedAccess, PrefetchCounts, Proposals};
 use super::shape::{AnyCores, Anything, Code, Shape};
-use super::{Hierarchy, Outcome, Requester, Served};
+use super::{Hierarchy, HitLevel, Outcome, Requester};
 use crate::base::addr::LineAddr;
 use crate::base::cycles::Cycles;
 use crate::base::host::Portable;
@@ -25,11 +25,11 @@ enum Filling {
 
 /// The last request.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct LastRequest {
     core: usize,
     line: LineAddr,
     by: Requester,
-    served: Served,
+    served: HitLevel,
     /// The level that it found a line in that it is the first to use since that was prefetched.
     first_use: Option<CacheLevel>,
     /// When it was made.
@@ -44,7 +44,7 @@ pub struct Traffic {
     /// L1 and L2 of one core after the other, then the L3.
     units: Vec<Unit>,
     filling: Filling,
-    asked: Asked,
+    asked: LastRequest,
     /// If it has more than a latency.
     memory: Option<Memory>,
     /// Lines that the request under way has memory written.
@@ -61,7 +61,7 @@ impl Traffic {
             now: Cycles::ZERO,
             units: private.chain([Unit::new(levels[2])]).collect(),
             filling: Filling::Prefetch,
-            asked: Asked { core: 0, line, by, served: Served::L1, first_use: None, at: Cycles::ZERO },
+            asked: LastRequest { core: 0, line, by, served: HitLevel::L1, first_use: None, at: Cycles::ZERO },
             memory,
             written: Vec::new(),
             proposals: Proposals::default(),
@@ -74,12 +74,16 @@ impl Traffic {
     }
 
     /// When the data of the last request are there, of one that was made at `from` and would take `latency`.
-    pub fn there(&mut self, from: Cycles, latency: Cycles) -> Cycles {
-        let Asked { core, line, by, served, first_use, .. } = self.asked;
-        let hit =
-            from + if served == Served::Dram { self.of_memory(core, line, Want::Read, from, latency) } else { latency };
+    pub fn arrival(&mut self, from: Cycles, latency: Cycles) -> Cycles {
+        let LastRequest { core, line, by, served, first_use, .. } = self.asked;
+        let hit = from
+            + if served == HitLevel::Dram {
+                self.memory_latency(core, line, RequestKind::Read, from, latency)
+            } else {
+                latency
+            };
         self.write(core, from);
-        let there = self.arrival(core, line, from, hit);
+        let there = self.fill_time(core, line, from, hit);
         if let Some(level) = first_use {
             self.unit(level, core).count_use(there - hit, Some(by));
         }
@@ -88,7 +92,14 @@ impl Traffic {
     }
 
     /// How long a line of memory takes that is asked for at a time, in place of `latency`.
-    fn of_memory(&mut self, core: usize, line: LineAddr, want: Want, at: Cycles, latency: Cycles) -> Cycles {
+    fn memory_latency(
+        &mut self,
+        core: usize,
+        line: LineAddr,
+        want: RequestKind,
+        at: Cycles,
+        latency: Cycles,
+    ) -> Cycles {
         let memory = self.memory.as_mut();
         memory.map_or(latency, |memory| Cycles(latency.0.saturating_add_signed(memory.transfer(core, line, want, at))))
     }
@@ -96,25 +107,25 @@ impl Traffic {
     /// Has memory write what the request under way has driven out.
     fn write(&mut self, core: usize, at: Cycles) {
         while let Some(line) = self.written.pop() {
-            self.of_memory(core, line, Want::Write, at, Cycles::ZERO);
+            self.memory_latency(core, line, RequestKind::Write, at, Cycles::ZERO);
         }
     }
 
     /// When a line is there that would be at `hit`, if it were not under way.
-    fn arrival(&mut self, core: usize, line: LineAddr, from: Cycles, hit: Cycles) -> Cycles {
+    fn fill_time(&mut self, core: usize, line: LineAddr, from: Cycles, hit: Cycles) -> Cycles {
         CacheLevel::ALL.into_iter().fold(hit, |there, level| self.unit(level, core).arrival(line, from, there))
     }
 
     /// A core's request was served.
-    fn note_request(&mut self, core: usize, line: LineAddr, by: Requester, served: Served) {
+    fn note_request(&mut self, core: usize, line: LineAddr, by: Requester, served: HitLevel) {
         let level = match served {
-            Served::L1 => Some(CacheLevel::L1),
-            Served::L2 => Some(CacheLevel::L2),
-            Served::L3 => Some(CacheLevel::L3),
-            Served::Remote | Served::Dram => None,
+            HitLevel::L1 => Some(CacheLevel::L1),
+            HitLevel::L2 => Some(CacheLevel::L2),
+            HitLevel::L3 => Some(CacheLevel::L3),
+            HitLevel::Remote | HitLevel::Dram => None,
         };
         let first_use = level.filter(|&level| self.unit(level, core).take_unused(line));
-        self.asked = Asked { core, line, by, served, first_use, at: self.now };
+        self.asked = LastRequest { core, line, by, served, first_use, at: self.now };
     }
 }
 
@@ -122,7 +133,7 @@ impl Hierarchy {
     /// Gives requests times, the levels from L1 to L3 prefetchers if any is on, and the memory its nodes: `of_core` is that of each
     /// core.
     pub fn set_traffic(&mut self, levels: [&LevelPrefetchConfig; 3], memory: &MemoryConfig, of_core: Vec<usize>) {
-        let plain = self.latency[Served::Dram as usize].into();
+        let plain = self.latency[HitLevel::Dram as usize].into();
         let memory = (!memory.is_plain()).then(|| Memory::new(memory, of_core, plain));
         self.traffic = Some(Box::new(Traffic::new(levels, memory, self.private.len())));
         self.private.iter_mut().for_each(|private| private.l1.watch());
@@ -212,8 +223,8 @@ impl Hierarchy {
         let private = &mut self.private[core];
         let in_l1 = !(by == Requester::Walk && self.walker_at_l2) && private.l1.access_any(line, write);
         let outcome = if in_l1 {
-            private.stats.served[by as usize][Served::L1 as usize] += 1;
-            Outcome { served: Served::L1, cycles: self.l1_latency() }
+            private.stats.served[by as usize][HitLevel::L1 as usize] += 1;
+            Outcome { served: HitLevel::L1, cycles: self.l1_latency() }
         } else {
             self.serve_miss::<S>(core, line, write, by)
         };
@@ -223,7 +234,7 @@ impl Hierarchy {
             return outcome;
         }
         let now = traffic.now;
-        let there = traffic.there(now, outcome.cycles.into());
+        let there = traffic.arrival(now, outcome.cycles.into());
         Outcome { cycles: (there - now).0 as u32, ..outcome }
     }
 
@@ -240,7 +251,7 @@ impl Hierarchy {
                 traffic.filling = Filling::Request(line, Requester::Kernel);
             }
             let served = if self.private[core].l1.access_any(line, true) {
-                Served::L1
+                HitLevel::L1
             } else {
                 self.request::<S>(core, line, true, false).0
             };
@@ -248,17 +259,17 @@ impl Hierarchy {
             if let Some(traffic) = &mut self.traffic {
                 traffic.note_request(core, line, Requester::Kernel, served);
                 // Whole lines are written over: nobody waits for what they held, and memory is not asked for it.
-                if served == Served::Dram {
+                if served == HitLevel::Dram {
                     traffic.write(core, traffic.now);
                 } else {
-                    traffic.there(traffic.now, Cycles::ZERO);
+                    traffic.arrival(traffic.now, Cycles::ZERO);
                 }
             }
         }
     }
 
     /// Lets the prefetchers see the program's access that was made last, once the core model has told when.
-    pub fn prefetch_for(&mut self, access: &Demanded) {
+    pub fn prefetch_for(&mut self, access: &ObservedAccess) {
         if self.private.len() == 1 {
             self.prefetch_at_levels::<AnyCores<false>>(access);
         } else {
@@ -266,15 +277,15 @@ impl Hierarchy {
         }
     }
 
-    fn prefetch_at_levels<S: Shape>(&mut self, access: &Demanded) {
+    fn prefetch_at_levels<S: Shape>(&mut self, access: &ObservedAccess) {
         let Some(traffic) = &mut self.traffic else { return };
-        let Asked { core, served, first_use, at, .. } = traffic.asked;
+        let LastRequest { core, served, first_use, at, .. } = traffic.asked;
         traffic.filling = Filling::Prefetch;
         for level in CacheLevel::ALL {
             let (reaches, missed) = match level {
-                CacheLevel::L1 => (true, served != Served::L1),
-                CacheLevel::L2 => (served != Served::L1, served != Served::L2),
-                CacheLevel::L3 => (matches!(served, Served::L3 | Served::Dram), served == Served::Dram),
+                CacheLevel::L1 => (true, served != HitLevel::L1),
+                CacheLevel::L2 => (served != HitLevel::L1, served != HitLevel::L2),
+                CacheLevel::L3 => (matches!(served, HitLevel::L3 | HitLevel::Dram), served == HitLevel::Dram),
             };
             let Some(traffic) = &mut self.traffic else { return };
             if !reaches || !traffic.unit(level, core).is_on() {
@@ -311,16 +322,20 @@ impl Hierarchy {
         };
         let latency = Cycles::from(self.latency[served as usize]);
         let Some(traffic) = &mut self.traffic else { return };
-        let is_from_memory = served == Served::Dram;
-        let taken = if is_from_memory { traffic.of_memory(core, line, Want::Prefetch, at, latency) } else { latency };
+        let is_from_memory = served == HitLevel::Dram;
+        let taken = if is_from_memory {
+            traffic.memory_latency(core, line, RequestKind::Prefetch, at, latency)
+        } else {
+            latency
+        };
         traffic.write(core, at);
         let hit = at + taken;
-        let there = traffic.arrival(core, line, at, hit);
+        let there = traffic.fill_time(core, line, at, hit);
         // A nearer level's prefetch is a use of a farther level's.
         let farther = match served {
-            Served::L2 => Some(CacheLevel::L2),
-            Served::L3 => Some(CacheLevel::L3),
-            Served::L1 | Served::Remote | Served::Dram => None,
+            HitLevel::L2 => Some(CacheLevel::L2),
+            HitLevel::L3 => Some(CacheLevel::L3),
+            HitLevel::L1 | HitLevel::Remote | HitLevel::Dram => None,
         };
         if let Some(unit) = farther.map(|level| traffic.unit(level, core))
             && unit.take_unused(line)
@@ -408,12 +423,12 @@ mod tests {
             0..14 => {
                 let outcome = caches.access(core, line, write, Requester::Data);
                 let there = match caches.traffic() {
-                    Some(traffic) => traffic.there(now, outcome.cycles.into()),
+                    Some(traffic) => traffic.arrival(now, outcome.cycles.into()),
                     None => now + outcome.cycles.into(),
                 };
                 let page = MachineAddr(line.0 << LINE_SHIFT & !PageSize::Size4K.offset_mask());
                 let translation = Translation::new(page, PageSize::Size4K, true, true);
-                caches.prefetch_for(&Demanded { pc, va: VirtAddr(line.0 << LINE_SHIFT), translation });
+                caches.prefetch_for(&ObservedAccess { pc, va: VirtAddr(line.0 << LINE_SHIFT), translation });
                 there - now
             }
             14..17 => caches.access(core, line, write, Requester::Walk).cycles.into(),
@@ -519,9 +534,9 @@ mod tests {
         set(&mut caches, [&on, &LevelPrefetchConfig::OFF, &LevelPrefetchConfig::OFF]);
         caches.access(0, LineAddr(1000), false, Requester::Walk);
         caches.access(0, LineAddr(0), false, Requester::Data);
-        assert_eq!(caches.traffic().unwrap().there(Cycles(500), Cycles(100)), Cycles(600));
+        assert_eq!(caches.traffic().unwrap().arrival(Cycles(500), Cycles(100)), Cycles(600));
         let translation = Translation::new(MachineAddr(0), PageSize::Size4K, true, true);
-        caches.prefetch_for(&Demanded { pc: 0, va: VirtAddr(0), translation });
+        caches.prefetch_for(&ObservedAccess { pc: 0, va: VirtAddr(0), translation });
         caches.set_time(Cycles(550));
         let walk = |caches: &mut Hierarchy, line| caches.access(0, LineAddr(line), false, Requester::Walk).cycles;
         // The prefetched line is half-way: a walk that wants it waits for the other half, whoever else has gone.

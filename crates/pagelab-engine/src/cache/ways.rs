@@ -38,11 +38,11 @@ pub(super) trait Ways {
 }
 
 /// `N` ways, a multiple of 4, in recency order, in each of `SETS` sets; worked on with `V`.
-pub(super) struct Known<const N: usize, const SETS: usize, V = Portable>(PhantomData<V>);
+pub(super) struct FixedShape<const N: usize, const SETS: usize, V = Portable>(PhantomData<V>);
 /// Any number of sets.
-pub(super) type Plain<const N: usize, V = Portable> = Known<N, ANY_SETS, V>;
+pub(super) type Plain<const N: usize, V = Portable> = FixedShape<N, ANY_SETS, V>;
 /// Any power of two.
-pub(super) type Masked<const N: usize, V = Portable> = Known<N, POWER_OF_TWO_SETS, V>;
+pub(super) type Masked<const N: usize, V = Portable> = FixedShape<N, POWER_OF_TWO_SETS, V>;
 
 /// Any number of ways.
 pub(super) struct AnyWays;
@@ -52,7 +52,7 @@ fn sized<const N: usize>(set: &mut [u32]) -> &mut [u32; N] {
     set.try_into().expect("the length is promised")
 }
 
-impl<const N: usize, const SETS: usize, V: Vectors> Ways for Known<N, SETS, V> {
+impl<const N: usize, const SETS: usize, V: Vectors> Ways for FixedShape<N, SETS, V> {
     const N: usize = N;
     const SETS: usize = SETS;
 
@@ -98,17 +98,17 @@ impl Ways for AnyWays {
 
     #[inline(never)]
     fn find(set: &[u32], wanted: u32) -> Option<usize> {
-        by_length!(set, Known => Known::find(set, wanted), find_any(set, wanted))
+        by_length!(set, FixedShape => FixedShape::find(set, wanted), find_any(set, wanted))
     }
 
     #[inline(never)]
     fn move_to_front(set: &mut [u32], way: usize, word: u32) {
-        by_length!(set, Known => Known::move_to_front(set, way, word), move_to_front_any(set, way, word));
+        by_length!(set, FixedShape => FixedShape::move_to_front(set, way, word), move_to_front_any(set, way, word));
     }
 
     #[inline(never)]
     fn push_front(set: &mut [u32], word: u32) -> u32 {
-        by_length!(set, Known => Known::push_front(set, word), push_front_any(set, word))
+        by_length!(set, FixedShape => FixedShape::push_front(set, word), push_front_any(set, word))
     }
 }
 

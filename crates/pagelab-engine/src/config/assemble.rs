@@ -47,7 +47,7 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     let mut tree = Value::Object(tree);
     fill_in_drives(&mut tree["kernel"])?;
     fill_in_core(&mut tree["machine"])?;
-    let mut written = Written::default();
+    let mut written = UserKeys::default();
     for set in assembly.set {
         let (key, value) =
             set.split_once('=').ok_or_else(|| EngineError::config(set, "an override is written key=value"))?;
@@ -76,12 +76,12 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
 
 /// Keys that the user wrote, one by one or in a table. What the name of a preset stands for is not among them.
 #[derive(Default)]
-struct Written<'k> {
+struct UserKeys<'k> {
     keys: Vec<&'k str>,
     tables: Vec<&'k str>,
 }
 
-impl<'k> Written<'k> {
+impl<'k> UserKeys<'k> {
     fn add(&mut self, key: &'k str, is_table: bool) {
         if is_table { self.tables.push(key) } else { self.keys.push(key) }
     }
@@ -93,7 +93,7 @@ impl<'k> Written<'k> {
 }
 
 /// Where `key` chooses a design, or names a drive: takes away what a preset gave the design before, and the user did not write.
-fn drop_keys_of_other_designs(tree: &mut Value, key: &str, written: &Written) -> Result<(), EngineError> {
+fn drop_keys_of_other_designs(tree: &mut Value, key: &str, written: &UserKeys) -> Result<(), EngineError> {
     let Some((part, last)) = key.rsplit_once('.') else { return Ok(()) };
     let is_written = |of: &str| written.contains(part, of);
     let node = Node::root().at(part.split('.'));

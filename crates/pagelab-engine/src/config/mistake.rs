@@ -32,7 +32,7 @@ fn refusal<T: DeserializeOwned>(value: &Value) -> Option<String> {
 }
 
 /// A key and what is wrong with it.
-struct Mistake {
+struct SchemaError {
     key: String,
     what: String,
 }
@@ -42,8 +42,8 @@ pub fn explain(schema: &Value, tree: &Value) -> Option<EngineError> {
     let mut search = Search { definitions: &schema["$defs"], found: Vec::new() };
     search.check(schema, tree, "");
     let mut found = search.found.into_iter();
-    let Mistake { key, mut what } = found.next()?;
-    for Mistake { key, what: more } in found.by_ref().take(TOLD - 1) {
+    let SchemaError { key, mut what } = found.next()?;
+    for SchemaError { key, what: more } in found.by_ref().take(TOLD - 1) {
         what += &format!(" - {key}: {more}");
     }
     match found.count() {
@@ -55,12 +55,12 @@ pub fn explain(schema: &Value, tree: &Value) -> Option<EngineError> {
 
 struct Search<'s> {
     definitions: &'s Value,
-    found: Vec<Mistake>,
+    found: Vec<SchemaError>,
 }
 
 impl<'s> Search<'s> {
     fn add(&mut self, key: &str, what: String) {
-        self.found.push(Mistake { key: key.to_owned(), what });
+        self.found.push(SchemaError { key: key.to_owned(), what });
     }
 
     /// The definition that a schema refers to, with its name.

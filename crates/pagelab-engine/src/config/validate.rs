@@ -2,10 +2,10 @@
 
 use super::{Backing, Config, HostMode, KernelConfig, LargePages, LayerConfig, PageCache, SwapConfig};
 use crate::base::addr::{FRAME_BYTES, PageSize};
-use crate::base::error::{EngineError, Misfit, between};
+use crate::base::error::{EngineError, LayerConfigError, between};
 use crate::device::DeviceConfig;
 use crate::engine::config as engine;
-use crate::kernel::placement::{PlacementConfig, Surroundings};
+use crate::kernel::placement::{PlacementConfig, PolicyContext};
 use crate::kernel::threads::config::ThreadsConfig;
 use crate::kernel::vma::check_brk_alignment;
 use pagelab_trace::quantity::Bytes;
@@ -136,7 +136,7 @@ impl Config {
             }
             folios(layer)?;
             validate_large_pages(layer, &self.kernel)?;
-            let around = Surroundings {
+            let around = PolicyContext {
                 page_size: layer.page_size,
                 guest: layers.iter().find(|g| g.host.as_ref() == Some(&layer.name)).map(|guest| guest.name.as_str()),
                 folios: !layer.folios.is_empty(),
@@ -158,13 +158,15 @@ impl Config {
 fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig], config: &Config) -> Result<(), EngineError> {
     let Some(engine) = &layer.fault_engine else {
         return match layer.fault_engine_for {
-            Some(_) => Err(Misfit::new("fault_engine_for", "the layer has no fault_engine").of_layer(&layer.name)),
+            Some(_) => {
+                Err(LayerConfigError::new("fault_engine_for", "the layer has no fault_engine").of_layer(&layer.name))
+            }
             None => Ok(()),
         };
     };
     let shadow = |of: &LayerConfig| of.host_mode == HostMode::Shadow;
     let guest_is_shadowed = layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name) && shadow(guest));
-    let around = engine::Surroundings {
+    let around = engine::EngineContext {
         words: layer.page_table.keeps_words(),
         page_size: layer.page_size,
         single_pages: layer.folios.is_empty() && layer.placement == PlacementConfig::default(),

@@ -26,9 +26,9 @@ pub struct Siblings {
 
 /// When something is taken: times that neither overlap nor touch, in their order.
 #[derive(Clone, Debug, Default)]
-struct Timeline(VecDeque<(Cycles, Cycles)>);
+struct BusyTimes(VecDeque<(Cycles, Cycles)>);
 
-impl Timeline {
+impl BusyTimes {
     /// Forgets what is over by a time that nobody will ask for anything before.
     fn forget(&mut self, until: Cycles) {
         while self.0.front().is_some_and(|taken| taken.1 <= until) {
@@ -78,16 +78,16 @@ impl Timeline {
 
 /// Buffers or walkers, each with its time line.
 #[derive(Clone, Debug)]
-struct Units(Vec<Timeline>);
+struct Units(Vec<BusyTimes>);
 
 impl Units {
     fn new(units: u32) -> Self {
-        Self(vec![Timeline::default(); units as usize])
+        Self(vec![BusyTimes::default(); units as usize])
     }
 
     /// Takes a unit for so long from `from` on at the earliest, of which the thread has this share; when it gets it. Nobody will ask for
     /// one before `floor`.
-    fn take(&mut self, share: &mut Share, from: Cycles, long: Cycles, floor: Cycles) -> Cycles {
+    fn take(&mut self, share: &mut UnitShare, from: Cycles, long: Cycles, floor: Cycles) -> Cycles {
         let mut first = (Cycles::MAX, 0);
         for (number, unit) in self.0.iter_mut().enumerate() {
             unit.forget(floor);
@@ -101,7 +101,7 @@ impl Units {
 
 /// What a thread has of units if each that is active has as much.
 #[derive(Clone, Debug, Default)]
-struct Share {
+struct UnitShare {
     /// When each unit of it is free.
     free: Vec<Cycles>,
     /// For how long one is taken is this many times as long as it is needed, in parts of `of`: shares need not be whole units.
@@ -109,7 +109,7 @@ struct Share {
     of: u64,
 }
 
-impl Share {
+impl UnitShare {
     /// Of so many units among so many threads.
     fn new(units: usize, threads: u32) -> Self {
         let (units, threads) = (units as u64, u64::from(threads));
@@ -127,7 +127,7 @@ impl Share {
 
 /// A line that one of the threads has asked for.
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+struct RequestedLine {
     number: u64,
     asked: Cycles,
     there: Cycles,
@@ -138,9 +138,9 @@ struct Line {
 pub struct Common {
     fills: Units,
     walks: Units,
-    width: Timeline,
+    width: BusyTimes,
     /// The last lines, as many as all threads' buffers hold, the oldest at `oldest`.
-    lines: Vec<Line>,
+    lines: Vec<RequestedLine>,
     oldest: usize,
     last_there: Cycles,
 }
@@ -151,8 +151,8 @@ impl Common {
         Self {
             fills: Units::new(fill_buffers),
             walks: Units::new(page_walkers),
-            width: Timeline::default(),
-            lines: vec![Line::default(); 2 * fill_buffers as usize],
+            width: BusyTimes::default(),
+            lines: vec![RequestedLine::default(); 2 * fill_buffers as usize],
             oldest: 0,
             last_there: Cycles::ZERO,
         }
@@ -169,7 +169,7 @@ impl Common {
 
     /// A thread has asked for a line, and when it is there.
     fn note_line(&mut self, number: u64, asked: Cycles, there: Cycles) {
-        self.lines[self.oldest] = Line { number, asked, there };
+        self.lines[self.oldest] = RequestedLine { number, asked, there };
         self.oldest = (self.oldest + 1) % self.lines.len();
         self.last_there = self.last_there.max(there);
     }
@@ -187,25 +187,25 @@ impl Common {
 
 /// A hardware thread of a core beside the others; by default one that is alone.
 #[derive(Clone, Debug, Default)]
-pub struct Beside {
+pub struct SmtThread {
     /// What all have in common, while this one goes on.
     common: Option<Box<Common>>,
     /// Those of the others that have something to run.
     others: u32,
     /// The least time that one of these has come to.
     now: Cycles,
-    fills: Share,
-    walks: Share,
+    fills: UnitShare,
+    walks: UnitShare,
 }
 
 /// Of each request `now` is the time that the thread has come to: none that it makes later is for one before.
-impl Beside {
+impl SmtThread {
     /// The thread goes on with what all have in common; whether there are more or fewer than when it did before.
     pub fn go_on(&mut self, common: Box<Common>, siblings: Siblings) -> bool {
         let differs = siblings.active != self.others;
         if differs {
-            self.fills = Share::new(common.fills.0.len(), siblings.active + 1);
-            self.walks = Share::new(common.walks.0.len(), siblings.active + 1);
+            self.fills = UnitShare::new(common.fills.0.len(), siblings.active + 1);
+            self.walks = UnitShare::new(common.walks.0.len(), siblings.active + 1);
         }
         *self = Self { common: Some(common), others: siblings.active, now: siblings.now, ..std::mem::take(self) };
         differs
@@ -218,7 +218,7 @@ impl Beside {
 
     /// Whether others have something to run.
     #[inline(always)]
-    pub fn competes(&self) -> bool {
+    pub fn shares_core(&self) -> bool {
         self.others > 0
     }
 
@@ -269,8 +269,8 @@ impl Beside {
 mod tests {
     use super::*;
 
-    fn timeline(taken: &[(u64, u64)]) -> Timeline {
-        let mut timeline = Timeline::default();
+    fn timeline(taken: &[(u64, u64)]) -> BusyTimes {
+        let mut timeline = BusyTimes::default();
         taken.iter().for_each(|&(begin, end)| timeline.take(Cycles(begin), Cycles(end)));
         timeline
     }
@@ -294,7 +294,7 @@ mod tests {
     fn units_are_taken_in_the_gaps_before_what_another_has_taken() {
         let mut units = Units::new(1);
         // Both have had more than their share.
-        let mut none = Share { free: vec![Cycles(1 << 40)], times: 1, of: 1 };
+        let mut none = UnitShare { free: vec![Cycles(1 << 40)], times: 1, of: 1 };
         let mut take = |from| units.take(&mut none, Cycles(from), Cycles(100), Cycles::ZERO);
         assert_eq!(take(1000), Cycles(1000));
         assert_eq!(take(0), Cycles(0), "a time line that is only known from its end would say 1100");
@@ -304,7 +304,7 @@ mod tests {
     fn a_thread_has_its_share_whatever_others_have_taken() {
         // One of two threads has taken all for long. The other has its share, which is 3/2 buffers.
         let mut units = Units::new(3);
-        let mut shares = [Share::new(3, 2), Share::new(3, 2)];
+        let mut shares = [UnitShare::new(3, 2), UnitShare::new(3, 2)];
         (0..300).for_each(|_| {
             units.take(&mut shares[0], Cycles::ZERO, Cycles(100), Cycles::ZERO);
         });
@@ -313,7 +313,7 @@ mod tests {
         // 100 rounds of two, each 4/3 as long.
         assert_eq!(last, Cycles(99 * 134));
         // What it had before its time is taken from the time behind: 500 times of 100 cycles by three.
-        let mut none = Share { free: vec![Cycles(1 << 40)], times: 1, of: 1 };
+        let mut none = UnitShare { free: vec![Cycles(1 << 40)], times: 1, of: 1 };
         assert_eq!(units.take(&mut none, Cycles::ZERO, Cycles(100), Cycles::ZERO), Cycles(16_600));
     }
 

@@ -10,7 +10,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Core, Data, Moment, Stall, Timing};
+use super::{Core, CoreTime, Data, Stall, Timing};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 
@@ -81,17 +81,17 @@ impl Timing for InOrder {
     }
 
     #[inline]
-    fn data_stall(&mut self, mut data: Data, at: Moment) -> Stall {
-        Stall { data: data.there(at.now) - at.now - self.hidden, ..Stall::default() }
+    fn data_stall(&mut self, mut data: Data, at: CoreTime) -> Stall {
+        Stall { data: data.arrival(at.now) - at.now - self.hidden, ..Stall::default() }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Translating;
+    use super::super::L1TlbMiss;
     use super::*;
 
-    const START: Moment = Moment { instructions: 0, now: Cycles::ZERO };
+    const START: CoreTime = CoreTime { instructions: 0, now: Cycles::ZERO };
 
     #[test]
     fn instructions_retire_at_the_rate_and_rounding_is_lost_once() {
@@ -109,7 +109,7 @@ mod tests {
                 |latency| core.data_stall(Data { latency: Cycles(latency), line: 0, traffic: None }, START).data;
             let found = [data(4), data(200)];
             assert_eq!([core.repeat_stall(), found[0], found[1]], stalls.map(Cycles));
-            let translating = Translating { look_up: Cycles(2), walk: Cycles(7), page: None, fetches: false };
+            let translating = L1TlbMiss { look_up: Cycles(2), walk: Cycles(7), page: None, fetches: false };
             let stall = Stall { translation: Cycles(9), ..Stall::default() };
             assert_eq!(core.translation_stall(translating, START), stall, "a translation is waited for");
         }

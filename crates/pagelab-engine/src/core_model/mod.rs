@@ -41,7 +41,7 @@ cores! {
 
 /// When a program waits, on its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct CoreTime {
     /// Instructions that have retired, to the access before.
     pub instructions: u64,
     /// What the CPU's clock shows.
@@ -50,7 +50,7 @@ pub struct Moment {
 
 /// What an access is, and what is known of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Met<'a> {
+pub struct IncomingAccess<'a> {
     /// What is read or written, and by which instruction of its thread.
     pub access: &'a Access,
     /// It has been met before, and is made again after a fault.
@@ -72,7 +72,7 @@ pub struct BranchCounts {
 
 /// Where the data of an access are.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
+pub struct DataLocation {
     /// From there.
     pub latency: Cycles,
     /// The number of the line in physical memory.
@@ -90,8 +90,8 @@ pub struct Row<'a> {
     /// Before each of them, and perhaps of more; nothing if they are not known.
     pub branches: &'a [Branches],
     /// As many as accesses.
-    pub found: &'a [Found],
-    /// As in [`Met`].
+    pub found: &'a [DataLocation],
+    /// As in [`IncomingAccess`].
     pub tells: bool,
 }
 
@@ -109,17 +109,17 @@ pub struct Data<'a> {
 impl Data<'_> {
     /// When they are there, of an access that issues at `from`; asked once.
     #[inline]
-    pub fn there(&mut self, from: Cycles) -> Cycles {
+    pub fn arrival(&mut self, from: Cycles) -> Cycles {
         match &mut self.traffic {
             None => from + self.latency,
-            Some(traffic) => traffic.there(from, self.latency),
+            Some(traffic) => traffic.arrival(from, self.latency),
         }
     }
 }
 
 /// A translation beyond the first-level TLB.
 #[derive(Clone, Copy, Debug)]
-pub struct Translating {
+pub struct L1TlbMiss {
     /// Of the second-level TLB.
     pub look_up: Cycles,
     /// Of the page walk after it; none if it is zero.
@@ -175,7 +175,7 @@ impl std::ops::AddAssign for Stall {
 ///   access; it passes by itself while the CPU's time goes on otherwise, as the moment shows.
 /// - An access to the line of the access before it hits the first-level TLB and cache. It is counted and not looked at, so it
 ///   stalls for a constant ([`repeat_stall`](Self::repeat_stall)), whatever was asked before.
-/// - A model that overlaps accesses ([`follows`](Self::follows)) is told of each of them, repeated ones included, before anything of it is
+/// - A model that overlaps accesses ([`models_dependencies`](Self::models_dependencies)) is told of each of them, repeated ones included, before anything of it is
 ///   made. What is left in the end is waited for where it [drains](Self::drain): before the kernel does anything, and at the end.
 /// - Hardware threads of a core may have something in common ([`common`](Self::common)). Whoever goes on is given it, and told of the
 ///   others; while none of these has anything to run, it says what it would say on a core of its own. For their instructions it
@@ -193,28 +193,28 @@ pub trait Timing {
 
     /// Whether it is told of each access.
     #[inline]
-    fn follows(&self) -> bool {
+    fn models_dependencies(&self) -> bool {
         false
     }
 
     /// The program comes to an access; of what follows until the next, all is for this one. How long it stalls before.
     #[inline]
-    fn meet(&mut self, _met: Met, _at: Moment) -> Stall {
+    fn meet(&mut self, _met: IncomingAccess, _at: CoreTime) -> Stall {
         Stall::default()
     }
 
-    /// How long the program stalls at an access to data. The model asks the data once when they are there ([`Data::there`]).
-    fn data_stall(&mut self, data: Data, at: Moment) -> Stall;
+    /// How long the program stalls at an access to data. The model asks the data once when they are there ([`Data::arrival`]).
+    fn data_stall(&mut self, data: Data, at: CoreTime) -> Stall;
 
     /// [`Self::meet`] and [`Self::data_stall`] of each access of a row, one after the other, where nothing comes between. How long all
     /// of them stall.
-    fn make_all(&mut self, row: &Row, mut at: Moment) -> Stall {
+    fn make_all(&mut self, row: &Row, mut at: CoreTime) -> Stall {
         let mut all = Stall::default();
         for (number, (access, found)) in row.accesses.iter().zip(row.found).enumerate() {
             let branches = row.branches.get(number).copied().unwrap_or_default();
-            let mut stall = self.meet(Met { access, again: false, tells: row.tells, branches }, at);
+            let mut stall = self.meet(IncomingAccess { access, again: false, tells: row.tells, branches }, at);
             let data = Data { latency: found.latency, line: found.line, traffic: None };
-            stall += self.data_stall(data, Moment { now: at.now + stall.sum(), ..at });
+            stall += self.data_stall(data, CoreTime { now: at.now + stall.sum(), ..at });
             let instructions = at.instructions + u64::from(access.gap);
             at.now += stall.sum() + self.base_cycles(instructions) - self.base_cycles(at.instructions);
             at.instructions = instructions;
@@ -225,7 +225,7 @@ pub trait Timing {
 
     /// How long it stalls for a translation, be it found or end in a fault.
     #[inline]
-    fn translation_stall(&mut self, of: Translating, _at: Moment) -> Stall {
+    fn translation_stall(&mut self, of: L1TlbMiss, _at: CoreTime) -> Stall {
         Stall { translation: of.look_up + of.walk, ..Stall::default() }
     }
 
@@ -249,12 +249,12 @@ pub trait Timing {
     }
 
     /// What it takes accesses as whose source does not tell what they wait for, as the end of a sentence; none if it does not ask.
-    fn assumes(&self) -> Option<&'static str> {
+    fn dependency_assumption(&self) -> Option<&'static str> {
         None
     }
 
     /// How long it stalls until all that is under way is complete.
-    fn drain(&mut self, _at: Moment) -> Stall {
+    fn drain(&mut self, _at: CoreTime) -> Stall {
         Stall::default()
     }
 }
@@ -275,7 +275,7 @@ pub trait Core: Timing + Sized + Clone + Debug {
 }
 
 /// A model that code is compiled for.
-pub trait Known: Timing + Sized {
+pub trait CompiledCore: Timing + Sized {
     /// Takes it out of a core, if that is of the model. It must be [given back](Self::give_back) before the core is asked for anything.
     fn take(from: &mut CoreModel) -> Option<Self>;
 
@@ -283,7 +283,7 @@ pub trait Known: Timing + Sized {
     fn give_back(self, to: &mut CoreModel);
 }
 
-impl Known for InOrder {
+impl CompiledCore for InOrder {
     #[inline]
     fn take(from: &mut CoreModel) -> Option<Self> {
         if let CoreModel::InOrder(core) = from { Some(core.clone()) } else { None }
@@ -294,7 +294,7 @@ impl Known for InOrder {
     fn give_back(self, _: &mut CoreModel) {}
 }
 
-impl Known for Window {
+impl CompiledCore for Window {
     #[inline]
     fn take(from: &mut CoreModel) -> Option<Self> {
         match std::mem::replace(from, CoreModel::InOrder(InOrder::IN_PLACE)) {

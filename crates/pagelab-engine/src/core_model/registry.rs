@@ -37,27 +37,27 @@ macro_rules! cores {
             }
 
             #[inline(always)]
-            fn follows(&self) -> bool {
-                match self { $($(Self::$Variant(core) => core.follows(),)*)* }
+            fn models_dependencies(&self) -> bool {
+                match self { $($(Self::$Variant(core) => core.models_dependencies(),)*)* }
             }
 
             #[inline(always)]
-            fn meet(&mut self, met: Met, at: Moment) -> Stall {
+            fn meet(&mut self, met: IncomingAccess, at: CoreTime) -> Stall {
                 match self { $($(Self::$Variant(core) => core.meet(met, at),)*)* }
             }
 
             #[inline(always)]
-            fn make_all(&mut self, row: &Row, at: Moment) -> Stall {
+            fn make_all(&mut self, row: &Row, at: CoreTime) -> Stall {
                 match self { $($(Self::$Variant(core) => core.make_all(row, at),)*)* }
             }
 
             #[inline(always)]
-            fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
+            fn data_stall(&mut self, data: Data, at: CoreTime) -> Stall {
                 match self { $($(Self::$Variant(core) => core.data_stall(data, at),)*)* }
             }
 
             #[inline(always)]
-            fn translation_stall(&mut self, of: Translating, at: Moment) -> Stall {
+            fn translation_stall(&mut self, of: L1TlbMiss, at: CoreTime) -> Stall {
                 match self { $($(Self::$Variant(core) => core.translation_stall(of, at),)*)* }
             }
 
@@ -77,12 +77,12 @@ macro_rules! cores {
                 match self { $($(Self::$Variant(core) => core.branches(),)*)* }
             }
 
-            fn assumes(&self) -> Option<&'static str> {
-                match self { $($(Self::$Variant(core) => core.assumes(),)*)* }
+            fn dependency_assumption(&self) -> Option<&'static str> {
+                match self { $($(Self::$Variant(core) => core.dependency_assumption(),)*)* }
             }
 
             #[inline(always)]
-            fn drain(&mut self, at: Moment) -> Stall {
+            fn drain(&mut self, at: CoreTime) -> Stall {
                 match self { $($(Self::$Variant(core) => core.drain(at),)*)* }
             }
         }

@@ -24,11 +24,11 @@ const AGEING: u64 = 1 << 18;
 /// An entry of a table in 16 bits, so that the tables leave the host's first-level cache to others: 11 bits for a tag beyond 0, a counter of
 /// 3, how useful it is in 2.
 #[derive(Clone, Copy, Debug)]
-struct Entry(u16);
+struct TageEntry(u16);
 
-const _: () = assert!(1 << TAG_BITS <= Entry::TAG);
+const _: () = assert!(1 << TAG_BITS <= TageEntry::TAG);
 
-impl Entry {
+impl TageEntry {
     const COUNTERS: u32 = 11;
     /// The counter's highest bit.
     const SAYS: u32 = Self::COUNTERS + Counters::COUNTER_BITS - 1;
@@ -149,8 +149,8 @@ static PREDICTS: [(u8, u8); 1 << LENGTHS.len()] = {
 #[derive(Clone, Debug)]
 pub struct Tage {
     tables: Tables,
-    past: Past,
-    batch: Box<Batch>,
+    past: BranchHistory,
+    batch: Box<BranchBatch>,
     counts: BranchCounts,
 }
 
@@ -159,12 +159,12 @@ pub struct Tage {
 struct Tables {
     base: Box<[u8; 1 << BASE_BITS]>,
     /// One table after the other.
-    tagged: Box<[Entry; LENGTHS.len() << TABLE_BITS]>,
+    tagged: Box<[TageEntry; LENGTHS.len() << TABLE_BITS]>,
 }
 
 /// The last outcomes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Past {
+struct BranchHistory {
     /// The youngest lowest.
     history: u128,
     /// Of as much of the history as each table looks at.
@@ -176,7 +176,7 @@ struct Past {
 /// Outcomes are known before they are predicted. So where branches are looked for is found for many of them before any is met: the host then
 /// overlaps what it would wait for one branch after the other, and hashes with vectors.
 #[derive(Clone, Debug)]
-struct Batch {
+struct BranchBatch {
     count: usize,
     /// What is hashed for each table.
     keys: [[u32; LENGTHS.len()]; BATCH],
@@ -188,7 +188,7 @@ struct Batch {
     number: [u8; BATCH],
 }
 
-impl Batch {
+impl BranchBatch {
     const EMPTY: Self = Self {
         count: 0,
         keys: [[0; LENGTHS.len()]; BATCH],
@@ -201,7 +201,7 @@ impl Batch {
 
     /// Adds a branch that `name` tells from others, where there is room.
     #[inline(always)]
-    fn push(&mut self, past: &Past, name: u64, taken: bool, number: u8) {
+    fn push(&mut self, past: &BranchHistory, name: u64, taken: bool, number: u8) {
         let name = (name ^ name >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let at = self.count % BATCH;
         self.keys[at] = past.hashes.map(|of_past| (name >> 32) as u32 ^ of_past);
@@ -225,22 +225,22 @@ impl Batch {
 
     /// One of them.
     #[inline(always)]
-    fn get(&self, at: usize) -> Sought {
+    fn get(&self, at: usize) -> TableIndices {
         let at = at % BATCH;
-        Sought { indices: self.indices[at], tags: self.tags[at], base: self.base[at], taken: self.taken[at] }
+        TableIndices { indices: self.indices[at], tags: self.tags[at], base: self.base[at], taken: self.taken[at] }
     }
 }
 
-/// One of a [`Batch`].
+/// One of a [`BranchBatch`].
 #[derive(Clone, Copy, Debug)]
-struct Sought {
+struct TableIndices {
     indices: [u16; LENGTHS.len()],
     tags: [u16; LENGTHS.len()],
     base: u16,
     taken: bool,
 }
 
-impl Sought {
+impl TableIndices {
     /// Where it is in [`Tables::tagged`], if a table has it.
     #[inline(always)]
     fn place(&self, table: usize) -> usize {
@@ -293,7 +293,7 @@ static CHANGES: [[u32; LENGTHS.len()]; 2 << LENGTHS.len()] = {
     all
 };
 
-impl Past {
+impl BranchHistory {
     /// It goes on with an outcome.
     #[inline(always)]
     fn push(&mut self, taken: bool) {
@@ -311,7 +311,7 @@ impl Default for Tables {
     fn default() -> Self {
         Self {
             base: Box::new([2; 1 << BASE_BITS]),
-            tagged: Box::new([Entry::new(0, true); LENGTHS.len() << TABLE_BITS]),
+            tagged: Box::new([TageEntry::new(0, true); LENGTHS.len() << TABLE_BITS]),
         }
     }
 }
@@ -319,22 +319,22 @@ impl Default for Tables {
 impl Tables {
     /// Predicts a branch and learns its outcome; whether it was mispredicted.
     #[inline(always)]
-    fn meet(&mut self, sought: &Sought) -> bool {
-        let &Sought { tags, base, taken, .. } = sought;
+    fn meet(&mut self, sought: &TableIndices) -> bool {
+        let &TableIndices { tags, base, taken, .. } = sought;
         let entries = lanes(std::array::from_fn(|table| self.tagged[sought.place(table)].0));
         let counter = &mut self.base[usize::from(base) & ((1 << BASE_BITS) - 1)];
         // Which tables have the branch: where tags differ by no bit, nothing is carried to the highest bit of the lane.
-        let differing = (entries ^ lanes(tags)) & (LANES * u64::from(Entry::TAG));
+        let differing = (entries ^ lanes(tags)) & (LANES * u64::from(TageEntry::TAG));
         let has = !gather((differing + LANES * 0x7fff) >> 15) & 0xf;
         // Whether the counters, and above each table, say that it is taken.
-        let says = gather(entries >> Entry::SAYS) << 1 | usize::from(*counter >> 1);
+        let says = gather(entries >> TageEntry::SAYS) << 1 | usize::from(*counter >> 1);
         let (provider, other) = PREDICTS[has];
         let (predicted, otherwise) = (says >> provider & 1 != 0, says >> other & 1 != 0);
         let (differs, of_table) = (usize::from(predicted != otherwise), usize::from(provider > 0));
         let taken_bit = usize::from(taken);
         let provider = usize::from(provider);
         let table = provider.saturating_sub(1) % LENGTHS.len();
-        let entry = Entry((entries >> (16 * table)) as u16);
+        let entry = TageEntry((entries >> (16 * table)) as u16);
         let after = usize::from(entry.counters().0) | (taken_bit | differs << 1 | of_table << 2) << Counters::BITS;
         let after_of_base = usize::from(*counter & MOST_OF_BASE) | taken_bit << 2 | of_table << 3;
         *counter = BASE_AFTER[after_of_base];
@@ -353,10 +353,10 @@ impl Tables {
 
     /// Takes an entry for the branch in a table from `first` on.
     #[inline(never)]
-    fn allocate(&mut self, first: usize, sought: &Sought) {
+    fn allocate(&mut self, first: usize, sought: &TableIndices) {
         let free = (first..LENGTHS.len()).find(|&table| self.tagged[sought.place(table)].counters().useful() == 0);
         if let Some(table) = free {
-            self.tagged[sought.place(table)] = Entry::new(sought.tags[table], sought.taken);
+            self.tagged[sought.place(table)] = TageEntry::new(sought.tags[table], sought.taken);
             return;
         }
         for table in first..LENGTHS.len() {
@@ -370,8 +370,8 @@ impl Default for Tage {
     fn default() -> Self {
         Self {
             tables: Tables::default(),
-            past: Past::default(),
-            batch: Box::new(Batch::EMPTY),
+            past: BranchHistory::default(),
+            batch: Box::new(BranchBatch::EMPTY),
             counts: BranchCounts::default(),
         }
     }

@@ -42,7 +42,7 @@ impl UnderWay {
 
     /// When something is there; 0 if it is not known to be under way.
     #[inline]
-    pub fn there(&self, number: u64) -> Cycles {
+    pub fn arrival(&self, number: u64) -> Cycles {
         let set = &self.sets[set_of(number)];
         set.iter().find(|of| of.0 == number).map_or(Cycles::ZERO, |of| of.1)
     }
@@ -59,13 +59,13 @@ mod tests {
         for step in [1, 64, 4096, 12345] {
             let first = step << 30;
             (0..64).for_each(|n| lines.note(first + n * step, Cycles(step + n)));
-            let known = (0..64).filter(|n| lines.there(first + n * step) == Cycles(step + n)).count();
+            let known = (0..64).filter(|n| lines.arrival(first + n * step) == Cycles(step + n)).count();
             assert!(known > 55, "{step}: {known}");
             assert_eq!(lines.last(), Cycles(step + 63));
         }
-        assert_eq!(lines.there(7), Cycles::ZERO);
+        assert_eq!(lines.arrival(7), Cycles::ZERO);
         lines.note(7, Cycles(90_000));
         lines.note(7, Cycles(90_001));
-        assert_eq!((lines.there(7), lines.last()), (Cycles(90_001), Cycles(90_001)));
+        assert_eq!((lines.arrival(7), lines.last()), (Cycles(90_001), Cycles(90_001)));
     }
 }

@@ -33,16 +33,16 @@ mod row;
 mod timing;
 
 use config::{UnknownDependencies, WindowConfig};
-use entered::{Entered, Progress, Times, is_load, wait};
+use entered::{RecentAccesses, Times, WindowProgress, is_load, wait};
 use lines::Lines;
 use pagelab_trace::{Access, Branches};
 
-use super::common::Beside;
+use super::common::SmtThread;
 use super::in_order::InOrder;
 use super::pool::Pool;
 use super::tage::Tage;
 use super::under_way::UnderWay;
-use super::{Data, Met, Moment, ROW, Stall, Timing};
+use super::{CoreTime, Data, IncomingAccess, ROW, Stall, Timing};
 use crate::base::addr::{LINE_SHIFT, PageSize};
 use crate::base::cycles::Cycles;
 use crate::base::translation::Translation;
@@ -69,7 +69,7 @@ struct Current {
 
 /// Translations under way to the first-level TLB.
 #[derive(Clone, Debug, Default)]
-struct Pages {
+struct PendingPages {
     /// By [`page_number`].
     under_way: UnderWay,
     /// Whether there were pages of a size among them.
@@ -81,16 +81,16 @@ fn page_number(line: u64, size: usize) -> u64 {
     line >> (PageSize::ALL[size].shift() - LINE_SHIFT) << 2 | size as u64
 }
 
-impl Pages {
+impl PendingPages {
     /// When the page of a line is translated for who is ready at a time, where the first-level TLB has it.
     #[inline(always)]
-    fn there(&self, ready: Cycles, line: u64) -> Cycles {
+    fn arrival(&self, ready: Cycles, line: u64) -> Cycles {
         if self.under_way.last() <= ready { ready } else { self.still_under_way(ready, line) }
     }
 
     #[inline]
     fn still_under_way(&self, ready: Cycles, line: u64) -> Cycles {
-        let of_size = |size: usize| self.under_way.there(page_number(line, size));
+        let of_size = |size: usize| self.under_way.arrival(page_number(line, size));
         (0..self.sizes.len()).fold(ready, |ready, size| if self.sizes[size] { ready.max(of_size(size)) } else { ready })
     }
 
@@ -111,18 +111,18 @@ impl Pages {
 
 /// See the module's text. Its times are those of the CPU's clock, which shows when instructions enter the window.
 #[derive(Clone, Debug)]
-pub struct Window(Box<State>);
+pub struct Window(Box<WindowState>);
 
 #[derive(Clone, Debug)]
-struct State {
+struct WindowState {
     pace: InOrder,
     config: WindowConfig,
-    beside: Beside,
-    progress: Progress,
-    entered: Entered,
+    beside: SmtThread,
+    progress: WindowProgress,
+    entered: RecentAccesses,
     walkers: Pool,
     lines: Lines,
-    pages: Pages,
+    pages: PendingPages,
     /// None if branches are always predicted.
     predictor: Option<Box<Tage>>,
     /// The instruction of the access before.
@@ -130,29 +130,29 @@ struct State {
     current: Current,
 }
 
-impl State {
+impl WindowState {
     /// How long so many instructions after the moment enter.
     #[inline]
-    fn enters(&self, at: Moment, instructions: u64) -> Cycles {
+    fn enters(&self, at: CoreTime, instructions: u64) -> Cycles {
         self.pace.base_cycles(at.instructions + instructions) - self.pace.base_cycles(at.instructions)
     }
 
     /// When so many instructions after the moment have entered the window.
     #[inline]
-    fn after(&self, at: Moment, instructions: u64) -> Cycles {
+    fn after(&self, at: CoreTime, instructions: u64) -> Cycles {
         at.now + self.enters(at, instructions)
     }
 
     /// Lets entries go so that the window has room for all up to `entry`: how long that stalls, where the last `gap` instructions enter
     /// after the moment.
     #[inline(always)]
-    fn make_room(&mut self, entry: u64, gap: u64, at: Moment) -> Stall {
+    fn make_room(&mut self, entry: u64, gap: u64, at: CoreTime) -> Stall {
         if entry < self.progress.leaves_for { Stall::default() } else { self.let_go(entry, gap, at) }
     }
 
     /// [`Self::make_room`] where the oldest has to go. What is complete goes with it, so that this is seldom asked.
     #[inline(never)]
-    fn let_go(&mut self, entry: u64, gap: u64, at: Moment) -> Stall {
+    fn let_go(&mut self, entry: u64, gap: u64, at: CoreTime) -> Stall {
         let (before, window) = (self.progress.entries - gap.max(1), self.entered.room.window);
         let mut stall = Stall::default();
         while let Some(oldest) = self.entered.let_go(&mut self.progress, at.now, entry) {
@@ -163,7 +163,7 @@ impl State {
     }
 
     /// How many of the branches before the access are mispredicted.
-    fn predict(&mut self, met: &Met) -> u64 {
+    fn predict(&mut self, met: &IncomingAccess) -> u64 {
         if met.branches.count() == 0 {
             self.last_pc = met.access.pc;
             return 0;
@@ -172,7 +172,7 @@ impl State {
     }
 
     #[inline(never)]
-    fn predict_one(&mut self, met: &Met) -> u64 {
+    fn predict_one(&mut self, met: &IncomingAccess) -> u64 {
         let mut missed = [0; ROW];
         self.predict_all(std::slice::from_ref(met.access), &[met.branches], &mut missed);
         missed[0].into()
@@ -196,7 +196,7 @@ impl State {
     }
 
     /// How long instructions from the moment on wait for branches before them, so many of which are mispredicted.
-    fn mispredict(&self, branches: Branches, missed: u64, at: Moment) -> Stall {
+    fn mispredict(&self, branches: Branches, missed: u64, at: CoreTime) -> Stall {
         if missed == 0 {
             return Stall::default();
         }
@@ -207,7 +207,7 @@ impl State {
     }
 
     /// The program comes to an access.
-    fn come_to(&mut self, access: &Access, at: Moment) {
+    fn come_to(&mut self, access: &Access, at: CoreTime) {
         let gap = u64::from(access.gap);
         let (loads, stores) = (is_load(access), access.kind.writes());
         self.current = Current { gap, enters: self.enters(at, gap), loads, stores, ..Current::default() };
@@ -215,7 +215,7 @@ impl State {
 
     /// The program comes to an access for the first time, behind so many mispredicted branches: how long it has to wait before it is in
     /// the window.
-    fn come_in(&mut self, met: &Met, missed: u64, at: Moment) -> Stall {
+    fn come_in(&mut self, met: &IncomingAccess, missed: u64, at: CoreTime) -> Stall {
         self.progress = self.progress.with(met.access);
         self.come_to(met.access, at);
         let stall = self.hindered(met.branches, missed, at);
@@ -224,9 +224,9 @@ impl State {
     }
 
     /// How long the current access has to wait before it is in the window.
-    fn hindered(&mut self, branches: Branches, missed: u64, at: Moment) -> Stall {
+    fn hindered(&mut self, branches: Branches, missed: u64, at: CoreTime) -> Stall {
         let behind = self.mispredict(branches, missed, at);
-        let at = Moment { now: at.now + behind.sum(), ..at };
+        let at = CoreTime { now: at.now + behind.sum(), ..at };
         let Current { gap, enters, loads, stores, .. } = self.current;
         let mut stall = self.make_room(self.progress.entries, gap, at);
         let begins = self.after(at, gap.saturating_sub(1));
@@ -236,7 +236,7 @@ impl State {
         if stores && self.progress.is_full_of_stores() {
             stall += wait(begins + stall.sum(), self.entered.store_before(&mut self.progress, at.now));
         }
-        if self.beside.competes() {
+        if self.beside.shares_core() {
             stall.sibling = self.beside.enter(at.now + stall.sum(), enters, at.now);
         }
         stall += behind;
@@ -250,26 +250,26 @@ impl State {
     }
 
     /// The current access enters from `now` on, and issues when its producer is complete.
-    fn issue(&mut self, met: &Met, now: Cycles) {
+    fn issue(&mut self, met: &IncomingAccess, now: Cycles) {
         self.current.distance = self.progress.distance(met.access, self.is_serial(met.tells));
         let complete = self.entered.complete(&self.progress, self.current.distance);
         self.current.ready = (now + self.current.enters).max(complete);
     }
 
     /// See [`Timing::data_stall`].
-    fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
+    fn data_stall(&mut self, data: Data, at: CoreTime) -> Stall {
         self.access(data, at);
         self.make_room(self.progress.entries + 1, self.current.gap, at)
     }
 
     /// It asks for its data, or for those of its next line.
-    fn access(&mut self, data: Data, at: Moment) {
+    fn access(&mut self, data: Data, at: CoreTime) {
         let Current { loads, stores, distance, .. } = self.current;
         let entered = at.now + self.current.enters;
         let mut ready = self.current.ready.max(entered);
         let begin = if self.current.is_translated { self.current.begin } else { ready };
         if !self.current.is_translated {
-            ready = self.pages.there(ready, data.line);
+            ready = self.pages.arrival(ready, data.line);
         }
         let Times { complete: there, translation } = self.lines.get(&mut self.beside, (begin, ready), data, at.now);
         let is_waited_for = loads || self.entered.waits_for_stores();

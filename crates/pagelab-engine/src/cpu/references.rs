@@ -13,13 +13,13 @@ use crate::machine::clock::CpuClock;
 use crate::machine::task::StackEntry;
 use crate::observe::profile::Miss;
 use crate::translate::hardware::Hardware;
-use crate::translate::walker::{Faulted, Wanted};
+use crate::translate::walker::{Faulted, TranslationRequest};
 
 /// The page of the direct map that the last of a CPU's kernel references hit in the first-level TLB. The next one to it would hit
 /// the same entry, which is the most recently used of its set, and change nothing, as long as nobody else has used the TLB since.
 /// (A TLB that takes up pieces of a page, and holds one beside the whole page, would renew the piece: that is passed over.)
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(super) struct DirectMapWindow {
     layer: LayerId,
     /// Bits of an address that tell pages apart, and those of the page.
     mask: u64,
@@ -29,7 +29,7 @@ pub(super) struct Window {
     found: Translation,
 }
 
-impl Window {
+impl DirectMapWindow {
     /// That of nothing.
     pub const NONE: Self =
         Self { layer: LayerId(u16::MAX), mask: 0, page: u64::MAX, machine: 0, found: Translation::from_word(0) };
@@ -49,22 +49,22 @@ impl Window {
 }
 
 /// What a core makes references with.
-pub(super) struct Maker<'a> {
+pub(super) struct RefIssuer<'a> {
     pub hw: &'a mut Hardware,
     pub layers: &'a mut [Layer],
     pub core: usize,
     pub clock: &'a CpuClock,
-    pub window: &'a mut Window,
+    pub window: &'a mut DirectMapWindow,
 }
 
 /// How references went.
-pub(super) struct Made {
+pub(super) struct RefOutcome {
     pub cycles: Cycles,
     /// One met a fault of a host layer and is to be made again.
     pub faulted: bool,
 }
 
-impl Maker<'_> {
+impl RefIssuer<'_> {
     /// Makes the references of a step under way that are left, or as many as there is time for: `is_over` tells that of the
     /// cycles that they have taken. What a stage of a fault counts of them is counted.
     #[inline(never)]
@@ -73,9 +73,9 @@ impl Maker<'_> {
         entry: &mut StackEntry,
         counters: &mut [FaultCounters],
         is_over: impl Fn(Cycles) -> bool,
-    ) -> Made {
+    ) -> RefOutcome {
         if self.window.layer != entry.layer {
-            *self.window = Window::NONE;
+            *self.window = DirectMapWindow::NONE;
         }
         let before_pte = entry.step.before_pte;
         let (mut charged, mut bytes_done, mut overlap) = (entry.charged, entry.bytes_done, entry.overlap);
@@ -115,7 +115,7 @@ impl Maker<'_> {
             let counts = &mut counters.lines[stage as usize];
             counts.iter_mut().zip(found).for_each(|(count, (after, before))| *count += after - before);
         }
-        Made { cycles: total, faulted }
+        RefOutcome { cycles: total, faulted }
     }
 
     /// As [`Self::make`], for an access that is profiled or, mostly, not.
@@ -126,7 +126,7 @@ impl Maker<'_> {
         entry: &mut StackEntry,
         counters: &mut [FaultCounters],
         is_over: impl Fn(Cycles) -> bool,
-    ) -> Made {
+    ) -> RefOutcome {
         match miss {
             None => self.make(entry, counters, is_over),
             Some(miss) => self.make_noted(entry, counters, is_over, miss),
@@ -141,15 +141,15 @@ impl Maker<'_> {
         counters: &mut [FaultCounters],
         is_over: impl Fn(Cycles) -> bool,
         miss: &mut Miss,
-    ) -> Made {
-        let mut all = Made { cycles: Cycles::ZERO, faulted: false };
+    ) -> RefOutcome {
+        let mut all = RefOutcome { cycles: Cycles::ZERO, faulted: false };
         loop {
             let before = self.hw.caches.kernel_lines(self.core);
             let made = self.make(entry, counters, |_| true);
             let after = self.hw.caches.kernel_lines(self.core);
             let lines = std::array::from_fn(|place| after[place] - before[place]);
             miss.note(entry.layer, entry.stage, made.cycles, lines);
-            all = Made { cycles: all.cycles + made.cycles, faulted: made.faulted };
+            all = RefOutcome { cycles: all.cycles + made.cycles, faulted: made.faulted };
             if made.faulted || !entry.has_refs_left() || is_over(all.cycles) {
                 return all;
             }
@@ -275,12 +275,12 @@ impl Maker<'_> {
         let of = &layers[layer];
         let (va, asid) = (of.direct(addr), of.spaces[DIRECT_MAP as usize].asid);
         let intent = if writes { Intent::Store } else { Intent::Load };
-        let wanted = Wanted { core: *core, space, va, intent, origin: Origin::Kernel };
+        let wanted = TranslationRequest { core: *core, space, va, intent, origin: Origin::Kernel };
         let held = hw.units[*core].first(intent).look_up(asid, va, Origin::Kernel);
-        *self.window = Window::NONE;
+        *self.window = DirectMapWindow::NONE;
         let found = match held {
             Some(hit) if !writes || hit.stores() => {
-                *self.window = Window::new(layer, addr, va, hit);
+                *self.window = DirectMapWindow::new(layer, addr, va, hit);
                 hit
             }
             _ => hw.translate_beyond_l1(layers, asid, &wanted, held.is_none(), cycles)?,

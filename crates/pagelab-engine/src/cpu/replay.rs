@@ -6,28 +6,28 @@ use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
 use crate::base::page_fault::{Intent, Origin};
 use crate::base::translation::Translation;
-use crate::cache::prefetch::Demanded;
-use crate::cache::{Requester, Served};
-use crate::core_model::{CoreModel, Found, Timing};
+use crate::cache::prefetch::ObservedAccess;
+use crate::cache::{HitLevel, Requester};
+use crate::core_model::{CoreModel, DataLocation, Timing};
 use crate::kernel::fault::Outcome;
 use crate::machine::clock::CpuClock;
 use crate::machine::cpu::Filter;
-use crate::machine::simulation::{RefusedAccess, Simulation, Stack};
+use crate::machine::simulation::{RefusedAccess, Simulation, StackOutcome};
 use crate::machine::task::Split;
 use crate::translate::counters::place_index;
-use crate::translate::walker::{Faulted, Wanted};
+use crate::translate::walker::{Faulted, TranslationRequest};
 use pagelab_trace::{Access, AccessKind, Branches};
 
 /// Whether an access went through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flow {
+enum AccessOutcome {
     Done,
     /// A fault handler blocked or used the turn up; the access is to be made again.
     Again,
 }
 
 /// How far a translation got.
-enum Translated {
+enum TranslationOutcome {
     Found(Translation),
     Refused,
     Again,
@@ -72,7 +72,7 @@ impl Simulation {
                     self.look_ahead(cpu, accesses, at);
                 }
                 let of = &mut self.cpus[cpu];
-                if of.clock.follows() {
+                if of.clock.models_dependencies() {
                     let branches = branches.get(at).copied().unwrap_or_default();
                     of.clock.meet(access, branches, of.task.outcome.is_some() || of.task.split.lines > 0);
                 }
@@ -81,7 +81,7 @@ impl Simulation {
                 } else {
                     self.access::<MANY>(cpu, access, limit)
                 };
-                if flow? == Flow::Again {
+                if flow? == AccessOutcome::Again {
                     break;
                 }
                 at += 1;
@@ -116,7 +116,7 @@ impl Simulation {
             let (va, write) = (VirtAddr(access[0].vaddr), access[0].kind.writes());
             let of = &self.cpus[cpu];
             let intent = if write { Intent::Store } else { Intent::Load };
-            let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+            let wanted = TranslationRequest { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
             if let Some(translation) = of.filter.translation(va, write) {
                 self.check(&wanted, translation);
             }
@@ -136,8 +136,8 @@ impl Simulation {
         of.counters.accesses += hits.accesses as u64;
         of.counters.filtered += hits.accesses as u64;
         of.counters.writes += hits.writes;
-        if of.clock.follows() {
-            let hit = Found { latency: self.hw.caches.l1_latency().into(), line: of.filter.physical_line() };
+        if of.clock.models_dependencies() {
+            let hit = DataLocation { latency: self.hw.caches.l1_latency().into(), line: of.filter.physical_line() };
             of.clock.make_hits(accesses, branches, hit);
         } else {
             hits.pass(&mut of.clock);
@@ -145,7 +145,7 @@ impl Simulation {
         if let Some(mark) = mark {
             let by_kernel = &mut of.counters.by_kernel;
             by_kernel.accesses += hits.accesses as u64;
-            by_kernel.refs[place_index(Some(Served::L1))] += hits.accesses as u64;
+            by_kernel.refs[place_index(Some(HitLevel::L1))] += hits.accesses as u64;
             self.count_by_kernel(cpu, &mark);
         }
     }
@@ -157,7 +157,7 @@ impl Simulation {
         cpu: CpuId,
         access: &Access,
         limit: Cycles,
-    ) -> Result<Flow, EngineError> {
+    ) -> Result<AccessOutcome, EngineError> {
         let of = &self.cpus[cpu];
         let (va, write, core) = (VirtAddr(access.vaddr), access.kind.writes(), of.core);
         let mut found = of.filter.translation(va, write);
@@ -166,15 +166,15 @@ impl Simulation {
             found = held.filter(|held| !write || held.stores());
             if found.is_none() {
                 match self.translate_after_l1_miss::<MANY>(cpu, access, held.is_none(), limit)? {
-                    Translated::Found(translation) => found = Some(translation),
-                    Translated::Again => return Ok(Flow::Again),
-                    Translated::Refused => {}
+                    TranslationOutcome::Found(translation) => found = Some(translation),
+                    TranslationOutcome::Again => return Ok(AccessOutcome::Again),
+                    TranslationOutcome::Refused => {}
                 }
             }
         }
         match found {
             Some(translation) => {
-                self.touch(cpu, Demanded { pc: access.pc, va, translation }, write, false);
+                self.touch(cpu, ObservedAccess { pc: access.pc, va, translation }, write, false);
             }
             None => self.refuse(cpu, access),
         }
@@ -182,12 +182,17 @@ impl Simulation {
         of.counters.accesses += 1;
         of.counters.writes += u64::from(write);
         of.clock.retire(access.gap.into());
-        Ok(Flow::Done)
+        Ok(AccessOutcome::Done)
     }
 
     /// One access of any kind.
     #[inline(never)]
-    fn access<const MANY: bool>(&mut self, cpu: CpuId, access: &Access, limit: Cycles) -> Result<Flow, EngineError> {
+    fn access<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        access: &Access,
+        limit: Cycles,
+    ) -> Result<AccessOutcome, EngineError> {
         if !access.maker.is_kernel() {
             return self.make_access::<MANY>(cpu, access, limit);
         }
@@ -204,7 +209,7 @@ impl Simulation {
         cpu: CpuId,
         access: &Access,
         limit: Cycles,
-    ) -> Result<Flow, EngineError> {
+    ) -> Result<AccessOutcome, EngineError> {
         let fetch = access.kind == AccessKind::Fetch;
         if access.pc == 0 {
             // The trace does not know the instruction; accesses that follow without one pass the filter.
@@ -212,21 +217,21 @@ impl Simulation {
         } else if !access.maker.is_kernel() && access.pc >> FRAME_SHIFT != self.cpus[cpu].filter.code_page {
             match self.translate::<MANY>(cpu, VirtAddr(access.pc), access.pc, Intent::Fetch, limit)? {
                 // A program counter without a mapping is reported by its own access, if there is one.
-                Translated::Found(_) | Translated::Refused => {
+                TranslationOutcome::Found(_) | TranslationOutcome::Refused => {
                     self.cpus[cpu].filter.code_page = access.pc >> FRAME_SHIFT;
                 }
-                Translated::Again => return Ok(Flow::Again),
+                TranslationOutcome::Again => return Ok(AccessOutcome::Again),
             }
         }
         let mut refused = false;
         if fetch {
             match self.translate::<MANY>(cpu, VirtAddr(access.vaddr), access.pc, Intent::Fetch, limit)? {
-                Translated::Found(_) => {}
-                Translated::Refused => refused = true,
-                Translated::Again => return Ok(Flow::Again),
+                TranslationOutcome::Found(_) => {}
+                TranslationOutcome::Refused => refused = true,
+                TranslationOutcome::Again => return Ok(AccessOutcome::Again),
             }
-        } else if self.data::<MANY>(cpu, access, limit, &mut refused)? == Flow::Again {
-            return Ok(Flow::Again);
+        } else if self.data::<MANY>(cpu, access, limit, &mut refused)? == AccessOutcome::Again {
+            return Ok(AccessOutcome::Again);
         }
         if refused {
             self.refuse(cpu, access);
@@ -237,7 +242,7 @@ impl Simulation {
         of.counters.fetches += u64::from(fetch);
         of.counters.by_kernel.accesses += u64::from(access.maker.is_kernel());
         of.clock.retire(access.gap.into());
-        Ok(Flow::Done)
+        Ok(AccessOutcome::Done)
     }
 
     /// The data of an access, line by line.
@@ -247,7 +252,7 @@ impl Simulation {
         access: &Access,
         limit: Cycles,
         refused: &mut bool,
-    ) -> Result<Flow, EngineError> {
+    ) -> Result<AccessOutcome, EngineError> {
         let write = access.kind.writes();
         let first = access.vaddr >> LINE_SHIFT;
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
@@ -260,20 +265,20 @@ impl Simulation {
                 None => {
                     let intent = if write { Intent::Store } else { Intent::Load };
                     match self.translate::<MANY>(cpu, va, access.pc, intent, limit)? {
-                        Translated::Found(found) => found,
-                        Translated::Refused => {
+                        TranslationOutcome::Found(found) => found,
+                        TranslationOutcome::Refused => {
                             *refused = true;
                             line += 1;
                             continue;
                         }
-                        Translated::Again => {
+                        TranslationOutcome::Again => {
                             self.cpus[cpu].task.split.lines = line - first;
-                            return Ok(Flow::Again);
+                            return Ok(AccessOutcome::Again);
                         }
                     }
                 }
             };
-            let demanded = Demanded { pc: access.pc, va, translation };
+            let demanded = ObservedAccess { pc: access.pc, va, translation };
             if !access.maker.is_kernel() {
                 self.touch(cpu, demanded, write, split);
             } else {
@@ -283,13 +288,13 @@ impl Simulation {
             line += 1;
         }
         self.cpus[cpu].task.split = Split::default();
-        Ok(Flow::Done)
+        Ok(AccessOutcome::Done)
     }
 
     /// Loads or stores a line; `split` if it is one of several of an access. Returns where the line was.
     #[inline(always)]
-    fn touch(&mut self, cpu: CpuId, demanded: Demanded, write: bool, split: bool) -> Served {
-        let Demanded { va, translation, .. } = demanded;
+    fn touch(&mut self, cpu: CpuId, demanded: ObservedAccess, write: bool, split: bool) -> HitLevel {
+        let ObservedAccess { va, translation, .. } = demanded;
         let of = &mut self.cpus[cpu];
         let line = translation.address(va).line();
         let outcome = self.hw.caches.access(of.core, line, write, Requester::Data);
@@ -305,7 +310,7 @@ impl Simulation {
         let of = &mut self.cpus[cpu];
         of.counters.pieces += 1;
         // Under SRRIP the first hit after a fill changes the line's prediction. Prefetchers look at each access.
-        let unproven = self.filter_hits_only && outcome.served != Served::L1 || timed;
+        let unproven = self.filter_hits_only && outcome.served != HitLevel::L1 || timed;
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         of.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
         outcome.served
@@ -313,7 +318,7 @@ impl Simulation {
 
     /// Waits for data where there are prefetchers, which see the access then.
     #[inline(never)]
-    fn wait_for_traffic(&mut self, cpu: CpuId, latency: u32, demanded: &Demanded) {
+    fn wait_for_traffic(&mut self, cpu: CpuId, latency: u32, demanded: &ObservedAccess) {
         let (of, caches) = (&mut self.cpus[cpu], &mut self.hw.caches);
         let line = demanded.translation.address(demanded.va).line();
         if let Some(traffic) = caches.traffic() {
@@ -349,11 +354,11 @@ impl Simulation {
         access: &Access,
         missed: bool,
         limit: Cycles,
-    ) -> Result<Translated, EngineError> {
+    ) -> Result<TranslationOutcome, EngineError> {
         self.set_time(cpu);
         let (of, made) = (&self.cpus[cpu], self.hw.walks.made);
         let (va, intent) = (VirtAddr(access.vaddr), if access.kind.writes() { Intent::Store } else { Intent::Load });
-        let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+        let wanted = TranslationRequest { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
         let mut cycles = Cycles::ZERO;
         let found = self.hw.translate_beyond_l1(&mut self.os.layers, of.asid, &wanted, missed, &mut cycles);
         let translating = self.hw.translating(cycles, found.as_ref().ok().copied(), false);
@@ -364,7 +369,7 @@ impl Simulation {
         match found {
             Ok(translation) => {
                 self.check(&wanted, translation);
-                Ok(Translated::Found(translation))
+                Ok(TranslationOutcome::Found(translation))
             }
             Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, access.pc, intent, limit),
         }
@@ -379,7 +384,7 @@ impl Simulation {
         pc: u64,
         intent: Intent,
         limit: Cycles,
-    ) -> Result<Translated, EngineError> {
+    ) -> Result<TranslationOutcome, EngineError> {
         let of = &mut self.cpus[cpu];
         of.filter.forget_data();
         let fault = self.hw.fault;
@@ -391,8 +396,8 @@ impl Simulation {
             self.cpus[cpu].clock.drain();
         }
         self.raise(cpu, &fault);
-        if self.run_stack::<MANY>(cpu, limit)? == Stack::Yields {
-            return Ok(Translated::Again);
+        if self.run_stack::<MANY>(cpu, limit)? == StackOutcome::Yields {
+            return Ok(TranslationOutcome::Again);
         }
         self.translate::<MANY>(cpu, va, pc, intent, limit)
     }
@@ -405,15 +410,15 @@ impl Simulation {
         pc: u64,
         intent: Intent,
         limit: Cycles,
-    ) -> Result<Translated, EngineError> {
+    ) -> Result<TranslationOutcome, EngineError> {
         self.set_time(cpu);
         let of = &mut self.cpus[cpu];
         let fault = of.task.outcome.take();
         if fault == Some(Outcome::Refused) {
-            return Ok(Translated::Refused);
+            return Ok(TranslationOutcome::Refused);
         }
         let mut cycles = Cycles::ZERO;
-        let wanted = Wanted { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+        let wanted = TranslationRequest { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
         // An access is counted once, however often a fault has it made again.
         let (counted, made) = (fault.is_some().then(|| self.hw.units[wanted.core].tlb), self.hw.walks.made);
         let found = self.hw.translate(&mut self.os.layers, &wanted, &mut cycles);
@@ -433,7 +438,7 @@ impl Simulation {
         match found {
             Ok(translation) => {
                 self.check(&wanted, translation);
-                Ok(Translated::Found(translation))
+                Ok(TranslationOutcome::Found(translation))
             }
             Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, pc, intent, limit),
         }

@@ -6,27 +6,31 @@ use crate::base::error::EngineError;
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::io::Answer;
 use crate::base::step::{Next, Step};
-use crate::cpu::references::{Maker, Window};
+use crate::cpu::references::{DirectMapWindow, RefIssuer};
 use crate::kernel::os::Os;
 use crate::kernel::threads::schedule::KernelThreads;
 use crate::machine::activity::Activity;
-use crate::machine::agenda::Entry;
+use crate::machine::agenda::AgendaEntry;
 use crate::machine::clock::{Class, CpuClock};
 use crate::machine::cpu::{Cpu, CpuState};
-use crate::machine::simulation::{Simulation, Stack};
+use crate::machine::simulation::{Simulation, StackOutcome};
 use crate::machine::task::{StackEntry, Task};
 use crate::observe::profile::Miss;
 
 impl Simulation {
     /// Runs the uppermost activity until the stack is empty, the CPU blocks, or its clock passes `limit`.
-    pub(crate) fn run_stack<const MANY: bool>(&mut self, cpu: CpuId, limit: Cycles) -> Result<Stack, EngineError> {
+    pub(crate) fn run_stack<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        limit: Cycles,
+    ) -> Result<StackOutcome, EngineError> {
         // Nobody else uses the core's TLBs until this returns.
-        let mut window = Window::NONE;
+        let mut window = DirectMapWindow::NONE;
         loop {
             let Self { hw, os, kthreads, cpus, woke, .. } = self;
             let Cpu { core, clock, task, .. } = &mut cpus[cpu];
             let Task { number, stack, miss, .. } = task;
-            let Some(entry) = stack.last_mut() else { return Ok(Stack::Empty) };
+            let Some(entry) = stack.last_mut() else { return Ok(StackOutcome::Empty) };
             if !entry.planned {
                 entry.plan(os, kthreads);
             }
@@ -36,29 +40,29 @@ impl Simulation {
                 if !entry.step.io.is_empty() {
                     let layer = entry.layer;
                     if self.ask_devices::<MANY>(cpu, layer, limit)? || MANY && self.turn_is_over(cpu, limit) {
-                        return Ok(Stack::Yields);
+                        return Ok(StackOutcome::Yields);
                     }
                     continue;
                 }
                 if MANY && (*woke || clock.now() > limit) {
-                    return Ok(Stack::Yields);
+                    return Ok(StackOutcome::Yields);
                 }
             }
             if entry.has_refs_left() {
                 let is_over = |spent: Cycles| MANY && clock.now() + spent > limit;
-                let mut maker = Maker { hw, layers: &mut os.layers, core: *core, clock, window: &mut window };
+                let mut maker = RefIssuer { hw, layers: &mut os.layers, core: *core, clock, window: &mut window };
                 let made = maker.make_for(miss, entry, &mut os.faults, is_over);
                 charge(entry, clock, os, kthreads, made.cycles);
                 if made.faulted {
                     let fault = hw.fault;
                     self.raise(cpu, &fault);
                     if MANY && self.turn_is_over(cpu, limit) {
-                        return Ok(Stack::Yields);
+                        return Ok(StackOutcome::Yields);
                     }
                     continue;
                 }
                 if MANY && (*woke || clock.now() > limit) {
-                    return Ok(Stack::Yields);
+                    return Ok(StackOutcome::Yields);
                 }
             }
             // Whether devices have answered with errors; if an engine asked, it is told.
@@ -85,16 +89,16 @@ impl Simulation {
                 Err(error) => return Err(error),
             };
             if self.flush_invalid(cpu) | self.note_arrivals() {
-                window = Window::NONE;
+                window = DirectMapWindow::NONE;
             }
             self.wake_released::<MANY>(cpu);
             self.wake_kthreads(cpu);
             if let Some(key) = blocked {
                 self.wait_for(cpu, key);
-                return Ok(Stack::Yields);
+                return Ok(StackOutcome::Yields);
             }
             if MANY && self.turn_is_over(cpu, limit) {
-                return Ok(Stack::Yields);
+                return Ok(StackOutcome::Yields);
             }
         }
     }
@@ -192,7 +196,7 @@ impl Simulation {
             }
             Activity::Kernel { thread, .. } => {
                 if let Some(at) = self.kthreads.end(*thread, now) {
-                    self.agenda.enter(at, Entry::Alarm { thread: *thread });
+                    self.agenda.enter(at, AgendaEntry::Alarm { thread: *thread });
                     self.woke = true;
                 }
             }

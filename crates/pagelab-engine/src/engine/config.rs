@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::addr::PageSize;
 use crate::base::code_cost::CodeCycles;
-use crate::base::error::Misfit;
+use crate::base::error::LayerConfigError;
 
 /// What an engine finds itself in.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings {
+pub struct EngineContext {
     /// The pages whose entries can hold words while they are not present, or why none can.
     pub words: Result<&'static [PageSize], &'static str>,
     /// The largest page that faults may map.
@@ -63,7 +63,7 @@ pub struct RingCost {
 /// Parameters of an engine.
 pub trait EngineParameters: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + JsonSchema {
     /// Refuses impossible values, and places where the engine cannot be.
-    fn check(&self, around: &Surroundings) -> Result<(), Misfit>;
+    fn check(&self, around: &EngineContext) -> Result<(), LayerConfigError>;
 
     /// Those that the conformance tests run it with, the defaults first.
     fn samples() -> Vec<Self>;
@@ -90,7 +90,7 @@ macro_rules! make_config {
             }
 
             /// Refuses what is impossible of the parameters, or where they stand.
-            pub fn check(&self, around: &Surroundings) -> Result<(), Misfit> {
+            pub fn check(&self, around: &EngineContext) -> Result<(), LayerConfigError> {
                 match self { $(Self::$Engine(parameters) => parameters.check(around),)+ }
             }
         }

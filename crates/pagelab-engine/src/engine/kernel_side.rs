@@ -2,9 +2,9 @@
 
 use crate::base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
-use crate::base::error::Misfit;
+use crate::base::error::LayerConfigError;
 use crate::base::ids::CpuId;
-use crate::base::io::Place;
+use crate::base::io::DriveBlock;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
 use crate::base::step::Step;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// A page that an engine has mapped and that the kernel has not accounted for yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct UnaccountedPage {
     /// Where the page begins.
     pub va: VirtAddr,
     /// Size of the page, as that of the engine's table it was taken from.
@@ -33,7 +33,7 @@ pub struct Taken {
 
 /// What became of making a frame ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Supplied {
+pub enum SupplyOutcome {
     /// One is, and there is room for more.
     One,
     /// There is no room for more.
@@ -47,7 +47,7 @@ pub type Table = (CpuId, PageSize);
 
 /// What of the machine an engine serves.
 #[derive(Clone, Copy, Debug)]
-pub struct Served {
+pub struct EngineScope {
     /// Hardware threads.
     pub cpus: u32,
     /// Physical cores.
@@ -66,14 +66,14 @@ pub trait KernelSide: Sized {
     type Parameters: EngineParameters;
 
     /// That of a layer that boots; none if there is no memory for it.
-    fn boot(parameters: &Self::Parameters, served: Served, memory: &mut Memory) -> Option<Self>;
+    fn boot(parameters: &Self::Parameters, served: EngineScope, memory: &mut Memory) -> Option<Self>;
 
     /// Whether the engine may map pages of a mapping.
     fn serves(&self, space: u32, vma: &Vma) -> bool;
 
     /// What stands in the entry of a page of such a mapping until it is mapped; `stored` says where on storage the page is, if it is of
     /// a file and not in memory. None: the page is the kernel's.
-    fn word(&self, space: u32, vma: &Vma, stored: Option<Place>) -> Option<EntryWord>;
+    fn word(&self, space: u32, vma: &Vma, stored: Option<DriveBlock>) -> Option<EntryWord>;
 
     /// Cycles per entry if the call that makes a mapping writes its entries; none: threads of the engine do.
     fn fills_at_once(&self) -> Option<Cycles> {
@@ -84,7 +84,7 @@ pub trait KernelSide: Sized {
     fn want(&mut self, job: Job);
 
     /// A file is mapped more than once from now on. Errors: the configuration says that the engine serves it.
-    fn share(&mut self, _file: &Arc<str>) -> Result<(), Misfit> {
+    fn share(&mut self, _file: &Arc<str>) -> Result<(), LayerConfigError> {
         Ok(())
     }
 
@@ -92,10 +92,10 @@ pub trait KernelSide: Sized {
     fn page_sizes(&self) -> &'static [PageSize];
 
     /// What it has taken for pages of a space, some of which may be about to be mapped, and what nobody has accounted for.
-    fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<Taken>;
+    fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<UnaccountedPage>;
 
     /// A mapping call accounts for a page of these.
-    fn clear_used(&mut self, space: u32, page: Taken, table: &mut PageTable, contents: &mut PhysMem);
+    fn clear_used(&mut self, space: u32, page: UnaccountedPage, table: &mut PageTable, contents: &mut PhysMem);
 
     /// Whether a table holds some of a space's.
     fn is_used_at(&self, table: Table, space: u32, contents: &PhysMem) -> bool;
@@ -119,8 +119,8 @@ pub trait KernelSide: Sized {
     fn plan_supply(&self, _in_fault: bool, _step: &mut Step) {}
 
     /// Makes one ready if there is memory to spare and room for it.
-    fn supply(&mut self, _memory: &mut Memory, _in_fault: bool) -> Supplied {
-        Supplied::Enough
+    fn supply(&mut self, _memory: &mut Memory, _in_fault: bool) -> SupplyOutcome {
+        SupplyOutcome::Enough
     }
 
     /// Whether faults that the kernel handles get frames that are ready here.
@@ -180,7 +180,7 @@ macro_rules! make_state {
 
         impl EngineState {
             /// The state of the engine that `config` names; see [`KernelSide::boot`].
-            pub fn boot(config: &EngineConfig, served: Served, memory: &mut Memory) -> Option<Self> {
+            pub fn boot(config: &EngineConfig, served: EngineScope, memory: &mut Memory) -> Option<Self> {
                 match config {
                     $(EngineConfig::$Engine(parameters) => {
                         super::$module::state::$Engine::boot(parameters, served, memory).map(Self::$Engine)
@@ -194,7 +194,7 @@ macro_rules! make_state {
             }
 
             /// See [`KernelSide::word`].
-            pub fn word(&self, space: u32, vma: &Vma, stored: Option<Place>) -> Option<EntryWord> {
+            pub fn word(&self, space: u32, vma: &Vma, stored: Option<DriveBlock>) -> Option<EntryWord> {
                 match self { $(Self::$Engine(of) => of.word(space, vma, stored),)+ }
             }
 
@@ -204,7 +204,7 @@ macro_rules! make_state {
             }
 
             /// See [`KernelSide::share`].
-            pub fn share(&mut self, file: &Arc<str>) -> Result<(), Misfit> {
+            pub fn share(&mut self, file: &Arc<str>) -> Result<(), LayerConfigError> {
                 match self { $(Self::$Engine(of) => of.share(file),)+ }
             }
 
@@ -229,7 +229,7 @@ macro_rules! make_state {
             }
 
             /// See [`KernelSide::supply`].
-            pub fn supply(&mut self, memory: &mut Memory, in_fault: bool) -> Supplied {
+            pub fn supply(&mut self, memory: &mut Memory, in_fault: bool) -> SupplyOutcome {
                 match self { $(Self::$Engine(of) => of.supply(memory, in_fault),)+ }
             }
 
@@ -244,12 +244,12 @@ macro_rules! make_state {
             }
 
             /// See [`KernelSide::used_for`].
-            pub fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<Taken> {
+            pub fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<UnaccountedPage> {
                 match self { $(Self::$Engine(of) => of.used_for(space, contents),)+ }
             }
 
             /// See [`KernelSide::clear_used`].
-            pub fn clear_used(&mut self, space: u32, page: Taken, table: &mut PageTable, contents: &mut PhysMem) {
+            pub fn clear_used(&mut self, space: u32, page: UnaccountedPage, table: &mut PageTable, contents: &mut PhysMem) {
                 match self { $(Self::$Engine(of) => of.clear_used(space, page, table, contents),)+ }
             }
 

@@ -5,15 +5,15 @@ use crate::kernel::reclaim::GroupId;
 
 /// Where the processes of an input live.
 #[derive(Clone, Copy, Debug)]
-pub struct Home {
+pub struct ProcessTarget {
     /// The layer whose kernel keeps them.
     pub layer: LayerId,
     /// The memory cgroup that their pages are charged to.
     pub group: GroupId,
     /// Whether the layer's placement policy is for them.
-    pub placed: bool,
+    pub uses_placement: bool,
     /// Whether its fault engine is.
-    pub served: bool,
+    pub uses_fault_engine: bool,
     /// Whether the results tell how their memory lies: they are a main source's.
-    pub measured: bool,
+    pub reported: bool,
 }

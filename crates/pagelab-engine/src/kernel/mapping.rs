@@ -15,7 +15,7 @@ use crate::kernel::direct_segment::taken_by;
 use crate::kernel::fault::Ahead;
 use crate::kernel::invalidation::Invalidation;
 use crate::kernel::layer::Layer;
-use crate::kernel::layer::engine::Wanted;
+use crate::kernel::layer::engine::ArmingMode;
 use crate::kernel::needs::Need;
 use crate::kernel::os::Os;
 use crate::kernel::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
@@ -173,9 +173,9 @@ impl Os {
     /// The entries of a new mapping are to be armed, if the layer has an engine for it.
     pub fn want_armed(&mut self, space: SpaceId, range: VaRange) {
         match self.layers[space.layer].want_armed(space.index, range) {
-            Wanted::Nothing => {}
-            Wanted::Thread => self.needs.push((space.layer, Need::Arming)),
-            Wanted::Filled(cycles) => self.mapping.fill_cycles += cycles,
+            ArmingMode::Nothing => {}
+            ArmingMode::Thread => self.needs.push((space.layer, Need::Arming)),
+            ArmingMode::Filled(cycles) => self.mapping.fill_cycles += cycles,
         }
     }
 

@@ -8,14 +8,14 @@ use crate::base::latencies::Latencies;
 use crate::base::step::BlockKey;
 use crate::config::{Config, KernelConfig, LayerConfig, PageCache, ReclaimFlush, check_limit};
 use crate::device::Clock;
-use crate::engine::kernel_side::{EngineState, Served};
+use crate::engine::kernel_side::{EngineScope, EngineState};
 use crate::kernel::fault::stage::{FaultCounters, Stage};
 use crate::kernel::frames::frame_alloc::NodeConfig;
 use crate::kernel::frames::page_use::FilePage;
 use crate::kernel::frames::supply::FrameAllocatorConfig;
-use crate::kernel::home::Home;
+use crate::kernel::home::ProcessTarget;
 use crate::kernel::invalidation::{Invalidation, MappingCounters};
-use crate::kernel::layer::engine::Wanted;
+use crate::kernel::layer::engine::ArmingMode;
 use crate::kernel::layer::{AsidAllocator, Layer};
 use crate::kernel::locks::Locks;
 use crate::kernel::needs::Need;
@@ -126,7 +126,7 @@ impl Os {
         let of = &configs[index];
         let check = config.engine.check.0;
         let drives = config.kernel.storage.as_ref().map_or(0, |device| device.striping().drives);
-        let served = Served { cpus: config.machine.cpus(), cores: config.machine.cores, drives };
+        let uses_fault_engine = EngineScope { cpus: config.machine.cpus(), cores: config.machine.cores, drives };
         let Some(host_name) = &of.host else {
             let memory = of.memory_bytes.unwrap_or(config.machine.memory_bytes).0;
             if memory > config.machine.memory_bytes.0 {
@@ -134,7 +134,15 @@ impl Os {
                 return Err(EngineError::config(memory_key(of), what));
             }
             let of = &with_nodes(of, config)?;
-            return Layer::boot(of, None, memory, &guest_sizes(configs, of, memory), served, check, &mut self.asids);
+            return Layer::boot(
+                of,
+                None,
+                memory,
+                &guest_sizes(configs, of, memory),
+                uses_fault_engine,
+                check,
+                &mut self.asids,
+            );
         };
         let host_index = configs.iter().position(|c| &c.name == host_name).expect("the boot order checked it");
         let host = booted[host_index].as_mut().expect("hosts boot first");
@@ -157,10 +165,18 @@ impl Os {
         host.begin_guest_segment(space, memory);
         let host_id = SpaceId { layer: host_index.into(), index: space };
         let wanted = host.want_armed(space, VaRange { start: VirtAddr(0), end: VirtAddr(memory) });
-        if wanted == Wanted::Thread {
+        if wanted == ArmingMode::Thread {
             self.needs.push((host_id.layer, Need::Arming));
         }
-        Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), served, check, &mut self.asids)
+        Layer::boot(
+            of,
+            Some(host_id),
+            memory,
+            &guest_sizes(configs, of, memory),
+            uses_fault_engine,
+            check,
+            &mut self.asids,
+        )
     }
 
     /// Scans a layer's pages once for some that can leave.
@@ -265,12 +281,18 @@ impl Os {
 
     /// A home on a layer for the processes of a source, with a memory cgroup of its own if it has a limit; it is not measured,
     /// and the layer's placement policy and fault engine are for it. Errors: the limit is too low, or nothing could make room below it.
-    pub fn home(&mut self, layer: LayerId, name: &str, limit: Option<Bytes>) -> Result<Home, EngineError> {
-        let home = Home { layer, group: GroupId::REST, placed: true, served: true, measured: false };
+    pub fn home(&mut self, layer: LayerId, name: &str, limit: Option<Bytes>) -> Result<ProcessTarget, EngineError> {
+        let home = ProcessTarget {
+            layer,
+            group: GroupId::REST,
+            uses_placement: true,
+            uses_fault_engine: true,
+            reported: false,
+        };
         let Some(limit) = limit else { return Ok(home) };
         check_limit(&format!("memory_limit of {name}"), limit, &self.costs)?;
         let reclaim = self.layers[layer].reclaim.as_mut().expect("there is a device");
-        Ok(Home { group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)), ..home })
+        Ok(ProcessTarget { group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)), ..home })
     }
 
     /// How many of [`Stage::ALL`] its faults may have.
@@ -284,12 +306,12 @@ impl Os {
     }
 
     /// A new, empty address space.
-    pub fn add_space(&mut self, home: Home) -> Result<SpaceId, EngineError> {
+    pub fn add_space(&mut self, home: ProcessTarget) -> Result<SpaceId, EngineError> {
         let of = &mut self.layers[home.layer];
         let index = of.add_space(&mut self.asids)?;
         let space = &mut of.spaces[index as usize];
-        (space.group, space.measured) = (home.group, home.measured);
-        (space.placed, space.served) = (home.placed, home.served);
+        (space.group, space.reported) = (home.group, home.reported);
+        (space.uses_placement, space.uses_fault_engine) = (home.uses_placement, home.uses_fault_engine);
         Ok(SpaceId { layer: home.layer, index })
     }
 

@@ -35,7 +35,7 @@ struct Batch {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum WritebackState {
     /// Find the next dirty pages, and clean their entries.
     Look,
     /// Requests go to the device.
@@ -51,7 +51,7 @@ pub struct Sync {
     space: SpaceId,
     /// What is left of the range.
     left: VaRange,
-    state: State,
+    state: WritebackState,
 }
 
 /// Address, length or flags that no kernel takes.
@@ -73,7 +73,7 @@ impl Sync {
         }
         let left = VaRange::of_bytes(addr, len).map_err(|_| ImpossibleSync)?;
         let waits = !left.is_empty() && flags & MS_SYNC != 0;
-        Ok(waits.then_some(Self { space, left, state: State::Look }))
+        Ok(waits.then_some(Self { space, left, state: WritebackState::Look }))
     }
 
     /// The space whose pages are written.
@@ -117,7 +117,7 @@ impl Sync {
         let layer = &os.layers[self.space.layer];
         let costs = os.costs.block_io.as_ref();
         match &self.state {
-            State::Look => {
+            WritebackState::Look => {
                 for Dirty { frame, .. } in self.next(layer).0 {
                     step.kernel(RefKind::Write, layer.page_metadata(frame));
                     for (space, page) in layer.places_of(frame) {
@@ -126,18 +126,18 @@ impl Sync {
                     }
                 }
             }
-            State::Submit(batch) => {
+            WritebackState::Submit(batch) => {
                 if let Some(costs) = costs {
                     plan_submit(costs, batch.io.len() as u32, step);
                 }
             }
-            State::Device(batch) => {
+            WritebackState::Device(batch) => {
                 step.io.storage.clone_from(&batch.io);
                 if let Some(costs) = costs {
                     plan_wait(costs, step);
                 }
             }
-            &State::Completion(requests) => {
+            &WritebackState::Completion(requests) => {
                 if let Some(costs) = costs {
                     plan_completion(costs, requests, step);
                 }
@@ -148,14 +148,14 @@ impl Sync {
     /// See [`crate::machine::activity::Activity::commit`].
     pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         let costly = os.costs.block_io.is_some();
-        self.state = match std::mem::replace(&mut self.state, State::Look) {
-            State::Look => return self.look(os, cpu),
-            State::Submit(batch) => State::Device(batch),
-            State::Device(batch) => {
+        self.state = match std::mem::replace(&mut self.state, WritebackState::Look) {
+            WritebackState::Look => return self.look(os, cpu),
+            WritebackState::Submit(batch) => WritebackState::Device(batch),
+            WritebackState::Device(batch) => {
                 os.written(self.space.layer, &batch.pages, cpu);
-                if costly { State::Completion(batch.io.len() as u32) } else { State::Look }
+                if costly { WritebackState::Completion(batch.io.len() as u32) } else { WritebackState::Look }
             }
-            State::Completion(_) => State::Look,
+            WritebackState::Completion(_) => WritebackState::Look,
         };
         Next::Continue
     }
@@ -180,7 +180,7 @@ impl Sync {
         if batch.pages.is_empty() {
             return if self.left.is_empty() { Next::Done } else { Next::Continue };
         }
-        self.state = State::Submit(batch);
+        self.state = WritebackState::Submit(batch);
         Next::Continue
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// What is to happen. Of several at one time the first in this order comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Entry {
+pub(crate) enum AgendaEntry {
     /// A device has done what was asked of it.
     Answer { request: u64, stalls: bool },
     /// A kernel thread wakes up by itself.
@@ -21,13 +21,13 @@ pub(crate) enum Entry {
 /// See the module's text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agenda {
-    entries: BTreeSet<(Cycles, Entry)>,
+    entries: BTreeSet<(Cycles, AgendaEntry)>,
     /// Requests to devices so far.
     requests: u64,
 }
 
 impl Agenda {
-    pub fn enter(&mut self, at: Cycles, entry: Entry) {
+    pub fn enter(&mut self, at: Cycles, entry: AgendaEntry) {
         self.entries.insert((at, entry));
     }
 
@@ -35,21 +35,21 @@ impl Agenda {
     pub fn enter_answer(&mut self, at: Cycles, stalls: bool) -> BlockKey {
         let request = self.requests;
         self.requests += 1;
-        self.enter(at, Entry::Answer { request, stalls });
+        self.enter(at, AgendaEntry::Answer { request, stalls });
         BlockKey::Answer { request, stalls }
     }
 
-    pub fn strike(&mut self, at: Cycles, entry: Entry) {
+    pub fn strike(&mut self, at: Cycles, entry: AgendaEntry) {
         self.entries.remove(&(at, entry));
     }
 
     /// No process arrives any more.
     pub fn strike_arrivals(&mut self) {
-        self.entries.retain(|(_, entry)| !matches!(entry, Entry::Arrival { .. }));
+        self.entries.retain(|(_, entry)| !matches!(entry, AgendaEntry::Arrival { .. }));
     }
 
     /// Takes the first entry off.
-    pub fn pop(&mut self) -> Option<(Cycles, Entry)> {
+    pub fn pop(&mut self) -> Option<(Cycles, AgendaEntry)> {
         self.entries.pop_first()
     }
 
@@ -60,6 +60,6 @@ impl Agenda {
 
     /// Whether some entry helps programs on: nobody waits for the alarm of a kernel thread.
     pub fn helps(&self) -> bool {
-        self.entries.iter().any(|(_, entry)| !matches!(entry, Entry::Alarm { .. }))
+        self.entries.iter().any(|(_, entry)| !matches!(entry, AgendaEntry::Alarm { .. }))
     }
 }

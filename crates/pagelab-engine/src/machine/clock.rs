@@ -4,7 +4,8 @@ use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
 use crate::cache::Traffic;
 use crate::core_model::{
-    BranchCounts, Common, CoreModel, Data, Found, Known, Met, Moment, ROW, Row, Siblings, Stall, Timing, Translating,
+    BranchCounts, Common, CompiledCore, CoreModel, CoreTime, Data, DataLocation, IncomingAccess, L1TlbMiss, ROW, Row,
+    Siblings, Stall, Timing,
 };
 use pagelab_trace::{Access, Branches};
 
@@ -74,7 +75,7 @@ pub struct CpuClock<C = CoreModel> {
 impl CpuClock {
     /// The same with a core that is known to be of a model, if it is one: for [`Self::take_over`] later, which it must be given to.
     #[inline]
-    pub fn take_known<C: Known>(&mut self) -> Option<CpuClock<C>> {
+    pub fn take_known<C: CompiledCore>(&mut self) -> Option<CpuClock<C>> {
         let core = C::take(&mut self.core)?;
         let &mut Self { tells, instructions, timed, spent, beyond_base, .. } = self;
         Some(CpuClock { core, tells, instructions, timed, spent, beyond_base })
@@ -82,7 +83,7 @@ impl CpuClock {
 
     /// Takes over what the clock that [`Self::take_known`] made shows by now.
     #[inline]
-    pub fn take_over<C: Known>(&mut self, other: CpuClock<C>) {
+    pub fn take_over<C: CompiledCore>(&mut self, other: CpuClock<C>) {
         other.core.give_back(&mut self.core);
         (self.instructions, self.timed) = (other.instructions, other.timed);
         (self.spent, self.beyond_base) = (other.spent, other.beyond_base);
@@ -115,8 +116,8 @@ impl<C: Timing> CpuClock<C> {
     }
 
     #[inline]
-    fn moment(&self) -> Moment {
-        Moment { instructions: self.instructions, now: self.now() }
+    fn moment(&self) -> CoreTime {
+        CoreTime { instructions: self.instructions, now: self.now() }
     }
 
     /// The program retired instructions.
@@ -133,13 +134,13 @@ impl<C: Timing> CpuClock<C> {
 
     /// Whether the core is told of each access ([`Self::meet`]).
     #[inline]
-    pub fn follows(&self) -> bool {
-        self.core.follows()
+    pub fn models_dependencies(&self) -> bool {
+        self.core.models_dependencies()
     }
 
     /// What the core takes accesses as that do not tell what they wait for, if it asks.
-    pub fn assumes(&self) -> Option<&'static str> {
-        self.core.assumes()
+    pub fn dependency_assumption(&self) -> Option<&'static str> {
+        self.core.dependency_assumption()
     }
 
     /// What the core has predicted, if it does predict.
@@ -165,14 +166,14 @@ impl<C: Timing> CpuClock<C> {
     /// The program comes to an access after these branches, `again` if it has been there before.
     #[inline]
     pub fn meet(&mut self, access: &Access, branches: Branches, again: bool) {
-        let stall = self.core.meet(Met { access, again, tells: self.tells, branches }, self.moment());
+        let stall = self.core.meet(IncomingAccess { access, again, tells: self.tells, branches }, self.moment());
         self.stall(stall);
     }
 
     /// The program makes accesses after these branches, or after none, that hit where the access before them was, and retires their
     /// instructions.
     #[inline(never)]
-    pub fn make_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: Found) {
+    pub fn make_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: DataLocation) {
         let hits = [hit; ROW];
         for (number, accesses) in accesses.chunks(ROW).enumerate() {
             let branches = branches.get(number * ROW..).unwrap_or_default();
@@ -182,7 +183,7 @@ impl<C: Timing> CpuClock<C> {
 
     /// The same where data are where they were found. None of them had to be translated beyond the first-level TLB.
     #[inline(always)]
-    pub fn make_all(&mut self, accesses: &[Access], branches: &[Branches], found: &[Found]) {
+    pub fn make_all(&mut self, accesses: &[Access], branches: &[Branches], found: &[DataLocation]) {
         let row = Row { accesses, branches, found, tells: self.tells };
         let stall = self.core.make_all(&row, self.moment());
         self.stall(stall);
@@ -191,10 +192,10 @@ impl<C: Timing> CpuClock<C> {
 
     /// The same of one access that was translated so.
     #[inline(never)]
-    pub fn make_translated(&mut self, access: &Access, branches: Branches, of: Translating, found: Found) {
+    pub fn make_translated(&mut self, access: &Access, branches: Branches, of: L1TlbMiss, found: DataLocation) {
         let at = self.moment();
-        let behind = |stall: Stall| Moment { now: at.now + stall.sum(), ..at };
-        let mut stall = self.core.meet(Met { access, again: false, tells: self.tells, branches }, at);
+        let behind = |stall: Stall| CoreTime { now: at.now + stall.sum(), ..at };
+        let mut stall = self.core.meet(IncomingAccess { access, again: false, tells: self.tells, branches }, at);
         stall += self.core.translation_stall(of, behind(stall));
         let data = Data { latency: found.latency, line: found.line, traffic: None };
         stall += self.core.data_stall(data, behind(stall));
@@ -217,7 +218,7 @@ impl<C: Timing> CpuClock<C> {
 
     /// The program's translation took so long beyond the first-level TLB.
     #[inline]
-    pub fn wait_for_translation(&mut self, translating: Translating) {
+    pub fn wait_for_translation(&mut self, translating: L1TlbMiss) {
         let stall = self.core.translation_stall(translating, self.moment());
         self.stall(stall);
     }
@@ -225,7 +226,7 @@ impl<C: Timing> CpuClock<C> {
     /// Waits until the core has nothing under way.
     #[inline]
     pub fn drain(&mut self) {
-        if self.core.follows() {
+        if self.core.models_dependencies() {
             let stall = self.core.drain(self.moment());
             self.stall(stall);
         }
@@ -321,7 +322,7 @@ mod tests {
     #[test]
     fn stalls_are_of_their_classes_and_foreseen() {
         let mut clock = clock(r#"{"cycles_per_instruction":0.75,"l1_hit_hidden":false}"#);
-        clock.wait_for_translation(Translating { look_up: Cycles(7), walk: Cycles::ZERO, page: None, fetches: false });
+        clock.wait_for_translation(L1TlbMiss { look_up: Cycles(7), walk: Cycles::ZERO, page: None, fetches: false });
         clock.wait_for_data(Cycles(200), 0);
         let foreseen = clock.now_after(1000, 3);
         clock.retire(1000);

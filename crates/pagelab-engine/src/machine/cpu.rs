@@ -5,12 +5,12 @@ use crate::base::cycles::Cycles;
 use crate::base::ids::SpaceId;
 use crate::base::step::BlockKey;
 use crate::base::translation::Translation;
-use crate::cache::Served;
+use crate::cache::HitLevel;
 use crate::core_model::CoreModel;
 use crate::machine::activity::Activity;
 use crate::machine::clock::{Class, CpuClock};
 use crate::machine::pcids::{Pcids, Presence};
-use crate::machine::task::{KernelTask, Lane, NextItem, Overtaken, Seat, Task};
+use crate::machine::task::{CpuQueue, KernelTask, NextItem, SuspendedThread, Task, TaskSlot};
 use crate::mmu_cache::Asid;
 use crate::programs::input::Item;
 use crate::translate::counters::WALK_PLACES;
@@ -131,12 +131,12 @@ pub struct ByKernel {
 
 impl AccessCounters {
     /// Counts a line of an access across a line boundary; `missed` says in which levels the access has missed so far.
-    pub fn count_split_miss(&mut self, missed: &mut [bool; 3], served: Served) {
+    pub fn count_split_miss(&mut self, missed: &mut [bool; 3], served: HitLevel) {
         let levels = match served {
-            Served::L1 => 0,
-            Served::L2 => 1,
-            Served::L3 | Served::Remote => 2,
-            Served::Dram => 3,
+            HitLevel::L1 => 0,
+            HitLevel::L2 => 1,
+            HitLevel::L3 | HitLevel::Remote => 2,
+            HitLevel::Dram => 3,
         };
         for (count, missed) in self.split_misses.iter_mut().zip(missed).take(levels) {
             *count += u64::from(*missed);
@@ -157,9 +157,9 @@ pub struct Cpu {
     /// What it runs.
     pub task: Task,
     /// Where that belongs.
-    pub seat: Seat,
+    pub seat: TaskSlot,
     /// The queues of the inputs that use it, one each.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<CpuQueue>,
     /// The lane that it runs, or ran before a kernel thread.
     pub lane: usize,
     /// Kernel threads that run here.
@@ -202,7 +202,7 @@ impl Cpu {
             clock: CpuClock::new(model),
             state: CpuState::Ready,
             task: Task::default(),
-            seat: Seat::Lane(0),
+            seat: TaskSlot::Queue(0),
             lanes: Vec::new(),
             lane: 0,
             threads: Vec::new(),
@@ -246,8 +246,8 @@ impl Cpu {
     /// Gives the CPU a queue for an input.
     pub fn add_lane(&mut self, input: usize) {
         let task = self.number_task();
-        self.lanes.push(Lane::new(input, task));
-        if self.seat == Seat::Lane(self.lanes.len() - 1) {
+        self.lanes.push(CpuQueue::new(input, task));
+        if self.seat == TaskSlot::Queue(self.lanes.len() - 1) {
             self.take_up();
         }
     }
@@ -255,14 +255,14 @@ impl Cpu {
     /// Takes the queue of an input away, if there is one. It has come to its end.
     pub fn remove_lane(&mut self, input: usize) {
         let Some(at) = self.lanes.iter().position(|lane| lane.input == input) else { return };
-        let own = self.seat == Seat::Lane(at);
+        let own = self.seat == TaskSlot::Queue(at);
         self.lanes.remove(at);
         self.lane -= usize::from(at < self.lane);
         if self.lane == self.lanes.len() {
             self.lane = 0;
         }
-        if matches!(self.seat, Seat::Lane(_)) {
-            self.seat = Seat::Lane(self.lane);
+        if matches!(self.seat, TaskSlot::Queue(_)) {
+            self.seat = TaskSlot::Queue(self.lane);
             if own {
                 self.take_up();
             }
@@ -276,11 +276,11 @@ impl Cpu {
     }
 
     /// Where the task of a seat lies while the CPU runs another; none if there is no lane.
-    fn place(&mut self, seat: Seat) -> Option<&mut Task> {
+    fn place(&mut self, seat: TaskSlot) -> Option<&mut Task> {
         match seat {
-            Seat::Lane(lane) => self.lanes.get_mut(lane).map(|lane| &mut lane.task),
-            Seat::Kernel(thread) => Some(&mut self.threads[thread].task),
-            Seat::Overtaken { lane, thread } => {
+            TaskSlot::Queue(lane) => self.lanes.get_mut(lane).map(|lane| &mut lane.task),
+            TaskSlot::Kernel(thread) => Some(&mut self.threads[thread].task),
+            TaskSlot::Suspended { lane, thread } => {
                 self.lanes[lane].overtaken.iter_mut().find(|of| of.thread == thread).map(|of| &mut of.task)
             }
         }
@@ -297,21 +297,21 @@ impl Cpu {
     }
 
     /// Leaves its task where it is and goes on with that of another seat.
-    pub fn go_over(&mut self, seat: Seat) {
+    pub fn go_over(&mut self, seat: TaskSlot) {
         let mut task = std::mem::take(&mut self.task);
         task.thread =
-            task.thread.or(self.thread).filter(|_| matches!(self.seat, Seat::Lane(_)) && !task.stack.is_empty());
+            task.thread.or(self.thread).filter(|_| matches!(self.seat, TaskSlot::Queue(_)) && !task.stack.is_empty());
         if let Some(place) = self.place(self.seat) {
             *place = task;
         }
         self.seat = match seat {
-            Seat::Lane(_) | Seat::Kernel(_) => seat,
-            Seat::Overtaken { lane, thread } => {
+            TaskSlot::Queue(_) | TaskSlot::Kernel(_) => seat,
+            TaskSlot::Suspended { lane, thread } => {
                 self.lanes[lane].recall(thread);
-                Seat::Lane(lane)
+                TaskSlot::Queue(lane)
             }
         };
-        if let Seat::Lane(lane) = self.seat {
+        if let TaskSlot::Queue(lane) = self.seat {
             self.lane = lane;
         }
         self.take_up();
@@ -323,37 +323,37 @@ impl Cpu {
         let mut task = std::mem::replace(&mut self.task, idle);
         task.thread = task.thread.or(self.thread);
         let (_, thread) = task.thread.expect("a thread is within an access");
-        self.lanes[self.lane].overtaken.push(Overtaken { thread, task });
+        self.lanes[self.lane].overtaken.push(SuspendedThread { thread, task });
     }
 
-    /// Who goes on if a lane does, or why nobody can. The lane comes to that item. `is_all` as for [`Lane::next`].
-    pub fn next_in(&mut self, lane: usize, is_all: bool) -> Result<Seat, NextItem> {
-        let task = self.task_at(Seat::Lane(lane));
+    /// Who goes on if a lane does, or why nobody can. The lane comes to that item. `is_all` as for [`CpuQueue::next`].
+    pub fn next_in(&mut self, lane: usize, is_all: bool) -> Result<TaskSlot, NextItem> {
+        let task = self.task_at(TaskSlot::Queue(lane));
         let (waits, idle) = (task.waits_for.is_some(), task.is_idle());
         let of = &mut self.lanes[lane];
         if waits {
             return Err(NextItem::Event);
         }
         if of.at == 0 && of.overtaken.is_empty() || !idle {
-            return Ok(Seat::Lane(lane));
+            return Ok(TaskSlot::Queue(lane));
         }
         match of.next(None, is_all) {
             NextItem::At(at) => {
                 of.at = at;
-                Ok(Seat::Lane(lane))
+                Ok(TaskSlot::Queue(lane))
             }
-            NextItem::Overtaken(thread) => Ok(Seat::Overtaken { lane, thread }),
+            NextItem::Suspended(thread) => Ok(TaskSlot::Suspended { lane, thread }),
             none => Err(none),
         }
     }
 
     /// The task of a seat, wherever it is.
-    pub fn task_at(&self, seat: Seat) -> &Task {
+    pub fn task_at(&self, seat: TaskSlot) -> &Task {
         match seat {
             _ if seat == self.seat => &self.task,
-            Seat::Lane(lane) => &self.lanes[lane].task,
-            Seat::Kernel(thread) => &self.threads[thread].task,
-            Seat::Overtaken { lane, thread } => {
+            TaskSlot::Queue(lane) => &self.lanes[lane].task,
+            TaskSlot::Kernel(thread) => &self.threads[thread].task,
+            TaskSlot::Suspended { lane, thread } => {
                 let of = self.lanes[lane].overtaken.iter().find(|of| of.thread == thread);
                 &of.expect("it has been overtaken").task
             }
@@ -376,20 +376,19 @@ impl Cpu {
     }
 
     /// All seats: kernel threads, then the lanes from the one after its own, then who has been overtaken.
-    pub fn seats(&self) -> impl Iterator<Item = Seat> + '_ {
-        let kernel = (0..self.threads.len()).map(Seat::Kernel);
-        let lanes = (1..=self.lanes.len()).map(|n| Seat::Lane((self.lane + n) % self.lanes.len()));
-        let overtaken = self
-            .lanes
-            .iter()
-            .enumerate()
-            .flat_map(|(lane, of)| of.overtaken.iter().map(move |of| Seat::Overtaken { lane, thread: of.thread }));
+    pub fn seats(&self) -> impl Iterator<Item = TaskSlot> + '_ {
+        let kernel = (0..self.threads.len()).map(TaskSlot::Kernel);
+        let lanes = (1..=self.lanes.len()).map(|n| TaskSlot::Queue((self.lane + n) % self.lanes.len()));
+        let overtaken =
+            self.lanes.iter().enumerate().flat_map(|(lane, of)| {
+                of.overtaken.iter().map(move |of| TaskSlot::Suspended { lane, thread: of.thread })
+            });
         kernel.chain(lanes).chain(overtaken)
     }
 
     /// Whether a task is one of its kernel threads'.
     pub fn is_of_thread(&self, number: u32) -> bool {
-        let in_hand = matches!(self.seat, Seat::Kernel(_)) && self.task.number == number;
+        let in_hand = matches!(self.seat, TaskSlot::Kernel(_)) && self.task.number == number;
         in_hand || self.threads.iter().any(|thread| thread.task.number == number)
     }
 
@@ -399,7 +398,7 @@ impl Cpu {
     }
 
     /// Its queue for an input that runs here.
-    pub fn lane_of(&mut self, input: usize) -> &mut Lane {
+    pub fn lane_of(&mut self, input: usize) -> &mut CpuQueue {
         self.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs here")
     }
 
@@ -432,7 +431,7 @@ impl Cpu {
     /// Puts an activity on the stack of an input's task, which is at rest, on behalf of a thread.
     pub fn begin_for(&mut self, input: usize, thread: ThreadIx, activity: Activity) {
         let lane = self.lanes.iter().position(|lane| lane.input == input).expect("the input runs here");
-        if self.seat == Seat::Lane(lane) {
+        if self.seat == TaskSlot::Queue(lane) {
             return self.begin(activity);
         }
         let task = &mut self.lanes[lane].task;

@@ -58,7 +58,7 @@ pub struct Pcids {
 
 /// What a CPU has of the space that it comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum PcidState {
     Current,
     /// Translations from before a shootdown.
     Behind,
@@ -75,14 +75,14 @@ impl Pcids {
     }
 
     /// The CPU comes to a space, which has reached `generation`.
-    pub(crate) fn load(&mut self, space: SpaceId, generation: u64) -> Held {
+    pub(crate) fn load(&mut self, space: SpaceId, generation: u64) -> PcidState {
         if let Some((_, seen)) = self.held.iter_mut().flatten().find(|(of, _)| *of == space) {
             let behind = std::mem::replace(seen, generation) < generation;
-            return if behind { Held::Behind } else { Held::Current };
+            return if behind { PcidState::Behind } else { PcidState::Current };
         }
         let before = self.held[self.next].replace((space, generation));
         self.next = (self.next + 1) % self.held.len();
-        Held::Nothing { before: before.map(|(space, _)| space) }
+        PcidState::Nothing { before: before.map(|(space, _)| space) }
     }
 
     /// A shootdown has brought the CPU up to date.

@@ -20,7 +20,7 @@ use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{Access, Branches, Source};
 
 /// A source and where it runs.
-pub struct Placed {
+pub struct PlacedSource {
     /// Where the accesses and events come from.
     pub source: Box<dyn Source>,
     /// CPUs (hardware threads, numbered core by core) that its threads are spread over.
@@ -45,7 +45,7 @@ pub(crate) const REFUSED_EXAMPLES: usize = 8;
 
 /// How running a CPU's activities ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stack {
+pub(crate) enum StackOutcome {
     /// All have ended.
     Empty,
     /// One blocks, or the turn is over.
@@ -122,17 +122,17 @@ pub struct Simulation {
 
 impl Simulation {
     /// Whether some core looks at dependencies and branches.
-    pub fn follows(&self) -> bool {
-        self.cpus.iter().any(|cpu| cpu.clock.follows())
+    pub fn models_dependencies(&self) -> bool {
+        self.cpus.iter().any(|cpu| cpu.clock.models_dependencies())
     }
 
     /// What some core takes accesses as that do not tell what they wait for.
-    pub fn assumes(&self) -> Option<&'static str> {
-        self.cpus.iter().find_map(|cpu| cpu.clock.assumes())
+    pub fn dependency_assumption(&self) -> Option<&'static str> {
+        self.cpus.iter().find_map(|cpu| cpu.clock.dependency_assumption())
     }
 
     /// Whether hardware threads of some core compete for what the core has once.
-    pub fn competes(&self) -> bool {
+    pub fn shares_core(&self) -> bool {
         !self.commons.is_empty()
     }
 

@@ -190,7 +190,7 @@ impl Task {
 
 /// The queue of one input on one CPU.
 #[derive(Clone)]
-pub struct Lane {
+pub struct CpuQueue {
     /// Index of the input.
     pub input: usize,
     /// In recorded order.
@@ -204,10 +204,10 @@ pub struct Lane {
     /// What runs it, unless the CPU has it in its hands.
     pub task: Task,
     /// Threads that wait within an access, or did, while others of the queue have gone on.
-    pub overtaken: Vec<Overtaken>,
+    pub overtaken: Vec<SuspendedThread>,
 }
 
-impl Lane {
+impl CpuQueue {
     /// An empty queue of an input.
     pub fn new(input: usize, task: Task) -> Self {
         let (queue, overtaken) = (VecDeque::new(), Vec::new());
@@ -235,7 +235,7 @@ impl Lane {
             }
             match self.overtaken.iter().find(|of| of.thread == *thread) {
                 None => return NextItem::At(at),
-                Some(of) if of.task.waits_for.is_none() => return NextItem::Overtaken(*thread),
+                Some(of) if of.task.waits_for.is_none() => return NextItem::Suspended(*thread),
                 Some(_) => {}
             }
         }
@@ -251,7 +251,7 @@ impl Lane {
             let Some(Item::Run { thread, .. }) = self.queue.get(self.at) else {
                 unreachable!("it is within an access")
             };
-            self.overtaken.push(Overtaken { thread: *thread, task });
+            self.overtaken.push(SuspendedThread { thread: *thread, task });
         }
         self.at = self.queue.iter().position(of_thread).expect("its access is not done");
     }
@@ -259,7 +259,7 @@ impl Lane {
 
 /// A thread of a lane that others have overtaken: its run is in the queue, and not the one that the lane has come to.
 #[derive(Clone)]
-pub struct Overtaken {
+pub struct SuspendedThread {
     /// The thread, within its input.
     pub thread: ThreadIx,
     /// What it has under way or waits for.
@@ -272,7 +272,7 @@ pub enum NextItem {
     /// The item at this place of its queue.
     At(usize),
     /// A thread that has been overtaken and waits for nothing any more.
-    Overtaken(ThreadIx),
+    Suspended(ThreadIx),
     /// Nothing, before an event that comes after what waits.
     Event,
     /// Nothing in its queue; the input may have more.
@@ -305,13 +305,13 @@ pub struct KernelTask {
 
 /// Where the task that a CPU runs belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seat {
+pub enum TaskSlot {
     /// To a lane, by its place among the CPU's.
-    Lane(usize),
+    Queue(usize),
     /// To a kernel thread, likewise.
     Kernel(usize),
     /// To a thread of a lane that has been overtaken. No CPU has this seat: who goes over to it has the lane's.
-    Overtaken {
+    Suspended {
         /// Place of the lane among the CPU's.
         lane: usize,
         /// The thread, within the lane's input.

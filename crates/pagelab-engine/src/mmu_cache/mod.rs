@@ -83,14 +83,14 @@ pub struct Spared {
 
 /// What a walk down a [`Way`] must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passed {
+pub struct RequiredReads {
     /// Bit n: the entry of level n must be read.
     pub reads: u8,
     /// Cycles of the look-up.
     pub cycles: Cycles,
 }
 
-impl Passed {
+impl RequiredReads {
     /// All entries of the levels below `level`.
     #[inline(always)]
     fn below(level: u8, way: &Way, cycles: Cycles) -> Self {
@@ -140,7 +140,7 @@ pub trait Design: Sized {
 
     /// Look-up and fill in one, for a walk down a way that reads all that it is not spared. `mem` has the page table.
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads {
         pass_by_list(self, asid, va, way, mem)
     }
 
@@ -213,7 +213,7 @@ impl MmuCache {
 
     /// See [`Design::pass`].
     #[inline(always)]
-    pub fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed {
+    pub fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads {
         each_cache!(self, cache => cache.pass(asid, va, way, mem))
     }
 
@@ -238,7 +238,7 @@ impl MmuCache {
 
 /// An MMU cache that walks pass, be its shape known or not: see [`Design::pass`].
 pub(crate) trait Pass {
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed;
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads;
 }
 
 /// One of which it is known while it is used whether it is of the common shape; it is worked on with `V`.
@@ -260,7 +260,7 @@ impl<'a, V: Vectors> Upper<'a, V> {
 
 impl<V: Vectors> Pass for Upper<'_, V> {
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads {
         match self {
             Self::Common(arrays) => arrays.pass(asid, va, way, mem),
             Self::Other(cache) => cache.pass(asid, va, way, mem),
@@ -270,14 +270,14 @@ impl<V: Vectors> Pass for Upper<'_, V> {
 
 impl Pass for &mut MmuCache {
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads {
         MmuCache::pass(self, asid, va, way, mem)
     }
 }
 
 /// [`Design::pass`] by its parts.
 #[inline(never)]
-fn pass_by_list<D: Design>(cache: &mut D, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> Passed {
+fn pass_by_list<D: Design>(cache: &mut D, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads {
     let list = way.list(va);
     let Spared { skip, by_entry, cycles } = cache.look_up(asid, va, &list);
     assert!(!by_entry, "a cache that is asked by entry is not passed");
@@ -286,7 +286,7 @@ fn pass_by_list<D: Design>(cache: &mut D, asid: Asid, va: VirtAddr, way: &Way, m
         cache.fill(asid, va, &list, read, skip, mem);
     }
     let made = list.refs().iter().enumerate().filter(|(n, _)| skip >> n & 1 == 0);
-    Passed { reads: made.fold(0, |reads, (_, r)| reads | 1 << r.level), cycles }
+    RequiredReads { reads: made.fold(0, |reads, (_, r)| reads | 1 << r.level), cycles }
 }
 
 /// References of a walk that may be cached: all but the leaf's, or all that were followed by another.

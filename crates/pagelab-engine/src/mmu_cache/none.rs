@@ -2,7 +2,7 @@
 //!
 //! Models: every walk reads every level.
 
-use super::{Asid, Design, MmuCacheGeometry, Passed, Spared};
+use super::{Asid, Design, MmuCacheGeometry, RequiredReads, Spared};
 use crate::base::addr::VirtAddr;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
@@ -33,8 +33,8 @@ impl Design for Nothing {
     }
 
     #[inline]
-    fn pass(&mut self, _: Asid, _: VirtAddr, way: &Way, _: &PhysMem) -> Passed {
-        Passed::below(way.root + 1, way, Cycles::ZERO)
+    fn pass(&mut self, _: Asid, _: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
+        RequiredReads::below(way.root + 1, way, Cycles::ZERO)
     }
 
     fn flush(&mut self, _: Asid) {}

@@ -11,14 +11,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Pass, Passed, Spared, cacheable, position, prefix,
+    Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Pass, RequiredReads, Spared, cacheable, position, prefix,
 };
 use crate::base::addr::VirtAddr;
 use crate::base::assoc::{AssocArray, AssocPolicy, array};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::host::Vectors;
-use crate::base::lru_sets::{Held, LruSets, Sets};
+use crate::base::lru_sets::{LruLookup, LruSets, Sets};
 use crate::base::memory::PhysMem;
 use crate::base::rng::Rng;
 use crate::page_table::{UpperEntries, WalkList, Way};
@@ -137,7 +137,7 @@ impl Design for PagingStructureCache {
     }
 
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> Passed {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
         let mut from = way.root + 1;
         for of in self.levels.iter_mut().filter(|of| way.passes(of.level)) {
             let prefix = prefix(va, of.level);
@@ -146,7 +146,7 @@ impl Design for PagingStructureCache {
                 break;
             }
         }
-        Passed::below(from, way, self.latency_cycles)
+        RequiredReads::below(from, way, self.latency_cycles)
     }
 
     #[inline(always)]
@@ -180,7 +180,7 @@ pub struct CommonArrays<'a, V> {
 
 impl<V: Vectors> Pass for CommonArrays<'_, V> {
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> Passed {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
         let from = if way.passes(2) && held_or_taken_up(&mut self.pd, asid, prefix(va, 2)) {
             2
         } else if held_or_taken_up(&mut self.pdpt, asid, prefix(va, 3)) {
@@ -192,14 +192,14 @@ impl<V: Vectors> Pass for CommonArrays<'_, V> {
         } else {
             way.root + 1
         };
-        Passed::below(from, way, self.latency_cycles)
+        RequiredReads::below(from, way, self.latency_cycles)
     }
 }
 
 #[inline(always)]
 fn held_or_taken_up(sets: &mut impl Sets, asid: Asid, prefix: u64) -> bool {
     let key = key(asid, prefix);
-    let held = sets.look_up(prefix, key, |_| true) != Held::Nothing;
+    let held = sets.look_up(prefix, key, |_| true) != LruLookup::Nothing;
     if !held {
         sets.insert_absent(prefix, key, 0);
     }

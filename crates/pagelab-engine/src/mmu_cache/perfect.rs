@@ -3,7 +3,7 @@
 //! Models: every entry but the leaf's is held, of a table that nobody has walked, too: a walk reads its leaf only.
 //! Parameters: the latency of `machine.mmu_cache.paging_structure`, that of a look-up.
 
-use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, Passed, Spared, cacheable};
+use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, RequiredReads, Spared, cacheable};
 use crate::base::addr::VirtAddr;
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
@@ -36,8 +36,8 @@ impl Design for Perfect {
     }
 
     #[inline]
-    fn pass(&mut self, _: Asid, _: VirtAddr, way: &Way, _: &PhysMem) -> Passed {
-        Passed::below(way.leaf + 1, way, self.latency_cycles)
+    fn pass(&mut self, _: Asid, _: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
+        RequiredReads::below(way.leaf + 1, way, self.latency_cycles)
     }
 
     fn flush(&mut self, _: Asid) {}

@@ -12,12 +12,12 @@ use crate::base::translation::Translation;
 use crate::kernel::layer::Layer;
 use crate::machine::simulation::Simulation;
 use crate::translate::hardware::Hardware;
-use crate::translate::walker::Wanted;
+use crate::translate::walker::TranslationRequest;
 
 impl Simulation {
     /// [`Hardware::check`] of a program's access, and of what it sees there.
     #[inline]
-    pub fn check(&mut self, wanted: &Wanted, translation: Translation) {
+    pub fn check(&mut self, wanted: &TranslationRequest, translation: Translation) {
         self.hw.check(&self.os.layers, wanted.space, wanted.va, translation);
         if self.hw.check && self.hw.check_failure.is_none() {
             let SpaceId { layer, index } = wanted.space;
@@ -77,7 +77,7 @@ mod tests {
     use crate::base::error::EngineError;
     use crate::base::ids::DIRECT_MAP;
     use crate::config::{Assembly, assemble};
-    use crate::machine::simulation::{Placed, Simulation};
+    use crate::machine::simulation::{PlacedSource, Simulation};
     use crate::page_table::WalkList;
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
         let config = assemble(&Assembly { machine: None, system: Some("radix"), kernel: None, set: &set }).unwrap();
         let source = pagelab_trace::workload::parse("seq:size=1MiB,passes=1", 1).unwrap();
         let mut simulation =
-            Simulation::new(&config, vec![Placed { source, cpus: vec![0], memory_limit: None }], None).unwrap();
+            Simulation::new(&config, vec![PlacedSource { source, cpus: vec![0], memory_limit: None }], None).unwrap();
         // The direct map's first gigabyte page leads elsewhere.
         let layer = &mut simulation.os.layers[0];
         let mut list = WalkList::new();

@@ -10,7 +10,7 @@ mod translation_cache;
 use std::collections::btree_map::Entry;
 
 use crate::base::cycles::Cycles;
-use crate::cache::{CoreCacheStats, Requester, Served};
+use crate::cache::{CoreCacheStats, HitLevel, Requester};
 use crate::core_model::BranchCounts;
 use crate::machine::clock::Class;
 use crate::machine::cpu::{AccessCounters, ByKernel};
@@ -362,8 +362,8 @@ impl Statistics {
         let total: CoreCacheStats = stats.total();
         let filtered: u64 = simulation.cpus.iter().map(|cpu| cpu.counters.filtered).sum();
         let requesters = [(Requester::Data, "data"), (Requester::Walk, "walk"), (Requester::Kernel, "kernel")];
-        let beyond = |requester, places: &[Served]| places.iter().map(|&p| total.served(requester, p)).sum::<u64>();
-        use Served::{Dram, L2, L3, Remote};
+        let beyond = |requester, places: &[HitLevel]| places.iter().map(|&p| total.served(requester, p)).sum::<u64>();
+        use HitLevel::{Dram, L2, L3, Remote};
         for (index, (level, places, text)) in [
             ("l1d", &[L2, L3, Remote, Dram][..], "the first-level data cache"),
             ("l2", &[L3, Remote, Dram][..], "the second-level cache"),
@@ -417,7 +417,7 @@ impl Statistics {
         self.count("dram.writes", stats.shared.dram_writes, "Lines written to memory");
         self.count(
             "coherence.remote",
-            total.served.iter().map(|by| by[Served::Remote as usize]).sum(),
+            total.served.iter().map(|by| by[HitLevel::Remote as usize]).sum(),
             "Line references that another core's cache served",
         );
         self.count("coherence.upgrades", total.upgrades, "Writes to lines that other cores held too");
@@ -437,10 +437,10 @@ impl Statistics {
 /// The classes of cycles that a simulation has: none of branches where no core predicts any, and none of siblings where no core's
 /// threads compete.
 fn classes(simulation: &Simulation) -> impl Iterator<Item = &'static (Class, &'static str, &'static str)> {
-    let (predicts, competes) = (simulation.predicts(), simulation.competes());
+    let (predicts, shares_core) = (simulation.predicts(), simulation.shares_core());
     CLASSES
         .iter()
-        .filter(move |(class, ..)| (predicts || *class != Class::Branch) && (competes || *class != Class::Sibling))
+        .filter(move |(class, ..)| (predicts || *class != Class::Branch) && (shares_core || *class != Class::Sibling))
 }
 
 /// Classes of cycles, by name.

@@ -27,7 +27,7 @@ pub enum Spacing {
 
 /// The pace of a stream of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pace {
+pub struct ArrivalRate {
     /// Mean rate, in arrivals per second of simulated time.
     pub per_second: f64,
     /// Arrivals at most; none: until the main sources have ended.
@@ -38,7 +38,7 @@ pub struct Pace {
 
 const KEYS: [&str; 3] = ["per_second", "count", "spacing"];
 
-impl Pace {
+impl ArrivalRate {
     /// Splits `SPEC,per_second=RATE[,count=N][,spacing=uniform|poisson]`: the source, perhaps with its CPUs, and the pace.
     pub fn parse(text: &str) -> Result<(&str, Self), EngineError> {
         let wrong = |what: String| EngineError::config("arrivals", format!("`{text}`: {what}"));
@@ -97,7 +97,7 @@ pub struct Times {
 impl Times {
     /// The times on a machine of this clock rate; `rng` is the stream's own, and is drawn from under
     /// [`Spacing::Poisson`] only.
-    pub fn new(pace: &Pace, frequency_mhz: u32, rng: Rng) -> Self {
+    pub fn new(pace: &ArrivalRate, frequency_mhz: u32, rng: Rng) -> Self {
         let mean_cycles = f64::from(frequency_mhz) * 1e6 / pace.per_second;
         let mean = (mean_cycles * (1_u64 << FRACTION_BITS) as f64).round() as u128;
         Self { mean, last: 0, left: pace.count, spacing: pace.spacing, rng }
@@ -152,10 +152,10 @@ mod tests {
     #[test]
     fn a_pace_is_split_from_its_source() {
         let (spec, pace) =
-            Pace::parse("gups:size=1MiB,updates=5@1-3,5,per_second=2.5,count=1K,spacing=uniform").unwrap();
+            ArrivalRate::parse("gups:size=1MiB,updates=5@1-3,5,per_second=2.5,count=1K,spacing=uniform").unwrap();
         assert_eq!(spec, "gups:size=1MiB,updates=5@1-3,5");
-        assert_eq!(pace, Pace { per_second: 2.5, count: Some(1000), spacing: Spacing::Uniform });
-        let (spec, pace) = Pace::parse("a.trace, per_second=20").unwrap();
+        assert_eq!(pace, ArrivalRate { per_second: 2.5, count: Some(1000), spacing: Spacing::Uniform });
+        let (spec, pace) = ArrivalRate::parse("a.trace, per_second=20").unwrap();
         assert_eq!((spec, pace.count, pace.spacing), ("a.trace", None, Spacing::Poisson));
         for (text, what) in [
             ("seq", "per_second is missing"),
@@ -167,19 +167,19 @@ mod tests {
             ("seq,per_second=1,rate=2", "`rate` is not known here; known are per_second, count, spacing"),
             ("seq,per_second=1,per_second=2", "per_second is given twice"),
         ] {
-            let error = Pace::parse(text).unwrap_err().to_string();
+            let error = ArrivalRate::parse(text).unwrap_err().to_string();
             assert!(error.contains(what), "{text}: {error}");
         }
     }
 
-    fn times(pace: Pace, seed: u64) -> Vec<u64> {
+    fn times(pace: ArrivalRate, seed: u64) -> Vec<u64> {
         Times::new(&pace, 3000, Rng::new(seed, "arrivals 0")).map(|at| at.0).collect()
     }
 
     #[test]
     fn even_arrivals_do_not_drift() {
         // 3 GHz at 7 a second: 428571428.57… cycles.
-        let pace = Pace { per_second: 7.0, count: Some(700), spacing: Spacing::Uniform };
+        let pace = ArrivalRate { per_second: 7.0, count: Some(700), spacing: Spacing::Uniform };
         let times = times(pace, 1);
         assert_eq!((times.len(), times[0], times[1]), (700, 428_571_428, 857_142_857));
         assert!(times[699].abs_diff(300_000_000_000) <= 1, "{}", times[699]);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn poisson_distances_are_exponential_and_follow_the_seed() {
-        let pace = Pace { per_second: 3000.0, count: Some(100_000), spacing: Spacing::Poisson };
+        let pace = ArrivalRate { per_second: 3000.0, count: Some(100_000), spacing: Spacing::Poisson };
         let arrivals = times(pace, 1);
         let mut last = 0;
         let mut distances: Vec<u64> = arrivals.iter().map(|&at| at - std::mem::replace(&mut last, at)).collect();

@@ -11,7 +11,7 @@
 //! not dealt out comes after all that is.
 
 use crate::base::ids::{CpuId, SpaceId};
-use crate::kernel::home::Home;
+use crate::kernel::home::ProcessTarget;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ struct Process {
 
 /// A batch that has been dealt out, and how many of its runs and events are not done.
 #[derive(Clone)]
-struct Dealing {
+struct DispatchedBatch {
     batch: Arc<Batch>,
     items: usize,
 }
@@ -135,7 +135,7 @@ pub struct Input {
     /// What was counted for it.
     pub account: Account,
     /// Where its processes live.
-    pub home: Home,
+    pub home: ProcessTarget,
     /// CPUs that it may use.
     pub cpus: Vec<CpuId>,
     /// Barriers that some CPU has yet to reach.
@@ -149,7 +149,7 @@ pub struct Input {
     max_accesses: u64,
     window: u64,
     /// Batches that some CPU still has work of, or whose memory is free for re-use.
-    batches: Vec<Dealing>,
+    batches: Vec<DispatchedBatch>,
     threads: Vec<Option<Thread>>,
     threads_seen: usize,
     processes: Vec<Process>,
@@ -157,28 +157,28 @@ pub struct Input {
 
 /// What a call to [`Input::deal`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dealt {
+pub enum Dispatch {
     /// A batch was dealt out.
-    Some,
+    Sent,
     /// The window is full.
-    Full,
+    WindowFull,
     /// The source has ended.
-    End,
+    Exhausted,
 }
 
 impl Input {
     /// A source that nobody has read from, to be read up to `max_accesses`. CPUs may run ahead of each other by
-    /// `window` accesses. `follows` says whether some core looks at dependencies and branches.
+    /// `window` accesses. `models_dependencies` says whether some core looks at dependencies and branches.
     pub fn new(
         mut source: Box<dyn Source>,
-        follows: bool,
+        models_dependencies: bool,
         role: Role,
-        home: Home,
+        home: ProcessTarget,
         cpus: Vec<CpuId>,
         max_accesses: Option<u64>,
         window: u64,
     ) -> Self {
-        if !follows {
+        if !models_dependencies {
             source.leave_dependencies_out();
         }
         Self {
@@ -266,21 +266,21 @@ impl Input {
     }
 
     /// Reads one batch and deals it out: `push` gets each item with the CPU that it is for.
-    pub fn deal(&mut self, push: &mut dyn FnMut(CpuId, Item)) -> Result<Dealt, EngineError> {
+    pub fn deal(&mut self, push: &mut dyn FnMut(CpuId, Item)) -> Result<Dispatch, EngineError> {
         if self.dealt >= self.max_accesses {
             self.source = None;
         }
-        let Some(source) = &mut self.source else { return Ok(Dealt::End) };
+        let Some(source) = &mut self.source else { return Ok(Dispatch::Exhausted) };
         let held: u64 = self.batches.iter().filter(|of| of.items > 0).map(|of| of.batch.accesses.len() as u64).sum();
         if held >= self.window {
-            return Ok(Dealt::Full);
+            return Ok(Dispatch::WindowFull);
         }
         let free = self.batches.iter().position(|of| of.items == 0);
         let free = free.map(|at| self.batches.swap_remove(at).batch).unwrap_or_default();
         let Some(batch) = source.next_batch(free)? else {
             self.source = None;
             self.batches.clear();
-            return Ok(Dealt::End);
+            return Ok(Dispatch::Exhausted);
         };
         let (mut at, mut items) = (0_usize, 0);
         for (index, segment) in batch.segments.iter().enumerate() {
@@ -316,8 +316,8 @@ impl Input {
                 }
             }
         }
-        self.batches.push(Dealing { batch, items });
-        Ok(Dealt::Some)
+        self.batches.push(DispatchedBatch { batch, items });
+        Ok(Dispatch::Sent)
     }
 
     /// A run or an event of a batch is done.

@@ -17,9 +17,9 @@ use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::rng::Rng;
 use crate::config::Config;
-use crate::kernel::home::Home;
+use crate::kernel::home::ProcessTarget;
 use crate::programs::account::Account;
-use crate::programs::arrivals::{Pace, Times};
+use crate::programs::arrivals::{ArrivalRate, Times};
 
 /// Opens a source once more, from its beginning.
 pub type Open = Arc<dyn Fn() -> Result<Box<dyn Source>, EngineError> + Send + Sync>;
@@ -43,19 +43,19 @@ pub struct ArrivalStream {
     /// Of a memory cgroup that all its processes share.
     pub memory_limit: Option<Bytes>,
     /// How often processes arrive, and how many.
-    pub pace: Pace,
+    pub pace: ArrivalRate,
 }
 
 /// What runs beside the main sources.
 #[derive(Default)]
-pub struct Beside {
+pub struct BackgroundLoad {
     /// Sources that begin anew until the run ends.
     pub co_runners: Vec<CoRunner>,
     /// Streams of short-lived processes.
     pub arrivals: Vec<ArrivalStream>,
 }
 
-impl Beside {
+impl BackgroundLoad {
     /// CPUs in use, with repetitions.
     pub fn cpus(&self) -> impl Iterator<Item = usize> + '_ {
         let co_runners = self.co_runners.iter().flat_map(|of| &of.cpus);
@@ -73,7 +73,7 @@ impl Beside {
 pub(crate) struct Stream {
     pub(crate) open: Open,
     pub(crate) cpus: Vec<CpuId>,
-    pub(crate) home: Home,
+    pub(crate) home: ProcessTarget,
     pub(crate) times: Times,
     pub(crate) next: Option<Cycles>,
 }
@@ -111,11 +111,11 @@ impl Load {
     pub(crate) fn new(
         config: &Config,
         mains: usize,
-        beside: Beside,
-        homes: Vec<Home>,
+        beside: BackgroundLoad,
+        homes: Vec<ProcessTarget>,
         dense: impl Fn(&[usize]) -> Vec<CpuId>,
     ) -> Self {
-        let stream = |(number, (of, home)): (usize, (ArrivalStream, Home))| {
+        let stream = |(number, (of, home)): (usize, (ArrivalStream, ProcessTarget))| {
             let rng = Rng::new(config.engine.seed, &format!("arrivals {number}"));
             let mut times = Times::new(&of.pace, config.machine.frequency_mhz, rng);
             let next = times.next();

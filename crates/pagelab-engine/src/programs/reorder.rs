@@ -34,7 +34,7 @@ enum Piece {
 
 /// The pieces of a thread in the stretch that are left, and their accesses.
 #[derive(Default)]
-struct Left {
+struct Remaining {
     pieces: VecDeque<Piece>,
     accesses: usize,
 }
@@ -55,7 +55,7 @@ pub struct Reordered {
     contexts: Vec<u32>,
     /// What was allocated and freed before which of them.
     allocations: Vec<(usize, Event)>,
-    threads: BTreeMap<ThreadIx, Left>,
+    threads: BTreeMap<ThreadIx, Remaining>,
     /// The thread that had the last slice: another one has the next if one can, as each switch that was recorded is one.
     last: Option<ThreadIx>,
     /// Wakes of the stretch that are given out.
@@ -148,12 +148,12 @@ impl Reordered {
     /// order has no wake before it that is left.
     fn draw(&mut self) -> Option<ThreadIx> {
         let woke = &self.woke;
-        let goes_on = |left: &&Left| match left.pieces.front() {
+        let goes_on = |left: &&Remaining| match left.pieces.front() {
             Some(Piece::Woken { wake: Some(wake), .. }) => woke.contains(wake),
             Some(_) => true,
             None => false,
         };
-        let weight = |left: &Left| left.accesses as u64 + 1;
+        let weight = |left: &Remaining| left.accesses as u64 + 1;
         let able = || self.threads.iter().filter(|(_, left)| goes_on(left));
         let others = || able().filter(|(thread, _)| self.last != Some(**thread));
         let total: u64 = others().map(|(_, left)| weight(left)).sum();
@@ -248,9 +248,9 @@ mod tests {
     use pagelab_trace::{AccessKind, ProcessIx};
     use proptest::prelude::*;
 
-    struct Given(SourceInfo, std::vec::IntoIter<Batch>);
+    struct BatchSource(SourceInfo, std::vec::IntoIter<Batch>);
 
-    impl Source for Given {
+    impl Source for BatchSource {
         fn info(&self) -> &SourceInfo {
             &self.0
         }
@@ -273,7 +273,7 @@ mod tests {
             branches: false,
             content_hash: None,
         };
-        Box::new(Given(info, batches.into_iter()))
+        Box::new(BatchSource(info, batches.into_iter()))
     }
 
     /// An access by its number, or an event.

@@ -316,8 +316,8 @@ pub(crate) struct System<'r> {
 
 impl<'r> System<'r> {
     /// Whether its cores look at what accesses wait for.
-    pub(crate) fn follows(&self) -> bool {
-        CoreModel::new(&self.config.machine.core, Cycles::ZERO).follows()
+    pub(crate) fn models_dependencies(&self) -> bool {
+        CoreModel::new(&self.config.machine.core, Cycles::ZERO).models_dependencies()
     }
 
     fn new(request: &Request, text: &'r str) -> Result<Self, EngineError> {
@@ -458,7 +458,7 @@ fn warnings(
                 source.name
             ));
         }
-        if let (false, Some(assumed)) = (source.dependencies, simulation.assumes()) {
+        if let (false, Some(assumed)) = (source.dependencies, simulation.dependency_assumption()) {
             warnings.push(format!(
                 "{}: its accesses do not tell which loads they wait for; the core takes them as {assumed} \
                  (`machine.core.unknown_dependencies`)",

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::base::addr::LineAddr;
 use crate::base::error::EngineError;
-use crate::cache::{Hierarchy, Requester, Served};
+use crate::cache::{Hierarchy, HitLevel, Requester};
 use crate::config::{Assembly, assemble};
 
 const LABEL_SHIFT: u32 = 48;
@@ -13,7 +13,7 @@ const AFRESH: u64 = 1 << 63;
 
 /// What references with a label came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Found {
+pub struct LabelledRefs {
     /// Found in the core's L1.
     pub l1: u64,
     /// Found in its L2.
@@ -30,12 +30,12 @@ pub struct Found {
 /// most 255, from bit 48 on; bit 62: it writes; bit 63: the caches are emptied before. Returns what was found by label.
 ///
 /// Errors: there is no such machine, or a line beyond its memory.
-pub fn replay(machine: Option<&str>, references: impl Iterator<Item = u64>) -> Result<Vec<Found>, EngineError> {
+pub fn replay(machine: Option<&str>, references: impl Iterator<Item = u64>) -> Result<Vec<LabelledRefs>, EngineError> {
     let config = assemble(&Assembly { machine, ..Assembly::default() })?;
     let machine = &config.machine;
     let in_cache = |e: crate::cache::CacheConfigError| EngineError::config(format!("machine.cache.{}", e.key), e.what);
     let empty = Hierarchy::new(&machine.cache, 1, config.engine.seed).map_err(in_cache)?;
-    let (mut caches, mut found) = (empty.clone(), vec![Found::default(); 256]);
+    let (mut caches, mut found) = (empty.clone(), vec![LabelledRefs::default(); 256]);
     let lines = machine.memory_bytes.0 >> 6;
     for reference in references {
         let line = reference & ((1 << LABEL_SHIFT) - 1);
@@ -50,10 +50,10 @@ pub fn replay(machine: Option<&str>, references: impl Iterator<Item = u64>) -> R
         let of = &mut found[usize::from((reference >> LABEL_SHIFT) as u8)];
         of.waited += u64::from(outcome.cycles - caches.l1_latency());
         match outcome.served {
-            Served::L1 => of.l1 += 1,
-            Served::L2 => of.l2 += 1,
-            Served::L3 => of.l3 += 1,
-            Served::Dram | Served::Remote => of.dram += 1,
+            HitLevel::L1 => of.l1 += 1,
+            HitLevel::L2 => of.l2 += 1,
+            HitLevel::L3 => of.l3 += 1,
+            HitLevel::Dram | HitLevel::Remote => of.dram += 1,
         }
     }
     Ok(found)

@@ -35,8 +35,8 @@ pub fn run_live(
     // Before the program starts.
     let systems = prepare(request, Some(&info))?;
     // Following them takes time.
-    let follows = systems.iter().any(System::follows);
-    (info.dependencies, info.branches) = (follows, follows);
+    let models_dependencies = systems.iter().any(System::models_dependencies);
+    (info.dependencies, info.branches) = (models_dependencies, models_dependencies);
     let (writer, readers) = live(&info, request.systems.len());
     let readers = readers.into_iter().map(|reader| Box::new(reader) as Box<dyn Source>).collect();
     let stop = AtomicBool::new(false);

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::base::error::EngineError;
 use crate::config::{Config, SampleConfig};
-use crate::machine::simulation::Placed;
+use crate::machine::simulation::PlacedSource;
 use crate::run::{Request, SourceResult};
 
 /// How the main source was sampled, in instructions of all its threads.
@@ -63,7 +63,11 @@ impl SampleReport {
 const FEW: usize = 30;
 
 /// The same configuration, with the windows that `auto` comes to for its main source.
-pub(crate) fn resolve(config: &Config, mains: &[Placed], max_accesses: Option<u64>) -> Result<Config, EngineError> {
+pub(crate) fn resolve(
+    config: &Config,
+    mains: &[PlacedSource],
+    max_accesses: Option<u64>,
+) -> Result<Config, EngineError> {
     let mut resolved = config.clone();
     if let Some(main) = mains.first()
         && let Some(sampling) = config.engine.sample.sampling_for(main.source.info(), max_accesses)?

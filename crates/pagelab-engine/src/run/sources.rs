@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use crate::base::error::EngineError;
 use crate::config::Config;
-use crate::machine::simulation::Placed;
-use crate::programs::arrivals::Pace;
-use crate::programs::load::{ArrivalStream, Beside, CoRunner, Open};
+use crate::machine::simulation::PlacedSource;
+use crate::programs::arrivals::ArrivalRate;
+use crate::programs::load::{ArrivalStream, BackgroundLoad, CoRunner, Open};
 use crate::run::Request;
 
 /// One source, as it was run.
@@ -64,8 +64,8 @@ fn is_single(threads: &u32) -> bool {
 /// The sources of a request on the CPUs of a machine.
 #[derive(Default)]
 pub(crate) struct Placement {
-    pub mains: Vec<Placed>,
-    pub beside: Beside,
+    pub mains: Vec<PlacedSource>,
+    pub beside: BackgroundLoad,
     /// In the order main sources, co-runners, arrivals.
     pub results: Vec<SourceResult>,
 }
@@ -79,14 +79,14 @@ impl Placement {
         if let Some(source) = live {
             let result =
                 SourceResult { live: true, ..cpus.place(source.info().clone(), Ending::UNKNOWN, "main", None) };
-            placement.mains.push(Placed { source, cpus: result.cpus.clone(), memory_limit: None });
+            placement.mains.push(PlacedSource { source, cpus: result.cpus.clone(), memory_limit: None });
             placement.results.push(result);
         }
         for text in &request.sources {
             let (text, memory_limit) = split_limit("sources", text)?;
             let (spec, wanted) = cpus.split("sources", &text)?;
             let (source, result) = cpus.open("sources", "main", spec, wanted, seed)?;
-            placement.mains.push(Placed { source, cpus: result.cpus.clone(), memory_limit });
+            placement.mains.push(PlacedSource { source, cpus: result.cpus.clone(), memory_limit });
             placement.results.push(result);
         }
         for text in &request.with {
@@ -99,7 +99,7 @@ impl Placement {
         }
         for text in &request.arrivals {
             let (text, memory_limit) = split_limit("arrivals", text)?;
-            let (place, pace) = Pace::parse(&text)?;
+            let (place, pace) = ArrivalRate::parse(&text)?;
             if request.sources.is_empty() && pace.count.is_none() {
                 let what = format!("`{text}`: without a main source the run has no end; write {text},count=N");
                 return Err(EngineError::config("arrivals", what));

@@ -7,13 +7,18 @@ use crate::base::translation::Translation;
 use crate::kernel::layer::Layer;
 use crate::mmu_cache::Asid;
 use crate::translate::hardware::Hardware;
-use crate::translate::next_page::{Entry, NextPageCounts};
-use crate::translate::walker::Wanted;
+use crate::translate::next_page::{NextPageCounts, PrefetchedTranslation};
+use crate::translate::walker::TranslationRequest;
 
 impl Hardware {
     /// The translation that a core's buffer holds for what missed its TLBs; adds the cycles that it is still to come.
-    pub(super) fn take_prefetched(&mut self, asid: Asid, wanted: &Wanted, cycles: &mut Cycles) -> Option<Translation> {
-        let &Wanted { core, va, intent, origin, .. } = wanted;
+    pub(super) fn take_prefetched(
+        &mut self,
+        asid: Asid,
+        wanted: &TranslationRequest,
+        cycles: &mut Cycles,
+    ) -> Option<Translation> {
+        let &TranslationRequest { core, va, intent, origin, .. } = wanted;
         let buffer = self.units[core].next_page.as_mut().filter(|_| origin == Origin::Program)?;
         let (found, rest) = buffer.take(asid, va, intent == Intent::Store, self.caches.time())?;
         *cycles += rest;
@@ -22,8 +27,14 @@ impl Hardware {
     }
 
     /// Walks for the page behind the one that has just been translated, if data of a program were wanted.
-    pub(super) fn prefetch_next_page(&mut self, layers: &mut [Layer], asid: Asid, wanted: &Wanted, found: Translation) {
-        let &Wanted { core, space, va, intent, origin } = wanted;
+    pub(super) fn prefetch_next_page(
+        &mut self,
+        layers: &mut [Layer],
+        asid: Asid,
+        wanted: &TranslationRequest,
+        found: Translation,
+    ) {
+        let &TranslationRequest { core, space, va, intent, origin } = wanted;
         if origin != Origin::Program || intent == Intent::Fetch || self.units[core].next_page.is_none() {
             return;
         }
@@ -49,7 +60,7 @@ impl Hardware {
         buffer.note_walk(cycles, refs, walked.is_ok());
         if let Ok(translation) = walked {
             let first = VirtAddr(first.0 & !translation.size().offset_mask());
-            buffer.enter(Entry { asid, first, translation, arrives: begun + cycles });
+            buffer.enter(PrefetchedTranslation { asid, first, translation, arrives: begun + cycles });
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::base::cycles::Cycles;
 use crate::base::ids::LayerId;
 use crate::base::page_fault::Origin;
-use crate::cache::Served;
+use crate::cache::HitLevel;
 
 /// Levels that references are counted by: 1 to 5, index 0 unused.
 pub const WALK_LEVELS: usize = 6;
@@ -180,7 +180,7 @@ impl WalkCounters {
     }
 
     #[inline]
-    pub(crate) fn note(&mut self, layer: LayerId, level: u8, served: Option<Served>, cycles: Cycles) {
+    pub(crate) fn note(&mut self, layer: LayerId, level: u8, served: Option<HitLevel>, cycles: Cycles) {
         let at = layer.index() * WALK_LEVELS + usize::from(level);
         let at = (at * WALK_PLACES + place_index(served)) as u32;
         self.log.push(MadeRef { at, cycles: cycles.0 as u32 });
@@ -212,13 +212,13 @@ impl WalkCounters {
 
 /// Index of a place in [`WalkCounts::refs`].
 #[inline]
-pub fn place_index(served: Option<Served>) -> usize {
+pub fn place_index(served: Option<HitLevel>) -> usize {
     match served {
-        Some(Served::L1) => 0,
-        Some(Served::L2) => 1,
-        Some(Served::L3) => 2,
-        Some(Served::Dram) => 3,
-        Some(Served::Remote) => 4,
+        Some(HitLevel::L1) => 0,
+        Some(HitLevel::L2) => 1,
+        Some(HitLevel::L3) => 2,
+        Some(HitLevel::Dram) => 3,
+        Some(HitLevel::Remote) => 4,
         None => 5,
     }
 }

@@ -8,9 +8,9 @@ use crate::base::ids::{LayerId, SpaceId};
 use crate::base::page_fault::{Intent, PageFault};
 use crate::base::rng::Rng;
 use crate::base::translation::Translation;
-use crate::cache::{Hierarchy, Outcome, Requester, Served};
+use crate::cache::{Hierarchy, HitLevel, Outcome, Requester};
 use crate::config::{Config, LayerConfig};
-use crate::core_model::Translating;
+use crate::core_model::L1TlbMiss;
 use crate::mmu_cache::{MmuCacheKind, MmuCaches};
 use crate::translate::counters::{SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters};
 use crate::translate::guest_tlb::GuestTlb;
@@ -101,9 +101,9 @@ fn mmu_caches(config: &Config) -> Vec<(&str, MmuCacheKind)> {
 impl Hardware {
     /// What a translation that took `cycles` is for the core; `page` is what it ended in, if that is no fault.
     #[inline]
-    pub fn translating(&self, cycles: Cycles, page: Option<Translation>, fetches: bool) -> Translating {
+    pub fn translating(&self, cycles: Cycles, page: Option<Translation>, fetches: bool) -> L1TlbMiss {
         let look_up = cycles.min(self.l2_tlb_latency);
-        Translating { look_up, walk: cycles - look_up, page, fetches }
+        L1TlbMiss { look_up, walk: cycles - look_up, page, fetches }
     }
 
     /// Hardware of those cores of the machine that have these numbers.
@@ -211,7 +211,7 @@ impl Hardware {
 #[derive(Clone, Copy, Debug)]
 pub struct SystemRef {
     /// Where the line was; none if the caches were left alone.
-    pub served: Option<Served>,
+    pub served: Option<HitLevel>,
     /// Cycles of the reference itself: its address had been translated.
     pub cycles: Cycles,
 }

@@ -46,7 +46,7 @@ pub struct NextPageCounts {
 
 /// A translation that nobody has asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct PrefetchedTranslation {
     pub asid: Asid,
     /// First address of its page.
     pub first: VirtAddr,
@@ -54,7 +54,7 @@ pub(super) struct Entry {
     pub arrives: Cycles,
 }
 
-impl Entry {
+impl PrefetchedTranslation {
     fn is_of(&self, asid: Asid, va: VirtAddr) -> bool {
         self.asid == asid && va.0 & !self.translation.size().offset_mask() == self.first.0
     }
@@ -65,7 +65,7 @@ impl Entry {
 pub struct NextPage {
     size: usize,
     /// The oldest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<PrefetchedTranslation>,
     counts: NextPageCounts,
 }
 
@@ -97,7 +97,7 @@ impl NextPage {
     /// The translation of an address, taken out, and how long it is still to come.
     pub(super) fn take(&mut self, asid: Asid, va: VirtAddr, store: bool, now: Cycles) -> Option<(Translation, Cycles)> {
         let at = self.entries.iter().position(|entry| entry.is_of(asid, va))?;
-        let Entry { translation, arrives, .. } = self.entries.remove(at)?;
+        let PrefetchedTranslation { translation, arrives, .. } = self.entries.remove(at)?;
         if store && !translation.stores() {
             self.counts.useless += 1;
             return None;
@@ -113,7 +113,7 @@ impl NextPage {
     }
 
     /// Takes up a translation in place of the oldest.
-    pub(super) fn enter(&mut self, entry: Entry) {
+    pub(super) fn enter(&mut self, entry: PrefetchedTranslation) {
         self.counts.entered += 1;
         self.entries.push_back(entry);
         if self.entries.len() > self.size {
@@ -135,7 +135,7 @@ impl NextPage {
         self.drop(|entry| entry.asid == asid);
     }
 
-    fn drop(&mut self, condemned: impl Fn(&Entry) -> bool) {
+    fn drop(&mut self, condemned: impl Fn(&PrefetchedTranslation) -> bool) {
         let before = self.entries.len();
         self.entries.retain(|entry| !condemned(entry));
         self.counts.useless += (before - self.entries.len()) as u64;
@@ -153,7 +153,12 @@ mod tests {
         let mut of = NextPage::new(&NextPageConfig { entries: 2 });
         for &page in pages {
             let translation = Translation::new(MachineAddr(page << 12), PageSize::Size4K, true, page.is_multiple_of(2));
-            of.enter(Entry { asid: ASID, first: VirtAddr(page << 12), translation, arrives: Cycles(100) });
+            of.enter(PrefetchedTranslation {
+                asid: ASID,
+                first: VirtAddr(page << 12),
+                translation,
+                arrives: Cycles(100),
+            });
         }
         of
     }

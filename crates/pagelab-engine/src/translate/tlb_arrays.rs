@@ -3,14 +3,14 @@
 use super::tlb::{Tlb, key, vpn};
 use crate::base::addr::{PageSize, VirtAddr};
 use crate::base::assoc::AssocArray;
-use crate::base::lru_sets::{Held, Sets};
+use crate::base::lru_sets::{LruLookup, Sets};
 use crate::base::page_fault::Origin;
 use crate::base::translation::Translation;
 use crate::mmu_cache::Asid;
 
 /// What a look-up in a level found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum TlbLookup {
     /// It allows the access. This was a use of it.
     Fit(Translation),
     /// It does not allow the store, or not yet. Nothing has changed.
@@ -21,17 +21,17 @@ pub(crate) enum Found {
 /// The arrays of a level, by page size.
 pub(crate) trait Arrays {
     /// [`Sets::look_up`] in the array of a size that the level holds.
-    fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> Held;
+    fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup;
 
     /// [`Sets::insert_absent`] likewise.
     fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64);
 }
 
 /// An array for each size; that for the largest may be missing.
-pub(crate) struct Apart<S, L, H>(pub S, pub L, pub Option<H>);
+pub(crate) struct SplitArrays<S, L, H>(pub S, pub L, pub Option<H>);
 
 /// One array for all sizes but the largest.
-pub(crate) struct Together<S, H>(pub S, pub Option<H>);
+pub(crate) struct SharedArray<S, H>(pub S, pub Option<H>);
 
 /// Any arrays.
 pub(crate) struct AnyArrays<'a> {
@@ -41,9 +41,9 @@ pub(crate) struct AnyArrays<'a> {
 
 const HELD: &str = "the level holds the size";
 
-impl<S: Sets, L: Sets, H: Sets> Arrays for Apart<S, L, H> {
+impl<S: Sets, L: Sets, H: Sets> Arrays for SplitArrays<S, L, H> {
     #[inline(always)]
-    fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> Held {
+    fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup {
         match size {
             PageSize::Size4K => self.0.look_up(set_hash, key, fits),
             PageSize::Size2M => self.1.look_up(set_hash, key, fits),
@@ -61,9 +61,9 @@ impl<S: Sets, L: Sets, H: Sets> Arrays for Apart<S, L, H> {
     }
 }
 
-impl<S: Sets, H: Sets> Arrays for Together<S, H> {
+impl<S: Sets, H: Sets> Arrays for SharedArray<S, H> {
     #[inline(always)]
-    fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> Held {
+    fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup {
         match size {
             PageSize::Size4K | PageSize::Size2M => self.0.look_up(set_hash, key, fits),
             PageSize::Size1G => self.1.as_mut().expect(HELD).look_up(set_hash, key, fits),
@@ -81,7 +81,7 @@ impl<S: Sets, H: Sets> Arrays for Together<S, H> {
 
 impl Arrays for AnyArrays<'_> {
     #[inline(always)]
-    fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> Held {
+    fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup {
         let at = usize::from(self.array_of[size as usize].expect(HELD));
         (&mut self.arrays[at]).look_up(set_hash, key, fits)
     }
@@ -104,15 +104,15 @@ pub(crate) struct Level<'a, A> {
 impl<A: Arrays> Level<'_, A> {
     /// The translation of `va`, to be stored to or not.
     #[inline(always)]
-    pub fn look_up(&mut self, asid: Asid, va: VirtAddr, store: bool) -> Found {
+    pub fn look_up(&mut self, asid: Asid, va: VirtAddr, store: bool) -> TlbLookup {
         // Written out: mostly there are small pages alone, and of other sizes there should be a single check.
-        let mut found = Found::Nothing;
+        let mut found = TlbLookup::Nothing;
         if *self.seen & 1 != 0 {
             found = self.look_up_of(PageSize::Size4K, asid, va, store);
         }
         if *self.seen > 1 {
             for size in [PageSize::Size2M, PageSize::Size1G] {
-                if found == Found::Nothing && *self.seen & 1 << size as u8 != 0 {
+                if found == TlbLookup::Nothing && *self.seen & 1 << size as u8 != 0 {
                     found = self.look_up_of(size, asid, va, store);
                 }
             }
@@ -121,13 +121,13 @@ impl<A: Arrays> Level<'_, A> {
     }
 
     #[inline(always)]
-    fn look_up_of(&mut self, size: PageSize, asid: Asid, va: VirtAddr, store: bool) -> Found {
+    fn look_up_of(&mut self, size: PageSize, asid: Asid, va: VirtAddr, store: bool) -> TlbLookup {
         let vpn = vpn(va, size);
         let fits = |word| !store || <Translation>::from_word(word).stores();
         match self.arrays.look_up(size, vpn, key(asid, vpn, size), fits) {
-            Held::Fit(word) => Found::Fit(Translation::from_word(word)),
-            Held::Unfit => Found::Unfit,
-            Held::Nothing => Found::Nothing,
+            LruLookup::Fit(word) => TlbLookup::Fit(Translation::from_word(word)),
+            LruLookup::Unfit => TlbLookup::Unfit,
+            LruLookup::Nothing => TlbLookup::Nothing,
         }
     }
 

@@ -22,7 +22,7 @@ use crate::translate::scheme::segment::through_segments;
 
 /// What a core translates.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct TranslationRequest {
     /// Index of the core among those in use.
     pub core: usize,
     /// The address space.
@@ -46,7 +46,7 @@ impl Hardware {
     pub fn translate(
         &mut self,
         layers: &mut [Layer],
-        wanted: &Wanted,
+        wanted: &TranslationRequest,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
         let asid = layers[wanted.space.layer].spaces[wanted.space.index as usize].asid;
@@ -63,11 +63,11 @@ impl Hardware {
         &mut self,
         layers: &mut [Layer],
         asid: Asid,
-        wanted: &Wanted,
+        wanted: &TranslationRequest,
         missed: bool,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let &Wanted { core, space, va, intent, origin } = wanted;
+        let &TranslationRequest { core, space, va, intent, origin } = wanted;
         if self.segments
             && let Some(found) = through_segments(layers, space, va)
         {
@@ -104,7 +104,12 @@ impl Hardware {
 
     /// A whole walk, from the space's root to the machine, and its place in the counters.
     #[inline]
-    fn walk_all(&mut self, layers: &mut [Layer], wanted: &Wanted, cycles: &mut Cycles) -> Result<Translation, Faulted> {
+    fn walk_all(
+        &mut self,
+        layers: &mut [Layer],
+        wanted: &TranslationRequest,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
         if layers[wanted.space.layer].shadowed {
             return self.walk_shadowed(layers, wanted, cycles);
         }
@@ -204,7 +209,7 @@ impl Hardware {
         let mut leaf_entry = MachineAddr::default();
         let refs = list.refs();
         let begun = self.caches.time();
-        for n in Made::new(refs.len(), spared.skip) {
+        for n in UnsparedRefs::new(refs.len(), spared.skip) {
             let r = &refs[n];
             let mut spent = Cycles::ZERO;
             let before = if r.step == step { Cycles::ZERO } else { step_cycles };
@@ -382,21 +387,21 @@ impl Hardware {
 }
 
 /// Places of the references that a walk makes: all but those that MMU caches spare, which are among the first.
-pub(crate) struct Made {
+pub(crate) struct UnsparedRefs {
     count: usize,
     /// Those of the next 64 that are still to come, behind `passed` others.
     left: u64,
     passed: usize,
 }
 
-impl Made {
+impl UnsparedRefs {
     #[inline(always)]
     pub fn new(count: usize, skip: u32) -> Self {
         Self { count, left: first_bits(count) & !u64::from(skip), passed: 0 }
     }
 }
 
-impl Iterator for Made {
+impl Iterator for UnsparedRefs {
     type Item = usize;
 
     #[inline(always)]

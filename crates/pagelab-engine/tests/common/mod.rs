@@ -18,9 +18,9 @@ use pagelab_engine::kernel::layer::words::WordOf;
 use pagelab_engine::kernel::reclaim::Swap;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::clock::Class;
-use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
-use pagelab_engine::programs::load::{Beside, Open};
+use pagelab_engine::programs::load::{BackgroundLoad, Open};
 use pagelab_trace::{
     Access, AccessKind, Batch, Event, EventKind, MapFlags, ProcessIx, Protection, Segment, Source, SourceInfo,
     ThreadIx, TraceError,
@@ -171,8 +171,10 @@ pub fn run(config: &Config, source: Box<dyn Source>, cpus: &[usize]) -> (Simulat
 }
 
 pub fn run_all(config: &Config, sources: Vec<(Box<dyn Source>, &[usize])>) -> (Simulation, Statistics) {
-    let placed =
-        sources.into_iter().map(|(source, cpus)| Placed { source, cpus: cpus.to_vec(), memory_limit: None }).collect();
+    let placed = sources
+        .into_iter()
+        .map(|(source, cpus)| PlacedSource { source, cpus: cpus.to_vec(), memory_limit: None })
+        .collect();
     let mut simulation = Simulation::new(config, placed, None).unwrap_or_else(|e| panic!("{e}"));
     simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
     let stats = Statistics::collect(&simulation);
@@ -207,7 +209,7 @@ pub fn opener(spec: &str) -> Open {
 pub fn run_beside(
     config: &Config,
     sources: Vec<(Box<dyn Source>, &[usize])>,
-    beside: Beside,
+    beside: BackgroundLoad,
 ) -> (Simulation, Statistics) {
     try_beside(config, sources, beside).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -216,10 +218,12 @@ pub fn run_beside(
 pub fn try_beside(
     config: &Config,
     sources: Vec<(Box<dyn Source>, &[usize])>,
-    beside: Beside,
+    beside: BackgroundLoad,
 ) -> Result<(Simulation, Statistics), EngineError> {
-    let placed =
-        sources.into_iter().map(|(source, cpus)| Placed { source, cpus: cpus.to_vec(), memory_limit: None }).collect();
+    let placed = sources
+        .into_iter()
+        .map(|(source, cpus)| PlacedSource { source, cpus: cpus.to_vec(), memory_limit: None })
+        .collect();
     let mut simulation = Simulation::with_load(config, placed, beside, None)?;
     simulation.run(&mut |_| true)?;
     let stats = Statistics::collect(&simulation);

@@ -6,8 +6,8 @@ use pagelab_engine::base::error::EngineError;
 use pagelab_engine::base::ids::SpaceId;
 use pagelab_engine::config::Config;
 use pagelab_engine::kernel::layer::Layer;
-use pagelab_engine::kernel::reclaim::Kind;
-use pagelab_engine::machine::simulation::{Placed, Simulation};
+use pagelab_engine::kernel::reclaim::LruPageKind;
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{Access, AccessKind, EventKind, Maker, MapFlags, ProcessIx, Protection, Source};
 use proptest::prelude::*;
@@ -280,7 +280,7 @@ pub const TOO_LARGE: &str = "its cgroup cannot hold the shared memory that it to
 /// Whether a program can live within its cgroup's limit, if it has one.
 pub fn fits(program: &Program, config: &Config, cpus: &[usize]) -> bool {
     config.kernel.cgroup_limit_bytes.is_none() || {
-        let placed = Placed { source: program.source(Cuts::AsWritten), cpus: cpus.to_vec(), memory_limit: None };
+        let placed = PlacedSource { source: program.source(Cuts::AsWritten), cpus: cpus.to_vec(), memory_limit: None };
         let mut simulation = Simulation::new(config, vec![placed], None).unwrap_or_else(|e| panic!("{e}"));
         let ended = simulation.run(&mut |_| true);
         !matches!(ended, Err(EngineError::OutOfMemory { what }) if what.contains("cgroup"))
@@ -308,7 +308,7 @@ pub fn check_once(program: &Program, config: &Config, cpus: &[usize]) -> Statist
                 if let Some(reclaim) = &simulation.os.layers[layer].reclaim {
                     let cached = simulation.os.layers[layer].pages.cached_frames();
                     let files = if reclaim.storage.is_some() { cached } else { 0 };
-                    let listed = [Kind::Anonymous, Kind::File].map(|kind| reclaim.listed(kind));
+                    let listed = [LruPageKind::Anonymous, LruPageKind::File].map(|kind| reclaim.listed(kind));
                     let held = simulation.kthreads.held_frames(layer.into());
                     let used = reclaim.used_frames();
                     assert_eq!((listed, used), ([0, files], files + held), "pages left after the last exit");

@@ -2,7 +2,7 @@
 
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::translation::Translation;
-use pagelab_engine::core_model::{CoreConfig, CoreModel, Data, Met, Moment, Stall, Timing, Translating};
+use pagelab_engine::core_model::{CoreConfig, CoreModel, CoreTime, Data, IncomingAccess, L1TlbMiss, Stall, Timing};
 use pagelab_trace::{Access, AccessKind, Branches, Maker};
 
 pub const L1_LATENCY: u64 = 4;
@@ -63,17 +63,18 @@ pub fn cycles(core: CoreModel, steps: impl IntoIterator<Item = Step>) -> [u64; 3
 
 /// The same, and last the stalls by mispredicted branches.
 pub fn cycles_with_branches(mut core: CoreModel, steps: impl IntoIterator<Item = Step>) -> [u64; 4] {
-    let mut at = Moment { instructions: 0, now: Cycles::ZERO };
+    let mut at = CoreTime { instructions: 0, now: Cycles::ZERO };
     let mut sums = Stall::default();
-    let mut spend = |at: &mut Moment, stall: Stall| {
+    let mut spend = |at: &mut CoreTime, stall: Stall| {
         at.now += stall.sum();
         sums += stall;
     };
     for (step, number) in steps.into_iter().zip(1000..) {
-        let stall = core.meet(Met { access: &step.access, again: false, tells: true, branches: step.branches }, at);
+        let stall =
+            core.meet(IncomingAccess { access: &step.access, again: false, tells: true, branches: step.branches }, at);
         spend(&mut at, stall);
         if step.walk > 0 {
-            let of = Translating { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };
+            let of = L1TlbMiss { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };
             let stall = core.translation_stall(of, at);
             spend(&mut at, stall);
         }

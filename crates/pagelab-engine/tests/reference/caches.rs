@@ -7,7 +7,7 @@ use pagelab_engine::base::rng::Rng;
 use pagelab_engine::cache::{CacheConfig, Inclusion, ReplacementPolicy, WalkerEntry};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum LineState {
     Shared,
     Exclusive,
     Modified,
@@ -16,7 +16,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug)]
 struct Way {
     line: u64,
-    state: State,
+    state: LineState,
     /// When it was last accessed or filled.
     used: u64,
     /// SRRIP's prediction.
@@ -47,11 +47,11 @@ impl Level {
         Some((set, way))
     }
 
-    fn state(&self, line: u64) -> Option<State> {
+    fn state(&self, line: u64) -> Option<LineState> {
         self.place(line).map(|(set, way)| self.sets[set][way].unwrap().state)
     }
 
-    fn set_state(&mut self, line: u64, state: State) {
+    fn set_state(&mut self, line: u64, state: LineState) {
         let (set, way) = self.place(line).unwrap();
         self.sets[set][way].as_mut().unwrap().state = state;
     }
@@ -100,7 +100,7 @@ impl Level {
     }
 
     /// The line is not held: takes it up and returns what had to leave.
-    fn fill(&mut self, line: u64, state: State) -> Option<(u64, State)> {
+    fn fill(&mut self, line: u64, state: LineState) -> Option<(u64, LineState)> {
         assert!(self.place(line).is_none());
         let set = (line % self.sets.len() as u64) as usize;
         let way = match self.sets[set].iter().position(Option::is_none) {
@@ -112,7 +112,7 @@ impl Level {
         old.map(|w| (w.line, w.state))
     }
 
-    fn remove(&mut self, line: u64) -> Option<State> {
+    fn remove(&mut self, line: u64) -> Option<LineState> {
         let (set, way) = self.place(line)?;
         self.sets[set][way].take().map(|w| w.state)
     }
@@ -138,7 +138,7 @@ pub struct CoreCounts {
 }
 
 impl Core {
-    fn states(&self, line: u64) -> [Option<State>; 2] {
+    fn states(&self, line: u64) -> [Option<LineState>; 2] {
         [self.l1.state(line), self.l2.as_ref().and_then(|l2| l2.state(line))]
     }
 
@@ -147,7 +147,7 @@ impl Core {
     }
 
     fn holds_alone(&self, line: u64) -> bool {
-        self.states(line).into_iter().flatten().any(|state| state != State::Shared)
+        self.states(line).into_iter().flatten().any(|state| state != LineState::Shared)
     }
 
     /// Removes every copy; whether there was one, and whether one was modified.
@@ -155,12 +155,12 @@ impl Core {
         let states = self.states(line);
         self.l1.remove(line);
         self.l2.as_mut().map(|l2| l2.remove(line));
-        (states.iter().any(Option::is_some), states.contains(&Some(State::Modified)))
+        (states.iter().any(Option::is_some), states.contains(&Some(LineState::Modified)))
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum HitLevel {
     L1,
     L2,
     L3,
@@ -217,8 +217,8 @@ impl Caches {
         (0..self.cores.len()).filter(|&other| other != core).collect()
     }
 
-    fn l1_victim(&mut self, core: usize, victim: Option<(u64, State)>) {
-        let Some((line, State::Modified)) = victim else { return };
+    fn l1_victim(&mut self, core: usize, victim: Option<(u64, LineState)>) {
+        let Some((line, LineState::Modified)) = victim else { return };
         self.cores[core].counts.l1_writebacks += 1;
         self.take_from_l1(core, line);
     }
@@ -228,17 +228,17 @@ impl Caches {
             None => self.write_to_l3(line),
             Some(l2) if l2.state(line).is_some() => {
                 l2.access(line);
-                l2.set_state(line, State::Modified);
+                l2.set_state(line, LineState::Modified);
             }
             Some(l2) => {
-                let next = l2.fill(line, State::Modified);
+                let next = l2.fill(line, LineState::Modified);
                 self.l2_victim(core, next);
             }
         }
     }
 
-    fn l2_victim(&mut self, core: usize, victim: Option<(u64, State)>) {
-        let Some((line, State::Modified)) = victim else { return };
+    fn l2_victim(&mut self, core: usize, victim: Option<(u64, LineState)>) {
+        let Some((line, LineState::Modified)) = victim else { return };
         self.cores[core].counts.l2_writebacks += 1;
         self.write_to_l3(line);
     }
@@ -248,18 +248,18 @@ impl Caches {
             None => self.dram_writes += 1,
             Some(l3) if l3.state(line).is_some() => {
                 l3.access(line);
-                l3.set_state(line, State::Modified);
+                l3.set_state(line, LineState::Modified);
             }
             Some(l3) => {
-                let victim = l3.fill(line, State::Modified);
+                let victim = l3.fill(line, LineState::Modified);
                 self.l3_victim(victim);
             }
         }
     }
 
-    fn l3_victim(&mut self, victim: Option<(u64, State)>) {
+    fn l3_victim(&mut self, victim: Option<(u64, LineState)>) {
         let Some((line, state)) = victim else { return };
-        let mut dirty = state == State::Modified;
+        let mut dirty = state == LineState::Modified;
         if self.config.l3.as_ref().unwrap().inclusion == Inclusion::Inclusive {
             for core in &mut self.cores {
                 let (held, modified) = core.remove(line);
@@ -283,13 +283,13 @@ impl Caches {
     }
 
     /// One request. Returns who served it and whether it needed an upgrade.
-    fn request(&mut self, core: usize, line: u64, write: bool, at_l2: bool) -> (Served, bool) {
+    fn request(&mut self, core: usize, line: u64, write: bool, at_l2: bool) -> (HitLevel, bool) {
         if at_l2 && let Some(state) = self.cores[core].l1.state(line) {
-            if state == State::Modified {
+            if state == LineState::Modified {
                 self.cores[core].counts.l1_writebacks += 1;
                 self.take_from_l1(core, line);
                 if self.cores[core].l1.state(line).is_some() {
-                    self.cores[core].l1.set_state(line, State::Exclusive);
+                    self.cores[core].l1.set_state(line, LineState::Exclusive);
                 }
             } else if self.cores[core].l2.as_ref().unwrap().state(line).is_none() {
                 let victim = self.cores[core].l2.as_mut().unwrap().fill(line, state);
@@ -301,49 +301,49 @@ impl Caches {
         }
         if !at_l2 && let Some(state) = self.cores[core].l1.state(line) {
             self.cores[core].l1.access(line);
-            let upgrade = write && state == State::Shared;
+            let upgrade = write && state == LineState::Shared;
             if upgrade {
                 self.cores[core].counts.upgrades += 1;
                 self.take_from_others(core, line);
             }
             if write {
-                self.cores[core].l1.set_state(line, State::Modified);
+                self.cores[core].l1.set_state(line, LineState::Modified);
             }
-            return (Served::L1, upgrade);
+            return (HitLevel::L1, upgrade);
         }
         if let Some(state) = self.cores[core].l2.as_ref().and_then(|l2| l2.state(line)) {
             self.cores[core].l2.as_mut().unwrap().access(line);
-            let upgrade = write && state == State::Shared;
+            let upgrade = write && state == LineState::Shared;
             if upgrade {
                 self.cores[core].counts.upgrades += 1;
                 self.take_from_others(core, line);
             }
             if at_l2 {
                 if write {
-                    self.cores[core].l2.as_mut().unwrap().set_state(line, State::Modified);
+                    self.cores[core].l2.as_mut().unwrap().set_state(line, LineState::Modified);
                 }
             } else {
                 let filled = match (write, state) {
-                    (true, _) => State::Modified,
-                    (false, State::Shared) => State::Shared,
-                    (false, _) => State::Exclusive,
+                    (true, _) => LineState::Modified,
+                    (false, LineState::Shared) => LineState::Shared,
+                    (false, _) => LineState::Exclusive,
                 };
                 let victim = self.cores[core].l1.fill(line, filled);
                 self.l1_victim(core, victim);
             }
-            return (Served::L2, upgrade);
+            return (HitLevel::L2, upgrade);
         }
         let mut served = None;
         if write {
             if self.take_from_others(core, line) {
-                served = Some(Served::Remote);
+                served = Some(HitLevel::Remote);
             }
         } else if let Some(owner) = self.others(core).into_iter().find(|&o| self.cores[o].holds_alone(line)) {
             let owner = &mut self.cores[owner];
-            let modified = owner.states(line).contains(&Some(State::Modified));
+            let modified = owner.states(line).contains(&Some(LineState::Modified));
             for level in [Some(&mut owner.l1), owner.l2.as_mut()].into_iter().flatten() {
                 if level.state(line).is_some() {
-                    level.set_state(line, State::Shared);
+                    level.set_state(line, LineState::Shared);
                 }
             }
             owner.counts.downgrades += 1;
@@ -351,26 +351,26 @@ impl Caches {
                 owner.counts.downgrade_writebacks += 1;
                 self.write_to_l3(line);
             }
-            served = Some(Served::Remote);
+            served = Some(HitLevel::Remote);
         }
         let served = served.unwrap_or_else(|| match &mut self.l3 {
             Some(l3) if l3.state(line).is_some() => {
                 l3.access(line);
-                Served::L3
+                HitLevel::L3
             }
             Some(l3) => {
-                let victim = l3.fill(line, State::Exclusive);
+                let victim = l3.fill(line, LineState::Exclusive);
                 self.l3_victim(victim);
-                Served::Dram
+                HitLevel::Dram
             }
-            None => Served::Dram,
+            None => HitLevel::Dram,
         });
         let clean = if !write && self.others(core).iter().any(|&o| self.cores[o].holds(line)) {
-            State::Shared
+            LineState::Shared
         } else {
-            State::Exclusive
+            LineState::Exclusive
         };
-        let at_entry = if write { State::Modified } else { clean };
+        let at_entry = if write { LineState::Modified } else { clean };
         if let Some(l2) = &mut self.cores[core].l2 {
             let victim = l2.fill(line, if at_l2 { at_entry } else { clean });
             self.l2_victim(core, victim);
@@ -382,21 +382,21 @@ impl Caches {
         (served, false)
     }
 
-    fn latency(&self, served: Served, bulk: bool) -> u64 {
+    fn latency(&self, served: HitLevel, bulk: bool) -> u64 {
         let level = |level: Option<&Level>| level.map_or(0, |level| level.latency);
         let levels = [Some(&self.cores[0].l1), self.cores[0].l2.as_ref(), self.l3.as_ref()];
         match served {
-            Served::L1 => level(levels[0]),
-            Served::L2 => level(levels[1]),
-            Served::L3 => level(levels[2]),
-            Served::Remote => self.config.cache_to_cache_latency_cycles.into(),
-            Served::Dram if bulk => level(levels.into_iter().flatten().last()),
-            Served::Dram => self.config.dram_latency_cycles.into(),
+            HitLevel::L1 => level(levels[0]),
+            HitLevel::L2 => level(levels[1]),
+            HitLevel::L3 => level(levels[2]),
+            HitLevel::Remote => self.config.cache_to_cache_latency_cycles.into(),
+            HitLevel::Dram if bulk => level(levels.into_iter().flatten().last()),
+            HitLevel::Dram => self.config.dram_latency_cycles.into(),
         }
     }
 
     /// Who served it and its cycles.
-    pub fn access(&mut self, core: usize, line: u64, write: bool, locked: bool, by_walker: bool) -> (Served, u64) {
+    pub fn access(&mut self, core: usize, line: u64, write: bool, locked: bool, by_walker: bool) -> (HitLevel, u64) {
         let at_l2 = by_walker && self.config.walker_entry == WalkerEntry::L2;
         let (served, upgrade) = self.request(core, line, write || locked, at_l2);
         let upgraded = if upgrade { u64::from(self.config.upgrade_latency_cycles) } else { 0 };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::caches::{Caches, Served};
+use super::caches::{Caches, HitLevel};
 
 /// Sets of keys in order of use, the least recent first.
 struct Recency<V> {
@@ -295,10 +295,10 @@ impl Machine {
             let (served, cycles) = self.caches.access(0, machine, kind == Kind::Store, false, false);
             self.count("cycles.data_stall", cycles - self.geometry.l1_latency);
             beyond = beyond.max(match served {
-                Served::L1 => 0,
-                Served::L2 => 1,
-                Served::L3 => 2,
-                Served::Dram | Served::Remote => 3,
+                HitLevel::L1 => 0,
+                HitLevel::L2 => 1,
+                HitLevel::L3 => 2,
+                HitLevel::Dram | HitLevel::Remote => 3,
             });
         }
         for (missed, name) in ["l1d.misses.data", "l2.misses.data", "l3.misses.data"].into_iter().enumerate() {

@@ -40,10 +40,10 @@ struct Process {
     summary: &'static str,
     origin: &'static str,
     parameters: &'static [Parameter],
-    pattern: fn(&Values, &PerCore) -> Made,
+    pattern: fn(&Values, &PerCore) -> PatternResult,
 }
 
-type Made = Result<Box<dyn Pattern>, TraceError>;
+type PatternResult = Result<Box<dyn Pattern>, TraceError>;
 
 /// When one core faults.
 trait Pattern: Send {

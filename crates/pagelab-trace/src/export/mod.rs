@@ -173,7 +173,7 @@ fn numbered(output: &Path, thread: u32) -> PathBuf {
 }
 
 /// A file on its way.
-struct Lane {
+struct OutputFile {
     output: Output,
     thread: Thread,
     writer: Box<dyn Writer>,
@@ -181,7 +181,7 @@ struct Lane {
     lost: Lost,
 }
 
-impl Lane {
+impl OutputFile {
     fn flush(&mut self) -> Result<(), TraceError> {
         self.output.write_all(&self.bytes).map_err(|e| self.output.error(e))?;
         self.bytes.clear();
@@ -197,7 +197,7 @@ fn pass(
     format: Format,
     report: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Vec<ExportedFile>, TraceError> {
-    let mut lanes: BTreeMap<u32, Lane> = BTreeMap::new();
+    let mut lanes: BTreeMap<u32, OutputFile> = BTreeMap::new();
     let mut reader = TraceReader::open(trace)?;
     let (mut batch, mut done, mut skipped) = (Batch::default(), 0, false);
     while reader.next_batch(&mut batch)? {
@@ -218,7 +218,7 @@ fn pass(
             }
             let lane = match lanes.entry(thread.0) {
                 std::collections::btree_map::Entry::Occupied(lane) => lane.into_mut(),
-                std::collections::btree_map::Entry::Vacant(place) => place.insert(Lane {
+                std::collections::btree_map::Entry::Vacant(place) => place.insert(OutputFile {
                     output: Output::create(&name(thread.0))?,
                     thread: Thread::default(),
                     writer: format.writer(),
@@ -227,7 +227,7 @@ fn pass(
                 }),
             };
             for access in run {
-                let Lane { thread, writer, bytes, lost, .. } = lane;
+                let OutputFile { thread, writer, bytes, lost, .. } = lane;
                 thread.access(access, lost, |instruction, lost| writer.write(instruction, bytes, lost));
                 if lane.bytes.len() >= BUFFER_BYTES {
                     lane.flush()?;
@@ -241,7 +241,7 @@ fn pass(
     }
     let mut written = Vec::new();
     for (number, mut lane) in lanes {
-        let Lane { thread, writer, bytes, lost, .. } = &mut lane;
+        let OutputFile { thread, writer, bytes, lost, .. } = &mut lane;
         thread.end(lost, |instruction, lost| writer.write(instruction, bytes, lost));
         lane.flush()?;
         written.push((number, lane.thread.counts(), lane.lost, lane.output));

@@ -31,7 +31,7 @@ pub(super) struct Encoded {
 
 /// How far an encoder is, for whoever gives it its work.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct EncoderProgress {
     /// Bytes of all parts on disk.
     pub bytes: AtomicU64,
     /// Accesses in them.
@@ -55,7 +55,7 @@ pub(super) struct Encoder {
     access_hash: ContentHash,
     event_hash: ContentHash,
     bytes: u64,
-    written: Arc<Written>,
+    written: Arc<EncoderProgress>,
 }
 
 impl Encoder {
@@ -79,7 +79,7 @@ impl Encoder {
     }
 
     /// How far it is, told after each part.
-    pub(super) fn written(&self) -> Arc<Written> {
+    pub(super) fn written(&self) -> Arc<EncoderProgress> {
         Arc::clone(&self.written)
     }
 

@@ -130,7 +130,7 @@ pub(crate) struct OpenPage {
 }
 
 /// What leaves when a page is taken, in this order.
-pub(super) struct Taken {
+pub(super) struct FullPage {
     pub ended_before: Option<PartDictionaries>,
     pub page: Page,
     pub ended_after: Option<PartDictionaries>,
@@ -288,7 +288,7 @@ impl OpenPage {
     }
 
     /// Takes the page out, and `next`, which is empty, in.
-    pub(super) fn take(&mut self, next: Page) -> Taken {
+    pub(super) fn take(&mut self, next: Page) -> FullPage {
         self.close_run();
         let mut page = std::mem::replace(&mut self.page, next);
         if page.rows > 0 {
@@ -303,7 +303,7 @@ impl OpenPage {
         let ended_before = self.ended.take();
         self.rows_before += page.rows;
         let ended_after = (self.rows_before == self.rows_of_part()).then(|| self.end_part());
-        Taken { ended_before, page, ended_after }
+        FullPage { ended_before, page, ended_after }
     }
 
     /// Appends the accesses to a batch and empties the page. Not for pages with events.

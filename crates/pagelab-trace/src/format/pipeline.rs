@@ -24,7 +24,7 @@ use std::{
 
 use super::{
     compress::PlaneCompressor,
-    encoder::{Encoder, Written},
+    encoder::{Encoder, EncoderProgress},
     page::{Message, Page},
     planes::Planes,
 };
@@ -46,7 +46,7 @@ pub(super) struct Pipeline {
     addresses: Option<JoinHandle<Result<(), TraceError>>>,
     parts: JoinHandle<Result<Encoder, TraceError>>,
     /// How far the encoder is.
-    pub written: Arc<Written>,
+    pub written: Arc<EncoderProgress>,
 }
 
 impl Pipeline {
@@ -142,7 +142,7 @@ fn pass_on(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{OpenPage, PAGE_ROWS, page::Taken};
+    use crate::format::{OpenPage, PAGE_ROWS, page::FullPage};
     use crate::{Access, AccessKind};
 
     /// Whichever thread fails, the sender learns of it, and its error is the one that is told.
@@ -185,7 +185,7 @@ mod tests {
                 let access = Access { pc: n % 90, ..Access::new(AccessKind::Load, n * n % 0x7f_ffff, 8) };
                 open.append(&[access.after(n as usize % 300)], &[]);
                 if open.is_full() {
-                    let Taken { ended_before, page, ended_after } = open.take(pipeline.empty_page());
+                    let FullPage { ended_before, page, ended_after } = open.take(pipeline.empty_page());
                     let messages = [
                         ended_before.map(Message::EndOfPart),
                         Some(Message::Page(page)),

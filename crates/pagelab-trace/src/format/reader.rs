@@ -31,10 +31,10 @@ pub struct TraceReader {
     tells: bool,
     /// How many contexts there are, if somebody looks at call stacks.
     contexts: Option<usize>,
-    state: State,
+    state: MergerState,
 }
 
-enum State {
+enum MergerState {
     Opened,
     Reading(Connection),
     /// At the end, or after an error.
@@ -76,7 +76,7 @@ impl TraceReader {
             branches: folder.meta.dependencies,
             content_hash: Some(folder.content_hash.clone()),
         };
-        Ok(Self { folder, counts, info, tells: true, contexts: None, state: State::Opened })
+        Ok(Self { folder, counts, info, tells: true, contexts: None, state: MergerState::Opened })
     }
 
     /// What `trace.json` says; `complete` tells whether the recording ended regularly.
@@ -125,7 +125,9 @@ impl TraceReader {
     }
 
     fn stop(&mut self) {
-        if let State::Reading(Connection { batches, used, thread }) = std::mem::replace(&mut self.state, State::Ended) {
+        if let MergerState::Reading(Connection { batches, used, thread }) =
+            std::mem::replace(&mut self.state, MergerState::Ended)
+        {
             drop((batches, used));
             if let Err(panic) = thread.join()
                 && !std::thread::panicking()
@@ -153,10 +155,10 @@ impl Source for TraceReader {
     }
 
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
-        if matches!(self.state, State::Opened) {
-            self.state = State::Reading(self.start()?);
+        if matches!(self.state, MergerState::Opened) {
+            self.state = MergerState::Reading(self.start()?);
         }
-        if let State::Reading(connection) = &self.state {
+        if let MergerState::Reading(connection) = &self.state {
             match connection.batches.recv() {
                 Ok(Ok(next)) => {
                     // Given back as it is: what it holds is overwritten, which costs less than emptying it.

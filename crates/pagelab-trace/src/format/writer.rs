@@ -9,7 +9,7 @@ use std::{
 use super::{
     AccessCounts, EventCounts, MAX_PART_ROWS, TraceMeta, call_parts,
     encoder::Encoder,
-    page::{Message, OpenPage, Taken},
+    page::{FullPage, Message, OpenPage},
     pipeline::Pipeline,
 };
 use crate::{Access, Branches, Event, ThreadIx, TraceError};
@@ -234,7 +234,7 @@ impl TraceWriter {
             return Ok(());
         }
         let next = self.pipeline.as_ref().ok_or_else(stopped)?.empty_page();
-        let Taken { ended_before, page, ended_after } = self.page.take(next);
+        let FullPage { ended_before, page, ended_after } = self.page.take(next);
         self.sent += page.rows as u64;
         for message in
             [ended_before.map(Message::EndOfPart), Some(Message::Page(page)), ended_after.map(Message::EndOfPart)]

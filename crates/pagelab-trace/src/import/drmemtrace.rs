@@ -27,20 +27,20 @@ const INSTRUCTIONS_ONLY: u64 = 0x4;
 
 pub(super) fn looks_like(head: Head<'_>) -> bool {
     // An entry that says where the file begins and of which version it is.
-    match head.bytes.first_chunk::<ENTRY_BYTES>().map(Entry::from_bytes) {
-        Some(Entry { kind, size, value }) => (kind, size) == (25, 0) && value < MAX_VERSION,
+    match head.bytes.first_chunk::<ENTRY_BYTES>().map(DrmemtraceEntry::from_bytes) {
+        Some(DrmemtraceEntry { kind, size, value }) => (kind, size) == (25, 0) && value < MAX_VERSION,
         None => false,
     }
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct DrmemtraceEntry {
     kind: u16,
     size: u16,
     value: u64,
 }
 
-impl Entry {
+impl DrmemtraceEntry {
     #[inline]
     fn from_bytes(bytes: &[u8; ENTRY_BYTES]) -> Self {
         let [a, b, c, d, value @ ..] = *bytes;
@@ -68,8 +68,8 @@ struct Thread {
 impl Thread {
     /// True if the thread's time has changed.
     #[inline]
-    fn take(&mut self, entry: Entry, sink: &mut Sink) -> Result<bool, Problem> {
-        let Entry { kind, size, value } = entry;
+    fn take(&mut self, entry: DrmemtraceEntry, sink: &mut Sink) -> Result<bool, Problem> {
+        let DrmemtraceEntry { kind, size, value } = entry;
         match kind {
             0 | 1 => self.access(kind, value, size, sink)?,
             10..=16 | 31 | 48 | 49 => self.instruction(value, size, sink)?,
@@ -191,7 +191,7 @@ impl Stream<'_> {
                 if !sink.next_record()? {
                     return Ok(Stop::Full);
                 }
-                match self.thread.take(Entry::from_bytes(entry), sink) {
+                match self.thread.take(DrmemtraceEntry::from_bytes(entry), sink) {
                     Ok(false) => {}
                     Ok(true) => {
                         self.input.consume((number + 1) * ENTRY_BYTES);

@@ -28,11 +28,11 @@ struct Member {
 pub(super) struct ZipMembers {
     /// In the opposite order.
     left: Vec<Member>,
-    state: State,
+    state: MemberState,
     buffer_bytes: usize,
 }
 
-enum State {
+enum MemberState {
     Between(Counted<File>),
     Inside { member: Member, crc: Crc, data: Data },
     Ended,
@@ -75,14 +75,14 @@ impl ZipMembers {
         }
         sort(&mut members)?;
         members.reverse();
-        Ok(Self { left: members, state: State::Between(file), buffer_bytes })
+        Ok(Self { left: members, state: MemberState::Between(file), buffer_bytes })
     }
 
     fn begin(&mut self, member: Member, mut file: Counted<File>) -> io::Result<()> {
         file.inner.seek(SeekFrom::Start(member.start))?;
         let raw = BufReader::with_capacity(self.buffer_bytes, file.take(member.compressed_bytes));
         let data = if member.deflated { Data::Deflated(DeflateDecoder::new(raw)) } else { Data::Stored(raw) };
-        self.state = State::Inside { member, crc: Crc::new(), data };
+        self.state = MemberState::Inside { member, crc: Crc::new(), data };
         Ok(())
     }
 }
@@ -120,13 +120,13 @@ fn sort(members: &mut [Member]) -> io::Result<()> {
 impl Read for ZipMembers {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            match std::mem::replace(&mut self.state, State::Ended) {
-                State::Ended => return Ok(0),
-                State::Between(file) => match self.left.pop() {
+            match std::mem::replace(&mut self.state, MemberState::Ended) {
+                MemberState::Ended => return Ok(0),
+                MemberState::Between(file) => match self.left.pop() {
                     Some(member) => self.begin(member, file)?,
                     None => return Ok(0),
                 },
-                State::Inside { member, mut crc, mut data } => {
+                MemberState::Inside { member, mut crc, mut data } => {
                     let read = match &mut data {
                         Data::Stored(data) => data.read(buffer),
                         Data::Deflated(data) => data.read(buffer),
@@ -134,7 +134,7 @@ impl Read for ZipMembers {
                     let len = read.map_err(|e| in_member(&member, &e.to_string()))?;
                     if len > 0 {
                         crc.update(&buffer[..len]);
-                        self.state = State::Inside { member, crc, data };
+                        self.state = MemberState::Inside { member, crc, data };
                         return Ok(len);
                     }
                     if crc.sum() != member.crc || u64::from(crc.amount()) != member.bytes & u64::from(u32::MAX) {
@@ -144,7 +144,7 @@ impl Read for ZipMembers {
                         Data::Stored(raw) => raw,
                         Data::Deflated(data) => data.into_inner(),
                     };
-                    self.state = State::Between(raw.into_inner().into_inner());
+                    self.state = MemberState::Between(raw.into_inner().into_inner());
                 }
             }
         }

@@ -27,7 +27,7 @@ const SIGKILL: i32 = 9;
 
 /// What a stream is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum StreamState {
     /// Its first frame, which says whose it is.
     New,
     /// Its turn: a new image takes over from an old one only when the old one's stream is read.
@@ -40,7 +40,7 @@ enum State {
 
 struct Stream {
     ring: Ring,
-    state: State,
+    state: StreamState,
     /// What a held stream has brought. Its parent may be unable to go on before the child has executed another program
     /// (`CLONE_VFORK`), so the child must not wait for room in its ring meanwhile.
     backlog: Vec<Frame>,
@@ -53,14 +53,14 @@ const BACKLOG_BYTES: usize = 64 << 20;
 
 impl Stream {
     fn new(ring: Ring) -> Self {
-        Self { ring, state: State::New, backlog: Vec::new(), closed: false }
+        Self { ring, state: StreamState::New, backlog: Vec::new(), closed: false }
     }
 
     fn is_read(&self) -> bool {
         match self.state {
-            State::New | State::Running { .. } => true,
-            State::Greeted { .. } => false,
-            State::Held { .. } => {
+            StreamState::New | StreamState::Running { .. } => true,
+            StreamState::Greeted { .. } => false,
+            StreamState::Held { .. } => {
                 !self.closed && self.backlog.iter().map(|frame| frame.len()).sum::<usize>() < BACKLOG_BYTES
             }
         }
@@ -68,7 +68,7 @@ impl Stream {
 }
 
 /// A process and the stream it writes, if that is open.
-struct Entry {
+struct ProcessStream {
     process: Process,
     stream: Option<u64>,
     /// Its exit event is written.
@@ -87,7 +87,7 @@ pub(super) struct Collector<'a> {
     streams: HashMap<u64, Stream>,
     next_stream: u64,
     /// By process id; a finished entry stays until the id is used again.
-    entries: HashMap<u32, Entry>,
+    entries: HashMap<u32, ProcessStream>,
     /// Children whose fork is recorded and that have not connected yet, by process id.
     unborn: HashMap<u32, Process>,
     processes: u32,
@@ -189,8 +189,10 @@ impl<'a> Collector<'a> {
             .streams
             .values()
             .filter_map(|stream| match stream.state {
-                State::New => None,
-                State::Greeted { pid } | State::Held { pid, .. } | State::Running { pid } => Some(pid),
+                StreamState::New => None,
+                StreamState::Greeted { pid } | StreamState::Held { pid, .. } | StreamState::Running { pid } => {
+                    Some(pid)
+                }
             })
             .collect();
         pids.sort_unstable();
@@ -262,7 +264,7 @@ impl<'a> Collector<'a> {
         let mut frame = self.spare.pop().unwrap_or_default();
         match stream.ring.next_frame(&mut frame).map_err(CollectError::Stream)? {
             Filled::Nothing => return Ok(false),
-            Filled::Closed if matches!(state, State::Held { .. }) => {
+            Filled::Closed if matches!(state, StreamState::Held { .. }) => {
                 stream.closed = true;
                 return Ok(false);
             }
@@ -273,13 +275,13 @@ impl<'a> Collector<'a> {
             Filled::Frame => {}
         }
         match state {
-            State::New => self.greet(id, frame.bytes())?,
-            State::Greeted { .. } => unreachable!("a waiting stream is not read"),
-            State::Held { .. } => {
+            StreamState::New => self.greet(id, frame.bytes())?,
+            StreamState::Greeted { .. } => unreachable!("a waiting stream is not read"),
+            StreamState::Held { .. } => {
                 stream.backlog.push(frame);
                 return Ok(true);
             }
-            State::Running { pid } => self.decode(pid, &frame)?,
+            StreamState::Running { pid } => self.decode(pid, &frame)?,
         }
         self.spare.push(frame);
         Ok(true)
@@ -329,18 +331,18 @@ impl<'a> Collector<'a> {
         };
         match origin {
             Origin::Image => {
-                self.set_state(id, State::Greeted { pid });
+                self.set_state(id, StreamState::Greeted { pid });
                 self.images.push_back(NewImage { stream: id, pid, parent_pid, path });
                 Ok(())
             }
             Origin::Fork { parent_pid } => {
-                self.set_state(id, State::Held { pid, parent_pid });
+                self.set_state(id, StreamState::Held { pid, parent_pid });
                 self.bind_child(pid)
             }
         }
     }
 
-    fn set_state(&mut self, id: u64, state: State) {
+    fn set_state(&mut self, id: u64, state: StreamState) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.state = state;
         }
@@ -353,7 +355,7 @@ impl<'a> Collector<'a> {
         if let Some(old) = self.entries.get(&pid).and_then(|entry| entry.stream) {
             self.drain(old)?;
         }
-        self.set_state(stream, State::Running { pid });
+        self.set_state(stream, StreamState::Running { pid });
         if let Some(entry) = self.entries.get_mut(&pid).filter(|e| !e.finished && e.process.exec.is_some()) {
             entry.stream = Some(stream);
             self.followed += u32::from(entry.process.forked_from_first);
@@ -373,8 +375,8 @@ impl<'a> Collector<'a> {
     fn enter(&mut self, pid: u32, process: Process, stream: u64) -> Result<()> {
         // An older process of the same id must have ended.
         self.finish(pid, None)?;
-        self.entries.insert(pid, Entry { process, stream: Some(stream), finished: false });
-        self.set_state(stream, State::Running { pid });
+        self.entries.insert(pid, ProcessStream { process, stream: Some(stream), finished: false });
+        self.set_state(stream, StreamState::Running { pid });
         Ok(())
     }
 
@@ -409,7 +411,7 @@ impl<'a> Collector<'a> {
 
     /// The stream of a forked child that waits for its parent's record of the fork.
     fn held(&self, pid: u32) -> Option<u64> {
-        let is_held = |stream: &Stream| matches!(stream.state, State::Held { pid: held, .. } if held == pid);
+        let is_held = |stream: &Stream| matches!(stream.state, StreamState::Held { pid: held, .. } if held == pid);
         self.streams.iter().find(|(_, stream)| is_held(stream)).map(|(&id, _)| id)
     }
 
@@ -417,7 +419,8 @@ impl<'a> Collector<'a> {
     /// next. Its connections, made before it died, wait at the listener at the latest.
     fn waited(&mut self, pid: u32, status: u32) -> Result<()> {
         self.accept()?;
-        let mut new: Vec<u64> = self.streams.iter().filter(|(_, s)| s.state == State::New).map(|(id, _)| *id).collect();
+        let mut new: Vec<u64> =
+            self.streams.iter().filter(|(_, s)| s.state == StreamState::New).map(|(id, _)| *id).collect();
         new.sort_unstable();
         for id in new {
             // Both messages of a dead process's greeting are there.
@@ -445,7 +448,7 @@ impl<'a> Collector<'a> {
         if let Some(end) = stream.ring.take_life_line() {
             self.life_lines.hold(end);
         }
-        if let State::Running { pid } = stream.state
+        if let StreamState::Running { pid } = stream.state
             && let Some(entry) = self.entries.get_mut(&pid).filter(|entry| entry.stream == Some(id))
         {
             entry.stream = None;
@@ -485,7 +488,7 @@ impl<'a> Collector<'a> {
         for pid in pids {
             self.finish(pid, root_code.filter(|_| pid == root_pid))?;
         }
-        let held = self.streams.values().filter(|stream| matches!(stream.state, State::Held { .. })).count();
+        let held = self.streams.values().filter(|stream| matches!(stream.state, StreamState::Held { .. })).count();
         if self.not_followed > 0 {
             let all = self.followed + self.not_followed;
             self.notes.push(format!(

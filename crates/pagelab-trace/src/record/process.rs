@@ -11,7 +11,7 @@ use super::functions::Mapped;
 use super::output::Output;
 use super::pages::{PAGE_SHIFT, Pages};
 use super::protocol::{self, ADDRESS_BYTES, CONTROL_BIT, Control, EXIT_BY_SIGNAL, SEGMENT_WORD_BYTES, SegmentRecord};
-use super::segment::{self, Expanding, Known, Segment, Slot, Validity};
+use super::segment::{self, Expanding, KnownSegments, Segment, Slot, Validity};
 use super::stretches::{Mode, Schedule};
 use crate::{Access, AccessKind, Branches, EventKind, Maker, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
 
@@ -283,7 +283,7 @@ impl Process {
             }
         };
         let (most, counted) = if let Mode::Recorded { left } = mode { (left, true) } else { (u64::MAX, false) };
-        let (known, mut executed) = (Known { table, validity, end, most }, 0);
+        let (known, mut executed) = (KnownSegments { table, validity, end, most }, 0);
         let execute = match (counted, tells, follows) {
             (true, true, true) => segment::execute_known::<true, true, true>,
             (true, true, false) => segment::execute_known::<true, true, false>,

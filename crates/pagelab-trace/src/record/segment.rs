@@ -28,7 +28,7 @@ pub(super) struct Segment {
     /// All instructions.
     pub instructions: u64,
     /// Functions that it enters, in order.
-    pub entries: Box<[Entry]>,
+    pub entries: Box<[FunctionEntry]>,
     /// What its accesses wait for.
     waits: Waits,
     /// How it ends, if that is by the last access's calling or returning, and the instruction behind it.
@@ -37,7 +37,7 @@ pub(super) struct Segment {
 
 /// The entry of a function that stretches begin or end at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct FunctionEntry {
     /// Accesses of the segment before it.
     pub access: usize,
     /// Number of the function.
@@ -187,7 +187,7 @@ fn instructions(accesses: &[Access]) -> u64 {
 }
 
 /// Where a segment enters functions. Accesses are in the order of the pieces whose instructions make them.
-fn entries(pieces: &[Piece], accesses: &[Access], functions: &[(u64, usize)]) -> Vec<Entry> {
+fn entries(pieces: &[Piece], accesses: &[Access], functions: &[(u64, usize)]) -> Vec<FunctionEntry> {
     let (mut entries, mut at) = (Vec::new(), 0);
     if functions.is_empty() {
         return entries;
@@ -197,7 +197,7 @@ fn entries(pieces: &[Piece], accesses: &[Access], functions: &[(u64, usize)]) ->
         let of_piece = accesses[at..].iter().take_while(|access| holds(access.pc));
         let mut inside: Vec<(u64, usize)> = functions.iter().copied().filter(|&(entry, _)| holds(entry)).collect();
         inside.sort_unstable();
-        entries.extend(inside.into_iter().map(|(entry, function)| Entry {
+        entries.extend(inside.into_iter().map(|(entry, function)| FunctionEntry {
             access: at + of_piece.clone().take_while(|access| access.pc < entry).count(),
             function,
         }));
@@ -249,7 +249,7 @@ impl Validity {
 }
 
 /// Segments, when what is known of them holds, and how many rows the page may have.
-pub(super) struct Known<'a> {
+pub(super) struct KnownSegments<'a> {
     pub table: &'a [Slot],
     pub validity: Validity,
     pub end: usize,
@@ -262,7 +262,7 @@ pub(super) struct Known<'a> {
 /// counted, it also ends once `most` were executed. Where the page does not tell dependencies, they are not followed. `transferred` is
 /// told of calls and returns: with the slot of the frame and the instruction behind, and the rows of the page until then.
 pub(super) fn execute_known<const COUNTED: bool, const TELLS: bool, const CALLS: bool>(
-    known: &Known<'_>,
+    known: &KnownSegments<'_>,
     frame: &Frame,
     at: &mut usize,
     (pending, flow): (&mut u64, &mut Flow),
@@ -270,7 +270,7 @@ pub(super) fn execute_known<const COUNTED: bool, const TELLS: bool, const CALLS:
     executed: &mut u64,
     transferred: &mut dyn FnMut(Transfer, (u64, u64), usize),
 ) {
-    let &Known { table, validity, end, most } = known;
+    let &KnownSegments { table, validity, end, most } = known;
     let (mut begin, mut since) = (*at, *pending);
     while let Some(word) = frame.word(begin)
         && let Some(Slot { expansion: known, .. }) = table.get(word as usize)

@@ -7,7 +7,7 @@
 
 use super::{Tables, find, is_modified, line_of, place};
 use crate::base::host::Vectors;
-use crate::cache::array::State;
+use crate::cache::array::LineState;
 use crate::cache::ways::{EMPTY, STATE_MASK};
 
 /// Lines of a page.
@@ -111,11 +111,11 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
         {
             return false;
         }
-        let out = push_front_of_all::<V, W3>(of_page(self.l3, set3), wanted3 | State::EXCLUSIVE.bits());
+        let out = push_front_of_all::<V, W3>(of_page(self.l3, set3), wanted3 | LineState::EXCLUSIVE.bits());
         self.drop_page_from_l3(set3, &out);
-        let out = push_front_of_all::<V, W2>(of_page(self.l2, set2), wanted2 | State::EXCLUSIVE.bits());
+        let out = push_front_of_all::<V, W2>(of_page(self.l2, set2), wanted2 | LineState::EXCLUSIVE.bits());
         self.write_page_back_from_l2(set2, &out);
-        let out = push_front_of_all::<V, W1>(of_page(self.l1, set1), wanted1 | State::MODIFIED.bits());
+        let out = push_front_of_all::<V, W1>(of_page(self.l1, set1), wanted1 | LineState::MODIFIED.bits());
         self.write_page_back_from_l1(set1, &out);
         true
     }
@@ -146,7 +146,7 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
         for at in 0..LINES {
             let front: &mut [u32; FRONT] = self.l3[sets[at] as usize].first_chunk_mut().expect("an L3 has more ways");
             match find::<V, FRONT>(front, tags[at]) {
-                Some(way) => V::move_to_front(front, way, tags[at] | State::MODIFIED.bits()),
+                Some(way) => V::move_to_front(front, way, tags[at] | LineState::MODIFIED.bits()),
                 None => elsewhere |= 1 << at,
             }
         }
@@ -164,7 +164,7 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
         for at in 0..LINES {
             let set = &mut self.l2[sets[at] as usize];
             match find::<V, W2>(set, tags[at]) {
-                Some(way) => V::move_to_front(set, way, tags[at] | State::MODIFIED.bits()),
+                Some(way) => V::move_to_front(set, way, tags[at] | LineState::MODIFIED.bits()),
                 None => elsewhere |= 1 << at,
             }
         }

@@ -46,7 +46,7 @@ impl Default for IpStrideConfig {
 
 /// What is known of an instruction.
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
+struct StrideEntry {
     /// Its address; 0 for none.
     pc: u64,
     last: u64,
@@ -59,7 +59,7 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub struct IpStride {
     config: IpStrideConfig,
-    entries: Vec<Entry>,
+    entries: Vec<StrideEntry>,
 }
 
 impl Prefetcher for IpStride {
@@ -69,7 +69,7 @@ impl Prefetcher for IpStride {
     const LEVELS: &'static [CacheLevel] = &[CacheLevel::L1];
 
     fn new(parameters: &IpStrideConfig) -> Self {
-        Self { config: *parameters, entries: vec![Entry::default(); parameters.entries as usize] }
+        Self { config: *parameters, entries: vec![StrideEntry::default(); parameters.entries as usize] }
     }
 
     fn validate(parameters: &IpStrideConfig) -> Result<(), CacheConfigError> {
@@ -106,7 +106,7 @@ impl Prefetcher for IpStride {
         let set = &mut self.entries[set * ways..][..ways];
         let Some(way) = set.iter().position(|entry| entry.pc == demand.pc) else {
             set.rotate_right(1);
-            set[0] = Entry { pc: demand.pc, last: demand.va.0, ..Entry::default() };
+            set[0] = StrideEntry { pc: demand.pc, last: demand.va.0, ..StrideEntry::default() };
             return;
         };
         set[..=way].rotate_right(1);

@@ -68,7 +68,7 @@ pub enum Border {
 
 /// An access of a program, as hardware that looks ahead sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Demanded {
+pub struct ObservedAccess {
     /// Of the instruction; 0 if the trace does not know it.
     pub pc: u64,
     /// Virtual address of the access.
@@ -95,7 +95,7 @@ pub struct Demand {
 }
 
 impl Demand {
-    pub(super) fn new(of: &Demanded, missed: bool, is_first_use: bool) -> Self {
+    pub(super) fn new(of: &ObservedAccess, missed: bool, is_first_use: bool) -> Self {
         let first = of.translation.page().0 >> LINE_SHIFT;
         let page = first..first + (of.translation.size().bytes() >> LINE_SHIFT);
         let address = of.translation.address(of.va);
@@ -195,7 +195,7 @@ mod test_support {
         [missed, is_first_use]: [bool; 2],
     ) -> (Vec<i64>, u64) {
         let translation = Translation::new(MachineAddr(PAGE), size, true, true);
-        let demanded = Demanded { pc, va: VirtAddr(PAGE + offset), translation };
+        let demanded = ObservedAccess { pc, va: VirtAddr(PAGE + offset), translation };
         let demand = Demand::new(&demanded, missed, is_first_use);
         let mut proposals = Proposals { within: demand.within(of.border()), ..Proposals::default() };
         of.demand(&demand, &mut proposals);

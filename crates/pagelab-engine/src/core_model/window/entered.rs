@@ -70,7 +70,7 @@ impl Room {
 
 /// How far the program has come since the start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Progress {
+pub(super) struct WindowProgress {
     /// Entries of the window taken.
     pub entries: u64,
     /// The number of the last access, beyond the reach of the first; loads and stores among them.
@@ -89,7 +89,7 @@ pub(super) struct Progress {
     stores_for: u64,
 }
 
-impl Progress {
+impl WindowProgress {
     pub const NONE: Self = Self {
         entries: 0,
         met: REACH as u64,
@@ -159,7 +159,7 @@ fn slot(number: u64) -> usize {
 
 /// What is kept of them.
 #[derive(Clone, Debug)]
-pub(super) struct Entered {
+pub(super) struct RecentAccesses {
     pub room: Room,
     in_window: Ring<InWindow>,
     /// When stores are written, by their number, in a power of two of places.
@@ -171,7 +171,7 @@ pub(super) struct Entered {
     chained: [Chained; REACH],
 }
 
-impl Entered {
+impl RecentAccesses {
     /// Nothing yet.
     pub fn new(config: &WindowConfig) -> Self {
         Self {
@@ -185,7 +185,7 @@ impl Entered {
     }
 
     /// The thread has other room from now on.
-    pub fn divide(&mut self, progress: &mut Progress, room: Room) {
+    pub fn divide(&mut self, progress: &mut WindowProgress, room: Room) {
         self.room = room;
         self.forget(progress, Cycles::ZERO);
         self.forget_stores(progress, Cycles::ZERO);
@@ -199,7 +199,7 @@ impl Entered {
 
     /// Forgets what is complete by a time.
     #[inline]
-    fn forget(&mut self, progress: &mut Progress, now: Cycles) {
+    fn forget(&mut self, progress: &mut WindowProgress, now: Cycles) {
         while let Some(oldest) = self.in_window.front() {
             if oldest.times.complete > now {
                 progress.leaves_for = oldest.entry + self.room.window;
@@ -212,26 +212,26 @@ impl Entered {
     }
 
     /// Takes the oldest access out that is not complete by a time, if all up to `entry` can only enter without it.
-    pub fn let_go(&mut self, progress: &mut Progress, now: Cycles, entry: u64) -> Option<InWindow> {
+    pub fn let_go(&mut self, progress: &mut WindowProgress, now: Cycles, entry: u64) -> Option<InWindow> {
         self.forget(progress, now);
         if entry < progress.leaves_for { None } else { self.in_window.pop_front() }
     }
 
     /// Takes the oldest access out.
-    pub fn take(&mut self, progress: &mut Progress) -> Option<InWindow> {
+    pub fn take(&mut self, progress: &mut WindowProgress) -> Option<InWindow> {
         (progress.leaves_for, progress.loads_for) = (u64::MAX, u64::MAX);
         self.in_window.pop_front()
     }
 
     /// When the load leaves that the last one can only enter without, where it comes at a time.
-    pub fn load_before(&mut self, progress: &mut Progress, now: Cycles) -> Times {
+    pub fn load_before(&mut self, progress: &mut WindowProgress, now: Cycles) -> Times {
         self.forget(progress, now);
         let leave = |of: &InWindow| of.load + self.room.loads <= progress.loads;
         self.in_window.iter().take_while(leave).last().map_or(Times::default(), |of| of.times)
     }
 
     /// When the store is written that the last one can only enter after, where it comes at a time.
-    pub fn store_before(&mut self, progress: &mut Progress, now: Cycles) -> Times {
+    pub fn store_before(&mut self, progress: &mut WindowProgress, now: Cycles) -> Times {
         self.forget_stores(progress, now);
         let complete = if progress.stores < progress.stores_for {
             Cycles::ZERO
@@ -243,7 +243,7 @@ impl Entered {
     }
 
     /// Forgets stores that are written by a time, up to the last one, which may not be noted yet.
-    fn forget_stores(&mut self, progress: &mut Progress, now: Cycles) {
+    fn forget_stores(&mut self, progress: &mut WindowProgress, now: Cycles) {
         while self.written + 1 < progress.stores && self.stores[self.place(self.written + 1)] <= now {
             self.written += 1;
         }
@@ -258,13 +258,13 @@ impl Entered {
     /// When an access is complete that is so many back from the last; at once if that is none. Without a branch of the host's, as it cannot
     /// foresee who waits.
     #[inline(always)]
-    pub fn complete(&self, progress: &Progress, distance: u64) -> Cycles {
+    pub fn complete(&self, progress: &WindowProgress, distance: u64) -> Cycles {
         let complete = self.complete[slot(progress.met - distance)];
         Cycles(complete.0 & u64::from(distance > 0).wrapping_neg())
     }
 
     /// A wait from `from` on for an access so many back, which need not be the oldest: also for those that it waits for itself.
-    pub fn wait_for_chain(&self, progress: &Progress, from: Cycles, distance: u64) -> Stall {
+    pub fn wait_for_chain(&self, progress: &WindowProgress, from: Cycles, distance: u64) -> Stall {
         let (mut stall, mut distance) = (Stall::default(), distance);
         while self.complete(progress, distance) > from {
             let chained = self.chained[slot(progress.met - distance)];
@@ -280,7 +280,7 @@ impl Entered {
 
     /// Notes when an access that has entered at a time is complete, and how many accesses back that is that it waited for.
     #[inline(always)]
-    pub fn note(&mut self, progress: &mut Progress, is_load: bool, times: Times, came: Cycles, distance: u64) {
+    pub fn note(&mut self, progress: &mut WindowProgress, is_load: bool, times: Times, came: Cycles, distance: u64) {
         let slot = slot(progress.met);
         self.complete[slot] = times.complete;
         self.chained[slot] = Chained::new(times.translation, distance);
@@ -301,7 +301,7 @@ impl Entered {
 
     /// Notes when the line of a store is written, which is there at a time.
     #[inline(always)]
-    pub fn note_store(&mut self, progress: &Progress, there: Cycles) {
+    pub fn note_store(&mut self, progress: &WindowProgress, there: Cycles) {
         // In order, one a cycle at most.
         let last = self.stores[self.place(progress.stores - 1)] + Cycles(1);
         let place = self.place(progress.stores);
@@ -324,7 +324,7 @@ mod tests {
     use pagelab_trace::rng::Rng;
 
     /// An access as it was noted, and when all up to it have left the window.
-    struct Noted {
+    struct LoggedAccess {
         entry: u64,
         left: Cycles,
     }
@@ -333,8 +333,8 @@ mod tests {
     fn who_has_to_leave_is_who_was_there_when_there_is_no_room() {
         for (window, load_queue, store_queue) in [(8, 3, 2), (40, 5, 9), (300, 2, 1), (16, 64, 64)] {
             let config = WindowConfig { window, load_queue, store_queue, ..crate::core_model::Window::samples()[0] };
-            let (mut of, mut progress) = (Entered::new(&config), Progress::NONE);
-            let (mut all, mut loads, mut stores): (Vec<Noted>, Vec<Cycles>, Vec<Cycles>) = Default::default();
+            let (mut of, mut progress) = (RecentAccesses::new(&config), WindowProgress::NONE);
+            let (mut all, mut loads, mut stores): (Vec<LoggedAccess>, Vec<Cycles>, Vec<Cycles>) = Default::default();
             let (mut draw, mut now) = (Rng::new(5, "entered"), Cycles::ZERO);
             for _ in 0..3000 {
                 let kind = [AccessKind::Load, AccessKind::Store, AccessKind::Modify][draw.below(3) as usize];
@@ -373,7 +373,7 @@ mod tests {
                 let times = Times { complete: now + leaves_after, translation: Cycles::ZERO };
                 of.note(&mut progress, is_load, times, now, 0);
                 let left = all.last().map_or(Cycles::ZERO, |noted| noted.left).max(times.complete);
-                all.push(Noted { entry: progress.entries, left });
+                all.push(LoggedAccess { entry: progress.entries, left });
                 if is_load {
                     loads.push(left);
                 }

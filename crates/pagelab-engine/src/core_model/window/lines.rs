@@ -3,7 +3,7 @@
 use super::entered::Times;
 use crate::base::cycles::Cycles;
 use crate::core_model::Data;
-use crate::core_model::common::Beside;
+use crate::core_model::common::SmtThread;
 use crate::core_model::pool::Pool;
 use crate::core_model::under_way::UnderWay;
 
@@ -31,12 +31,18 @@ impl Lines {
     /// When an access has its line that could ask for it at `begin`, and does at `ready`, when it is translated; and how much earlier it had
     /// it without that. The thread has come to `now`.
     #[inline(always)]
-    pub fn get(&mut self, beside: &mut Beside, (begin, ready): (Cycles, Cycles), mut data: Data, now: Cycles) -> Times {
+    pub fn get(
+        &mut self,
+        beside: &mut SmtThread,
+        (begin, ready): (Cycles, Cycles),
+        mut data: Data,
+        now: Cycles,
+    ) -> Times {
         if data.latency > self.l1_latency {
             return self.miss(beside, (begin, ready), data, now);
         }
-        let hit = data.there(ready);
-        if self.last() <= hit && !beside.competes() {
+        let hit = data.arrival(ready);
+        if self.last() <= hit && !beside.shares_core() {
             return Times { complete: hit, translation: ready - begin };
         }
         self.hit(beside, data.line, hit, ready - begin)
@@ -44,7 +50,7 @@ impl Lines {
 
     /// [`Self::get`] of a line that the cache has, perhaps still under way.
     #[inline(never)]
-    fn hit(&self, beside: &Beside, line: u64, hit: Cycles, translation: Cycles) -> Times {
+    fn hit(&self, beside: &SmtThread, line: u64, hit: Cycles, translation: Cycles) -> Times {
         match self.own(line, hit) {
             Cycles::ZERO => hit_at(beside.line_there(line, hit), hit, translation),
             own => hit_at(hit.max(own), hit, translation),
@@ -60,16 +66,16 @@ impl Lines {
     /// When a line is there that the thread has asked for and that may still be under way at a time; 0 if it is not.
     #[inline(always)]
     fn own(&self, line: u64, hit: Cycles) -> Cycles {
-        if self.last() > hit { self.under_way.there(line) } else { Cycles::ZERO }
+        if self.last() > hit { self.under_way.arrival(line) } else { Cycles::ZERO }
     }
 
     /// [`Self::get`] of a line that the cache does not have.
     #[inline(never)]
-    fn miss(&mut self, beside: &mut Beside, (begin, ready): (Cycles, Cycles), mut data: Data, now: Cycles) -> Times {
+    fn miss(&mut self, beside: &mut SmtThread, (begin, ready): (Cycles, Cycles), mut data: Data, now: Cycles) -> Times {
         let (line, latency) = (data.line, data.latency);
         let free = self.fills.first(ready);
         let from = beside.take_fill(free.begin, latency, now);
-        let there = data.there(from);
+        let there = data.arrival(from);
         beside.note_line(line, from, there);
         let earlier = if begin < ready { self.fills.earlier(free, begin, latency) } else { Cycles::ZERO };
         self.fills.occupy(self.fills.from(free, from), there);

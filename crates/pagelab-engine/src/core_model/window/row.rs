@@ -1,15 +1,15 @@
 //! Accesses in a row, of which most meet nothing that hinders them: those are made in a loop that keeps what it needs in the host's
-//! registers. It does what `State::come_in` and `State::access` do for them.
+//! registers. It does what `WindowState::come_in` and `WindowState::access` do for them.
 
-use super::State;
+use super::WindowState;
 use super::entered::{Times, is_load};
 use crate::base::cycles::Cycles;
-use crate::core_model::{Data, Met, Moment, ROW, Row, Stall, Timing};
+use crate::core_model::{CoreTime, Data, IncomingAccess, ROW, Row, Stall, Timing};
 
-impl State {
+impl WindowState {
     /// See [`Timing::make_all`](super::Timing::make_all).
     #[inline(always)]
-    pub(super) fn make_all(&mut self, row: &Row, mut at: Moment) -> Stall {
+    pub(super) fn make_all(&mut self, row: &Row, mut at: CoreTime) -> Stall {
         let mut missed = [0; ROW];
         self.predict_all(row.accesses, row.branches, &mut missed);
         let (mut number, mut stall) = (0, Stall::default());
@@ -26,21 +26,21 @@ impl State {
 
     /// Makes one of them, behind so many mispredicted branches.
     #[inline(never)]
-    fn make_hindered(&mut self, row: &Row, number: usize, missed: u64, at: Moment) -> Stall {
+    fn make_hindered(&mut self, row: &Row, number: usize, missed: u64, at: CoreTime) -> Stall {
         let branches = row.branches.get(number).copied().unwrap_or_default();
-        let met = Met { access: &row.accesses[number], again: false, tells: row.tells, branches };
+        let met = IncomingAccess { access: &row.accesses[number], again: false, tells: row.tells, branches };
         let mut stall = self.come_in(&met, missed, at);
         let data = Data { latency: row.found[number].latency, line: row.found[number].line, traffic: None };
-        stall += self.data_stall(data, Moment { now: at.now + stall.sum(), ..at });
+        stall += self.data_stall(data, CoreTime { now: at.now + stall.sum(), ..at });
         stall
     }
 
     /// Makes the accesses of a row from `first` on, but none from the one on that has to wait before it is in the window, that another has
     /// to leave for, or whose line is not in the first-level cache; how many. The moment goes on with them.
     #[inline(always)]
-    fn make_unhindered(&mut self, row: &Row, missed: &[u8; ROW], first: usize, at: &mut Moment) -> usize {
+    fn make_unhindered(&mut self, row: &Row, missed: &[u8; ROW], first: usize, at: &mut CoreTime) -> usize {
         // Where a window has one entry, each access has to leave it for the next.
-        if self.beside.competes() || self.entered.room.window == 1 {
+        if self.beside.shares_core() || self.entered.room.window == 1 {
             return 0;
         }
         let is_serial = self.is_serial(row.tells);
@@ -64,7 +64,7 @@ impl State {
             let mut ready = begin;
             let mut line = Times { complete: begin + found.latency, translation: Cycles::ZERO };
             if begin < last {
-                ready = pages.there(begin, found.line);
+                ready = pages.arrival(begin, found.line);
                 line = lines.hit_alone(found.line, ready + found.latency, ready - begin);
             }
             let is_waited_for = loads | waits_for_stores;
@@ -77,7 +77,7 @@ impl State {
             made += 1;
         }
         self.progress = progress;
-        *at = Moment { instructions, now };
+        *at = CoreTime { instructions, now };
         made
     }
 }

@@ -1,30 +1,30 @@
 //! What a window core is asked ([`Timing`]), and how it is made.
 
 use super::config::{BranchPredictor, UnknownDependencies, WindowConfig};
-use super::entered::{Entered, Progress, Room, Times, wait};
+use super::entered::{RecentAccesses, Room, Times, WindowProgress, wait};
 use super::lines::Lines;
-use super::{Current, Pages, State, Window};
+use super::{Current, PendingPages, Window, WindowState};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
-use crate::core_model::common::{Beside, Common, Siblings};
+use crate::core_model::common::{Common, Siblings, SmtThread};
 use crate::core_model::in_order::{InOrder, InOrderConfig};
 use crate::core_model::pool::Pool;
-use crate::core_model::{BranchCounts, Core, Data, Met, Moment, Row, Stall, Timing, Translating};
+use crate::core_model::{BranchCounts, Core, CoreTime, Data, IncomingAccess, L1TlbMiss, Row, Stall, Timing};
 
 impl Core for Window {
     type Parameters = WindowConfig;
 
     fn new(config: &WindowConfig, l1_latency: Cycles) -> Self {
         let in_order = InOrderConfig { cycles_per_instruction: config.cycles_per_instruction, l1_hit_hidden: false };
-        Self(Box::new(State {
+        Self(Box::new(WindowState {
             pace: InOrder::new(&in_order, l1_latency),
             config: *config,
-            beside: Beside::default(),
-            progress: Progress::NONE,
-            entered: Entered::new(config),
+            beside: SmtThread::default(),
+            progress: WindowProgress::NONE,
+            entered: RecentAccesses::new(config),
             walkers: Pool::new(config.page_walkers),
             lines: Lines::new(config.fill_buffers, l1_latency),
-            pages: Pages::default(),
+            pages: PendingPages::default(),
             predictor: (config.branch_predictor == BranchPredictor::Tage).then(Box::default),
             last_pc: 0,
             current: Current::default(),
@@ -53,11 +53,11 @@ impl Timing for Window {
     }
 
     #[inline]
-    fn follows(&self) -> bool {
+    fn models_dependencies(&self) -> bool {
         true
     }
 
-    fn meet(&mut self, met: Met, at: Moment) -> Stall {
+    fn meet(&mut self, met: IncomingAccess, at: CoreTime) -> Stall {
         let of = &mut *self.0;
         if met.again {
             of.come_to(met.access, at);
@@ -68,18 +68,18 @@ impl Timing for Window {
         of.come_in(&met, missed, at)
     }
 
-    fn data_stall(&mut self, data: Data, at: Moment) -> Stall {
+    fn data_stall(&mut self, data: Data, at: CoreTime) -> Stall {
         self.0.data_stall(data, at)
     }
 
     #[inline(always)]
-    fn make_all(&mut self, row: &Row, at: Moment) -> Stall {
+    fn make_all(&mut self, row: &Row, at: CoreTime) -> Stall {
         self.0.make_all(row, at)
     }
 
-    fn translation_stall(&mut self, of_translation: Translating, at: Moment) -> Stall {
+    fn translation_stall(&mut self, of_translation: L1TlbMiss, at: CoreTime) -> Stall {
         let of = &mut *self.0;
-        let Translating { look_up, walk, page, fetches } = of_translation;
+        let L1TlbMiss { look_up, walk, page, fetches } = of_translation;
         let begin = if fetches { at.now } else { of.current.ready.max(at.now + of.current.enters) };
         let mut end = begin + look_up;
         if walk > Cycles::ZERO {
@@ -124,14 +124,14 @@ impl Timing for Window {
         self.0.predictor.as_ref().map(|predictor| predictor.counts())
     }
 
-    fn assumes(&self) -> Option<&'static str> {
+    fn dependency_assumption(&self) -> Option<&'static str> {
         Some(match self.0.config.unknown_dependencies {
             UnknownDependencies::Independent => "independent of each other",
             UnknownDependencies::Serial => "dependent, each on the load before",
         })
     }
 
-    fn drain(&mut self, at: Moment) -> Stall {
+    fn drain(&mut self, at: CoreTime) -> Stall {
         let of = &mut *self.0;
         let current = of.current;
         // A translation that nothing has followed has met a fault: all before its instruction has entered.

@@ -15,7 +15,7 @@ use crate::base::host::avx2;
 use crate::base::host::{Portable, Vectors, Work};
 use crate::base::ids::CpuId;
 use crate::config::Config;
-use crate::core_model::{CoreConfig, InOrder, Known, Window};
+use crate::core_model::{CompiledCore, CoreConfig, InOrder, Window};
 use crate::kernel::layer::Layer;
 use crate::machine::simulation::{FastPath, Simulation};
 use crate::translate::hardware::Hardware;
@@ -47,7 +47,7 @@ pub(crate) fn choose(config: &Config, hw: &mut Hardware, layers: &[Layer]) -> Op
     })
 }
 
-fn code_of<C: Known>(hw: &mut Hardware, walks: Walks) -> FastPath {
+fn code_of<C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
     #[cfg(target_arch = "x86_64")]
     if avx2::is_available() {
         return vector_code::<avx2::Avx2, C>(hw, walks);
@@ -56,7 +56,7 @@ fn code_of<C: Known>(hw: &mut Hardware, walks: Walks) -> FastPath {
 }
 
 /// The code for the presets of machines that have a shape of their own, and that of [`Any`] for others.
-fn vector_code<V: Vectors, C: Known>(hw: &mut Hardware, walks: Walks) -> FastPath {
+fn vector_code<V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
     None.or_else(|| fitting::<OneCore<V, 12, 8, 64, 4, 1024, 12, 8192>, V, C>(hw, walks))
         .or_else(|| fitting::<OneCore<V, 12, 8, 64, 4, 1024, 16, 12288>, V, C>(hw, walks))
         .or_else(|| fitting::<OneCore<V, 8, 8, 64, 8, 512, 20, 16384>, V, C>(hw, walks))
@@ -64,7 +64,7 @@ fn vector_code<V: Vectors, C: Known>(hw: &mut Hardware, walks: Walks) -> FastPat
         .unwrap_or_else(|| code::<Any, V, C>(walks))
 }
 
-fn fitting<M: Machine, V: Vectors, C: Known>(hw: &mut Hardware, walks: Walks) -> Option<FastPath> {
+fn fitting<M: Machine, V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> Option<FastPath> {
     // Cores are alike.
     let unit = &mut hw.units[0];
     let fits = M::first(&mut unit.l1d).is_some()
@@ -74,7 +74,7 @@ fn fitting<M: Machine, V: Vectors, C: Known>(hw: &mut Hardware, walks: Walks) ->
 }
 
 /// Where others run beside a program, there mostly are several cores: that code is compiled for any machine alone.
-fn code<M: Machine, V: Vectors, C: Known>(walks: Walks) -> FastPath {
+fn code<M: Machine, V: Vectors, C: CompiledCore>(walks: Walks) -> FastPath {
     match walks {
         Walks::Native => FastPath {
             alone: replay::<ByNative<M>, C, V, false>,
@@ -117,7 +117,7 @@ impl<M: Machine> Pair for ByNested<M> {
 }
 
 /// See [`FastPath`]; compiled for `V`.
-fn replay<P: Pair, C: Known, V: Vectors, const MANY: bool>(
+fn replay<P: Pair, C: CompiledCore, V: Vectors, const MANY: bool>(
     simulation: &mut Simulation,
     cpu: CpuId,
     accesses: &[Access],
@@ -132,7 +132,7 @@ fn replay<P: Pair, C: Known, V: Vectors, const MANY: bool>(
         limit: Cycles,
         of: PhantomData<(P, C)>,
     }
-    impl<'a, P: Pair, C: Known, const MANY: bool> Work for Loop<'a, P, C, MANY> {
+    impl<'a, P: Pair, C: CompiledCore, const MANY: bool> Work for Loop<'a, P, C, MANY> {
         type Output = usize;
 
         #[inline(always)]

@@ -1,15 +1,15 @@
 //! A core and its program on the fast path.
 
 use super::machine::Machine;
-use super::walker::{Memory, Parts, Walker};
+use super::walker::{Memory, Walker, WalkerParts};
 use crate::base::addr::{FRAME_SHIFT, LINE_SHIFT, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::host::{Vectors, Work};
 use crate::base::ids::CpuId;
 use crate::base::page_fault::Origin;
 use crate::base::translation::Translation;
-use crate::cache::{CoreCaches, Requester, Served};
-use crate::core_model::{Found, Known, ROW, Translating};
+use crate::cache::{CoreCaches, HitLevel, Requester};
+use crate::core_model::{CompiledCore, DataLocation, L1TlbMiss, ROW};
 use crate::cpu::replay::{Stop, scan};
 use crate::machine::clock::CpuClock;
 use crate::machine::cpu::{AccessCounters, Filter};
@@ -23,7 +23,7 @@ use pagelab_trace::{Access, AccessKind, Branches};
 
 /// What is counted apart, in the processor's registers where there is room.
 #[derive(Clone, Copy, Default)]
-struct Counted {
+struct RegisterCounts {
     filtered: u64,
     writes: u64,
     /// Look-ups that the second-level TLB answered.
@@ -38,7 +38,7 @@ pub(super) struct Core<'a, M: Machine, W, C> {
     filter: Filter,
     clock: CpuClock<C>,
     l1_latency: Cycles,
-    counted: Counted,
+    counted: RegisterCounts,
     first: Level<'a, M::First<'a>>,
     instructions: &'a mut Tlb,
     second: Level<'a, M::Second<'a>>,
@@ -55,18 +55,18 @@ pub(super) struct Core<'a, M: Machine, W, C> {
 
 /// Accesses that were looked up, and that a core has still to be told of. Looking up and timing are loops of their own, as both together
 /// need more than the host's registers hold.
-struct Pending {
-    found: [Found; ROW],
+struct PendingAccesses {
+    found: [DataLocation; ROW],
     len: usize,
 }
 
-impl Pending {
+impl PendingAccesses {
     fn new() -> Self {
-        Self { found: [Found { latency: Cycles::ZERO, line: 0 }; ROW], len: 0 }
+        Self { found: [DataLocation { latency: Cycles::ZERO, line: 0 }; ROW], len: 0 }
     }
 
     #[inline(always)]
-    fn push(&mut self, found: Found) {
+    fn push(&mut self, found: DataLocation) {
         self.found[self.len % ROW] = found;
         self.len += 1;
     }
@@ -77,7 +77,7 @@ impl Pending {
 
     /// What was pushed since the last time.
     #[inline(always)]
-    fn take(&mut self) -> &[Found] {
+    fn take(&mut self) -> &[DataLocation] {
         &self.found[..std::mem::take(&mut self.len)]
     }
 }
@@ -91,9 +91,14 @@ struct CpuParts<'a> {
 
 /// Tells a core of accesses that were looked up, in a loop that is compiled for `V` on its own.
 #[inline(never)]
-fn tell<V: Vectors, C: Known>(clock: &mut CpuClock<C>, accesses: &[Access], branches: &[Branches], found: &[Found]) {
-    struct Told<'a, C>(&'a mut CpuClock<C>, &'a [Access], &'a [Branches], &'a [Found]);
-    impl<C: Known> Work for Told<'_, C> {
+fn tell<V: Vectors, C: CompiledCore>(
+    clock: &mut CpuClock<C>,
+    accesses: &[Access],
+    branches: &[Branches],
+    found: &[DataLocation],
+) {
+    struct ClockUpdate<'a, C>(&'a mut CpuClock<C>, &'a [Access], &'a [Branches], &'a [DataLocation]);
+    impl<C: CompiledCore> Work for ClockUpdate<'_, C> {
         type Output = ();
 
         #[inline(always)]
@@ -102,10 +107,10 @@ fn tell<V: Vectors, C: Known>(clock: &mut CpuClock<C>, accesses: &[Access], bran
             clock.make_all(accesses, branches, found);
         }
     }
-    V::run(Told(clock, accesses, branches, found));
+    V::run(ClockUpdate(clock, accesses, branches, found));
 }
 
-impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
+impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
     /// None if the next access of the CPU is not for this code.
     #[inline(always)]
     pub fn new(simulation: &'a mut Simulation, cpu: CpuId) -> Option<Self> {
@@ -134,7 +139,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
             fault: _,
         } = &mut simulation.hw;
         let CoreUnits { l1d, l1i, l2, nested, guest, next_page: _, tlb } = &mut units[of.core];
-        let walker = W::from_parts(Parts {
+        let walker = W::from_parts(WalkerParts {
             layers: &simulation.os.layers,
             space,
             core: of.core,
@@ -152,7 +157,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
             // Last, as it may not be left behind.
             clock: of.clock.take_known()?,
             l1_latency,
-            counted: Counted::default(),
+            counted: RegisterCounts::default(),
             cpu: CpuParts { filter: &mut of.filter, clock: &mut of.clock, counters: &mut of.counters },
             first,
             instructions: l1i,
@@ -175,15 +180,15 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
         branches: &[Branches],
         limit: Cycles,
     ) -> usize {
-        let (mut at, mut row) = (0, Pending::new());
+        let (mut at, mut row) = (0, PendingAccesses::new());
         while let Some(access) = accesses.get(at) {
             if access.maker.is_kernel() {
                 break;
             }
             let answers = self.filter.answers(access);
-            if answers && (MANY || !self.clock.follows()) {
+            if answers && (MANY || !self.clock.models_dependencies()) {
                 let hits = scan::<MANY, _>(&accesses[at..], &self.filter, &Stop { clock: &self.clock, limit });
-                if self.clock.follows() {
+                if self.clock.models_dependencies() {
                     let hits = &accesses[at..at + hits.accesses];
                     self.clock.make_hits(hits, branches.get(at..).unwrap_or_default(), self.last_line());
                 } else {
@@ -197,7 +202,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
                     self.walker.look_ahead(&self.memory.caches, accesses, at);
                 }
                 let Some((found, translating)) = self.access(access, answers) else { break };
-                if !self.clock.follows() {
+                if !self.clock.models_dependencies() {
                     self.clock.wait_for_data(found.latency, found.line);
                     self.clock.retire(access.gap.into());
                 } else if let Some(translating) = translating {
@@ -227,7 +232,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
 
     /// Tells the core of a row, the last of `accesses`.
     #[inline(always)]
-    fn make_row<V: Vectors>(&mut self, row: &mut Pending, accesses: &[Access], branches: &[Branches]) {
+    fn make_row<V: Vectors>(&mut self, row: &mut PendingAccesses, accesses: &[Access], branches: &[Branches]) {
         let found = row.take();
         let begin = accesses.len() - found.len();
         if !found.is_empty() {
@@ -238,7 +243,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
     /// Notes what was counted of so many accesses.
     #[inline(always)]
     fn note(mut self, accesses: u64) {
-        let Counted { filtered, writes, second_level_hits, walks, walk_cycles } = self.counted;
+        let RegisterCounts { filtered, writes, second_level_hits, walks, walk_cycles } = self.counted;
         *self.cpu.filter = self.filter;
         self.cpu.clock.take_over(self.clock);
         let counters = &mut self.cpu.counters;
@@ -256,7 +261,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
     /// Looks an access up, which the filter `answers` or not: where its data are, and how it was translated beyond the first-level TLB, for
     /// a core that is told of each access. None, with nothing changed that the general code would not change first, if it is not for this code.
     #[inline(always)]
-    fn access(&mut self, access: &Access, answers: bool) -> Option<(Found, Option<Translating>)> {
+    fn access(&mut self, access: &Access, answers: bool) -> Option<(DataLocation, Option<L1TlbMiss>)> {
         let (write, mut translating) = (access.kind.writes(), None);
         let found = if answers {
             self.counted.filtered += 1;
@@ -270,13 +275,13 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
 
     /// Where the filter's line is.
     #[inline(always)]
-    fn last_line(&self) -> Found {
-        Found { latency: self.l1_latency, line: self.filter.physical_line() }
+    fn last_line(&self) -> DataLocation {
+        DataLocation { latency: self.l1_latency, line: self.filter.physical_line() }
     }
 
     /// Translates an address and asks the caches for its line.
     #[inline(always)]
-    fn data(&mut self, access: &Access, write: bool, translating: &mut Option<Translating>) -> Option<Found> {
+    fn data(&mut self, access: &Access, write: bool, translating: &mut Option<L1TlbMiss>) -> Option<DataLocation> {
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
         if last != access.vaddr >> LINE_SHIFT || access.kind == AccessKind::Fetch {
             return None;
@@ -286,17 +291,17 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
         let translation = match self.filter.translation(va, write) {
             Some(held) => held,
             None => match self.first.look_up(self.asid, va, write) {
-                tlb_arrays::Found::Fit(held) => held,
-                tlb_arrays::Found::Unfit => return None,
-                tlb_arrays::Found::Nothing => self.translate(va, write, translating)?,
+                tlb_arrays::TlbLookup::Fit(held) => held,
+                tlb_arrays::TlbLookup::Unfit => return None,
+                tlb_arrays::TlbLookup::Nothing => self.translate(va, write, translating)?,
             },
         };
         let line = translation.address(va).line();
         let outcome = self.memory.caches.access(line, write, Requester::Data);
-        let unproven = self.filter_hits_only && outcome.served != Served::L1;
+        let unproven = self.filter_hits_only && outcome.served != HitLevel::L1;
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         self.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
-        Some(Found { latency: outcome.cycles.into(), line: line.0 })
+        Some(DataLocation { latency: outcome.cycles.into(), line: line.0 })
     }
 
     /// Goes on in the page of an instruction.
@@ -314,9 +319,9 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
 
     /// Lets the core wait for a translation, at once or, if it must be told of the access first, later.
     #[inline(always)]
-    fn wait_for_translation(&mut self, walk: Cycles, page: Translation, later: &mut Option<Translating>) {
-        let translating = Translating { look_up: self.second_latency, walk, page: Some(page), fetches: false };
-        if self.clock.follows() {
+    fn wait_for_translation(&mut self, walk: Cycles, page: Translation, later: &mut Option<L1TlbMiss>) {
+        let translating = L1TlbMiss { look_up: self.second_latency, walk, page: Some(page), fetches: false };
+        if self.clock.models_dependencies() {
             *later = Some(translating);
         } else {
             self.clock.wait_for_translation(translating);
@@ -325,15 +330,15 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: Known> Core<'a, M, W, C> {
 
     /// Translates what the first-level TLB does not hold.
     #[inline(always)]
-    fn translate(&mut self, va: VirtAddr, write: bool, later: &mut Option<Translating>) -> Option<Translation> {
+    fn translate(&mut self, va: VirtAddr, write: bool, later: &mut Option<L1TlbMiss>) -> Option<Translation> {
         let translation = match self.second.look_up(self.asid, va, write) {
-            tlb_arrays::Found::Fit(held) => {
+            tlb_arrays::TlbLookup::Fit(held) => {
                 self.wait_for_translation(Cycles::ZERO, held, later);
                 self.counted.second_level_hits += 1;
                 held
             }
-            tlb_arrays::Found::Unfit => return None,
-            tlb_arrays::Found::Nothing => {
+            tlb_arrays::TlbLookup::Unfit => return None,
+            tlb_arrays::TlbLookup::Nothing => {
                 let mut cycles = Cycles::ZERO;
                 let translation = self.walker.walk(&mut self.memory, va, write, &mut cycles)?;
                 self.counted.walks += 1;

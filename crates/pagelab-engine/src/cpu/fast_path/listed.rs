@@ -1,7 +1,7 @@
 //! Walks of one layer on the bare machine whose page table lists what they read: tables that remember no ways.
 
 use super::machine::Machine;
-use super::walker::{Memory, Parts, References, Walker, add_refs, hint_tags};
+use super::walker::{Memory, References, Walker, WalkerParts, add_refs, hint_tags};
 use crate::base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::memory::PhysMem;
@@ -10,7 +10,7 @@ use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD};
 use crate::mmu_cache::{Asid, MmuCache};
 use crate::page_table::{Leaf, PageTable, WalkList};
 use crate::translate::counters::{TlbCounters, WalkCounts};
-use crate::translate::walker::Made;
+use crate::translate::walker::UnsparedRefs;
 use pagelab_trace::Access;
 
 /// See the module's text.
@@ -25,8 +25,8 @@ pub(super) struct Listed<'a> {
 
 impl<'a, M: Machine> Walker<'a, M> for Listed<'a> {
     #[inline(always)]
-    fn from_parts(parts: Parts<'a>) -> Option<Self> {
-        let Parts { layers, space, core, mmu_caches, nested_tlb: _, nested_tlb_latency: _, guest_tlb: _ } = parts;
+    fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
+        let WalkerParts { layers, space, core, mmu_caches, nested_tlb: _, nested_tlb_latency: _, guest_tlb: _ } = parts;
         let layer = &layers[space.layer];
         let of = &layer.spaces[space.index as usize];
         let upper = mmu_caches.cache(core, space.layer);
@@ -58,7 +58,7 @@ impl<'a, M: Machine> Walker<'a, M> for Listed<'a> {
         *cycles += spared.cycles;
         // References of one dependency step overlap: the step costs its slowest.
         let (mut step, mut slowest) = (u8::MAX, Cycles::ZERO);
-        for n in Made::new(refs.len(), spared.skip) {
+        for n in UnsparedRefs::new(refs.len(), spared.skip) {
             let spent = memory.read(0, refs[n].level, MachineAddr(refs[n].addr.0));
             if refs[n].step == step {
                 slowest = slowest.max(spent);

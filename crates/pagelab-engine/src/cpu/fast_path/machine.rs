@@ -8,7 +8,7 @@ use crate::base::lru_sets::LruSets;
 use crate::cache::{AnyCaches, CoreCaches, Hierarchy, KnownCaches};
 use crate::mmu_cache::{MmuCache, Pass, Upper};
 use crate::translate::tlb::Tlb;
-use crate::translate::tlb_arrays::{AnyArrays, Apart, Arrays, Level, Together};
+use crate::translate::tlb_arrays::{AnyArrays, Arrays, Level, SharedArray, SplitArrays};
 
 /// What is known of a machine when the loop is compiled. A part is none if the machine has another.
 pub(super) trait Machine {
@@ -81,8 +81,8 @@ impl<
     const S3: usize,
 > Machine for OneCore<V, T, W1, S1, W2, S2, W3, S3>
 {
-    type First<'a> = Apart<LruSets<'a, V, 4, 16>, LruSets<'a, V, 4, 8>, &'a mut AssocArray>;
-    type Second<'a> = Together<LruSets<'a, V, T, 128>, &'a mut AssocArray>;
+    type First<'a> = SplitArrays<LruSets<'a, V, 4, 16>, LruSets<'a, V, 4, 8>, &'a mut AssocArray>;
+    type Second<'a> = SharedArray<LruSets<'a, V, T, 128>, &'a mut AssocArray>;
     type Upper<'a> = Upper<'a, V>;
     type Caches<'a> = KnownCaches<'a, V, W1, S1, W2, S2, W3, S3>;
 
@@ -90,7 +90,7 @@ impl<
     fn first(tlb: &mut Tlb) -> Option<Level<'_, Self::First<'_>>> {
         tlb.level(|arrays, array_of| match (arrays, array_of) {
             ([small, large, huge], [Some(0), Some(1), Some(2)]) => {
-                Some(Apart(LruSets::from_array(small)?, LruSets::from_array(large)?, Some(huge)))
+                Some(SplitArrays(LruSets::from_array(small)?, LruSets::from_array(large)?, Some(huge)))
             }
             _ => None,
         })
@@ -99,8 +99,8 @@ impl<
     #[inline(always)]
     fn second(tlb: &mut Tlb) -> Option<Level<'_, Self::Second<'_>>> {
         tlb.level(|arrays, array_of| match (arrays, array_of) {
-            ([both, huge], [Some(0), Some(0), Some(1)]) => Some(Together(LruSets::from_array(both)?, Some(huge))),
-            ([both], [Some(0), Some(0) | None, None]) => Some(Together(LruSets::from_array(both)?, None)),
+            ([both, huge], [Some(0), Some(0), Some(1)]) => Some(SharedArray(LruSets::from_array(both)?, Some(huge))),
+            ([both], [Some(0), Some(0) | None, None]) => Some(SharedArray(LruSets::from_array(both)?, None)),
             _ => None,
         })
     }

@@ -1,7 +1,7 @@
 //! Walks of one layer on the bare machine.
 
 use super::machine::Machine;
-use super::walker::{Memory, Parts, References, Walker, add_refs, hint_tags};
+use super::walker::{Memory, References, Walker, WalkerParts, add_refs, hint_tags};
 use crate::base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::SpaceId;
@@ -76,9 +76,9 @@ pub(super) struct Native<'a, U>(Table<'a, U>);
 
 impl<'a, M: Machine> Walker<'a, M> for Native<'a, M::Upper<'a>> {
     #[inline(always)]
-    fn from_parts(parts: Parts<'a>) -> Option<Self> {
+    fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
         // These are for guests' walks.
-        let Parts { layers, space, core, mmu_caches, nested_tlb: _, nested_tlb_latency: _, guest_tlb: _ } = parts;
+        let WalkerParts { layers, space, core, mmu_caches, nested_tlb: _, nested_tlb_latency: _, guest_tlb: _ } = parts;
         if layers[space.layer].host.is_some() {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use super::native::Table;
-use super::walker::{Memory, Parts, References, Walker, hint_tags};
+use super::walker::{Memory, References, Walker, WalkerParts, hint_tags};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
 use crate::base::assoc::AssocArray;
 use crate::base::cycles::Cycles;
@@ -84,8 +84,8 @@ impl<'a, U: Pass> Nested<'a, U> {
 
 impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
     #[inline(always)]
-    fn from_parts(parts: Parts<'a>) -> Option<Self> {
-        let Parts { layers, space, core, mmu_caches, nested_tlb, nested_tlb_latency, guest_tlb } = parts;
+    fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
+        let WalkerParts { layers, space, core, mmu_caches, nested_tlb, nested_tlb_latency, guest_tlb } = parts;
         let host = layers[space.layer].host?;
         if layers[host.layer].host.is_some() {
             return None;

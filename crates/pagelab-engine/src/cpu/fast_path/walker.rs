@@ -6,7 +6,7 @@ use crate::base::assoc::AssocArray;
 use crate::base::cycles::Cycles;
 use crate::base::ids::SpaceId;
 use crate::base::translation::Translation;
-use crate::cache::{CoreCaches, Requester, Served};
+use crate::cache::{CoreCaches, HitLevel, Requester};
 use crate::kernel::layer::Layer;
 use crate::mmu_cache::MmuCaches;
 use crate::translate::counters::{TlbCounters, WALK_LEVELS, WalkCounts, place_index};
@@ -17,7 +17,7 @@ use pagelab_trace::Access;
 pub(super) const LAYERS: usize = 2;
 
 /// What a walker is made of.
-pub(super) struct Parts<'a> {
+pub(super) struct WalkerParts<'a> {
     pub layers: &'a [Layer],
     /// The space that the program runs in.
     pub space: SpaceId,
@@ -31,7 +31,7 @@ pub(super) struct Parts<'a> {
 /// A walker of the layers that a system has.
 pub(super) trait Walker<'a, M: Machine>: Sized {
     /// None if the program's layers or their tables are not for it.
-    fn from_parts(parts: Parts<'a>) -> Option<Self>;
+    fn from_parts(parts: WalkerParts<'a>) -> Option<Self>;
 
     /// Walks for `va` to the machine; none, with nothing changed, if it meets anything unusual. Adds its cycles.
     fn walk(
@@ -49,8 +49,8 @@ pub(super) trait Walker<'a, M: Machine>: Sized {
     fn note(&self, refs: &References, walks: &mut WalkCounts, tlb: &mut TlbCounters);
 }
 
-/// References of walks by layer, the program's first, level and place, as [`Served`].
-pub(super) type References = [[[u64; Served::ALL.len()]; WALK_LEVELS]; LAYERS];
+/// References of walks by layer, the program's first, level and place, as [`HitLevel`].
+pub(super) type References = [[[u64; HitLevel::ALL.len()]; WALK_LEVELS]; LAYERS];
 
 /// The caches, and what walks have referred to.
 pub(super) struct Memory<C> {
@@ -77,8 +77,8 @@ pub(super) fn hint_tags<C: CoreCaches>(caches: &C, (entry, page): (PhysAddr, Phy
 }
 
 /// Adds references of a layer to its counts.
-pub(super) fn add_refs(walks: &mut WalkCounts, layer: usize, counted: &[[u64; Served::ALL.len()]; WALK_LEVELS]) {
+pub(super) fn add_refs(walks: &mut WalkCounts, layer: usize, counted: &[[u64; HitLevel::ALL.len()]; WALK_LEVELS]) {
     for (refs, counted) in walks.refs[layer].iter_mut().zip(counted) {
-        Served::ALL.iter().zip(counted).for_each(|(&place, count)| refs[place_index(Some(place))] += count);
+        HitLevel::ALL.iter().zip(counted).for_each(|(&place, count)| refs[place_index(Some(place))] += count);
     }
 }

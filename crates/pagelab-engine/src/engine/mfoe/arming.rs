@@ -33,7 +33,7 @@ const TABLE_ENTRIES: u64 = 512;
 const TABLE_REACH: u64 = TABLE_ENTRIES * FRAME_BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ArmingState {
     /// Take up the next mapping.
     Begin,
     /// Find the mapping's next page, and hold off changes of the mapping there.
@@ -52,7 +52,7 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Arming {
     layer: LayerId,
-    state: State,
+    state: ArmingState,
     /// The mapping under way, how far it is done, and the size of the page there.
     job: Option<Job>,
     at: VirtAddr,
@@ -87,7 +87,7 @@ impl Arming {
             mfoe_mut(layer).jobs.pop_front();
         }
         self.job = None;
-        self.state = State::Begin;
+        self.state = ArmingState::Begin;
     }
 
     /// Goes to the first page from where it is on that can be armed.
@@ -108,7 +108,7 @@ impl Arming {
             PageSize::Size4K
         };
         os.locks.read_mappings(self.space(), vma.range(), cpu);
-        self.state = State::Descend;
+        self.state = ArmingState::Descend;
     }
 
     /// Builds the next table that is missing, or goes on to the entries.
@@ -121,11 +121,11 @@ impl Arming {
             Some(Ok(None)) if self.size > PageSize::Size4K && !layer.is_untouched(job.space, self.at, self.size) => {
                 self.descend_further(os, cpu);
             }
-            Some(Ok(None)) => self.state = State::Line,
+            Some(Ok(None)) => self.state = ArmingState::Line,
             Some(Ok(Some(block))) => {
                 let linked = layer.link_table(job.space, self.at, self.size, block);
                 os.faults[self.layer].tables += u64::from(linked);
-                self.state = State::Table(block);
+                self.state = ArmingState::Table(block);
             }
             Some(Err(_)) | None => {
                 // Without memory for tables the pages are the kernel's; of a process that has ended they are nobody's.
@@ -146,7 +146,7 @@ impl Arming {
         if is_whole {
             self.at = self.line().end;
             os.locks.end_read(self.space(), cpu);
-            self.state = State::Find;
+            self.state = ArmingState::Find;
         } else {
             self.size = PageSize::Size4K;
         }
@@ -168,7 +168,7 @@ impl Arming {
         self.at = line.end;
         if self.at.0.is_multiple_of(TABLE_REACH) || self.at >= job.range.end {
             os.locks.end_read(self.space(), cpu);
-            self.state = State::Find;
+            self.state = ArmingState::Find;
         }
     }
 
@@ -222,7 +222,7 @@ impl Arming {
 
 impl EngineThread for Arming {
     fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
-        let thread = |_| Self { layer, state: State::Begin, job: None, at: VirtAddr(0), size: PageSize::Size4K };
+        let thread = |_| Self { layer, state: ArmingState::Begin, job: None, at: VirtAddr(0), size: PageSize::Size4K };
         of_layer::find(of).map(thread).into_iter().collect()
     }
 
@@ -235,42 +235,42 @@ impl EngineThread for Arming {
     }
 
     fn begin(&mut self) {
-        self.state = State::Begin;
+        self.state = ArmingState::Begin;
     }
 
     fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.layer];
         let of = mfoe(layer);
-        if of.jobs.is_empty() || self.state != State::Begin && of.jobs.front() != self.job.as_ref() {
+        if of.jobs.is_empty() || self.state != ArmingState::Begin && of.jobs.front() != self.job.as_ref() {
             // There is nothing to do, or the process has ended meanwhile.
             return;
         }
         match self.state {
-            State::Begin => step.preset += CodeCost::of_cycles(of.parameters.spawn_cycles),
-            State::Find => {
+            ArmingState::Begin => step.preset += CodeCost::of_cycles(of.parameters.spawn_cycles),
+            ArmingState::Find => {
                 let space = &layer.spaces[self.space().index as usize];
                 step.kernel(RefKind::Locked, space.lock_line());
                 step.kernel(RefKind::Read, space.object_line(self.at.0));
             }
-            State::Descend => {
+            ArmingState::Descend => {
                 let space = &layer.spaces[self.space().index as usize];
                 let mut list = WalkList::new();
                 space.table.walk(&layer.mem, self.at, &mut list);
                 list.refs().iter().for_each(|r| step.kernel(RefKind::Read, r.addr));
             }
-            State::Table(block) => {
+            ArmingState::Table(block) => {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
                 step.kernel(RefKind::Write, layer.page_metadata(block.first));
                 let space = &layer.spaces[self.space().index as usize];
                 step.kernel(RefKind::Locked, space.table.entry(&layer.mem, self.at));
             }
-            State::Line => {
+            ArmingState::Line => {
                 let entries = self.line().pages() >> self.size.order();
                 step.preset += CodeCost::of_cycles(entries * Cycles::from(of.parameters.arm_cycles));
                 let space = &layer.spaces[self.space().index as usize];
                 step.kernel(RefKind::Write, space.table.entry(&layer.mem, self.at));
             }
-            State::Disarm => {
+            ArmingState::Disarm => {
                 let Some((part, entries)) = self.next_part(layer) else { return };
                 step.preset += CodeCost::of_cycles(entries * Cycles::from(of.parameters.arm_cycles));
                 let space = &layer.spaces[self.space().index as usize];
@@ -284,19 +284,19 @@ impl EngineThread for Arming {
     fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         os.layers[self.layer].acting_cpu = cpu.0;
         match self.state {
-            State::Begin => {
+            ArmingState::Begin => {
                 let of = mfoe_mut(&mut os.layers[self.layer]);
                 self.job = of.jobs.front().copied();
                 let Some(job) = self.job else { return Next::Done };
                 of.counters.jobs += 1;
                 self.at = job.range.start;
-                self.state = if job.arm { State::Find } else { State::Disarm };
+                self.state = if job.arm { ArmingState::Find } else { ArmingState::Disarm };
             }
-            State::Find => self.find(os, cpu),
-            State::Descend => self.descend(os, cpu),
-            State::Table(_) => self.state = State::Descend,
-            State::Line => self.arm(os, cpu),
-            State::Disarm => return self.disarm(os),
+            ArmingState::Find => self.find(os, cpu),
+            ArmingState::Descend => self.descend(os, cpu),
+            ArmingState::Table(_) => self.state = ArmingState::Descend,
+            ArmingState::Line => self.arm(os, cpu),
+            ArmingState::Disarm => return self.disarm(os),
         }
         Next::Continue
     }

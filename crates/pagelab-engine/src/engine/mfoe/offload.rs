@@ -14,7 +14,7 @@ use crate::base::page_fault::{Intent, PageFault};
 use crate::base::step::{BlockKey, Next, Ref, RefKind, RefSpace, Step};
 use crate::engine::kernel_side::KernelSide;
 use crate::engine::mfoe::of_layer::{mfoe, mfoe_mut, with_memory};
-use crate::engine::mfoe::tables::Entry;
+use crate::engine::mfoe::tables::TableEntry;
 use crate::engine::work::{Verdict, Work};
 use crate::kernel::entry_word::{Armed, EntryWord};
 use crate::kernel::layer::Layer;
@@ -25,7 +25,7 @@ use crate::kernel::vma::VaRange;
 use crate::page_table::{Leaf, Mapping, PteFlags, WalkList};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum OffloadState {
     /// Read the header of the CPU's table.
     Header,
     /// Read the entry at the tail.
@@ -47,7 +47,7 @@ pub struct Offload {
     size: PageSize,
     /// The lock of the page's entry, once it is taken.
     key: Option<BlockKey>,
-    state: State,
+    state: OffloadState,
     verdict: Verdict,
 }
 
@@ -109,7 +109,7 @@ impl Offload {
         os.locks.read_mappings(self.fault.space, range, cpu);
         let (present, armed) = self.look(os);
         if armed.is_some_and(|(_, size)| size == self.size) {
-            self.state = State::Take;
+            self.state = OffloadState::Take;
             return Next::Continue;
         }
         self.unlock(os, cpu);
@@ -132,7 +132,7 @@ impl Offload {
             self.unlock(os, cpu);
             return self.end(Verdict::Kernel);
         };
-        self.state = State::Map { frame, armed };
+        self.state = OffloadState::Map { frame, armed };
         Next::Continue
     }
 
@@ -163,7 +163,7 @@ impl Work for Offload {
             page: page(size),
             size,
             key: None,
-            state: State::Header,
+            state: OffloadState::Header,
             verdict: Verdict::Kernel,
         };
         let of = mfoe(work.layer(os));
@@ -188,32 +188,32 @@ impl Work for Offload {
         };
         let header = tables.header(self.cpu);
         match self.state {
-            State::Header => physical(RefKind::Read, header),
-            State::Entry => physical(RefKind::Read, tables.tail(self.cpu, &layer.mem)),
-            State::Lock => physical(RefKind::Locked, self.entry(os)),
-            State::Take => {
+            OffloadState::Header => physical(RefKind::Read, header),
+            OffloadState::Entry => physical(RefKind::Read, tables.tail(self.cpu, &layer.mem)),
+            OffloadState::Lock => physical(RefKind::Locked, self.entry(os)),
+            OffloadState::Take => {
                 physical(RefKind::Write, tables.tail(self.cpu, &layer.mem));
                 physical(RefKind::Write, header);
             }
-            State::Map { .. } => physical(RefKind::Write, self.entry(os)),
+            OffloadState::Map { .. } => physical(RefKind::Write, self.entry(os)),
         }
     }
 
     fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         match self.state {
-            State::Header => self.state = State::Entry,
-            State::Entry => {
+            OffloadState::Header => self.state = OffloadState::Entry,
+            OffloadState::Entry => {
                 let (of_cpu, size, layer) = (self.cpu, self.size, self.layer_mut(os));
                 let tables = &mfoe(layer).ready(size).tables;
-                let Entry::Ready(_) = tables.entry(tables.tail(of_cpu, &layer.mem), &layer.mem) else {
+                let TableEntry::Ready(_) = tables.entry(tables.tail(of_cpu, &layer.mem), &layer.mem) else {
                     mfoe_mut(layer).of_mut(size).note_empty(of_cpu);
                     return self.end(Verdict::Kernel);
                 };
-                self.state = State::Lock;
+                self.state = OffloadState::Lock;
             }
-            State::Lock => return self.lock(os, cpu),
-            State::Take => return self.take(os, cpu),
-            State::Map { frame, armed } => return self.map(os, cpu, frame, armed),
+            OffloadState::Lock => return self.lock(os, cpu),
+            OffloadState::Take => return self.take(os, cpu),
+            OffloadState::Map { frame, armed } => return self.map(os, cpu, frame, armed),
         }
         Next::Continue
     }
@@ -221,11 +221,11 @@ impl Work for Offload {
     fn charge(&self, os: &mut Os, cycles: Cycles) {
         let steps = &mut mfoe_mut(self.layer_mut(os)).counters.steps;
         *match self.state {
-            State::Header => &mut steps.header,
-            State::Entry => &mut steps.entry,
-            State::Lock => &mut steps.lock,
-            State::Take => &mut steps.take,
-            State::Map { .. } => &mut steps.map,
+            OffloadState::Header => &mut steps.header,
+            OffloadState::Entry => &mut steps.entry,
+            OffloadState::Lock => &mut steps.lock,
+            OffloadState::Take => &mut steps.take,
+            OffloadState::Map { .. } => &mut steps.map,
         } += cycles;
     }
 

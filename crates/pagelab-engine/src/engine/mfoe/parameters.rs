@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::addr::PageSize;
 use crate::base::code_cost::CodeCycles;
-use crate::base::error::Misfit;
-use crate::engine::config::{EngineParameters, RingCost, RingCosts, Surroundings};
+use crate::base::error::LayerConfigError;
+use crate::engine::config::{EngineContext, EngineParameters, RingCost, RingCosts};
 
 /// Entries that a pre-allocation table may have: the count in CR9 has 16 bits.
 const MOST_ENTRIES: u32 = 0xffff;
@@ -110,54 +110,54 @@ impl Default for Parameters {
 }
 
 impl EngineParameters for Parameters {
-    fn check(&self, around: &Surroundings) -> Result<(), Misfit> {
+    fn check(&self, around: &EngineContext) -> Result<(), LayerConfigError> {
         let words = around.words.map_err(|why| {
             let what = format!("mfoe needs page-table entries that say so of pages which are not there, but {why}");
-            Misfit::new("fault_engine", what)
+            LayerConfigError::new("fault_engine", what)
         })?;
         if !around.single_pages {
             let what = "mfoe maps single pages in frames that were taken before the fault: allowed beside it are folios = [] and \
                         the placement order0";
-            return Err(Misfit::new("fault_engine", what));
+            return Err(LayerConfigError::new("fault_engine", what));
         }
         if self.huge_entries == 0 && around.page_size != PageSize::Size4K {
             let what = "0 keeps no frames ready for pages above 4 KiB, which are the layer's page_size; allowed are huge_entries of 1 \
                         and more with page_size = 2M, or page_size = 4K";
-            return Err(Misfit::new("fault_engine.huge_entries", what));
+            return Err(LayerConfigError::new("fault_engine.huge_entries", what));
         }
         if self.huge_entries > 0 && around.page_size != HUGE {
             let what = "frames of 2 MiB are for layers with page_size = 2M alone; allowed here is 0";
-            return Err(Misfit::new("fault_engine.huge_entries", what));
+            return Err(LayerConfigError::new("fault_engine.huge_entries", what));
         }
         if self.huge_entries > 0 && !words.contains(&HUGE) {
             let what = "entries of pages of 2 MiB hold no words in this page table; allowed here is 0";
-            return Err(Misfit::new("fault_engine.huge_entries", what));
+            return Err(LayerConfigError::new("fault_engine.huge_entries", what));
         }
         if !around.walked {
             let what = "mfoe is a part of the walker, and hardware walks no tables of this layer for some of its pages; allowed \
                         here are host_mode = nested and no direct_segment_bytes";
-            return Err(Misfit::new("fault_engine", what));
+            return Err(LayerConfigError::new("fault_engine", what));
         }
         if let Some(&RingCosts { take, defer }) = self.in_fault.as_deref() {
             if self.form != Form::Software || self.huge_entries > 0 {
                 let what = "is for rings of 4 KiB frames that the kernel takes from; allowed with it are form = software and \
                             huge_entries = 0";
-                return Err(Misfit::new("fault_engine.in_fault", what));
+                return Err(LayerConfigError::new("fault_engine.in_fault", what));
             }
             for (key, lines) in [("take.cpu", take.cpu), ("defer.cpu", defer.cpu)] {
-                Misfit::unless_between(&format!("fault_engine.in_fault.{key}"), lines, 0, MOST_LINES)?;
+                LayerConfigError::unless_between(&format!("fault_engine.in_fault.{key}"), lines, 0, MOST_LINES)?;
             }
             for (key, lines) in [("take.space", take.space), ("defer.space", defer.space)] {
-                Misfit::unless_between(&format!("fault_engine.in_fault.{key}"), lines, 0, MOST_LINES)?;
+                LayerConfigError::unless_between(&format!("fault_engine.in_fault.{key}"), lines, 0, MOST_LINES)?;
             }
         }
-        Misfit::unless_between("fault_engine.entries", self.entries, 1, MOST_ENTRIES)?;
-        Misfit::unless_between("fault_engine.huge_entries", self.huge_entries, 0, MOST_ENTRIES)?;
-        Misfit::unless_between("fault_engine.least_entries", self.least_entries, 0, self.entries)?;
-        Misfit::unless_between("fault_engine.threads", self.threads, 1, MOST_THREADS)?;
-        Misfit::unless_between("fault_engine.period_cycles", self.period_cycles, 1, u64::MAX)?;
-        Misfit::unless_between("fault_engine.wake_below", self.wake_below, 0, self.entries)?;
-        Misfit::unless_between("fault_engine.limit_percent", self.limit_percent, 1, 100)
+        LayerConfigError::unless_between("fault_engine.entries", self.entries, 1, MOST_ENTRIES)?;
+        LayerConfigError::unless_between("fault_engine.huge_entries", self.huge_entries, 0, MOST_ENTRIES)?;
+        LayerConfigError::unless_between("fault_engine.least_entries", self.least_entries, 0, self.entries)?;
+        LayerConfigError::unless_between("fault_engine.threads", self.threads, 1, MOST_THREADS)?;
+        LayerConfigError::unless_between("fault_engine.period_cycles", self.period_cycles, 1, u64::MAX)?;
+        LayerConfigError::unless_between("fault_engine.wake_below", self.wake_below, 0, self.entries)?;
+        LayerConfigError::unless_between("fault_engine.limit_percent", self.limit_percent, 1, 100)
     }
 
     fn samples() -> Vec<Self> {

@@ -8,9 +8,9 @@ use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
-use crate::engine::kernel_side::Taken;
+use crate::engine::kernel_side::UnaccountedPage;
 use crate::engine::mfoe::parameters::Parameters;
-use crate::engine::mfoe::tables::{Entry, Tables};
+use crate::engine::mfoe::tables::{TableEntry, Tables};
 use crate::kernel::memory::Memory;
 
 /// What was counted of pages of one size.
@@ -160,14 +160,14 @@ impl Ready {
     }
 
     /// What has been taken for pages of an owner, and what nobody has accounted for.
-    pub fn used_for<'a>(&'a self, space: u32, contents: &'a PhysMem) -> impl Iterator<Item = Taken> + 'a {
+    pub fn used_for<'a>(&'a self, space: u32, contents: &'a PhysMem) -> impl Iterator<Item = UnaccountedPage> + 'a {
         let any = self.has_used();
         let used = self.tables.cpus().filter(move |_| any).flat_map(|cpu| self.tables.used(cpu, contents));
         used.filter_map(move |(place, entry)| match entry {
-            Entry::Used { owner, va, frame } if owner == space => {
-                Some(Taken { va, size: self.size, frame, place, file: None })
+            TableEntry::Used { owner, va, frame } if owner == space => {
+                Some(UnaccountedPage { va, size: self.size, frame, place, file: None })
             }
-            Entry::Used { .. } | Entry::Ready(_) | Entry::Empty => None,
+            TableEntry::Used { .. } | TableEntry::Ready(_) | TableEntry::Empty => None,
         })
     }
 

@@ -14,11 +14,11 @@ use crate::base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId, SpaceId};
 use crate::base::step::{BlockKey, Next, RefKind, Step};
-use crate::engine::kernel_side::{Job, KernelSide, Taken};
+use crate::engine::kernel_side::{Job, KernelSide, UnaccountedPage};
 use crate::engine::mfoe::of_layer::{self, mfoe, mfoe_mut, with_memory};
 use crate::engine::mfoe::parameters::Numa;
 use crate::engine::mfoe::ready::Ready;
-use crate::engine::mfoe::tables::Entry;
+use crate::engine::mfoe::tables::TableEntry;
 use crate::kernel::fault::stage::Stage;
 use crate::kernel::frames::frame_alloc::{FramePurpose, Near};
 use crate::kernel::layer::{CpuLine, Layer};
@@ -28,7 +28,7 @@ use crate::kernel::threads::EngineThread;
 use crate::kernel::vma::VaRange;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum RefillState {
     /// Take the lock of a table.
     Lock,
     /// Read the next entry.
@@ -36,7 +36,7 @@ enum State {
     /// Account for the page that its frame was mapped for.
     Account {
         owner: u32,
-        page: Taken,
+        page: UnaccountedPage,
         ended: u64,
     },
     Allocate,
@@ -67,7 +67,7 @@ pub struct Refill {
     /// The CPU that it runs on.
     cpu: CpuId,
     threads: usize,
-    state: State,
+    state: RefillState,
     /// Entries of the table that this pass has filled.
     filled: u32,
     /// Empty entries from the head on that have been looked at.
@@ -94,41 +94,41 @@ impl Refill {
     }
 
     /// What is to be done about the next entry; or the lock of the page that its frame is for, if somebody is about to map that.
-    fn look(&mut self, os: &Os) -> Result<State, BlockKey> {
+    fn look(&mut self, os: &Os) -> Result<RefillState, BlockKey> {
         let layer = &os.layers[self.layer];
         let of = self.ready(layer);
         if self.filled + self.passed >= of.entries {
-            return Ok(State::Unlock);
+            return Ok(RefillState::Unlock);
         }
         let entry = of.tables.entry(self.place(layer), &layer.mem);
-        self.replaces = matches!(entry, Entry::Used { .. });
+        self.replaces = matches!(entry, TableEntry::Used { .. });
         Ok(match entry {
-            Entry::Ready(_) if mfoe(layer).is_enabled() => State::Unlock,
-            Entry::Ready(_) => State::Free,
-            Entry::Empty => self.pass(layer),
-            Entry::Used { owner, va, frame } => {
+            TableEntry::Ready(_) if mfoe(layer).is_enabled() => RefillState::Unlock,
+            TableEntry::Ready(_) => RefillState::Free,
+            TableEntry::Empty => self.pass(layer),
+            TableEntry::Used { owner, va, frame } => {
                 let key = layer.page_key(SpaceId { layer: self.layer, index: owner }, va);
                 if os.locks.is_held(key) {
                     return Err(key);
                 }
-                let page = Taken { va, size: self.size, frame, place: self.place(layer), file: None };
-                State::Account { owner, page, ended: mfoe(layer).ended }
+                let page = UnaccountedPage { va, size: self.size, frame, place: self.place(layer), file: None };
+                RefillState::Account { owner, page, ended: mfoe(layer).ended }
             }
         })
     }
 
     /// An entry is empty: a frame is made ready if one is wanted, at the head.
-    fn pass(&mut self, layer: &Layer) -> State {
+    fn pass(&mut self, layer: &Layer) -> RefillState {
         let wants = self.ready(layer).wants_frame(self.table) && mfoe(layer).is_enabled();
         if wants && !self.is_short {
-            return State::Allocate;
+            return RefillState::Allocate;
         }
         self.passed += 1;
-        State::Look
+        RefillState::Look
     }
 
     /// Enters the page in what the kernel keeps of pages, and clears the entry.
-    fn account(&self, os: &mut Os, owner: u32, page: Taken) {
+    fn account(&self, os: &mut Os, owner: u32, page: UnaccountedPage) {
         let layer = &mut os.layers[self.layer];
         let (of, contents) = with_memory(layer);
         let of = of.of_mut(self.size);
@@ -159,7 +159,7 @@ impl Refill {
     }
 
     /// Takes a frame if there is one to spare.
-    fn allocate(&mut self, os: &mut Os, cpu: CpuId) -> State {
+    fn allocate(&mut self, os: &mut Os, cpu: CpuId) -> RefillState {
         let layer = &mut os.layers[self.layer];
         layer.acting_cpu = cpu.0;
         let (order, size) = (self.size.order(), self.size);
@@ -184,9 +184,9 @@ impl Refill {
         mfoe_mut(layer).of_mut(size).in_hand += 1;
         let effects = layer.last_effects();
         if effects.zone_locks.is_empty() {
-            return State::Zero { frame };
+            return RefillState::Zero { frame };
         }
-        State::Batch { frame, descriptors: effects.descriptors.clone() }
+        RefillState::Batch { frame, descriptors: effects.descriptors.clone() }
     }
 
     /// Frees the frame at the tail.
@@ -204,7 +204,7 @@ impl Refill {
         let layer = &mut os.layers[self.layer];
         mfoe_mut(layer).of_mut(self.size).counters.passes += 1;
         let sizes = mfoe(layer).page_sizes();
-        (self.state, self.filled, self.passed, self.is_short) = (State::Lock, 0, 0, false);
+        (self.state, self.filled, self.passed, self.is_short) = (RefillState::Lock, 0, 0, false);
         if let Some(&larger) = sizes.iter().find(|&&size| size > self.size) {
             self.size = larger;
             return Next::Continue;
@@ -239,7 +239,7 @@ impl EngineThread for Refill {
             size: PageSize::Size4K,
             cpu: first,
             threads,
-            state: State::Lock,
+            state: RefillState::Lock,
             filled: 0,
             passed: 0,
             replaces: false,
@@ -269,9 +269,9 @@ impl EngineThread for Refill {
             step.preset += os.costs.fault.all()[stage as usize].cost();
         };
         match &self.state {
-            State::Lock => step.kernel(RefKind::Locked, tables.header(self.table)),
-            State::Look => step.kernel(RefKind::Read, self.place(layer)),
-            &State::Account { owner, page, .. } => {
+            RefillState::Lock => step.kernel(RefKind::Locked, tables.header(self.table)),
+            RefillState::Look => step.kernel(RefKind::Read, self.place(layer)),
+            &RefillState::Account { owner, page, .. } => {
                 if layer.takes_in_faults() {
                     preset(step, Stage::Lru);
                     step.kernel(RefKind::Write, layer.page_metadata(page.frame));
@@ -290,72 +290,72 @@ impl EngineThread for Refill {
                 layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step);
                 step.kernel(RefKind::Write, self.place(layer));
             }
-            State::Allocate => {
+            RefillState::Allocate => {
                 preset(step, Stage::Allocation);
                 step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::FreeLists));
             }
-            State::Batch { descriptors, .. } => {
+            RefillState::Batch { descriptors, .. } => {
                 step.kernel(RefKind::Locked, layer.zone_line());
                 descriptors.iter().for_each(|&page| step.kernel(RefKind::Write, layer.page_metadata(page)));
             }
-            &State::Zero { frame } => {
+            &RefillState::Zero { frame } => {
                 preset(step, Stage::Zeroing);
                 step.kernel(RefKind::Write, layer.page_metadata(frame));
                 step.kernel(RefKind::Zero { bytes: self.size.bytes() }, frame.addr());
             }
-            State::Put { .. } => {
+            RefillState::Put { .. } => {
                 step.kernel(RefKind::Write, tables.behind_head(self.table, 0, &layer.mem));
                 step.kernel(RefKind::Write, tables.header(self.table));
             }
-            State::Free => {
+            RefillState::Free => {
                 step.kernel(RefKind::Write, tables.tail(self.table, &layer.mem));
                 step.kernel(RefKind::Write, tables.header(self.table));
                 step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::FreeLists));
             }
-            State::Unlock => step.kernel(RefKind::Write, tables.header(self.table)),
+            RefillState::Unlock => step.kernel(RefKind::Write, tables.header(self.table)),
         }
     }
 
     fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
-        self.state = match std::mem::replace(&mut self.state, State::Lock) {
-            State::Lock => {
+        self.state = match std::mem::replace(&mut self.state, RefillState::Lock) {
+            RefillState::Lock => {
                 if !os.locks.acquire(self.key(), cpu) {
                     return Next::Block(self.key());
                 }
                 self.cpu = cpu;
                 mfoe_mut(&mut os.layers[self.layer]).of_mut(self.size).adapt(self.table);
-                State::Look
+                RefillState::Look
             }
-            State::Look => match self.look(os) {
+            RefillState::Look => match self.look(os) {
                 Ok(state) => state,
                 Err(key) => {
-                    self.state = State::Look;
+                    self.state = RefillState::Look;
                     return Next::Block(key);
                 }
             },
             // The end of a process has accounted for its pages.
-            State::Account { ended, .. } if ended != mfoe(&os.layers[self.layer]).ended => State::Look,
-            State::Account { owner, page, .. } => {
+            RefillState::Account { ended, .. } if ended != mfoe(&os.layers[self.layer]).ended => RefillState::Look,
+            RefillState::Account { owner, page, .. } => {
                 self.account(os, owner, page);
                 self.pass(&os.layers[self.layer])
             }
-            State::Allocate => self.allocate(os, cpu),
-            State::Batch { frame, .. } => State::Zero { frame },
-            State::Zero { frame } => State::Put { frame },
-            State::Put { frame } => {
+            RefillState::Allocate => self.allocate(os, cpu),
+            RefillState::Batch { frame, .. } => RefillState::Zero { frame },
+            RefillState::Zero { frame } => RefillState::Put { frame },
+            RefillState::Put { frame } => {
                 let (of, contents) = with_memory(&mut os.layers[self.layer]);
                 let of = of.of_mut(self.size);
                 of.put(self.table, frame, contents);
                 let counters = &mut of.counters;
                 *if self.replaces { &mut counters.replaced } else { &mut counters.first_filled } += 1;
                 self.filled += 1;
-                State::Look
+                RefillState::Look
             }
-            State::Free => {
+            RefillState::Free => {
                 self.free(os, cpu);
-                State::Look
+                RefillState::Look
             }
-            State::Unlock => {
+            RefillState::Unlock => {
                 os.locks.release(self.key(), cpu);
                 return self.next_table(os);
             }
@@ -366,9 +366,11 @@ impl EngineThread for Refill {
     fn charge(&self, os: &mut Os, cycles: Cycles) {
         let counters = &mut mfoe_mut(&mut os.layers[self.layer]).of_mut(self.size).counters;
         *match self.state {
-            State::Lock | State::Look | State::Free | State::Unlock => &mut counters.pass_cycles,
-            State::Account { .. } => &mut counters.replace_cycles,
-            State::Allocate | State::Batch { .. } | State::Zero { .. } | State::Put { .. } => {
+            RefillState::Lock | RefillState::Look | RefillState::Free | RefillState::Unlock => {
+                &mut counters.pass_cycles
+            }
+            RefillState::Account { .. } => &mut counters.replace_cycles,
+            RefillState::Allocate | RefillState::Batch { .. } | RefillState::Zero { .. } | RefillState::Put { .. } => {
                 if self.replaces {
                     &mut counters.replace_cycles
                 } else {

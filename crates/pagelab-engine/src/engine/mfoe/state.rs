@@ -6,15 +6,15 @@ use crate::base::addr::{PageSize, Pfn, VirtAddr};
 use crate::base::code_cost::CodeCost;
 use crate::base::cycles::Cycles;
 use crate::base::ids::CpuId;
-use crate::base::io::Place;
+use crate::base::io::DriveBlock;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
 use crate::base::step::{RefKind, Step};
 use crate::engine::config::RingCosts;
-use crate::engine::kernel_side::{Job, KernelSide, Served, Table, Taken};
+use crate::engine::kernel_side::{EngineScope, Job, KernelSide, Table, UnaccountedPage};
 use crate::engine::mfoe::parameters::{Form, HUGE, Parameters, Unused};
 use crate::engine::mfoe::ready::Ready;
-use crate::engine::mfoe::tables::Entry;
+use crate::engine::mfoe::tables::TableEntry;
 use crate::kernel::entry_word::{Armed, EntryWord, MOST_OWNERS};
 use crate::kernel::memory::Memory;
 use crate::kernel::vma::{Vma, VmaKind};
@@ -170,7 +170,7 @@ impl Mfoe {
 impl KernelSide for Mfoe {
     type Parameters = Parameters;
 
-    fn boot(parameters: &Parameters, served: Served, memory: &mut Memory) -> Option<Self> {
+    fn boot(parameters: &Parameters, served: EngineScope, memory: &mut Memory) -> Option<Self> {
         let sizes = if parameters.huge_entries > 0 { WITH_HUGE } else { WITHOUT };
         let ready =
             sizes.iter().map(|&size| Ready::boot(size, parameters, served.cpus, memory)).collect::<Option<_>>()?;
@@ -193,7 +193,7 @@ impl KernelSide for Mfoe {
         plain && space < MOST_OWNERS && !self.stopped.contains(&space)
     }
 
-    fn word(&self, space: u32, vma: &Vma, _: Option<Place>) -> Option<EntryWord> {
+    fn word(&self, space: u32, vma: &Vma, _: Option<DriveBlock>) -> Option<EntryWord> {
         let (writable, executable) = (vma.prot.write, vma.prot.execute);
         let arms = self.parameters.in_fault.is_none() && self.serves(space, vma);
         arms.then_some(EntryWord::Armed(Armed { owner: space, writable, executable }))
@@ -208,18 +208,18 @@ impl KernelSide for Mfoe {
         if self.ready.len() > 1 { WITH_HUGE } else { WITHOUT }
     }
 
-    fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<Taken> {
+    fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<UnaccountedPage> {
         self.ready.iter().flat_map(|of| of.used_for(space, contents)).collect()
     }
 
-    fn clear_used(&mut self, _: u32, page: Taken, _: &mut PageTable, contents: &mut PhysMem) {
+    fn clear_used(&mut self, _: u32, page: UnaccountedPage, _: &mut PageTable, contents: &mut PhysMem) {
         let of = self.of_mut(page.size);
         of.tables.clear(page.place, contents);
         of.counters.accounted_by_calls += 1;
     }
 
     fn is_used_at(&self, (cpu, size): Table, space: u32, contents: &PhysMem) -> bool {
-        let is_own = |(_, entry): (_, Entry)| matches!(entry, Entry::Used { owner, .. } if owner == space);
+        let is_own = |(_, entry): (_, TableEntry)| matches!(entry, TableEntry::Used { owner, .. } if owner == space);
         self.ready(size).tables.used(cpu, contents).any(is_own)
     }
 
@@ -235,7 +235,7 @@ impl KernelSide for Mfoe {
         let tables = &self.ready(size).tables;
         if let Some(costs) = &self.parameters.in_fault {
             let tail = tables.tail(cpu, contents);
-            if let Entry::Ready(_) = tables.entry(tail, contents) {
+            if let TableEntry::Ready(_) = tables.entry(tail, contents) {
                 // The entry is exchanged, and the tail moves on (`__pagelab_ring_take`).
                 step.preset += CodeCost::new(costs.take.instructions, costs.take.cycles);
                 step.kernel(RefKind::Write, tables.header(cpu));
@@ -247,7 +247,7 @@ impl KernelSide for Mfoe {
         step.kernel(RefKind::Read, tables.header(cpu));
         let tail = tables.tail(cpu, contents);
         step.kernel(RefKind::Read, tail);
-        if let Entry::Ready(_) = tables.entry(tail, contents) {
+        if let TableEntry::Ready(_) = tables.entry(tail, contents) {
             step.kernel(RefKind::Write, tail);
             step.kernel(RefKind::Write, tables.header(cpu));
         }

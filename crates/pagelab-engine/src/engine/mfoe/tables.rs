@@ -19,7 +19,7 @@ const FRAME_SHIFT: u32 = 30;
 
 /// What an entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum TableEntry {
     /// Nothing: it is to be filled.
     Empty,
     /// A zeroed frame is ready.
@@ -104,15 +104,15 @@ impl Tables {
     }
 
     /// What an entry says.
-    pub fn entry(&self, at: PhysAddr, mem: &PhysMem) -> Entry {
+    pub fn entry(&self, at: PhysAddr, mem: &PhysMem) -> TableEntry {
         let word = mem.read(at);
         let frame = Pfn(word >> FRAME_SHIFT);
         match (word & VALID != 0, word & USED != 0) {
-            (true, _) => Entry::Ready(frame),
-            (false, false) => Entry::Empty,
+            (true, _) => TableEntry::Ready(frame),
+            (false, false) => TableEntry::Empty,
             (false, true) => {
                 let owner = (word >> OWNER_SHIFT) as u32 & ((1 << (FRAME_SHIFT - OWNER_SHIFT)) - 1);
-                Entry::Used { owner, va: VirtAddr(mem.read(PhysAddr(at.0 + 8))), frame }
+                TableEntry::Used { owner, va: VirtAddr(mem.read(PhysAddr(at.0 + 8))), frame }
             }
         }
     }
@@ -121,7 +121,7 @@ impl Tables {
     pub fn take(&self, cpu: CpuId, owner: u32, va: VirtAddr, mem: &mut PhysMem) -> Option<Pfn> {
         let (head, tail) = self.places(cpu, mem);
         let at = self.slot(cpu, tail);
-        let Entry::Ready(frame) = self.entry(at, mem) else { return None };
+        let TableEntry::Ready(frame) = self.entry(at, mem) else { return None };
         mem.write(at, frame.0 << FRAME_SHIFT | u64::from(owner) << OWNER_SHIFT | USED);
         mem.write(PhysAddr(at.0 + 8), va.0);
         self.set_places(cpu, mem, (head, self.after(tail)));
@@ -132,7 +132,7 @@ impl Tables {
     pub fn withdraw(&self, cpu: CpuId, mem: &mut PhysMem) -> Option<Pfn> {
         let (head, tail) = self.places(cpu, mem);
         let at = self.slot(cpu, tail);
-        let Entry::Ready(frame) = self.entry(at, mem) else { return None };
+        let TableEntry::Ready(frame) = self.entry(at, mem) else { return None };
         self.clear(at, mem);
         self.set_places(cpu, mem, (head, self.after(tail)));
         Some(frame)
@@ -148,16 +148,16 @@ impl Tables {
     pub fn put(&self, cpu: CpuId, frame: Pfn, mem: &mut PhysMem) {
         let (head, tail) = self.places(cpu, mem);
         let at = self.slot(cpu, head);
-        assert_eq!(self.entry(at, mem), Entry::Empty, "the entry at the head of {cpu:?} is in use");
+        assert_eq!(self.entry(at, mem), TableEntry::Empty, "the entry at the head of {cpu:?} is in use");
         mem.write(at, frame.0 << FRAME_SHIFT | VALID);
         self.set_places(cpu, mem, (self.after(head), tail));
     }
 
     /// The entries of a CPU that are used, with their addresses, from the head on.
-    pub fn used<'a>(&'a self, cpu: CpuId, mem: &'a PhysMem) -> impl Iterator<Item = (PhysAddr, Entry)> + 'a {
+    pub fn used<'a>(&'a self, cpu: CpuId, mem: &'a PhysMem) -> impl Iterator<Item = (PhysAddr, TableEntry)> + 'a {
         let first = self.places(cpu, mem).0;
         let numbers = (first..=self.entries).chain(1..first);
         let entries = numbers.map(move |number| self.slot(cpu, number)).map(|at| (at, self.entry(at, mem)));
-        entries.filter(|(_, entry)| matches!(entry, Entry::Used { .. }))
+        entries.filter(|(_, entry)| matches!(entry, TableEntry::Used { .. }))
     }
 }

@@ -7,7 +7,7 @@
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{Next, RefKind, Step};
-use crate::engine::kernel_side::Supplied;
+use crate::engine::kernel_side::SupplyOutcome;
 use crate::engine::smu::of_layer::{self, smu, smu_mut};
 use crate::kernel::fault::supply::plan_supply;
 use crate::kernel::layer::Layer;
@@ -56,8 +56,8 @@ impl EngineThread for Kpoold {
     fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         self.cpu = cpu;
         match os.supply(self.layer, cpu, false) {
-            Supplied::One => Next::Continue,
-            Supplied::Enough | Supplied::NoMemory => {
+            SupplyOutcome::One => Next::Continue,
+            SupplyOutcome::Enough | SupplyOutcome::NoMemory => {
                 smu_mut(&mut os.layers[self.layer]).counters.kpoold_passes += 1;
                 Next::Done
             }

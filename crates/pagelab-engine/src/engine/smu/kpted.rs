@@ -13,7 +13,7 @@ use crate::base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{Next, RefKind, Step};
-use crate::engine::kernel_side::Taken;
+use crate::engine::kernel_side::UnaccountedPage;
 use crate::engine::smu::of_layer::{self, smu, smu_mut};
 use crate::engine::smu::state::LEAF;
 use crate::kernel::fault::stage::Stage;
@@ -34,7 +34,7 @@ fn reach(level: u8) -> u64 {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum KptedState {
     /// Read the entries of a line, from the one for `at` on, and see to the marked ones.
     Line,
     /// A process is at its cgroup's limit.
@@ -47,7 +47,7 @@ enum State {
 pub struct Kpted {
     layer: LayerId,
     cpu: CpuId,
-    state: State,
+    state: KptedState,
     /// Where it is: a space, an address in it, and the level of the entries that it reads.
     space: u32,
     at: VirtAddr,
@@ -102,7 +102,7 @@ impl Kpted {
         let group = space.group;
         layer.consume_charge(self.cpu, group, 1, os.costs.charge_batch);
         layer.gather(self.cpu, frame, os.costs.lru_batch);
-        layer.account(index, Taken { va, size: PageSize::Size4K, frame, place, file: Some(file) });
+        layer.account(index, UnaccountedPage { va, size: PageSize::Size4K, frame, place, file: Some(file) });
         smu_mut(layer).counters.accounted += 1;
     }
 
@@ -141,8 +141,15 @@ impl Kpted {
 impl EngineThread for Kpted {
     fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
         let at = VirtAddr(0);
-        let thread =
-            Self { layer, cpu: CpuId(0), state: State::Line, space: 0, at, level: TOP, until: [at; TOP as usize + 1] };
+        let thread = Self {
+            layer,
+            cpu: CpuId(0),
+            state: KptedState::Line,
+            space: 0,
+            at,
+            level: TOP,
+            until: [at; TOP as usize + 1],
+        };
         of_layer::find(of).map(|_| thread).into_iter().collect()
     }
 
@@ -163,9 +170,9 @@ impl EngineThread for Kpted {
     fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.layer];
         match &self.state {
-            State::Reclaim(pressure) => plan_scan(layer, *pressure, step),
-            State::WriteBack(scan) => step.io.clone_from(&scan.io),
-            State::Line => {
+            KptedState::Reclaim(pressure) => plan_scan(layer, *pressure, step),
+            KptedState::WriteBack(scan) => step.io.clone_from(&scan.io),
+            KptedState::Line => {
                 if self.is_lost(layer) || self.level == TOP && self.mapping(layer) != Some((self.space, self.at)) {
                     return;
                 }
@@ -190,19 +197,19 @@ impl EngineThread for Kpted {
     fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         self.cpu = cpu;
         os.layers[self.layer].acting_cpu = cpu.0;
-        match std::mem::replace(&mut self.state, State::Line) {
-            State::WriteBack(scan) => os.written_back(self.layer, &scan, cpu),
-            State::Reclaim(pressure) => {
+        match std::mem::replace(&mut self.state, KptedState::Line) {
+            KptedState::WriteBack(scan) => os.written_back(self.layer, &scan, cpu),
+            KptedState::Reclaim(pressure) => {
                 let scan = os.scan_pages(self.layer, pressure, cpu);
                 if !scan.io.is_empty() {
-                    self.state = State::WriteBack(scan);
+                    self.state = KptedState::WriteBack(scan);
                 } else if scan.freed > 0
                     && let Some(pressure) = self.at_limit(os)
                 {
-                    self.state = State::Reclaim(pressure);
+                    self.state = KptedState::Reclaim(pressure);
                 }
             }
-            State::Line => {
+            KptedState::Line => {
                 let layer = &mut os.layers[self.layer];
                 if self.is_lost(layer) {
                     self.level = TOP;
@@ -223,7 +230,7 @@ impl EngineThread for Kpted {
                 }
                 self.marks(os);
                 if let Some(pressure) = self.at_limit(os) {
-                    self.state = State::Reclaim(pressure);
+                    self.state = KptedState::Reclaim(pressure);
                 }
             }
         }

@@ -16,7 +16,7 @@ use crate::base::memory::PhysMem;
 use crate::base::page_fault::{Intent, PageFault};
 use crate::base::step::{BlockKey, Next, Ref, RefKind, RefSpace, Step};
 use crate::engine::smu::of_layer::{smu, smu_mut, with_memory};
-use crate::engine::smu::queue_pair::{Completion, Written};
+use crate::engine::smu::queue_pair::{Completion, DriveRead};
 use crate::engine::smu::state::{LEAF, UPPER};
 use crate::engine::smu::unit::Unit;
 use crate::engine::work::{Verdict, Work};
@@ -28,7 +28,7 @@ use crate::page_table::{Leaf, Mapping, PteFlags, WalkList};
 
 /// What the step under way does; a register and a frame are there from the step on that takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum MissState {
     /// Look among the misses under way, and take a register.
     Lookup,
     FreePage,
@@ -69,12 +69,12 @@ pub struct Offload {
     /// It has waited for another miss on the page, or for a register.
     joined: bool,
     stalled: bool,
-    state: State,
+    state: MissState,
     verdict: Verdict,
 }
 
 /// What an entry says that allows the access.
-enum Seen {
+enum EntryContent {
     Page(Mapping),
     Stored(Stored),
     Nothing,
@@ -119,19 +119,19 @@ impl Offload {
         self.layer(os).page_key(self.fault.space, self.page)
     }
 
-    fn look(fault: &PageFault, layer: &Layer) -> Seen {
+    fn look(fault: &PageFault, layer: &Layer) -> EntryContent {
         let index = fault.space.index;
         let mut list = WalkList::new();
         layer.spaces[index as usize].table.walk(&layer.mem, fault.va, &mut list);
         let store = fault.intent == Intent::Store;
         match (list.leaf, layer.word_behind(index, fault.va, &list.leaf).map(|of| of.word)) {
-            (Leaf::Present(mapping), _) if mapping.flags.writable || !store => Seen::Page(mapping),
+            (Leaf::Present(mapping), _) if mapping.flags.writable || !store => EntryContent::Page(mapping),
             (Leaf::NotPresent { .. }, Some(EntryWord::Stored(stored))) if stored.writable || !store => {
-                Seen::Stored(stored)
+                EntryContent::Stored(stored)
             }
             (Leaf::Present(_), _)
             | (Leaf::NotPresent { .. }, Some(EntryWord::Stored(_) | EntryWord::Swap(_) | EntryWord::Armed(_)) | None) => {
-                Seen::Nothing
+                EntryContent::Nothing
             }
         }
     }
@@ -147,16 +147,16 @@ impl Offload {
             return Next::Block(key);
         }
         match Self::look(&self.fault, self.layer(os)) {
-            Seen::Page(mapping) => {
+            EntryContent::Page(mapping) => {
                 smu_mut(self.layer_mut(os)).counters.joined += u64::from(self.joined);
                 self.verdict = Verdict::Mapped(mapping);
                 return Next::Done;
             }
-            Seen::Nothing => {
+            EntryContent::Nothing => {
                 smu_mut(self.layer_mut(os)).counters.gone += 1;
                 return Next::Done;
             }
-            Seen::Stored(stored) => self.stored = stored,
+            EntryContent::Stored(stored) => self.stored = stored,
         }
         // The page has left memory just now, and its entry has been written anew meanwhile.
         let written = BlockKey::Writeback { layer, lba: self.block(os) };
@@ -172,7 +172,7 @@ impl Offload {
         assert!(free, "{key:?} was free just now");
         let end = VirtAddr(self.page.0 + PageSize::Size4K.bytes());
         os.locks.read_mappings(self.fault.space, VaRange { start: self.page, end }, cpu);
-        (self.id, self.state) = (id, State::FreePage);
+        (self.id, self.state) = (id, MissState::FreePage);
         Next::Continue
     }
 
@@ -202,7 +202,7 @@ impl Offload {
             return self.release(os, cpu);
         };
         unit.in_hand += 1;
-        self.state = State::Submit { frame };
+        self.state = MissState::Submit { frame };
         Next::Continue
     }
 
@@ -213,7 +213,7 @@ impl Offload {
             smu_mut(self.layer_mut(os)).counters.failed += 1;
             return self.give_up(os, cpu, frame);
         }
-        self.state = State::Map { frame };
+        self.state = MissState::Map { frame };
         Next::Continue
     }
 
@@ -221,7 +221,7 @@ impl Offload {
     fn map(&mut self, os: &mut Os, cpu: CpuId, frame: Pfn) -> Next {
         let store = self.fault.intent == Intent::Store;
         let (index, page) = (self.fault.space.index, self.page);
-        let Seen::Stored(stored) = Self::look(&self.fault, self.layer(os)) else {
+        let EntryContent::Stored(stored) = Self::look(&self.fault, self.layer(os)) else {
             smu_mut(self.layer_mut(os)).counters.gone += 1;
             return self.give_up(os, cpu, frame);
         };
@@ -240,7 +240,7 @@ impl Offload {
         unit.mapped += 1;
         of.counters.mapped += 1;
         of.pending.insert((index, page), (frame, file));
-        self.state = State::Marks { mapping };
+        self.state = MissState::Marks { mapping };
         Next::Continue
     }
 
@@ -257,7 +257,7 @@ impl Offload {
 
 impl Work for Offload {
     fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self> {
-        let Seen::Stored(stored) = Self::look(fault, &os.layers[fault.space.layer]) else { return None };
+        let EntryContent::Stored(stored) = Self::look(fault, &os.layers[fault.space.layer]) else { return None };
         Some(Self {
             fault: *fault,
             page: VirtAddr(fault.va.0 & !PageSize::Size4K.offset_mask()),
@@ -267,7 +267,7 @@ impl Work for Offload {
             id: 0,
             joined: false,
             stalled: false,
-            state: State::Lookup,
+            state: MissState::Lookup,
             verdict: Verdict::Kernel,
         })
     }
@@ -286,27 +286,27 @@ impl Work for Offload {
             step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number });
         };
         match self.state {
-            State::Lookup => {
+            MissState::Lookup => {
                 if !self.arrived && self.is_remote(os) {
                     step.cycles += Cycles::from(of.parameters.remote_cycles);
                 }
             }
-            State::FreePage => unit.free.to_fetch().into_iter().for_each(|at| physical(RefKind::Read, at)),
-            State::Submit { .. } => {
+            MissState::FreePage => unit.free.to_fetch().into_iter().for_each(|at| physical(RefKind::Read, at)),
+            MissState::Submit { .. } => {
                 physical(RefKind::Write, unit.pairs[self.stored.device as usize].submission());
                 step.cycles += doorbell;
             }
-            State::Device { .. } => {
+            MissState::Device { .. } => {
                 step.cycles = Cycles::ZERO;
                 step.io.storage.push(DeviceRequest::read(self.block(os), 1));
                 step.stalls = true;
             }
-            State::Complete { .. } => step.cycles += doorbell,
-            State::Map { .. } => {
+            MissState::Complete { .. } => step.cycles += doorbell,
+            MissState::Map { .. } => {
                 let table = &layer.spaces[self.fault.space.index as usize].table;
                 physical(RefKind::Write, table.entry(&layer.mem, self.page));
             }
-            State::Marks { .. } => {
+            MissState::Marks { .. } => {
                 let table = &layer.spaces[self.fault.space.index as usize].table;
                 for level in UPPER {
                     let (addr, marked) = table.mark(&layer.mem, self.page, level).expect("a page below it is mapped");
@@ -318,29 +318,29 @@ impl Work for Offload {
 
     fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         match self.state {
-            State::Lookup => return self.lookup(os, cpu),
-            State::FreePage => return self.take(os, cpu),
-            State::Submit { frame } => {
+            MissState::Lookup => return self.lookup(os, cpu),
+            MissState::FreePage => return self.take(os, cpu),
+            MissState::Submit { frame } => {
                 let (id, lba) = (self.id, self.stored.lba);
                 let (unit, contents) = self.unit_with_memory(os);
                 unit.pairs[self.stored.device as usize].submit(id, lba, frame, contents);
-                self.state = State::Device { frame };
+                self.state = MissState::Device { frame };
             }
-            State::Device { frame } => {
+            MissState::Device { frame } => {
                 let (id, lba, failed) = (self.id, self.stored.lba, os.io_failed);
                 let block = self.block(os);
                 let (unit, contents) = self.unit_with_memory(os);
                 let written = unit.pairs[self.stored.device as usize].answer(Completion { id, failed }, contents);
-                assert_eq!(written, Written { lba, frame }, "the drive does what it is told");
+                assert_eq!(written, DriveRead { lba, frame }, "the drive does what it is told");
                 os.note_arrival(self.fault.space.layer, frame);
                 if !failed {
                     self.layer_mut(os).check_read(self.fault.space.index, self.page, block, frame);
                 }
-                self.state = State::Complete { frame };
+                self.state = MissState::Complete { frame };
             }
-            State::Complete { frame } => return self.complete(os, cpu, frame),
-            State::Map { frame } => return self.map(os, cpu, frame),
-            State::Marks { mapping } => return self.marks(os, cpu, mapping),
+            MissState::Complete { frame } => return self.complete(os, cpu, frame),
+            MissState::Map { frame } => return self.map(os, cpu, frame),
+            MissState::Marks { mapping } => return self.marks(os, cpu, mapping),
         }
         Next::Continue
     }
@@ -348,13 +348,13 @@ impl Work for Offload {
     fn charge(&self, os: &mut Os, cycles: Cycles) {
         let steps = &mut smu_mut(self.layer_mut(os)).counters.steps;
         *match self.state {
-            State::Lookup => &mut steps.lookup,
-            State::FreePage => &mut steps.free_page,
-            State::Submit { .. } => &mut steps.submit,
+            MissState::Lookup => &mut steps.lookup,
+            MissState::FreePage => &mut steps.free_page,
+            MissState::Submit { .. } => &mut steps.submit,
             // Its time is the drive's.
-            State::Device { .. } | State::Complete { .. } => &mut steps.complete,
-            State::Map { .. } => &mut steps.map,
-            State::Marks { .. } => &mut steps.marks,
+            MissState::Device { .. } | MissState::Complete { .. } => &mut steps.complete,
+            MissState::Map { .. } => &mut steps.map,
+            MissState::Marks { .. } => &mut steps.marks,
         } += cycles;
     }
 

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::addr::PageSize;
-use crate::base::error::Misfit;
-use crate::engine::config::{EngineParameters, Surroundings};
+use crate::base::error::LayerConfigError;
+use crate::engine::config::{EngineContext, EngineParameters};
 
 /// Entries that an NVMe queue may have (NVMe 1.4, 3.1.1: CAP.MQES has 16 bits and counts from 0).
 const MOST_ENTRIES: u32 = 65_536;
@@ -74,26 +74,26 @@ impl Default for Parameters {
 }
 
 impl EngineParameters for Parameters {
-    fn check(&self, around: &Surroundings) -> Result<(), Misfit> {
+    fn check(&self, around: &EngineContext) -> Result<(), LayerConfigError> {
         if !around.marks {
             let what = "smu needs entries with a bit for kpted, in leaves and above, and those of this page table have none; allowed \
                         here is page_table.kind = radix";
-            return Err(Misfit::new("fault_engine", what));
+            return Err(LayerConfigError::new("fault_engine", what));
         }
         if !around.alone {
             let what =
                 "smu is for a machine without guests: these have no drive of their own; allowed beside it is one layer";
-            return Err(Misfit::new("fault_engine", what));
+            return Err(LayerConfigError::new("fault_engine", what));
         }
         if around.drives == 0 {
             let what = "smu reads pages of files, and there is nothing to read them from; set kernel.storage, for example to \
                         z-ssd-sz985";
-            return Err(Misfit::new("fault_engine", what));
+            return Err(LayerConfigError::new("fault_engine", what));
         }
         if !around.walked {
             let what = "smu is asked by the walker, and hardware walks no tables of this layer for some of its pages; allowed here is \
                         no direct_segment_bytes";
-            return Err(Misfit::new("fault_engine", what));
+            return Err(LayerConfigError::new("fault_engine", what));
         }
         let (least, most) = (around.drives.div_ceil(MOST_DEVICES), around.drives.min(around.cores).min(MOST_SOCKETS));
         if least > most {
@@ -103,7 +103,7 @@ impl EngineParameters for Parameters {
                 around.drives,
                 most * MOST_DEVICES
             );
-            return Err(Misfit::new("fault_engine.sockets", what));
+            return Err(LayerConfigError::new("fault_engine.sockets", what));
         }
         if !(least..=most).contains(&self.sockets) {
             let what = format!(
@@ -111,19 +111,19 @@ impl EngineParameters for Parameters {
                  {MOST_SOCKETS}, and no more than {MOST_DEVICES} drives each",
                 self.sockets, around.drives, around.cores
             );
-            return Err(Misfit::new("fault_engine.sockets", what));
+            return Err(LayerConfigError::new("fault_engine.sockets", what));
         }
         debug_assert!(around.words.is_ok_and(|sizes| sizes.contains(&PageSize::Size4K)), "marks come with words");
-        Misfit::unless_between("fault_engine.nvme_entries", self.nvme_entries, 2, MOST_ENTRIES)?;
+        LayerConfigError::unless_between("fault_engine.nvme_entries", self.nvme_entries, 2, MOST_ENTRIES)?;
         if self.pmshr == 0 || self.pmshr >= self.nvme_entries {
             let what = format!(
                 "{} is not possible; allowed is 1 to {}, as each miss has an entry of the submission queue and one of these stays free",
                 self.pmshr,
                 self.nvme_entries - 1
             );
-            return Err(Misfit::new("fault_engine.pmshr", what));
+            return Err(LayerConfigError::new("fault_engine.pmshr", what));
         }
-        Misfit::unless_between("fault_engine.free_pages", self.free_pages, 1, MOST_PAGES)?;
+        LayerConfigError::unless_between("fault_engine.free_pages", self.free_pages, 1, MOST_PAGES)?;
         let most = around.frames / MOST_SHARE;
         if u64::from(self.free_pages) * u64::from(self.sockets) > most {
             let what = format!(
@@ -133,11 +133,11 @@ impl EngineParameters for Parameters {
                 around.frames,
                 most / u64::from(self.sockets)
             );
-            return Err(Misfit::new("fault_engine.free_pages", what));
+            return Err(LayerConfigError::new("fault_engine.free_pages", what));
         }
-        Misfit::unless_between("fault_engine.prefetch", self.prefetch, 1, MOST_PAGES)?;
-        Misfit::unless_between("fault_engine.sync_refill", self.sync_refill, 0, MOST_PAGES)?;
-        Misfit::unless_between("fault_engine.kpted_cycles", self.kpted_cycles, 1, u64::MAX)
+        LayerConfigError::unless_between("fault_engine.prefetch", self.prefetch, 1, MOST_PAGES)?;
+        LayerConfigError::unless_between("fault_engine.sync_refill", self.sync_refill, 0, MOST_PAGES)?;
+        LayerConfigError::unless_between("fault_engine.kpted_cycles", self.kpted_cycles, 1, u64::MAX)
     }
 
     fn samples() -> Vec<Self> {

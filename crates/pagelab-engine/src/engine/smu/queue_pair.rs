@@ -47,12 +47,12 @@ struct Device {
     tail: u32,
     phase: bool,
     /// Commands that it has read and not answered.
-    commands: Vec<(u16, Written)>,
+    commands: Vec<(u16, DriveRead)>,
 }
 
 /// What the drive has written: a block, into a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct DriveRead {
     /// The block, as the drive numbers them.
     pub lba: Lba,
     /// The frame that its contents were written to.
@@ -107,13 +107,13 @@ impl QueuePair {
         let base = self.submissions.addr().0 + u64::from(self.device.read_to) * LINE_BYTES;
         let word = |number: u64| mem.read(PhysAddr(base + number * 8));
         self.device.read_to = self.after(self.device.read_to);
-        let written = Written { lba: Lba(word(5) / NVME_UNITS), frame: PhysAddr(word(3)).pfn() };
+        let written = DriveRead { lba: Lba(word(5) / NVME_UNITS), frame: PhysAddr(word(3)).pfn() };
         self.device.commands.push(((word(0) >> 16) as u16, written));
     }
 
     /// The drive reads all commands up to the doorbell, and answers one of them: it may answer in any order. Returns what that one
     /// asked for.
-    pub fn answer(&mut self, Completion { id, failed }: Completion, mem: &mut PhysMem) -> Written {
+    pub fn answer(&mut self, Completion { id, failed }: Completion, mem: &mut PhysMem) -> DriveRead {
         while self.device.read_to != self.tail {
             self.fetch(mem);
         }
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!([0, 3, 4, 5, 6].map(word), [0x0000_0001_1234_0002, 9 << 12, 0, 40, 7]);
         assert_eq!(
             pair.answer(Completion { id: 0x1234, failed: true }, &mut mem),
-            Written { lba: Lba(5), frame: Pfn(9) }
+            DriveRead { lba: Lba(5), frame: Pfn(9) }
         );
         // Submissions read up to 1, of queue 0; number, phase 1, status "internal error".
         assert_eq!(mem.read(PhysAddr((60 << 12) + 8)), 1 | (0x1234 | 1 << 16 | 6 << 17) << 32);

@@ -7,13 +7,13 @@ use pagelab_trace::MapFlags;
 
 use crate::base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::cycles::Cycles;
-use crate::base::error::Misfit;
-use crate::base::io::Place;
+use crate::base::error::LayerConfigError;
+use crate::base::io::DriveBlock;
 use crate::base::latencies::Latencies;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
 use crate::base::step::{RefKind, Step};
-use crate::engine::kernel_side::{Job, KernelSide, Served, Supplied, Table, Taken};
+use crate::engine::kernel_side::{EngineScope, Job, KernelSide, SupplyOutcome, Table, UnaccountedPage};
 use crate::engine::smu::parameters::Parameters;
 use crate::engine::smu::unit::Unit;
 use crate::kernel::entry_word::{EntryWord, MOST_BLOCKS, Stored};
@@ -115,8 +115,8 @@ impl Smu {
     }
 
     /// Where on storage the page of an entry is.
-    pub fn place(&self, of: &Stored) -> Place {
-        Place { drive: of.device * self.sockets() + of.socket, lba: of.lba }
+    pub fn place(&self, of: &Stored) -> DriveBlock {
+        DriveBlock { drive: of.device * self.sockets() + of.socket, lba: of.lba }
     }
 
     /// A miss found no free page in a unit's queue.
@@ -145,7 +145,11 @@ impl Smu {
 impl KernelSide for Smu {
     type Parameters = Parameters;
 
-    fn boot(parameters: &Parameters, Served { cores, drives, .. }: Served, memory: &mut Memory) -> Option<Self> {
+    fn boot(
+        parameters: &Parameters,
+        EngineScope { cores, drives, .. }: EngineScope,
+        memory: &mut Memory,
+    ) -> Option<Self> {
         let sockets = parameters.sockets;
         // Drives are attached to one socket after the other.
         let mut unit = |socket| Unit::boot(parameters, (drives + sockets - 1 - socket) / sockets, memory);
@@ -168,8 +172,8 @@ impl KernelSide for Smu {
         named && readable && !vma.flags.contains(MapFlags::HUGETLB) && !self.shared.contains(file)
     }
 
-    fn word(&self, space: u32, vma: &Vma, stored: Option<Place>) -> Option<EntryWord> {
-        let Place { drive, lba } = stored.filter(|at| at.lba.0 < MOST_BLOCKS && self.serves(space, vma))?;
+    fn word(&self, space: u32, vma: &Vma, stored: Option<DriveBlock>) -> Option<EntryWord> {
+        let DriveBlock { drive, lba } = stored.filter(|at| at.lba.0 < MOST_BLOCKS && self.serves(space, vma))?;
         let (socket, device) = (drive % self.sockets(), drive / self.sockets());
         let writable = vma.prot.write && vma.is_shared();
         Some(EntryWord::Stored(Stored { socket, device, lba, writable, executable: vma.prot.execute }))
@@ -183,13 +187,13 @@ impl KernelSide for Smu {
         unreachable!("calls fill the entries of their mappings")
     }
 
-    fn share(&mut self, file: &Arc<str>) -> Result<(), Misfit> {
+    fn share(&mut self, file: &Arc<str>) -> Result<(), LayerConfigError> {
         if self.is_named(file) {
             let what = format!(
                 "`{file}` is mapped more than once, and the unit serves files that one mapping has; allowed are files that no other \
                  process maps, or [] for all that can be served"
             );
-            return Err(Misfit::new("fault_engine.files", what));
+            return Err(LayerConfigError::new("fault_engine.files", what));
         }
         self.shared.insert(file.clone());
         Ok(())
@@ -199,9 +203,9 @@ impl KernelSide for Smu {
         SIZES
     }
 
-    fn used_for(&self, space: u32, _: &PhysMem) -> Vec<Taken> {
+    fn used_for(&self, space: u32, _: &PhysMem) -> Vec<UnaccountedPage> {
         let pages = self.pending.range((space, VirtAddr(0))..=(space, VirtAddr(u64::MAX)));
-        let taken = |(&(_, va), &(frame, file)): (&(u32, VirtAddr), &(Pfn, FilePage))| Taken {
+        let taken = |(&(_, va), &(frame, file)): (&(u32, VirtAddr), &(Pfn, FilePage))| UnaccountedPage {
             va,
             size: PageSize::Size4K,
             frame,
@@ -211,7 +215,7 @@ impl KernelSide for Smu {
         pages.map(taken).collect()
     }
 
-    fn clear_used(&mut self, space: u32, page: Taken, table: &mut PageTable, contents: &mut PhysMem) {
+    fn clear_used(&mut self, space: u32, page: UnaccountedPage, table: &mut PageTable, contents: &mut PhysMem) {
         table.set_mark(contents, page.va, LEAF, false);
         self.pending.remove(&(space, page.va)).expect("its entry was marked");
         self.counters.accounted_by_calls += 1;
@@ -238,12 +242,12 @@ impl KernelSide for Smu {
         step.kernel(RefKind::Write, self.units[self.next_supplied(in_fault)].free.head());
     }
 
-    fn supply(&mut self, memory: &mut Memory, in_fault: bool) -> Supplied {
+    fn supply(&mut self, memory: &mut Memory, in_fault: bool) -> SupplyOutcome {
         let next = self.next_supplied(in_fault);
         let unit = &mut self.units[next];
         let supplied = unit.supply(memory);
-        let one = supplied == Supplied::One;
-        self.counters.no_frame += u64::from(supplied == Supplied::NoMemory);
+        let one = supplied == SupplyOutcome::One;
+        self.counters.no_frame += u64::from(supplied == SupplyOutcome::NoMemory);
         if !in_fault {
             self.counters.supplied_by_kpoold += u64::from(one);
             return supplied;
@@ -251,9 +255,9 @@ impl KernelSide for Smu {
         unit.lacking = if one { unit.lacking.saturating_sub(1) } else { 0 };
         self.counters.supplied_by_faults += u64::from(one);
         match supplied {
-            Supplied::Enough | Supplied::One if self.lacks_frames() => Supplied::One,
-            Supplied::Enough | Supplied::One => Supplied::Enough,
-            Supplied::NoMemory => {
+            SupplyOutcome::Enough | SupplyOutcome::One if self.lacks_frames() => SupplyOutcome::One,
+            SupplyOutcome::Enough | SupplyOutcome::One => SupplyOutcome::Enough,
+            SupplyOutcome::NoMemory => {
                 self.units.iter_mut().for_each(|of| of.lacking = 0);
                 supplied
             }

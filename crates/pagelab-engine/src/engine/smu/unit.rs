@@ -8,7 +8,7 @@ use crate::base::addr::{PageSize, Pfn};
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::memory::PhysMem;
 use crate::base::step::BlockKey;
-use crate::engine::kernel_side::Supplied;
+use crate::engine::kernel_side::SupplyOutcome;
 use crate::engine::smu::free_pages::FreePages;
 use crate::engine::smu::parameters::Parameters;
 use crate::engine::smu::queue_pair::QueuePair;
@@ -72,16 +72,16 @@ impl Unit {
     }
 
     /// Puts a free page into the queue if there is room for it, and memory to spare.
-    pub fn supply(&mut self, memory: &mut Memory) -> Supplied {
+    pub fn supply(&mut self, memory: &mut Memory) -> SupplyOutcome {
         if self.free.is_full() {
-            return Supplied::Enough;
+            return SupplyOutcome::Enough;
         }
         let left = memory.view().free_frames().saturating_sub(1);
         let short = memory.reclaim.as_ref().is_some_and(|of| left < of.marks.low);
         let frame = if short { None } else { memory.take(0, FramePurpose::PageCache) };
-        let Some(frame) = frame else { return Supplied::NoMemory };
+        let Some(frame) = frame else { return SupplyOutcome::NoMemory };
         self.free.put(frame, memory.contents);
-        Supplied::One
+        SupplyOutcome::One
     }
 
     /// A miss gives its frame back, to the queue, which has had it before. The frame, if the queue has got full meanwhile.

@@ -36,7 +36,7 @@ impl Fault {
     /// Whether pages are mapped by several: in kernels that are eager, those that are mapped ahead.
     fn gets_folios(&self, layer: &Layer, vma: &Vma) -> bool {
         if layer.blocks_ahead {
-            !self.exception && layer.spaces[self.space.index as usize].placed
+            !self.exception && layer.spaces[self.space.index as usize].uses_placement
         } else {
             gets_large_pages(vma, layer.large_pages)
         }

@@ -4,7 +4,7 @@
 //! Every hit is held against the walk from the root, which the engine knows: the published rule's wrong ones are counted, any other
 //! is an error of the simulator.
 
-use super::{Fault, State};
+use super::{Fault, FaultState};
 use crate::base::addr::PhysAddr;
 use crate::base::code_cost::CodeCost;
 use crate::base::error::EngineError;
@@ -169,7 +169,7 @@ impl Fault {
     }
 
     /// The step that fills the caches, if the walk left something to fill and there is memory for it.
-    pub(super) fn begin_fill(&mut self, os: &mut Os) -> Option<State> {
+    pub(super) fn begin_fill(&mut self, os: &mut Os) -> Option<FaultState> {
         let levels = self.unfilled.take()?;
         let (space, cpu, va) = (self.space.index, self.cpu, self.va);
         let layer = self.layer(os);
@@ -177,7 +177,7 @@ impl Fault {
             return None;
         }
         let new = layer.make_translation_cache(space, cpu, va);
-        layer.translation_cache(space, cpu, va).is_some().then_some(State::Fill { levels, new })
+        layer.translation_cache(space, cpu, va).is_some().then_some(FaultState::Fill { levels, new })
     }
 
     pub(super) fn plan_fill(&self, os: &Os, layer: &Layer, (from, to): (u8, u8), new: bool, step: &mut Step) {

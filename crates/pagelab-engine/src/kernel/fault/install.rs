@@ -1,7 +1,7 @@
 //! The end of a fault's work on a page: its translation is written.
 
 use super::work::Work;
-use super::{Fault, PageSize, State};
+use super::{Fault, FaultState, PageSize};
 use crate::base::addr::{Pfn, PhysAddr};
 use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
@@ -57,7 +57,7 @@ impl Fault {
         os: &mut Os,
         cpu: CpuId,
         entry: PhysAddr,
-    ) -> Result<Result<State, Next>, EngineError> {
+    ) -> Result<Result<FaultState, Next>, EngineError> {
         if let Work::Copy { .. } = self.work {
             let (placement, mut memory) = os.layers[self.space.layer].placing();
             placement.copied(self.space.index, self.va, &mut memory);
@@ -72,7 +72,7 @@ impl Fault {
             }
             self.look_again(os, cpu)
         } else {
-            State::Rehash { entry, lines }
+            FaultState::Rehash { entry, lines }
         }))
     }
 

@@ -11,7 +11,7 @@
 //! for what it writes at a cgroup's limit. The lines of its own that the kernel touches are the same for all CPUs and requests, and are
 //! read only; kernel threads and msync touch none.
 
-use super::{Fault, State};
+use super::{Fault, FaultState};
 use crate::base::addr::LINE_BYTES;
 use crate::base::step::{RefKind, Step};
 use crate::config::{BlockIoConfig, CompletionBy, StageCost};
@@ -88,9 +88,9 @@ impl Fault {
     /// What the state that was just entered is to ask of devices goes its way.
     pub(super) fn begin_io(&mut self, os: &mut Os) {
         let requests = match &self.state {
-            State::Read { pages } => self.reads(&os.layers[self.space.layer], pages).len() as u32,
-            State::WriteBack { scan } => scan.io.len(),
-            State::Zeroing => u32::from(self.work == Work::SwapIn),
+            FaultState::Read { pages } => self.reads(&os.layers[self.space.layer], pages).len() as u32,
+            FaultState::WriteBack { scan } => scan.io.len(),
+            FaultState::Zeroing => u32::from(self.work == Work::SwapIn),
             _ => 0,
         };
         self.phase = Phase::Plain;

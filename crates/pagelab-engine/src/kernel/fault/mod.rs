@@ -61,7 +61,7 @@ const ENTRY_BYTES: u64 = 8;
 
 /// What the step under way does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum FaultState {
     Entry,
     Lookup,
     Walk,
@@ -149,7 +149,7 @@ pub struct Fault {
     va: VirtAddr,
     intent: Intent,
     cpu: CpuId,
-    state: State,
+    state: FaultState,
     phase: Phase,
     work: Work,
     /// What it is, if it is no first touch; known after the walk.
@@ -210,7 +210,7 @@ impl Fault {
             va: fault.va,
             intent: fault.intent,
             cpu,
-            state: State::Entry,
+            state: FaultState::Entry,
             phase: Phase::Plain,
             work: Work::Fresh,
             kind: None,
@@ -248,7 +248,7 @@ impl Fault {
             Ahead::Policy => (Intent::Store, true),
         };
         Self {
-            state: State::Lookup,
+            state: FaultState::Lookup,
             exception: false,
             counted,
             ..Self::new(&PageFault { space, va, intent, reached: None }, cpu)
@@ -286,25 +286,27 @@ impl Fault {
             return stage;
         }
         match self.state {
-            State::Entry => Stage::Entry,
-            State::Lookup => Stage::Lookup,
-            State::Walk | State::NextEntry | State::Fill { .. } | State::Table { .. } | State::Split { .. } => {
-                Stage::Walk
-            }
-            State::TakeReady { .. } if self.defers => Stage::Lru,
-            State::Allocation
-            | State::TakeReady { .. }
-            | State::Place(_)
-            | State::Refill { .. }
-            | State::Reclaim { .. }
-            | State::WriteBack { .. }
-            | State::Supply => Stage::Allocation,
-            State::Zeroing | State::Read { .. } => Stage::Zeroing,
-            State::Charge => Stage::Charge,
-            State::Rmap => Stage::Rmap,
-            State::Lru => Stage::Lru,
-            State::Lock | State::Install { .. } | State::Rehash { .. } => Stage::Install,
-            State::Return => Stage::Return,
+            FaultState::Entry => Stage::Entry,
+            FaultState::Lookup => Stage::Lookup,
+            FaultState::Walk
+            | FaultState::NextEntry
+            | FaultState::Fill { .. }
+            | FaultState::Table { .. }
+            | FaultState::Split { .. } => Stage::Walk,
+            FaultState::TakeReady { .. } if self.defers => Stage::Lru,
+            FaultState::Allocation
+            | FaultState::TakeReady { .. }
+            | FaultState::Place(_)
+            | FaultState::Refill { .. }
+            | FaultState::Reclaim { .. }
+            | FaultState::WriteBack { .. }
+            | FaultState::Supply => Stage::Allocation,
+            FaultState::Zeroing | FaultState::Read { .. } => Stage::Zeroing,
+            FaultState::Charge => Stage::Charge,
+            FaultState::Rmap => Stage::Rmap,
+            FaultState::Lru => Stage::Lru,
+            FaultState::Lock | FaultState::Install { .. } | FaultState::Rehash { .. } => Stage::Install,
+            FaultState::Return => Stage::Return,
         }
     }
 
@@ -344,52 +346,56 @@ impl Fault {
         layer.acting_group = layer.spaces[self.space.index as usize].group;
         // Matched where it is: few states own anything.
         self.state = match self.state {
-            State::Entry => self.after_entry(os),
-            State::Lookup => return self.go(|fault| Ok(fault.commit_lookup(os, cpu))),
-            State::Walk => return self.go(|fault| fault.commit_walk(os, cpu, State::Walk)),
-            State::NextEntry => return self.go(|fault| fault.commit_walk(os, cpu, State::NextEntry)),
-            State::Fill { levels, .. } => {
+            FaultState::Entry => self.after_entry(os),
+            FaultState::Lookup => return self.go(|fault| Ok(fault.commit_lookup(os, cpu))),
+            FaultState::Walk => return self.go(|fault| fault.commit_walk(os, cpu, FaultState::Walk)),
+            FaultState::NextEntry => return self.go(|fault| fault.commit_walk(os, cpu, FaultState::NextEntry)),
+            FaultState::Fill { levels, .. } => {
                 let (space, va, of) = (self.space.index, self.va, self.cpu);
                 self.layer(os).fill_translation_cache(space, of, va, levels);
                 self.after_walk(os)
             }
-            State::Table { block } => {
+            FaultState::Table { block } => {
                 self.link(os, block);
                 self.next_table(os)?
             }
-            State::Split { frame } => {
+            FaultState::Split { frame } => {
                 self.split(os, frame);
                 self.look_again(os, cpu)
             }
-            State::Allocation => self.allocate(os)?,
-            State::Reclaim { pressure } => match self.reclaim(os, pressure, cpu) {
+            FaultState::Allocation => self.allocate(os)?,
+            FaultState::Reclaim { pressure } => match self.reclaim(os, pressure, cpu) {
                 Ok(state) => state,
                 Err(key) => return Ok(Next::Block(key)),
             },
-            State::Supply => self.supply(os, cpu),
-            State::WriteBack { .. } | State::Place(_) | State::Read { .. } => match self.commit_owned(os, cpu) {
-                Ok(state) => state,
-                Err(next) => return Ok(next),
-            },
-            State::Refill { .. } => State::Zeroing,
-            State::Zeroing => self.filled(os),
-            State::Charge => self.charged(os, cpu),
-            State::Rmap if matches!(self.work, Work::SwapCached | Work::Shared { present: true, .. }) => State::Lock,
-            State::Rmap if self.work == Work::Ready => State::TakeReady { entry: self.entry(os) },
-            State::Rmap => State::Lru,
-            State::Lru => {
+            FaultState::Supply => self.supply(os, cpu),
+            FaultState::WriteBack { .. } | FaultState::Place(_) | FaultState::Read { .. } => {
+                match self.commit_owned(os, cpu) {
+                    Ok(state) => state,
+                    Err(next) => return Ok(next),
+                }
+            }
+            FaultState::Refill { .. } => FaultState::Zeroing,
+            FaultState::Zeroing => self.filled(os),
+            FaultState::Charge => self.charged(os, cpu),
+            FaultState::Rmap if matches!(self.work, Work::SwapCached | Work::Shared { present: true, .. }) => {
+                FaultState::Lock
+            }
+            FaultState::Rmap if self.work == Work::Ready => FaultState::TakeReady { entry: self.entry(os) },
+            FaultState::Rmap => FaultState::Lru,
+            FaultState::Lru => {
                 let (batch, frame) = (os.costs.lru_batch, self.frame);
                 self.layer(os).gather(cpu, frame, batch);
-                State::Lock
+                FaultState::Lock
             }
-            State::Lock => return self.go(|fault| Ok(fault.commit_lock(os, cpu))),
-            State::TakeReady { entry } => self.take_ready(os, cpu, entry),
-            State::Install { entry } => return self.go(|fault| fault.commit_install(os, cpu, entry)),
-            State::Rehash { entry, .. } => {
+            FaultState::Lock => return self.go(|fault| Ok(fault.commit_lock(os, cpu))),
+            FaultState::TakeReady { entry } => self.take_ready(os, cpu, entry),
+            FaultState::Install { entry } => return self.go(|fault| fault.commit_install(os, cpu, entry)),
+            FaultState::Rehash { entry, .. } => {
                 os.locks.release(self.table_key(os, entry), cpu);
                 return Ok(self.page_done(os, cpu));
             }
-            State::Return => {
+            FaultState::Return => {
                 self.end_read(os, cpu);
                 return Ok(Next::Done);
             }
@@ -399,17 +405,17 @@ impl Fault {
     }
 
     /// Carries out a step whose state owns what it is about.
-    fn commit_owned(&mut self, os: &mut Os, cpu: CpuId) -> Result<State, Next> {
-        Ok(match std::mem::replace(&mut self.state, State::Entry) {
-            State::WriteBack { scan } => self.written_back(os, &scan, cpu),
-            State::Place(step) => match self.place(os, step) {
+    fn commit_owned(&mut self, os: &mut Os, cpu: CpuId) -> Result<FaultState, Next> {
+        Ok(match std::mem::replace(&mut self.state, FaultState::Entry) {
+            FaultState::WriteBack { scan } => self.written_back(os, &scan, cpu),
+            FaultState::Place(step) => match self.place(os, step) {
                 Ok(state) => state,
                 Err((key, step)) => {
-                    self.state = State::Place(step);
+                    self.state = FaultState::Place(step);
                     return Err(Next::Block(key));
                 }
             },
-            State::Read { pages } => {
+            FaultState::Read { pages } => {
                 let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
                 self.finish_read(os, file, &pages);
                 self.major = true;
@@ -422,7 +428,7 @@ impl Fault {
     /// Carries out what either goes on with a state or says what is to be done instead.
     fn go(
         &mut self,
-        commit: impl FnOnce(&mut Self) -> Result<Result<State, Next>, EngineError>,
+        commit: impl FnOnce(&mut Self) -> Result<Result<FaultState, Next>, EngineError>,
     ) -> Result<Next, EngineError> {
         Ok(match commit(self)? {
             Ok(state) => {
@@ -434,23 +440,23 @@ impl Fault {
     }
 
     /// Takes the lock of the page-table page.
-    fn commit_lock(&mut self, os: &mut Os, cpu: CpuId) -> Result<State, Next> {
+    fn commit_lock(&mut self, os: &mut Os, cpu: CpuId) -> Result<FaultState, Next> {
         let entry = self.entry(os);
         let key = self.table_key(os, entry);
         if !os.locks.acquire(key, cpu) {
-            self.state = State::Lock;
+            self.state = FaultState::Lock;
             return Err(Next::Block(key));
         }
         let takes = self.work == Work::Ready && !self.layer(os).takes_in_faults();
-        Ok(if takes { State::TakeReady { entry } } else { State::Install { entry } })
+        Ok(if takes { FaultState::TakeReady { entry } } else { FaultState::Install { entry } })
     }
 
     /// Finds the VMA; says what is to be done instead of going on, if it must.
-    fn commit_lookup(&mut self, os: &mut Os, cpu: CpuId) -> Result<State, Next> {
+    fn commit_lookup(&mut self, os: &mut Os, cpu: CpuId) -> Result<FaultState, Next> {
         // A stack that grows changes what faults in it rely on (`expand_stack` locks the mappings for writing).
         let growth = self.layer(os).spaces[self.space.index as usize].vmas.growth(self.va);
         if growth.is_some() && !os.locks.may_change(self.space, growth, os.costs.fault_lock) {
-            self.state = State::Lookup;
+            self.state = FaultState::Lookup;
             return Err(Next::Block(BlockKey::Mappings { space: self.space }));
         }
         let next = self.look_up(os, cpu);
@@ -462,20 +468,20 @@ impl Fault {
     }
 
     /// Lets the page go and begins with it anew.
-    fn look_again(&mut self, os: &mut Os, cpu: CpuId) -> State {
+    fn look_again(&mut self, os: &mut Os, cpu: CpuId) -> FaultState {
         os.locks.release(self.key, cpu);
         self.locked = false;
-        State::Walk
+        FaultState::Walk
     }
 
-    fn look_up(&mut self, os: &mut Os, cpu: CpuId) -> State {
+    fn look_up(&mut self, os: &mut Os, cpu: CpuId) -> FaultState {
         let layer = self.layer(os);
         let (wanted, large_pages, folio) = (layer.page_size, layer.large_pages, layer.folio_orders.last().copied());
         let vmas = &mut layer.spaces[self.space.index as usize].vmas;
         let Some(vma) = vmas.find_or_grow(self.va) else {
             self.outcome = Outcome::Refused;
             self.counters(os).outside += u64::from(self.exception);
-            return State::Return;
+            return FaultState::Return;
         };
         let allowed = match self.intent {
             Intent::Load => vma.prot.read || vma.prot.write || vma.prot.execute,
@@ -486,7 +492,7 @@ impl Fault {
         if !allowed {
             self.outcome = Outcome::Refused;
             self.counters(os).forbidden += u64::from(self.exception);
-            return State::Return;
+            return FaultState::Return;
         }
         self.flags.executable = vma.prot.execute;
         let anonymous = !work::is_file(vma);
@@ -501,7 +507,7 @@ impl Fault {
         }
         os.locks.read_mappings(self.space, range, cpu);
         self.reads = true;
-        State::Walk
+        FaultState::Walk
     }
 
     fn set_size(&mut self, size: PageSize) {
@@ -522,28 +528,30 @@ impl Fault {
     }
 
     /// Goes for the next missing table, or on to the page itself.
-    fn next_table(&mut self, os: &mut Os) -> Result<State, EngineError> {
+    fn next_table(&mut self, os: &mut Os) -> Result<FaultState, EngineError> {
         let block = self.layer(os).take_table(self.space.index, self.page, self.size)?;
-        Ok(block.map_or_else(|| self.after_tables(os), |block| State::Table { block }))
+        Ok(block.map_or_else(|| self.after_tables(os), |block| FaultState::Table { block }))
     }
 
-    fn after_tables(&mut self, os: &mut Os) -> State {
+    fn after_tables(&mut self, os: &mut Os) -> FaultState {
         self.begin_fill(os).unwrap_or_else(|| self.after_walk(os))
     }
 
-    fn after_walk(&self, os: &Os) -> State {
+    fn after_walk(&self, os: &Os) -> FaultState {
         match self.work {
             work if work.allocates() => self.begin_allocation(os),
-            Work::Ready if os.layers[self.space.layer].takes_in_faults() => State::TakeReady { entry: self.entry(os) },
-            Work::Read { .. } => State::Allocation,
-            Work::Cached { .. } | Work::SwapCached | Work::Shared { present: true, .. } => State::Rmap,
-            _ => State::Lock,
+            Work::Ready if os.layers[self.space.layer].takes_in_faults() => {
+                FaultState::TakeReady { entry: self.entry(os) }
+            }
+            Work::Read { .. } => FaultState::Allocation,
+            Work::Cached { .. } | Work::SwapCached | Work::Shared { present: true, .. } => FaultState::Rmap,
+            _ => FaultState::Lock,
         }
     }
 
     /// Whether the step writes to the page table.
     fn writes_tables(&self) -> bool {
-        matches!(self.state, State::Table { .. } | State::Split { .. } | State::Install { .. })
+        matches!(self.state, FaultState::Table { .. } | FaultState::Split { .. } | FaultState::Install { .. })
     }
 
     /// Links a zeroed table, unless another handler was faster.
@@ -580,14 +588,14 @@ impl Fault {
             self.reached = None;
             let entry = self.entry(os);
             let beside = entry.0 == before.0 + ENTRY_BYTES && entry.pfn() == before.pfn();
-            self.state = if beside { State::NextEntry } else { State::Walk };
+            self.state = if beside { FaultState::NextEntry } else { FaultState::Walk };
             return Next::Continue;
         }
         if !self.exception {
             self.end_read(os, cpu);
             return Next::Done;
         }
-        self.state = State::Return;
+        self.state = FaultState::Return;
         Next::Continue
     }
 

@@ -1,7 +1,7 @@
 //! Faults in kernels with a placement policy ([`crate::kernel::placement`]): the way to the frame that it chooses.
 
 use super::work::Work;
-use super::{Fault, State};
+use super::{Fault, FaultState};
 use crate::base::step::BlockKey;
 use crate::kernel::fault::stage::Stage;
 use crate::kernel::layer::{CpuLine, Layer};
@@ -11,10 +11,10 @@ use crate::kernel::vma::VmaKind;
 
 impl Fault {
     /// The first step towards a frame for the page: by the policy, if it serves the page.
-    pub(super) fn begin_allocation(&self, os: &Os) -> State {
+    pub(super) fn begin_allocation(&self, os: &Os) -> FaultState {
         let layer = &os.layers[self.space.layer];
         let step = self.wanted(os, layer).and_then(|page| layer.placement.begin(&page, &layer.memory_view()));
-        step.map_or(State::Allocation, State::Place)
+        step.map_or(FaultState::Allocation, FaultState::Place)
     }
 
     /// The page, if a policy may choose its frame: private anonymous memory that has none yet.
@@ -23,7 +23,7 @@ impl Fault {
             return None;
         }
         let space = &layer.spaces[self.space.index as usize];
-        let vma = space.vmas.find(self.va).filter(|_| space.placed)?;
+        let vma = space.vmas.find(self.va).filter(|_| space.uses_placement)?;
         if vma.is_shared() || vma.file.is_some() || vma.kind == VmaKind::Special {
             return None;
         }
@@ -44,7 +44,7 @@ impl Fault {
     }
 
     /// Carries a step of the policy out; says what to wait for if it must, and for which step.
-    pub(super) fn place(&mut self, os: &mut Os, step: PlacementStep) -> Result<State, (BlockKey, PlacementStep)> {
+    pub(super) fn place(&mut self, os: &mut Os, step: PlacementStep) -> Result<FaultState, (BlockKey, PlacementStep)> {
         let layer = self.layer(os);
         if layer.placement.wants_room_first()
             && let Some(state) = self.make_room(os)
@@ -54,23 +54,23 @@ impl Fault {
         let page = self.wanted(os, &os.layers[self.space.layer]);
         let (placement, mut memory) = os.layers[self.space.layer].placing();
         Ok(match placement.commit(page.as_ref(), step, &mut memory, &mut os.locks) {
-            Progress::Go(step) => State::Place(step),
+            Progress::Go(step) => FaultState::Place(step),
             Progress::Wait(key, step) => return Err((key, step)),
             Progress::Taken { frame, refilled } => {
                 self.frame = frame;
-                refilled.map_or(State::Zeroing, |descriptors| State::Refill { descriptors })
+                refilled.map_or(FaultState::Zeroing, |descriptors| FaultState::Refill { descriptors })
             }
             Progress::Ordinary => {
                 self.plain = true;
-                State::Allocation
+                FaultState::Allocation
             }
             Progress::Again => self.begin_allocation(os),
-            Progress::Reclaim(pressure) => State::Reclaim { pressure },
+            Progress::Reclaim(pressure) => FaultState::Reclaim { pressure },
         })
     }
 
     /// What the policy keeps is to be given back before anything else is done for memory.
-    pub(super) fn give_back(&mut self, os: &mut Os) -> Option<State> {
-        self.layer(os).placement.give_back().map(State::Place)
+    pub(super) fn give_back(&mut self, os: &mut Os) -> Option<FaultState> {
+        self.layer(os).placement.give_back().map(FaultState::Place)
     }
 }

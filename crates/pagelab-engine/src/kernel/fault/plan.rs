@@ -1,7 +1,7 @@
 //! What each step of a fault costs: the preset's cycles, and references to the kernel's data.
 
 use super::work::{Work, pages};
-use super::{Fault, State};
+use super::{Fault, FaultState};
 use crate::base::addr::{FRAME_BYTES, LINE_BYTES, Pfn, PhysAddr, VirtAddr};
 use crate::base::code_cost::CodeCost;
 use crate::base::io::DeviceRequest;
@@ -44,7 +44,7 @@ impl Fault {
         let space = &layer.spaces[self.space.index as usize];
         let cpu = |line: CpuLine| layer.cpu_line(self.cpu, line);
         match &self.state {
-            State::Entry => {
+            FaultState::Entry => {
                 if os.hosts(self.space.layer) {
                     step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
                 }
@@ -52,11 +52,11 @@ impl Fault {
                     step.kernel(RefKind::Write, PhysAddr(cpu(CpuLine::Stack).0 + line * LINE_BYTES));
                 }
             }
-            State::Lookup => self.plan_lookup(os, space, step),
-            State::Walk => self.plan_walk(os, layer, step),
-            State::NextEntry => self.plan_next_entry(os, step),
-            &State::Fill { levels, new } => self.plan_fill(os, layer, levels, new, step),
-            State::Table { block } => {
+            FaultState::Lookup => self.plan_lookup(os, space, step),
+            FaultState::Walk => self.plan_walk(os, layer, step),
+            FaultState::NextEntry => self.plan_next_entry(os, step),
+            &FaultState::Fill { levels, new } => self.plan_fill(os, layer, levels, new, step),
+            FaultState::Table { block } => {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
                 step.kernel(RefKind::Write, layer.page_metadata(block.first));
                 step.kernel(RefKind::Locked, self.entry(os));
@@ -64,48 +64,48 @@ impl Fault {
                     step.before_pte = step.refs.len();
                 }
             }
-            State::Place(of) => {
+            FaultState::Place(of) => {
                 layer.placement.plan(self.wanted(os, layer).as_ref(), of, &layer.memory_view(), step);
             }
-            State::Allocation => step.kernel(RefKind::Write, cpu(CpuLine::FreeLists)),
-            State::Refill { descriptors } => {
+            FaultState::Allocation => step.kernel(RefKind::Write, cpu(CpuLine::FreeLists)),
+            FaultState::Refill { descriptors } => {
                 step.kernel(RefKind::Locked, layer.zone_line());
                 for &page in descriptors {
                     step.kernel(RefKind::Write, layer.page_metadata(page));
                 }
             }
-            State::Split { frame } => {
+            FaultState::Split { frame } => {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES }, frame.addr());
                 step.kernel(RefKind::Write, layer.page_metadata(*frame));
                 step.kernel(RefKind::Locked, self.entry(os));
             }
-            State::Reclaim { pressure } => plan_scan(layer, *pressure, step),
-            State::Supply => plan_supply(os, layer, self.cpu, true, step),
-            State::WriteBack { scan } => step.io.clone_from(&scan.io),
-            State::Read { pages } => {
+            FaultState::Reclaim { pressure } => plan_scan(layer, *pressure, step),
+            FaultState::Supply => plan_supply(os, layer, self.cpu, true, step),
+            FaultState::WriteBack { scan } => step.io.clone_from(&scan.io),
+            FaultState::Read { pages } => {
                 for &(_, frame) in pages {
                     step.kernel(RefKind::Write, layer.page_metadata(frame));
                 }
                 step.io.storage = self.reads(layer, pages);
             }
-            State::Zeroing if self.work == Work::SwapIn => self.plan_swap_in(layer, step),
-            State::Zeroing => self.plan_zeroing(layer, step),
-            State::Charge => layer.plan_charge(self.cpu, space.group, 1 << self.order, step),
-            State::Rmap => self.plan_rmap(layer, space, step),
-            State::Lru => layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step),
-            State::Lock => {
+            FaultState::Zeroing if self.work == Work::SwapIn => self.plan_swap_in(layer, step),
+            FaultState::Zeroing => self.plan_zeroing(layer, step),
+            FaultState::Charge => layer.plan_charge(self.cpu, space.group, 1 << self.order, step),
+            FaultState::Rmap => self.plan_rmap(layer, space, step),
+            FaultState::Lru => layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step),
+            FaultState::Lock => {
                 let lock = space.lock_frame(self.entry(os));
                 step.kernel(RefKind::Locked, layer.page_metadata(lock));
             }
-            State::TakeReady { .. } => self.plan_take_ready(layer, step),
-            State::Install { entry } => {
+            FaultState::TakeReady { .. } => self.plan_take_ready(layer, step),
+            FaultState::Install { entry } => {
                 if let Work::Copy { .. } = self.work {
                     layer.placement.plan_copied(self.space.index, self.va, &layer.memory_view(), step);
                 }
                 self.plan_install(*entry, layer, space, step);
             }
-            State::Rehash { lines, .. } => lines.iter().for_each(|&line| step.kernel(RefKind::Write, line)),
-            State::Return => {
+            FaultState::Rehash { lines, .. } => lines.iter().for_each(|&line| step.kernel(RefKind::Write, line)),
+            FaultState::Return => {
                 for line in 0..REGISTER_LINES {
                     step.kernel(RefKind::Read, PhysAddr(cpu(CpuLine::Stack).0 + line * LINE_BYTES));
                 }
@@ -118,19 +118,19 @@ impl Fault {
         // A stage of several steps is paid for once; the walk of each table is one step of it.
         if !matches!(
             self.state,
-            State::NextEntry
-                | State::Fill { .. }
-                | State::Table { .. }
-                | State::Split { .. }
-                | State::Lock
-                | State::Place(_)
-                | State::TakeReady { .. }
-                | State::Rehash { .. }
-                | State::Refill { .. }
-                | State::Reclaim { .. }
-                | State::WriteBack { .. }
-                | State::Read { .. }
-                | State::Supply
+            FaultState::NextEntry
+                | FaultState::Fill { .. }
+                | FaultState::Table { .. }
+                | FaultState::Split { .. }
+                | FaultState::Lock
+                | FaultState::Place(_)
+                | FaultState::TakeReady { .. }
+                | FaultState::Rehash { .. }
+                | FaultState::Refill { .. }
+                | FaultState::Reclaim { .. }
+                | FaultState::WriteBack { .. }
+                | FaultState::Read { .. }
+                | FaultState::Supply
         ) {
             let cost = os.costs.stage_cost(self.kind, stage);
             step.preset += cost.cost();

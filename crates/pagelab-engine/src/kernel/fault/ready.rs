@@ -12,7 +12,7 @@
 //! instructions beyond those of its allocation.
 
 use super::work::Work;
-use super::{Fault, State};
+use super::{Fault, FaultState};
 use crate::base::addr::{LINE_BYTES, PhysAddr};
 use crate::base::code_cost::CodeCost;
 use crate::base::ids::CpuId;
@@ -46,9 +46,9 @@ impl Fault {
 
     /// With the lock of the page-table page, unless it is in the place of an allocation: takes a frame, or goes for one the ordinary
     /// way.
-    pub(super) fn take_ready(&mut self, os: &mut Os, cpu: CpuId, entry: PhysAddr) -> State {
+    pub(super) fn take_ready(&mut self, os: &mut Os, cpu: CpuId, entry: PhysAddr) -> FaultState {
         if std::mem::take(&mut self.defers) {
-            return State::Lock;
+            return FaultState::Lock;
         }
         let zero_page = os.costs.zero_page.0;
         let (space, page, table) = (self.space.index, self.page, (self.cpu, self.size));
@@ -57,7 +57,7 @@ impl Fault {
         if let Some(frame) = engine.take(table, space, page, &mut layer.mem) {
             self.frame = frame;
             self.defers = engine.in_fault().is_some();
-            return if self.defers { State::Charge } else { State::Install { entry } };
+            return if self.defers { FaultState::Charge } else { FaultState::Install { entry } };
         }
         if !self.layer(os).takes_in_faults() {
             os.locks.release(self.table_key(os, entry), cpu);

@@ -4,7 +4,7 @@
 //! anonymous memory ([`super::anonymous`]), of a file ([`super::file`]), of a page that is there and must be copied
 //! ([`super::copy`]) or of one in the swap area ([`super::swap`]).
 
-use super::{Fault, State};
+use super::{Fault, FaultState};
 use crate::base::addr::{PageSize, VirtAddr};
 use crate::base::error::EngineError;
 use crate::base::ids::CpuId;
@@ -74,12 +74,12 @@ impl Fault {
         &mut self,
         os: &mut Os,
         cpu: CpuId,
-        by: State,
-    ) -> Result<Result<State, Next>, EngineError> {
+        by: FaultState,
+    ) -> Result<Result<FaultState, Next>, EngineError> {
         self.plain = false;
         let mut list = WalkList::new();
         self.walk(os, &mut list);
-        if by == State::Walk {
+        if by == FaultState::Walk {
             self.counters(os).walks += 1;
             self.note_walk(os, &list)?;
         }
@@ -110,7 +110,7 @@ impl Fault {
         Ok(Ok(match (work, leaf) {
             (Work::Split, _) => {
                 let frame = self.layer(os).take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
-                State::Split { frame }
+                FaultState::Split { frame }
             }
             (_, Leaf::Present(_)) => self.after_tables(os),
             (_, Leaf::NotPresent { .. }) => {

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::base::cycles::Cycles;
-use crate::cache::Served;
+use crate::cache::HitLevel;
 
 /// Stages of a fault, in order. A fault that maps a page which is there already leaves some of them out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,8 +133,8 @@ pub struct FaultCounters {
     pub preset_cycles: [Cycles; Stage::ALL.len()],
     /// Those of them that the core takes for instructions of the preset whose cycles it does not state.
     pub timed_cycles: [Cycles; Stage::ALL.len()],
-    /// Lines that kernel code referred to, by stage and by where they were found ([`Served`]); zeroed ones too.
-    pub lines: [[u64; Served::ALL.len()]; Stage::ALL.len()],
+    /// Lines that kernel code referred to, by stage and by where they were found ([`HitLevel`]); zeroed ones too.
+    pub lines: [[u64; HitLevel::ALL.len()]; Stage::ALL.len()],
 }
 
 impl FaultCounters {

@@ -1,9 +1,9 @@
 //! Frames that a fault engine wants ready: what making one so costs, and who is told if there is no memory.
 
-use super::{Fault, State};
+use super::{Fault, FaultState};
 use crate::base::ids::{CpuId, LayerId};
 use crate::base::step::{RefKind, Step};
-use crate::engine::kernel_side::{EngineState, Supplied};
+use crate::engine::kernel_side::{EngineState, SupplyOutcome};
 use crate::kernel::fault::stage::Stage;
 use crate::kernel::layer::{CpuLine, Layer};
 use crate::kernel::needs::Need;
@@ -11,11 +11,11 @@ use crate::kernel::os::Os;
 
 impl Os {
     /// Has a layer's engine make a frame ready, on a CPU; wakes kswapd if memory is short.
-    pub fn supply(&mut self, layer: LayerId, cpu: CpuId, in_fault: bool) -> Supplied {
+    pub fn supply(&mut self, layer: LayerId, cpu: CpuId, in_fault: bool) -> SupplyOutcome {
         let of = &mut self.layers[layer];
         of.acting_cpu = cpu.0;
         let supplied = of.with_engine(|engine, memory| engine.supply(memory, in_fault));
-        if supplied == Supplied::NoMemory {
+        if supplied == SupplyOutcome::NoMemory {
             self.needs.push((layer, Need::Memory));
         }
         supplied
@@ -24,16 +24,16 @@ impl Os {
 
 impl Fault {
     /// What comes first: frames for the engine, if it had none. Nothing is held yet, and no page can leave meanwhile that it maps.
-    pub(super) fn after_entry(&self, os: &Os) -> State {
+    pub(super) fn after_entry(&self, os: &Os) -> FaultState {
         let lacks = os.layers[self.space.layer].engine.as_ref().is_some_and(EngineState::lacks_frames);
-        if lacks { State::Supply } else { State::Lookup }
+        if lacks { FaultState::Supply } else { FaultState::Lookup }
     }
 
     /// Makes one ready, and goes on to the next.
-    pub(super) fn supply(&self, os: &mut Os, cpu: CpuId) -> State {
+    pub(super) fn supply(&self, os: &mut Os, cpu: CpuId) -> FaultState {
         match os.supply(self.space.layer, cpu, true) {
-            Supplied::One => State::Supply,
-            Supplied::Enough | Supplied::NoMemory => State::Lookup,
+            SupplyOutcome::One => FaultState::Supply,
+            SupplyOutcome::Enough | SupplyOutcome::NoMemory => FaultState::Lookup,
         }
     }
 }

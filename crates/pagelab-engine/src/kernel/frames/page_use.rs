@@ -50,7 +50,7 @@ pub struct PageUse {
 
 /// What becomes of a frame that lost a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum FrameStatus {
     /// Nobody uses it.
     Unused,
     /// Others do, or the kernel keeps it.
@@ -110,24 +110,24 @@ impl PageUse {
     }
 
     /// A page table maps the frame no more.
-    pub fn unshare(&mut self, pfn: Pfn) -> Left {
+    pub fn unshare(&mut self, pfn: Pfn) -> FrameStatus {
         if !self.is_anonymous(pfn) {
-            return Left::Used;
+            return FrameStatus::Used;
         }
         if self.further.is_empty() && self.object_frames.is_empty() {
-            return Left::Unused;
+            return FrameStatus::Unused;
         }
         let Some(further) = self.further.get_mut(&pfn) else {
             if let Some(page) = self.object_frames.remove(&pfn) {
                 self.objects.remove(&page);
             }
-            return Left::Unused;
+            return FrameStatus::Unused;
         };
         *further -= 1;
         if *further == 0 {
             self.further.remove(&pfn);
         }
-        Left::Used
+        FrameStatus::Used
     }
 
     /// The frame of a page of shared anonymous memory, if any page table maps it.
@@ -275,10 +275,17 @@ mod tests {
         frames.share(Pfn(7));
         assert!(!frames.are_exclusive(Pfn(7), 0) && frames.are_exclusive(Pfn(8), 0));
         assert!(!frames.are_exclusive(Pfn(0), 9) && frames.are_exclusive(Pfn(512), 9));
-        assert_eq!([(); 3].map(|()| frames.unshare(Pfn(7))), [Left::Used, Left::Used, Left::Unused]);
+        assert_eq!(
+            [(); 3].map(|()| frames.unshare(Pfn(7))),
+            [FrameStatus::Used, FrameStatus::Used, FrameStatus::Unused]
+        );
         assert!(frames.are_exclusive(Pfn(7), 0) && frames.further.is_empty());
         frames.share(Pfn(1));
-        assert_eq!([frames.unshare(Pfn(1)), frames.unshare(Pfn(1))], [Left::Used; 2], "the zero page belongs to all");
+        assert_eq!(
+            [frames.unshare(Pfn(1)), frames.unshare(Pfn(1))],
+            [FrameStatus::Used; 2],
+            "the zero page belongs to all"
+        );
         assert!(!frames.are_exclusive(Pfn(1), 0));
     }
 
@@ -290,7 +297,7 @@ mod tests {
         frames.cache(a, 3, Pfn(9));
         assert_eq!((frames.cached(a, 3), frames.cached(b, 3)), (Some(Pfn(9)), None));
         assert!(!frames.are_exclusive(Pfn(9), 0));
-        assert_eq!(frames.unshare(Pfn(9)), Left::Used);
+        assert_eq!(frames.unshare(Pfn(9)), FrameStatus::Used);
     }
 
     #[test]

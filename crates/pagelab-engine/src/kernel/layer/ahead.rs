@@ -7,7 +7,7 @@ impl Layer {
     /// Whether the pages of a new mapping are to be mapped at once.
     pub fn maps_ahead(&self, space: u32, range: VaRange) -> bool {
         let of = &self.spaces[space as usize];
-        let vma = of.vmas.find(range.start).filter(|_| of.placed);
+        let vma = of.vmas.find(range.start).filter(|_| of.uses_placement);
         vma.is_some_and(|vma| self.placement.maps_ahead(vma)) && self.may_map_ahead()
     }
 

@@ -6,7 +6,7 @@ use crate::base::error::EngineError;
 use crate::base::ids::{DIRECT_MAP, SpaceId};
 use crate::base::memory::PhysMem;
 use crate::config::{HostMode, LayerConfig};
-use crate::engine::kernel_side::{EngineState, Served};
+use crate::engine::kernel_side::{EngineScope, EngineState};
 use crate::kernel::direct_segment::SegmentMemory;
 use crate::kernel::frames::contiguity::Contiguity;
 use crate::kernel::frames::frame_alloc::FramePurpose;
@@ -33,7 +33,7 @@ impl Layer {
         host: Option<SpaceId>,
         memory_bytes: u64,
         guests: &[u64],
-        served: Served,
+        served: EngineScope,
         check: bool,
         asids: &mut AsidAllocator,
     ) -> Result<Self, EngineError> {

@@ -50,7 +50,7 @@ impl Layer {
 
     /// Keeps what the memory of a space that ends looks like, if it is one that is measured.
     pub fn note_contiguity(&mut self, space: u32) {
-        if self.spaces[space as usize].measured {
+        if self.spaces[space as usize].reported {
             let of = self.contiguity(space);
             self.ended_contiguity.add(of);
             let runs = self.contiguity_map.is_some().then(|| self.contiguous_runs(space));
@@ -61,7 +61,7 @@ impl Layer {
     /// Over the spaces that are measured, those that have ended included.
     pub fn measured_contiguity(&self) -> Contiguity {
         let mut sum = self.ended_contiguity;
-        for index in (0..self.spaces.len() as u32).filter(|&index| self.spaces[index as usize].measured) {
+        for index in (0..self.spaces.len() as u32).filter(|&index| self.spaces[index as usize].reported) {
             sum.add(self.contiguity(index));
         }
         sum
@@ -70,7 +70,7 @@ impl Layer {
     /// The map of the spaces that are measured, if it was asked for.
     pub fn measured_map(&self) -> Option<Vec<Run>> {
         let mut map = self.contiguity_map.clone()?;
-        let live = (0..self.spaces.len() as u32).filter(|&index| self.spaces[index as usize].measured);
+        let live = (0..self.spaces.len() as u32).filter(|&index| self.spaces[index as usize].reported);
         live.for_each(|index| map.extend(self.contiguous_runs(index)));
         Some(map)
     }

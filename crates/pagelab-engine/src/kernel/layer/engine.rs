@@ -4,9 +4,9 @@ use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, VirtAddr};
 use crate::base::cycles::Cycles;
 use crate::base::error::EngineError;
 use crate::base::ids::SpaceId;
-use crate::base::io::Place;
+use crate::base::io::DriveBlock;
 use crate::base::step::BlockKey;
-use crate::engine::kernel_side::{EngineState, Job, Taken};
+use crate::engine::kernel_side::{EngineState, Job, UnaccountedPage};
 use crate::kernel::entry_word::EntryWord;
 use crate::kernel::fault::largest_page;
 use crate::kernel::frames::page_use::FilePage;
@@ -19,7 +19,7 @@ use crate::page_table::{Leaf, Mapping, WalkList};
 
 /// Who arms the entries of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ArmingMode {
     /// Nobody.
     Nothing,
     /// A thread of the engine, when it is woken.
@@ -43,7 +43,7 @@ impl Layer {
     pub fn armed(&self, index: u32, va: VirtAddr) -> Option<EntryWord> {
         let engine = self.engine.as_ref()?;
         let space = &self.spaces[index as usize];
-        let vma = space.vmas.find(va).filter(|_| space.served)?;
+        let vma = space.vmas.find(va).filter(|_| space.uses_fault_engine)?;
         engine.word(index, vma, self.stored_at(vma, self.file_of(vma), va))
     }
 
@@ -53,7 +53,7 @@ impl Layer {
     }
 
     /// Where on storage a page of a mapping of a file is that is not in memory.
-    fn stored_at(&self, vma: &Vma, file: Option<u32>, va: VirtAddr) -> Option<Place> {
+    fn stored_at(&self, vma: &Vma, file: Option<u32>, va: VirtAddr) -> Option<DriveBlock> {
         let (file, storage) = (file?, self.storage()?);
         let page = vma.file_page(va);
         self.must_be_read(file, page).then(|| storage.striping.place(storage.lba(file, page)))
@@ -62,21 +62,21 @@ impl Layer {
     /// Whether the layer's engine may map pages of the mapping at an address.
     pub fn is_served(&self, index: u32, va: VirtAddr) -> bool {
         let space = &self.spaces[index as usize];
-        let (engine, vma) = (self.engine.as_ref(), space.vmas.find(va).filter(|_| space.served));
+        let (engine, vma) = (self.engine.as_ref(), space.vmas.find(va).filter(|_| space.uses_fault_engine));
         engine.zip(vma).is_some_and(|(engine, vma)| engine.serves(index, vma))
     }
 
     /// The entries of a new mapping are to be armed.
-    pub fn want_armed(&mut self, index: u32, range: VaRange) -> Wanted {
+    pub fn want_armed(&mut self, index: u32, range: VaRange) -> ArmingMode {
         if !self.is_served(index, range.start) || self.takes_in_faults() {
-            return Wanted::Nothing;
+            return ArmingMode::Nothing;
         }
         let engine = self.engine.as_mut().expect("it serves the mapping");
         if let Some(each) = engine.fills_at_once() {
-            return Wanted::Filled(self.fill_entries(index, range) * each);
+            return ArmingMode::Filled(self.fill_entries(index, range) * each);
         }
         engine.want(Job { space: index, range, arm: true });
-        Wanted::Thread
+        ArmingMode::Thread
     }
 
     /// Puts a word into the entry of each page of a range that has one to get and neither a word nor a translation, as long as there is
@@ -100,7 +100,9 @@ impl Layer {
     /// The words that pages of one mapping get that have neither a word nor a translation; their entries are in one table.
     fn words_to_get(&self, index: u32, range: VaRange) -> Vec<WordOf> {
         let (space, size) = (&self.spaces[index as usize], PageSize::Size4K);
-        let (Some(engine), Some(vma)) = (&self.engine, space.vmas.find(range.start).filter(|_| space.served)) else {
+        let (Some(engine), Some(vma)) =
+            (&self.engine, space.vmas.find(range.start).filter(|_| space.uses_fault_engine))
+        else {
             return Vec::new();
         };
         let file = self.file_of(vma);
@@ -213,7 +215,7 @@ impl Layer {
     }
 
     /// Whether a page is mapped to the frame that its engine has taken for it.
-    fn is_mapped_to(&self, index: u32, page: &Taken) -> bool {
+    fn is_mapped_to(&self, index: u32, page: &UnaccountedPage) -> bool {
         let mut list = WalkList::new();
         self.spaces[index as usize].table.walk(&self.mem, page.va, &mut list);
         matches!(list.leaf, Leaf::Present(of) if (of.pfn, of.size) == (page.frame, page.size))
@@ -242,7 +244,7 @@ impl Layer {
 
     /// Enters a page that the engine has mapped in the reverse map and the LRU lists, one of a file in the page cache, too, and
     /// charges it.
-    pub fn account(&mut self, index: u32, Taken { va, size, frame, file, .. }: Taken) {
+    pub fn account(&mut self, index: u32, UnaccountedPage { va, size, frame, file, .. }: UnaccountedPage) {
         let mut list = WalkList::new();
         self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
         let Leaf::Present(mapping) = list.leaf else { unreachable!("{va:?} of space {index} is not mapped") };

@@ -110,11 +110,11 @@ pub struct AddressSpace {
     /// Whom its pages are charged to.
     pub group: GroupId,
     /// Whether the placement policy chooses the frames of its pages.
-    pub placed: bool,
+    pub uses_placement: bool,
     /// Whether the layer's fault engine is for it.
-    pub served: bool,
+    pub uses_fault_engine: bool,
     /// Whether its memory is in the results.
-    pub measured: bool,
+    pub reported: bool,
     /// What of it needs no page table.
     pub segment: Option<DirectSegment>,
     /// How often its mappings of files were missed.
@@ -392,9 +392,9 @@ impl Layer {
             caches: SpaceCaches::default(),
             vmas,
             group: GroupId::REST,
-            placed: true,
-            served: true,
-            measured: false,
+            uses_placement: true,
+            uses_fault_engine: true,
+            reported: false,
             segment: None,
             misses: MmapMisses::default(),
             resident: 0,
@@ -415,7 +415,7 @@ impl Layer {
         let table = std::mem::replace(&mut space.table, placeholder);
         self.tables.destroy(table, &mut self.mem, &mut |pfn| self.frames.free_block(pfn, self.acting_cpu));
         self.frames.free(space.objects, 0, self.acting_cpu);
-        self.spaces[index as usize].measured = false;
+        self.spaces[index as usize].reported = false;
         self.retired.push(index);
     }
 

@@ -16,7 +16,7 @@ use crate::base::addr::{PageSize, Pfn};
 use crate::base::error::EngineError;
 use crate::kernel::frames::frame_alloc::FramePurpose;
 use crate::kernel::layer::Layer;
-use crate::kernel::reclaim::{Full, Kind, Storage};
+use crate::kernel::reclaim::{Full, LruPageKind, Storage};
 use crate::kernel::vma::VaRange;
 use pagelab_trace::quantity::format_bytes;
 
@@ -119,7 +119,7 @@ impl Layer {
         if let Some(reclaim) = &mut self.reclaim
             && reclaim.storage.is_some()
         {
-            reclaim.add(frame, PageSize::Size4K.order(), Kind::File);
+            reclaim.add(frame, PageSize::Size4K.order(), LruPageKind::File);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The pages of programs in a layer: who takes them and gives them back.
 
 use crate::base::addr::Pfn;
-use crate::kernel::frames::page_use::Left;
+use crate::kernel::frames::page_use::FrameStatus;
 use crate::kernel::layer::Layer;
-use crate::kernel::reclaim::{Kind, Pressure, Swap};
+use crate::kernel::reclaim::{LruPageKind, Pressure, Swap};
 use crate::page_table::Mapping;
 
 impl Layer {
@@ -44,7 +44,7 @@ impl Layer {
 
     /// The same for one frame.
     pub fn put_frame(&mut self, pfn: Pfn) {
-        if self.pages.unshare(pfn) == Left::Unused {
+        if self.pages.unshare(pfn) == FrameStatus::Unused {
             self.free_block(pfn, 0);
         }
     }
@@ -85,7 +85,7 @@ impl Layer {
             && self.pages.is_anonymous(mapping.pfn)
             && !self.pages.is_object(mapping.pfn)
         {
-            reclaim.add(mapping.pfn, mapping.size.order(), Kind::Anonymous);
+            reclaim.add(mapping.pfn, mapping.size.order(), LruPageKind::Anonymous);
         }
     }
 }

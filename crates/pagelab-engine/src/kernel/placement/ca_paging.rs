@@ -25,10 +25,10 @@ use std::ops::Range;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Policy, Progress, Surroundings, WantedPage};
+use super::{Policy, PolicyContext, Progress, WantedPage};
 use crate::base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use crate::base::code_cost::{CodeCost, CodeCycles};
-use crate::base::error::Misfit;
+use crate::base::error::LayerConfigError;
 use crate::base::measure::Measure;
 use crate::base::step::{RefKind, Step};
 use crate::kernel::locks::Locks;
@@ -163,7 +163,7 @@ impl Default for CaPagingConfig {
 /// A step on the way to the frame at an offset. A fault reads its mapping's offset and goes for the frame there. Where there is no
 /// offset, or that frame is taken, it chooses a place under the zone's lock and goes for the frame in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Aim {
+pub enum AllocTarget {
     /// Look the offset up and take its frame.
     Target,
     /// Choose a place and take the frame there. The frame at the offset that `failed`, if there was one, is taken.
@@ -220,7 +220,7 @@ impl CaPaging {
 
 impl Policy for CaPaging {
     type Config = CaPagingConfig;
-    type Step = Aim;
+    type Step = AllocTarget;
 
     const ABOUT: &'static str = "the frame that continues the mapping's others, if it is free";
 
@@ -228,14 +228,14 @@ impl Policy for CaPaging {
         Self { config: config.clone(), offsets: Vec::new(), counters: CaPagingCounters::default() }
     }
 
-    fn check(config: &CaPagingConfig, around: &Surroundings) -> Result<(), Misfit> {
+    fn check(config: &CaPagingConfig, around: &PolicyContext) -> Result<(), LayerConfigError> {
         if !(1..=1024).contains(&config.max_offsets) {
             let what = format!("{} is out of range; allowed are 1 to 1024", config.max_offsets);
-            return Err(Misfit::new("placement.max_offsets", what));
+            return Err(LayerConfigError::new("placement.max_offsets", what));
         }
         if around.page_size == PageSize::Size1G {
             let what = "pages of 1G are larger than the blocks that are looked for; allowed are 4K and 2M";
-            return Err(Misfit::new("page_size", what));
+            return Err(LayerConfigError::new("page_size", what));
         }
         Ok(())
     }
@@ -244,17 +244,17 @@ impl Policy for CaPaging {
         vec![CaPagingConfig::default(), CaPagingConfig { max_offsets: 2, ..CaPagingConfig::default() }]
     }
 
-    fn begin(&self, _: &WantedPage, _: &MemoryView) -> Option<Aim> {
-        Some(Aim::Target)
+    fn begin(&self, _: &WantedPage, _: &MemoryView) -> Option<AllocTarget> {
+        Some(AllocTarget::Target)
     }
 
-    fn plan(&self, page: Option<&WantedPage>, of: &Aim, memory: &MemoryView, step: &mut Step) {
+    fn plan(&self, page: Option<&WantedPage>, of: &AllocTarget, memory: &MemoryView, step: &mut Step) {
         let page = page.expect("it keeps no memory that another fault would give back");
         // The line of a mapping's offsets: another one than that of its lock.
         let line = page.object_line(page.mapping.start.0 + 1);
         step.preset += CodeCost::new(self.config.instructions, self.config.cycles);
         match of {
-            Aim::Target => {
+            AllocTarget::Target => {
                 step.kernel(RefKind::Read, line);
                 if let Some(offset) = self.offset(page) {
                     step.preset += page.allocation;
@@ -265,7 +265,7 @@ impl Policy for CaPaging {
                     }
                 }
             }
-            Aim::Place { .. } => {
+            AllocTarget::Place { .. } => {
                 step.preset += page.allocation;
                 step.kernel(RefKind::Locked, page.zone);
                 let mut looked = Vec::new();
@@ -277,17 +277,23 @@ impl Policy for CaPaging {
         }
     }
 
-    fn commit(&mut self, page: Option<&WantedPage>, of: Aim, memory: &mut Memory, _: &mut Locks) -> Progress<Aim> {
+    fn commit(
+        &mut self,
+        page: Option<&WantedPage>,
+        of: AllocTarget,
+        memory: &mut Memory,
+        _: &mut Locks,
+    ) -> Progress<AllocTarget> {
         let page = page.expect("it keeps no memory that another fault would give back");
         if let Some(Pressure::Limit(_)) = memory.view().pressure(page.order) {
             return Progress::Ordinary;
         }
         let offset = self.offset(page);
         match of {
-            Aim::Target => {}
+            AllocTarget::Target => {}
             // Another fault of the mapping has chosen meanwhile.
-            Aim::Place { failed } if offset != failed => {}
-            Aim::Place { .. } => {
+            AllocTarget::Place { failed } if offset != failed => {}
+            AllocTarget::Place { .. } => {
                 if !self.place(page, memory) {
                     return Progress::Ordinary;
                 }
@@ -301,8 +307,8 @@ impl Policy for CaPaging {
             }
         }
         match of {
-            Aim::Target => Progress::Go(Aim::Place { failed: offset }),
-            Aim::Place { .. } => Progress::Ordinary,
+            AllocTarget::Target => Progress::Go(AllocTarget::Place { failed: offset }),
+            AllocTarget::Place { .. } => Progress::Ordinary,
         }
     }
 

@@ -15,10 +15,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Policy, Progress, Surroundings, WantedPage};
+use super::{Policy, PolicyContext, Progress, WantedPage};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn};
 use crate::base::code_cost::{CodeCost, CodeCycles};
-use crate::base::error::Misfit;
+use crate::base::error::LayerConfigError;
 use crate::base::measure::Measure;
 use crate::base::step::{RefKind, Step};
 use crate::kernel::frames::frame_alloc::FramePurpose;
@@ -118,12 +118,12 @@ impl Policy for Coloring {
         Self { config: config.clone(), free, taken: 0, blocks: 0, no_block: 0, given_back: 0 }
     }
 
-    fn check(config: &ColoringConfig, _: &Surroundings) -> Result<(), Misfit> {
+    fn check(config: &ColoringConfig, _: &PolicyContext) -> Result<(), LayerConfigError> {
         if !config.colours.is_power_of_two() || !(2..=512).contains(&config.colours) {
             let what = format!("{} is not possible; allowed are powers of two from 2 to 512", config.colours);
-            return Err(Misfit::new("placement.colours", what));
+            return Err(LayerConfigError::new("placement.colours", what));
         }
-        Misfit::unless_between("placement.release_above_percent", config.release_above_percent, 0, 100)
+        LayerConfigError::unless_between("placement.release_above_percent", config.release_above_percent, 0, 100)
     }
 
     fn samples() -> Vec<ColoringConfig> {
@@ -242,14 +242,14 @@ impl Policy for Coloring {
 mod tests {
     use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT};
     use crate::config::{Assembly, assemble};
-    use crate::machine::simulation::{Placed, Simulation};
+    use crate::machine::simulation::{PlacedSource, Simulation};
 
     #[test]
     fn pages_have_frames_of_their_colour_while_there_are_blocks() {
         let placement = r#"system.layers.native.placement={"kind":"coloring","colours":16}"#.to_owned();
         let config = assemble(&Assembly { system: Some("radix"), set: &[placement], ..Assembly::default() }).unwrap();
         let source = pagelab_trace::workload::parse("random:size=4MiB,accesses=20K", 1).unwrap();
-        let placed = Placed { source, cpus: vec![0], memory_limit: None };
+        let placed = PlacedSource { source, cpus: vec![0], memory_limit: None };
         let mut simulation = Simulation::new(&config, vec![placed], Some(20_000)).unwrap();
         simulation.run(&mut |_| true).unwrap();
         let space = simulation.inputs[0].spaces().next().unwrap();

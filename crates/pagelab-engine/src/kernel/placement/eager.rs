@@ -20,9 +20,9 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Policy, Progress, Surroundings, WantedPage};
+use super::{Policy, PolicyContext, Progress, WantedPage};
 use crate::base::addr::{FRAME_BYTES, PageSize};
-use crate::base::error::Misfit;
+use crate::base::error::LayerConfigError;
 use crate::kernel::locks::Locks;
 use crate::kernel::memory::{Memory, MemoryView};
 use crate::kernel::vma::{Vma, VmaKind};
@@ -67,18 +67,18 @@ impl Policy for Eager {
         Self { config: config.clone() }
     }
 
-    fn check(config: &EagerConfig, around: &Surroundings) -> Result<(), Misfit> {
+    fn check(config: &EagerConfig, around: &PolicyContext) -> Result<(), LayerConfigError> {
         let Bytes(block) = config.largest_block;
         if !block.is_power_of_two() || !(2 * FRAME_BYTES..=PageSize::Size2M.bytes()).contains(&block) {
             let what = format!("{block} bytes are not possible; allowed are powers of two from 8 KiB to 2 MiB");
-            return Err(Misfit::new("placement.largest_block", what));
+            return Err(LayerConfigError::new("placement.largest_block", what));
         }
-        Misfit::unless_between("placement.stop_above_percent", config.stop_above_percent, 0, 100)?;
+        LayerConfigError::unless_between("placement.stop_above_percent", config.stop_above_percent, 0, 100)?;
         if let Some(guest) = around.guest {
             let what = format!(
                 "the memory of `{guest}` is mapped when its host boots, before any call; allowed is eager paging in layers that host nobody"
             );
-            return Err(Misfit::new("placement", what));
+            return Err(LayerConfigError::new("placement", what));
         }
         Ok(())
     }

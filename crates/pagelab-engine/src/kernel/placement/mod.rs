@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use crate::base::code_cost::CodeCost;
-use crate::base::error::Misfit;
+use crate::base::error::LayerConfigError;
 use crate::base::measure::Measure;
 use crate::base::step::{BlockKey, Step};
 use crate::kernel::locks::Locks;
@@ -85,7 +85,7 @@ pub enum Progress<S> {
 
 /// What a policy finds itself in.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings<'a> {
+pub struct PolicyContext<'a> {
     /// The largest pages of the layer.
     pub page_size: PageSize,
     /// A layer whose memory this one hosts.
@@ -120,7 +120,7 @@ pub trait Policy: Sized {
     fn new(config: &Self::Config) -> Self;
 
     /// Refuses what is impossible of the parameters, or where they stand.
-    fn check(config: &Self::Config, around: &Surroundings) -> Result<(), Misfit>;
+    fn check(config: &Self::Config, around: &PolicyContext) -> Result<(), LayerConfigError>;
 
     /// Parameters that the conformance tests run it with, the defaults first.
     fn samples() -> Vec<Self::Config>;
@@ -251,14 +251,14 @@ macro_rules! policies {
             }
 
             /// Refuses what is impossible of the parameters, or where they stand.
-            pub fn check(&self, around: &Surroundings) -> Result<(), Misfit> {
+            pub fn check(&self, around: &PolicyContext) -> Result<(), LayerConfigError> {
                 let beside_folios = match self {
                     $(Self::$policy(config) => {
                         $module::$policy::check(config, around)?;
                         $module::$policy::BESIDE_FOLIOS
                     })*
                 };
-                if around.folios && !beside_folios { Err(Misfit::new("folios", NO_FOLIOS)) } else { Ok(()) }
+                if around.folios && !beside_folios { Err(LayerConfigError::new("folios", NO_FOLIOS)) } else { Ok(()) }
             }
 
             /// Largest block of pages that are mapped ahead of any access, as a power of two of frames.

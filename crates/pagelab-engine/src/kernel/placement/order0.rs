@@ -11,8 +11,8 @@ use std::convert::Infallible;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Policy, Progress, Surroundings, WantedPage};
-use crate::base::error::Misfit;
+use super::{Policy, PolicyContext, Progress, WantedPage};
+use crate::base::error::LayerConfigError;
 use crate::kernel::locks::Locks;
 use crate::kernel::memory::Memory;
 
@@ -37,7 +37,7 @@ impl Policy for Order0 {
         Self
     }
 
-    fn check(_: &Order0Config, _: &Surroundings) -> Result<(), Misfit> {
+    fn check(_: &Order0Config, _: &PolicyContext) -> Result<(), LayerConfigError> {
         Ok(())
     }
 

@@ -9,7 +9,7 @@
 //! Deviations: groups are not nested and have no `memory.low` or `memory.high`. Page tables and kernel objects are not charged.
 
 use super::Reclaim;
-use super::lru::{Kind, Lru};
+use super::lru::{Lru, LruPageKind};
 use crate::base::addr::Pfn;
 
 /// Number of a group of a layer; [`GroupId::REST`] is that of all programs in no other.
@@ -113,7 +113,7 @@ impl Reclaim {
     }
 
     /// Frames of the pages of a kind that are on the LRU lists.
-    pub fn listed(&self, kind: Kind) -> u64 {
+    pub fn listed(&self, kind: LruPageKind) -> u64 {
         self.groups.iter().map(|group| group.lru.frames(kind)).sum()
     }
 
@@ -131,7 +131,7 @@ impl Reclaim {
     pub(super) fn possible(&self, group: &Group) -> [bool; 2] {
         let swap = self.swap.as_ref().is_some_and(|swap| swap.room() > 0);
         let listed = |kind| group.lru.frames(kind) > 0;
-        [swap && listed(Kind::Anonymous), listed(Kind::File)]
+        [swap && listed(LruPageKind::Anonymous), listed(LruPageKind::File)]
     }
 
     /// Whether there is a page that might leave.
@@ -150,7 +150,7 @@ impl Reclaim {
         let due = |group: &Group| {
             let [anonymous, file] = self.possible(group);
             let of = |kind, counts: bool| if counts { group.lru.frames(kind) as i64 } else { 0 };
-            of(Kind::Anonymous, anonymous) + of(Kind::File, file)
+            of(LruPageKind::Anonymous, anonymous) + of(LruPageKind::File, file)
         };
         let mut credits: Vec<i64> = self.groups.iter().map(|group| group.credit + due(group)).collect();
         let with_pages = (0..self.groups.len()).filter(|&n| due(&self.groups[n]) > 0);
@@ -188,10 +188,10 @@ mod tests {
         for (first, count, id) in [(0, 300, GroupId::REST), (1000, 100, other)] {
             for n in first..first + count {
                 reclaim.charge(Pfn(n), 0, id);
-                reclaim.add(Pfn(n), 0, Kind::Anonymous);
+                reclaim.add(Pfn(n), 0, LruPageKind::Anonymous);
             }
         }
-        assert_eq!((reclaim.used_frames(), reclaim.listed(Kind::Anonymous)), (400, 400));
+        assert_eq!((reclaim.used_frames(), reclaim.listed(LruPageKind::Anonymous)), (400, 400));
         assert_eq!(reclaim.pressure(1 << 19, 1, other), Some(Pressure::Limit(other)));
         assert_eq!(reclaim.pressure(1 << 19, 1, GroupId::REST), None);
         assert_eq!(reclaim.pressure(1, 1, GroupId::REST), Some(Pressure::Memory));

@@ -22,7 +22,7 @@ const ORDERS: [u32; 3] = [0, 9, 18];
 
 /// What a page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LruPageKind {
     /// Memory of no file, which can go to the swap area alone.
     Anonymous,
     /// Contents of a file, which can go back to storage.
@@ -34,8 +34,8 @@ type Age = (u64, u32);
 
 /// A page on a list: one frame or, for a large page, 2^order of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    pub kind: Kind,
+pub struct LruEntry {
+    pub kind: LruPageKind,
     pub order: u32,
     active: bool,
     age: Age,
@@ -50,7 +50,7 @@ pub struct Entry {
 pub struct Lru {
     /// Inactive and active, by kind.
     lists: [[BTreeMap<Age, Pfn>; 2]; 2],
-    entries: FxHashMap<Pfn, Entry>,
+    entries: FxHashMap<Pfn, LruEntry>,
     frames: [u64; 2],
     time: u64,
     /// What the kinds are owed of the scanning.
@@ -58,27 +58,27 @@ pub struct Lru {
 }
 
 impl Lru {
-    fn list(&mut self, kind: Kind, active: bool) -> &mut BTreeMap<Age, Pfn> {
+    fn list(&mut self, kind: LruPageKind, active: bool) -> &mut BTreeMap<Age, Pfn> {
         &mut self.lists[kind as usize][usize::from(active)]
     }
 
     /// Frames of the pages of a kind.
-    pub fn frames(&self, kind: Kind) -> u64 {
+    pub fn frames(&self, kind: LruPageKind) -> u64 {
         self.frames[kind as usize]
     }
 
-    pub fn get(&self, pfn: Pfn) -> Option<Entry> {
+    pub fn get(&self, pfn: Pfn) -> Option<LruEntry> {
         self.entries.get(&pfn).copied()
     }
 
-    fn insert(&mut self, pfn: Pfn, entry: Entry) {
+    fn insert(&mut self, pfn: Pfn, entry: LruEntry) {
         self.list(entry.kind, entry.active).insert(entry.age, pfn);
         self.frames[entry.kind as usize] += 1 << entry.order;
         let old = self.entries.insert(pfn, entry);
         assert!(old.is_none(), "{pfn:?} is on two lists");
     }
 
-    fn remove(&mut self, pfn: Pfn) -> Option<Entry> {
+    fn remove(&mut self, pfn: Pfn) -> Option<LruEntry> {
         let entry = self.entries.remove(&pfn)?;
         self.list(entry.kind, entry.active).remove(&entry.age);
         self.frames[entry.kind as usize] -= 1 << entry.order;
@@ -86,11 +86,11 @@ impl Lru {
     }
 
     /// A page goes to the head of a list. Nothing changes if it is on one.
-    pub fn add(&mut self, pfn: Pfn, order: u32, kind: Kind, active: bool) {
+    pub fn add(&mut self, pfn: Pfn, order: u32, kind: LruPageKind, active: bool) {
         if !self.entries.contains_key(&pfn) {
             self.time += 1;
             let age = (self.time, 0);
-            self.insert(pfn, Entry { kind, order, active, age, referenced: false, lazy_free: false });
+            self.insert(pfn, LruEntry { kind, order, active, age, referenced: false, lazy_free: false });
         }
     }
 
@@ -108,7 +108,7 @@ impl Lru {
         };
         let entry = self.remove(head).expect("it was found just now");
         for n in (0..1 << entry.order).filter(|n| !(pfn.0..pfn.0 + (1 << order)).contains(&(head.0 + u64::from(*n)))) {
-            self.insert(Pfn(head.0 + u64::from(n)), Entry { order: 0, age: (entry.age.0, n), ..entry });
+            self.insert(Pfn(head.0 + u64::from(n)), LruEntry { order: 0, age: (entry.age.0, n), ..entry });
         }
     }
 
@@ -116,25 +116,25 @@ impl Lru {
     pub fn put(&mut self, pfn: Pfn, active: bool, referenced: bool) {
         let entry = self.remove(pfn).expect("the page is on a list");
         self.time += 1;
-        self.insert(pfn, Entry { active, age: (self.time, 0), referenced, ..entry });
+        self.insert(pfn, LruEntry { active, age: (self.time, 0), referenced, ..entry });
     }
 
     /// The contents of an anonymous page may be dropped from now on, or again may not.
     pub fn set_lazy_free(&mut self, pfn: Pfn, lazy_free: bool) {
         let entry = self.remove(pfn).expect("the page is on a list");
         self.time += 1;
-        let kind = if lazy_free { Kind::File } else { Kind::Anonymous };
+        let kind = if lazy_free { LruPageKind::File } else { LruPageKind::Anonymous };
         let (active, age) = (!lazy_free, (self.time, 0));
-        self.insert(pfn, Entry { kind, active, age, referenced: false, lazy_free, ..entry });
+        self.insert(pfn, LruEntry { kind, active, age, referenced: false, lazy_free, ..entry });
     }
 
     /// The oldest pages of a list.
-    pub fn oldest(&self, kind: Kind, active: bool) -> Vec<Pfn> {
+    pub fn oldest(&self, kind: LruPageKind, active: bool) -> Vec<Pfn> {
         self.lists[kind as usize][usize::from(active)].values().copied().take(SCAN_PAGES).collect()
     }
 
     /// Whether the inactive list is to be filled up: its share falls with the size of memory.
-    pub fn inactive_is_low(&self, kind: Kind) -> bool {
+    pub fn inactive_is_low(&self, kind: LruPageKind) -> bool {
         let [inactive, active] = self.lists[kind as usize].each_ref().map(|list| list.len() as u64);
         let gib = (inactive + active) >> (30 - FRAME_SHIFT);
         let ratio = if gib > 0 { (10 * gib).isqrt() } else { 1 };
@@ -142,18 +142,18 @@ impl Lru {
     }
 
     /// The kind that the next scan is for; `swappiness` of 200 parts are for anonymous pages. Only kinds in `possible` count.
-    pub fn choose(&self, swappiness: u32, possible: [bool; 2]) -> (Kind, [i64; 2]) {
+    pub fn choose(&self, swappiness: u32, possible: [bool; 2]) -> (LruPageKind, [i64; 2]) {
         let weight = [i64::from(swappiness), i64::from(200 - swappiness)];
-        let due = |kind: Kind| {
+        let due = |kind: LruPageKind| {
             let frames = if possible[kind as usize] { self.frames[kind as usize] as i64 } else { 0 };
             weight[kind as usize] * frames
         };
-        let (anonymous, file) = (due(Kind::Anonymous), due(Kind::File));
+        let (anonymous, file) = (due(LruPageKind::Anonymous), due(LruPageKind::File));
         let credit = [self.credit[0] + anonymous, self.credit[1] + file];
         let chosen = match () {
-            () if anonymous == 0 && (file > 0 || !possible[0]) => Kind::File,
-            () if file == 0 || credit[0] >= credit[1] => Kind::Anonymous,
-            () => Kind::File,
+            () if anonymous == 0 && (file > 0 || !possible[0]) => LruPageKind::File,
+            () if file == 0 || credit[0] >= credit[1] => LruPageKind::Anonymous,
+            () => LruPageKind::File,
         };
         let mut left = credit;
         left[chosen as usize] -= anonymous + file;
@@ -173,36 +173,36 @@ mod tests {
     #[test]
     fn the_oldest_come_first_and_those_put_back_last() {
         let mut lru = Lru::default();
-        (0..100).for_each(|n| lru.add(Pfn(n), 0, Kind::Anonymous, false));
-        assert_eq!(lru.oldest(Kind::Anonymous, false), (0..32).map(Pfn).collect::<Vec<_>>());
+        (0..100).for_each(|n| lru.add(Pfn(n), 0, LruPageKind::Anonymous, false));
+        assert_eq!(lru.oldest(LruPageKind::Anonymous, false), (0..32).map(Pfn).collect::<Vec<_>>());
         (0..32).for_each(|n| lru.put(Pfn(n), n % 2 == 0, true));
-        assert_eq!(lru.oldest(Kind::Anonymous, true), (0..32).step_by(2).map(Pfn).collect::<Vec<_>>());
-        assert!(!lru.inactive_is_low(Kind::Anonymous));
+        assert_eq!(lru.oldest(LruPageKind::Anonymous, true), (0..32).step_by(2).map(Pfn).collect::<Vec<_>>());
+        assert!(!lru.inactive_is_low(LruPageKind::Anonymous));
         (32..100).for_each(|n| lru.forget(Pfn(n), 0));
-        assert_eq!(lru.oldest(Kind::Anonymous, false), (1..32).step_by(2).map(Pfn).collect::<Vec<_>>());
-        assert!(!lru.inactive_is_low(Kind::Anonymous), "it is as long as the active one");
+        assert_eq!(lru.oldest(LruPageKind::Anonymous, false), (1..32).step_by(2).map(Pfn).collect::<Vec<_>>());
+        assert!(!lru.inactive_is_low(LruPageKind::Anonymous), "it is as long as the active one");
         lru.forget(Pfn(31), 0);
-        assert!(lru.inactive_is_low(Kind::Anonymous) && lru.frames(Kind::File) == 0);
+        assert!(lru.inactive_is_low(LruPageKind::Anonymous) && lru.frames(LruPageKind::File) == 0);
     }
 
     #[test]
     fn of_a_large_page_the_rest_stays() {
         let mut lru = Lru::default();
-        lru.add(Pfn(512), 9, Kind::Anonymous, false);
-        lru.add(Pfn(7), 0, Kind::Anonymous, false);
+        lru.add(Pfn(512), 9, LruPageKind::Anonymous, false);
+        lru.add(Pfn(7), 0, LruPageKind::Anonymous, false);
         lru.forget(Pfn(600), 0);
         assert_eq!(lru.frames, [512, 0]);
-        lru.add(Pfn(2048), 9, Kind::Anonymous, false);
+        lru.add(Pfn(2048), 9, LruPageKind::Anonymous, false);
         lru.forget(Pfn(2048), 0);
         assert_eq!((lru.frames, lru.get(Pfn(2048))), ([512 + 511, 0], None));
         (2049..2560).for_each(|n| lru.forget(Pfn(n), 0));
         assert_eq!(lru.get(Pfn(600)), None);
         assert_eq!(lru.get(Pfn(601)).unwrap().order, 0);
-        assert_eq!(lru.oldest(Kind::Anonymous, false)[..2], [Pfn(512), Pfn(513)], "as old as the whole was");
+        assert_eq!(lru.oldest(LruPageKind::Anonymous, false)[..2], [Pfn(512), Pfn(513)], "as old as the whole was");
         lru.forget(Pfn(512), 9);
         assert_eq!((lru.frames, lru.entries.len()), ([1, 0], 1));
         // Of two large pages one goes with its block.
-        lru.add(Pfn(1024), 9, Kind::Anonymous, false);
+        lru.add(Pfn(1024), 9, LruPageKind::Anonymous, false);
         lru.forget(Pfn(1024), 9);
         assert_eq!(lru.entries.len(), 1);
     }
@@ -210,8 +210,8 @@ mod tests {
     #[test]
     fn kinds_are_scanned_by_length_and_swappiness() {
         let mut lru = Lru::default();
-        (0..300).for_each(|n| lru.add(Pfn(n), 0, Kind::Anonymous, false));
-        (300..400).for_each(|n| lru.add(Pfn(n), 0, Kind::File, false));
+        (0..300).for_each(|n| lru.add(Pfn(n), 0, LruPageKind::Anonymous, false));
+        (300..400).for_each(|n| lru.add(Pfn(n), 0, LruPageKind::File, false));
         let mut count = |swappiness, possible| {
             let mut scans = [0; 2];
             for _ in 0..100 {

@@ -22,7 +22,7 @@ mod storage;
 mod swap;
 
 pub use group::{Group, GroupId, Pressure};
-pub use lru::{Kind, SCAN_PAGES};
+pub use lru::{LruPageKind, SCAN_PAGES};
 pub use rmap::{PageOf, Rmap};
 pub use scan::{Scan, plan_scan};
 pub use storage::{Full, Run, Storage};
@@ -124,9 +124,9 @@ impl Reclaim {
     }
 
     /// A page of a program is on an LRU list from now on.
-    pub fn add(&mut self, pfn: Pfn, order: u32, kind: Kind) {
+    pub fn add(&mut self, pfn: Pfn, order: u32, kind: LruPageKind) {
         // Pages of files have to earn their place on the active list in every version.
-        let active = self.new_active && kind == Kind::Anonymous;
+        let active = self.new_active && kind == LruPageKind::Anonymous;
         let id = self.group_of(pfn);
         self.group_mut(id).lru.add(pfn, order, kind, active);
     }

@@ -1,6 +1,6 @@
 //! One scan: the oldest pages of a kind are looked at, and leave or stay.
 
-use super::lru::{Entry, Kind};
+use super::lru::{LruEntry, LruPageKind};
 use super::swap::Swap;
 use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
@@ -41,7 +41,7 @@ enum Verdict {
 
 /// What the PTEs of a page say.
 #[derive(Default)]
-struct Seen {
+struct PteSummary {
     accessed: u32,
     dirty: bool,
     executable: bool,
@@ -71,14 +71,14 @@ pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
 
 impl Reclaim {
     /// The kind of page that the next scan of a group is for.
-    fn next_kind(&self, id: GroupId) -> (Kind, [i64; 2]) {
+    fn next_kind(&self, id: GroupId) -> (LruPageKind, [i64; 2]) {
         let group = self.group(id);
         group.lru.choose(self.swappiness, self.possible(group))
     }
 
     /// Decides about a page as `folio_check_references` does; `room` is what the swap area has left.
-    fn judge(&self, entry: &Entry, seen: &Seen, room: &mut u64) -> Verdict {
-        let file = entry.kind == Kind::File && !entry.lazy_free;
+    fn judge(&self, entry: &LruEntry, seen: &PteSummary, room: &mut u64) -> Verdict {
+        let file = entry.kind == LruPageKind::File && !entry.lazy_free;
         if seen.busy || seen.written.is_some() {
             return Verdict::Stay { active: false };
         }
@@ -118,7 +118,7 @@ impl Layer {
                 let entry = lru.get(pfn).expect("it is on a list");
                 let seen = self.look_at(&reclaim, pfn, &entry, &|_, _| false);
                 // Code that is in use stays active (`shrink_active_list`).
-                let stays = kind == Kind::File && seen.executable && seen.accessed > 0;
+                let stays = kind == LruPageKind::File && seen.executable && seen.accessed > 0;
                 lru.put(pfn, stays, false);
                 reclaim.counters.deactivated += u64::from(!stays);
             }
@@ -151,8 +151,14 @@ impl Layer {
     }
 
     /// Reads what the PTEs of a page say and clears their accessed bits.
-    fn look_at(&mut self, reclaim: &Reclaim, pfn: Pfn, entry: &Entry, is_busy: &dyn Fn(u32, u64) -> bool) -> Seen {
-        let mut seen = Seen::default();
+    fn look_at(
+        &mut self,
+        reclaim: &Reclaim,
+        pfn: Pfn,
+        entry: &LruEntry,
+        is_busy: &dyn Fn(u32, u64) -> bool,
+    ) -> PteSummary {
+        let mut seen = PteSummary::default();
         let mut list = WalkList::new();
         for frame in (0..1 << entry.order).map(|n| Pfn(pfn.0 + n)) {
             for (space, page) in reclaim.rmap.pages(frame) {
@@ -188,11 +194,11 @@ impl Layer {
     }
 
     /// Takes a page away from those who map it.
-    fn evict(&mut self, pfn: Pfn, entry: &Entry, scan: &mut Scan) {
+    fn evict(&mut self, pfn: Pfn, entry: &LruEntry, scan: &mut Scan) {
         let reclaim = self.reclaim.as_mut().expect("its lists named the page");
         let frames: Vec<(Pfn, Vec<PageOf>)> =
             (0..1 << entry.order).map(|n| Pfn(pfn.0 + n)).map(|f| (f, reclaim.rmap.pages(f).collect())).collect();
-        let swap = reclaim.swap.as_mut().filter(|_| !entry.lazy_free && entry.kind == Kind::Anonymous);
+        let swap = reclaim.swap.as_mut().filter(|_| !entry.lazy_free && entry.kind == LruPageKind::Anonymous);
         let mut slots = Vec::new();
         if let Some(swap) = swap {
             slots.extend(frames.iter().map(|(frame, places)| swap.put(*frame, places.len())));
@@ -207,7 +213,7 @@ impl Layer {
                 scan.gone.push((space, page.va, page.mapping.size.bytes()));
             }
         }
-        if entry.kind == Kind::File && !entry.lazy_free {
+        if entry.kind == LruPageKind::File && !entry.lazy_free {
             let ((file, page), written) = self.pages.uncache(pfn);
             let reclaim = self.reclaim.as_mut().expect("its lists named the page");
             let counters = &mut reclaim.counters;

@@ -68,7 +68,7 @@ pub mod parameters {
 const LARGE: PageSize = PageSize::Size2M;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum KhugepagedState {
     /// Look for the next place, and at its pages.
     Scan,
     /// Copy the pages of the place to the large page.
@@ -100,14 +100,14 @@ pub struct Khugepaged {
     scanned: u64,
     /// It has begun anew since it woke up.
     wrapped: bool,
-    state: State,
+    state: KhugepagedState,
 }
 
 impl Khugepaged {
     /// That of a layer, asleep, before its first pass.
     pub fn new(layer: LayerId, config: Parameters) -> Self {
         let (cursor, counts) = (START, Counts::default());
-        Self { layer, config, cursor, counts, at: None, scanned: 0, wrapped: false, state: State::Scan }
+        Self { layer, config, cursor, counts, at: None, scanned: 0, wrapped: false, state: KhugepagedState::Scan }
     }
 
     /// The place under way, unless it has been unmapped meanwhile: a process that has ended has no table either.
@@ -192,7 +192,7 @@ impl Thread for Khugepaged {
     fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.layer];
         match &self.state {
-            State::Scan => {
+            KhugepagedState::Scan => {
                 let Some((space, place)) = self.place(layer) else { return };
                 let mut list = WalkList::new();
                 layer.spaces[space as usize].table.walk(&layer.mem, place, &mut list);
@@ -204,7 +204,7 @@ impl Thread for Khugepaged {
                     pages.iter().for_each(|page| step.kernel(RefKind::Read, layer.page_metadata(page.mapping.pfn)));
                 }
             }
-            State::Copy { frame, pages } => {
+            KhugepagedState::Copy { frame, pages } => {
                 for page in pages {
                     step.kernel(RefKind::Load { bytes: FRAME_BYTES }, page.mapping.pfn.addr());
                 }
@@ -218,9 +218,9 @@ impl Thread for Khugepaged {
         let layer = &mut os.layers[self.layer];
         layer.acting_cpu = cpu.0;
         layer.acting_group = self.at.map_or(GroupId::REST, |(space, _)| layer.spaces[space as usize].group);
-        match std::mem::replace(&mut self.state, State::Scan) {
-            State::Copy { frame, pages } => self.collapse(os, frame, &pages),
-            State::Scan => {
+        match std::mem::replace(&mut self.state, KhugepagedState::Scan) {
+            KhugepagedState::Copy { frame, pages } => self.collapse(os, frame, &pages),
+            KhugepagedState::Scan => {
                 let layer = &mut os.layers[self.layer];
                 if let Some((space, place)) = self.place(layer) {
                     self.scanned += 1 << LARGE.order();
@@ -232,7 +232,7 @@ impl Thread for Khugepaged {
                             self.counts.no_frame += 1;
                             return self.go_on(os, &config);
                         };
-                        self.state = State::Copy { frame, pages };
+                        self.state = KhugepagedState::Copy { frame, pages };
                         return Next::Continue;
                     }
                 }
@@ -242,7 +242,7 @@ impl Thread for Khugepaged {
     }
 
     fn held_frames(&self) -> u64 {
-        if matches!(self.state, State::Copy { .. }) { 1 << LARGE.order() } else { 0 }
+        if matches!(self.state, KhugepagedState::Copy { .. }) { 1 << LARGE.order() } else { 0 }
     }
 
     fn counters() -> &'static [Counter<Self>] {

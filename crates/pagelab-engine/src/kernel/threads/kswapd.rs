@@ -38,7 +38,7 @@ pub mod parameters {
 const MAX_FRUITLESS: u32 = 1 << 12;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum KswapdState {
     Scan,
     /// Requests go to the devices.
     Submit(Scan),
@@ -51,14 +51,14 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Kswapd {
     layer: LayerId,
-    state: State,
+    state: KswapdState,
     fruitless: u32,
 }
 
 impl Kswapd {
     /// That of a layer, asleep.
     pub fn new(layer: LayerId) -> Self {
-        Self { layer, state: State::Scan, fruitless: 0 }
+        Self { layer, state: KswapdState::Scan, fruitless: 0 }
     }
 }
 
@@ -83,14 +83,14 @@ impl Thread for Kswapd {
 
     fn plan(&self, os: &Os, step: &mut Step) {
         match &self.state {
-            State::Scan => plan_scan(&os.layers[self.layer], Pressure::Memory, step),
-            State::Submit(scan) => {
+            KswapdState::Scan => plan_scan(&os.layers[self.layer], Pressure::Memory, step),
+            KswapdState::Submit(scan) => {
                 if let Some(costs) = &os.costs.block_io {
                     plan_submit(costs, scan.io.len(), step);
                 }
             }
-            State::WriteBack(scan) => step.io.clone_from(&scan.io),
-            &State::Completion(requests) => {
+            KswapdState::WriteBack(scan) => step.io.clone_from(&scan.io),
+            &KswapdState::Completion(requests) => {
                 if let Some(costs) = &os.costs.block_io {
                     plan_completion(costs, requests, step);
                 }
@@ -102,14 +102,14 @@ impl Thread for Kswapd {
         let layer = &mut os.layers[self.layer];
         layer.acting_cpu = cpu.0;
         let costly = os.costs.block_io.is_some();
-        self.state = match std::mem::replace(&mut self.state, State::Scan) {
-            State::Submit(scan) => State::WriteBack(scan),
-            State::WriteBack(scan) => {
+        self.state = match std::mem::replace(&mut self.state, KswapdState::Scan) {
+            KswapdState::Submit(scan) => KswapdState::WriteBack(scan),
+            KswapdState::WriteBack(scan) => {
                 os.written_back(self.layer, &scan, cpu);
-                if costly { State::Completion(scan.io.len()) } else { State::Scan }
+                if costly { KswapdState::Completion(scan.io.len()) } else { KswapdState::Scan }
             }
-            State::Completion(_) => State::Scan,
-            State::Scan => return self.scan(os, cpu),
+            KswapdState::Completion(_) => KswapdState::Scan,
+            KswapdState::Scan => return self.scan(os, cpu),
         };
         Next::Continue
     }
@@ -130,7 +130,8 @@ impl Kswapd {
         let scan = os.scan_pages(self.layer, Pressure::Memory, cpu);
         self.fruitless = if scan.freed == 0 { self.fruitless + 1 } else { 0 };
         if !scan.io.is_empty() {
-            self.state = if os.costs.block_io.is_some() { State::Submit(scan) } else { State::WriteBack(scan) };
+            self.state =
+                if os.costs.block_io.is_some() { KswapdState::Submit(scan) } else { KswapdState::WriteBack(scan) };
         }
         Next::Continue
     }

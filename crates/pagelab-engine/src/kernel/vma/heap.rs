@@ -19,21 +19,21 @@ use pagelab_trace::quantity::Bytes;
 use super::set::{BrkOutcome, Heap};
 use super::{Change, VaRange, Vma, VmaAdvice, VmaError, VmaKind, VmaSet};
 use crate::base::addr::{FRAME_BYTES, PageSize, VirtAddr};
-use crate::base::error::Misfit;
+use crate::base::error::LayerConfigError;
 use crate::base::measure::Measure;
 
 /// Refuses an alignment that no heap can have; `guest` is a layer that this one hosts.
-pub fn check_brk_alignment(bytes: Bytes, guest: Option<&str>) -> Result<(), Misfit> {
+pub fn check_brk_alignment(bytes: Bytes, guest: Option<&str>) -> Result<(), LayerConfigError> {
     const KEY: &str = "brk_alignment_bytes";
     let (least, most) = (FRAME_BYTES, PageSize::Size1G.bytes());
     if !bytes.0.is_power_of_two() || !(least..=most).contains(&bytes.0) {
         let what = format!("{bytes} is not possible; allowed are powers of two from 4 KiB (one page) to 1 GiB");
-        return Err(Misfit::new(KEY, what));
+        return Err(LayerConfigError::new(KEY, what));
     }
     match guest {
         Some(guest) => {
             let what = format!("no program runs on a layer that hosts others: set it for `{guest}`, which runs on it");
-            Err(Misfit::new(KEY, what))
+            Err(LayerConfigError::new(KEY, what))
         }
         None => Ok(()),
     }

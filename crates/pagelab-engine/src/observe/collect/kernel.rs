@@ -1,7 +1,7 @@
 //! Statistics of the kernels: faults, mapping calls, reclaim, kernel threads, and what each layer's memory came to.
 
 use crate::base::cycles::Cycles;
-use crate::cache::Served;
+use crate::cache::HitLevel;
 use crate::kernel::fault::stage::{FaultCounters, Stage};
 use crate::kernel::layer::Layer;
 use crate::kernel::reclaim::ReclaimCounters;
@@ -368,12 +368,12 @@ impl Statistics {
     }
 }
 
-const FOUND: &[(Served, &str, &str)] = &[
-    (Served::L1, "l1", "found in the L1"),
-    (Served::L2, "l2", "found in the L2"),
-    (Served::L3, "l3", "found in the L3"),
-    (Served::Remote, "remote", "found in another core's caches"),
-    (Served::Dram, "dram", "found in no cache"),
+const FOUND: &[(HitLevel, &str, &str)] = &[
+    (HitLevel::L1, "l1", "found in the L1"),
+    (HitLevel::L2, "l2", "found in the L2"),
+    (HitLevel::L3, "l3", "found in the L3"),
+    (HitLevel::Remote, "remote", "found in another core's caches"),
+    (HitLevel::Dram, "dram", "found in no cache"),
 ];
 
 type FaultKind = (&'static str, fn(&FaultCounters) -> u64, &'static str);

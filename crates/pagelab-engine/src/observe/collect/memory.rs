@@ -1,7 +1,7 @@
 //! Statistics of how a kernel places pages: contiguity, contiguity-aware paging and reservations.
 
 use crate::base::cycles::Cycles;
-use crate::base::measure::{Measure, Nature};
+use crate::base::measure::{Measure, StatKind};
 use crate::kernel::fault::stage::FaultCounters;
 use crate::kernel::layer::Layer;
 use crate::observe::statistics::{Kind, Statistics};
@@ -39,9 +39,9 @@ impl Statistics {
         for Measure { name, value, nature, text } in measures {
             let name = format!("{of}.{name}");
             match nature {
-                Nature::Count => self.count(name, value, text),
-                Nature::State(unit) => self.state(name, value, unit, text),
-                Nature::Cycles => self.cycles(name, Cycles(value), text),
+                StatKind::Count => self.count(name, value, text),
+                StatKind::State(unit) => self.state(name, value, unit, text),
+                StatKind::Cycles => self.cycles(name, Cycles(value), text),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Statistics of what was fetched before it was asked for, and of memory's nodes.
 
-use crate::cache::Served;
+use crate::cache::HitLevel;
 use crate::cache::prefetch::{CacheLevel, PrefetchCounts};
 use crate::machine::simulation::Simulation;
 use crate::observe::statistics::{Kind, Statistics};
@@ -17,12 +17,12 @@ impl Statistics {
     }
 
     fn next_pages(&mut self, of: &NextPageCounts) {
-        let places: [(&str, Served, &str); 5] = [
-            ("l1", Served::L1, "the first-level data cache"),
-            ("l2", Served::L2, "the second-level cache"),
-            ("l3", Served::L3, "the last-level cache"),
-            ("dram", Served::Dram, "memory"),
-            ("remote", Served::Remote, "another core's cache"),
+        let places: [(&str, HitLevel, &str); 5] = [
+            ("l1", HitLevel::L1, "the first-level data cache"),
+            ("l2", HitLevel::L2, "the second-level cache"),
+            ("l3", HitLevel::L3, "the last-level cache"),
+            ("dram", HitLevel::Dram, "memory"),
+            ("remote", HitLevel::Remote, "another core's cache"),
         ];
         for (what, value, text) in [
             ("walks", of.walks, "Walks for the page behind one that missed the TLBs; not among walk.count"),

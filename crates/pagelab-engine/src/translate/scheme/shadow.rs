@@ -25,7 +25,7 @@ use crate::kernel::layer::{Layer, is_backed};
 use crate::kernel::vma::VaRange;
 use crate::page_table::{Leaf, Mapping, PageTable, PteFlags, TableBlock, WalkList};
 use crate::translate::hardware::Hardware;
-use crate::translate::walker::{Faulted, Wanted};
+use crate::translate::walker::{Faulted, TranslationRequest};
 
 impl Hardware {
     /// A whole walk of a shadowed space, and its place in the counters.
@@ -33,10 +33,10 @@ impl Hardware {
     pub(crate) fn walk_shadowed(
         &mut self,
         layers: &mut [Layer],
-        wanted: &Wanted,
+        wanted: &TranslationRequest,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let &Wanted { core, space, va, intent, origin } = wanted;
+        let &TranslationRequest { core, space, va, intent, origin } = wanted;
         let host = layers[space.layer].host.expect("a shadowed layer has a host");
         drop_changed(layers, space.layer, host);
         loop {

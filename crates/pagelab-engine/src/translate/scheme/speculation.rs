@@ -24,7 +24,7 @@ use crate::cache::Requester;
 use crate::kernel::layer::{Layer, is_backed};
 use crate::kernel::speculative_table::SpeculativeTable;
 use crate::translate::hardware::Hardware;
-use crate::translate::walker::{Faulted, Wanted};
+use crate::translate::walker::{Faulted, TranslationRequest};
 
 impl Hardware {
     /// A whole walk beside a look-up in the speculative table of layer `machine`, and its place in the counters.
@@ -33,10 +33,10 @@ impl Hardware {
         &mut self,
         layers: &mut [Layer],
         machine: LayerId,
-        wanted: &Wanted,
+        wanted: &TranslationRequest,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let &Wanted { core, space, va, intent, origin } = wanted;
+        let &TranslationRequest { core, space, va, intent, origin } = wanted;
         let asid = layers[space.layer].spaces[space.index as usize].asid;
         let table = table_of(layers, machine);
         let (slot, tag) = table.place(asid, va);

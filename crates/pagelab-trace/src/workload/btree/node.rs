@@ -37,7 +37,7 @@ pub(super) fn capacity(bytes: u64) -> u64 {
 
 /// A key with its cell. In a branch the key is the least of the child's, and that of the first entry is never read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct NodeEntry {
     pub key: Key,
     /// The child's page; 0 in a leaf.
     pub child: u64,
@@ -51,7 +51,7 @@ pub(super) enum Node<'a> {
     /// As it was loaded: entry i has the key of place `first` + i · `step`, and the child `child` + i.
     Loaded { first: u64, step: u64, child: u64, len: usize },
     /// As inserts have left it.
-    Changed(&'a [Entry]),
+    Changed(&'a [NodeEntry]),
 }
 
 impl Node<'_> {
@@ -62,9 +62,9 @@ impl Node<'_> {
         }
     }
 
-    pub fn entry(&self, index: usize) -> Entry {
+    pub fn entry(&self, index: usize) -> NodeEntry {
         match *self {
-            Self::Loaded { first, step, child, .. } => Entry {
+            Self::Loaded { first, step, child, .. } => NodeEntry {
                 key: Key::loaded(first + index as u64 * step),
                 child: if child == 0 { 0 } else { child + index as u64 },
                 cell: index as u16,
@@ -73,7 +73,7 @@ impl Node<'_> {
         }
     }
 
-    pub fn to_vec(self) -> Vec<Entry> {
+    pub fn to_vec(self) -> Vec<NodeEntry> {
         (0..self.len()).map(|index| self.entry(index)).collect()
     }
 }

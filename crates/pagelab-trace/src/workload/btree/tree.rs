@@ -8,7 +8,9 @@ use super::super::{
     store::{copy, touch},
     ycsb::Key,
 };
-use super::node::{CELL_BYTES, Entry, LIMITS, Loaded, META_PAGES, Node, PAGE_BYTES, SLOT_BYTES, capacity, cell, slot};
+use super::node::{
+    CELL_BYTES, LIMITS, Loaded, META_PAGES, Node, NodeEntry, PAGE_BYTES, SLOT_BYTES, capacity, cell, slot,
+};
 use crate::{Access, AccessKind};
 
 /// Places in the program's code.
@@ -76,7 +78,7 @@ pub(super) struct Tree {
     value: u64,
     loaded: Loaded,
     /// The nodes that inserts have made or changed, by page.
-    changed: HashMap<u64, Vec<Entry>>,
+    changed: HashMap<u64, Vec<NodeEntry>>,
     root: u64,
     /// The root's level.
     top: usize,
@@ -268,7 +270,7 @@ impl Tree {
     pub fn insert(&mut self, key: Key, out: &mut Vec<Access>) {
         let found = self.search(key, out);
         assert!(found.is_none(), "{key:?} is there");
-        let mut entry = Entry { key, child: 0, cell: 0 };
+        let mut entry = NodeEntry { key, child: 0, cell: 0 };
         for level in 0..=self.top {
             let Step { page, index } = self.way[self.top - level];
             // In a branch the way took the entry before the new one.
@@ -282,9 +284,9 @@ impl Tree {
     }
 
     /// Makes a root above the present one and the node of `right`.
-    fn new_root(&mut self, right: Entry, out: &mut Vec<Access>) {
+    fn new_root(&mut self, right: NodeEntry, out: &mut Vec<Access>) {
         let page = self.new_page(out);
-        let left = Entry { child: self.root, ..self.node(self.root, self.top).entry(0) };
+        let left = NodeEntry { child: self.root, ..self.node(self.root, self.top).entry(0) };
         (self.root, self.top) = (page, self.top + 1);
         self.changed.insert(page, Vec::new());
         for (index, entry) in [left, right].into_iter().enumerate() {
@@ -307,9 +309,9 @@ impl Tree {
         page: u64,
         level: usize,
         index: usize,
-        entry: Entry,
+        entry: NodeEntry,
         out: &mut Vec<Access>,
-    ) -> Option<Entry> {
+    ) -> Option<NodeEntry> {
         if !self.changed.contains_key(&page) {
             let entries = self.node(page, level).to_vec();
             self.changed.insert(page, entries);
@@ -326,10 +328,10 @@ impl Tree {
     }
 
     /// Gives a new entry its cell and writes it and its slot.
-    fn put(&mut self, page: u64, level: usize, index: usize, entry: Entry, out: &mut Vec<Access>) {
+    fn put(&mut self, page: u64, level: usize, index: usize, entry: NodeEntry, out: &mut Vec<Access>) {
         let entries = self.changed.get_mut(&page).expect("what is written has changed");
         let cell = entries.len() as u16;
-        entries.insert(index, Entry { cell, ..entry });
+        entries.insert(index, NodeEntry { cell, ..entry });
         let vaddr = self.cell_addr(page, level, cell);
         out.push(self.sites.write_slot.store(self.slot_addr(page, index)));
         out.push(self.sites.write_cell.store(vaddr));
@@ -340,7 +342,7 @@ impl Tree {
 
     /// Moves the upper half of a full node's entries to a new node and inserts an entry into that of the two where it
     /// belongs. Both are written anew, without gaps. The entry of the new node.
-    fn split(&mut self, page: u64, level: usize, index: usize, entry: Entry, out: &mut Vec<Access>) -> Entry {
+    fn split(&mut self, page: u64, level: usize, index: usize, entry: NodeEntry, out: &mut Vec<Access>) -> NodeEntry {
         let right = self.new_page(out);
         let bytes = self.cell_bytes(level);
         let entries = self.changed.remove(&page).expect("what is split has changed");
@@ -354,7 +356,7 @@ impl Tree {
                     (self.cell_addr(page, level, entry.cell), self.cell_addr(to, level, number as u16));
                 out.push(self.sites.write_slot.store(self.slot_addr(to, number)));
                 copy(self.sites.copy_from, from, self.sites.copy_to, to_cell, bytes, out);
-                moved.push(Entry { cell: number as u16, ..*entry });
+                moved.push(NodeEntry { cell: number as u16, ..*entry });
             }
             self.changed.insert(to, moved);
         }
@@ -363,7 +365,7 @@ impl Tree {
         for page in [page, right] {
             out.push(self.sites.write_header.store(self.page_addr(page) + LIMITS));
         }
-        Entry { child: right, ..self.changed[&right][0] }
+        NodeEntry { child: right, ..self.changed[&right][0] }
     }
 }
 

@@ -29,10 +29,10 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Policy, Progress, Surroundings, WantedPage};
+use super::{Policy, PolicyContext, Progress, WantedPage};
 use crate::base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, Pfn, PhysAddr, VirtAddr};
 use crate::base::code_cost::{CodeCost, CodeCycles};
-use crate::base::error::Misfit;
+use crate::base::error::LayerConfigError;
 use crate::base::ids::SpaceId;
 use crate::base::measure::Measure;
 use crate::base::memory::PhysMem;
@@ -378,10 +378,10 @@ impl Policy for Ptemagnet {
         }
     }
 
-    fn check(config: &PtemagnetConfig, _: &Surroundings) -> Result<(), Misfit> {
+    fn check(config: &PtemagnetConfig, _: &PolicyContext) -> Result<(), LayerConfigError> {
         if ![2, 4, 8].contains(&config.group_pages) {
             let what = format!("{} is not possible; allowed are 2, 4 and 8", config.group_pages);
-            return Err(Misfit::new("placement.group_pages", what));
+            return Err(LayerConfigError::new("placement.group_pages", what));
         }
         if let Some(TracedReservations { look_up, group }) = config.as_traced {
             for (kind, lines, most) in [
@@ -390,10 +390,10 @@ impl Policy for Ptemagnet {
                 ("space", look_up.space.saturating_add(group.space), MOST_SPACE_LINES),
             ] {
                 let key = format!("placement.as_traced.look_up.{kind}, together with that of group,");
-                Misfit::unless_between(&key, lines, 0, most)?;
+                LayerConfigError::unless_between(&key, lines, 0, most)?;
             }
         }
-        Misfit::unless_between("placement.release_above_percent", config.release_above_percent, 0, 100)
+        LayerConfigError::unless_between("placement.release_above_percent", config.release_above_percent, 0, 100)
     }
 
     fn samples() -> Vec<PtemagnetConfig> {
