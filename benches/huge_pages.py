@@ -32,12 +32,13 @@ from pathlib import Path
 from typing import Any
 
 import pagelab
-from pagelab import _engine, cores, native
+from pagelab import _engine, native
+from pagelab.confidence.sign_test import median_interval
+from pagelab.confidence.students_t import students_t
+from pagelab.replay import cores
+from pagelab.replay.simulation import System
 from pagelab.run_time import host, layouts
 from pagelab.run_time.replaying import NESTED, NESTED_MADVISE
-from pagelab.sign_test import median_interval
-from pagelab.simulation import System
-from pagelab.students_t import students_t
 
 _PROGRAMS = Path(__file__).resolve().parents[1] / "examples" / "programs"
 _BUILT = ("betweenness", "integer_sort", "lookups", "radix_sort")

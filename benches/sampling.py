@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pagelab
-from pagelab.stretches import Figure, figures
+from pagelab.results.windows import Figure, figures
 
 LIMIT = 100_000_000
 """Accesses of a workload."""

@@ -34,8 +34,9 @@ from pathlib import Path
 from rich.table import Table
 
 import pagelab
-from pagelab import _engine, cores
+from pagelab import _engine
 from pagelab.cli.terminal import print_table, warn
+from pagelab.replay import cores
 
 RUNS = 3
 MACHINE = "kabylake-7700hq"

@@ -25,17 +25,9 @@ if TYPE_CHECKING:
         UsageError,
         __version__,
     )
-    from pagelab.catalogue import available, schema
-    from pagelab.comparison import Comparison, NotComparableError, compare
-    from pagelab.fault_models import FaultStudy, fault_trace_head, fault_trace_info, mfoe
-    from pagelab.fault_recorder import FaultRecording, record_faults
-    from pagelab.live import LiveRun, run_live
-    from pagelab.mrc import MissRatioCurves, miss_ratio_curves
-    from pagelab.recorder import Program, Recording, record
-    from pagelab.results import Results, SystemResult
-    from pagelab.simulation import run
-    from pagelab.stretches import Stretches
-    from pagelab.traces import (
+    from pagelab.capture.recorder import Program, Recording, record
+    from pagelab.capture.stretches import Stretches
+    from pagelab.capture.traces import (
         Export,
         Import,
         SavedSample,
@@ -46,6 +38,14 @@ if TYPE_CHECKING:
         trace_head,
         trace_info,
     )
+    from pagelab.catalogue import available, schema
+    from pagelab.comparison import Comparison, NotComparableError, compare
+    from pagelab.faults.models import FaultStudy, fault_trace_head, fault_trace_info, mfoe
+    from pagelab.faults.recorder import FaultRecording, record_faults
+    from pagelab.mrc.curves import MissRatioCurves, miss_ratio_curves
+    from pagelab.replay.live import LiveRun, run_live
+    from pagelab.replay.simulation import run
+    from pagelab.results.results import Results, SystemResult
 
 __all__ = [
     "CheckError",
@@ -110,36 +110,36 @@ _MODULES = {
         "NotComparableError",
         "compare",
     ),
-    "fault_models": (
+    "faults.models": (
         "FaultStudy",
         "fault_trace_head",
         "fault_trace_info",
         "mfoe",
     ),
-    "fault_recorder": (
+    "faults.recorder": (
         "FaultRecording",
         "record_faults",
     ),
-    "live": (
+    "replay.live": (
         "LiveRun",
         "run_live",
     ),
-    "mrc": (
+    "mrc.curves": (
         "MissRatioCurves",
         "miss_ratio_curves",
     ),
-    "recorder": (
+    "capture.recorder": (
         "Program",
         "Recording",
         "record",
     ),
-    "results": (
+    "results.results": (
         "Results",
         "SystemResult",
     ),
-    "simulation": ("run",),
-    "stretches": ("Stretches",),
-    "traces": (
+    "replay.simulation": ("run",),
+    "capture.stretches": ("Stretches",),
+    "capture.traces": (
         "Export",
         "Import",
         "SavedSample",

@@ -1,4 +1,4 @@
-"""Files of results: whole or not at all."""
+"""Files that pagelab writes: results, whole or not at all, and its cache folder."""
 
 import errno
 import os
@@ -160,3 +160,9 @@ def _mode(target: Path) -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for pagelab, which need not exist (XDG base directory specification)."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "pagelab"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pagelab
-from pagelab.results import Results
+from pagelab.results.results import Results
 
 PROGRAM, LIBRARY = "/opt/demo/bin/sorter", "/opt/demo/lib/libheap.so"
 Document = dict[str, Any]

@@ -31,10 +31,10 @@ from pagelab.advice import (
 from pagelab.advice import trials as trials_module
 from pagelab.advice.estimate import Estimate
 from pagelab.advice.gains import Bar, Estimates, Gain, paging_shares, walk_shares
-from pagelab.headline import busy_cycles
 from pagelab.report.parts import Listing, plain
-from pagelab.results import SystemResult
-from pagelab.table import cut_in_the_middle
+from pagelab.results.headline import busy_cycles
+from pagelab.results.results import SystemResult
+from pagelab.results.table import cut_in_the_middle
 
 # Two mappings, of which the first gets nine accesses of ten; then one page over and over; or a page in each 2 MiB.
 _PROGRAM = r"""

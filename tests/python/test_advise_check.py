@@ -11,7 +11,7 @@ from conftest import Pagelab, needs_recorder
 from pagelab.advice import Advice, Checked, Choice, advice_of, document_of, replay, words
 from pagelab.advice.gains import Bar, Gain
 from pagelab.advice.verdict import Verdict, judge
-from pagelab.sign_test import FEWEST_VALUES, median_interval
+from pagelab.confidence.sign_test import FEWEST_VALUES, median_interval
 
 PREDICTED = Bar(0.61, 0.90)
 

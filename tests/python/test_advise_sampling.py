@@ -9,15 +9,16 @@ from typing import Any, cast
 import pytest
 from conftest import Pagelab, needs_recorder
 
-from pagelab import _engine, default_sample, record, save_sample, trace_info
+from pagelab import _engine, record, save_sample, trace_info
 from pagelab.advice import Subject, can_be_sampled
 from pagelab.advice.estimate import Estimate
 from pagelab.advice.gains import Bar
-from pagelab.default_sample import LEAST_ACCESSES, windows_of
-from pagelab.length import Length
+from pagelab.capture.length import Length
+from pagelab.replay import default_sample
+from pagelab.replay.default_sample import LEAST_ACCESSES, windows_of
 from pagelab.report.figures import whole_profile
-from pagelab.results import SystemResult
-from pagelab.stretches import FEW_WINDOWS
+from pagelab.results.results import SystemResult
+from pagelab.results.windows import FEW_WINDOWS
 
 
 @pytest.fixture(scope="module")

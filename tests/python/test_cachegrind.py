@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pagelab
-from pagelab.recorder import record
+from pagelab.capture.recorder import record
 
 
 def _cachegrind_misses(command: list[str]) -> tuple[int, int]:

@@ -9,10 +9,10 @@ from conftest import Pagelab, assert_fails
 from test_presets import at, is_number, leaves, origin_of
 
 import pagelab
-from pagelab import calibrate
-from pagelab.calibrate import GROUPS, Cost, Host, Share, Walk
 from pagelab.cli.calibrate import command as calibrate_command
 from pagelab.hardware.clock import Clock
+from pagelab.host import calibrate
+from pagelab.host.calibrate import GROUPS, Cost, Host, Share, Walk
 
 STAGES = {stage: 10 * number for number, stage in enumerate((s for group in GROUPS for s in group.stages), 1)}
 REFERENCES = {"zero-page-read": 100.0, "file-read": 150.0, "first-write": 300.0}

@@ -15,8 +15,9 @@ from conftest import Pagelab, assert_fails
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagelab import PagelabError, UsageError, contiguity
-from pagelab.contiguity import Contiguity, Measurement, Process, ProcessEndedError, Sample
+from pagelab import PagelabError, UsageError
+from pagelab.host import contiguity
+from pagelab.host.contiguity import Contiguity, Measurement, Process, ProcessEndedError, Sample
 
 PRESENT, SWAPPED, GUARD = 1 << 63, 1 << 62, 1 << 58
 ZERO_FRAME = 7

@@ -11,8 +11,8 @@ import pytest
 from conftest import ROOT
 
 import pagelab
-from pagelab import cores
 from pagelab.advice import trials
+from pagelab.replay import cores
 from pagelab.run_time.replaying import replays
 
 OWN_WINDOW = {"model": "window", "cycles_per_instruction": 0.5, "window": 64, "branch_predictor": "perfect"}

@@ -13,8 +13,9 @@ from conftest import COMMAND, Pagelab, assert_fails
 from fault_text import perf_script
 
 import pagelab as package
-from pagelab import _engine, fault_recorder
-from pagelab.fault_recorder import EVENTS, Perf
+from pagelab import _engine
+from pagelab.faults import recorder
+from pagelab.faults.recorder import EVENTS, Perf
 
 PAGES = 5000
 TOUCH = f"""
@@ -113,7 +114,7 @@ def test_without_perf_it_says_what_is_missing(tmp_path: Path) -> None:
     ],
 )
 def test_the_reason_is_what_perf_calls_the_error(said: str, reason: str) -> None:
-    assert fault_recorder.reason(said) == reason
+    assert recorder.reason(said) == reason
 
 
 def test_a_name_tells_which_kind_of_trace_it_is(pagelab: Pagelab, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import pagelab
-from pagelab.spread import Spread
+from pagelab.results.spread import Spread
 
 SHARED = "random:size=64MiB,accesses=150K,threads=3@0"
 APART = "random:size=64MiB,accesses=150K,threads=2"

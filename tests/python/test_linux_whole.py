@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pagelab import UsageError, simulation, trace_head, trace_info
+from pagelab import UsageError, trace_head, trace_info
 from pagelab.linux import references, whole
 from pagelab.linux.stages import ALL_STAGES
+from pagelab.replay import simulation
 
 PAGE, LARGE = 0x1000, 0x200000
 DIRECT_MAP, VMALLOC, USER = 0xFFFF888000000000, 0xFFFFC90000001000, 0x7F0000000000

@@ -12,7 +12,7 @@ import pytest
 from conftest import COMMAND, Pagelab, assert_fails
 
 import pagelab as package
-from pagelab.results import Results
+from pagelab.results.results import Results
 
 pytestmark = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind, gcc")
 

@@ -11,8 +11,8 @@ import pytest
 from conftest import Pagelab, assert_fails
 
 from pagelab import UsageError
-from pagelab.calibrate import FIRST_LINE
 from pagelab.cli.major_faults import _stages
+from pagelab.host.calibrate import FIRST_LINE
 from pagelab.major_faults import MajorFaultError, measurement, places, recorder
 from pagelab.major_faults import footprint as footprint_module
 from pagelab.major_faults.events import TRACEPOINTS, Event, parse

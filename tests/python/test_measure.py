@@ -19,7 +19,8 @@ import polars as pl
 import pytest
 from conftest import COMMAND, Pagelab, assert_fails
 
-from pagelab import UsageError, default_sample, native, record, trace_info
+from pagelab import UsageError, native, record, trace_info
+from pagelab.replay import default_sample
 from pagelab.run_time import counters, host, layouts, replaying
 from pagelab.run_time.huge_share import check_share
 from pagelab.run_time.measuring import Figure, load

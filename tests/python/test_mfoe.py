@@ -8,7 +8,7 @@ import pytest
 from conftest import Pagelab, assert_fails
 
 import pagelab
-from pagelab import fault_models
+from pagelab.faults import models
 
 GHZ = 3.0
 """Clock of the machine `gem5-timing`."""
@@ -68,7 +68,7 @@ def estimate(of: Replay, entries: int) -> float:
         "refill_pages_per_second": round(per_second * of.engine("replaced") / of.engine("replaced.cycles")),
         "fill_pages_per_second": round(per_second * of.engine("first_filled") / of.engine("first_filled.cycles")),
     }
-    (only,) = fault_models.mfoe(of.trace, set=parameters).estimates
+    (only,) = models.mfoe(of.trace, set=parameters).estimates
     return only.hit_rate
 
 
@@ -98,7 +98,7 @@ def test_a_run_writes_its_faults_as_a_trace(pagelab: Pagelab, tmp_path: Path) ->
     done = pagelab(*run, "-s", "radix@linux-4.9", "--faults", "new/run.faults")
     assert done.returncode == 0, done.stderr
     stats = json.loads((tmp_path / "run.json").read_text())["results"][0]["stats"]
-    info = fault_models.fault_trace_info(tmp_path / "new" / "run.faults")
+    info = models.fault_trace_info(tmp_path / "new" / "run.faults")
     # Both fault on the first page of code; who comes second finds it mapped.
     assert info["faults"] == stats["fault.minor.count"] + stats["fault.raced.count"] > 2 * 8192
     assert (info["cores"], info["threads"], info["processes"]) == (2, 2, 1)
@@ -129,7 +129,7 @@ def test_a_run_writes_its_faults_as_a_trace(pagelab: Pagelab, tmp_path: Path) ->
     assert_fails(pagelab(*small, "--faults", ""), 2, "--faults takes the name of a new file")
     assert not list(tmp_path.glob("two.faults*"))
     assert pagelab(*small, "--seed", "7", "--max-accesses", "500", "--faults", "two.faults").returncode == 0
-    command = fault_models.fault_trace_info(tmp_path / "two.faults")["command"]
+    command = models.fault_trace_info(tmp_path / "two.faults")["command"]
     assert command[: 1 + len(small)] == ["pagelab", *small]
     assert command[-4:] == ["--seed", "7", "--max-accesses", "500"]
 

@@ -9,9 +9,9 @@ import pytest
 from conftest import Pagelab, assert_fails
 
 import pagelab
-from pagelab.mrc import COLUMNS, MissRatioCurves, miss_ratio_curves
-from pagelab.mrc_marks import marks_of
-from pagelab.mrc_sample import TOO_MUCH, SampleQuality, sample_quality
+from pagelab.mrc.curves import COLUMNS, MissRatioCurves, miss_ratio_curves
+from pagelab.mrc.marks import marks_of
+from pagelab.mrc.sample import TOO_MUCH, SampleQuality, sample_quality
 from pagelab.quantities import size_text
 
 WORKLOADS = ("random:size=16MiB,accesses=60K", "zipf:size=8MiB,accesses=60K", "seq:size=4MiB,accesses=600K")

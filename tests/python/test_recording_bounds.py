@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from conftest import COMMAND, Pagelab, assert_fails
 
+from pagelab.capture.program_exit import failure
+from pagelab.capture.stretches import Stretches
 from pagelab.cli.recording_cost import estimate
-from pagelab.program_exit import failure
-from pagelab.stretches import Stretches
 
 
 def _info(pagelab: Pagelab, trace: str) -> dict[str, Any]:

@@ -18,10 +18,11 @@ from conftest import ROOT, Pagelab, assert_fails
 from rich.console import Console
 
 import pagelab as package
+from pagelab.replay.simulation import System
 from pagelab.report import charts, executive, glossary, memory, render, words, write
-from pagelab.request import Request
-from pagelab.results import Results
-from pagelab.table import short
+from pagelab.results.request import Request
+from pagelab.results.results import Results
+from pagelab.results.table import short
 
 SOURCE = "gups:size=16MiB,updates=20K"
 SYSTEMS = ("radix", "radix-2m", "nested-radix")
@@ -385,7 +386,7 @@ def test_the_command_on_the_page_makes_the_same_run(pagelab: Pagelab, tmp_path: 
 
 
 def test_what_no_command_can_ask_for_is_shown_in_python(tmp_path: Path) -> None:
-    systems: list[package.simulation.System] = ["radix", ("radix", {"engine.seed": 7})]
+    systems: list[System] = ["radix", ("radix", {"engine.seed": 7})]
     before = package.run(SOURCE, systems, windows=7, contiguity_map=True, set={"kernel.pcids": 4}, threads=1)
     write(tmp_path / "a.html", [before])
     names: dict[str, Any] = {}

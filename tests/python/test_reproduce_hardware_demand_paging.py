@@ -11,7 +11,7 @@ import pagelab
 from pagelab.reproduce import hardware_demand_paging as paper
 from pagelab.reproduce import hardware_demand_paging_runs as planned
 from pagelab.reproduce import study
-from pagelab.user_time import user_cycles
+from pagelab.results.headline import user_cycles
 
 RUNS = planned.runs()
 

@@ -11,11 +11,11 @@ import pytest
 from conftest import Pagelab, assert_fails
 
 import pagelab as package
+from pagelab.capture.length import Length
 from pagelab.cli.run import show
-from pagelab.length import Length
-from pagelab.request import Request
-from pagelab.results import Results
-from pagelab.stretches import FEW_WINDOWS, Figure, Sample, digits, figures
+from pagelab.results.request import Request
+from pagelab.results.results import Results
+from pagelab.results.windows import FEW_WINDOWS, Figure, Sample, digits, figures
 
 _GUPS = "gups:size=16MiB,updates=300K,seed=1"
 _WINDOWS = "every=20K,length=2K,warm=10K"

@@ -13,7 +13,7 @@ from conftest import ROOT, Pagelab, assert_fails
 import pagelab as package
 from pagelab import Stretches
 from pagelab.report import render
-from pagelab.stretches import Figure, figures
+from pagelab.results.windows import Figure, figures
 
 pytestmark = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind, gcc")
 

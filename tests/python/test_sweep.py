@@ -13,9 +13,9 @@ from sweeps import GRID, RUNS, data, results, write
 
 import pagelab as laboratory
 from pagelab import sweep
+from pagelab.results.table import short
 from pagelab.sweep import sources, specification
 from pagelab.sweep.outcome import outcome
-from pagelab.table import short
 
 
 @pytest.fixture(scope="module")

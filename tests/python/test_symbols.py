@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pagelab.symbols import Symbol, look_up, look_up_inlined
+from pagelab.capture.symbols import Symbol, look_up, look_up_inlined
 
 
 @pytest.mark.skipif(not shutil.which("gcc") or not shutil.which("addr2line"), reason="needs gcc and binutils")

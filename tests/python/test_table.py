@@ -5,7 +5,7 @@ import re
 
 from rich.console import Console
 
-from pagelab.table import blocks, comparison, headings, wrap_name
+from pagelab.results.table import blocks, comparison, headings, wrap_name
 
 STATS = {
     "accesses": 1_000_000,

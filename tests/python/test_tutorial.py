@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pagelab
-from pagelab.recorder import record
+from pagelab.capture.recorder import record
 
 PROGRAM = "{ seen[$1]++ } END { print length(seen) }"
 

@@ -13,7 +13,7 @@ from pagelab.advice.sampling import can_be_sampled, sampled
 from pagelab.advice.subject import Subject
 from pagelab.advice.trials import Choice, Trials, choose, ensure_known, replay
 from pagelab.advice.words import Circumstances, parts_of
-from pagelab.length import Length
+from pagelab.capture.length import Length
 
 __all__ = [
     "Advice",

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pagelab.confidence.sign_test import FEWEST_VALUES, median_interval
 from pagelab.run_time.measuring import Plan, measure
-from pagelab.sign_test import FEWEST_VALUES, median_interval
 
 _LAYOUTS = ("4k", "thp")
 

@@ -12,11 +12,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pagelab.headline import busy_cycles
-from pagelab.length import WHOLE, Length
-from pagelab.results import SystemResult
-from pagelab.stretches import is_sampled
-from pagelab.students_t import students_t
+from pagelab.capture.length import WHOLE, Length
+from pagelab.confidence.students_t import students_t
+from pagelab.results.headline import busy_cycles
+from pagelab.results.results import SystemResult
+from pagelab.results.windows import is_sampled
 
 _KNOWN = ("cycles.fault", "cycles.io", "cycles.kernel")
 

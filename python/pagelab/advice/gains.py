@@ -19,11 +19,11 @@ from typing import Any
 
 from pagelab.advice.estimate import Estimate
 from pagelab.advice.trials import TLB_FACTOR, Trials
-from pagelab.headline import busy_cycles, faults
-from pagelab.length import WHOLE, Length
+from pagelab.capture.length import WHOLE, Length
 from pagelab.report.figures import paging_cost, share, whole_profile
-from pagelab.results import SystemResult
-from pagelab.stretches import is_sampled, program_faults
+from pagelab.results.headline import busy_cycles, faults
+from pagelab.results.results import SystemResult
+from pagelab.results.windows import is_sampled, program_faults
 
 ESTIMATED = 0.2
 """Of the cycles that a gain is made of, for what latencies are estimated"""

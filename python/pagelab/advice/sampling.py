@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pagelab.advice.subject import Subject
-from pagelab.default_sample import LEAST_ACCESSES, save_default_sample
-from pagelab.length import Length
-from pagelab.traces import trace_info
+from pagelab.capture.length import Length
+from pagelab.capture.traces import trace_info
+from pagelab.replay.default_sample import LEAST_ACCESSES, save_default_sample
 
 
 def can_be_sampled(subject: Subject, max_accesses: int | None = None) -> bool:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pagelab.length import WHOLE, Length
-from pagelab.traces import trace_info
+from pagelab.capture.length import WHOLE, Length
+from pagelab.capture.traces import trace_info
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pagelab import _engine, cores
+from pagelab import _engine
 from pagelab.catalogue import available
 from pagelab.hardware import described
-from pagelab.request import WINDOWS_OF_PROFILES
-from pagelab.results import Results
-from pagelab.simulation import Progress, run
+from pagelab.replay import cores
+from pagelab.replay.simulation import Progress, run
+from pagelab.results.request import WINDOWS_OF_PROFILES
+from pagelab.results.results import Results
 
 _CPUINFO = Path("/proc/cpuinfo")
 TLB_FACTOR = 4

@@ -12,10 +12,10 @@ from enum import Enum
 from pagelab.advice.amounts import change_text, seconds_text
 from pagelab.advice.check import Checked
 from pagelab.advice.gains import LEAST_SHARE, Advice, Bar
+from pagelab.confidence.sign_test import CONFIDENCE, FEWEST_VALUES
 from pagelab.quantities import counted
 from pagelab.report.figures import percent
 from pagelab.report.parts import Paragraph, Part
-from pagelab.sign_test import CONFIDENCE, FEWEST_VALUES
 
 _MOSTLY_HUGE = 0.9
 """Of the memory: with less in huge pages, a run is not what was predicted"""

@@ -15,8 +15,8 @@ from pagelab.report import code
 from pagelab.report.figures import paging_cost, percent, share
 from pagelab.report.memory import area
 from pagelab.report.parts import Heading, Listing, Paragraph, Part, Remedy, plain
-from pagelab.stretches import FEW_WINDOWS
-from pagelab.table import short
+from pagelab.results.table import short
+from pagelab.results.windows import FEW_WINDOWS
 
 _MOST_ROWS = 6
 _SMALL_PART = 0.01

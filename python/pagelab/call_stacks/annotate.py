@@ -10,7 +10,7 @@ from pagelab.call_stacks.cost import NOTHING, Cost, total
 from pagelab.call_stacks.listing import share_text
 from pagelab.call_stacks.stacks import Frame, Stack, frames_of, without_arguments
 from pagelab.call_stacks.tree import build, walk
-from pagelab.table import short
+from pagelab.results.table import short
 
 _CONTEXT = 3
 """Lines shown before and after one that costs something"""

@@ -6,9 +6,8 @@ from typing import Any
 
 from pagelab._engine import UsageError
 from pagelab.call_stacks.cost import NOTHING, Cost
-from pagelab.recorded_files import unchanged
-from pagelab.results import Results, SystemResult
-from pagelab.symbols import look_up_inlined
+from pagelab.capture.symbols import look_up_inlined, unchanged
+from pagelab.results.results import Results, SystemResult
 
 KINDS = ("allocation", "mapping", "heap", "unknown")
 """How a piece of memory came to be"""

@@ -12,7 +12,7 @@ from pagelab.call_stacks.cost import METRICS, NOTHING, Cost
 from pagelab.call_stacks.stacks import Stack
 from pagelab.call_stacks.tree import FrameNode, build
 from pagelab.quantities import counted
-from pagelab.table import short
+from pagelab.results.table import short
 
 _LEAST_SHARE = 0.001
 """A function with less is not drawn"""

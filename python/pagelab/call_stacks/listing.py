@@ -9,7 +9,7 @@ from pagelab.call_stacks.cost import METRICS, NOTHING, Cost, total
 from pagelab.call_stacks.stacks import Call, Frame, Location, Stack, without_arguments
 from pagelab.call_stacks.tree import build, walk
 from pagelab.quantities import counted, size_text
-from pagelab.table import short
+from pagelab.results.table import short
 
 _COLUMN, _SIZE_COLUMN = 9, 11
 

@@ -7,9 +7,8 @@ from pathlib import PurePath
 
 from pagelab.call_stacks.cost import Cost, total
 from pagelab.call_stacks.document import Document, Instruction, Others, from_result, instructions
-from pagelab.recorded_files import unchanged
-from pagelab.results import Results, SystemResult
-from pagelab.symbols import Symbol, look_up_inlined
+from pagelab.capture.symbols import Symbol, look_up_inlined, unchanged
+from pagelab.results.results import Results, SystemResult
 
 _PYTHON = re.compile(r"(py::.*?):(/.*|<.*>)")
 """Functions in the perf maps of `python -X perf`"""

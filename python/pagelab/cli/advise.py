@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pagelab import PagelabError, UsageError
+from pagelab.capture.program_exit import failures
+from pagelab.capture.stretches import Stretches
 from pagelab.cli import command as base
 from pagelab.cli.calibrated import tell_unused
 from pagelab.cli.completion import names_of
@@ -23,11 +25,9 @@ from pagelab.cli.record import Bounds, end_as, record_to
 from pagelab.cli.run import Json
 from pagelab.cli.stretches import Skip, StartAt, StartOnSignal, StopAt, Windows, stretches_of
 from pagelab.cli.terminal import Quiet, progress_bars, warn
-from pagelab.counts import count
+from pagelab.confidence.sign_test import FEWEST_VALUES
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
-from pagelab.program_exit import failures
-from pagelab.sign_test import FEWEST_VALUES
-from pagelab.stretches import Stretches
+from pagelab.quantities import count
 
 if TYPE_CHECKING:
     from pagelab.advice import Advice, Checked, Owner, Subject, Trials, Unchecked

@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pagelab import UsageError, _engine, calibrate, fio
+from pagelab import UsageError, _engine
 from pagelab.cli import hardware as cli_hardware
 from pagelab.cli import major_faults
 from pagelab.cli.preset_file import check
 from pagelab.cli.terminal import print_table, warn
 from pagelab.hardware import preset as hardware_preset
+from pagelab.host import calibrate, fio
 from pagelab.major_faults.measurement import Plan
 from pagelab.output import MISSING_FOLDERS, ensure_apart, write_atomically
 

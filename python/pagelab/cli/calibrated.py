@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from pagelab import calibrate
 from pagelab.hardware import preset
+from pagelab.host import calibrate
 
 
 def tell_unused(machine: str | None, kernel: str | None, systems: Iterable[object] = ()) -> None:

@@ -19,8 +19,8 @@ from pagelab.comparison.limits import Limit
 from pagelab.comparison.metrics import METRICS, PLACE_METRICS
 from pagelab.comparison.sides import Plan, ReplayOptions, Side, make, plan
 from pagelab.comparison.words import Table, parts, result
-from pagelab.counts import count
 from pagelab.output import MISSING_FOLDERS, ensure_absent, ensure_apart, ensure_writable, new_folder, write_atomically
+from pagelab.quantities import count
 
 _COMMANDS = "pagelab.compare.commands"
 _OWN_OPTIONS = ("--fail-if", "--markdown", "--even-if-different")

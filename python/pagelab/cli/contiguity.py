@@ -13,14 +13,14 @@ import typer
 from rich.table import Table
 
 from pagelab import _engine
+from pagelab.capture.program_exit import SIGNALLED
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import print_table, warn
 from pagelab.output import ensure_ending, ensure_writable, write_atomically
-from pagelab.program_exit import SIGNALLED
 
 # It takes numpy, which takes longer to import than the command line to answer: only what measures does.
 if TYPE_CHECKING:
-    from pagelab.contiguity import Measurement, Spread
+    from pagelab.host.contiguity import Measurement, Spread
 
 _ROWS = {
     "groups": "groups of 8 pages",
@@ -87,7 +87,7 @@ def command(
 
 
 def _attach(pid: int, repeats: int, interval: float) -> "Measurement":
-    from pagelab import contiguity
+    from pagelab.host import contiguity
 
     with contiguity.Process(pid) as process:
         measurement = contiguity.watch(process, interval, repeats=repeats)
@@ -98,7 +98,7 @@ def _attach(pid: int, repeats: int, interval: float) -> "Measurement":
 
 def _run(command: Sequence[str], interval: float) -> "tuple[Measurement, int]":
     """Runs a program and looks at it until it ends; also how it ended, as a shell has it."""
-    from pagelab import contiguity
+    from pagelab.host import contiguity
 
     # Before anything runs for nothing.
     zero_frame = contiguity.find_zero_frame()
@@ -165,7 +165,7 @@ def _quartiles(statistic: str, spread: "Spread") -> str:
 
 
 def _cell(statistic: str, value: float | None) -> str:
-    from pagelab.contiguity import RATIOS
+    from pagelab.host.contiguity import RATIOS
 
     if value is None:
         return "–"

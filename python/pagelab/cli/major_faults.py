@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from pagelab import calibrate
 from pagelab.cli.terminal import print_table, warn
+from pagelab.host import calibrate
 from pagelab.major_faults.measurement import Device, Measured, Plan, Step, measure
 from pagelab.major_faults.settings import kibibytes, lost, settings, to_toml
 from pagelab.major_faults.stages import STAGES, Spread

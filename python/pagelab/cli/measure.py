@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from pagelab import UsageError
+from pagelab.capture.stretches import Stretches
 from pagelab.cli.calibrated import tell_unused
 from pagelab.cli.completion import names_of
 from pagelab.cli.stretches import Windows
@@ -17,7 +18,6 @@ from pagelab.quantities import size_text
 from pagelab.run_time.measuring import LAYOUTS, Figure, Measured, Measurement, Plan, measure
 from pagelab.run_time.replaying import Replaying
 from pagelab.run_time.running import Files
-from pagelab.stretches import Stretches
 
 _NO_OTHER = ", as --machine names no other; `pagelab calibrate --hardware` makes a preset"
 

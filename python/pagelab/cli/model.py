@@ -12,7 +12,7 @@ from pagelab.cli import model_fit
 from pagelab.cli.command import App
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import print_table, warn
-from pagelab.fault_models import BOUNDS, Estimate, FaultStudy, mfoe
+from pagelab.faults.models import BOUNDS, Estimate, FaultStudy, mfoe
 from pagelab.output import ensure_apart, ensure_ending, ensure_writable, write_atomically
 
 app = App(help="Models of page faults in time, and of run time.", no_args_is_help=True)

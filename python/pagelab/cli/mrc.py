@@ -10,12 +10,11 @@ from rich.table import Table
 from pagelab import UsageError
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import Quiet, print_table, progress_bars, warn
-from pagelab.counts import count
-from pagelab.mrc import LINE_SIZE, PAGE_SIZES, STREAMS, Curve, MissRatioCurves, miss_ratio_curves
-from pagelab.mrc_marks import Mark, marks_of
-from pagelab.mrc_sample import TOO_MUCH, SampleQuality, sample_quality
+from pagelab.mrc.curves import LINE_SIZE, PAGE_SIZES, STREAMS, Curve, MissRatioCurves, miss_ratio_curves
+from pagelab.mrc.marks import Mark, marks_of
+from pagelab.mrc.sample import TOO_MUCH, SampleQuality, sample_quality
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
-from pagelab.quantities import size_text
+from pagelab.quantities import count, size_text
 
 _TIMES = (10, 100, 1000)
 _ERRORS = (0.1, 0.05, 0.02)
@@ -60,7 +59,7 @@ def command(
         ensure_ending(destination, "JSON")
         ensure_writable(destination)
     if picture is not None:
-        from pagelab.mrc_picture import ensure_drawable
+        from pagelab.mrc.picture import ensure_drawable
 
         ensure_drawable(picture)
         ensure_writable(picture)
@@ -83,7 +82,7 @@ def command(
     if destination:
         write_atomically(destination, curves.to_json())
     if picture is not None:
-        from pagelab.mrc_picture import draw
+        from pagelab.mrc.picture import draw
 
         write_atomically(picture, draw(curves, marks, picture.suffix[1:]))
     quality = sample_quality(curves, marks)

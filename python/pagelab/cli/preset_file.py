@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from pagelab import UsageError, calibrate, catalogue
+from pagelab import UsageError, catalogue
+from pagelab.host import calibrate
 from pagelab.output import ensure_writable
 
 

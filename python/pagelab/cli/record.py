@@ -13,14 +13,14 @@ from typing import Annotated
 import typer
 
 from pagelab import _engine
+from pagelab.capture.recorder import Recording, byte_limit, record
+from pagelab.capture.stretches import Stretches
 from pagelab.cli.recording_cost import cost, estimate
 from pagelab.cli.stretches import Follow, Skip, StartAt, StartOnSignal, StopAt, Windows, stretches_of
 from pagelab.cli.terminal import Quiet, Report, progress_bars, warn
-from pagelab.counts import count
-from pagelab.fault_recorder import record_faults
+from pagelab.faults.recorder import record_faults
 from pagelab.output import MISSING_FOLDERS, ensure_ending
-from pagelab.recorder import Recording, byte_limit, record
-from pagelab.stretches import Stretches
+from pagelab.quantities import count
 
 _STDOUT = 1
 """File descriptor of standard output, which programs inherit"""

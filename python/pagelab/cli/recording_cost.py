@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 from pagelab._engine import UsageError
-from pagelab.counts import count
-from pagelab.recorder import Recording
-from pagelab.stretches import Stretches
+from pagelab.capture.recorder import Recording
+from pagelab.capture.stretches import Stretches
+from pagelab.quantities import count
 
 _SLOWDOWN = (30, 150)
 """Times the program's own time, a rough estimate from single recordings; no systematic measurement"""

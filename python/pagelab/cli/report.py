@@ -7,7 +7,7 @@ import typer
 
 from pagelab.cli.terminal import warn
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable
-from pagelab.results import Results
+from pagelab.results.results import Results
 
 
 def command(

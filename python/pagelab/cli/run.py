@@ -8,6 +8,9 @@ from typing import Annotated
 import typer
 
 import pagelab
+from pagelab.capture.program_exit import failures
+from pagelab.capture.recorder import Program
+from pagelab.capture.stretches import Stretches
 from pagelab.cli.calibrated import tell_unused
 from pagelab.cli.completion import names_of
 from pagelab.cli.record import end_as, interrupts_for_the_program
@@ -23,14 +26,11 @@ from pagelab.cli.stretches import (
 )
 from pagelab.cli.terminal import Quiet, output_width, print_table, progress_bars, warn
 from pagelab.comparison.functions import name_functions
-from pagelab.counts import count
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
-from pagelab.program_exit import failures
-from pagelab.recorder import Program
-from pagelab.request import WINDOWS_OF_PROFILES
-from pagelab.results import Results
-from pagelab.simulation import Settings
-from pagelab.stretches import Stretches
+from pagelab.quantities import count
+from pagelab.replay.simulation import Settings
+from pagelab.results.request import WINDOWS_OF_PROFILES
+from pagelab.results.results import Results
 
 Json = Annotated[
     str | None,

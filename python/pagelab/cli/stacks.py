@@ -17,9 +17,9 @@ from pagelab.call_stacks.stacks import CallStacks, Stack, frames_of
 from pagelab.cli.terminal import output_width, warn
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 from pagelab.quantities import size_text
-from pagelab.results import Results, SystemResult
-from pagelab.stretches import is_sampled
-from pagelab.table import short
+from pagelab.results.results import Results, SystemResult
+from pagelab.results.table import short
+from pagelab.results.windows import is_sampled
 
 _WIDTH = 100
 """Columns of tables that no terminal limits"""

@@ -7,10 +7,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from pagelab.counts import count
-from pagelab.quantities import counted
-from pagelab.results import Results, SystemResult
-from pagelab.stretches import Figure, Stretches, digits, is_sampled, program_faults, scope
+from pagelab.capture.stretches import Stretches
+from pagelab.quantities import count, counted
+from pagelab.results.results import Results, SystemResult
+from pagelab.results.windows import Figure, digits, is_sampled, program_faults, scope
 
 Skip = Annotated[
     str | None, typer.Option("--skip", metavar="N", help="Skip the program's first N instructions, such as 2G.")

@@ -9,17 +9,16 @@ import typer
 from rich.table import Table
 
 from pagelab import UsageError, _engine
+from pagelab.capture.length import Length
+from pagelab.capture.program_exit import failure
+from pagelab.capture.stretches import StretchTotals
+from pagelab.capture.traces import anonymize_trace, export_trace, import_trace, save_sample, trace_head, trace_info
 from pagelab.cli import fault_trace
 from pagelab.cli.command import App
 from pagelab.cli.terminal import Quiet, facts, print_table, progress_bars
-from pagelab.counts import count
-from pagelab.fault_models import fault_trace_head, fault_trace_info
-from pagelab.length import Length
+from pagelab.faults.models import fault_trace_head, fault_trace_info
 from pagelab.output import MISSING_FOLDERS, ensure_ending
-from pagelab.program_exit import failure
-from pagelab.quantities import counted
-from pagelab.stretches import StretchTotals
-from pagelab.traces import anonymize_trace, export_trace, import_trace, save_sample, trace_head, trace_info
+from pagelab.quantities import count, counted
 
 app = App(
     help="Look at traces and sample them; import traces of other tools, and export to them.", no_args_is_help=True

@@ -1,7 +1,8 @@
 """Two versions of a program compared: `pagelab.compare` and `pagelab compare`.
 
 `sides.py` makes the results, `differences.py` says whether they can be compared, `mappings.py` and `functions.py` find
-what belongs together, `intervals.py` and `limits.py` judge, `words.py` and `document.py` write.
+what belongs together, `changes.py` holds the figures, `intervals.py` and `limits.py` judge, `words.py` and
+`document.py` write.
 """
 
 from collections.abc import Sequence
@@ -9,8 +10,8 @@ from collections.abc import Sequence
 from pagelab.comparison.compared import Comparison, NotComparableError, compare_sides
 from pagelab.comparison.limits import Limit
 from pagelab.comparison.sides import ReplayOptions, Subject, make, plan
-from pagelab.counts import Count, count
-from pagelab.simulation import Overrides, Progress, overrides
+from pagelab.quantities import Count, count
+from pagelab.replay.simulation import Overrides, Progress, overrides
 
 __all__ = ["Comparison", "NotComparableError", "compare"]
 

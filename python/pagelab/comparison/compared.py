@@ -1,23 +1,22 @@
 """What changed between two versions of a program."""
 
-import difflib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagelab._engine import UsageError, __version__
-from pagelab.comparison import differences
-from pagelab.comparison.differences import Difference
+from pagelab.comparison import differences, document, words
+from pagelab.comparison.changes import Changes, Row, SystemComparison
 from pagelab.comparison.functions import lacks_names
-from pagelab.comparison.intervals import Change
-from pagelab.comparison.limits import EXCEEDED, UNDECIDED, Limit, Verdict
-from pagelab.comparison.metrics import CLASSES, METRICS, PLACE_METRICS, TOTALS, Metric, statistic
-from pagelab.comparison.places import Place, change_at, compare_places
+from pagelab.comparison.limits import Limit, Verdict
+from pagelab.comparison.metrics import CLASSES, TOTALS, Metric
+from pagelab.comparison.places import compare_places
 from pagelab.comparison.sides import Side
 from pagelab.comparison.values import Runs, are_pairs, change_of_metric
 from pagelab.output import write_atomically
-from pagelab.results import SystemResult
+from pagelab.results.results import SystemResult
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,123 +27,31 @@ class NotComparableError(UsageError):
 
 
 @dataclass(frozen=True)
-class Row:
-    """How far a figure of the whole run, of a mapping or of a function changed."""
-
-    kind: str
-    """`total`, `class` (of cycles), `mapping` or `function`."""
-    name: str
-    metric: str
-    """As `--fail-if` has it."""
-    change: Change
-
-
-@dataclass(frozen=True)
-class SystemComparison:
-    """What changed under one system."""
-
-    label: str
-    a: Runs
-    b: Runs
-    totals: tuple[Row, ...]
-    classes: tuple[Row, ...]
-    mappings: tuple[Place, ...]
-    functions: tuple[Place, ...]
-
-    def rows(self) -> list[Row]:
-        """All figures, those of mappings and functions included."""
-        places = [
-            Row(place.kind, place.name, metric, change_at(place, metric, self.a, self.b))
-            for place in (*self.mappings, *self.functions)
-            for metric in PLACE_METRICS
-        ]
-        return [*self.totals, *self.classes, *places]
-
-    def total(self, metric: str) -> Change | None:
-        """The change of a metric of the whole run; none if it was not counted."""
-        known = METRICS.get(metric) or statistic(metric)
-        return change_of_metric(self.a, self.b, known)
-
-    def at(self, place: str, metric: str) -> Change:
-        """The change of a metric at a mapping or function.
-
-        Raises:
-            UsageError: there is no such place.
-        """
-        for kind in (self.mappings, self.functions):
-            found = [one for one in kind if one.name == place] or [one for one in kind if place in one.aliases]
-            if found:
-                whole = found[0]
-                for one in found[1:]:
-                    whole = whole + one
-                return change_at(whole, metric, self.a, self.b)
-        if not self.mappings and not self.functions:
-            raise UsageError(f"[{place}]: without profiles on both sides nothing is known of mappings and functions")
-        places = (*self.functions, *self.mappings)
-        names = dict.fromkeys(name for one in places for name in sorted(one.aliases | {one.name}))
-        if near := difflib.get_close_matches(place, names, 3):
-            raise UsageError(f"[{place}]: no mapping or function of that name; did you mean {' or '.join(near)}?")
-        listed = [", ".join(one.name for one in kind[:8]) for kind in (self.mappings, self.functions)]
-        raise UsageError(
-            f"[{place}]: no mapping or function of that name; some mappings are {listed[0]}, some functions {listed[1]}"
-        )
-
-
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Changes):
     """Two versions of a program, side by side."""
-
-    a: Side
-    b: Side
-    systems: tuple[SystemComparison, ...]
-    differences: tuple[Difference, ...]
-    verdicts: tuple[Verdict, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def status(self) -> int:
-        """1 if a limit is exceeded, else 0."""
-        return int(any(verdict.outcome == EXCEEDED for verdict in self.verdicts))
-
-    @property
-    def undecided(self) -> list[Verdict]:
-        """Limits that the intervals do not decide."""
-        return [verdict for verdict in self.verdicts if verdict.outcome == UNDECIDED]
 
     def to_document(self) -> dict[str, Any]:
         """All of it as nested mappings and lists, as `--json` writes it."""
-        from pagelab.comparison.document import document
-
-        return document(self, __version__)
+        return document.document(self, __version__)
 
     def to_json(self) -> str:
         """The same as text."""
-        from pagelab.comparison.document import as_json
-
-        return as_json(self, __version__)
+        return document.as_json(self, __version__)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """A line per system, figure and place; also written to `path`, whole or not at all."""
-        from pagelab.comparison.document import as_csv
-
-        text = as_csv(self)
+        text = document.as_csv(self)
         if path is not None:
-            from pathlib import Path
-
             write_atomically(Path(path), text)
         return text
 
     def to_markdown(self) -> str:
         """The tables as Markdown."""
-        from pagelab.comparison.words import markdown
-
-        return markdown(self)
+        return words.markdown(self)
 
     def to_polars(self) -> "pl.DataFrame":
         """A row per system, figure and place, with both values, the change and its interval."""
-        from pagelab.comparison.document import frame
-
-        return frame(self)
+        return document.frame(self)
 
 
 def compare_sides(a: Side, b: Side, limits: Iterable[Limit] = (), *, even_if_different: bool = False) -> Comparison:

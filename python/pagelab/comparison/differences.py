@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pagelab.capture.program_exit import SIGNALLED
 from pagelab.comparison.sides import Recorded, Side, sampled
-from pagelab.program_exit import SIGNALLED
-from pagelab.results import SourceReport, SystemResult
+from pagelab.results.results import SourceReport, SystemResult
 
 _MOST_KEYS = 5
 _NO_RESULT = ("engine.fast_path", "engine.lookahead", "engine.check", "engine.input_window_accesses")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pagelab.comparison.compared import Comparison, Row
+from pagelab.comparison.changes import Changes, Row
 from pagelab.comparison.intervals import Change
 from pagelab.comparison.sides import Side
 
@@ -24,7 +24,7 @@ def _numbers(change: Change) -> dict[str, float | None]:
     return dict(zip(_NUMBERS, values, strict=True))
 
 
-def _rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
+def _rows(comparison: Changes) -> Iterator[dict[str, Any]]:
     for system in comparison.systems:
         for row in system.rows():
             yield {"system": system.label, **_texts(row), **_numbers(row.change)}
@@ -34,7 +34,7 @@ def _texts(row: Row) -> dict[str, str]:
     return {"kind": row.kind, "name": row.name, "metric": row.metric}
 
 
-def document(comparison: Comparison, version: str) -> dict[str, Any]:
+def document(comparison: Changes, version: str) -> dict[str, Any]:
     """All of it, as `pagelab compare --json` writes it."""
     return {
         "version": version,
@@ -69,12 +69,12 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def as_json(comparison: Comparison, version: str) -> str:
+def as_json(comparison: Changes, version: str) -> str:
     """The document as text."""
     return json.dumps(document(comparison, version), indent=1, ensure_ascii=False) + "\n"
 
 
-def as_csv(comparison: Comparison) -> str:
+def as_csv(comparison: Changes) -> str:
     """A line of headings, and a line per figure."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [*_TEXTS, *_NUMBERS], lineterminator="\n")
@@ -83,7 +83,7 @@ def as_csv(comparison: Comparison) -> str:
     return text.getvalue()
 
 
-def frame(comparison: Comparison) -> "pl.DataFrame":
+def frame(comparison: Changes) -> "pl.DataFrame":
     """The same as a data frame."""
     import polars as pl
 

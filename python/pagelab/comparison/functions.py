@@ -7,10 +7,9 @@ from typing import Any
 
 from pagelab.call_stacks.document import with_symbols
 from pagelab.call_stacks.stacks import without_arguments
+from pagelab.capture.symbols import look_up, unchanged
 from pagelab.comparison.metrics import Costs
-from pagelab.recorded_files import unchanged
-from pagelab.results import Results, SystemResult
-from pagelab.symbols import look_up
+from pagelab.results.results import Results, SystemResult
 
 _CLONE = re.compile(r"( \[clone [^]]*\])+$|(\.(constprop|isra|part|cold|lto_priv)(\.\d+)*)+$")
 """What compilers add to the names of specialised copies"""

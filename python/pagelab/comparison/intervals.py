@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pagelab.students_t import students_t
+from pagelab.confidence.students_t import students_t
 
 Interval = tuple[float, float]
 

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from pagelab.comparison.metrics import Costs
-from pagelab.results import SystemResult
+from pagelab.results.results import SystemResult
 
 ANONYMOUS = "anonymous"
 OTHERS = "other mappings"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pagelab.headline import busy_cycles, faults
+from pagelab.results.headline import busy_cycles, faults
 
 Stats: TypeAlias = Mapping[str, int]
 

@@ -9,7 +9,7 @@ from pagelab.comparison import functions, mappings
 from pagelab.comparison.intervals import Change
 from pagelab.comparison.metrics import Costs
 from pagelab.comparison.values import Runs, change, scale
-from pagelab.results import SystemResult
+from pagelab.results.results import SystemResult
 
 _Values = Sequence[Costs]
 """Costs in each run of a side"""

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pagelab._engine import UsageError
+from pagelab.capture.recorder import record
+from pagelab.capture.traces import is_trace, trace_info
 from pagelab.comparison.functions import name_functions
-from pagelab.recorder import record
-from pagelab.request import Request
-from pagelab.results import Results
-from pagelab.simulation import Progress, run
-from pagelab.stretches import is_sampled
-from pagelab.traces import is_trace, trace_info
+from pagelab.replay.simulation import Progress, run
+from pagelab.results.request import Request
+from pagelab.results.results import Results
+from pagelab.results.windows import is_sampled
 
 Subject: TypeAlias = "str | os.PathLike[str] | Sequence[str] | Results"
 Recorder: TypeAlias = Callable[[list[str], Path], object]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from pagelab.comparison.intervals import Change, Estimate
 from pagelab.comparison.metrics import Metric
-from pagelab.results import SystemResult
-from pagelab.stretches import Ratio, is_sampled
+from pagelab.results.results import SystemResult
+from pagelab.results.windows import Ratio, is_sampled
 
 PER_INSTRUCTIONS = 1000
 """Counts of samples are given per so many instructions."""

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pagelab.call_stacks.stacks import without_arguments
-from pagelab.comparison.compared import Comparison, Row, SystemComparison
+from pagelab.comparison.changes import Changes, Row, SystemComparison
 from pagelab.comparison.intervals import Change, Interval
 from pagelab.comparison.limits import EXCEEDED, UNDECIDED, WITHIN, Verdict
 from pagelab.comparison.metrics import METRICS
 from pagelab.comparison.places import Place, change_at
 from pagelab.quantities import size_text
-from pagelab.table import short
+from pagelab.results.table import short
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -79,7 +79,7 @@ def escaped(text: str) -> str:
     return " ".join(text.split())
 
 
-def parts(comparison: Comparison) -> Iterator[str | Table]:
+def parts(comparison: Changes) -> Iterator[str | Table]:
     """Everything that is printed, from the most important on."""
     yield f"A: {comparison.a.name}\nB: {comparison.b.name}"
     several = len(comparison.systems) > 1
@@ -330,7 +330,7 @@ def _limit_interval(verdict: Verdict) -> str:
     return f"{signed(change.interval[0])} to {signed(change.interval[1])}" if _has_width(change.interval) else "exact"
 
 
-def result(comparison: Comparison) -> str:
+def result(comparison: Changes) -> str:
     """How it ended, for a last line."""
     if not comparison.verdicts:
         return "No limits were set: --fail-if 'walks>+3%' sets one."
@@ -341,7 +341,7 @@ def result(comparison: Comparison) -> str:
     return f"{exceeded} of {number} limit{'s' * (number != 1)} exceeded{noisy}."
 
 
-def markdown(comparison: Comparison) -> str:
+def markdown(comparison: Changes) -> str:
     """A heading, the result, and the same tables."""
     marks = "❌ a limit is exceeded" if comparison.status else "✅ within limits" if comparison.verdicts else ""
     if not comparison.status and comparison.undecided:

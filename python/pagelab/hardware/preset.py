@@ -18,8 +18,8 @@ import tomli_w
 from pagelab import _engine
 from pagelab.hardware import described, plausible, repair, walks
 from pagelab.hardware.measured import Figure, Processor, near, reach
+from pagelab.replay.simulation import run
 from pagelab.run_time import host
-from pagelab.simulation import run
 
 NAME = "this-machine"
 FIRST_LINE = "# Written by `pagelab calibrate`"

@@ -14,7 +14,7 @@ from typing import Any
 import tomli_w
 
 from pagelab._engine import ConfigError, UsageError
-from pagelab.simulation import run
+from pagelab.replay.simulation import run
 
 _LEVELS = ("cache.l1.latency_cycles", "cache.l2.latency_cycles", "cache.l3.latency_cycles")
 _MEMORY = "cache.dram_latency_cycles"

@@ -23,8 +23,8 @@ from typing import Any
 import tomli_w
 
 from pagelab.hardware.measured import Figure, Processor, near
+from pagelab.replay.simulation import System, run
 from pagelab.run_time.replaying import NESTED, NESTED_HUGE
-from pagelab.simulation import System, run
 
 REACHES = (2, 8)
 """Pages that are touched by turns, by entries of the second-level TLB: beyond it, and with page-table entries that the

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pagelab._engine import UsageError
-from pagelab.cache import cache_folder
 from pagelab.linux import LinuxError
+from pagelab.output import cache_folder
 
 _FOLDER = Path(__file__).resolve().parents[3] / "linux"
 _SERIES_KEYS = ("package", "version", "from", "tarball", "sha256")

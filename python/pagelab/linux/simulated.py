@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagelab import simulation
 from pagelab.linux import LinuxError
 from pagelab.linux.references import FOUND, Rows, write_user
 from pagelab.linux.stages import STAGES
+from pagelab.replay import simulation
 
 
 @dataclass(frozen=True)

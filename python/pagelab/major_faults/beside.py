@@ -15,7 +15,7 @@ from typing import Any
 
 from pagelab._engine import UsageError, parse_bytes
 from pagelab.major_faults.native import Native, Range
-from pagelab.results import Results, SystemResult
+from pagelab.results.results import Results, SystemResult
 
 RESTS_ON = (
     "every native miss is one that the unit would serve; each takes Δ less, whatever else runs; Δ's costs and "

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagelab import _engine
-from pagelab.fault_recorder import await_perf, reason
+from pagelab.faults.recorder import await_perf, reason
 from pagelab.major_faults import MajorFaultError
 from pagelab.major_faults.events import TRACEPOINTS, Event, Tracepoint, parse
 

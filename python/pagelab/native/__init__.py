@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pagelab._engine import UsageError
-from pagelab.cache import cache_folder
+from pagelab.output import cache_folder
 
 _SOURCES = Path(__file__).parent
 _LIBRARY = ("-O2", "-fPIC", "-shared")

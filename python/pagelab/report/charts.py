@@ -5,7 +5,6 @@ from typing import Any, TypeAlias
 
 import altair as alt
 
-from pagelab.headline import busy_cycles, faults
 from pagelab.report.figures import (
     STAGES,
     cycles_by_class,
@@ -14,8 +13,9 @@ from pagelab.report.figures import (
     share,
     stage_cycles,
 )
-from pagelab.results import SystemResult
-from pagelab.table import SERVED
+from pagelab.results.headline import busy_cycles, faults
+from pagelab.results.results import SystemResult
+from pagelab.results.table import SERVED
 
 Spec: TypeAlias = dict[str, Any]
 

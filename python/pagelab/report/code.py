@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pagelab.capture.symbols import Symbol, look_up
 from pagelab.report.figures import paging_cost, percent, share
-from pagelab.results import SystemResult
-from pagelab.symbols import Symbol, look_up
-from pagelab.table import short
+from pagelab.results.results import SystemResult
+from pagelab.results.table import short
 
 _MOST_ROWS = 20
 

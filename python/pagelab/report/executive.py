@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pagelab.headline import busy_cycles, faults
 from pagelab.quantities import size_text
 from pagelab.report.figures import name_of, paging_cycles, percent, share
-from pagelab.results import SystemResult
-from pagelab.table import short
+from pagelab.results.headline import busy_cycles, faults
+from pagelab.results.results import SystemResult
+from pagelab.results.table import short
 
 _MIB = 1 << 20
 _SAME = 0.005

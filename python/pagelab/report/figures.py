@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pagelab import table
-from pagelab.results import SystemResult
+from pagelab.results import table
+from pagelab.results.results import SystemResult
 
 CLASSES = {
     "base": "instructions",

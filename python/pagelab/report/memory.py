@@ -6,8 +6,8 @@ from typing import Any
 
 from pagelab.quantities import size_text
 from pagelab.report.figures import paging_cost, percent, share
-from pagelab.results import SystemResult
-from pagelab.table import short
+from pagelab.results.results import SystemResult
+from pagelab.results.table import short
 
 _MOST_REGIONS = 16
 _MOST_PAGES = 12

@@ -19,9 +19,9 @@ from pagelab.output import write_atomically
 from pagelab.report import charts, code, executive, glossary, memory, settings, stacks, words
 from pagelab.report.figures import name_of, percent
 from pagelab.report.parts import Lead
-from pagelab.results import Results, SystemResult
-from pagelab.stretches import is_sampled, program_faults, scope
-from pagelab.table import html_comparison
+from pagelab.results.results import Results, SystemResult
+from pagelab.results.table import html_comparison
+from pagelab.results.windows import is_sampled, program_faults, scope
 
 _VEGA_LITE = "6.4"
 _WORDS = Markup("<!-- words -->")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pagelab.table import cut_in_the_middle
+from pagelab.results.table import cut_in_the_middle
 
 WIDTH = 100
 """Columns of the text at most; names of files may be longer"""

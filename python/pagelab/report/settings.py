@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pagelab.results import Results, SystemResult
+from pagelab.results.results import Results, SystemResult
 
 _NOT_SETTINGS = ("origin", "origins", "description", "name")
 

@@ -11,8 +11,8 @@ from pagelab.call_stacks.document import has_stacks
 from pagelab.call_stacks.stacks import CallStacks
 from pagelab.quantities import counted, size_text
 from pagelab.report.figures import percent, share
-from pagelab.results import Results, SystemResult
-from pagelab.table import short
+from pagelab.results.results import Results, SystemResult
+from pagelab.results.table import short
 
 _METRIC = "cycles"
 _MOST_SITES = 12

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pagelab.headline import busy_cycles, faults
 from pagelab.quantities import size_text
 from pagelab.report.figures import (
     paging_cycles,
@@ -11,9 +10,10 @@ from pagelab.report.figures import (
     share,
     stage_cycles,
 )
-from pagelab.results import Results, SystemResult
-from pagelab.spread import spreads
-from pagelab.table import short
+from pagelab.results.headline import busy_cycles, faults
+from pagelab.results.results import Results, SystemResult
+from pagelab.results.spread import spreads
+from pagelab.results.table import short
 
 # Below these shares a cost, and above these a difference, is worth a sentence.
 _SMALL = 0.01

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pagelab import fault_models
+from pagelab.faults import models
 
 _PREFIX = "model."
 
@@ -12,9 +12,9 @@ def statistics(faults: str | Path, settings: Sequence[str], seed: int) -> dict[s
     """The estimate for a fault trace or a fault process, as whole numbers: `model.*`.
 
     Raises:
-        UsageError, TraceError: as `fault_models.mfoe`.
+        UsageError, TraceError: as `models.mfoe`.
     """
-    (only,) = fault_models.mfoe(faults, set=settings, seed=seed).estimates
+    (only,) = models.mfoe(faults, set=settings, seed=seed).estimates
     cores = only.outcome["cores"]
     values = {
         "faults": only.outcome["faults"],

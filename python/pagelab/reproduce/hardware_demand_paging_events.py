@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pagelab.reproduce.hardware_demand_paging_runs import FACTORS, STORE, SYSTEMS
 from pagelab.reproduce.interval import Interval
 from pagelab.reproduce.study import Claim, Comparison, Findings, Measurement, Measurements, Series, figure
-from pagelab.user_time import user_ipc
+from pagelab.results.headline import user_ipc
 
 EVENTS = {
     "L1 misses, data": ("l1d.misses.data",),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pagelab import fault_models
+from pagelab.faults import models
 from pagelab.reproduce.interval import Interval
 from pagelab.reproduce.study import (
     Claim,
@@ -275,7 +275,7 @@ def process(program: Program, burst: int, latency_ns: int) -> str:
 def _hit_rate_of(program: Program, burst: int, **parameters: object) -> float:
     """By the event model, in per cent."""
     source = process(program, burst, program.latency_ns)
-    (only,) = fault_models.mfoe(source, set={"initial_fill": "done", **parameters}).estimates
+    (only,) = models.mfoe(source, set={"initial_fill": "done", **parameters}).estimates
     return 100 * only.hit_rate
 
 

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import pagelab
 from pagelab import _engine
+from pagelab.confidence.students_t import students_t
 from pagelab.reproduce import estimates
 from pagelab.reproduce.interval import Interval
-from pagelab.students_t import students_t
 
 # Parts of a window whose spread tells how sure a mean over it is.
 PARTS = 8

@@ -13,11 +13,11 @@ from typing import Any
 
 from pagelab import _engine
 from pagelab._engine import UsageError
+from pagelab.confidence.students_t import students_t
 from pagelab.run_time.document import read
 from pagelab.run_time.models import MODELS, Fitted, Model, Term
 from pagelab.run_time.plausibility import LEAST_COMPARED, layouts_objection, model_objection, spread_of
 from pagelab.run_time.points import SMALL, Point, Points
-from pagelab.students_t import students_t
 
 KIND = "run-time models"
 _LEAST_ERROR = 1e-6

@@ -18,16 +18,16 @@ from typing import Any
 
 from pagelab import _engine, native
 from pagelab._engine import ConfigError, UsageError
-from pagelab.recorder import prepare
+from pagelab.capture.recorder import prepare
+from pagelab.capture.stretches import Stretches
+from pagelab.capture.traces import trace_info
+from pagelab.confidence.students_t import students_t
 from pagelab.run_time import counters, frames, host
 from pagelab.run_time.document import read
 from pagelab.run_time.huge_share import check_share
 from pagelab.run_time.layouts import Layout, parse
 from pagelab.run_time.replaying import Replay, Replaying, mismatch, record_layouts, replays, trace_of
 from pagelab.run_time.running import Files, Memory, Program, Run
-from pagelab.stretches import Stretches
-from pagelab.students_t import students_t
-from pagelab.traces import trace_info
 
 KIND = "measurement"
 LAYOUTS = ("4k", "thp")

@@ -15,11 +15,11 @@ from typing import Any
 
 from pagelab import _engine
 from pagelab._engine import UsageError
+from pagelab.replay.simulation import Progress, Source, System
 from pagelab.run_time.fitting import Assessed, Models, best_of, errors
 from pagelab.run_time.models import INPUTS, MODELS, Fitted, Term
 from pagelab.run_time.points import HUGE, OF_REPLAYS, SMALL, Point
 from pagelab.run_time.replaying import Replay, Replaying, mismatch, replays
-from pagelab.simulation import Progress, Source, System
 
 _WINDOW = "window"
 _MARGIN = 0.05

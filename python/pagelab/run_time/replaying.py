@@ -16,19 +16,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pagelab import _engine, cores, native
-from pagelab.default_sample import LEAST_ACCESSES, save_default_sample
-from pagelab.length import WHOLE, Length
+from pagelab import _engine, native
+from pagelab.capture.length import WHOLE, Length
+from pagelab.capture.recorder import record
+from pagelab.capture.stretches import Stretches
+from pagelab.capture.traces import is_trace, trace_info
 from pagelab.quantities import counted
-from pagelab.recorder import record
-from pagelab.results import SystemResult
+from pagelab.replay import cores
+from pagelab.replay.default_sample import LEAST_ACCESSES, save_default_sample
+from pagelab.replay.simulation import Progress, Source, System, run
+from pagelab.results.headline import user_cycles
+from pagelab.results.results import SystemResult
+from pagelab.results.windows import FEW_WINDOWS, WALK_CYCLES, is_sampled
 from pagelab.run_time import shared_recording
 from pagelab.run_time.layouts import Layout
 from pagelab.run_time.running import Files, Program
-from pagelab.simulation import Progress, Source, System, run
-from pagelab.stretches import FEW_WINDOWS, WALK_CYCLES, Stretches, is_sampled
-from pagelab.traces import is_trace, trace_info
-from pagelab.user_time import user_cycles
 
 # Virtual machines that have used their memory before, as timed runs find them (`frames`).
 NESTED: System = "nested-radix"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pagelab._engine import UsageError
-from pagelab.program_exit import SIGNALLED
+from pagelab.capture.program_exit import SIGNALLED
 from pagelab.run_time.layouts import Layout
 
 _PR_SET_THP_DISABLE = 41

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from pagelab import _engine
-from pagelab.counts import Count, count
+from pagelab.quantities import Count, count
 from pagelab.sweep import campaign, crews, specification
 from pagelab.sweep.folder import Folder, load, runs
 from pagelab.sweep.plan import Planned, distinct, plan

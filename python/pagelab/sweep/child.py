@@ -10,11 +10,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import pagelab
 from pagelab import _engine
+from pagelab.capture.traces import is_trace
+from pagelab.replay.simulation import run
 from pagelab.sweep import sources
 from pagelab.sweep.plan import digest
-from pagelab.traces import is_trace
 
 # The kernel's for who is to be ended first when memory runs out.
 _FIRST_TO_END = "1000"
@@ -48,12 +48,12 @@ def _answer(asked: dict[str, Any]) -> str:
     if "configures" in asked:
         return json.dumps([_configuration(name, shape) for name, shape in asked["configures"]])
     expected = asked["expected"]
-    if expected["version"] != pagelab.__version__:
+    if expected["version"] != _engine.__version__:
         raise _engine.UsageError(
-            f"pagelab is {pagelab.__version__} on the worker and {expected['version']} on the client: install the same"
+            f"pagelab is {_engine.__version__} on the worker and {expected['version']} on the client: install the same"
         )
     request = _with_local_traces(asked["run"], expected["traces"])
-    results = pagelab.run(**request, progress=_report)
+    results = run(**request, progress=_report)
     (result,) = results.systems
     if digest(result.config) != expected["config"]:
         raise _engine.UsageError(
@@ -68,7 +68,7 @@ def _answer(asked: dict[str, Any]) -> str:
 
 def _configuration(name: str, shape: str) -> dict[str, Any]:
     try:
-        return pagelab.run(**json.loads(shape)).systems[0].config
+        return run(**json.loads(shape)).systems[0].config
     except _engine.PagelabError as error:
         raise _engine.UsageError(f"{name}: {error}") from None
 

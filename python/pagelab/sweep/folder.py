@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pagelab._engine import UsageError
 from pagelab.output import ensure_writable, write_atomically
-from pagelab.results import Results
+from pagelab.results.results import Results
 from pagelab.sweep.plan import Planned
 from pagelab.sweep.specification import Run
 

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from pagelab.summary import COLUMNS, busy, figures
+from pagelab.results.summary import COLUMNS, busy, figures
 from pagelab.sweep.folder import load, runs
 
 MOST_ROWS = 40

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, cast
 
-import pagelab
 from pagelab import _engine
+from pagelab.capture.traces import is_trace
 from pagelab.sweep import isolated, sources
 from pagelab.sweep.specification import Run, Sweep
-from pagelab.traces import is_trace
 
 # The tiny source that stands for another when a configuration is looked at.
 _STAND_IN = "seq:size=4KiB"
@@ -140,7 +139,7 @@ def _planned(
     found = {role: [contents[role, text] for text in request[role]] for role in sources.ROLES}
     identity = {
         "format": _FORMAT,
-        "version": pagelab.__version__,
+        "version": _engine.__version__,
         "config": config,
         "max_accesses": request["max_accesses"],
         "warm_up": request["warm_up"],
@@ -153,7 +152,7 @@ def _planned(
         for text, of in zip(request[role], found[role], strict=True)
         if "trace" in of
     }
-    expected = {"version": pagelab.__version__, "config": digest(config), "traces": traces}
+    expected = {"version": _engine.__version__, "config": digest(config), "traces": traces}
     limits = sweep.limits
     task = isolated.Task(key, {"run": request}, expected, limits.seconds_per_run, limits.memory_bytes)
     return Planned(run, key, run.machine or config["machine"]["name"], run.kernel or config["kernel"]["name"], task)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pagelab import _engine
-from pagelab.cache import cache_folder
-from pagelab.traces import trace_info
+from pagelab.capture.traces import trace_info
+from pagelab.output import cache_folder
 
 ROLES = ("sources", "with_", "arrivals")
 """Arguments of `pagelab.run` that name sources."""

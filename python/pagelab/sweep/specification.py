@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from pagelab import _engine
-from pagelab.counts import count
-from pagelab.simulation import overrides
+from pagelab.quantities import count
+from pagelab.replay.simulation import overrides
 
 Value: TypeAlias = str | int | float | bool
 

@@ -1,0 +1,190 @@
+"""`pagelab.run`: replays traces and workloads under systems."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, TypedDict
+
+from pagelab import _engine
+from pagelab._engine import UsageError
+from pagelab.output import ensure_writable
+from pagelab.quantities import Count, count
+from pagelab.results.results import Results
+
+Source: TypeAlias = str | os.PathLike[str]
+Overrides: TypeAlias = Mapping[str, Any] | Iterable[str]
+System: TypeAlias = Source | tuple[Source, Overrides]
+Progress: TypeAlias = Callable[[str, int, int | None], object]
+
+
+def run(
+    sources: Source | Iterable[Source] = (),
+    systems: Source | Iterable[System] = "radix",
+    *,
+    with_: Source | Iterable[Source] = (),
+    arrivals: str | Iterable[str] = (),
+    machine: str | os.PathLike[str] | None = None,
+    kernel: str | os.PathLike[str] | None = None,
+    set: Overrides = (),
+    seed: Count | None = None,
+    max_accesses: Count | None = None,
+    warm_up: Count | None = None,
+    windows: Count | None = None,
+    contiguity_map: bool = False,
+    faults: Source | None = None,
+    profile: bool = False,
+    interleavings: Count | None = None,
+    sample: str | bool | None = None,
+    check: bool = False,
+    threads: Count | None = None,
+    progress: Progress | None = None,
+) -> Results:
+    """Replays `sources` under each of `systems` and returns all statistics.
+
+    Args:
+        sources: Traces (`NAME.trace`) and workload specs (`gups:size=2GiB`), run at once as processes. `@` and a
+            list of CPUs at the end pin one (`a.trace@0`, `seq@1-3,5`); behind that, `,memory_limit=SIZE` puts its
+            processes into a memory cgroup of their own. The same holds for `with_` and `arrivals`.
+        systems: Names of presets or paths of TOML files; `@` and a kernel behind that replace `kernel`
+            (`radix@linux-4.9`). Overrides of one system alone follow in braces (`"radix{engine.seed=7}"`) or as a
+            pair (`("radix", {"engine.seed": 7})`); they are applied after those of `set`.
+        with_: Sources that run beside these and begin anew whenever they end, until these have ended.
+        arrivals: Short-lived processes that arrive during the run, each stream as
+            `SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson]`. Without `sources` they need a `count`.
+        machine: Name of a preset or path of a TOML file; the default is the first of `available("machines")`.
+        kernel: The same for the kernel's costs.
+        set: Overrides of configuration keys: `{"machine.tlb.l2_latency_cycles": 7}` or
+            `["machine.tlb.l2_latency_cycles=7"]`. The keys are those of `schema()`.
+        seed: Seed of every random choice (`engine.seed`). The same seed gives the same statistics, to the byte.
+        max_accesses: Replay so many accesses of each source at most; `"100M"` will do, as for the other counts.
+        warm_up: Begin to count after so many accesses of the sources together, when caches and memory are in the
+            state that one wants to look at.
+        contiguity_map: Tell where the pages of the sources lay at their end, as `SystemResult.contiguity_map`.
+        faults: Write a fault trace of the run there (`NAME.faults`): each page fault of the programs that a kernel of
+            theirs handled, with its time and latency by the simulated clock. Of one system, without `warm_up`.
+        windows: Count in so many equal parts as well, as `SystemResult.windows`.
+        profile: Tell where in memory and code paging cost, as `SystemResult.profile`. Changes no other result; misses
+            of the TLBs take about four times as long to simulate.
+        interleavings: Replay so many legal orders of the main sources' threads, the recorded one first; the figures of
+            each are `SystemResult.orders`, and `Results.spread` shows how far they lie apart. Of sources of several
+            threads.
+        sample: Replay and measure windows of the source alone, as `every=10M,length=100K,warm=500K` in instructions;
+            True for windows by its length. Faults are counted over all of it; `SystemResult.figures()` gives intervals.
+        check: Compare every translation with a flat record of the mappings; slower.
+        threads: Systems simulated at the same time; default as many as there are CPUs. Changes no result.
+        progress: Called with (system, accesses done, accesses in all if known) about ten times a second. What it
+            raises ends the run.
+
+    Raises:
+        ConfigError: a configuration key or value that cannot be.
+        UsageError: an unknown name, a workload spec that makes no sense.
+        TraceError: a trace that cannot be read or is damaged, or one that cannot be written.
+        OutOfMemoryError: the simulated machine ran out of memory.
+        CheckError: `check` found a wrong translation.
+    """
+    asked = request(
+        systems,
+        Settings(
+            with_=with_,
+            machine=machine,
+            kernel=kernel,
+            set=set,
+            seed=seed,
+            max_accesses=max_accesses,
+            warm_up=warm_up,
+            windows=windows,
+            profile=profile,
+            check=check,
+        ),
+    ) | {
+        "sources": [os.fspath(source) for source in _several(sources)],
+        "arrivals": [os.fspath(stream) for stream in _several(arrivals)],
+        "contiguity_map": contiguity_map,
+        "interleavings": count("interleavings", interleavings, least=1),
+        "sample": "auto" if sample is True else sample or None,
+        "threads": count("threads", threads, least=1),
+    }
+    if faults is not None:
+        # Told before the run rather than after it.
+        ensure_writable(Path(faults))
+        if os.path.lexists(faults):
+            raise UsageError(f"{os.fspath(faults)}: exists; name another output")
+    answer = _engine.run_json(json.dumps(asked), progress, None if faults is None else os.fspath(faults))
+    return Results.of_run(answer, asked)
+
+
+class Settings(TypedDict, total=False):
+    """Arguments that all kinds of runs take; `run` says what they are."""
+
+    with_: Source | Iterable[Source]
+    machine: str | os.PathLike[str] | None
+    kernel: str | os.PathLike[str] | None
+    set: Overrides
+    seed: Count | None
+    max_accesses: Count | None
+    warm_up: Count | None
+    windows: Count | None
+    profile: bool
+    check: bool
+
+
+def request(systems: Source | Iterable[System], settings: Settings) -> dict[str, Any]:
+    """What to run, as the engine takes it; without sources."""
+    machine, kernel = settings.get("machine"), settings.get("kernel")
+    return {
+        "sources": [],
+        "with": [os.fspath(source) for source in _several(settings.get("with_", ()))],
+        "systems": _systems(systems),
+        "machine": None if machine is None else os.fspath(machine),
+        "kernel": None if kernel is None else os.fspath(kernel),
+        "set": overrides(settings.get("set", ())),
+        "seed": count("seed", settings.get("seed")),
+        "max_accesses": count("max_accesses", settings.get("max_accesses"), least=1),
+        "warm_up": count("warm_up", settings.get("warm_up")),
+        "windows": count("windows", settings.get("windows")),
+        "profile": settings.get("profile", False),
+        "check": settings.get("check", False),
+    }
+
+
+def overrides(settings: Overrides) -> list[str]:
+    """The settings as `key=value` texts; what is not text is written as JSON."""
+    if isinstance(settings, str):
+        raise TypeError(f"set takes a mapping or a list of 'key=value' texts, not {settings!r}")
+    if not isinstance(settings, Mapping):
+        return list(settings)
+    return [f"{key}={value if isinstance(value, str) else _json(value)}" for key, value in settings.items()]
+
+
+def _json(value: Any) -> str:
+    def plain(part: Any) -> Any:
+        # Numbers and arrays of numpy.
+        if hasattr(part, "tolist"):
+            return part.tolist()
+        raise TypeError(f"{part!r} is no value of a setting; these are numbers, texts, switches, lists and mappings")
+
+    return json.dumps(value, default=plain)
+
+
+def _systems(systems: Source | Iterable[System]) -> list[str]:
+    several: Iterable[System] = [systems] if isinstance(systems, str | os.PathLike) else systems
+    return [_system(*system) if isinstance(system, tuple) else os.fspath(system) for system in several]
+
+
+def _system(name: Source, settings: Overrides) -> str:
+    """`NAME{KEY=VALUE,…}`; a value that commas and brackets would cut is written as a JSON string."""
+    pairs = (setting.split("=", 1) for setting in overrides(settings))
+    return f"{os.fspath(name)}{{{','.join('='.join([key, *map(_uncut, value)]) for key, *value in pairs)}}}"
+
+
+def _uncut(value: str) -> str:
+    try:
+        json.loads(value)
+    except ValueError:
+        return json.dumps(value) if any(mark in value for mark in ',"[]{}') else value
+    return value
+
+
+def _several(values: Source | Iterable[Source]) -> list[Source]:
+    return [values] if isinstance(values, str | os.PathLike) else list(values)

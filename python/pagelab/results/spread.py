@@ -1,0 +1,79 @@
+"""How far figures lie apart between legal orders of a program's threads.
+
+Models: a run of several threads has many legal orders, and a figure of one order is one sample. Replays of other orders
+    say how far the figure depends on it.
+Source: A. R. Alameldeen, D. A. Wood, "Variability in Architectural Simulations of Multi-threaded Workloads", HPCA 2003:
+    small random delays and the interval of Student's t.
+Deviations: the orders are drawn, the recorded one is not; it is counted as one of them.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from pagelab.confidence.students_t import students_t
+from pagelab.results.headline import busy_cycles, faults
+from pagelab.results.table import short
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure in several orders, in the figure's unit."""
+
+    mean: float
+    least: float
+    most: float
+    interval: tuple[float, float]
+    """Where the mean of all orders lies with a confidence of 95 %"""
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Of two values at least."""
+        count = len(values)
+        mean = math.fsum(values) / count
+        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+        half = students_t(count - 1) * deviation / math.sqrt(count)
+        return cls(mean, min(values), max(values), (mean - half, mean + half))
+
+
+FIGURES: dict[str, Callable[[Mapping[str, int]], int]] = {
+    "elapsed cycles": lambda stats: stats.get("elapsed_cycles", 0),
+    "busy cycles": busy_cycles,
+    "translation": lambda stats: stats.get("cycles.translation", 0),
+    "page faults, cycles": lambda stats: stats.get("cycles.fault", 0),
+    "page walks": lambda stats: stats.get("walk.count", 0),
+    "page faults": faults,
+}
+"""Headline figures by what tables call them"""
+
+
+def spreads(orders: Sequence[Mapping[str, int]]) -> dict[str, Spread]:
+    """The headline figures in several orders."""
+    return {name: Spread.of([value(stats) for stats in orders]) for name, value in FIGURES.items()}
+
+
+def spread_table(systems: Sequence[tuple[str, Sequence[Mapping[str, int]]]]) -> Table:
+    """The headline figures of each system in its orders, as a `rich` table in 80 columns."""
+    count = len(systems[0][1])
+    table = Table(
+        title=f"{count} orders of the threads, the recorded one among them",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="bold",
+    )
+    table.add_column("")
+    for heading in ("mean", "least", "most", "95 % of the mean"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for label, orders in systems:
+        table.add_row(label)
+        for name, of in spreads(orders).items():
+            low, high = of.interval
+            share = f" (±{100 * (high - of.mean) / of.mean:.1f} %)" if of.mean else ""
+            interval = f"{short(max(low, 0.0))} to {short(high)}{share}"
+            table.add_row(f"  {name}", short(of.mean), short(of.least), short(of.most), interval)
+    return table

@@ -1,1 +1,0 @@
-../../../capture/valgrind/main.c

@@ -1,1 +1,0 @@
-../../../capture/valgrind/process.c

@@ -1,0 +1,147 @@
+"""The Python packages build on each other in one direction: `ARCHITECTURE.md` gives each one a rank."""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+HEADING = "## Ranks of the Python packages"
+ROW = re.compile(r"\| (\d+) \| ([^|]*) \|")
+TREES = [ROOT / "python"]
+
+
+def ranks(architecture: str) -> dict[str, int]:
+    """The table in `ARCHITECTURE.md`: what each package or loose module has for a rank."""
+    section = architecture.split(f"{HEADING}\n")[1].split("\n## ")[0]
+    pairs = [(name, int(row[1])) for row in ROW.finditer(section) for name in re.findall(r"`([\w.]+)`", row[2])]
+    assert len(pairs) == len(dict(pairs)), "a package stands in two rows"
+    return dict(pairs)
+
+
+def modules(trees: Iterable[Path]) -> dict[str, Path]:
+    """All modules by their full name."""
+    found = {}
+    for tree in trees:
+        for path in sorted(tree.rglob("*.py")):
+            parts = path.relative_to(tree).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def package_of(module: str) -> str:
+    """What has a rank: `results` for `pagelab.results.table`, `pagelab` for the package that users import."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "pagelab" and parts[1:] else parts[0]
+
+
+def imports(module: str, source: str, known: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Modules of this repository that a module imports anywhere, in functions too, and in which line."""
+    families = {name.split(".")[0] for name in known}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative imports hide what is imported"
+            names = [node.module or ""]
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            if any(name in known for name in inner) or node.module == "pagelab":
+                # `from pagelab import UsageError` imports what users import, `from pagelab import _engine` a module.
+                names = [
+                    name if name in known or package_of(name) == "_engine" else node.module or "" for name in inner
+                ]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in dict.fromkeys(names):
+            if name.split(".")[0] in families and name != module:
+                yield name, node.lineno
+
+
+def upward(found: Mapping[str, Path], rank: Mapping[str, int]) -> list[str]:
+    """Imports of packages that do not have a lower rank."""
+    wrong = []
+    for module, path in found.items():
+        own = package_of(module)
+        for name, line in imports(module, path.read_text(), found):
+            other = package_of(name)
+            if other != own and rank[other] >= rank[own]:
+                wrong.append(f"{module}, line {line}: {own} (rank {rank[own]}) imports {other} (rank {rank[other]})")
+    return wrong
+
+
+def circles(found: Mapping[str, Path]) -> list[list[str]]:
+    """Groups of modules each of which imports itself through the others."""
+    graph = {
+        module: {name for name, _ in imports(module, path.read_text(), found)} & found.keys()
+        for module, path in found.items()
+    }
+    reached: dict[str, set[str]] = {}
+    for module in graph:
+        seen: set[str] = set()
+        left = list(graph[module])
+        while left:
+            if (name := left.pop()) not in seen:
+                seen.add(name)
+                left += graph[name]
+        reached[module] = seen
+    groups = {
+        tuple(sorted(other for other in seen if module in reached[other]))
+        for module, seen in reached.items()
+        if module in seen
+    }
+    return sorted(map(list, groups))
+
+
+RANKS = ranks((ROOT / "ARCHITECTURE.md").read_text())
+
+
+def test_every_package_has_a_rank() -> None:
+    assert {package_of(module) for module in modules(TREES)} | {"_engine"} == RANKS.keys()
+
+
+def test_no_package_imports_one_of_its_rank_or_above() -> None:
+    assert upward(modules(TREES), RANKS) == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circles(modules(TREES)) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from pagelab.cli import terminal",
+        "from pagelab.cli.terminal import warn",
+        "import pagelab.cli.terminal",
+        "import pagelab",
+        "from pagelab import UsageError",
+        "def function():\n    from pagelab.replay.simulation import run",
+        "if TYPE_CHECKING:\n    from pagelab.capture import traces",
+    ],
+)
+def test_an_import_upwards_is_found_wherever_it_stands(line: str, tmp_path: Path) -> None:
+    package = tmp_path / "pagelab" / "results"
+    package.mkdir(parents=True)
+    (package / "table.py").write_text(line)
+    (wrong,) = upward(modules([tmp_path]), RANKS)
+    assert wrong.startswith("pagelab.results.table, line ")
+    (package / "table.py").write_text(
+        "from pagelab import _engine\nfrom pagelab.confidence.students_t import students_t\n"
+    )
+    assert upward(modules([tmp_path]), RANKS) == []
+
+
+def test_a_circle_is_found_through_functions_and_packages(tmp_path: Path) -> None:
+    package = tmp_path / "pagelab" / "results"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from pagelab.results import table\n")
+    (package / "table.py").write_text("from pagelab.results.summary import summary\n")
+    (package / "summary.py").write_text("")
+    assert circles(modules([tmp_path])) == []
+    (package / "summary.py").write_text("def rows():\n    from pagelab.results import table\n")
+    assert circles(modules([tmp_path])) == [["pagelab.results.summary", "pagelab.results.table"]]
+    (package / "summary.py").write_text("import pagelab.results\n")
+    (circle,) = circles(modules([tmp_path]))
+    assert len(circle) == 3
