@@ -5,12 +5,12 @@ interrupted:
 
     record   each program under Valgrind, in windows (the whole of it in first touches)
     replay   each recording with pages of 4 KiB and with huge pages, in all that `_REPLAYS` lists
-    native   each program natively with both, by turns: best on a machine that does nothing else
+    native   each program natively with both, alternately: best on a machine that does nothing else
     table    all of it, with every program, and how often each way is near
 
 Both sides have the same allocator: recordings are made with the library that gives native runs their layouts, under
 the layout `thp`, and its advice is followed (huge pages) or not (4 KiB). Native walks are nested in a virtual machine,
-so the replays are, too, but for the column `bare`. What a replay foretells is never used to change it.
+so the replays are, too, but for the column `bare`. What a replay predicts is never used to change it.
 
 Cycles are CPU time by the clock of the machine preset, as most virtual machines count none. Instructions are perf's
 where it counts, else Valgrind's: the table says which.
@@ -302,18 +302,18 @@ def row(folder: Path, name: str, mhz: float) -> Row:
 
 
 def summary(rows: Sequence[Row]) -> list[str]:
-    """How often each way is near, beside foretelling no gain at all, and whether the order of programs holds."""
+    """How often each way is near, compared with predicting no gain at all, and whether the order of programs holds."""
     gains = [of.gain for of in rows]
     nothing = sum(gain.within(Gain(0.0, None)) for gain in gains)
-    lines = [f"no gain foretold: within {100 * _NEAR_POINTS:.0f} points for {nothing} of {len(rows)}"]
+    lines = [f"no gain predicted: within {100 * _NEAR_POINTS:.0f} points for {nothing} of {len(rows)}"]
     for label in _REPLAYS:
-        foretold = [of.replayed[label] for of in rows]
-        near = sum(gain.within(other) for (_, gain), other in zip(foretold, gains, strict=True))
+        predicted = [of.replayed[label] for of in rows]
+        near = sum(gain.within(other) for (_, gain), other in zip(predicted, gains, strict=True))
         cycles = sum(
             abs(own / of.cycles_per_instruction - 1) <= _NEAR_CYCLES
-            for (own, _), of in zip(foretold, rows, strict=True)
+            for (own, _), of in zip(predicted, rows, strict=True)
         )
-        order = rank_correlation([gain.value for _, gain in foretold], [gain.value for gain in gains])
+        order = rank_correlation([gain.value for _, gain in predicted], [gain.value for gain in gains])
         lines.append(
             f"{label}: gain within {100 * _NEAR_POINTS:.0f} points for {near}, "
             f"cycles within {100 * _NEAR_CYCLES:.0f} % "

@@ -2,9 +2,9 @@
 
 Each workload is replayed whole once, and sampled with several seeds, which place the windows. Of each headline figure
 the table says how many samples are within 5 % of the whole run, how many intervals hold it, and the largest error.
-CPU seconds are those of this process, by turns and the median of three: of whole runs, of sampled ones, and of runs of
-a saved sample; for the core that waits for each access and for one with a window. Recordings are made in FOLDER if
-they are not there.
+CPU seconds are those of this process, the median of three alternating runs: of whole runs, of sampled ones, and of
+runs of a saved sample; for the core that waits for each access and for one with a window. Recordings that are missing
+are made in FOLDER.
 """
 
 import argparse
@@ -131,7 +131,7 @@ def measure(source: str, sample: str | bool, seeds: int) -> None:
 
 
 def print_errors(source: str, sample: str | bool, seeds: int) -> None:
-    """Prints how far samples of so many seeds are off."""
+    """Prints how far samples with several seeds are off."""
     whole = pagelab.run(source, max_accesses=LIMIT)["radix"]
     found = [pagelab.run(source, max_accesses=LIMIT, sample=sample, seed=seed)["radix"] for seed in range(1, seeds + 1)]
     exact = all(

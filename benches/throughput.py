@@ -13,7 +13,7 @@ machine:
 
 Naive and host are settled, too (`crates/pagelab-host/src/yardstick.rs`).
 
-A recorded trace is replayed by the in-order core and by one with a window, by turns; so is it recorded with
+A recorded trace is replayed by the in-order core and by one with a window, alternately; so is it recorded with
 dependencies and without.
 """
 
@@ -199,7 +199,7 @@ def best(runs: int, work: Callable[[], int]) -> float:
 
 
 def best_by_turns(runs: int, *works: Callable[[], int]) -> list[float]:
-    """The same of several, which are run by turns, in either order."""
+    """The same of several, which are run alternately, in either order."""
     rates: list[list[float]] = [[] for _ in works]
     for number in range(runs):
         for work, of_work in list(zip(works, rates, strict=True))[:: -1 if number % 2 else 1]:

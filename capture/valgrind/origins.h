@@ -21,7 +21,7 @@
 /* Registers whose values may make an address: 16 general ones, the flags, 16 of vectors. */
 #define REGISTERS 33
 
-/* Loads of a superblock that are followed; what comes from one beyond counts as known. Superblocks of so many are rare. */
+/* At most this many loads of a superblock are followed; values from later ones count as known. Few superblocks have more. */
 #define LOADS 256
 
 /* Where a value comes from: loads of the superblock, by number, and registers at the superblock's entry, a bit each. */

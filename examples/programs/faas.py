@@ -134,7 +134,7 @@ def main() -> None:
     """Makes a picture, or reads one."""
     parser = argparse.ArgumentParser(description="Counts the letters in a picture.")
     parser.add_argument("picture", type=Path)
-    parser.add_argument("--make", action="store_true", help="make the picture in place of reading it")
+    parser.add_argument("--make", action="store_true", help="make the picture instead of reading it")
     arguments = parser.parse_args()
     if arguments.make:
         arguments.picture.write_bytes(make())

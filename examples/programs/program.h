@@ -19,7 +19,7 @@ struct argument {
    uint64_t least, most;
 };
 
-/* Reads the program's arguments in place of the defaults. Bad ones end the program with status 2. */
+/* Reads the program's arguments instead of the defaults. Bad ones end the program with status 2. */
 static inline void read_arguments(int argc, char **argv, struct argument *known, int count)
 {
    const char *program = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
@@ -90,7 +90,7 @@ static inline void in_parallel(size_t threads, void *(*work)(void *))
       pthread_join(others[i], NULL);
 }
 
-/* Where the part of a thread begins, of so many things. */
+/* The first of COUNT things that a thread works on. */
 static inline size_t part(size_t things, size_t thread, size_t threads)
 {
    return things * thread / threads;

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pagelab._engine import UsageError
 
-MISSING_FOLDERS = "Folders that are missing are made."
+MISSING_FOLDERS = "Missing folders are created."
 """What all outputs do, as the help of their options says it."""
 
 
@@ -54,7 +54,7 @@ def ensure_ending(path: Path, content: str) -> None:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Puts `content` into `path`, which holds its old content or all of the new one at every moment.
 
-    Folders that are missing are made. A device or pipe is written to directly. Symbolic links are followed.
+    Missing folders are created. A device or pipe is written to directly. Symbolic links are followed.
 
     Raises:
         OSError: the file cannot be written; nothing is left behind.

@@ -149,7 +149,7 @@ def test_nothing_is_advised_where_paging_costs_nothing(program: Path, tmp_path: 
 def test_memory_that_huge_pages_waste_is_told(program: Path, tmp_path: Path) -> None:
     advice = _of(program, "sparse", tmp_path)
     huge = _gains(advice)["huge"]
-    # A page of 2 MiB in the place of each of 32 of 4 KiB; the heap and the stack add little.
+    # A page of 2 MiB instead of each of 32 of 4 KiB; the heap and the stack add little.
     assert 31 * (2 << 20) < huge.added_bytes < 36 * (2 << 20)
     assert huge.memory_ratio > 10
     assert not huge.is_worth_it

@@ -87,7 +87,7 @@ def test_a_profile_of_windows_becomes_one_of_the_program() -> None:
     touched = other | {"skipped_faults": 7, "skipped_fault_cycles": 700, "file": "b"}
     table = {"rows": [row, touched], "others": 0, "others_cost": other}
     rows = whole_profile({"regions": table, "granularity_bytes": 4096}, 10)["regions"]["rows"]
-    # The dearest first: 700 cycles, then 10 times 30 and 100.
+    # The most expensive first: 700 cycles, then 10 times 30 and 100.
     assert [of["file"] for of in rows] == ["b", "a"]
     assert rows[0] == {"walks": 0, "translation_cycles": 0, "faults": 7, "fault_cycles": 700, "file": "b"}
     assert rows[1] == {"walks": 30, "translation_cycles": 300, "faults": 1, "fault_cycles": 100, "file": "a"}

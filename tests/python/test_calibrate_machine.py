@@ -177,7 +177,7 @@ def test_walks_are_what_pages_cost_beyond_as_many_lines() -> None:
     # What memory's chase takes beyond a walk and a hit of the second-level TLB.
     assert made.preset["cache"]["dram_latency_cycles"] == 407 - 30
     assert "nearest of 8 arrangements" in made.preset["origin"]["cache.walker_entry"]
-    assert "of 6,144 pages by turns: in pages of 4K 106; within pages of 2M 30 cycles" in made.comments[4]
+    assert "of 6,144 pages in turn: in pages of 4K 106; within pages of 2M 30 cycles" in made.comments[4]
     without = walks.measured_walks(measured.parse(text.replace("huge 262144 262144", "huge 262144 1024")), 3072)
     assert without is not None
     assert (dict(without.large), without.in_pieces) == ({}, False)

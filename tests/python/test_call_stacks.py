@@ -154,7 +154,7 @@ def test_results_without_stacks_say_how_to_get_them(pagelab: Pagelab, tmp_path: 
     assert_fails(pagelab("stacks", "bare.json"), 2, "have no profile", "--profile", "--stacks")
 
 
-def test_the_table_has_the_dearest_stacks_first(pagelab: Pagelab, tmp_path: Path) -> None:
+def test_the_table_has_the_most_expensive_stacks_first(pagelab: Pagelab, tmp_path: Path) -> None:
     save(tmp_path / "r.json", recursive_sort())
     shown = pagelab("stacks", "r.json", "--rows", "2")
     assert shown.returncode == 0, shown.stderr

@@ -285,7 +285,7 @@ def test_every_output_makes_the_folders_that_are_missing_and_says_so(pagelab: Pa
         assert (tmp_path / output).exists()
     for name in ("run", "record", "trace import", "contiguity", "calibrate", "reproduce"):
         text = " ".join(re.sub(r"[│\s]+", " ", pagelab(*name.split(), "--help").stdout).split())
-        assert "Folders that are missing are made." in text, name
+        assert "Missing folders are created." in text, name
 
 
 def test_results_are_written_into_new_folders_and_shown_again(pagelab: Pagelab) -> None:

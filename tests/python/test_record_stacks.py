@@ -131,7 +131,7 @@ def test_page_faults_of_small_blocks_are_of_the_calls_that_allocate(pagelab: Pag
         for site in stacks["sites"]
         if site["kind"] != "mapping" or functions.stack(stacks, site["node"])
     }
-    # 3 MB of the first kind, and 15 MB of the second, of which some are in the place of the first.
+    # 3 MB of the first kind, and 15 MB of the second, of which some are instead of the first.
     for function, pages in (("main makes_few", 700), ("main makes_many", 2500)):
         assert made[function] > pages
         assert sites[f"allocation: {function}"] >= 0.99 * made[function]

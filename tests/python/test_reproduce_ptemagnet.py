@@ -152,9 +152,9 @@ def test_first_touches_are_judged_from_as_set_to_equal_cost(measured: study.Meas
         "programs become faster on average (first touches included)",
         "no program becomes slower (first touches included)",
     }
-    dear = _changed(measured, lambda run: run.key[1:] == (EQUAL_COST, WHOLE), main__cycles__fault=465_000)
-    assert _not_holding(dear) == dict.fromkeys(both)
-    mean = _row(dear, "mean, first touches included", "time saved").interval
+    expensive = _changed(measured, lambda run: run.key[1:] == (EQUAL_COST, WHOLE), main__cycles__fault=465_000)
+    assert _not_holding(expensive) == dict.fromkeys(both)
+    mean = _row(expensive, "mean, first touches included", "time saved").interval
     assert mean is not None
     assert (mean.low, mean.high) == pytest.approx((-0.5, 1.1))
     dearer = _changed(

@@ -62,7 +62,7 @@ def test_a_saved_sample_is_a_trace_that_says_what_it_is(pagelab: Pagelab, tmp_pa
     assert "instructions but for first and last touches" in info.stdout
     assert f"every=20000,length=2000,warm=10000,offset={saved.sample.offset}" in " ".join(info.stdout.split())
     shown = pagelab("run", "gups.trace")
-    assert "Figures are of " in shown.stdout
+    assert "The figures cover " in shown.stdout
     assert "2,000-instruction windows, one in each 20,000 after 10,000 that warm up" in shown.stdout
     assert_fails(pagelab("trace", "sample", _GUPS, "-o", "gups.trace", "--sample", _WINDOWS), 2, "not empty")
     again = pagelab("trace", "sample", "gups.trace", "-o", "b.trace", "--sample", _WINDOWS)
@@ -110,7 +110,7 @@ def test_windows_by_the_length_are_enough() -> None:
 def test_the_command_says_what_windows_say(pagelab: Pagelab) -> None:
     run = pagelab("run", _GUPS, "--sample", _WINDOWS, "-s", "radix", "-s", "radix-2m")
     assert run.returncode == 0, run.stderr
-    (heading,) = [line for line in run.stdout.splitlines() if line.startswith("Figures are of")]
+    (heading,) = [line for line in run.stdout.splitlines() if line.startswith("The figures cover")]
     assert "2,000-instruction windows, one in each 20,000 after 10,000 that warm up, with 95 % intervals" in heading
     lines = run.stdout.splitlines()
     assert lines[lines.index(heading) + 2].split() == ["radix", "radix-2m"]

@@ -17,7 +17,7 @@ from pagelab.results.windows import Figure, figures
 
 pytestmark = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.which("gcc"), reason="needs valgrind, gcc")
 
-# Two phases by turns: one walks over many pages, the other stays on one.
+# Two phases alternately: one walks over many pages, the other stays on one.
 _PHASES = r"""
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-"""A prediction beside what the program does: runs without huge pages and with them on this machine, by turns.
+"""A prediction beside what the program does: runs without huge pages and with them on this machine, alternately.
 
 Models: the median of the pairs of runs, and the interval of it that their ranks give (`sign_test`).
 """

@@ -1,4 +1,4 @@
-"""A sample of a long recording, which is replayed in place of all of it.
+"""A sample of a long recording, which is replayed instead of all of it.
 
 Models: its windows are those of `pagelab.default_sample`.
 """

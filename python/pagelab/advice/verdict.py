@@ -108,7 +108,7 @@ def measured(advice: Advice, checked: Checked) -> Paragraph:
     """What was measured, beside what was predicted."""
     against = "; the program's own are not among the former" if advice.asks else ""
     return Paragraph(
-        f"Measured on this machine, {counted(len(checked.saved), 'run', 'runs')} without and with huge pages by turns: "
+        f"Measured on this machine, {counted(len(checked.saved), 'run', 'runs')} without and with huge pages in turn: "
         f"{change_text(Bar.around([checked.median]))} of the CPU time in the median pair; without huge pages it is "
         f"{seconds_text(checked.small_seconds)}. {_certainty(checked)} "
         f"{percent(checked.huge_share)} of the anonymous memory became huge{against}. "

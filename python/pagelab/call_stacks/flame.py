@@ -46,7 +46,7 @@ class FlameGraph:
 
 
 def draw(stacks: Iterable[Stack], metric: str, label: str) -> FlameGraph:
-    """The stacks' flame graph, the outermost functions at the top and the dearest at the left.
+    """The stacks' flame graph, the outermost functions at the top and the most expensive at the left.
 
     Args:
         stacks: What is drawn.
@@ -95,7 +95,7 @@ def _bars(root: FrameNode, metric: str) -> tuple[list[str], int, _Small]:
     while open_nodes:
         node, level, begin = open_nodes.pop()
         at = begin
-        for child in node.dearest_first(metric):
+        for child in node.most_expensive_first(metric):
             part = child.cost.get(metric) / whole if whole else 0
             if part < _LEAST_SHARE:
                 small.narrow += 1

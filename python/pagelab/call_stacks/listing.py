@@ -1,4 +1,4 @@
-"""Tables of the dearest stacks, allocation sites and functions, as text."""
+"""Tables of the most expensive stacks, allocation sites and functions, as text."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ class Entry:
 
 
 def merge(stacks: Iterable[Stack], metric: str) -> list[Entry]:
-    """What costs anything by `metric`, stacks with the same functions and lines together, the dearest first."""
+    """What costs anything by `metric`, stacks with the same functions and lines together, the most expensive first."""
     texts = _Texts()
     entries: dict[tuple[int, str], Entry] = {}
     for stack in stacks:
@@ -36,8 +36,8 @@ def merge(stacks: Iterable[Stack], metric: str) -> list[Entry]:
         entries[key] = Entry(
             known.lines, known.kind, known.cost + stack.cost, known.count + stack.count, known.bytes + stack.bytes
         )
-    dear = [entry for entry in entries.values() if entry.cost.get(metric)]
-    return sorted(dear, key=lambda entry: (-entry.cost.get(metric), entry.lines, entry.kind))
+    expensive = [entry for entry in entries.values() if entry.cost.get(metric)]
+    return sorted(expensive, key=lambda entry: (-entry.cost.get(metric), entry.lines, entry.kind))
 
 
 class _Texts:
@@ -100,7 +100,7 @@ class Layout:
 
 
 def callers(stacks: Sequence[Stack], metric: str, whole: Cost, layout: Layout) -> list[str]:
-    """The dearest stacks: the function of the access, and below it its callers. Shares are of `whole`."""
+    """The most expensive stacks: the function of the access, and below it its callers. Shares are of `whole`."""
     return _table(merge(stacks, metric), metric, whole, layout, of_memory=False)
 
 

@@ -48,7 +48,7 @@ class Frame:
     """A function that had been called, and where in it the next call or the access is."""
 
     function: str
-    """Its name; in brackets what is known of it in place of a name."""
+    """Its name; in brackets what is known of it instead of a name."""
     source: str = ""
     """The source file; empty if unknown."""
     line: int = 0

@@ -23,7 +23,7 @@ class FrameNode:
     """What it and all that it called cost"""
     children: dict[Hashable, "FrameNode"] = field(default_factory=dict)
 
-    def dearest_first(self, metric: str) -> list["FrameNode"]:
+    def most_expensive_first(self, metric: str) -> list["FrameNode"]:
         """What it called."""
         return sorted(
             self.children.values(), key=lambda node: (-node.cost.get(metric), node.frame.function, node.frame.file)

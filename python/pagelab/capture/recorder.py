@@ -85,12 +85,12 @@ def record(
         dependencies: Record which load each address comes from, and conditional branches: what a core with a window
             (`machine.core`) looks at. Without them recording takes a quarter less CPU time.
         force: Replace a trace at `output`, which stays until the new one is whole.
-        anonymous: Number files in place of naming them, and leave out arguments, the kernel's release and notes.
+        anonymous: Number files instead of naming them, and leave out arguments, the kernel's release and notes.
         call_stacks: Record the call stack of each access, and which call allocated which memory.
         progress: Called with the accesses recorded so far, about ten times a second.
 
     Raises:
-        TypeError: `command` is one text in place of a list.
+        TypeError: `command` is one text instead of a list.
         UsageError: the program cannot be recorded, Valgrind or gcc is missing, `output` exists, or `stretches` or
             `follow` make no sense.
         TraceError: the trace cannot be written; what it holds by then opens, and is marked incomplete.

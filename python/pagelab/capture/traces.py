@@ -170,7 +170,7 @@ def export_trace(
         output: The file, compressed as its name ends (`.gz`, `.xz`, `.bz2`, `.zst`). Of several threads, each has its
             number in the name: `NAME-0.champsim.xz`. Must not exist; folders that are missing are made.
         format: `lackey`, `champsim` or `champsim-cloudsuite`.
-        thread: Only this thread, by its number in the trace.
+        thread: Export only the thread with this number in the trace.
         progress: Called with (accesses done, accesses in all) about ten times a second.
 
     Raises:
@@ -194,7 +194,7 @@ def export_trace(
 def anonymize_trace(trace: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
     """Writes a trace anew, without what tells of its owner.
 
-    Files have numbers in place of names, which keep their kind. Arguments, the kernel's release, the time of day and
+    Files have numbers instead of names, which keep their kind. Arguments, the kernel's release, the time of day and
     notes are left out. Accesses stay as they are.
 
     Raises:

@@ -50,7 +50,7 @@ def command(
     context: typer.Context,
     program: Annotated[
         list[str],
-        typer.Argument(metavar="TRACE|WORKLOAD|CMD…", help="A trace or workload, or after `--` a program to record."),
+        typer.Argument(metavar="TRACE|WORKLOAD|CMD…", help="A trace or workload; or, after `--`, a program to record."),
     ],
     machine: Annotated[
         str | None,
@@ -64,7 +64,7 @@ def command(
         bool | None,
         typer.Option(
             "--nested/--no-nested",
-            help="In a virtual machine, or outside of one. Without it, as where the program was recorded.",
+            help="Replay in a virtual machine, or outside of one. Default: as the program was recorded.",
             show_default=False,
         ),
     ] = None,
@@ -80,25 +80,28 @@ def command(
     checked: Annotated[
         bool,
         typer.Option(
-            "--check", help="Run the program natively, too, without and with huge pages, and say what these save."
+            "--check", help="Also run the program natively, without and with huge pages, and show what they save."
         ),
     ] = False,
     repeat: Annotated[
         int | None,
         typer.Option(
-            "--repeat", "-n", min=1, help="With --check, pairs of runs, 6 or more for a 95 % interval; default 9."
+            "--repeat",
+            "-n",
+            min=1,
+            help="With --check: number of pairs of runs; a 95 % interval needs 6 or more; default: 9.",
         ),
     ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="NAME.trace", help="Keep the recording there. Without it, nowhere."),
+        typer.Option(metavar="NAME.trace", help="Keep the recording as this trace. Default: it is deleted."),
     ] = None,
     whole: Annotated[
         bool,
-        typer.Option("--whole", help="Replay all of a long recording, and not a sample of it. Takes much longer."),
+        typer.Option("--whole", help="Replay all of a long recording instead of a sample. Takes much longer."),
     ] = False,
     max_accesses: Annotated[
-        str | None, typer.Option("--max-accesses", metavar="N", help="End the program after so many accesses.")
+        str | None, typer.Option("--max-accesses", metavar="N", help="Stop the program after N accesses.")
     ] = None,
     skip: Skip = None,
     windows: Windows = None,
@@ -107,12 +110,15 @@ def command(
     start_on_signal: StartOnSignal = False,
     stdout: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where the recorded program's output goes. Without it, before the advice."),
+        typer.Option(
+            metavar="FILE",
+            help="Where the recorded program's output goes. Default: standard output, before the advice.",
+        ),
     ] = None,
     json_: Json = None,
     quiet: Quiet = False,
 ) -> None:
-    """Say what paging costs a program, which memory and code pay it, and what huge pages and other remedies change."""
+    """Show what paging costs a program, which memory and code cause it, and what would reduce it."""
     # Its libraries take longer to import than the command line takes to answer.
     from pagelab.advice import Circumstances, Subject, document_of, parts_of
     from pagelab.report.parts import plain

@@ -25,17 +25,17 @@ def command(
             "--output",
             "-o",
             metavar="FILE.toml",
-            help=f"The kernel preset; results call it by this name. {MISSING_FOLDERS}",
+            help=f"The kernel preset to write; results show this name. {MISSING_FOLDERS}",
         ),
     ] = Path(f"{calibrate.NAME}.toml"),
     machine: Annotated[
-        str | None, typer.Option("--machine", "-m", help="The machine preset or TOML file that it is to be used with.")
+        str | None, typer.Option("--machine", "-m", help="The machine preset or TOML file to use it with.")
     ] = None,
     translation_cache: Annotated[
         str | None,
         typer.Option(
             metavar="FORM",
-            help="Give the kernel a translation cache with the costs measured here: "
+            help="Add a translation cache with costs measured on this machine: "
             f"{' or '.join(calibrate.TRANSLATION_CACHES)}.",
         ),
     ] = None,
@@ -44,45 +44,45 @@ def command(
         typer.Option(
             "--fio",
             metavar="FILE.json",
-            help="Measure nothing here: fit a drive to what `fio --output-format=json` measured on it.",
+            help="Measure nothing here: fit a drive preset to the output of `fio --output-format=json`.",
         ),
     ] = None,
     major: Annotated[
         bool,
         typer.Option(
             "--major-faults",
-            help="Measure what a fault that reads a file costs beside the drive, stage by stage. Needs root and perf. "
-            "With --output, write settings of kernel.block_io.",
+            help="Measure what a fault that reads a file costs in addition to the drive, stage by stage. Needs root "
+            "and perf. With --output, write settings of kernel.block_io.",
         ),
     ] = False,
     hardware: Annotated[
         bool,
         typer.Option(
             "--hardware",
-            help="Measure the processor: write a machine preset, this-machine.toml, for `-m`. What cannot be measured "
-            "stays as in --machine.",
+            help="Measure the processor and write a machine preset, this-machine.toml, for `-m`. What cannot be "
+            "measured is taken from --machine.",
         ),
     ] = False,
     on: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where --major-faults puts its file. Without it, among temporary files."),
+        typer.Option(metavar="FOLDER", help="Folder for the file of --major-faults; default: that of temporary files."),
     ] = None,
     size: Annotated[str, typer.Option(help="Size of the file of --major-faults.")] = "256MiB",
-    faults: Annotated[int, typer.Option(help="Faults of a pass of --major-faults.")] = Plan.faults,
-    runs: Annotated[int, typer.Option(help="Runs of --major-faults, of ten passes each.")] = Plan.runs,
+    faults: Annotated[int, typer.Option(help="Number of faults per pass of --major-faults.")] = Plan.faults,
+    runs: Annotated[int, typer.Option(help="Number of runs of --major-faults, with ten passes each.")] = Plan.runs,
     cpu: Annotated[
         int | None,
-        typer.Option(help="The CPU that --major-faults stays on. Without it, of two that on which more faults sleep."),
+        typer.Option(help="The CPU for --major-faults. Default: of two CPUs, the one on which more faults sleep."),
     ] = None,
     memory: Annotated[
         bool,
-        typer.Option("--memory/--no-memory", help="Whether --major-faults measures a device in memory, too: zram0."),
+        typer.Option("--memory/--no-memory", help="Whether --major-faults also measures a device in memory, zram0."),
     ] = True,
     footprint: Annotated[
         bool,
         typer.Option(
             "--footprint/--no-footprint",
-            help="Whether --major-faults measures what a fault pushes out of the program's caches, too.",
+            help="Whether --major-faults also measures what a fault evicts from the program's caches.",
         ),
     ] = True,
 ) -> None:

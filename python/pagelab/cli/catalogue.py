@@ -26,16 +26,16 @@ def list_command(
             autocompletion=names_of("kinds"),
         ),
     ] = "kinds",
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One of the kind alone.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show only this one.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_toml: Annotated[
         bool,
         typer.Option(
-            "--toml", help="Print the TOML file of the preset NAME, to copy or to extend (`base`), with all origins."
+            "--toml", help="Print the preset NAME as a TOML file with all origins, to copy or to extend (`base`)."
         ),
     ] = False,
 ) -> None:
-    """List what there is of a kind, with its documentation; without KIND, the kinds."""
+    """List everything of one kind, with its documentation; without KIND, list the kinds."""
     if as_toml:
         if name is None:
             raise UsageError(f"--toml prints one preset: pagelab list {kind} NAME --toml")

@@ -50,7 +50,7 @@ def command(
         typer.Argument(
             metavar="A B",
             help="The old version and the new one: results (a file of `run --json`, or a folder of such files), traces "
-            "or workloads. Programs that are recorded come behind a `--` each: `-- ./old ARGS -- ./new ARGS`, "
+            "or workloads. To record programs, put `--` before each: `-- ./old ARGS -- ./new ARGS`, "
             "or `baseline.json -- ./new ARGS`.",
         ),
     ] = None,
@@ -58,16 +58,16 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="METRIC[PLACE]>CHANGE",
-            help="End with status 1 if this changed by more, such as `walks>+3%`, `walk_refs>+1000` or "
+            help="Exit with status 1 if a metric changed by more than this, such as `walks>+3%`, `walk_refs>+1000` or "
             rf"`walks\[heap]>+3%`; repeatable. Metrics: {', '.join(METRICS)}. "
             f"Of a mapping or function: {', '.join(PLACE_METRICS)}.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Replay with N seeds, for intervals over them.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Replay with N seeds, to compute intervals.")] = 1,
     repeat: Annotated[
         int,
         typer.Option(
-            "--repeat", "-n", min=1, metavar="N", help="Record each program N times, by turns, for intervals."
+            "--repeat", "-n", min=1, metavar="N", help="Record each program N times, alternately, to compute intervals."
         ),
     ] = 1,
     markdown: Annotated[
@@ -79,12 +79,12 @@ def command(
         Path | None,
         typer.Option(
             metavar="FILE.json",
-            help="Write the results of B, the baseline of the next comparison; with --repeat, a folder of such files.",
+            help="Save the results of B as the next baseline; with --repeat, a folder of result files.",
         ),
     ] = None,
     even_if_different: Annotated[
         bool,
-        typer.Option("--even-if-different", help="Compare even if machine, system, version or the like differ, too."),
+        typer.Option("--even-if-different", help="Compare even if machine, system, version or other settings differ."),
     ] = False,
     totals: Annotated[
         bool, typer.Option("--totals", help="Compare totals only, without mappings and functions; faster.")
@@ -95,7 +95,7 @@ def command(
             "--system",
             "-s",
             metavar="SYSTEM",
-            help="What to replay under; default as the results on the other side were made, or radix. Repeatable.",
+            help="The system to replay under; default: that of the other side's results, or radix. Repeatable.",
             autocompletion=names_of("systems"),
         ),
     ] = None,
@@ -111,13 +111,13 @@ def command(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a configuration key; repeatable."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random choice; default 1.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random choices; default: 1.")] = None,
     max_accesses: Annotated[
-        str | None, typer.Option("--max-accesses", metavar="N", help="Replay so many accesses at most, such as 100M.")
+        str | None, typer.Option("--max-accesses", metavar="N", help="Replay at most N accesses, such as 100M.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Say what changed between two versions of a program: totals, cycles by class, mappings and functions.
+    """Show what changed between two versions of a program: totals, cycles by class, mappings and functions.
 
     The exit status is 0 if no limit is exceeded, 1 if one is, and 2 if the two cannot be compared or something failed.
     """

@@ -38,25 +38,28 @@ _ROWS = {
 
 def command(
     target: Annotated[
-        list[str], typer.Argument(metavar="PID | -- CMD…", help="A process, or a program to run and its arguments.")
+        list[str], typer.Argument(metavar="PID | -- CMD…", help="A process, or a program to run with its arguments.")
     ],
     repeats: Annotated[
         int | None,
         typer.Option(
-            "--repeats", "-n", min=1, help="Looks at a process, default 1. A program is looked at until its end."
+            "--repeats",
+            "-n",
+            min=1,
+            help="How often to measure a process; default: 1. A program is measured until it ends.",
         ),
     ] = None,
     interval: Annotated[
         float,
         typer.Option(
-            "--interval", "-i", metavar="SECONDS", min=0.001, max=86_400, help="Time from one look to the next."
+            "--interval", "-i", metavar="SECONDS", min=0.001, max=86_400, help="Time between two measurements."
         ),
     ] = 1.0,
     json: Json = None,
 ) -> None:
-    """Measure how well the pages of a real process lie together: cache lines of PTEs for each group of eight pages.
+    """Measure the contiguity of a real process's pages: cache lines of PTEs per group of eight pages.
 
-    Needs root: the kernel hides frame numbers from others. The exit status of a program that is run is passed on.
+    Needs root, because the kernel hides frame numbers from other users. The exit status is the program's.
     """
     destination = Path(json) if json not in (None, "-") else None
     if destination:

@@ -22,31 +22,34 @@ from pagelab.linux.source import is_installed
 from pagelab.output import MISSING_FOLDERS, ensure_ending, ensure_writable, write_atomically
 
 app = App(
-    help="Build a real Linux kernel with the mechanisms, and test and measure it in a virtual machine.",
+    help="Build a real Linux kernel with the published mechanisms, and test and measure it in a virtual machine.",
     no_args_is_help=True,
 )
 
-Plain = Annotated[bool, typer.Option("--plain", help="The kernel as Debian has it, without our patches.")]
-Debug = Annotated[bool, typer.Option("--debug", help="The kernel that checks itself: KASAN, lockdep, DEBUG_VM.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Debian's kernel, without pagelab's patches.")]
+Debug = Annotated[bool, typer.Option("--debug", help="The kernel with self-checks: KASAN, lockdep, DEBUG_VM.")]
 Work = Annotated[
     Path | None,
-    typer.Option(
-        "--work", metavar="FOLDER", help="Where source and kernels are kept, 2 to 4 GB. Without it, in ~/.cache."
-    ),
+    typer.Option("--work", metavar="FOLDER", help="Folder for source and kernels, 2 to 4 GB; default: in ~/.cache."),
 ]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="What make does at once. Without it, one per CPU.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", help="Jobs that make runs in parallel; default: one per CPU.")
+]
 Install = Annotated[
-    bool, typer.Option("--install", help="Install missing Debian packages first. Needs root; says which.")
+    bool, typer.Option("--install", help="Install missing Debian packages first, and print which. Needs root.")
 ]
 Levels = Annotated[int, typer.Option("--levels", help="Levels of page tables: 4, or 5.")]
 Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help=f"Write all figures there. {MISSING_FOLDERS}")
+    Path | None, typer.Option("--json", metavar="FILE", help=f"Write all figures to this file. {MISSING_FOLDERS}")
 ]
-WHAT_FAULTS = "What faults: a name, or a step such as touch,random,64; repeatable. Without it, all that have names."
+WHAT_FAULTS = (
+    "A workload that causes faults: a name, or a step such as touch,random,64; repeatable. Default: all named ones."
+)
 Accelerator = Annotated[
     str,
     typer.Option(
-        "--accelerator", help="tcg emulates; icount counts instructions, on one CPU; kvm takes the host's processor."
+        "--accelerator",
+        help="tcg: emulate. icount: emulate and count instructions, one CPU only. kvm: run on the host's processor.",
     ),
 ]
 
@@ -60,7 +63,7 @@ def build_command(
     work: Work = None,
     quiet: Quiet = False,
 ) -> None:
-    """Build the kernel, unless it is there: about ten minutes of CPU time the first time."""
+    """Build the kernel, unless it exists: about ten minutes of CPU time the first time."""
     workshop = _workshop(work, jobs, quiet)
     if install:
         _install(workshop)
@@ -77,15 +80,15 @@ def boot_command(
     debug: Debug = False,
     accelerator: Accelerator = "tcg",
     cpus: Annotated[int, typer.Option("--cpus", help="CPUs of the guest.")] = 1,
-    nodes: Annotated[int, typer.Option("--nodes", help="Nodes that its memory is divided among.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", help="NUMA nodes of the guest.")] = 1,
     memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Memory of the guest.")] = "1GiB",
     levels: Levels = 4,
     parameter: Annotated[
-        list[str] | None, typer.Option("--parameter", help="More of the kernel's command line; repeatable.")
+        list[str] | None, typer.Option("--parameter", help="An additional kernel command-line parameter; repeatable.")
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", help="After which the run has failed.")] = 300.0,
+    seconds: Annotated[float, typer.Option("--seconds", help="Time after which the run counts as failed.")] = 300.0,
     console: Annotated[
-        Path | None, typer.Option("--console", metavar="FILE", help="Where what the guest says is kept.")
+        Path | None, typer.Option("--console", metavar="FILE", help="Where to save the guest's console output.")
     ] = None,
     jobs: Jobs = None,
     work: Work = None,
@@ -124,19 +127,23 @@ def boot_command(
 
 @app.command("test")
 def suite_command(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[RUN]…", help="Runs of the suite; all if none.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]…", help="Names of test runs; default: all.")
+    ] = None,
     debug: Debug = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds once the kernel is built.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only tests that take seconds once the kernel is built.")
+    ] = False,
     changed: Annotated[
-        bool, typer.Option("--changed", help="Nothing, if nothing has changed since these runs passed here.")
+        bool, typer.Option("--changed", help="Skip the tests if nothing has changed since they passed on this machine.")
     ] = False,
     install: Install = False,
-    listing: Annotated[bool, typer.Option("--list", help="Say which runs there are, and run nothing.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List the test runs, and run nothing.")] = False,
     jobs: Jobs = None,
     work: Work = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run the tests of the mechanisms in the kernel. Any report of the kernel against itself fails them."""
+    """Run the tests of the mechanisms in the kernel. Any warning that the kernel reports fails the test."""
     runs = suite.load(layout())
     if listing:
         _list(runs)
@@ -162,11 +169,11 @@ def suite_command(
 @app.command("bench")
 def bench_command(
     settings: Annotated[
-        list[str] | None, typer.Option("--setting", "-s", help="A kernel with its settings; repeatable. Else all.")
+        list[str] | None, typer.Option("--setting", "-s", help="A kernel with its settings; repeatable. Default: all.")
     ] = None,
     workloads: Annotated[list[str] | None, typer.Option("--workload", "-w", help=WHAT_FAULTS)] = None,
     levels: Annotated[
-        list[int] | None, typer.Option("--levels", help="Levels of page tables; repeatable. Else 4 and 5.")
+        list[int] | None, typer.Option("--levels", help="Levels of page tables; repeatable. Default: 4 and 5.")
     ] = None,
     accelerator: Accelerator = "icount",
     json: Json = None,
@@ -174,7 +181,7 @@ def bench_command(
     work: Work = None,
     quiet: Quiet = False,
 ) -> None:
-    """Measure what a page fault takes: instructions, which repeat exactly, or the processor's cycles with kvm."""
+    """Measure a page fault: instructions, which are reproducible, or processor cycles with kvm."""
     if json:
         ensure_ending(json, "JSON")
         ensure_writable(json)
@@ -210,13 +217,12 @@ def bench_command(
 def trace_command(
     workloads: Annotated[list[str] | None, typer.Option("--workload", "-w", help=WHAT_FAULTS)] = None,
     before: Annotated[
-        list[str] | None, typer.Option("--before", metavar="STEP", help="A step ahead of them; repeatable.")
+        list[str] | None,
+        typer.Option("--before", metavar="STEP", help="A step that runs before the workload; repeatable."),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--setting", "-s", help="A kernel with its settings, as bench has them; several are set side by side."
-        ),
+        typer.Option("--setting", "-s", help="A kernel with its settings, as for bench; repeat it to compare several."),
     ] = None,
     plain: Plain = False,
     levels: Levels = 4,
@@ -224,20 +230,27 @@ def trace_command(
     preset_file: Annotated[
         Path | None,
         typer.Option(
-            "--preset", metavar="FILE", help=f"Write linux-6.12 with the instructions counted there. {MISSING_FOLDERS}"
+            "--preset",
+            metavar="FILE",
+            help=f"Write the preset linux-6.12 with the counted instructions to this file. {MISSING_FOLDERS}",
         ),
     ] = None,
     accesses: Annotated[
         Path | None,
         typer.Option(
-            "--accesses", metavar="NAME.trace", help="Write accesses of program and kernel there; of one workload."
+            "--accesses",
+            metavar="NAME.trace",
+            help="Write the accesses of program and kernel to this trace; for one workload.",
         ),
     ] = None,
     caches: Annotated[
-        str | None, typer.Option("--caches", metavar="MACHINE", help="Say where this machine's caches find the lines.")
+        str | None,
+        typer.Option(
+            "--caches", metavar="MACHINE", help="Show in which cache of this machine preset the lines are found."
+        ),
     ] = None,
     most: Annotated[
-        int, typer.Option("--most", help="Faults of each workload that --accesses and --caches are of.")
+        int, typer.Option("--most", help="Number of faults per workload for --accesses and --caches.")
     ] = 1024,
     jobs: Jobs = None,
     work: Work = None,
@@ -315,10 +328,12 @@ def _settings(workshop: Workshop, names: Sequence[str], before: Sequence[str], p
 @app.command("compare")
 def compare_command(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMPARISON]…", help="Of linux/tests/compare.toml; all if none.")
+        list[str] | None,
+        typer.Argument(metavar="[COMPARISON]…", help="Names in linux/tests/compare.toml; default: all."),
     ] = None,
     machine: Annotated[
-        str | None, typer.Option("--machine", "-m", help="Whose caches both go through. Without it, the first preset.")
+        str | None,
+        typer.Option("--machine", "-m", help="The machine whose caches both use; default: the first preset."),
     ] = None,
     levels: Levels = 4,
     json: Json = None,
@@ -326,7 +341,7 @@ def compare_command(
     work: Work = None,
     quiet: Quiet = False,
 ) -> None:
-    """Set the real kernel beside the simulator for the same accesses; 1 if they differ and nothing says why."""
+    """Compare the real kernel with the simulator for the same accesses. Exit status 1: an unexplained difference."""
     from pagelab.cli import linux_compare, linux_trace
     from pagelab.linux import compare
 

@@ -27,7 +27,10 @@ def command(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE.json", help=f"All runs, for `pagelab model fit`. {MISSING_FOLDERS}"
+            "--output",
+            "-o",
+            metavar="FILE.json",
+            help=f"Where to write all runs, for `pagelab model fit`. {MISSING_FOLDERS}",
         ),
     ] = None,
     layout: Annotated[
@@ -36,51 +39,52 @@ def command(
             "--layout",
             "-l",
             metavar="LAYOUT",
-            help="4k, thp, host (the program as it is), or what is huge: heap=25%, mmap=50%, heap=0-64MiB, or several "
-            "with commas between; repeatable. Default 4k and thp.",
+            help="4k, thp, host (the unmodified program), or the part in huge pages: heap=25%, mmap=50%, "
+            "heap=0-64MiB, or several of these with commas; repeatable. Default: 4k and thp.",
         ),
     ] = None,
-    repeat: Annotated[int, typer.Option("--repeat", "-n", min=1, help="Timed runs of each layout, alternating.")] = 5,
+    repeat: Annotated[
+        int, typer.Option("--repeat", "-n", min=1, help="Number of timed runs per layout, alternating.")
+    ] = 5,
     replay: Annotated[
         bool, typer.Option("--replay", help="Record the program and replay it under each layout, for walk cycles.")
     ] = False,
     trace: Annotated[
         Path | None,
         typer.Option(
-            metavar="NAME.trace", help="Replay this recording in place of new ones; tells of 4k and thp alone."
+            metavar="NAME.trace", help="Replay this recording instead of a new one; only for the layouts 4k and thp."
         ),
     ] = None,
     traces: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where --replay keeps its recordings. Without it, nowhere.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where --replay keeps its recordings. Default: they are deleted."),
     ] = None,
     windows: Windows = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Replay all of a long recording, and not a sample of it. Takes much longer.")
+        bool, typer.Option("--whole", help="Replay all of a long recording instead of a sample. Takes much longer.")
     ] = False,
     machine: Annotated[
         str | None,
         typer.Option(
             "--machine",
             "-m",
-            help="The machine of the replays, a preset or TOML file; without it the one of `pagelab run`.",
+            help="The machine for replays, a preset or TOML file; default: that of `pagelab run`.",
             autocompletion=names_of("machines"),
         ),
     ] = None,
-    nested: Annotated[
-        bool, typer.Option("--nested", help="Replay as in a virtual machine, whose walks are nested.")
-    ] = False,
+    nested: Annotated[bool, typer.Option("--nested", help="Replay in a virtual machine, with nested walks.")] = False,
     stdin: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The program's input, from its begin for each run.")
+        Path | None, typer.Option(metavar="FILE", help="The program's input, read from the start for each run.")
     ] = None,
     stdout: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the last run's output goes. Without it, nowhere.")
+        Path | None, typer.Option(metavar="FILE", help="Where the last run's output goes. Default: it is discarded.")
     ] = None,
     any_status: Annotated[
-        bool, typer.Option("--any-status", help="Measure a program that does not end with status 0, too.")
+        bool, typer.Option("--any-status", help="Accept a program that exits with a status other than 0.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a program natively under page-size layouts: how long it takes and how often it faults."""
+    """Run a program natively with several page-size layouts, and measure run time and page faults."""
     if output:
         ensure_ending(output, "JSON")
     for path in (output, stdout):

@@ -15,7 +15,7 @@ from pagelab.cli.terminal import print_table, warn
 from pagelab.faults.models import BOUNDS, Estimate, FaultStudy, mfoe
 from pagelab.output import ensure_apart, ensure_ending, ensure_writable, write_atomically
 
-app = App(help="Models of page faults in time, and of run time.", no_args_is_help=True)
+app = App(help="Models of page-fault handling and of run time.", no_args_is_help=True)
 app.command("fit")(model_fit.command)
 
 
@@ -25,8 +25,8 @@ def mfoe_command(
         str,
         typer.Argument(
             metavar="FAULTS",
-            help="A fault trace of `pagelab record --faults`, text of perf script or ftrace, or a spec of "
-            "`pagelab list fault-processes`.",
+            help="A fault trace of `pagelab record --faults`, text of perf script or ftrace, or a process of `pagelab "
+            "list fault-processes`.",
         ),
     ],
     settings: Annotated[
@@ -37,7 +37,7 @@ def mfoe_command(
         list[str] | None,
         typer.Option("--sweep", metavar="KEY=VALUE,VALUE…", help="A parameter with several values; repeatable."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of a fault process; default 1.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of a fault process; default: 1.")] = None,
     json: Json = None,
 ) -> None:
     """Estimate what the minor-fault offload engine would do for a program."""

@@ -22,23 +22,26 @@ def command(
         list[Path],
         typer.Argument(
             metavar="FILE…",
-            help="Results of `pagelab measure` of one program, or CSV with the columns layout, runtime_cycles, "
+            help="Results of `pagelab measure` for one program, or CSV with the columns layout, runtime_cycles, "
             "tlb_hits, tlb_misses, walk_cycles.",
         ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE.json", help=f"The models, for `pagelab predict`. {MISSING_FOLDERS}"
+            "--output",
+            "-o",
+            metavar="FILE.json",
+            help=f"Where to write the models, for `pagelab predict`. {MISSING_FOLDERS}",
         ),
     ] = None,
     time: Annotated[
-        str, typer.Option(metavar="user|cpu", help="Run time is the program's own, or with the kernel's part.")
+        str, typer.Option(metavar="user|cpu", help="Which run time: user time alone, or with kernel time.")
     ] = "user",
 ) -> None:
-    """Fit models of run time to a program's layouts and tell how far each is off.
+    """Fit run-time models to a program's layouts, and show the error of each.
 
-    The exit status is 3 if no model can be trusted; the output says why.
+    The exit status is 3 if no model is reliable; the output gives the reason.
     """
     # It takes numpy, which takes longer to import than the command line to answer.
     from pagelab.run_time import fitting, points

@@ -22,29 +22,29 @@ _ERRORS = (0.1, 0.05, 0.02)
 
 
 def command(
-    source: Annotated[str, typer.Argument(metavar="TRACE|WORKLOAD", help="What to look at.")],
+    source: Annotated[str, typer.Argument(metavar="TRACE|WORKLOAD", help="The accesses to analyse.")],
     page_sizes: Annotated[
-        str, typer.Option("--page-sizes", metavar="SIZE,SIZE…", help="Sizes of pages, powers of two; or none.")
+        str, typer.Option("--page-sizes", metavar="SIZE,SIZE…", help="Page sizes, powers of two; or none.")
     ] = ",".join(PAGE_SIZES),
     line_size: Annotated[str, typer.Option(metavar="SIZE", help="Bytes of a cache line; or none.")] = str(LINE_SIZE),
     sample: Annotated[
         str | None,
         typer.Option(
             metavar="RATE|N",
-            help="Look at a share of the pages, such as 0.01, or at so many per curve at most, such as 8K.",
+            help="Analyse only a fraction of the pages, such as 0.01, or at most N pages per curve, such as 8K.",
         ),
     ] = None,
     ways: Annotated[
         int | None,
-        typer.Option(min=1, help="Estimate those of so many ways, not fully associative ones."),
+        typer.Option(min=1, help="Number of ways; default: fully associative."),
     ] = None,
     machine: Annotated[
         str | None, typer.Option("--machine", "-m", help="The machine whose TLBs and caches are marked.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of a workload and of the sample; default 1.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of a workload and of the sample; default: 1.")] = None,
     max_accesses: Annotated[
         str | None,
-        typer.Option("--max-accesses", "--max", metavar="N", help="Look at so many accesses at most, such as 100M."),
+        typer.Option("--max-accesses", "--max", metavar="N", help="Analyse at most N accesses, such as 100M."),
     ] = None,
     json: Json = None,
     picture: Annotated[
@@ -53,7 +53,7 @@ def command(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Say how many misses TLBs and caches of every size would have, for each size of pages."""
+    """Show how many misses TLBs and caches of every size would have, for each page size."""
     destination = Path(json) if json not in (None, "-") else None
     if destination:
         ensure_ending(destination, "JSON")

@@ -31,7 +31,9 @@ def command(
     program: Annotated[list[str], typer.Argument(metavar="CMD…", help="The program and its arguments, after `--`.")],
     memory: Annotated[
         str | None,
-        typer.Option("--memory", metavar="SIZE", help="Limit of its memory, page cache included, by a memory cgroup."),
+        typer.Option(
+            "--memory", metavar="SIZE", help="Memory limit of the program, page cache included, set by a cgroup."
+        ),
     ] = None,
     cold: Annotated[
         list[Path] | None,
@@ -40,25 +42,31 @@ def command(
     runs: Annotated[int, typer.Option("--runs", metavar="N", help="How often to run the program.")] = Plan.runs,
     operations: Annotated[
         int | None,
-        typer.Option("--operations", metavar="N", help="What a run does, if the program does not print operations=N."),
+        typer.Option(
+            "--operations",
+            metavar="N",
+            help="Number of operations per run, if the program does not print operations=N.",
+        ),
     ] = None,
     against: Annotated[
         list[Path] | None,
         typer.Option(
             "--against",
             metavar="RESULTS.json",
-            help="What `pagelab run --json` wrote of a recording of the program; repeatable.",
+            help="A result file of `pagelab run --json` for a recording of the program; repeatable.",
         ),
     ] = None,
     json: Annotated[
         str | None,
-        typer.Option("--json", metavar="FILE|-", help=f"Write all to a file, or to standard output. {MISSING_FOLDERS}"),
+        typer.Option(
+            "--json", metavar="FILE|-", help=f"Write all results to a file, or to standard output. {MISSING_FOLDERS}"
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Count a program's native major faults, beside those of replays, and estimate what hardware demand paging gains.
+    """Count a program's native major faults, compare them with replays, and estimate hardware demand paging's gain.
 
-    What the program prints is read: operations=N, seconds=S, major_faults=N and minor_faults=N, one per line, are of
+    The program may print operations=N, seconds=S, major_faults=N and minor_faults=N, one per line, for
     its requests alone. Without them, the whole process counts.
     """
     destination = Path(json) if json not in (None, "-") else None

@@ -16,7 +16,7 @@ _RECORDED = 20
 _OF = re.compile(r"replay (\d+) of (\d+): ")
 _SECOND_HALF = 4
 """How many times as long the later half of the replays takes, which overlaps accesses and keeps profiles: 3.8 times for
-46 M accesses of sort, 5.9 s of CPU time in place of 1.5"""
+46 M accesses of sort, 5.9 s of CPU time instead of 1.5"""
 
 
 class Outlook:
@@ -57,7 +57,7 @@ class Outlook:
 
 
 def windows_option(instructions: int) -> str:
-    """Windows of a program of so many instructions, in round numbers."""
+    """Windows for a program with this many instructions, in round numbers."""
     every = _round(instructions / _WINDOWS)
     part = _round(every / _RECORDED)
     return f"--windows every={_short(every)},length={_short(part)},warm={_short(part)}"

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def command(
-    trace: Annotated[str, typer.Argument(metavar="TRACE", help="A recording of the program that was measured.")],
+    trace: Annotated[str, typer.Argument(metavar="TRACE", help="A recording of the measured program.")],
     model: Annotated[
         list[str],
         typer.Option(
             "--model",
             metavar="FILE.json|NAME",
-            help="The models of `pagelab model fit`. Given again with a model's name, such as yaniv: predict by that "
-            "one alone, even where no model is the best.",
+            help="The file of `pagelab model fit`. Repeat it with a model's name, such as yaniv, to use that model "
+            "only, even if no model is the best.",
         ),
     ],
     system: Annotated[
@@ -44,18 +44,18 @@ def command(
         typer.Option(
             "--machine",
             "-m",
-            help="The machine of the replays; default that of the models' own.",
+            help="The machine for replays; default: that of the models.",
             autocompletion=names_of("machines"),
         ),
     ] = None,
     validate: Annotated[
         bool,
-        typer.Option("--validate", help="Predict layouts that were held out of the fit, and tell each model's errors."),
+        typer.Option("--validate", help="Predict layouts that were left out of the fit, and show each model's errors."),
     ] = False,
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
-    """Predict a program's run time under other systems, by models of its measured run time."""
+    """Predict a program's run time under other systems, with models fitted to its measured run times."""
     # It takes numpy, which takes longer to import than the command line to answer.
     from pagelab.run_time import fitting, predicting
 

@@ -34,26 +34,28 @@ def command(
             "--output",
             "-o",
             metavar="NAME.trace",
-            help=f"The trace; default the program's name. {MISSING_FOLDERS}",
+            help=f"The trace to write; default: named after the program. {MISSING_FOLDERS}",
         ),
     ] = None,
     max_accesses: Annotated[
-        str | None, typer.Option("--max-accesses", metavar="N", help="End the program after so many accesses.")
+        str | None, typer.Option("--max-accesses", metavar="N", help="Stop the program after N accesses.")
     ] = None,
     max_bytes: Annotated[
         str | None,
-        typer.Option("--max-bytes", metavar="SIZE", help="End the program once the trace has so many, such as 2GB."),
+        typer.Option(
+            "--max-bytes", metavar="SIZE", help="Stop the program when the trace reaches this size, such as 2GB."
+        ),
     ] = None,
     max_seconds: Annotated[
         float | None,
-        typer.Option("--max-seconds", metavar="N", help="End the program so long after its start, by the clock."),
+        typer.Option("--max-seconds", metavar="N", help="Stop the program after N seconds of wall time."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a trace that exists; it stays until the new one is whole.")
+        bool, typer.Option("--force", help="Replace an existing trace. It is kept until the new one is complete.")
     ] = False,
     anonymous: Annotated[
         bool,
-        typer.Option("--anonymous", help="Number files in place of naming them; leave out arguments and notes."),
+        typer.Option("--anonymous", help="Replace file names by numbers; omit arguments and notes."),
     ] = False,
     stacks: Annotated[
         bool,
@@ -61,7 +63,7 @@ def command(
     ] = False,
     max_threads: Annotated[
         int,
-        typer.Option("--max-threads", metavar="N", min=1, max=10_000, help="Threads each process may have at once."),
+        typer.Option("--max-threads", metavar="N", min=1, max=10_000, help="Maximum number of threads per process."),
     ] = 2000,
     faults: Annotated[
         bool,
@@ -77,7 +79,7 @@ def command(
         bool,
         typer.Option(
             "--dependencies/--no-dependencies",
-            help="Record which load each address comes from, and branches, for cores with a window.",
+            help="Record branches, and which load each address comes from; core models with a window need them.",
         ),
     ] = True,
     quiet: Quiet = False,
@@ -266,7 +268,7 @@ def _report(bars: Report | None, name: str, most: int | None, outlook: str | Non
 
 @contextmanager
 def _standard_output_to(file: Path | None) -> Iterator[None]:
-    """What is started meanwhile writes to a file in the place of our standard output, unless there is none."""
+    """What is started meanwhile writes to a file instead of our standard output, unless there is none."""
     if file is None:
         yield
         return

@@ -11,7 +11,7 @@ from pagelab.results.results import Results
 
 
 def command(
-    files: Annotated[list[Path], typer.Argument(metavar="RESULT…", help="What `pagelab run --json FILE` wrote.")],
+    files: Annotated[list[Path], typer.Argument(metavar="RESULT…", help="A result file of `pagelab run --json FILE`.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE.html", help=f"The page to write. {MISSING_FOLDERS}")
     ] = Path("report.html"),

@@ -27,7 +27,7 @@ def command(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FOLDER", help=f"Where the report goes; default NAME. {MISSING_FOLDERS}"
+            "--output", "-o", metavar="FOLDER", help=f"Where to write the report; default: NAME. {MISSING_FOLDERS}"
         ),
     ] = None,
     budget: Annotated[
@@ -37,31 +37,33 @@ def command(
             metavar="MINUTES",
             min=0.1,
             show_default=f"{BUDGET_MINUTES:g}",
-            help="Time that the runs may take, about.",
+            help="Approximate time for all runs, in minutes.",
         ),
     ] = None,
     scale: Annotated[
         float | None,
-        typer.Option(min=0.001, max=10.0, help="Length of the windows beside the nominal ones, in place of a budget."),
+        typer.Option(
+            min=0.001, max=10.0, help="Length of the windows as a multiple of the nominal length, instead of a budget."
+        ),
     ] = None,
     with_: Annotated[
         list[str] | None,
         typer.Option(
             "--with",
             metavar="SPEC[@CPUS]",
-            help="Run this, such as a recorded program, beside where the paper has co-runners; repeatable.",
+            help="A co-runner, such as a recorded program, where the paper has co-runners; repeatable.",
         ),
     ] = None,
     programs: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Recordings of programs like the paper's, as examples/programs/record.py makes them.",
+            help="Folder with recordings of programs like the paper's, made by examples/programs/record.py.",
         ),
     ] = None,
-    beyond: Annotated[bool, typer.Option(help="Run designs as well that the paper does not measure.")] = False,
+    beyond: Annotated[bool, typer.Option(help="Also run designs that the paper does not measure.")] = False,
 ) -> None:
-    """Measure a paper's figures again and write them beside the paper's: report, pictures, JSON."""
+    """Reproduce a paper's figures and write them next to the published ones: report, pictures, JSON."""
     if name is None:
         print_table(facts((name, known.title) for name, known in REPRODUCTIONS.items()))
         return

@@ -41,7 +41,7 @@ Json = Annotated[
     ),
 ]
 
-Full = Annotated[bool, typer.Option("--full", help="Print all rows of the comparison, a column per system.")]
+Full = Annotated[bool, typer.Option("--full", help="Print all rows of the comparison, with one column per system.")]
 
 _ROLES = {"main": "", "co-runner": "beside ", "arrivals": "arrivals of "}
 
@@ -51,8 +51,8 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="TRACE|WORKLOAD…",
-            help="What to replay; with --live a program and its arguments. Sources may be followed by more: "
-            "`@0` or `@1-3,5` at the end pins it to CPUs, `,memory_limit=SIZE` limits its memory.",
+            help="What to replay; with --live, a program and its arguments. A source may end with `@0` or `@1-3,5`, "
+            "which pins it to CPUs, and `,memory_limit=SIZE`, which limits its memory.",
         ),
     ] = None,
     system: Annotated[
@@ -61,7 +61,8 @@ def command(
             "--system",
             "-s",
             metavar="SYSTEM[@KERNEL][{KEY=VALUE,…}]",
-            help="A system preset or TOML file, perhaps with a kernel and settings of its own; repeat it to compare.",
+            help="A system preset or TOML file, optionally with a kernel and settings for this system; repeat it to "
+            "compare systems.",
             autocompletion=names_of("systems"),
         ),
     ] = None,
@@ -70,14 +71,14 @@ def command(
         typer.Option(
             "--with",
             metavar="SPEC[@CPUS][,memory_limit=SIZE]",
-            help="Run this beside the others, anew whenever it ends, until they have ended; repeatable.",
+            help="Run this source alongside, and restart it whenever it ends, until the others have ended; repeatable.",
         ),
     ] = None,
     arrivals: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson][,memory_limit=SIZE]",
-            help="Let short-lived processes arrive during the run; repeatable.",
+            help="Start short-lived processes during the run; repeatable.",
         ),
     ] = None,
     machine: Annotated[
@@ -92,58 +93,63 @@ def command(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a configuration key of all systems; repeatable."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random choice; default 1.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random choices; default: 1.")] = None,
     max_accesses: Annotated[
         str | None,
-        typer.Option(
-            "--max-accesses", metavar="N", help="Replay so many accesses of each source at most, such as 100M."
-        ),
+        typer.Option("--max-accesses", metavar="N", help="Replay at most N accesses of each source, such as 100M."),
     ] = None,
     warm_up: Annotated[
         str | None,
-        typer.Option("--warm-up", metavar="N", help="Begin to count after so many accesses of the sources together."),
+        typer.Option("--warm-up", metavar="N", help="Start counting after N accesses of all sources together."),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Compare every translation with a flat oracle; slow.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check every translation against a flat map of all pages; slow.")
+    ] = False,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Systems simulated at the same time; default one per CPU.")
+        int | None, typer.Option(min=1, help="Number of systems simulated at the same time; default: one per CPU.")
     ] = None,
     faults: Annotated[
         Path | None,
         typer.Option(
             metavar="NAME.faults",
-            help=f"Write the times of the programs' page faults as a fault trace; of one system. {MISSING_FOLDERS}",
+            help="Write the times of the programs' page faults as a fault trace; needs exactly one system. "
+            f"{MISSING_FOLDERS}",
         ),
     ] = None,
     profile: Annotated[
         bool,
-        typer.Option("--profile", help="Keep what a report shows: costs over time, by memory and by code; slower."),
+        typer.Option(
+            "--profile", help="Also collect the report's data: costs over time, by memory and by code; slower."
+        ),
     ] = False,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.html", help=f"Write a report of the run, with a profile. {MISSING_FOLDERS}"),
+        typer.Option(metavar="FILE.html", help=f"Write a report of the run; implies --profile. {MISSING_FOLDERS}"),
     ] = None,
     interleavings: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="K",
-            help="Replay K legal orders of the sources' threads, and show how far the figures lie apart.",
+            help="Replay K legal schedules of the threads, and show the spread of the figures.",
         ),
     ] = None,
     sample: Annotated[
         str | None,
         typer.Option(
             metavar="auto|every=N,length=N[,warm=N][,offset=N]",
-            help="Replay and measure only a window of so many instructions in each period; faults are of all.",
+            help="Replay only a window of `length` instructions in each period of `every`; faults are counted for the "
+            "whole source.",
         ),
     ] = None,
     full: Full = False,
     live: Annotated[
         bool,
-        typer.Option("--live", help="Record the program behind `--` and replay it meanwhile; no trace is written."),
+        typer.Option("--live", help="Replay the program after `--` while it runs; no trace is written."),
     ] = False,
     cpus: Annotated[
-        int | None, typer.Option(min=1, help="With --live, CPUs that the program's threads are spread over; default 1.")
+        int | None,
+        typer.Option(min=1, help="With --live: number of simulated CPUs for the program's threads; default: 1."),
     ] = None,
     skip: Skip = None,
     windows: Windows = None,
@@ -235,7 +241,7 @@ def command(
 def _refuse(where: str, options: Mapping[str, object]) -> None:
     given = [name for name, value in options.items() if value]
     if given:
-        raise pagelab.UsageError(f"{given[0]} is not possible {where}; leave it away")
+        raise pagelab.UsageError(f"{given[0]} is not possible {where}; remove it")
 
 
 def _live(
@@ -302,7 +308,7 @@ def show(results: Results, *, full: bool = False) -> None:
 
 
 def show_command(
-    files: Annotated[list[Path], typer.Argument(metavar="RESULT…", help="What `pagelab run --json FILE` wrote.")],
+    files: Annotated[list[Path], typer.Argument(metavar="RESULT…", help="A result file of `pagelab run --json FILE`.")],
     full: Full = False,
 ) -> None:
     """Print saved results again. Several runs of the same sources are printed side by side, others one by one."""

@@ -67,23 +67,25 @@ _CONTENTS = {
 
 
 def command(
-    file: Annotated[Path, typer.Argument(metavar="RESULT", help="What `pagelab run --profile --json FILE` wrote.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="RESULT", help="A result file of `pagelab run --profile --json FILE`.")
+    ],
     system: Annotated[
         str | None,
         typer.Option(
-            "--system", "-s", metavar="SYSTEM", help="Which of the results' systems; default the first with stacks."
+            "--system", "-s", metavar="SYSTEM", help="Which system of the results; default: the first one with stacks."
         ),
     ] = None,
     by: Annotated[
         By,
         typer.Option(
-            help="caller: the stacks of accesses. function: functions with all that they call. allocation: where the "
-            "accessed memory was created. mapping: the same of memory from mmap alone."
+            help="caller: the call stacks of accesses. function: functions including their callees. allocation: where "
+            "the accessed memory was allocated. mapping: the same, for memory from mmap only."
         ),
     ] = By.CALLER,
     metric: Annotated[
         Metric,
-        typer.Option(help="What stacks are sorted and drawn by; cycles are those of translation and page faults."),
+        typer.Option(help="The metric to sort and draw stacks by; cycles: those of translation and page faults."),
     ] = Metric.CYCLES,
     format_: Annotated[
         Format,
@@ -101,15 +103,17 @@ def command(
     ] = None,
     sources: Annotated[
         list[Path] | None,
-        typer.Option("--sources", metavar="FOLDER", help="Where to look for source files, too; repeatable."),
+        typer.Option(
+            "--sources", metavar="FOLDER", help="An additional folder to search for source files; repeatable."
+        ),
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Rows of the table.")] = 10,
-    depth: Annotated[int, typer.Option(min=0, metavar="N", help="Callers shown of each stack.")] = 8,
+    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Number of rows.")] = 10,
+    depth: Annotated[int, typer.Option(min=0, metavar="N", help="Number of callers per stack.")] = 8,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help=f"Write to a file. {MISSING_FOLDERS}")
     ] = None,
 ) -> None:
-    """Say which callers and which allocations pay for paging, from results with call stacks.
+    """Show which callers and which allocations cause paging costs, from results with call stacks.
 
     A program is recorded with `pagelab record --stacks`, and replayed with `pagelab run --profile --json FILE`.
     """

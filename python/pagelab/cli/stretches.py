@@ -20,7 +20,7 @@ Windows = Annotated[
     typer.Option(
         "--windows",
         metavar="every=N,length=N[,warm=N][,offset=N|random][,seed=N]",
-        help="Record a window of so many instructions in each period.",
+        help="Record a window of `length` instructions in each period of `every`.",
     ),
 ]
 StartAt = Annotated[
@@ -28,24 +28,27 @@ StartAt = Annotated[
     typer.Option(
         "--start-at",
         metavar="FUNCTION[#N]",
-        help="Start where it is called: SYMBOL, OBJECT:SYMBOL or an address; #N for its Nth call; repeatable.",
+        help="Start recording when this function is called: SYMBOL, OBJECT:SYMBOL or an address; #N for its Nth call; "
+        "repeatable.",
     ),
 ]
 StopAt = Annotated[
     list[str] | None,
-    typer.Option("--stop-at", metavar="FUNCTION[#N]", help="Stop where it is called; repeatable."),
+    typer.Option("--stop-at", metavar="FUNCTION[#N]", help="Stop recording when this function is called; repeatable."),
 ]
 Follow = Annotated[
     str | None,
     typer.Option(
         "--follow",
         metavar="K/N",
-        help="Of each N children that execute a program, record the one of number K; such as 1/20.",
+        help="Record one in N child processes that execute a program: the Kth of each N, such as 1/20.",
     ),
 ]
 StartOnSignal = Annotated[
     bool,
-    typer.Option("--start-on-signal", help="Start when this process gets SIGUSR1, stop when it gets SIGUSR2."),
+    typer.Option(
+        "--start-on-signal", help="Start recording when this process receives SIGUSR1, stop when it receives SIGUSR2."
+    ),
 ]
 
 

@@ -23,24 +23,33 @@ _INTERVAL_SECONDS = 10.0
 
 
 def command(
-    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="What to run: docs/sweeps.md has its keys.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.toml", help="The runs to perform; docs/sweeps.md lists the keys.")
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FOLDER", help=f"Where results go; default the file's name. {MISSING_FOLDERS}"
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help=f"Where to write results; default: named after the file. {MISSING_FOLDERS}",
         ),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Runs at a time; default one per CPU.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Number of runs at the same time; default: one per CPU.")
+    ] = None,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster of this scheduler.")
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Try runs again that failed.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and which are done; run nothing.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Repeat runs that failed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the runs and whether each is done; run nothing.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make the runs of a file that are missing: a grid of sources, systems, machines, settings and seeds.
+    """Run all combinations of sources, systems, machines, settings and seeds that have no result yet.
 
-    Ends with a table: what was run, and its key figures.
+    At the end it prints a table of the runs and their key figures.
     """
     if output:
         ensure_ending(output, "a folder of results")

@@ -20,9 +20,7 @@ from pagelab.faults.models import fault_trace_head, fault_trace_info
 from pagelab.output import MISSING_FOLDERS, ensure_ending
 from pagelab.quantities import count, counted
 
-app = App(
-    help="Look at traces and sample them; import traces of other tools, and export to them.", no_args_is_help=True
-)
+app = App(help="Inspect and sample traces; import traces of other tools, and export to them.", no_args_is_help=True)
 
 TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A folder NAME.trace, or a fault trace NAME.faults.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -32,10 +30,12 @@ _READ, _WRITTEN = (", ".join(name for name, _ in formats) for formats in _engine
 @app.command("info")
 def info(
     trace: TracePath,
-    footprint: Annotated[bool, typer.Option("--footprint", help="Also count the pages touched; reads it all.")] = False,
+    footprint: Annotated[
+        bool, typer.Option("--footprint", help="Also count the pages touched; reads the whole trace.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a trace is and what it holds."""
+    """Show what a trace contains."""
     of_faults = trace.is_file()
     if of_faults and footprint:
         raise UsageError(f"{trace} is a fault trace, and --footprint counts the pages that accesses touch")
@@ -49,7 +49,7 @@ def info(
 @app.command("head")
 def head(
     trace: TracePath,
-    rows: Annotated[int, typer.Option("-n", "--rows", min=1, help="Rows to show.")] = 10,
+    rows: Annotated[int, typer.Option("-n", "--rows", min=1, help="Number of rows.")] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Show the first accesses and events of a trace, or the first faults."""
@@ -77,28 +77,30 @@ def import_command(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="The other tool's trace; plain, gzip, xz, bzip2, zstd or zip. Or the folder of DynamoRIO's threads.",
+            help="The other tool's trace: plain, gzip, xz, bzip2, zstd or zip; or DynamoRIO's folder with one file "
+            "per thread.",
         ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="NAME.trace", help=f"The trace; default the file's name. {MISSING_FOLDERS}"
+            "--output",
+            "-o",
+            metavar="NAME.trace",
+            help=f"The trace to write; default: named after the file. {MISSING_FOLDERS}",
         ),
     ] = None,
     format: Annotated[str, typer.Option("--format", "-f", help=f"{_READ}, or auto to recognise it.")] = "auto",
     max_accesses: Annotated[
-        str | None, typer.Option("--max-accesses", metavar="N", help="Stop after so many accesses, such as 100M.")
+        str | None, typer.Option("--max-accesses", metavar="N", help="Stop after N accesses, such as 100M.")
     ] = None,
     max_records: Annotated[
         str | None,
-        typer.Option(
-            "--max", metavar="N", help="Stop after so many records of the file: lines, instructions, packets."
-        ),
+        typer.Option("--max", metavar="N", help="Stop after N records of the file: lines, instructions or packets."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Turn a trace of another tool into one of pagelab's."""
+    """Convert a trace of another tool into a pagelab trace."""
     if output:
         ensure_ending(output, "a trace")
     limit = count("--max-accesses", max_accesses, least=1)
@@ -127,17 +129,18 @@ def export_command(
             "--output",
             "-o",
             metavar="FILE",
-            help="The file, compressed if it ends in .gz, .xz, .bz2 or .zst. Several threads get a file each, "
-            f"with their numbers in the names. {MISSING_FOLDERS}",
+            help="The file to write, compressed if its name ends in .gz, .xz, .bz2 or .zst. With several threads, one "
+            "file per thread, with its number in the name. {MISSING_FOLDERS}",
         ),
     ],
     format: Annotated[str, typer.Option("--format", "-f", help=f"{_WRITTEN}.")],
     thread: Annotated[
-        int | None, typer.Option("--thread", min=0, metavar="N", help="Only this thread, by its number in the trace.")
+        int | None,
+        typer.Option("--thread", min=0, metavar="N", help="Export only the thread with this number in the trace."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Turn a trace into one for another tool."""
+    """Convert a pagelab trace for another tool."""
     with progress_bars("accesses", quiet=quiet) as bars:
         report = (lambda done, total: bars(trace.name, done, total)) if bars else None
         files = export_trace(trace, output, format=format, thread=thread, progress=report)
@@ -162,34 +165,35 @@ def anonymize_command(
         Path, typer.Option("--output", "-o", metavar="NAME.trace", help=f"The new trace. {MISSING_FOLDERS}")
     ],
 ) -> None:
-    """Write a trace anew without what tells of its owner: names of files, arguments, the kernel's release, notes."""
+    """Copy a trace without personal data: file names, arguments, the kernel's release, notes."""
     ensure_ending(output, "a trace")
     anonymize_trace(trace, output)
-    print(f"{output}: the accesses of {trace}, with numbers in place of the names of files")
+    print(f"{output}: the accesses of {trace}, with numbers instead of the names of files")
 
 
 @app.command("sample")
 def sample_command(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A folder NAME.trace, or a workload spec.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A folder NAME.trace, or a workload.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="NAME.trace", help=f"The sample. {MISSING_FOLDERS}")
     ],
     sample: Annotated[
         str,
         typer.Option(
-            metavar="auto|every=N,length=N[,warm=N][,offset=N]", help="A window of so many instructions in each period."
+            metavar="auto|every=N,length=N[,warm=N][,offset=N]",
+            help="A window of `length` instructions in each period of `every`.",
         ),
     ] = "auto",
     seed: Annotated[
-        int, typer.Option(min=0, help="Draws where windows begin in their periods, and what a workload generates.")
+        int, typer.Option(min=0, help="Seed for the position of windows and for a workload's random choices.")
     ] = 1,
     max_accesses: Annotated[
         str | None,
-        typer.Option("--max-accesses", metavar="N", help="Of the first so many accesses alone, such as 100M."),
+        typer.Option("--max-accesses", metavar="N", help="Sample only the first N accesses, such as 100M."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write a sample of a trace as a trace of its own, which replays in a fraction of the time."""
+    """Write a sample of a trace as a separate trace, which replays in a fraction of the time."""
     ensure_ending(output, "a trace")
     limit = count("--max-accesses", max_accesses, least=1)
     with progress_bars("accesses", quiet=quiet) as bars:

@@ -45,7 +45,7 @@ def compare(
         set: See `pagelab.run`.
         seed: See `pagelab.run`.
         seeds: Replay with so many seeds, from 1 on, for intervals over them.
-        repeat: Record commands so many times, by turns, for intervals over the recordings.
+        repeat: Record commands so many times, alternately, for intervals over the recordings.
         max_accesses: Replay so many accesses at most.
         profile: Also compare mappings and functions.
         fail_if: Limits, such as `"walks>+3%"`; `Comparison.status` is 1 if one is exceeded.

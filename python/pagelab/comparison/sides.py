@@ -170,7 +170,7 @@ def make(
     recorder: Recorder | None = None,
     progress: Progress | None = None,
 ) -> tuple[Side, Side]:
-    """Makes what is missing: records programs by turns, and replays.
+    """Makes what is missing: records programs alternately, and replays.
 
     Raises:
         UsageError: options that say nothing of these sides.

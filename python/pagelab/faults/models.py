@@ -69,7 +69,7 @@ def mfoe(
         faults: A fault trace, text of perf or ftrace, or the spec of a fault process (`poisson:rate=365K,cores=12`).
         set: Parameters: `{"ring_entries": 512}` or `["ring_entries=512"]`. `available("fault-models")` lists them.
         sweep: Parameters with several values, each of which is combined with each of the others'.
-        seed: Seed of a fault process; default 1.
+        seed: Seed of a fault process; default: 1.
 
     Raises:
         UsageError: an unknown parameter or process, a value that cannot be, or faults without latencies.

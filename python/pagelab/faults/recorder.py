@@ -115,7 +115,7 @@ def record_faults(
 
     Args:
         command: The program and its arguments, each a text of its own.
-        output: The trace, `NAME.faults`; must not exist. Folders that are missing are made.
+        output: The trace, `NAME.faults`; must not exist. Missing folders are created.
         report: Called with what takes a while before the program starts.
         begins: Called when the program is about to start.
 

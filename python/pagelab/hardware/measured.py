@@ -74,7 +74,7 @@ class Processor:
     piece_cycles: Mapping[int, Figure]
     """A dependent load to another 4 KiB of pages of 2 MiB each time, by such pieces."""
     parallel_cycles: Mapping[int, Figure]
-    """Cycles per load of so many chases at once."""
+    """Cycles per load with this many chases at the same time."""
     read_ns_per_byte: Figure
     huge_share: float
     """Of the chases' memory, how much the kernel gave huge pages."""

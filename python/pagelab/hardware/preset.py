@@ -340,7 +340,7 @@ class _Draft:
             self.warnings.append(f"no arrangement walks as this machine does: {found} cycles, and {made.simulated}")
         pages = " and ".join(f"{count:,}" for count in found.small)
         self.comments.append(
-            f"a walk, with the second-level TLB, of {pages} pages by turns: {found} cycles; simulated: {made.simulated}"
+            f"a walk, with the second-level TLB, of {pages} pages in turn: {found} cycles; simulated: {made.simulated}"
         )
         how = f"nearest of {made.others + 1} arrangements: a walk takes {found} cycles, simulated {made.simulated}"
         for key in ("cache.walker_entry", "mmu_cache.of_hosts"):

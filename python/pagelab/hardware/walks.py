@@ -27,7 +27,7 @@ from pagelab.replay.simulation import System, run
 from pagelab.run_time.replaying import NESTED, NESTED_HUGE
 
 REACHES = (2, 8)
-"""Pages that are touched by turns, by entries of the second-level TLB: beyond it, and with page-table entries that the
+"""Pages that are touched in turn, by entries of the second-level TLB: beyond it, and with page-table entries that the
 caches hold"""
 ENTRIES = 2048
 """Of a second-level TLB of which nothing is told"""
@@ -44,7 +44,7 @@ _ON_LARGE_PAGES: System = ("nested-radix", {"system.layers.host.page_size": "2M"
 
 @dataclass(frozen=True)
 class Walks:
-    """Cycles of a walk, by pages that are touched by turns: of small pages, and within large ones."""
+    """Cycles of a walk, by pages that are touched in turn: of small pages, and within large ones."""
 
     small: Mapping[int, float]
     large: Mapping[int, float]

@@ -211,8 +211,8 @@ def miss_ratio_curves(
         max_accesses: Look at so many accesses at most, such as `"100M"`.
         sizes: Numbers of entries that each curve has beside its own. Up to 4,096 all are exact, and larger ones of at
             most twelve significant bits; others have the misses of the next smaller such number.
-        ways: Estimate the misses of TLBs and caches of so many ways, too. The curves then have a size per power of two
-            of sets.
+        ways: Also estimate the misses of TLBs and caches with this many ways. The curves then have a size per power
+            of two of sets.
         progress: Called with (source, accesses done, accesses in all if known) about ten times a second.
 
     Raises:

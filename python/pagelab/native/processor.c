@@ -90,7 +90,7 @@ static size_t large_page_at(size_t number) { return number * HUGE_BYTES + number
 /* The address where a chase ends goes there, so that the compiler keeps it. */
 static void *volatile kept;
 
-/* Goes on from `at`: who began at the same place each time would find what caches hold of so many steps. */
+/* Goes on from `at`: starting at the same place each time would find the lines that the last steps left in the caches. */
 static double chase_ns(char **from, size_t steps) {
     char *at = *from;
     double begin = now_ns();
@@ -100,7 +100,7 @@ static double chase_ns(char **from, size_t steps) {
     return time / (double)steps;
 }
 
-/* Nanoseconds per cycle of so many times eight instructions, each of which needs the result of the one before and takes `latency` cycles. */
+/* Nanoseconds per cycle of N times eight instructions, each of which needs the result of the one before and takes `latency` cycles. */
 #define EIGHT(instruction)                                                                                                        \
     instruction "\n\t" instruction "\n\t" instruction "\n\t" instruction "\n\t"                                                   \
     instruction "\n\t" instruction "\n\t" instruction "\n\t" instruction
@@ -130,7 +130,7 @@ static const struct {
 
 static double clock_ns(void) { return CHAINS[0].time(2000000); }
 
-/* By turns, so that changes of the clock fall on all. */
+/* Alternately, so that changes of the clock affect all. */
 static void chains(void) {
     double times[CHAIN_COUNT][CHAIN_ROUNDS];
     for (int round = 0; round < CHAIN_ROUNDS; round++)

@@ -1,4 +1,4 @@
-"""The windows of a long recording that are replayed in place of all of it, unless all of it is asked for.
+"""The windows of a long recording that are replayed instead of all of it, unless all of it is asked for.
 
 Models: some hundred periods, each with a window after as much that warms it up (`docs/sampling.md`). Of what lies
     between, the sample keeps events, first touches, and what was touched last, as far back as caches reach. Programs
@@ -33,7 +33,7 @@ _WINDOW, _LONG_WINDOW = 50, 1000
 
 
 def windows_of(instructions: int, periods: int = PERIODS) -> str:
-    """The windows of a program of so many instructions, as samples name them."""
+    """The windows for a program with this many instructions, as text for --sample."""
     every = max(instructions // periods, 1)
     most = max(_MOST_WINDOW, every // _LONG_WINDOW)
     length = min(max(every // _WINDOW, _LEAST_WINDOW), most, max(every // 4, 1))
@@ -50,7 +50,7 @@ def save_default_sample(
     max_accesses: int | None = None,
     progress: Callable[[int, int | None], object] | None = None,
 ) -> None:
-    """Saves a sample of a recording of so many instructions, for replays on a machine.
+    """Saves a sample of a recording with this many instructions, for replays on a machine.
 
     Args:
         machine: A preset or TOML file; None for the default.

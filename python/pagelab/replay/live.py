@@ -52,7 +52,7 @@ def run_live(
             as many at least, as nobody knows how long it runs.
 
     Raises:
-        TypeError: `command` is one text in place of a list.
+        TypeError: `command` is one text instead of a list.
         UsageError: the program cannot be recorded, or Valgrind or gcc is missing; what `run` raises.
     """
     asked = request(systems, settings)

@@ -28,7 +28,7 @@ class CodeRow:
 
 
 def rows(result: SystemResult) -> tuple[list[CodeRow], list[str]]:
-    """The dearest places, instructions of one line together, and what to know about them."""
+    """The most expensive places, instructions of one line together, and what to know about them."""
     table = (result.profile or {})["code"]
     symbols = look_up((row["file"], row["offset"]) for row in table["rows"] if row["file"])
     sums: dict[tuple[str, str, str], list[int]] = {}

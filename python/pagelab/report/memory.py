@@ -34,7 +34,7 @@ class MemoryRow:
 
 
 def regions(result: SystemResult) -> tuple[list[MemoryRow], str]:
-    """The dearest regions, and what has been left out."""
+    """The most expensive regions, and what has been left out."""
     return _rows(result, "regions", _MOST_REGIONS)
 
 

@@ -53,12 +53,13 @@ def costs(first: SystemResult) -> list[str]:
     count = faults(stats)
     if count:
         stages = sorted(stage_cycles(stats).items(), key=lambda item: -item[1])[:2]
-        dearest = " and ".join(
+        most_expensive = " and ".join(
             f"{stage} ({percent(share(cycles, stats.get('fault.cycles', 0)))})" for stage, cycles in stages
         )
         sentences.append(
             f"Page faults take {percent(share(stats.get('cycles.fault', 0), busy))} of all cycles: {short(count)} of "
-            f"{share(stats.get('cycles.fault', 0), count):,.0f} cycles each. Their dearest stages are {dearest}."
+            f"{share(stats.get('cycles.fault', 0), count):,.0f} cycles each. The most expensive stages are "
+            f"{most_expensive}."
         )
     else:
         sentences.append("There were no page faults.")

@@ -14,7 +14,7 @@ SCALES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
 # all costs are measured on: a virtual machine with two CPUs of an AMD EPYC and 32 MiB of L3.
 PILOT = "gups:size=256MiB,updates=1M"
 PILOT_SECONDS = 0.44
-# What has been seen of a study's own speed counts as much as the pilot's when it is of so many seconds.
+# A study's own measured speed counts as much as the pilot's once it covers this many seconds.
 TRUSTED_SECONDS = 20.0
 
 

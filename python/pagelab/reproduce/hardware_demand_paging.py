@@ -239,7 +239,7 @@ def _section_stores(measured: Measurements, findings: Findings) -> None:
     kernel, unit = (measured[STORE, system, "measured, mix c"] for system in SYSTEMS)
     pages = "layer.native.storage.reads.blocks"
     reason = (
-        "a B+tree of ours in the place of RocksDB, without read-ahead; one thread; pages that were read: "
+        "a B+tree of ours instead of RocksDB, without read-ahead; one thread; pages that were read: "
         f"{kernel.stats[pages]:,} by the kernel, {unit.stats[pages]:,} by the unit"
     )
     findings.comparisons.append(

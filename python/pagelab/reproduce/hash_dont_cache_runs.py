@@ -121,7 +121,7 @@ BEYOND = {
 # those of their entries.
 DATA_CACHE, TLB = "64-way L1 data cache", "fully associative L1 TLB"
 ASSOCIATIVE = {
-    # The most ways that a cache may have here: 16 sets in place of 128.
+    # The most ways that a cache may have here: 16 sets instead of 128.
     DATA_CACHE: ("machine.cache.l1.ways=64",),
     TLB: (
         'machine.tlb.l1d=[{"pages":["4K"],"entries":64,"ways":64},{"pages":["2M"],"entries":32,"ways":4},'

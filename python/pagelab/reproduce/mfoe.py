@@ -266,7 +266,7 @@ def _section_throughput(measured: Measurements, findings: Findings) -> None:
 
 
 def process(program: Program, burst: int, latency_ns: int) -> str:
-    """A fault process at a program's rate, in bursts of so many faults, each of which begins after the one before."""
+    """A fault process at a program's rate, in bursts of N faults, each of which begins after the one before."""
     rate = round(program.kfaults_per_second * 1000)
     common = f"rate={rate},cores={program.cores},seconds=2,latency_ns={latency_ns}"
     return f"poisson:{common}" if burst == 1 else f"bursts:{common},burst={burst},gap_ns=500"

@@ -120,7 +120,7 @@ PRESETS = {
 }
 # As the artefact of the paper, reservations are for the measured program, unless they are for all.
 ITS_OWN = 'system.layers.guest.placement_for=["source.0"]'
-# Eight look-ups at this cost and the allocation of their block are as dear as eight allocations of order 0.
+# Eight look-ups at this cost and the allocation of their block cost as much as eight allocations of order 0.
 EQUAL_CYCLES = 368
 EQUALLY_DEAR = f'system.layers.guest.placement={{"kind":"ptemagnet","cycles":{EQUAL_CYCLES},"instructions":350}}'
 # What a look-up costs as it is set, and the allocations that it is compared with.

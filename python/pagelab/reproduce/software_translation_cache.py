@@ -103,7 +103,7 @@ OF_PRODUCT = {"": (), "host 2 MiB": (_HOST_2M,), "L3 24 MiB": (_L3_24M,), "both"
 """Settings of the products of the largest matrices."""
 LARGEST = 1000
 PARTS_OF_PRODUCT = 5
-"""Of the largest product, the first of so many parts is run; its faults come as steadily as its rows."""
+"""Of the largest product, only the first of this many parts is run; its faults come as steadily as its rows."""
 # What verdicts rest on.
 _COSTS = (
     "the costs of walk, root, level, look-up and fill, in 32 sets from replicas in user space, on two other "

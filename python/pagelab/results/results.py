@@ -84,9 +84,9 @@ class SystemResult:
     """By layer, if asked for: runs of adjacent pages in adjacent frames of the main sources' anonymous memory, as
     the number of the first 4 KiB page, that of its frame, and pages."""
     profile: dict[str, Any] | None
-    """If asked for, where paging cost: `code`, `pages` and `regions` with the dearest `rows` and the others' sum;
-    `walks` and `faults` with `latencies` (cycles, count), `samples` and the `slowest`. Samples of walks have `refs`,
-    those of faults `stages` and `steps`. Cycles and bytes."""
+    """If asked for, where paging cost: `code`, `pages` and `regions` with the most expensive `rows` and the sum of
+    the others; `walks` and `faults` with `latencies` (cycles, count), `samples` and the `slowest`. Samples
+    of walks have `refs`, those of faults `stages` and `steps`. Cycles and bytes."""
     warnings: tuple[str, ...]
     sample: Sample | None = None
     """How the source was sampled, if it was."""

@@ -78,7 +78,7 @@ class Figure:
 
 
 def digits(value: float, number: int, sign: str = "") -> str:
-    """A value of so many digits, without the powers of ten that large ones would have."""
+    """A value with this many digits, without the powers of ten that large ones would have."""
     text = f"{value:{sign}.{number}g}"
     return f"{float(text):{sign},.0f}" if "e+" in text else text
 
@@ -129,10 +129,10 @@ def _busy(window: Mapping[str, int]) -> int:
 
 
 def scope(windows: int, sample: str | None = None) -> str:
-    """What figures of so many windows, recorded ones unless they are of a `sample`, are of, in a sentence."""
+    """A sentence that says which windows the figures cover: recorded ones, or those of a `sample`."""
     what = sample or f"{windows:,} recorded window{'s' * (windows != 1)}"
     intervals = ", with 95 % intervals over them" if windows > 1 else ""
-    return f"Figures are of {what}{intervals}; faults of the whole program are apart."
+    return f"The figures cover {what}{intervals}; faults of the whole program are listed separately."
 
 
 def program_faults(stats: Mapping[str, int]) -> int:

@@ -234,7 +234,7 @@ def _look(
 
 
 def _estimate(seconds: float, layouts: Sequence[Layout], plan: Plan) -> str:
-    """What is about to be done, and how long it takes by a first run of so many seconds."""
+    """What is about to be done, and how long it takes judging by a first run that took this many seconds."""
     runs = len(layouts) * plan.repeat
     text = f"{runs} timed runs of about {seconds:.2g} s, {runs * seconds:.2g} s in all"
     if plan.record:

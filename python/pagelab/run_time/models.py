@@ -180,7 +180,7 @@ def _window(points: Sequence[Point]) -> list[Term]:
 
 
 def _dealt_out(count: int) -> list[tuple[list[int], list[int]]]:
-    """For each part of so many points, the numbers of the others and its own; neighbours are in different parts."""
+    """For each part of the points, the numbers of the others and its own; neighbours are in different parts."""
     parts = [list(range(part, count, _PARTS)) for part in range(_PARTS)]
     return [(sorted(set(range(count)) - set(part)), part) for part in parts]
 

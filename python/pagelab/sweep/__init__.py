@@ -52,9 +52,9 @@ def run(
     Args:
         file: A TOML file, or a mapping of its keys (docs/sweeps.md).
         output: The folder; by default what the file says, or the file's name without `.toml`.
-        scheduler: Address of a Dask scheduler, whose workers make the runs in place of this machine.
+        scheduler: Address of a Dask scheduler, whose workers make the runs instead of this machine.
         workers: Runs at a time on this machine; by default one per CPU. Changes no result.
-        retry: Try runs again that failed.
+        retry: Repeat runs that failed.
         watch: Hears how it goes on.
 
     Raises:
