@@ -1,7 +1,8 @@
 //! Sources written out by hand, and simulations of them.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, reason = "each binary uses its part")]
 
 pub mod explore;
+pub mod programs;
 pub mod steps;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,4 @@
 //! Programs of random operations, and what must be conserved whatever they do.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use pagelab_engine::base::addr::FRAME_BYTES;
 use pagelab_engine::base::error::EngineError;

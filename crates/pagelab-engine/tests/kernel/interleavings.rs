@@ -1,0 +1,423 @@
+//! Every order in which a few faults and mapping calls can take their steps, through the functions that a run uses.
+//!
+//! A schedule says whose turn it is at every step that others can see: the look-up of the VMA, the walk, the allocation,
+//! the lock of the page-table page, the write of the entry and the return. Steps in between touch only what belongs to
+//! the CPU or to the frame that nobody else knows of, so their order does not matter and they are not told apart.
+
+use crate::common::{ScriptWriter, assert_frames_conserved, config, explore, run};
+use pagelab_engine::base::addr::VirtAddr;
+use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_engine::base::page_fault::{Intent, PageFault};
+use pagelab_engine::config::Config;
+use pagelab_engine::kernel::fault::Fault;
+use pagelab_engine::kernel::fault::stage::Stage;
+use pagelab_engine::kernel::reclaim::Pressure;
+use pagelab_engine::kernel::threads::kswapd::Kswapd;
+use pagelab_engine::machine::activity::Activity;
+use pagelab_engine::machine::cpu::CpuState;
+use pagelab_engine::machine::pcids::Presence;
+use pagelab_engine::machine::simulation::Simulation;
+use pagelab_trace::{EventKind, MapFlags, Protection};
+
+const BASE: u64 = 0x7f00_0000_0000;
+const PAGE: u64 = 4096;
+/// Pages that the program has written before the race begins, the first ones of its mapping.
+const WRITTEN: u64 = 2;
+
+/// What a CPU does in the race. Pages are numbered from the start of the mapping.
+#[derive(Clone, Copy, Debug)]
+enum Actor {
+    Fault {
+        page: u64,
+        intent: Intent,
+    },
+    /// The same in the child.
+    ChildFault {
+        page: u64,
+        intent: Intent,
+    },
+    Unmap {
+        page: u64,
+        pages: u64,
+    },
+    Protect {
+        page: u64,
+        pages: u64,
+    },
+    Fork,
+    /// Maps a page that was unmapped before the race, so that the mappings about it become one, and stores to it.
+    MapAndStore {
+        page: u64,
+    },
+    /// Stores to the page below a stack, which begins at the next one when the race begins.
+    Grow {
+        page: u64,
+    },
+    /// A scan of kswapd's and the write-back that it leads to.
+    Reclaim,
+}
+
+use Actor::{ChildFault, Fork, Grow, MapAndStore, Protect, Reclaim, Unmap};
+
+fn store(page: u64) -> Actor {
+    Actor::Fault { page, intent: Intent::Store }
+}
+
+fn load(page: u64) -> Actor {
+    Actor::Fault { page, intent: Intent::Load }
+}
+
+/// A race before its first step: a process with a mapping, and a child that exists before the race or comes to be in it.
+#[derive(Clone)]
+struct Race {
+    simulation: Simulation,
+    /// Number of a kernel thread that reclaims for its layer.
+    kswapd: usize,
+    parent: SpaceId,
+    child: SpaceId,
+    /// Steps that each CPU has taken.
+    steps: Vec<u32>,
+}
+
+impl Race {
+    fn new(config: &Config, actors: &[Actor]) -> Self {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 0x40_0000);
+        (0..WRITTEN).for_each(|page| script.store(0, BASE + page * PAGE));
+        let cpus: Vec<usize> = (0..actors.len()).collect();
+        let (mut simulation, _) = run(config, script.finish(), &cpus);
+        let parent = simulation.inputs[0].spaces().next().expect("the process has not ended");
+        let child = simulation.os.add_space(simulation.inputs[0].home).expect("there is memory");
+        for actor in actors {
+            let mut change =
+                |kind: EventKind| simulation.change_mappings(CpuId(0), parent, &kind).expect("there is memory");
+            match *actor {
+                MapAndStore { page } => change(EventKind::Munmap { addr: BASE + page * PAGE, len: PAGE }),
+                Grow { page } => {
+                    change(EventKind::Munmap { addr: BASE + WRITTEN * PAGE, len: (1024 - WRITTEN) * PAGE });
+                    let (addr, len) = (BASE + (page + 1) * PAGE, (1023 - page) * PAGE);
+                    let flags = MapFlags(MapFlags::anonymous_private().0 | MapFlags::GROWSDOWN);
+                    let prot = Protection::READ_WRITE;
+                    change(EventKind::Mmap { addr, len, prot, flags, file: None, file_offset: 0 });
+                }
+                _ => {}
+            }
+        }
+        if actors.iter().any(|actor| matches!(actor, ChildFault { .. })) {
+            simulation.fork(CpuId(0), parent, child).expect("there is memory");
+        }
+        if let Some(reclaim) = &mut simulation.os.layers[0].reclaim {
+            // It never has enough, and the pages have not been accessed for a while.
+            reclaim.marks.high = u64::MAX;
+            let scan = simulation.os.scan_pages(LayerId(0), Pressure::Memory, CpuId(0));
+            assert_eq!(scan.freed, 0, "pages that were accessed stay for a round");
+        }
+        for cpu in &mut simulation.cpus {
+            cpu.state = CpuState::Ready;
+            cpu.presence = Presence::Running;
+        }
+        let kswapd = simulation.kthreads.add(Kswapd::new(LayerId(0)).into());
+        Self { simulation, kswapd, parent, child, steps: vec![0; actors.len()] }
+    }
+}
+
+impl explore::Race for Race {
+    type Actor = Actor;
+
+    fn simulation(&self) -> &Simulation {
+        &self.simulation
+    }
+
+    fn step(&mut self, cpu: CpuId, actor: Actor) -> bool {
+        let fault =
+            |space, page: u64, intent| PageFault { space, va: VirtAddr(BASE + page * PAGE), intent, reached: None };
+        let (of, parent, steps) = (&mut self.simulation, self.parent, &mut self.steps[cpu.index()]);
+        let change = |of: &mut Simulation, kind: &EventKind| {
+            of.may_carry_out(cpu, parent, kind)
+                && of.change_mappings(cpu, parent, kind).map(|()| true).expect("there is memory")
+        };
+        let activity = match actor {
+            Actor::Fault { page, intent } => Activity::Fault(Fault::new(&fault(parent, page, intent), cpu)),
+            ChildFault { page, intent } => Activity::Fault(Fault::new(&fault(self.child, page, intent), cpu)),
+            MapAndStore { page } => {
+                if *steps == 0 {
+                    let map = crate::common::mmap(BASE + page * PAGE, PAGE, Protection::READ_WRITE);
+                    *steps = u32::from(change(of, &map));
+                    return false;
+                }
+                Activity::Fault(Fault::new(&fault(parent, page, Intent::Store), cpu))
+            }
+            Grow { page } => Activity::Fault(Fault::new(&fault(parent, page, Intent::Store), cpu)),
+            Reclaim => Activity::Kernel { thread: self.kswapd, layer: parent.layer },
+            Unmap { page, pages } => {
+                return change(of, &EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE });
+            }
+            Protect { page, pages } => {
+                let prot = Protection { read: true, ..Protection::default() };
+                return change(of, &EventKind::Mprotect { addr: BASE + page * PAGE, len: pages * PAGE, prot });
+            }
+            Fork => {
+                let may = of.may_carry_out(cpu, parent, &EventKind::Fork { child: pagelab_trace::ProcessIx(1) });
+                return may && of.fork(cpu, parent, self.child).map(|()| true).expect("there is memory");
+            }
+        };
+        *steps += 1;
+        if of.cpus[cpu].task.stack.is_empty() {
+            of.cpus[cpu].begin(activity);
+        }
+        loop {
+            assert!(of.step(cpu).expect("there is memory"), "a CPU that can go on does");
+            match of.cpus[cpu].task.stack.last() {
+                None => return true,
+                Some(_) if matches!(actor, Reclaim) => return *steps == 2,
+                Some(_) if of.cpus[cpu].state != CpuState::Ready => return false,
+                Some(frame) => {
+                    use Stage::{Allocation, Install, Lookup, Return, Walk};
+                    if let Activity::Fault(fault) = &frame.activity
+                        && matches!(fault.stage(), Lookup | Walk | Allocation | Install | Return)
+                    {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        assert_frames_conserved(&self.simulation, &[self.parent, self.child]);
+    }
+}
+
+/// Runs every schedule; returns how many there are.
+fn explore(actors: &[Actor], set: &[&str], finish: &dyn Fn(&Race)) -> usize {
+    // Small, since every schedule begins with a new machine.
+    let small = [
+        "machine.memory_bytes=8MiB",
+        "machine.cores=3",
+        "machine.threads_per_core=1",
+        "machine.cache.l3.size_bytes=80KiB",
+        "machine.cache.l2.size_bytes=8KiB",
+        r#"system.layers.0.frame_allocator={"kind":"buddy"}"#,
+    ];
+    let config = config("radix", &[&small, set].concat());
+    explore::explore(&Race::new(&config, actors), actors, usize::MAX, finish)
+}
+
+/// Pages mapped in the parent.
+fn mapped(race: &Race) -> Vec<u64> {
+    let layer = &race.simulation.os.layers[0];
+    let pages = layer.mapped(race.parent.index, VirtAddr(BASE), VirtAddr(BASE + 0x40_0000));
+    pages.iter().map(|page| (page.va.0 - BASE) / PAGE).collect()
+}
+
+#[test]
+fn faults_on_one_page_map_it_once() {
+    let written: Vec<u64> = (0..WRITTEN).chain([5]).collect();
+    for race in [[store(5), store(5)], [load(5), store(5)], [load(5), load(5)]] {
+        let count = explore(&race, &[], &|race| {
+            assert_eq!(mapped(race), written);
+            let faults = race.simulation.os.faults[0];
+            assert!(faults.minor + faults.raced >= WRITTEN + 2);
+        });
+        assert!(count > 10, "{count} schedules");
+    }
+}
+
+#[test]
+fn faults_in_a_region_without_tables_build_them_once() {
+    let count = explore(&[store(600), store(601)], &[], &|race| {
+        assert_eq!(mapped(race), [0, 1, 600, 601]);
+        assert_eq!(race.simulation.os.faults[0].tables, 3 + 1);
+    });
+    assert!(count > 100, "{count} schedules");
+}
+
+#[test]
+fn an_unmapped_page_stays_unmapped() {
+    for lock in ["kernel.fault_lock=mm", "kernel.fault_lock=vma"] {
+        let count = explore(&[store(5), store(6), Unmap { page: 4, pages: 3 }], &[lock], &|race| {
+            assert_eq!(mapped(race), [0, 1], "the call came after each fault, or each fault after the call");
+        });
+        assert!(count > 500, "{count} schedules");
+    }
+}
+
+#[test]
+fn faults_that_share_a_translation_cache_never_go_wrong_while_tables_come_and_go() {
+    // Any wrong hit ends the run.
+    for per in ["vma", "mm", "cpu"] {
+        let cache = format!(r#"kernel.translation_cache={{"form":"full-prefix","entries":4,"per":"{per}"}}"#);
+        let count = explore(&[store(5), store(600)], &[&cache], &|race| assert_eq!(mapped(race), [0, 1, 5, 600]));
+        assert!(count > 50, "{count} schedules");
+        for lock in ["kernel.fault_lock=mm", "kernel.fault_lock=vma"] {
+            let count = explore(&[store(600), Unmap { page: 0, pages: 1024 }], &[&cache, lock], &|race| {
+                assert_eq!(mapped(race), [0; 0]);
+                assert_eq!(race.simulation.os.layers[0].translation_cache_frames(), u64::from(per != "vma"));
+            });
+            assert!(count > 5, "{count} schedules");
+        }
+    }
+}
+
+#[test]
+fn a_mapping_that_grows_waits_for_faults_that_know_it_as_it_was() {
+    // Around page 513 there is room for a large page only with page 512.
+    let count = explore(&[store(513), MapAndStore { page: 512 }], &["system.layers.native.page_size=2M"], &|race| {
+        let pages = mapped(race);
+        assert!(pages == [0, 512] || pages == [0, 512, 513], "{pages:?}");
+    });
+    assert!(count > 10, "{count} schedules");
+}
+
+#[test]
+fn a_stack_that_grows_waits_for_faults_that_know_it_as_it_was() {
+    // Its lowest page is 513; with 512 there is room for a large page.
+    let count = explore(&[store(513), Grow { page: 512 }], &["system.layers.native.page_size=2M"], &|race| {
+        let pages = mapped(race);
+        assert!(pages == [0, 1, 512] || pages == [0, 1, 512, 513], "{pages:?}");
+    });
+    assert!(count > 10, "{count} schedules");
+}
+
+#[test]
+fn a_protected_page_is_not_written() {
+    let count = explore(&[store(5), load(0), Protect { page: 0, pages: 8 }], &[], &|race| {
+        let layer = &race.simulation.os.layers[0];
+        let pages = layer.mapped(race.parent.index, VirtAddr(BASE), VirtAddr(BASE + 8 * PAGE));
+        assert!(pages.iter().all(|page| !page.mapping.flags.writable), "{pages:?}");
+    });
+    assert!(count > 20, "{count} schedules");
+}
+
+#[test]
+fn a_forked_page_has_two_owners_until_one_of_them_writes() {
+    let count = explore(&[store(0), store(5), Fork], &[], &|race| {
+        let pages = mapped(race);
+        assert_eq!(pages, [0, 1, 5]);
+    });
+    assert!(count > 100, "{count} schedules");
+    let both = [store(0), ChildFault { page: 0, intent: Intent::Store }, Unmap { page: 0, pages: 1 }];
+    let count = explore(&both, &[], &|race| {
+        let faults = race.simulation.os.faults[0];
+        assert!(faults.copied <= 2 && faults.copied + faults.reused + faults.outside >= 1, "{faults:?}");
+    });
+    assert!(count > 100, "{count} schedules");
+}
+
+/// A swap area of a few pages.
+const SWAP: &str = r#"kernel.swap={"size_bytes":"8KiB","read_cycles":100,"write_cycles":100,"queue_depth":1}"#;
+
+/// Pages of the parent and of the child that are mapped or on the swap device, each of which must be one of the two.
+fn kept(race: &Race) -> [Vec<u64>; 2] {
+    let layer = &race.simulation.os.layers[0];
+    [race.parent, race.child].map(|space| {
+        let there = |page: &u64| {
+            let va = VirtAddr(BASE + page * PAGE);
+            let (mapped, swapped) = (!layer.is_unmapped(space.index, va), layer.word(space.index, va).is_some());
+            assert!(!(mapped && swapped), "page {page} is mapped and swapped out");
+            mapped || swapped
+        };
+        (0..10).filter(there).collect()
+    })
+}
+
+fn explore_reclaim(races: &[(&[Actor], [&[u64]; 2])]) -> usize {
+    let explored = races.iter().map(|&(actors, expected)| {
+        explore(actors, &[SWAP, "kernel.threads.kswapd=off"], &|race| {
+            assert_eq!(kept(race), expected.map(<[u64]>::to_vec), "{actors:?}");
+        })
+    });
+    explored.sum()
+}
+
+#[test]
+fn what_reclaim_takes_is_on_the_device_or_back_in_memory() {
+    let child = |page| ChildFault { page, intent: Intent::Store };
+    let count = explore_reclaim(&[
+        (&[store(0), Reclaim], [&[0, 1], &[]]),
+        (&[store(0), Unmap { page: 0, pages: 1 }, Reclaim], [&[1], &[]]),
+        (&[load(1), Protect { page: 0, pages: 2 }, Reclaim], [&[0, 1], &[]]),
+        (&[child(0), Reclaim], [&[0, 1], &[0, 1]]),
+        (&[child(1), Unmap { page: 0, pages: 2 }, Reclaim], [&[], &[0, 1]]),
+        (&[store(0), Fork, Reclaim], [&[0, 1], &[0, 1]]),
+    ]);
+    assert!(count > 800, "{count} schedules");
+}
+
+#[test]
+#[ignore = "400,000 schedules take a minute: make test-full"]
+fn both_owners_of_a_page_write_to_it_while_it_is_reclaimed() {
+    let child = ChildFault { page: 0, intent: Intent::Store };
+    assert!(explore_reclaim(&[(&[store(0), child, Reclaim], [&[0, 1], &[0, 1]])]) > 100_000);
+}
+
+const PTEMAGNET: &str = r#"system.layers.native.placement={"kind":"ptemagnet"}"#;
+
+/// Faults in one group of pages, whose frames lie side by side unless somebody ended the group's reservation.
+fn explore_group(actors: &[Actor], set: &[&str], group: [u64; 2]) -> usize {
+    explore(actors, &[&[PTEMAGNET], set].concat(), &|race| {
+        let layer = &race.simulation.os.layers[0];
+        let frame = |page: u64| {
+            let pages = layer.mapped(race.parent.index, VirtAddr(BASE + page * PAGE), VirtAddr(BASE + page * PAGE + 1));
+            pages.first().map(|page| page.mapping.pfn.0)
+        };
+        let measures = layer.placement.measures();
+        let ended: u64 = measures.iter().filter(|of| of.name.contains(".ended.")).map(|of| of.value).sum();
+        if let ([Some(first), Some(second)], 0) = (group.map(frame), ended) {
+            assert_eq!(second - first, group[1] - group[0], "{actors:?}");
+        }
+    })
+}
+
+#[test]
+fn faults_in_one_group_share_its_reservation() {
+    // Of pages 0 and 1 there is a reservation; of 8 and 9 there is none.
+    for group in [[2, 3], [8, 9]] {
+        let count = explore_group(&group.map(store), &[], group);
+        assert!(count > 10_000, "{count} schedules");
+    }
+}
+
+#[test]
+fn a_reservation_ends_with_its_pages_whoever_is_at_work_in_its_group() {
+    let (unmap, child) = (Unmap { page: 1, pages: 2 }, ChildFault { page: 0, intent: Intent::Store });
+    for (actors, set, least) in [
+        (&[store(2), unmap][..], &[][..], 9),
+        (&[store(3), Reclaim], &[SWAP, "kernel.threads.kswapd=off"], 40),
+        (&[store(3), Fork], &[], 9),
+        (&[store(3), child], &[], 5000),
+        // After the fork, both write to what they share and to what is new.
+        (&[store(0), child, Unmap { page: 1, pages: 1 }], &[], 5000),
+    ] {
+        let count = explore_group(actors, set, [0, 3]);
+        assert!(count >= least, "{actors:?}: {count} schedules");
+    }
+}
+
+#[test]
+#[ignore = "hundreds of thousands of schedules take minutes: make test-full"]
+fn two_faults_in_one_group_race_with_unmapping_and_reclaim() {
+    let unmap = Unmap { page: 3, pages: 1 };
+    let count = explore_group(&[store(3), store(2), unmap], &[], [0, 2])
+        + explore_group(&[store(9), store(8), Unmap { page: 8, pages: 1 }], &[], [8, 9])
+        + explore_group(&[store(3), store(2), Reclaim], &[SWAP, "kernel.threads.kswapd=off"], [0, 2]);
+    assert!(count > 100_000, "{count} schedules");
+}
+
+#[test]
+fn faults_in_one_mapping_share_its_place() {
+    let placement = r#"system.layers.native.placement={"kind":"ca-paging"}"#;
+    // The child has no place before the race.
+    let fault = |page| ChildFault { page, intent: Intent::Store };
+    let count = explore(&[fault(8), fault(9)], &[placement, "machine.memory_bytes=16MiB"], &|race| {
+        let layer = &race.simulation.os.layers[0];
+        let frames = layer.mapped(race.child.index, VirtAddr(BASE + 8 * PAGE), VirtAddr(BASE + 10 * PAGE));
+        assert_eq!(frames[1].mapping.pfn.0, frames[0].mapping.pfn.0 + 1);
+        let measures = layer.placement.measures();
+        let count = |name: &str| measures.iter().find(|of| of.name == name).expect("it is counted").value;
+        let [placed, again, misses] =
+            ["placed", "placed_again", "misses"].map(|name| count(&format!("ca_paging.{name}")));
+        assert_eq!((placed, again, misses), (2, 0, 0), "one of them chooses");
+    });
+    assert!(count > 10_000, "{count} schedules");
+}

@@ -1,0 +1,23 @@
+//! The kernel: page faults, memory that runs short, placement policies, calls, and who runs while others wait.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod block_io;
+mod ca_paging;
+mod eager;
+mod fault_walks;
+mod files;
+mod interleavings;
+mod load;
+mod page_faults;
+mod page_sizes;
+mod read_ahead;
+mod reclaim;
+mod reservations;
+mod shootdowns;
+mod tasks;
+mod threads;
+mod translation_cache;
+mod translation_slots;
+mod words;

@@ -1,0 +1,231 @@
+//! The page faults of a run, one by one: they are those that the statistics count, and their latencies are the stages'.
+
+use crate::common::{ScriptWriter, assert_conserved, config};
+use pagelab_engine::base::page_fault::Intent;
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
+use pagelab_engine::observe::page_faults::{PageFaults, SeenFault};
+use pagelab_engine::observe::statistics::Statistics;
+use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection, Source, workload};
+
+const BASE: u64 = 0x7f00_0000_0000;
+const PAGE: u64 = 4096;
+
+fn seen(system: &str, set: &[&str], sources: Vec<Box<dyn Source>>) -> (Vec<SeenFault>, Statistics) {
+    let of = |(cpu, source)| PlacedSource { source, cpus: vec![cpu], memory_limit: None };
+    let placed = sources.into_iter().enumerate().map(of).collect();
+    let mut simulation = Simulation::new(&config(system, set), placed, None).unwrap_or_else(|e| panic!("{e}"));
+    simulation.page_faults = Some(PageFaults::default());
+    simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
+    let stats = Statistics::collect(&simulation);
+    (simulation.page_faults.take().expect("they are kept").in_order(), stats)
+}
+
+fn program(spec: &str) -> Box<dyn Source> {
+    workload::parse(spec, 1).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn there_is_one_for_each_first_touch_and_together_they_take_the_faults_cycles() {
+    let (faults, stats) = seen("radix", &[], vec![program("stride:size=4MiB,stride=4KiB,write=1,gap=100")]);
+    assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
+    assert_eq!(faults.iter().map(|of| of.took.0).sum::<u64>(), stats.values["cycles.fault"]);
+    assert!(faults.is_sorted_by_key(|of| of.at + of.took), "one thread is in one fault at a time");
+    let stores = faults.iter().filter(|of| of.intent == Intent::Store && !of.present);
+    let mut pages: Vec<u64> = stores.map(|of| of.va.0 / PAGE).collect();
+    pages.dedup();
+    assert_eq!(pages.len(), 1024);
+}
+
+#[test]
+fn a_copy_on_write_finds_its_page_present_and_a_populated_page_raises_nothing() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 4 * PAGE);
+    script.load(0, BASE);
+    script.store(0, BASE + PAGE);
+    script.event(0, EventKind::Fork { child: ProcessIx(1) });
+    let child = script.thread(1);
+    script.store(child, BASE + PAGE);
+    let (faults, stats) = seen("radix", &[], vec![script.finish()]);
+    let of: Vec<_> = faults.iter().map(|of| (of.va.0, of.intent, of.present)).collect();
+    assert_eq!(
+        of,
+        [(BASE, Intent::Load, false), (BASE + PAGE, Intent::Store, false), (BASE + PAGE, Intent::Store, true),]
+    );
+    assert_ne!((faults[1].space, faults[1].thread), (faults[2].space, faults[2].thread), "the child's");
+    assert_eq!(stats.values["fault.copy.count"], 1);
+}
+
+#[test]
+fn hosts_faults_and_those_of_an_engine_are_not_among_them() {
+    let spec = "stride:size=4MiB,stride=4KiB,write=1,gap=60000";
+    let (faults, stats) = seen("nested-radix-cold", &[], vec![program(spec)]);
+    assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
+    assert!(stats.values["fault.nested.count"] > 1024, "the host had some too");
+    let (faults, stats) = seen("mfoe", &[], vec![program(spec)]);
+    assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
+    assert!(faults.len() < 300, "{} of 1024: the engine had the others", faults.len());
+}
+
+#[test]
+fn they_are_in_order_though_cpus_take_turns() {
+    let spec = "stride:size=4MiB,stride=4KiB,write=1,gap=100";
+    let (faults, stats) = seen("radix", &[], vec![program(spec), program(spec)]);
+    assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
+    assert!(faults.is_sorted_by_key(|of| (of.at, of.cpu.index())));
+    let of_cpu = |cpu| faults.iter().filter(|of| of.cpu.index() == cpu).count();
+    assert_eq!((of_cpu(0), of_cpu(1)), (1025, 1025), "each page, and one of code");
+}
+
+/// Instructions and lines of a stage of a run, all places together.
+fn work_of(stats: &Statistics, stage: &str) -> (u64, u64) {
+    let places = ["l1", "l2", "l3", "remote", "dram"];
+    let lines = places.map(|place| stats.values[&format!("fault.stage.{stage}.lines.{place}")]);
+    (stats.values[&format!("fault.stage.{stage}.instructions")], lines.iter().sum())
+}
+
+#[test]
+fn stages_touch_the_lines_that_the_preset_gives_them_and_no_others() {
+    let program = || vec![program("stride:size=4MiB,stride=4KiB,write=1,gap=100")];
+    let (_, before) = seen("radix", &[], program());
+    let given = [
+        "kernel.fault.entry.lines.cpu=5",
+        "kernel.fault.lookup.lines.space=7",
+        "kernel.fault.rmap.lines={\"cpu\":1,\"kernel\":2,\"again\":4}",
+    ];
+    let (_, after) = seen("radix", &given, program());
+    let faults = after.values["fault.minor.count"];
+    assert_eq!(before.values["fault.minor.count"], faults);
+    for (stage, more) in
+        [("entry", 5), ("lookup", 7), ("walk", 0), ("zeroing", 0), ("rmap", 7), ("install", 0), ("return", 0)]
+    {
+        let ((instructions, lines), with) = (work_of(&before, stage), work_of(&after, stage));
+        assert_eq!(with, (instructions, lines + more * faults), "{stage}");
+    }
+    // They stay in the L1 from one fault to the next: 15 come from memory once, in the first of them.
+    let dram = |stats: &Statistics| -> u64 {
+        ["entry", "lookup", "rmap"].iter().map(|stage| stats.values[&format!("fault.stage.{stage}.lines.dram")]).sum()
+    };
+    assert_eq!(dram(&after), dram(&before) + 15);
+}
+
+#[test]
+fn cycles_that_the_preset_does_not_state_are_the_cores_and_rounding_is_lost_once() {
+    let of = |set: &[&str]| {
+        let set = [&["machine.core.cycles_per_instruction=0.25"], set].concat();
+        seen("radix", &set, vec![program("stride:size=4MiB,stride=4KiB,write=1,gap=100")]).1
+    };
+    let of_fault = |stats: &Statistics| {
+        let names =
+            ["fault.cycles", "fault.preset.cycles", "fault.timed.cycles", "fault.instructions", "fault.minor.count"];
+        names.map(|name| stats.values[name])
+    };
+    let [before, preset_before, none, instructions, faults] = of_fault(&of(&[]));
+    assert_eq!(none, 0);
+    let stated = 220 + 440;
+    let stats =
+        of(&["kernel.fault.lookup.cycles=core", "kernel.fault.install={\"cycles\":\"core\",\"instructions\":421}"]);
+    assert_conserved(&stats);
+    let [after, preset, timed, more, _] = of_fault(&stats);
+    // 200 and 421 instructions a fault: 621 take 155.25 cycles, and no fault loses the quarter.
+    assert_eq!(timed, faults * (200 + 421) / 4);
+    assert_eq!((more, preset), (instructions + faults, preset_before - faults * stated));
+    assert_eq!(after, before - faults * stated + timed);
+    let [_, with, ..] =
+        of_fault(&of(&["kernel.fault.lookup={\"instructions\":200,\"cycles\":\"core\",\"hardware_cycles\":13}"]));
+    assert_eq!(with, preset_before - faults * (220 - 13), "what the processor does comes on top, and is stated");
+}
+
+#[test]
+fn instructions_of_stages_sum_to_those_of_faults_and_zeroed_lines_are_among_the_lines() {
+    let (_, stats) = seen("radix", &[], vec![program("stride:size=1MiB,stride=4KiB,write=1,gap=100")]);
+    let ends = |name: &&String| name.starts_with("fault.stage.") && name.ends_with(".instructions");
+    let sum: u64 = stats.values.keys().filter(ends).map(|name| stats.values[name]).sum();
+    assert_eq!(sum, stats.values["fault.instructions"]);
+    assert!(work_of(&stats, "zeroing").1 >= 64 * stats.values["fault.minor.count"]);
+}
+
+const PRIVATE_FILE: u64 = BASE + (1 << 30);
+const SHARED_FILE: u64 = BASE + (2 << 30);
+/// Kinds of [`faults_of_all_kinds`], and how many of each there are.
+const KINDS: [(&str, u64); 7] = [
+    ("zero-page", 7),
+    ("zero-page-replaced", 3),
+    ("copy", 5),
+    ("reuse", 2),
+    ("file-around", 1),
+    ("file-shared", 4),
+    ("file-copy", 6),
+];
+
+/// Eleven first touches, and other faults, whose kinds their numbers tell apart.
+fn faults_of_all_kinds() -> Box<dyn Source> {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 64 * PAGE);
+    for (addr, flags) in [(PRIVATE_FILE, MapFlags::PRIVATE), (SHARED_FILE, MapFlags::SHARED)] {
+        let (prot, flags, file) = (Protection::READ_WRITE, MapFlags(flags), Some("data".into()));
+        script.event(0, EventKind::Mmap { addr, len: 64 * PAGE, prot, flags, file, file_offset: 0 });
+    }
+    (0..11).for_each(|page| script.store(0, BASE + page * PAGE));
+    (32..39).for_each(|page| script.load(0, BASE + page * PAGE));
+    (32..35).for_each(|page| script.store(0, BASE + page * PAGE));
+    script.load(0, PRIVATE_FILE + 3 * PAGE);
+    (32..38).for_each(|page| script.store(0, PRIVATE_FILE + page * PAGE));
+    (0..4).for_each(|page| script.store(0, SHARED_FILE + page * PAGE));
+    script.event(0, EventKind::Fork { child: ProcessIx(1) });
+    (0..5).for_each(|page| script.store(0, BASE + page * PAGE));
+    let child = script.thread(1);
+    (3..5).for_each(|page| script.store(child, BASE + page * PAGE));
+    script.finish()
+}
+
+/// Instructions and lines by stage.
+fn work_of_stages(set: &[&str]) -> Vec<(u64, u64)> {
+    let (_, stats) = seen("radix", set, vec![faults_of_all_kinds()]);
+    ["entry", "lookup", "walk", "allocation", "zeroing", "charge", "rmap", "lru", "install", "return"]
+        .map(|stage| work_of(&stats, stage))
+        .to_vec()
+}
+
+#[test]
+fn a_kind_of_fault_costs_what_the_preset_gives_it_and_the_others_what_a_first_touch_costs() {
+    let plain = work_of_stages(&[]);
+    let with = |at: usize, more: (u64, u64)| {
+        let mut all = plain.clone();
+        all[at] = (plain[at].0 + more.0, plain[at].1 + more.1);
+        all
+    };
+    for (kind, faults) in KINDS {
+        let install = format!(r#"kernel.fault_kinds.{kind}.install={{"instructions":1420,"lines":{{"kernel":3}}}}"#);
+        assert_eq!(work_of_stages(&[&install]), with(8, (1000 * faults, 3 * faults)), "{kind}");
+        let none = format!(r#"kernel.fault_kinds.{kind}.return={{"instructions":0}}"#);
+        let mut without = plain.clone();
+        without[9].0 -= 120 * faults;
+        assert_eq!(work_of_stages(&[&none]), without, "{kind}");
+    }
+    let copy = r#"kernel.fault_kinds.copy={"allocation":{"instructions":407},"install":{"instructions":420}}"#;
+    assert_eq!(work_of_stages(&[copy]), with(3, (7 * 5, 0)));
+}
+
+#[test]
+fn pages_beside_the_first_have_instructions_of_their_own() {
+    let plain = work_of_stages(&[]);
+    // 16 pages around one are mapped.
+    let around = r#"kernel.fault_kinds.file-around.rmap={"instructions":120,"page_instructions":10}"#;
+    let mut with = plain.clone();
+    with[6].0 += 15 * 10;
+    assert_eq!(work_of_stages(&[around]), with);
+    let folios = |set: &[&str]| {
+        let set =
+            [&[r#"system.layers.native.folios=["32KiB"]"#, "machine.core.cycles_per_instruction=0.5"], set].concat();
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 64 * PAGE);
+        (0..20).for_each(|page| script.store(0, BASE + page * PAGE));
+        let (_, stats) = seen("radix", &set, vec![script.finish()]);
+        ["fault.minor.count", "fault.stage.allocation.instructions", "fault.timed.cycles"]
+            .map(|name| stats.values[name])
+    };
+    let [faults, instructions, timed] = folios(&[]);
+    assert_eq!((faults, timed), (3, 0));
+    let more = 3 * 7 * 6;
+    assert_eq!(folios(&["kernel.fault.allocation.page_instructions=6"]), [faults, instructions + more, more / 2]);
+}

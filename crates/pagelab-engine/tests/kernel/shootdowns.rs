@@ -1,0 +1,245 @@
+//! Shootdowns and switches between address spaces, counted by hand.
+
+use crate::common::{ScriptWriter, assert_conserved, config, run};
+use pagelab_engine::base::addr::VirtAddr;
+use pagelab_engine::base::page_fault::Origin;
+use pagelab_engine::observe::statistics::Statistics;
+use pagelab_trace::{EventKind, ProcessIx};
+
+const BASE: u64 = 0x7f00_0000_0000;
+
+fn page(n: u64) -> u64 {
+    BASE + n * 4096
+}
+
+/// Shootdowns, CPUs interrupted, idle CPUs spared, flushes for want of a PCID and for an old generation.
+fn counts(stats: &Statistics) -> [u64; 5] {
+    ["count", "interrupts", "spared", "flush.pcid", "flush.generation"]
+        .map(|name| stats.values[&format!("shootdown.{name}")])
+}
+
+fn on_two_cores(script: ScriptWriter, idle_tlb: &str) -> Statistics {
+    let idle = format!("kernel.idle_tlb={idle_tlb}");
+    let set = ["engine.sync_quantum_cycles=0", "kernel.pcids=6", &idle];
+    let (_, stats) = run(&config("radix", &set), script.finish(), &[0, 2]);
+    assert_conserved(&stats);
+    stats
+}
+
+/// Makes a thread busy for longer than anything else in these tests takes.
+fn keep_busy(script: &mut ScriptWriter, thread: u32, page: u64) {
+    (0..20_000).for_each(|n| script.load(thread, page + n % 64 * 64));
+}
+
+#[test]
+fn a_cpu_that_runs_the_space_is_interrupted_and_loses_the_pages_only() {
+    let mut script = ScriptWriter::new();
+    let other = script.thread(0);
+    script.mmap(0, BASE, 0x10_000);
+    (0..4).for_each(|n| script.store(0, page(n)));
+    (0..4).for_each(|n| script.load(other, page(n)));
+    script.event(0, EventKind::Munmap { addr: page(3), len: 4096 });
+    (0..3).for_each(|n| script.load(other, page(n)));
+    // The interrupt has brought it up to date: it may wait and go on without a flush.
+    keep_busy(&mut script, 0, page(0));
+    script.mmap(0, page(100), 4096);
+    script.load(other, page(0));
+    let stats = on_two_cores(script, "lazy");
+    assert_eq!(counts(&stats), [1, 1, 0, 2, 0]);
+    assert!(stats.values["cycles.stolen"] > 0);
+}
+
+#[test]
+fn who_interrupts_another_cpu_waits_for_it() {
+    let run = |ipi_cycles: u64| {
+        let mut script = ScriptWriter::new();
+        let other = script.thread(0);
+        script.mmap(0, BASE, 0x10_000);
+        (0..4).for_each(|n| script.store(0, page(n)));
+        keep_busy(&mut script, other, page(0));
+        script.event(0, EventKind::Munmap { addr: page(3), len: 4096 });
+        let set = [format!("kernel.shootdown_ipi_cycles={ipi_cycles}"), "engine.sync_quantum_cycles=0".to_owned()];
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let (_, stats) = run(&config("radix", &set), script.finish(), &[0, 2]);
+        assert_eq!(counts(&stats)[..2], [1, 1]);
+        stats.values["cycles.kernel"]
+    };
+    assert_eq!(run(5000) - run(0), 5000);
+}
+
+/// A thread of the first process and one of its child, both on the second of two CPUs.
+fn on_the_second_cpu(script: &mut ScriptWriter) -> (u32, u32) {
+    let other = script.thread(0);
+    // Its place is the first CPU, so that the child's is the second.
+    let passing = script.thread(0);
+    script.event(passing, EventKind::ThreadExit);
+    script.event(0, EventKind::Fork { child: ProcessIx(1) });
+    (other, script.thread(1))
+}
+
+/// Two threads on two CPUs; in between, the second's CPU runs a child. With `unmap`, the first thread unmaps a page
+/// meanwhile.
+fn switched_away(unmap: bool) -> Statistics {
+    let mut script = ScriptWriter::new();
+    let (other, child) = on_the_second_cpu(&mut script);
+    script.mmap(0, BASE, 0x10_000);
+    (0..4).for_each(|n| script.store(0, page(n)));
+    (0..4).for_each(|n| script.store(other, page(n)));
+    script.mmap(child, page(100), 4096);
+    script.store(child, page(100));
+    if unmap {
+        script.event(0, EventKind::Munmap { addr: page(3), len: 4096 });
+    } else {
+        script.mmap(0, page(200), 4096);
+    }
+    (0..3).for_each(|n| script.load(other, page(n)));
+    on_two_cores(script, "lazy")
+}
+
+#[test]
+fn a_cpu_that_has_switched_away_flushes_the_space_when_it_comes_back() {
+    let (kept, flushed) = (switched_away(false), switched_away(true));
+    assert_eq!(counts(&kept), [0, 0, 0, 3, 0]);
+    assert_eq!(counts(&flushed), [1, 0, 0, 3, 1]);
+    let walks = |stats: &Statistics| stats.values["dtlb.l2.misses"];
+    assert_eq!(walks(&flushed) - walks(&kept), 3, "none of the three pages has changed, but all translations are gone");
+}
+
+/// One CPU waits for the other, which breaks `breaks` sharings of the zero page meanwhile.
+fn idle(idle_tlb: &str, breaks: u64) -> Statistics {
+    let mut script = ScriptWriter::new();
+    let other = script.thread(0);
+    script.mmap(0, BASE, 0x10_000);
+    (0..3).for_each(|n| script.load(0, page(n)));
+    script.load(other, page(0));
+    keep_busy(&mut script, 0, page(0));
+    (0..breaks).for_each(|n| script.store(0, page(n)));
+    // Where the other thread waits.
+    script.mmap(0, page(100), 4096);
+    script.load(other, page(0));
+    on_two_cores(script, idle_tlb)
+}
+
+#[test]
+fn an_idle_cpu_is_spared_or_leaves_and_catches_up_when_it_goes_on() {
+    for (idle_tlb, breaks, expected) in [
+        ("lazy", 0, [0, 0, 0, 2, 0]),
+        ("lazy", 2, [2, 0, 2, 2, 1]),
+        ("leave", 0, [0, 0, 0, 2, 0]),
+        ("leave", 2, [2, 0, 0, 2, 1]),
+        ("interrupt", 0, [0, 0, 0, 2, 0]),
+        // The first interrupt makes it leave the space.
+        ("interrupt", 2, [2, 1, 0, 2, 1]),
+    ] {
+        assert_eq!(counts(&idle(idle_tlb, breaks)), expected, "{idle_tlb} {breaks}");
+    }
+}
+
+#[test]
+fn a_lazy_cpu_is_interrupted_where_page_tables_are_freed() {
+    for (pages, expected) in [(1, [1, 0, 1, 2, 0]), (2, [1, 1, 0, 2, 0])] {
+        let mut script = ScriptWriter::new();
+        let other = script.thread(0);
+        script.mmap(0, BASE, 0x10_000);
+        (0..2).for_each(|n| script.store(0, page(n)));
+        script.load(other, page(0));
+        script.event(other, EventKind::ThreadExit);
+        keep_busy(&mut script, 0, page(0));
+        script.event(0, EventKind::Munmap { addr: page(0), len: pages * 4096 });
+        assert_eq!(counts(&on_two_cores(script, "lazy")), expected, "{pages} of 2 pages are unmapped");
+    }
+}
+
+/// Processes that take turns on one CPU, each with a page of its own: switches that flushed, and second-level misses.
+fn in_turn(processes: u32, pcids: u32, rounds: u64) -> (u64, u64) {
+    let mut script = ScriptWriter::new();
+    let mut threads = vec![0];
+    for child in 1..processes {
+        script.event(0, EventKind::Fork { child: ProcessIx(child) });
+        threads.push(script.thread(child));
+    }
+    let own = |thread: u32| page(u64::from(thread) * 3);
+    threads.iter().for_each(|&thread| script.mmap(thread, own(thread), 4096));
+    for _ in 0..rounds {
+        threads.iter().for_each(|&thread| script.store(thread, own(thread)));
+    }
+    let (_, stats) = run(&config("radix", &[&format!("kernel.pcids={pcids}")]), script.finish(), &[0]);
+    let switches = if processes == 1 { 0 } else { u64::from(processes) * rounds - 1 };
+    assert_eq!(stats.values["context_switches"], switches);
+    assert_eq!(counts(&stats)[..3], [0; 3]);
+    assert_eq!(counts(&stats)[4], 0);
+    (stats.values["shootdown.flush.pcid"], stats.values["dtlb.l2.misses"])
+}
+
+#[test]
+fn pcids_are_taken_in_turn() {
+    for (processes, pcids, flushes_of_three_rounds) in [
+        // Each has its own.
+        (6, 6, 6),
+        // The next in turn is always that of the process that comes next.
+        (7, 6, 21),
+        (2, 1, 6),
+        (2, 0, 6),
+        (1, 0, 1),
+    ] {
+        let (_, once) = in_turn(processes, pcids, 1);
+        let (flushes, misses) = in_turn(processes, pcids, 3);
+        let case = format!("{processes} processes, {pcids} PCIDs");
+        assert_eq!(flushes, flushes_of_three_rounds, "{case}");
+        // After a flush the page is walked for anew.
+        assert_eq!(misses - once, flushes - u64::from(processes), "{case}");
+    }
+}
+
+#[test]
+fn a_hardware_thread_does_not_use_what_its_sibling_left_behind() {
+    let mut script = ScriptWriter::new();
+    // The third CPU is another core; the child's place is the first.
+    let (sibling, third) = (script.thread(0), script.thread(0));
+    script.event(0, EventKind::Fork { child: ProcessIx(1) });
+    let child = script.thread(1);
+    script.mmap(0, BASE, 0x10_000);
+    (0..2).for_each(|n| script.store(0, page(n)));
+    script.mmap(child, page(100), 4096);
+    script.store(child, page(100));
+    script.event(third, EventKind::Munmap { addr: page(1), len: 4096 });
+    (0..2).for_each(|n| script.load(sibling, page(n)));
+    let set = ["engine.sync_quantum_cycles=0", "kernel.pcids=6"];
+    let (_, stats) = run(&config("radix", &set), script.finish(), &[0, 1, 2]);
+    // `--check` would find the translation that is gone.
+    assert_eq!(stats.values["accesses.refused"], 1);
+    assert_eq!(counts(&stats), [1, 0, 0, 3, 0]);
+}
+
+#[test]
+fn a_space_that_ends_leaves_the_cpus_that_have_switched_away() {
+    let mut script = ScriptWriter::new();
+    let (other, child) = on_the_second_cpu(&mut script);
+    script.mmap(0, BASE, 4096);
+    script.store(other, BASE);
+    script.mmap(child, page(100), 4096);
+    script.store(child, page(100));
+    script.event(0, EventKind::Exit { code: 0 });
+    let (mut simulation, _) = run(&config("radix", &[]), script.finish(), &[0, 2]);
+    let mut held = |space: usize, va| {
+        let asid = simulation.os.layers[0].spaces[space].asid;
+        simulation.hw.units[1].l2.look_up(asid, VirtAddr(va), Origin::Program).is_some()
+    };
+    assert_eq!((held(1, BASE), held(2, page(100))), (false, true));
+}
+
+#[test]
+fn a_space_that_returns_as_another_after_its_end_is_flushed() {
+    let mut script = ScriptWriter::new();
+    for child in 1..4 {
+        script.event(0, EventKind::Fork { child: ProcessIx(child) });
+        let thread = script.thread(child);
+        script.mmap(thread, BASE, 4096);
+        script.store(thread, BASE);
+        script.event(thread, EventKind::Exit { code: 0 });
+    }
+    let (simulation, stats) = run(&config("radix", &["kernel.pcids=6"]), script.finish(), &[0]);
+    assert_eq!(simulation.os.layers[0].spaces.len(), 3, "the children's tag is one and the same");
+    // The exits are shootdowns of the children's pages.
+    assert_eq!(counts(&stats), [3, 0, 0, 3, 0]);
+}

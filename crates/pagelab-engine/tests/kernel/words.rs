@@ -1,0 +1,434 @@
+//! Words in entries that are not present, under every page table: what faults, mapping calls, forks, exits, reclaim and khugepaged
+//! do to them, against a flat map of what each page holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::common::{ScriptWriter, assert_frames_conserved, config, run};
+use pagelab_cases::cases;
+use pagelab_engine::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use pagelab_engine::base::cycles::Cycles;
+use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_engine::base::page_fault::{Intent, PageFault};
+use pagelab_engine::base::rng::Rng;
+use pagelab_engine::base::step::Next;
+use pagelab_engine::config::Config;
+use pagelab_engine::kernel::entry_word::{EntryWord, Slot};
+use pagelab_engine::kernel::fault::Fault;
+use pagelab_engine::kernel::home::ProcessTarget;
+use pagelab_engine::kernel::layer::Layer;
+use pagelab_engine::kernel::layer::words::WordOf;
+use pagelab_engine::kernel::reclaim::{GroupId, Pressure};
+use pagelab_engine::kernel::threads::config::ThreadConfig;
+use pagelab_engine::kernel::threads::khugepaged::Khugepaged;
+use pagelab_engine::kernel::vma::VaRange;
+use pagelab_engine::machine::simulation::Simulation;
+use pagelab_engine::mmu_cache::MmuCacheKind;
+use pagelab_engine::page_table::{PageTableConfig, PteFlags};
+use pagelab_trace::{EventKind, Protection};
+
+const LAYER: LayerId = LayerId(0);
+const CPU: CpuId = CpuId(0);
+/// Where programs have memory: pages of 4 KiB, each area two pages of 2 MiB.
+const AREAS: [u64; 2] = [0x7_f000_0000, 0x6_0000_0200];
+const AREA_PAGES: u64 = 1024;
+const MOST_SPACES: usize = 3;
+const SWAP: &str = r#"kernel.swap={"size_bytes":"256MiB","read_cycles":100,"write_cycles":100,"queue_depth":1}"#;
+const KHUGEPAGED: &str =
+    r#"kernel.threads.khugepaged={"scan_sleep_cycles":1000,"pages_to_scan":100000,"max_ptes_none":511}"#;
+
+/// A page of an address space, by both numbers.
+type Page = (u32, u64);
+/// What a page holds, by the store that wrote it; 0 for zeroes.
+type Contents = u64;
+
+/// Where a page's contents are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Frame(Pfn),
+    Slot(Slot),
+}
+
+/// A kernel without a program, and what its pages should hold.
+struct Lab {
+    simulation: Simulation,
+    khugepaged: Option<usize>,
+    spaces: Vec<SpaceId>,
+    rng: Rng,
+    written: Contents,
+    /// What each page holds that has been touched.
+    pages: BTreeMap<Page, Contents>,
+    /// What is in frames and slots. What is in no use any more may be here still.
+    frames: BTreeMap<Pfn, Contents>,
+    slots: BTreeMap<Slot, Contents>,
+    /// Words that were left alone, moved, inherited, dropped, read back; large pages made.
+    seen: BTreeMap<&'static str, usize>,
+}
+
+fn va(page: u64) -> VirtAddr {
+    VirtAddr(page << FRAME_SHIFT)
+}
+
+fn range(from: u64, pages: u64) -> VaRange {
+    VaRange { start: va(from), end: va(from + pages) }
+}
+
+fn map_at(from: u64, pages: u64) -> EventKind {
+    crate::common::mmap(from * FRAME_BYTES, pages * FRAME_BYTES, Protection::READ_WRITE)
+}
+
+/// Where the pages of a space are.
+fn places(layer: &Layer, space: SpaceId) -> BTreeMap<Page, Place> {
+    let mut all = BTreeMap::new();
+    for page in layer.mapped(space.index, va(0), VirtAddr(1 << 48)) {
+        for n in 0..1 << page.mapping.size.order() {
+            let at = (space.index, (page.va.0 >> FRAME_SHIFT) + n);
+            all.insert(at, Place::Frame(Pfn(page.mapping.pfn.0 + n)));
+        }
+    }
+    for WordOf { va: at, word, .. } in layer.words(space.index, VaRange { start: va(0), end: VirtAddr(1 << 48) }) {
+        let EntryWord::Swap(slot) = word else { panic!("{at:?} is armed, though there is no engine") };
+        let old = all.insert((space.index, at.0 >> FRAME_SHIFT), Place::Slot(slot));
+        assert_eq!(old, None, "{at:?} is mapped and has a word");
+    }
+    all
+}
+
+impl Lab {
+    fn new(config: &Config, seed: u64) -> Self {
+        let mut script = ScriptWriter::new();
+        AREAS.iter().for_each(|&area| script.event(0, map_at(area, AREA_PAGES)));
+        let (mut simulation, _) = run(config, script.finish(), &[0]);
+        let spaces = simulation.inputs[0].spaces().collect();
+        let khugepaged = match config.kernel.threads.khugepaged {
+            ThreadConfig::On(of) if simulation.os.layers[LAYER].page_size > PageSize::Size4K => {
+                Some(simulation.kthreads.add(Khugepaged::new(LAYER, of).into()))
+            }
+            ThreadConfig::On(_) | ThreadConfig::Off => None,
+        };
+        let rng = Rng::new(seed, "words");
+        let (pages, frames, slots, seen) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { simulation, khugepaged, spaces, rng, written: 0, pages, frames, slots, seen }
+    }
+
+    fn layer(&self) -> &Layer {
+        &self.simulation.os.layers[LAYER]
+    }
+
+    fn places(&self) -> BTreeMap<Page, Place> {
+        self.spaces.iter().flat_map(|&space| places(self.layer(), space)).collect()
+    }
+
+    fn count(&mut self, what: &'static str, words: usize) {
+        *self.seen.entry(what).or_default() += words;
+    }
+
+    fn words_of(&self, space: SpaceId, range: VaRange) -> usize {
+        self.layer().words(space.index, range).len()
+    }
+
+    /// Every page that was touched is where its contents are, and no other is anywhere.
+    fn check(&mut self) {
+        let places = self.places();
+        assert!(places.keys().eq(self.pages.keys()), "other pages are there than were touched");
+        for (page, place) in &places {
+            let held = match place {
+                Place::Frame(frame) => self.frames.get(frame),
+                Place::Slot(slot) => self.slots.get(slot),
+            };
+            assert_eq!(held, Some(&self.pages[page]), "page {page:x?} is in {place:?}");
+        }
+        // What walks say of a few.
+        for _ in 0..8 {
+            let (space, page) = (self.any_space(), self.any_page());
+            let expected = match places.get(&(space.index, page)) {
+                Some(Place::Slot(slot)) => Some(EntryWord::Swap(*slot)),
+                Some(Place::Frame(_)) | None => None,
+            };
+            assert_eq!(self.layer().word(space.index, va(page)).map(|of| of.word), expected);
+            assert_eq!(self.layer().has_words(space.index, range(page, 1)), expected.is_some());
+        }
+    }
+
+    fn any_space(&mut self) -> SpaceId {
+        self.spaces[self.rng.below(self.spaces.len() as u64) as usize]
+    }
+
+    fn any_page(&mut self) -> u64 {
+        // Most are near each other.
+        let near = if self.rng.below(3) > 0 { 24 } else { AREA_PAGES };
+        AREAS[self.rng.below(2) as usize] + self.rng.below(near)
+    }
+
+    /// The first page and how many there are.
+    fn any_range(&mut self) -> (u64, u64) {
+        let (area, from) = (AREAS[self.rng.below(2) as usize], self.rng.below(24));
+        let pages = [1, 8, 24, AREA_PAGES][self.rng.below(4) as usize];
+        (area + from, pages.min(AREA_PAGES - from))
+    }
+
+    fn change(&mut self, space: SpaceId, kind: &EventKind) {
+        self.simulation.os.change_mappings(space, kind).expect("there is memory");
+        self.simulation.os.invalid.clear();
+    }
+
+    /// Follows what a fault or a kernel thread did to pages besides the one at `but`.
+    fn follow(&mut self, before: &BTreeMap<Page, Place>, but: Option<Page>) {
+        let after = self.places();
+        for (&page, &place) in after.iter().filter(|(page, _)| Some(**page) != but) {
+            match (before.get(&page).copied(), place) {
+                (None, Place::Frame(frame)) => {
+                    self.pages.insert(page, 0);
+                    self.frames.insert(frame, 0);
+                }
+                (Some(Place::Frame(from)), Place::Slot(slot)) => {
+                    let contents = self.frames[&from];
+                    if before.values().any(|&of| of == place) {
+                        assert_eq!(self.slots[&slot], contents, "{page:x?} goes to what another page has there");
+                    }
+                    self.slots.insert(slot, contents);
+                }
+                // A copy.
+                (Some(Place::Frame(from)), Place::Frame(to)) if from != to => {
+                    assert_eq!(but, None, "a fault copies its own page alone");
+                    self.frames.insert(to, self.pages[&page]);
+                }
+                (old, _) => assert_eq!(old, Some(place), "{page:x?}"),
+            }
+        }
+    }
+
+    fn access(&mut self, space: SpaceId, page: u64, intent: Intent) {
+        let (before, at) = (self.places(), (space.index, page));
+        let old = before.get(&at).copied();
+        if old.is_none() && intent == Intent::Load {
+            // What is mapped to the zero page holds nothing that could be lost.
+            return;
+        }
+        let cached = self.simulation.os.layers[LAYER].swap().expect("it was configured").in_memory();
+        let cached: BTreeSet<Pfn> = cached.map(|(frame, _)| frame).collect();
+        let fault = PageFault { space, va: va(page), intent, reached: None };
+        let mut fault = Fault::new(&fault, CPU);
+        while fault.commit(&mut self.simulation.os, CPU).expect("there is memory") != Next::Done {}
+        self.simulation.os.invalid.clear();
+        let after = self.places();
+        let Some(&Place::Frame(frame)) = after.get(&at) else { panic!("{page:#x} is not mapped after a fault") };
+        match (old, intent) {
+            (_, Intent::Store) => {
+                let sharing = after.values().filter(|&&place| place == Place::Frame(frame)).count();
+                assert_eq!(sharing, 1, "what is written is the page's own");
+                self.written += 1;
+                self.pages.insert(at, self.written);
+                self.frames.insert(frame, self.written);
+            }
+            (Some(Place::Slot(slot)), _) if !cached.contains(&frame) => {
+                _ = self.frames.insert(frame, self.slots[&slot])
+            }
+            _ => {}
+        }
+        self.count("read", usize::from(matches!(old, Some(Place::Slot(_)))));
+        self.follow(&before, Some(at));
+    }
+
+    fn reclaim(&mut self) {
+        for _ in 0..=self.rng.below(6) {
+            let before = self.places();
+            self.simulation.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
+            self.simulation.os.invalid.clear();
+            self.follow(&before, None);
+        }
+    }
+
+    fn collapse(&mut self) {
+        let Some(thread) = self.khugepaged else { return };
+        let before = self.places();
+        self.simulation.kthreads.begin(thread, Cycles::ZERO);
+        while self.simulation.kthreads.commit(thread, &mut self.simulation.os, CPU) != Next::Done {}
+        self.simulation.os.invalid.clear();
+        let now = self.places();
+        let moved = before.iter().filter(|&(page, place)| matches!(place, Place::Frame(_)) && now[page] != *place);
+        self.count("collapsed", moved.count());
+        self.count("left by khugepaged", before.values().filter(|place| matches!(place, Place::Slot(_))).count());
+        self.follow(&before, None);
+    }
+
+    fn forget(&mut self, space: SpaceId, from: u64, pages: u64) {
+        self.pages.retain(|&(of, page), _| of != space.index || !(from..from + pages).contains(&page));
+    }
+
+    fn unmap(&mut self, space: SpaceId) {
+        let (from, pages) = self.any_range();
+        self.count("dropped", self.words_of(space, range(from, pages)));
+        let (addr, len) = (from * FRAME_BYTES, pages * FRAME_BYTES);
+        if self.rng.below(2) == 0 {
+            self.change(space, &EventKind::Munmap { addr, len });
+            self.change(space, &map_at(from, pages));
+        } else {
+            self.change(space, &EventKind::Madvise { addr, len, advice: 4 });
+        }
+        self.forget(space, from, pages);
+    }
+
+    fn relocate(&mut self, space: SpaceId) {
+        let (from, pages) = self.any_range();
+        let from_first = (AREAS[0]..AREAS[0] + AREA_PAGES).contains(&from);
+        let area = AREAS[usize::from(from_first)];
+        let to = area + self.rng.below(AREA_PAGES - pages + 1);
+        self.count("moved", self.words_of(space, range(from, pages)));
+        let (old_addr, new_addr, len) = (from * FRAME_BYTES, to * FRAME_BYTES, pages * FRAME_BYTES);
+        self.change(space, &EventKind::Mremap { old_addr, old_len: len, new_addr, new_len: len });
+        self.change(space, &map_at(from, pages));
+        self.forget(space, to, pages);
+        let of = |page: &u64| (from..from + pages).contains(page);
+        let moving: Vec<_> = self.pages.iter().filter(|((s, page), _)| *s == space.index && of(page)).collect();
+        let moved: Vec<_> = moving.into_iter().map(|(&(s, page), &held)| ((s, page - from + to), held)).collect();
+        self.forget(space, from, pages);
+        self.pages.extend(moved);
+    }
+
+    fn protect(&mut self, space: SpaceId) {
+        let (from, pages) = self.any_range();
+        let (addr, len) = (from * FRAME_BYTES, pages * FRAME_BYTES);
+        self.change(space, &EventKind::Mprotect { addr, len, prot: Protection::from_bits(1) });
+        self.check();
+        self.change(space, &EventKind::Mprotect { addr, len, prot: Protection::READ_WRITE });
+    }
+
+    fn fork(&mut self, parent: SpaceId) {
+        if self.spaces.len() == MOST_SPACES {
+            return;
+        }
+        let home = ProcessTarget {
+            layer: LAYER,
+            group: GroupId::REST,
+            uses_placement: true,
+            uses_fault_engine: true,
+            reported: false,
+        };
+        let child = self.simulation.os.add_space(home).expect("there is memory");
+        self.simulation.os.fork(parent, child).expect("there is memory");
+        self.spaces.push(child);
+        self.count("inherited", self.words_of(child, range(0, 1 << 36)));
+        let inherited: Vec<_> = self.pages.iter().filter(|((space, _), _)| *space == parent.index).collect();
+        let inherited: Vec<_> = inherited.into_iter().map(|(&(_, page), &held)| ((child.index, page), held)).collect();
+        self.pages.extend(inherited);
+    }
+
+    fn exit(&mut self, space: SpaceId) {
+        self.count("ended", self.words_of(space, range(0, 1 << 36)));
+        self.simulation.os.drop_mappings(space).expect("nothing is built");
+        self.simulation.os.retire(space);
+        self.spaces.retain(|&of| of != space);
+        self.pages.retain(|&(of, _), _| of != space.index);
+    }
+
+    /// All processes end, and nothing is left.
+    fn end(mut self) -> BTreeMap<&'static str, usize> {
+        assert_frames_conserved(&self.simulation, &self.spaces);
+        for space in self.spaces.clone() {
+            self.exit(space);
+        }
+        assert_frames_conserved(&self.simulation, &[]);
+        let swap = self.simulation.os.layers[LAYER].swap().expect("it was configured");
+        assert_eq!((swap.in_use().count(), swap.used_slots()), (0, 0), "slots are left");
+        self.seen
+    }
+}
+
+fn torture(config: &Config, operations: u64, seed: u64) -> BTreeMap<&'static str, usize> {
+    let mut lab = Lab::new(config, seed);
+    for n in 0..operations {
+        let space = lab.any_space();
+        match lab.rng.below(24) {
+            0..=8 => {
+                let page = lab.any_page();
+                lab.access(space, page, Intent::Store);
+            }
+            9..=11 => {
+                let page = lab.any_page();
+                lab.access(space, page, Intent::Load);
+            }
+            12..=16 => lab.reclaim(),
+            17 => lab.collapse(),
+            18 => lab.unmap(space),
+            19 | 20 => lab.relocate(space),
+            21 => lab.protect(space),
+            22 => lab.fork(space),
+            _ if lab.spaces.len() > 1 => lab.exit(space),
+            _ => {}
+        }
+        lab.check();
+        if n % 64 == 0 {
+            assert_frames_conserved(&lab.simulation, &lab.spaces);
+        }
+    }
+    lab.end()
+}
+
+/// Systems with each page table that programs can have, with and without large pages.
+fn systems() -> Vec<Config> {
+    let mut all = Vec::new();
+    for table in PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only()) {
+        for &page_size in table.page_sizes().iter().filter(|&&size| size < PageSize::Size1G) {
+            let mut config = config("radix", &[SWAP, KHUGEPAGED, "machine.memory_bytes=1GiB", "machine.cores=1"]);
+            config.kernel.threads.kswapd = ThreadConfig::Off;
+            let layer = &mut config.system.layers[0];
+            (layer.page_table, layer.page_size) = (table.clone(), page_size);
+            if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
+                layer.mmu_cache = MmuCacheKind::None;
+            }
+            config.validate().unwrap();
+            all.push(config);
+        }
+    }
+    all
+}
+
+#[test]
+fn words_go_where_their_pages_go() {
+    for config in systems() {
+        let layer = &config.system.layers[0];
+        println!("{:?} {:?}", layer.page_table, layer.page_size);
+        let mut seen = torture(&config, cases(600), 1);
+        for (what, count) in torture(&config, cases(600), 2) {
+            *seen.entry(what).or_default() += count;
+        }
+        let large = layer.page_size > PageSize::Size4K;
+        for (what, count) in &seen {
+            assert!(*count > 0 || !large && what.contains("coll"), "{:?}: {seen:?}", layer.page_table);
+        }
+        println!("  {seen:?}");
+        assert_eq!(seen.len(), if large { 7 } else { 5 }, "{seen:?}");
+    }
+}
+
+/// A page that khugepaged has not found is written and leaves memory, while khugepaged copies those beside it.
+#[test]
+fn khugepaged_looks_again_for_what_left_while_it_copied() {
+    let config = config("radix-2m", &[SWAP, KHUGEPAGED, "kernel.threads.kswapd=off", "machine.memory_bytes=64MiB"]);
+    let mut lab = Lab::new(&config, 1);
+    let (thread, space) = (lab.khugepaged.expect("it is configured"), lab.spaces[0]);
+    lab.simulation.os.layers[LAYER].page_size = PageSize::Size4K;
+    (0..8).for_each(|n| lab.access(space, AREAS[0] + n, Intent::Store));
+    lab.simulation.kthreads.begin(thread, Cycles::ZERO);
+    while lab.simulation.kthreads.held_frames(LAYER) == 0 {
+        assert_eq!(lab.simulation.kthreads.commit(thread, &mut lab.simulation.os, CPU), Next::Continue);
+    }
+    let late = AREAS[0] + 20;
+    lab.access(space, late, Intent::Store);
+    let layer = &mut lab.simulation.os.layers[LAYER];
+    for page in layer.mapped(space.index, va(AREAS[0]), va(AREAS[0] + AREA_PAGES)) {
+        let flags = PteFlags { accessed: page.va != va(late), ..page.mapping.flags };
+        layer.protect(space.index, &page, flags);
+    }
+    let before = lab.places();
+    lab.simulation.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
+    lab.follow(&before, None);
+    lab.check();
+    assert_eq!(lab.words_of(space, VaRange::ALL), 1, "that one has left");
+    while lab.simulation.kthreads.commit(thread, &mut lab.simulation.os, CPU) != Next::Done {}
+    assert_eq!(lab.simulation.kthreads.held_frames(LAYER), 0);
+    lab.check();
+    lab.access(space, late, Intent::Load);
+    lab.check();
+    lab.end();
+}

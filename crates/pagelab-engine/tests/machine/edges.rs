@@ -1,0 +1,219 @@
+//! Edges between threads on several CPUs: who waits, for how long, and that nobody waits for ever.
+
+use crate::common::{ScriptWriter, assert_conserved, config, run};
+use pagelab_engine::config::Config;
+use pagelab_engine::observe::statistics::Statistics;
+use pagelab_trace::EventKind;
+use proptest::prelude::*;
+
+const MEMORY: u64 = 0x6f00_0000_0000;
+const PAGE: u64 = 4096;
+
+/// A machine on which what a thread costs does not depend on the others, and whose clocks never drift apart.
+fn quiet(set: &[&str]) -> Config {
+    let all = [
+        "engine.kernel_refs=off",
+        "engine.sync_quantum_cycles=0",
+        "machine.core.l1_hit_hidden=false",
+        "kernel.flush_space_cycles=0",
+        "kernel.threads.kswapd=off",
+    ];
+    config("radix", &[&all[..], set].concat())
+}
+
+/// A program of so many threads, each with a page of its own that is in use.
+fn program(threads: u32) -> (ScriptWriter, Vec<u32>) {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, MEMORY, u64::from(threads) * PAGE);
+    let all: Vec<u32> = std::iter::once(0).chain((1..threads).map(|_| script.thread(0))).collect();
+    all.iter().for_each(|&thread| compute(&mut script, thread, 4));
+    // All begin at the same time.
+    script.mmap(0, MEMORY - PAGE, PAGE);
+    (script, all)
+}
+
+/// Accesses of a thread to its own memory, each of which waits for the L1 cache, as lines alternate.
+fn compute(script: &mut ScriptWriter, thread: u32, accesses: u64) {
+    (0..accesses).for_each(|n| script.store(thread, MEMORY + u64::from(thread) * PAGE + n % 2 * 64));
+}
+
+fn wake(script: &mut ScriptWriter, thread: u32, edge: u64) {
+    script.event(thread, EventKind::Wake { edge });
+}
+
+fn woken(script: &mut ScriptWriter, thread: u32, edge: u64) {
+    script.event(thread, EventKind::Woken { edge });
+}
+
+fn replay(cpus: &[usize], script: ScriptWriter) -> Statistics {
+    let (_, in_pieces) = run(&quiet(&[]), script.clone().in_pieces().finish(), cpus);
+    let (_, stats) = run(&quiet(&[]), script.finish(), cpus);
+    for (name, value) in &stats.values {
+        assert_eq!(in_pieces.values[name], *value, "{name} in small batches");
+    }
+    assert_conserved(&stats);
+    stats
+}
+
+/// Elapsed cycles, and those in which a CPU waited for another one's thread.
+fn times(stats: &Statistics) -> (u64, u64) {
+    (stats.values["elapsed_cycles"], stats.values["cycles.blocked"])
+}
+
+/// What so many accesses take.
+fn cost(accesses: u64) -> u64 {
+    let alone = |accesses| {
+        let (mut script, _) = program(1);
+        compute(&mut script, 0, accesses);
+        times(&replay(&[0], script)).0
+    };
+    alone(accesses) - alone(0)
+}
+
+#[test]
+fn a_thread_waits_for_its_wake_and_nobody_else_does() {
+    // Two wait from the start, and the third, which nobody wakes, computes on.
+    let script = |edges: &[(u64, u32)]| {
+        let (mut script, threads) = program(3);
+        compute(&mut script, threads[0], 5000);
+        edges.iter().for_each(|(edge, _)| wake(&mut script, threads[0], *edge));
+        compute(&mut script, threads[0], 1000);
+        edges.iter().for_each(|(edge, thread)| woken(&mut script, *thread, *edge));
+        compute(&mut script, threads[1], 3000);
+        compute(&mut script, threads[2], 4000);
+        script
+    };
+    let (free, at_start) = times(&replay(&[0, 1, 2], script(&[])));
+    let (elapsed, blocked) = times(&replay(&[0, 1, 2], script(&[(7, 1)])));
+    assert_eq!(elapsed - free, cost(2000), "5000 and 3000 after one another in place of 6000");
+    assert_eq!(blocked - at_start, cost(5000), "the one that is woken has waited for the accesses before the wake");
+    let (elapsed, blocked) = times(&replay(&[0, 1, 2], script(&[(7, 1), (8, 2)])));
+    assert_eq!(elapsed - free, cost(3000));
+    assert_eq!(blocked - at_start, 2 * cost(5000));
+}
+
+#[test]
+fn one_wake_lets_several_go() {
+    let (mut script, threads) = program(3);
+    let (_, at_start) = times(&replay(&[0, 1, 2], script.clone()));
+    compute(&mut script, threads[0], 700);
+    wake(&mut script, threads[0], 1);
+    woken(&mut script, threads[1], 1);
+    woken(&mut script, threads[2], 1);
+    compute(&mut script, threads[1], 10);
+    compute(&mut script, threads[2], 10);
+    let (_, blocked) = times(&replay(&[0, 1, 2], script));
+    assert_eq!(blocked - at_start, 2 * cost(700));
+}
+
+#[test]
+fn turns_that_threads_take_come_one_after_the_other() {
+    const TURNS: u64 = 20;
+    let script = |edges: bool| {
+        let (mut script, threads) = program(2);
+        for turn in 0..TURNS {
+            let (own, other) = (threads[turn as usize % 2], threads[(turn as usize + 1) % 2]);
+            compute(&mut script, own, 500);
+            if edges && turn + 1 < TURNS {
+                wake(&mut script, own, turn);
+                woken(&mut script, other, turn);
+            }
+        }
+        script
+    };
+    let [together, in_turn] = [false, true].map(|edges| times(&replay(&[0, 1], script(edges))).0);
+    assert_eq!(in_turn - together, cost(TURNS / 2 * 500));
+}
+
+#[test]
+fn what_has_no_wake_before_it_waits_for_nothing() {
+    let (mut script, threads) = program(2);
+    let base = times(&replay(&[0, 1], script.clone())).1;
+    woken(&mut script, threads[1], 3);
+    compute(&mut script, threads[1], 10);
+    // The number is used again: the woken belongs to the one before it.
+    wake(&mut script, threads[0], 3);
+    woken(&mut script, threads[1], 3);
+    compute(&mut script, threads[0], 400);
+    wake(&mut script, threads[0], 3);
+    compute(&mut script, threads[1], 10);
+    assert_eq!(times(&replay(&[0, 1], script)).1, base);
+}
+
+/// What a hostile source may do, by one of its threads.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Compute(u64),
+    Wake(u64),
+    Woken(u64),
+    Map,
+    Start,
+    Exit,
+    Fork,
+}
+
+fn act() -> impl Strategy<Value = (usize, Act, bool)> {
+    let edge = || 0_u64..4;
+    let act = prop_oneof![
+        6 => (1_u64..40).prop_map(Act::Compute),
+        4 => edge().prop_map(Act::Wake),
+        4 => edge().prop_map(Act::Woken),
+        1 => Just(Act::Map),
+        1 => Just(Act::Start),
+        1 => Just(Act::Exit),
+        1 => Just(Act::Fork),
+    ];
+    (0_usize..6, act, any::<bool>())
+}
+
+/// A source of these acts; without edges if so wanted.
+fn hostile(acts: &[(usize, Act, bool)], edges: bool) -> ScriptWriter {
+    let (mut script, mut threads) = program(3);
+    let mut processes = 1;
+    for &(who, act, cut) in acts {
+        let thread = threads[who % threads.len()];
+        match act {
+            Act::Compute(accesses) => compute(&mut script, thread % 3, accesses),
+            Act::Wake(edge) if edges => wake(&mut script, thread, edge),
+            Act::Woken(edge) if edges => woken(&mut script, thread, edge),
+            Act::Wake(_) | Act::Woken(_) => {}
+            Act::Map => script.mmap(thread, MEMORY + (1 << 30) + u64::from(thread) * PAGE, PAGE),
+            Act::Start => threads.push(script.thread(0)),
+            Act::Exit => script.event(thread, EventKind::ThreadExit),
+            Act::Fork if processes < 4 => {
+                script.event(thread, EventKind::Fork { child: pagelab_trace::ProcessIx(processes) });
+                threads.push(script.thread(processes));
+                processes += 1;
+            }
+            Act::Fork => {}
+        }
+        if cut {
+            script.cut();
+        }
+    }
+    script
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// Whatever the edges, the window and the CPUs, the run comes to its end, and all accesses are replayed.
+    #[test]
+    fn no_edge_makes_cpus_wait_for_ever(
+        acts in prop::collection::vec(act(), 1..120),
+        cpus in 1_usize..5,
+        window in prop_oneof![Just(1_u64), Just(16), Just(1 << 20)],
+        quantum in prop_oneof![Just(0_u64), Just(1000)],
+    ) {
+        let set = [format!("engine.input_window_accesses={window}"), format!("engine.sync_quantum_cycles={quantum}")];
+        let config = quiet(&set.each_ref().map(String::as_str));
+        let all: Vec<usize> = (0..cpus).collect();
+        let (_, stats) = run(&config, hostile(&acts, true).finish(), &all);
+        let (_, without) = run(&config, hostile(&acts, false).finish(), &all);
+        assert_conserved(&stats);
+        prop_assert_eq!(stats.values["accesses"], without.values["accesses"]);
+        if cpus == 1 {
+            prop_assert_eq!(&stats.values, &without.values, "one CPU replays the recorded order anyway");
+        }
+    }
+}

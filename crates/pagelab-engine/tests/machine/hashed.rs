@@ -1,0 +1,294 @@
+//! Page tables of other designs in whole systems, most of them hashed: references per walk over any number of layers, what fills a table, and exits.
+
+use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_workload};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
+use pagelab_engine::observe::statistics::Statistics;
+use pagelab_engine::page_table::{DESIGNS, PageTable};
+use pagelab_trace::EventKind;
+
+const BASE: u64 = 0x7f00_0000_0000;
+
+const KINDS: [&str; 5] = ["hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact", "hashed-power"];
+
+fn refs_per_walk(stats: &Statistics) -> f64 {
+    stats.values["walk.refs"] as f64 / stats.values["walk.count"] as f64
+}
+
+/// Share of a layer's slots in use, those of processes that have ended included.
+fn load(stats: &Statistics, layer: &str) -> f64 {
+    let of = |what: &str| stats.values[&format!("layer.{layer}.page_table.slots{what}")] as f64;
+    (of(".used") + of(".deleted")) / of("")
+}
+
+/// References of one dimension with linear probing.
+fn probes(load: f64) -> f64 {
+    0.5 * (1.0 + 1.0 / (1.0 - load))
+}
+
+#[test]
+fn every_design_is_listed() {
+    KINDS.iter().for_each(|kind| assert!(DESIGNS.iter().any(|(name, _)| name == kind), "{kind}"));
+}
+
+/// A page a slot, so that the theory of random keys holds: (1 + r)^d - 1 references over d layers, r those of one.
+#[test]
+fn references_of_a_walk_over_layers_are_those_of_one_to_the_power_of_their_number() {
+    let table = |layer: &str, bytes: &str| {
+        format!(
+            r#"system.layers.{layer}.page_table={{"kind":"hashed-compact","table_bytes":"{bytes}","exits_per_scan":9}}"#
+        )
+    };
+    let systems: [(&str, &[&str]); 3] = [
+        ("hashed-compact", &["native"]),
+        ("nested-hashed-compact", &["guest", "host"]),
+        ("nested-3", &["inner", "outer", "machine"]),
+    ];
+    for (bytes, tolerance) in [("64MiB", 0.01), ("640KiB", 0.03)] {
+        for (system, layers) in systems {
+            let tables: Vec<String> = layers.iter().map(|layer| table(layer, bytes)).collect();
+            let set: Vec<&str> = tables.iter().map(String::as_str).collect();
+            // 4,096 pages, one in each group of eight.
+            let stats = run_workload(&config(system, &set), "stride:size=128MiB,stride=32KiB,passes=3");
+            let found = refs_per_walk(&stats);
+            let loads = layers.iter().map(|layer| load(&stats, layer));
+            let expected = loads.map(|load| 1.0 + probes(load)).product::<f64>() - 1.0;
+            assert!((found / expected - 1.0).abs() < tolerance, "{system} {bytes}: {found} instead of {expected}");
+            if bytes == "64MiB" {
+                let collision_free = f64::from((1 << layers.len()) - 1);
+                assert!((found / collision_free - 1.0).abs() < 0.05, "{system}: {found} of {collision_free}");
+            }
+        }
+    }
+}
+
+/// Two ranges that a plain hash puts into the same places: the searches for one pass all lines of the other.
+#[test]
+fn searches_go_as_far_as_the_user_lets_them_and_count_every_line() {
+    // A table of 4,096 lines of eight pages; the ranges are 300 lines each, a multiple of the table apart.
+    const LINES: u64 = 300;
+    let at = |range: u64, page: u64| BASE + (range * 4096 * 8 + page) * 4096;
+    let run_with = |system: &str, layer: &str, lines: Option<u64>| {
+        let key = format!("system.layers.{layer}.page_table");
+        let table = ["table_bytes=256KiB", "hash=modulo", "cluster=8"];
+        let mut set: Vec<_> = table.iter().map(|part| format!("{key}.{part}")).collect();
+        set.extend(lines.map(|lines| format!("{key}.search_lines={lines}")));
+        let mut script = ScriptWriter::new();
+        for range in 0..2 {
+            script.mmap(0, at(range, 0), LINES * 8 * 4096);
+            (0..LINES * 8).for_each(|page| script.store(0, at(range, page)));
+        }
+        script.event(0, EventKind::Exit { code: 0 });
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
+        let mut simulation = Simulation::new(&config(system, &set), vec![placed], None).unwrap();
+        simulation.run(&mut |_| true).map(|()| Statistics::collect(&simulation))
+    };
+    for (system, layer) in [("hashed-compact", "native"), ("nested-hashed-compact", "guest")] {
+        let error = run_with(system, layer, None).unwrap_err().to_string();
+        for words in ["within 63 lines", "hash=mix64", &format!("system.layers.{layer}.page_table.search_lines=N")] {
+            assert!(error.contains(words), "{system}: {error}");
+        }
+        let error = run_with(system, layer, Some(LINES)).unwrap_err().to_string();
+        assert!(error.contains(&format!("within {LINES} lines")), "{system}: {error}");
+        run_with(system, layer, Some(LINES + 1)).unwrap();
+    }
+    let stats = run_with("hashed-compact", "native", Some(LINES + 1)).unwrap();
+    let walks = stats.values["walk.count"];
+    assert_eq!((walks, stats.values["walk.refs"]), (2 * LINES * 8, LINES * 8 + LINES * 8 * (LINES + 1)));
+}
+
+/// A walk ends in the primary group's first or second line, or in the secondary group's: 1 to 4 references.
+#[test]
+fn a_walk_of_power_groups_reads_two_lines_a_group_at_most() {
+    let run = |set: &[&str]| run_workload(&config("hashed-power", set), "stride:size=56MiB,stride=4096,passes=3");
+    let stats = run(&[]);
+    // 14,336 neighbours are in a group each, and the code page in any.
+    assert!((1.0..1.001).contains(&refs_per_walk(&stats)), "{}", refs_per_walk(&stats));
+    assert_eq!(stats.values["layer.native.page_table.slots.used"], 14337);
+    // Of 2,048 groups each gets exactly seven: four in the first line and three in the second.
+    let full = run(&["system.layers.native.page_table.table_bytes=256KiB"]);
+    assert!((refs_per_walk(&full) / (10.0 / 7.0) - 1.0).abs() < 0.01, "{}", refs_per_walk(&full));
+    assert_eq!(load(&full, "native"), 14337.0 / 16384.0);
+    // Without collisions (1 + 1)^2 - 1.
+    let nested: Vec<String> = ["guest", "host"]
+        .iter()
+        .map(|layer| format!(r#"system.layers.{layer}.page_table={{"kind":"hashed-power","exits_per_scan":9}}"#))
+        .collect();
+    let nested: Vec<&str> = nested.iter().map(String::as_str).collect();
+    let stats = run_workload(&config("nested-hashed-compact", &nested), "random:size=64MiB,accesses=60K");
+    assert!((3.0..3.05).contains(&refs_per_walk(&stats)), "{}", refs_per_walk(&stats));
+}
+
+#[test]
+fn a_page_touched_in_each_group_of_eight_fills_the_compact_table_eight_times_as_fast() {
+    let slots = |system: &str, workload: &str| {
+        let set = ["system.layers.native.page_table.exits_per_scan=9"];
+        run_workload(&config(system, &set), workload).values["layer.native.page_table.slots.used"]
+    };
+    let (dense, sparse) = ("seq:size=32MiB,passes=1", "stride:size=256MiB,stride=32KiB,passes=1");
+    // Both touch 8,192 pages; the code page has a slot of its own.
+    assert_eq!((slots("hashed-compact", dense), slots("hashed-compact", sparse)), (1025, 8193));
+    assert_eq!((slots("hashed-clustered", dense), slots("hashed-clustered", sparse)), (2049, 8193));
+    assert_eq!((slots("hashed-open", dense), slots("hashed-open", sparse)), (8193, 8193));
+}
+
+#[test]
+fn a_table_takes_64_bytes_of_memory_a_page_and_chains_half_of_that_more() {
+    for (kind, per_page) in KINDS.into_iter().zip([96, 64, 64, 64, 64]) {
+        let stats = run_workload(&config(kind, &[]), "seq:size=1MiB,passes=1");
+        let pages = (8_u64 << 30) / 4096;
+        let direct_map = 2;
+        assert_eq!(stats.values["layer.native.page_table_frames"], pages * per_page / 4096 + 1 + direct_map, "{kind}");
+    }
+}
+
+#[test]
+fn lines_of_a_guests_super_slot_are_neighbours_in_the_hosts_table() {
+    let stats = |cluster: u32| {
+        let set = format!("system.layers.guest.page_table.cluster={cluster}");
+        // A scan would read all of the guest's table.
+        let set = [&set, "system.layers.guest.page_table.exits_per_scan=9"];
+        run_workload(&config("nested-hashed-compact-cold", &set), "seq:size=128MiB,passes=1").values
+    };
+    let [lines, pages, blocks] = [8, 512, 4096].map(stats);
+    // The guest's entries of 32,768 pages: 4,096 lines anywhere, or 64 pages anywhere, or 8 groups of 8 pages.
+    let frames = |stats: &std::collections::BTreeMap<String, u64>| stats["fault.nested.count"];
+    assert!(frames(&lines) > frames(&pages) + 3000, "{} {}", frames(&lines), frames(&pages));
+    // As many pages of the table, but more of the metadata that holds their locks.
+    assert!((1..64).contains(&(frames(&pages) - frames(&blocks))), "{} {}", frames(&pages), frames(&blocks));
+    let slots = |stats: &std::collections::BTreeMap<String, u64>| stats["layer.host.page_table.slots.used"];
+    let [lines, pages, blocks] = [slots(&lines), slots(&pages), slots(&blocks)];
+    assert!(lines > pages + 2000 && pages > blocks + 40, "{lines} {pages} {blocks}");
+}
+
+/// Four processes of 100 pages each, in groups of eight from a group's first page on.
+fn four_processes() -> Box<dyn pagelab_trace::Source> {
+    let mut script = ScriptWriter::new();
+    for process in 1..=4 {
+        script.event(0, EventKind::Fork { child: pagelab_trace::ProcessIx(process) });
+        let thread = script.thread(process);
+        script.mmap(thread, BASE, 100 * 4096);
+        (0..100).for_each(|page| script.store(thread, BASE + page * 4096));
+        script.event(thread, EventKind::Exit { code: 0 });
+    }
+    script.load(0, BASE);
+    script.finish()
+}
+
+#[test]
+fn scans_delete_what_processes_left_and_charge_the_whole_table() {
+    for (kind, slots) in KINDS.into_iter().zip([100, 100, 25, 13, 100]) {
+        for (exits_per_scan, scans, stale) in [(1, 4, 0), (2, 2, 0), (3, 1, 1), (9, 0, 4)] {
+            let set = [
+                format!("system.layers.native.page_table.exits_per_scan={exits_per_scan}"),
+                "system.layers.native.page_table.table_bytes=1MiB".to_owned(),
+            ];
+            let set: Vec<&str> = set.iter().map(String::as_str).collect();
+            let (simulation, stats) = run(&config(kind, &set), four_processes(), &[0]);
+            assert_conserved(&stats);
+            assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+            let of = |what: &str| stats.values[&format!("layer.native.page_table.{what}")];
+            let lines = (1 << 20) / 64 * if kind == "hashed-chained" { 3 } else { 2 } / 2;
+            assert_eq!((of("scan.count"), of("scan.lines")), (scans, scans * lines), "{kind}");
+            assert_eq!(of("slots.stale"), stale * slots, "{kind}");
+            assert_eq!(of("scan.deleted"), (4 - stale) * slots, "{kind}");
+            assert_eq!(of("slots.used"), stale * slots, "{kind}: the parent maps nothing");
+            // Some of them are used again by the next process.
+            let deleted = of("slots.deleted");
+            match kind {
+                "hashed-chained" | "hashed-power" => assert_eq!(deleted, 0),
+                _ => assert!(deleted <= of("scan.deleted") && (deleted > 0) == (scans > 0), "{kind}: {deleted}"),
+            }
+            // A line read from memory takes longer than one cycle.
+            assert!(of("scan.cycles") > of("scan.lines") || scans == 0, "{kind}");
+            assert!(of("scan.cycles") <= stats.values["cycles.kernel"], "{kind}");
+        }
+    }
+}
+
+/// Three places are read at once: (3 + 1)^d - 1 references over d layers, whatever the load.
+#[test]
+fn a_walk_of_elastic_cuckoo_tables_reads_three_places_in_one_step() {
+    const CUCKOO: &str = r#""page_table":{"kind":"elastic-cuckoo"},"mmu_cache":"none","page_size":"4K""#;
+    let three = ["inner", "outer", "machine"].map(|name| {
+        let host = match name {
+            "inner" => r#""outer""#,
+            "outer" => r#""machine""#,
+            _ => "null",
+        };
+        format!(r#"system.layers.{name}={{"name":"{name}","host":{host},{CUCKOO}}}"#)
+    });
+    let three: Vec<&str> = three.iter().map(String::as_str).collect();
+    for (system, set, refs) in
+        [("elastic-cuckoo", &[][..], 3), ("nested-elastic-cuckoo", &[], 15), ("nested-3", &three, 63)]
+    {
+        let stats = run_workload(&config(system, set), "random:size=64MiB,accesses=60K");
+        assert_conserved(&stats);
+        assert!(stats.values["walk.count"] > 10_000);
+        assert_eq!(stats.values["walk.refs"], refs * stats.values["walk.count"], "{system}");
+    }
+    // One step costs as much as its slowest reference, so without caches a walk takes as long as a single one.
+    let set = ["engine.kernel_refs=off"];
+    let one = run_workload(&config("radix-perfect-mmu-cache", &set), "random:size=1GiB,accesses=60K");
+    let three = run_workload(&config("elastic-cuckoo", &set), "random:size=1GiB,accesses=60K");
+    let cycles = |stats: &Statistics| stats.values["walk.cycles"] as f64 / stats.values["walk.count"] as f64;
+    assert!(cycles(&three) < 1.5 * cycles(&one), "{} {}", cycles(&three), cycles(&one));
+}
+
+#[test]
+fn elastic_cuckoo_tables_grow_with_the_process_and_faults_pay_for_it() {
+    let of = |stats: &Statistics, what: &str| stats.values[&format!("layer.native.page_table.{what}")];
+    // 4,096 lines of 8 pages, and one of the code page.
+    let stats = run_workload(&config("elastic-cuckoo", &[]), "seq:size=128MiB,passes=1");
+    assert_eq!(of(&stats, "slots.used"), 4097);
+    // 384 lines are too few for them, and so are 768, 1536, 3072 and 6144 at a load of 0.6.
+    assert_eq!((of(&stats, "slots"), of(&stats, "rehash.count"), of(&stats, "rehash.smaller")), (384 << 5, 5, 0));
+    assert_eq!(of(&stats, "way_bytes"), (128 * 64) << 5);
+    assert_eq!(of(&stats, "inserted"), 4097);
+    // Three blocks each time.
+    assert_eq!(stats.values["layer.native.fault.tables"], 3 * 5);
+    let large = r#"system.layers.native.page_table={"kind":"elastic-cuckoo","way_entries":4096}"#;
+    let steady = run_workload(&config("elastic-cuckoo", &[large]), "seq:size=128MiB,passes=1");
+    assert_eq!((of(&steady, "rehash.count"), of(&steady, "rehash.lines")), (0, 0));
+    let install = |stats: &Statistics| stats.values["fault.stage.install.cycles"];
+    assert!(install(&stats) > install(&steady), "what moves is paid for: {} {}", install(&stats), install(&steady));
+}
+
+#[test]
+fn elastic_cuckoo_tables_are_their_processes_own() {
+    let (simulation, stats) = run(&config("elastic-cuckoo", &[]), four_processes(), &[0]);
+    assert_conserved(&stats);
+    let layer = &simulation.os.layers[0];
+    assert!(matches!(layer.spaces[0].table, PageTable::Radix(_)), "the kernel's direct map has a table of its own");
+    // Four exits have freed what they had; the parent has three ways of two frames, the direct map two tables.
+    assert_eq!(layer.table_frames(), 3 * 2 + 2);
+    // 100 pages each, in 13 lines, and none of them in a table of another process.
+    assert_eq!(stats.values["layer.native.page_table.slots.used"], 13);
+    assert_eq!(stats.values["layer.native.page_table.inserted"], 4 * 13);
+}
+
+#[test]
+fn fragmented_memory_has_no_room_for_the_ways_of_a_large_table() {
+    let set = [
+        r#"system.layers.native.age={"free_fraction":0.8,"huge_free_fraction":0.0,"unmovable_fraction":0.2,"seed":1}"#,
+        "machine.memory_bytes=2GiB",
+    ];
+    let source = pagelab_trace::workload::parse("seq:size=1GiB,passes=1", 1).unwrap();
+    let placed = pagelab_engine::machine::simulation::PlacedSource { source, cpus: vec![0], memory_limit: None };
+    let mut simulation =
+        pagelab_engine::machine::simulation::Simulation::new(&config("elastic-cuckoo", &set), vec![placed], None)
+            .unwrap();
+    let what = simulation.run(&mut |_| true).unwrap_err().to_string();
+    for word in ["`native`", "contiguous memory", "elastic-cuckoo", "are free"] {
+        assert!(what.contains(word), "{what}");
+    }
+}
+
+#[test]
+fn the_kernels_direct_map_has_a_radix_table_of_its_own() {
+    let (simulation, _) = run(&config("hashed-compact", &[]), four_processes(), &[0]);
+    let layer = &simulation.os.layers[0];
+    assert!(matches!(layer.spaces[0].table, PageTable::Radix(_)));
+    let program = simulation.inputs[0].spaces().next().unwrap();
+    assert!(matches!(layer.spaces[program.index as usize].table, PageTable::HashedCompact(_)));
+}

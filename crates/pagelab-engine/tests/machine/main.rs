@@ -1,0 +1,17 @@
+//! The hardware: TLBs, walks, MMU caches, page tables, data caches, memory and cores, mostly against closed forms.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bandwidth;
+mod closed_forms;
+mod core_rows;
+mod core_threads;
+mod direct_segments;
+mod edges;
+mod hashed;
+mod mmu_caches;
+mod nested_walks;
+mod prefetch;
+mod slices;
+mod window_core;

@@ -1,0 +1,257 @@
+//! Prefetchers: closed forms of what they cover, where they stop and what a line under way costs.
+
+use crate::common::{ScriptWriter, assert_conserved, config, mmap, run, run_workload};
+use pagelab_engine::observe::statistics::Statistics;
+use pagelab_trace::{Access, AccessKind, Protection};
+
+const BASE: u64 = 0x7f00_0000_0000;
+const LINE: u64 = 64;
+/// As many 4 KiB pages as the first-level TLB holds.
+const PAGES: u64 = 64;
+const BYTES: u64 = PAGES * 4096;
+const L1: u64 = 4;
+const MEMORY: u64 = 100;
+
+/// A machine with an L1 of 4 KiB before memory, whose hits are waited for, and instructions of a cycle.
+fn small(system: &str, core: &str, prefetch: &str) -> pagelab_engine::config::Config {
+    let core = format!("machine.core={core}");
+    let l1 = format!(r#"machine.cache.l1={{"size_bytes":"4KiB","ways":8,"latency_cycles":{L1}}}"#);
+    let mut set = vec![&core[..], &l1, "machine.cache.l2=null", "machine.cache.l3=null"];
+    let memory = format!("machine.cache.dram_latency_cycles={MEMORY}");
+    let prefetch = format!("machine.prefetch={prefetch}");
+    set.extend([&memory[..], &prefetch]);
+    config(system, &set)
+}
+
+const IN_ORDER: &str = r#"{"cycles_per_instruction":1.0,"l1_hit_hidden":false}"#;
+
+/// What loading `offsets` of a region costs, one load every `gap` instructions, once its pages are mapped and its lines have
+/// left the cache.
+fn loads(config: &pagelab_engine::config::Config, gap: u32, offsets: &[u64]) -> Statistics {
+    let script = |offsets: &[u64]| {
+        let mut script = ScriptWriter::new();
+        script.event(0, mmap(BASE, 2 << 20, Protection::from_bits(7)));
+        // Stores, so that each page gets a frame of its own. The last of them leaves nothing of the others in the cache.
+        (0..PAGES).for_each(|page| script.store(0, BASE + page * 4096));
+        let code = BASE + (PAGES - 1) * 4096;
+        for offset in (0..PAGES).map(|page| page * 4096).chain(offsets.iter().copied()) {
+            script.access_of(0, Access { gap, pc: code, ..Access::new(AccessKind::Load, BASE + offset, 8) });
+        }
+        script.finish()
+    };
+    let (_, before) = run(config, script(&[]), &[0]);
+    let (simulation, after) = run(config, script(offsets), &[0]);
+    assert_conserved(&after);
+    for of in simulation.hw.caches.prefetched().into_iter().flatten() {
+        assert_eq!(of.issued, of.useful + of.late + of.useless + of.unused, "{of:?}");
+    }
+    after.since(&before)
+}
+
+fn sequence(stride: u64) -> Vec<u64> {
+    (0..BYTES).step_by(stride as usize).collect()
+}
+
+/// The values of statistics of the first level.
+fn of_l1<const N: usize>(stats: &Statistics, names: [&str; N]) -> [u64; N] {
+    names.map(|name| stats.values[&format!("prefetch.l1.{name}")])
+}
+
+#[test]
+fn next_lines_cover_all_of_a_page_but_its_first() {
+    let config = small("radix", IN_ORDER, r#"{"l1":{"next_line":"on"}}"#);
+    // So slow that nothing is late.
+    let stats = loads(&config, 200, &sequence(LINE));
+    let covered = PAGES * 63;
+    assert_eq!(of_l1(&stats, ["issued", "useful", "late"]), [covered, covered, 0]);
+    assert_eq!(of_l1(&stats, ["from_memory", "dropped.border", "dropped.busy"]), [covered, PAGES, 0]);
+    assert_eq!(stats.values["l1d.misses.data"], PAGES);
+    assert_eq!(stats.values["cycles.data_stall"], PAGES * MEMORY + covered * L1);
+    // On misses alone every second line is covered, and its use sets nothing off.
+    let config = small("radix", IN_ORDER, r#"{"l1":{"next_line":{"trigger":"miss"}}}"#);
+    let stats = loads(&config, 200, &sequence(LINE));
+    assert_eq!(of_l1(&stats, ["issued", "useful", "dropped.border"]), [PAGES * 32, PAGES * 32, 0]);
+}
+
+#[test]
+fn late_lines_cost_exactly_the_rest() {
+    let config = small("radix", IN_ORDER, r#"{"l1":{"next_line":"on"}}"#);
+    for gap in [1, 20, 91, 92, 93, 96] {
+        let stats = loads(&config, gap, &sequence(LINE));
+        // Each line is fetched when the access to the one before it issues.
+        let (mut stall, mut late, mut rest) = (MEMORY, 0, 0);
+        let mut page = stall;
+        for _ in 1..64 {
+            stall = L1.max(MEMORY.saturating_sub(stall + u64::from(gap)));
+            (late, rest) = (late + u64::from(stall > L1), rest + stall - L1);
+            page += stall;
+        }
+        assert_eq!(stats.values["cycles.data_stall"], PAGES * page, "every {gap} cycles");
+        assert_eq!(of_l1(&stats, ["late", "late_cycles"]), [PAGES * late, PAGES * rest], "every {gap} cycles");
+        assert_eq!(late > 0, gap < 92, "every {gap} cycles");
+    }
+}
+
+#[test]
+fn the_page_that_maps_a_line_is_the_border() {
+    let stride = 256;
+    let prefetch = r#"{"l1":{"ip_stride":{"border":"mapping"}}}"#;
+    let count = BYTES / stride;
+    let stats = loads(&small("radix", IN_ORDER, prefetch), 200, &sequence(stride));
+    // Two strides alike are seen with the third access. Then the first access to each page misses, and the last is cut off.
+    assert_eq!(stats.values["l1d.misses.data"], PAGES + 2);
+    assert_eq!(of_l1(&stats, ["useful", "late", "dropped.border"]), [count - PAGES - 2, 0, PAGES]);
+    // In a page of 2 MiB only the first three miss, and one line too many is fetched.
+    let stats = loads(&small("radix-2m", IN_ORDER, prefetch), 200, &sequence(stride));
+    assert_eq!(stats.values["l1d.misses.data"], 3);
+    assert_eq!(of_l1(&stats, ["issued", "useful", "dropped.border"]), [count - 2, count - 3, 0]);
+    // Units that are not told of it stop as in small pages.
+    let stats = loads(&small("radix-2m", IN_ORDER, r#"{"l1":{"ip_stride":"on"}}"#), 200, &sequence(stride));
+    assert_eq!(of_l1(&stats, ["useful", "late", "dropped.border"]), [count - PAGES - 2, 0, PAGES]);
+}
+
+#[test]
+fn streams_run_ahead_until_nothing_is_late() {
+    // Four lines ahead, 30 cycles apart.
+    let stats = |depth: u32| {
+        let prefetch = format!(r#"{{"l1":{{"stream":{{"depth":{depth},"degree":4,"border":"mapping"}}}}}}"#);
+        loads(&small("radix-2m", IN_ORDER, &prefetch), 30, &sequence(LINE))
+    };
+    let lines = BYTES / LINE;
+    let found = stats(4);
+    // The first two train it.
+    assert_eq!(found.values["l1d.misses.data"], 2);
+    assert_eq!(of_l1(&found, ["issued", "useful", "late"]), [lines - 2 + 4, lines - 2, 0]);
+    let found = stats(1);
+    assert_eq!(found.values["l1d.misses.data"], 2);
+    // One line ahead is fetched when the access before issues: 100 cycles, of which 34 pass.
+    let late = of_l1(&found, ["late", "late_cycles"]);
+    assert!(late[0] > 0 && late[1] == late[0] * (MEMORY - 30 - 2 * L1), "{late:?}");
+}
+
+#[test]
+fn random_accesses_use_nothing() {
+    // Even lines in an order without strides: nobody needs the odd ones.
+    let offsets: Vec<u64> = (0..2048_u64).map(|n| n * n * 2 % 4096 * LINE).collect();
+    for prefetch in ["next_line", "ip_stride", "stream"] {
+        let config = small("radix-2m", IN_ORDER, &format!(r#"{{"l1":{{"{prefetch}":"on"}}}}"#));
+        let [issued, useful, late] = of_l1(&loads(&config, 200, &offsets), ["issued", "useful", "late"]);
+        assert_eq!([useful, late], [0, 0], "{prefetch}");
+        assert_eq!(issued > 1000, prefetch == "next_line", "{prefetch}: {issued}");
+    }
+}
+
+#[test]
+fn buffers_bound_what_is_fetched_at_a_time() {
+    let prefetch = r#"{"l1":{"next_line":{"degree":8},"buffers":3}}"#;
+    let config = small("radix", IN_ORDER, prefetch);
+    // All but the page that was zeroed last, lines of which are still in the cache.
+    let pages = PAGES - 1;
+    let first_lines: Vec<u64> = (0..pages).map(|page| page * 4096).collect();
+    let stats = loads(&config, 200, &first_lines);
+    assert_eq!(of_l1(&stats, ["issued", "dropped.busy", "dropped.border"]), [3 * pages, 5 * pages, 0]);
+}
+
+#[test]
+fn a_window_waits_for_lines_under_way_too() {
+    // A window of one instruction overlaps nothing, as an in-order core.
+    let one = r#"{"model":"window","cycles_per_instruction":1.0,"window":1,"store_queue":0}"#;
+    let prefetch = r#"{"l1":{"next_line":{"trigger":"always"}}}"#;
+    for (spec, late) in [("seq:size=256KiB,passes=2", 1000), ("gups:size=256KiB,updates=20K", 0)] {
+        let [in_order, window] = [IN_ORDER, one].map(|core| run_workload(&small("radix-2m", core, prefetch), spec));
+        assert!(of_l1(&window, ["late"]) >= [late], "{spec}");
+        for name in ["prefetch.l1.issued", "prefetch.l1.late", "prefetch.l1.late_cycles", "cycles"] {
+            assert_eq!(window.values[name], in_order.values[name], "{spec}: {name}");
+        }
+    }
+    // One of many overlaps the rest of the wait as well.
+    let many = r#"{"model":"window","cycles_per_instruction":1.0}"#;
+    let [one, many] =
+        [one, many].map(|core| run_workload(&small("radix-2m", core, prefetch), "seq:size=256KiB,passes=2"));
+    assert!(many.values["cycles"] < one.values["cycles"], "{} {}", many.values["cycles"], one.values["cycles"]);
+}
+
+/// What a second pass over `pages` pages, `stride` apart, counts.
+fn second_pass(system: &str, pages: u64, stride: usize, gap: u32) -> Statistics {
+    let mut set = vec!["machine.prefetch.tlb.next_page=on"];
+    set.extend([
+        "machine.core.cycles_per_instruction=1",
+        "machine.tlb.l1d.0.policy=lru",
+        "machine.tlb.l2.0.policy=lru",
+    ]);
+    let config = config(system, &set);
+    let pass = |passes: u64| {
+        let mut script = ScriptWriter::new();
+        script.event(0, mmap(BASE, pages * 4096, Protection::READ_WRITE));
+        for pass in 0..=passes {
+            for page in (0..pages).step_by(if pass == 0 { 1 } else { stride }) {
+                let kind = if pass == 0 { AccessKind::Store } else { AccessKind::Load };
+                script.access_of(0, Access { gap, ..Access::new(kind, BASE + page * 4096 + page % 64 * 64, 8) });
+            }
+        }
+        script.finish()
+    };
+    let (_, before) = run(&config, pass(0), &[0]);
+    let (_, after) = run(&config, pass(1), &[0]);
+    assert_conserved(&after);
+    let of = |name: &str| after.values[&format!("prefetch.tlb.{name}")];
+    assert_eq!(of("entered"), of("useful") + of("late") + of("useless") + of("unused"));
+    assert_eq!(of("walks"), of("entered") + of("unmapped"));
+    after.since(&before)
+}
+
+#[test]
+fn the_page_behind_needs_no_walk() {
+    const MANY: u64 = 2048;
+    for (system, gap) in [("radix", 1000), ("nested-radix-no-mmu-cache", 1), ("nested-radix", 1000)] {
+        let stats = second_pass(system, MANY, 1, gap);
+        let of = |name: &str| stats.values[&format!("prefetch.tlb.{name}")];
+        assert_eq!(stats.values["dtlb.l2.misses"], MANY, "{system}");
+        assert_eq!(stats.values["walk.count"], 1, "{system}: that of the first page");
+        // Behind the last page there is none.
+        assert_eq!([of("walks"), of("unmapped"), of("useful") + of("late")], [MANY, 1, MANY - 1], "{system}");
+        assert_eq!(of("late") > 0, gap == 1, "{system}");
+        // Nobody waits for the walks but for the rest of late ones.
+        let waited = MANY * 7 + stats.values["walk.cycles"] + of("late_cycles");
+        assert_eq!(stats.values["cycles.translation"], waited, "{system}");
+    }
+    // Every other page: what is prefetched is never used.
+    let stats = second_pass("radix", MANY, 2, 1000);
+    let of = |name: &str| stats.values[&format!("prefetch.tlb.{name}")];
+    // The last 512 pages of the first pass are in the TLB, and those of them that nobody asks for stay there.
+    assert_eq!([of("useful"), of("late"), of("walks")], [0, 0, (MANY - 512) / 2]);
+    assert_eq!(stats.values["walk.count"], MANY / 2);
+}
+
+#[test]
+fn results_are_those_of_the_configuration_alone() {
+    let all = r#"{"l1":{"next_line":"on","ip_stride":"on"},"l2":{"stream":"on"},"l3":{"next_line":"on"},"tlb":{"next_page":"on"}}"#;
+    let prefetch = format!("machine.prefetch={all}");
+    for core in [IN_ORDER, r#"{"model":"window","cycles_per_instruction":0.25}"#] {
+        let core = format!("machine.core={core}");
+        let config = config("nested-radix", &[&prefetch, &core]);
+        let bfs = || {
+            let source = pagelab_trace::workload::parse("bfs:vertices=20K,threads=4", 1).unwrap();
+            let (simulation, stats) = run(&config, source, &[0, 2, 4, 6]);
+            crate::common::assert_clocks_conserved(&simulation);
+            assert_conserved(&stats);
+            stats.values
+        };
+        let found = bfs();
+        assert_eq!(found, bfs());
+        for level in ["l1", "l2"] {
+            assert!(found[&format!("prefetch.{level}.useful")] > 0, "{level}");
+        }
+    }
+}
+
+#[test]
+fn what_is_off_leaves_no_trace() {
+    let stats = run_workload(&config("radix", &[]), "gups:size=1MiB,updates=2K");
+    assert!(!stats.values.keys().any(|name| name.starts_with("prefetch.")), "{:?}", stats.values);
+    // A prefetcher that has nothing to learn from changes no other figure.
+    let silent = ["machine.prefetch.l1.ip_stride=on"];
+    let mut silenced = run_workload(&config("radix", &silent), "gups:size=1MiB,updates=2K").values;
+    silenced.retain(|name, _| !name.starts_with("prefetch."));
+    assert_eq!(silenced, stats.values);
+}

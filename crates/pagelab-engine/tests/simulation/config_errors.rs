@@ -1,0 +1,831 @@
+//! A user's mistake is one error that names the key, what is wrong with it and what would be right.
+
+use crate::common::ScriptWriter;
+use pagelab_engine::base::error::EngineError;
+use pagelab_engine::config::{Assembly, assemble};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
+use pagelab_trace::EventKind;
+
+/// What comes of building and running a configuration.
+fn outcome(machine: &str, system: &str, set: &[&str]) -> Result<(), EngineError> {
+    let file = format!("{}/tests/systems/{system}.toml", env!("CARGO_MANIFEST_DIR"));
+    let system = if std::path::Path::new(&file).exists() { &file } else { system };
+    let mut all = vec!["machine.memory_bytes=256MiB".to_owned()];
+    all.extend(set.iter().map(|s| (*s).to_owned()));
+    let config = assemble(&Assembly { machine: Some(machine), system: Some(system), kernel: None, set: &all })?;
+    let mut script = ScriptWriter::new();
+    script.mmap(0, 0x7f00_0000_0000, 512 << 20);
+    for page in 0..(512 << 8) {
+        script.store(0, 0x7f00_0000_0000 + page * 4096);
+        if set.iter().all(|s| !s.contains("memory_bytes=")) {
+            break;
+        }
+    }
+    script.event(0, EventKind::Exit { code: 0 });
+    let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
+    Simulation::new(&config, vec![placed], None)?.run(&mut |_| true)
+}
+
+const MACHINE: &str = "sandybridge-e5-2420";
+
+/// The error of overrides of `system`, with its key and text.
+fn config_error(system: &str, set: &[&str]) -> (String, String) {
+    match outcome(MACHINE, system, set) {
+        Err(EngineError::Config { key, what }) => (key, what),
+        other => panic!("{system} {set:?}: expected a configuration error, found {other:?}"),
+    }
+}
+
+/// Every case: system, overrides, the key that the error names, and words that it says.
+fn assert_refused(cases: &[(&str, &[&str], &str, &[&str])]) {
+    for (system, set, key, words) in cases {
+        let (found, what) = config_error(system, set);
+        assert_eq!(found, *key, "{system} {set:?}: {what}");
+        for word in *words {
+            assert!(what.contains(word), "{system} {set:?}: `{what}` does not say `{word}`");
+        }
+        assert!(!what.contains('\n'), "{system} {set:?}: one line, not `{what}`");
+    }
+}
+
+#[test]
+fn valid_configurations_are_not_refused() {
+    for system in ["radix", "nested-radix", "nested-3"] {
+        outcome(MACHINE, system, &[]).unwrap();
+    }
+    const MADVISE: &str = "system.layers.0.large_pages=madvise";
+    const KHUGEPAGED: &str =
+        r#"kernel.threads.khugepaged={"scan_sleep_cycles":1000000,"pages_to_scan":4096,"max_ptes_none":511}"#;
+    for with in ["system.layers.0.page_size=2M", r#"system.layers.0.folios=["32KiB"]"#, KHUGEPAGED] {
+        outcome(MACHINE, "radix", &[MADVISE, with]).unwrap();
+    }
+}
+
+#[test]
+fn unknown_keys_and_values_of_the_wrong_type() {
+    assert_refused(&[
+        ("radix", &["machine.tlb.l1x=3"], "machine.tlb.l1x", &["no key `l1x`", "did you mean `l1d`?"]),
+        ("radix", &["engine.sed=3"], "engine.sed", &["no key `sed`", "did you mean `seed`?"]),
+        ("radix", &["=3"], "`=3`", &["no key stands before `=`", "key=value"]),
+        ("radix", &["motor.seed=3"], "motor.seed", &["no key `motor`", "machine", "system", "kernel", "engine"]),
+        ("radix", &["machine.cores.size=3"], "machine.cores.size", &["machine.cores", "single value"]),
+        ("radix", &["system.layers.guest.page_size=4K"], "system.layers.guest.page_size", &["guest", "native"]),
+        ("radix", &["machine.tlb.l1d.7.ways=4"], "machine.tlb.l1d.7.ways", &["7", "0, 1, 2"]),
+        ("radix", &["machine.cores=many"], "machine.cores", &["many", "a whole number"]),
+        ("radix", &["machine.cores=-1"], "machine.cores", &["-1", "whole numbers, 0 to 4294967295"]),
+        ("radix", &["machine.memory_bytes=much"], "machine.memory_bytes", &["much"]),
+        ("radix", &["system.layers.0.page_size=8K"], "system.layers.native.page_size", &["8K", "4K", "2M", "1G"]),
+        (
+            "radix",
+            &["system.layers.0.mmu_cache=big"],
+            "system.layers.native.mmu_cache",
+            &["big", "paging-structure", "none"],
+        ),
+        ("radix", &["engine.check=maybe"], "engine.check", &["maybe", "on", "off"]),
+        ("radix", &["machine.cache.l1.policy=fifo"], "machine.cache.l1.policy", &["fifo", "lru", "srrip"]),
+        ("radix", &["engine.seed"], "engine.seed", &["key=value"]),
+    ]);
+}
+
+#[test]
+fn prefetchers_that_cannot_be() {
+    const L1: &str = "machine.prefetch.l1";
+    const NEXT_PAGE: &str = "machine.prefetch.tlb.next_page";
+    assert_refused(&[
+        ("radix", &["machine.prefetch.l1.nextline=on"], "machine.prefetch.l1.nextline", &["did you mean `next_line`?"]),
+        ("radix", &["machine.prefetch.l1.stream=maybe"], "machine.prefetch.l1.stream", &["allowed are on, off"]),
+        (
+            "radix",
+            &["machine.prefetch.l2.ip_stride=on"],
+            "machine.prefetch.l2.ip_stride",
+            &["l2", "do not tell", "allowed is l1"],
+        ),
+        (
+            "radix",
+            &["machine.cache.l3=null", "machine.prefetch.l3.next_line=on"],
+            "machine.prefetch.l3",
+            &["no l3", "machine.cache.l3"],
+        ),
+        ("radix", &["machine.prefetch.l1.buffers=0"], "machine.prefetch.l1.buffers", &["0", "1 to 256"]),
+        (
+            "radix",
+            &[&format!("{L1}.next_line={{\"degree\":33}}")],
+            "machine.prefetch.l1.next_line.degree",
+            &["1 to 32"],
+        ),
+        (
+            "radix",
+            &[&format!("{L1}.ip_stride={{\"entries\":10,\"ways\":4}}")],
+            "machine.prefetch.l1.ip_stride.ways",
+            &["10 entries", "4"],
+        ),
+        (
+            "radix",
+            &[&format!("{L1}.ip_stride={{\"distance\":0}}")],
+            "machine.prefetch.l1.ip_stride.distance",
+            &["1 to 64"],
+        ),
+        ("radix", &[&format!("{L1}.stream={{\"train\":1}}")], "machine.prefetch.l1.stream.train", &["2 to 255"]),
+        (
+            "radix",
+            &[&format!("{L1}.next_line={{\"trigger\":\"never\"}}")],
+            "machine.prefetch.l1.next_line.trigger",
+            &["never", "miss", "tagged", "always"],
+        ),
+        (
+            "radix",
+            &[&format!("{NEXT_PAGE}={{\"entries\":0}}")],
+            "machine.prefetch.tlb.next_page.entries",
+            &["1 to 65536"],
+        ),
+        (
+            "nested-radix-shadow",
+            &[&format!("{NEXT_PAGE}=on")],
+            NEXT_PAGE,
+            &["`guest`", "shadow", "allowed there is off"],
+        ),
+    ]);
+}
+
+#[test]
+fn memories_that_cannot_be() {
+    const NODES: &str = "machine.memory.nodes";
+    let half = |key: &str| format!("{NODES}=[{{\"size_bytes\":\"128MiB\",\"remote_latency_cycles\":160{key}}}]");
+    let two = |more: &str| {
+        let node = format!("{{\"size_bytes\":\"128MiB\",\"remote_latency_cycles\":160{more}}}");
+        format!("{NODES}=[{node},{node}]")
+    };
+    assert_refused(&[
+        ("radix", &["machine.memory.bytes_per_cycle=0"], "machine.memory.bytes_per_cycle", &["0", "1/64 to 4096"]),
+        ("radix", &["machine.memory.placement=any"], "machine.memory.placement", &["first-touch", "interleaved"]),
+        ("radix", &[&half("")], NODES, &["128MiB in total", "machine.memory_bytes", "256MiB"]),
+        ("radix", &[&two(""), "machine.cores=1"], NODES, &["2 nodes", "1 cores"]),
+        (
+            "radix",
+            &[&two(",\"latency_cycles\":30")],
+            "machine.memory.nodes.0.latency_cycles",
+            &["30 must be more", "last cache"],
+        ),
+        ("radix", &[&two(",\"bytes_per_cycle\":1e9")], "machine.memory.nodes.0.bytes_per_cycle", &["1/64 to 4096"]),
+        (
+            "radix",
+            &[&two(""), "system.layers.native.frame_allocator={\"kind\":\"buddy\"}"],
+            "system.layers.native.frame_allocator",
+            &["`linux`", "interleaved"],
+        ),
+        (
+            "radix",
+            &[
+                &two(""),
+                "system.layers.native.frame_allocator={\"kind\":\"linux\",\"nodes\":[{\"memory_bytes\":\"256MiB\"}]}",
+            ],
+            "system.layers.native.frame_allocator.nodes",
+            &["machine.memory.nodes", "interleaved"],
+        ),
+    ]);
+}
+
+/// Each error names the key as it is written, and says what may stand there; nothing of the types behind it.
+#[test]
+fn values_of_the_wrong_form_say_which_is_right() {
+    const PLACEMENT: &str = "system.layers.native.placement";
+    let of = |part: &str, value: &str| format!("{PLACEMENT}{part}={value}");
+    let tlb = |arrays: &str| format!("machine.tlb.l1d={arrays}");
+    let thread = "kernel.threads.khugepaged";
+    let cases: [(String, &str, &[&str]); 22] = [
+        ("kernel.threads.kswapd=3".into(), "kernel.threads.kswapd", &["`3` is not possible; allowed are on, off"]),
+        (format!("{thread}=maybe"), thread, &["`maybe` is not known; allowed are on, off"]),
+        (
+            format!(r#"{thread}={{"scan_sleep_cycle":1,"max_ptes_none":0}}"#),
+            "kernel.threads.khugepaged.scan_sleep_cycle",
+            &["did you mean `scan_sleep_cycles`?", "kernel.threads.khugepaged: the key `pages_to_scan` is missing"],
+        ),
+        (of("", "bogus"), PLACEMENT, &["`bogus` is not possible", r#"write {"kind":"order0"}"#, "ptemagnet, eager"]),
+        (of("", "eager"), PLACEMENT, &[r#"write {"kind":"eager"}"#]),
+        (of(".kind", "pte-magnet"), "system.layers.native.placement.kind", &["did you mean ptemagnet?", "order0"]),
+        (of("", r#"{"cycles":3}"#), PLACEMENT, &["the key `kind` is missing; allowed are order0, ptemagnet"]),
+        (
+            of("", r#"{"kind":"ptemagnet","cylces":3}"#),
+            "system.layers.native.placement.cylces",
+            &["did you mean `cycles`?"],
+        ),
+        (
+            of("", r#"{"kind":"ptemagnet","cycles":"x"}"#),
+            "system.layers.native.placement.cycles",
+            &["`x` is not possible", "a whole number"],
+        ),
+        (
+            of("", r#"{"kind":"eager","largest_block":"much"}"#),
+            "system.layers.native.placement.largest_block",
+            &["'much' is not a size", "2GiB"],
+        ),
+        ("machine.tlb.l2={}".into(), "machine.tlb.l2", &[r#"write [{"pages":…,"entries":…,"ways":…}, …]"#]),
+        (tlb(r#"[{"entries":64}]"#), "machine.tlb.l1d.0", &["the keys `pages` and `ways` are missing"]),
+        (
+            tlb(r#"[{"pages":["4X"],"entries":64,"ways":4}]"#),
+            "machine.tlb.l1d.0.pages.0",
+            &["`4X` is not known; allowed are 4K, 2M, 1G"],
+        ),
+        ("machine.tlb.l2_latency_cycles=1.5".into(), "machine.tlb.l2_latency_cycles", &["`1.5`", "whole numbers"]),
+        ("machine.cach.l1.ways=4".into(), "machine.cach", &["did you mean `cache`?"]),
+        ("machne.cores=4".into(), "machne.cores", &["no key `machne`; did you mean `machine`?"]),
+        (
+            "system.layers.nativ.page_size=4K".into(),
+            "system.layers.nativ.page_size",
+            &["in `system.layers`", "did you mean `native`?"],
+        ),
+        ("system.layers.0.page_siz=4K".into(), "system.layers.native.page_siz", &["did you mean `page_size`?"]),
+        ("system.layers=3".into(), "system.layers", &["`3` is not possible", "a list belongs here"]),
+        (
+            r#"system.layers.native.age={"free":0.5,"sed":3}"#.into(),
+            "system.layers.native.age.free",
+            &["no key `free`", "age.sed", "did you mean `seed`?", "age: the keys `free_fraction`"],
+        ),
+        ("engine.seed={}".into(), "engine.seed", &["`{}` is not possible", "a whole number"]),
+        ("kernel.name=3".into(), "kernel.name", &["`3` is not possible", "a text"]),
+    ];
+    for (set, key, words) in cases {
+        assert_refused(&[("radix", &[&set], key, words)]);
+        let (_, what) = config_error("radix", &[&set]);
+        for jargon in ["u8", "u32", "u64", "map", "sequence", "enum", "field", "variant", "invalid type", "Config"] {
+            assert!(!what.contains(jargon), "{set}: `{what}` speaks of `{jargon}`");
+        }
+    }
+    let (_, what) = config_error("radix", &[r#"system.layers.0.page_table={"kind":"radix","levls":4}"#]);
+    assert!(what.contains("did you mean `levels`?") && !what.contains("missing"), "it is there, misspelt: {what}");
+}
+
+/// Parts in which the key `model` chooses a design: their errors are those of any other part.
+#[test]
+fn keys_of_a_chosen_design() {
+    const SWAP: &str = r#"kernel.swap={"size_bytes":"1GiB","read_cycles":1,"write_cycles":1,"queue_depth":1}"#;
+    const STORAGE: &str = r#"kernel.storage={"read_cycles":1,"write_cycles":1,"queue_depth":1}"#;
+    let near = &["no key `reed_cycles`", "did you mean `read_cycles`?"];
+    let (of_storage, of_swap) = (&["no key `size`", "model, queue_depth, read_cycles, write_cycles"], &["size_bytes"]);
+    assert_refused(&[
+        ("radix", &[STORAGE, "kernel.storage.reed_cycles=3"], "kernel.storage.reed_cycles", near),
+        ("radix", &[SWAP, "kernel.swap.reed_cycles=3"], "kernel.swap.reed_cycles", near),
+        ("radix", &[STORAGE, "kernel.storage.size=3"], "kernel.storage.size", of_storage),
+        ("radix", &[SWAP, "kernel.swap.width=3"], "kernel.swap.width", of_swap),
+        (
+            "radix",
+            &[STORAGE, "kernel.storage.read_cycles=long"],
+            "kernel.storage.read_cycles",
+            &["long", "a whole number"],
+        ),
+        ("radix", &[SWAP, "kernel.swap.queue_depth=-1"], "kernel.swap.queue_depth", &["-1", "0 to 4294967295"]),
+        ("radix", &[SWAP, "kernel.swap.size_bytes=much"], "kernel.swap.size_bytes", &["much"]),
+        ("radix", &[SWAP, "kernel.swap.size_bytes=4000"], "kernel.swap.size_bytes", &["4000", "no page"]),
+        (
+            "radix",
+            &["kernel.storage.read_cycles=3"],
+            "kernel.storage",
+            &["the keys `write_cycles` and `queue_depth` are missing"],
+        ),
+        ("radix", &["kernel.swap.read_cycles=3"], "kernel.swap", &["`write_cycles`, `queue_depth` and `size_bytes`"]),
+        (
+            "radix",
+            &["kernel.storage=fast"],
+            "kernel.storage",
+            &["`fast` is neither a preset nor a TOML file", "the presets are z-ssd-sz985", "pagelab list drives"],
+        ),
+        (
+            "radix",
+            &["kernel.storage=7"],
+            "kernel.storage",
+            &[
+                "`7` is not possible",
+                r#"write {"read_cycles":…,"write_cycles":…,"queue_depth":…}"#,
+                "fixed-latency",
+                "drive",
+            ],
+        ),
+        ("radix", &[STORAGE, "kernel.storage.queue_depth=0"], "kernel.storage.queue_depth", &["0", "1 to 65536"]),
+        (
+            "radix",
+            &[STORAGE, "kernel.storage.model=tape"],
+            "kernel.storage.model",
+            &["`tape` is not known", "fixed-latency"],
+        ),
+        (
+            "radix",
+            &["kernel.swap.drive=z-ssd-sz985", "kernel.swap.size_bytes=1TiB"],
+            "kernel.swap.size_bytes",
+            &["1TiB", "more than the device's"],
+        ),
+        (
+            "radix",
+            &["kernel.storage=z-ssd-sz985", "kernel.storage.capacity_bytes=4095"],
+            "kernel.storage.capacity_bytes",
+            &["4095", "4096 and more"],
+        ),
+        (
+            "radix",
+            &["kernel.storage=z-ssd-sz985", "kernel.storage.errors_per_million=1000000"],
+            "kernel.storage.errors_per_million",
+            &["1000000", "0 to 999999"],
+        ),
+        ("radix", &[SWAP, "kernel.swap.model=3"], "kernel.swap.model", &["`3` is not possible", "fixed-latency"]),
+    ]);
+    let keys = &["no key `width`", "cycles_per_instruction, l1_hit_hidden, model"];
+    assert_refused(&[
+        ("radix", &["machine.core.width=4"], "machine.core.width", keys),
+        (
+            "radix",
+            &["machine.core.l1_hit_hidden=3"],
+            "machine.core.l1_hit_hidden",
+            &["`3` is not possible", "true and false"],
+        ),
+        ("radix", &["machine.core.model=in-odrer"], "machine.core.model", &["did you mean in-order?"]),
+    ]);
+    outcome(MACHINE, "radix", &["machine.core.model=in-order", "machine.core.l1_hit_hidden=false"]).unwrap();
+    for named in ["kernel.swap.model=fixed-latency", "kernel.swap.read_cycles=7"] {
+        outcome(MACHINE, "radix", &[SWAP, named]).unwrap();
+    }
+    outcome(MACHINE, "radix", &[STORAGE, "kernel.storage.model=fixed-latency"]).unwrap();
+}
+
+/// What an error proposes can be had.
+#[test]
+fn devices_that_errors_propose_are_possible() {
+    for set in ["kernel.page_cache=cold", "kernel.cgroup_limit_bytes=128MiB"] {
+        let (_, what) = config_error("radix", &[set]);
+        let proposed = what.split('`').nth(1).and_then(|command| command.strip_prefix("--set '")).unwrap();
+        outcome(MACHINE, "radix", &[set, proposed.strip_suffix('\'').unwrap()]).unwrap();
+    }
+}
+
+#[test]
+fn unknown_presets_name_the_known_ones() {
+    let (key, what) = config_error("cubist", &[]);
+    assert_eq!(key, "system");
+    // All names of so many would be a page.
+    assert!(what.contains("cubist") && what.contains(" presets, such as radix, ") && what.len() < 200, "{what}");
+    let (_, what) = config_error("radiks", &[]);
+    assert!(what.contains("did you mean radix? `pagelab list systems`") && !what.contains("nested-radix"), "{what}");
+    let error = outcome("pentium", "radix", &[]).unwrap_err().to_string();
+    assert!(error.starts_with("machine: ") && error.contains("pentium") && error.contains(MACHINE), "{error}");
+    let error = outcome("no/such.toml", "radix", &[]).unwrap_err().to_string();
+    assert!(error.starts_with("machine: ") && error.contains("no/such.toml") && error.contains("read"), "{error}");
+}
+
+#[test]
+fn impossible_machines() {
+    assert_refused(&[
+        ("radix", &["machine.cores=0"], "machine.cores", &["0", "1 to 64"]),
+        ("radix", &["machine.cores=65"], "machine.cores", &["65", "1 to 64"]),
+        ("radix", &["machine.threads_per_core=0"], "machine.threads_per_core", &["0", "1 to 8"]),
+        ("radix", &["machine.core.cycles_per_instruction=0"], "machine.core.cycles_per_instruction", &["1/256"]),
+        ("radix", &["machine.tlb.l1d.0.entries=10"], "machine.tlb.l1d.0", &["10", "4 ways", "multiple"]),
+        ("radix", &["machine.tlb.l2.0.ways=0"], "machine.tlb.l2.0", &["0 ways", "at least 1"]),
+        ("radix", &["machine.tlb.l1d=[]"], "machine.tlb", &["l1d"]),
+        ("radix", &["machine.tlb.l1d.0.pages=[]"], "machine.tlb.l1d.0.pages", &["4K", "2M", "1G"]),
+        ("radix", &[r#"machine.tlb.l1d.1.pages=["4K"]"#], "machine.tlb.l1d.1.pages", &["4K", "earlier array"]),
+        (
+            "radix",
+            &[r#"machine.tlb.nested={"entries":10,"ways":4,"latency_cycles":1}"#],
+            "machine.tlb.nested",
+            &["10", "multiple"],
+        ),
+        (
+            "nested-radix",
+            &[r#"machine.tlb.guest={"entries":12,"ways":5,"latency_cycles":1}"#],
+            "machine.tlb.guest",
+            &["12", "multiple"],
+        ),
+        (
+            "radix",
+            &["machine.mmu_cache.paging_structure.arrays.0.level=1"],
+            "machine.mmu_cache.paging_structure.arrays.0",
+            &["level 1", "2 to 5"],
+        ),
+        (
+            "radix-unified-translation-cache",
+            &["machine.mmu_cache.unified.level2_insertion=24"],
+            "machine.mmu_cache.unified.level2_insertion",
+            &["24", "below", "ways"],
+        ),
+        (
+            "nested-radix-shared-page-walk-cache",
+            &["machine.mmu_cache.page_walk_cache.ways=7"],
+            "machine.mmu_cache.page_walk_cache",
+            &["24", "7 ways", "multiple"],
+        ),
+        (
+            "radix",
+            &[r#"system.layers.0.page_table={"kind":"linear"}"#],
+            "system.layers.native.page_table.kind",
+            &["guest", "hosts none"],
+        ),
+        (
+            "nested-radix-linear-host",
+            &["system.layers.host.page_size=2M"],
+            "system.layers.host.page_size",
+            &["2M", "linear", "4K"],
+        ),
+        (
+            "radix",
+            &["system.layers.0.host_mode=shadow"],
+            "system.layers.native.host_mode",
+            &["machine's own", "nested"],
+        ),
+        ("radix", &["system.layers.0.backing=present"], "system.layers.native.backing", &["no host", "on-demand"]),
+        (
+            "radix",
+            &["system.layers.0.direct_segment_bytes=8GiB"],
+            "system.layers.native.direct_segment_bytes",
+            &["8GiB", "memory of 256MiB", "up to 251MiB"],
+        ),
+        (
+            "nested-radix",
+            &["system.layers.guest.memory_bytes=64MiB", "system.layers.guest.direct_segment_bytes=64MiB"],
+            "system.layers.guest.direct_segment_bytes",
+            &["64MiB do not fit", "memory of 64MiB"],
+        ),
+        (
+            "radix-thp",
+            &["system.layers.0.brk_alignment_bytes=3MiB"],
+            "system.layers.native.brk_alignment_bytes",
+            &["3MiB", "powers of two from 4 KiB", "1 GiB"],
+        ),
+        (
+            "nested-radix",
+            &["system.layers.host.brk_alignment_bytes=2MiB"],
+            "system.layers.host.brk_alignment_bytes",
+            &["hosts others", "`guest`"],
+        ),
+        (
+            "radix",
+            &["system.layers.0.direct_segment_bytes=5000"],
+            "system.layers.native.direct_segment_bytes",
+            &["5000B", "multiples of 4096"],
+        ),
+        (
+            "nested-radix-shadow",
+            &["system.layers.host.direct_segment_bytes=1GiB"],
+            "system.layers.host.direct_segment_bytes",
+            &["shadow", "`guest`", "nested"],
+        ),
+        (
+            "nested-radix-shadow",
+            &["system.layers.guest.direct_segment_bytes=1GiB"],
+            "system.layers.guest.direct_segment_bytes",
+            &["shadow", "`guest`", "nested"],
+        ),
+        (
+            "radix",
+            &[r#"system.layers.0.speculative_table={"table_bytes":"1MiB","flush_cycles":20}"#],
+            "system.layers.native.speculative_table",
+            &["machine's own", "none"],
+        ),
+        (
+            "nested-radix-shadow",
+            &[r#"system.layers.host.speculative_table={"table_bytes":"1MiB","flush_cycles":20}"#],
+            "system.layers.host.speculative_table",
+            &["`guest`", "nested"],
+        ),
+        (
+            "nested-radix-speculative",
+            &["system.layers.host.speculative_table.table_bytes=100MiB"],
+            "system.layers.host.speculative_table.table_bytes",
+            &["100MiB", "powers of two"],
+        ),
+        ("radix", &["machine.cache.l1.size_bytes=1000"], "machine.cache.l1.size_bytes", &["1000B", "512B", "1KiB"]),
+        ("radix", &["machine.cache.l2.ways=0"], "machine.cache.l2.ways", &["0", "1 to 64"]),
+        ("radix", &["machine.cache.dram_latency_cycles=30"], "machine.cache.dram_latency_cycles", &["30", "l3"]),
+        ("radix", &["machine.memory_bytes=5000"], "machine.memory_bytes", &["5000", "4096", "1 MiB"]),
+    ]);
+}
+
+#[test]
+fn impossible_kernels() {
+    let swap = r#"kernel.swap={"size_bytes":"1GiB","read_cycles":1,"write_cycles":1,"queue_depth":0}"#;
+    for (set, words) in [
+        ("kernel.cgroup_limit_bytes=0", "kernel.cgroup_limit_bytes: 0 bytes are too few"),
+        ("kernel.cgroup_limit_bytes=128MiB", "a limit needs a swap device"),
+        (r#"kernel.swap={"size_bytes":"1GiB"}"#, "read_cycles"),
+        (swap, "kernel.swap.queue_depth: 0 is out of range"),
+        (
+            r#"kernel.threads.khugepaged={"scan_sleep_cycles":0,"pages_to_scan":1,"max_ptes_none":0}"#,
+            "kernel.threads.khugepaged.scan_sleep_cycles: 0 is not possible",
+        ),
+        (
+            r#"kernel.threads.khugepaged={"scan_sleep_cycles":1,"pages_to_scan":0,"max_ptes_none":0}"#,
+            "kernel.threads.khugepaged.pages_to_scan: 0 is out of range",
+        ),
+        (
+            r#"kernel.threads.khugepaged={"scan_sleep_cycles":1,"pages_to_scan":1,"max_ptes_none":512}"#,
+            "kernel.threads.khugepaged.max_ptes_none: 512 is out of range",
+        ),
+        ("kernel.fault_around_bytes=12KiB", "kernel.fault_around_bytes: 12288 is not possible"),
+        ("kernel.pages_per_fault=0", "kernel.pages_per_fault: 0 is out of range"),
+        (
+            r#"kernel.translation_cache={"form":"full-prefix","level_cycles":101}"#,
+            "kernel.translation_cache.level_cycles: a hit may skip 2 levels and the root (1 cycles), which would save 203 \
+             of the 200 cycles that kernel.fault.walk.cycles gives the whole walk; allowed is up to 99 here, or a larger kernel.fault.walk.cycles",
+        ),
+        (
+            r#"kernel.translation_cache={"form":"mmu-assisted","level_instructions":1000}"#,
+            "kernel.translation_cache.level_instructions: a hit may skip 3 levels and the root (4 instructions), which would save 3004",
+        ),
+        (
+            r#"system.layers.0.frame_allocator={"kind":"linux","nodes":[{"memory_bytes":"1GiB"}]}"#,
+            "system.layers.native.frame_allocator",
+        ),
+        (
+            r#"system.layers.0.age={"free_fraction":2.0,"huge_free_fraction":0.5,"unmovable_fraction":0.1,"seed":1}"#,
+            "free_fraction",
+        ),
+    ] {
+        let error = outcome(MACHINE, "radix", &[set]).expect_err(set).to_string();
+        assert!(error.contains(words), "{set}: {error}");
+    }
+}
+
+#[test]
+fn impossible_systems() {
+    assert_refused(&[
+        ("radix", &["system.layers.0.page_table.levels=3"], "system.layers.native.page_table.levels", &["3", "4 or 5"]),
+        ("radix", &["system.layers=[]"], "system.layers", &["0 layers", "1 to 8"]),
+        ("nested-radix", &["system.layers.guest.memory_bytes=1GiB"], "system.layers.guest.memory_bytes", &["host"]),
+        ("radix", &["system.layers.0.memory_bytes=1GiB"], "system.layers.native.memory_bytes", &["256MiB"]),
+        ("nested-radix", &["system.layers.guest.host=cellar"], "system.layers.guest.host", &["cellar", "guest, host"]),
+        ("nested-radix", &["system.layers.guest.name=host"], "system.layers", &["two layers", "host"]),
+        ("nested-radix", &["system.layers.host.host=guest"], "system.layers", &["exactly one layer", "host"]),
+        ("nested-3", &["system.layers.outer.host=inner"], "system.layers", &["circle"]),
+        ("nested-radix-cold", &["system.layers.guest.host=null"], "system.layers", &["exactly one layer"]),
+        (
+            "radix",
+            &["system.layers.0.large_pages=madvise"],
+            "system.layers.native.large_pages",
+            &["changes nothing", "page_size = 2M", "radix-thp-madvise"],
+        ),
+    ]);
+}
+
+#[test]
+fn impossible_hashed_tables() {
+    const TABLE: &str = "system.layers.native.page_table";
+    let set = |part: &str, value: &str| format!("{TABLE}.{part}={value}");
+    for (system, set, key, words) in [
+        ("hashed-compact", set("load_factor", "0"), "page_table.load_factor", &["0", "more than 0", "up to 1"][..]),
+        ("hashed-open", set("load_factor", "1.5"), "page_table.load_factor", &["1.5", "up to 1"]),
+        ("hashed-open", set("load_factor", "-0.5"), "page_table.load_factor", &["-0.5", "up to 1"]),
+        ("hashed-compact", set("cluster", "12"), "page_table.cluster", &["12", "hashed-compact", "8, 16", "4096"]),
+        ("hashed-clustered", set("cluster", "16"), "page_table.cluster", &["16", "2, 4, 8"]),
+        ("hashed-open", set("cluster", "4"), "page_table.cluster", &["hashed-open allows 1"]),
+        ("hashed-compact", set("exits_per_scan", "0"), "page_table.exits_per_scan", &["1 and more"]),
+        ("hashed-compact", set("search_lines", "0"), "page_table.search_lines", &["0 is out of range", "1 to 65536"]),
+        ("hashed-open", set("search_lines", "65537"), "page_table.search_lines", &["65537", "1 to 65536"]),
+        ("hashed-power", set("search_lines", "64"), "page_table.search_lines", &["hashed-power", "two groups"]),
+        ("hashed-compact", set("table_bytes", "0B"), "page_table.table_bytes", &["one slot", "64B"]),
+        ("hashed-compact", set("table_bytes", "7GiB"), "page_table", &["7GiB", "half", "8GiB"]),
+        ("hashed-compact", set("load_factor", "0.0001"), "page_table", &["half", "higher load_factor"]),
+        (
+            "hashed-compact",
+            "system.layers.native.page_size=2M".to_owned(),
+            "page_size",
+            &["2M", "hashed-compact", "number of a 4 KiB page"],
+        ),
+        (
+            "hashed-chained",
+            "system.layers.native.mmu_cache=paging-structure".to_owned(),
+            "mmu_cache",
+            &["hashed-chained", "no upper levels", "none"],
+        ),
+    ] {
+        let all = ["machine.memory_bytes=8GiB", &set];
+        let (found, what) = config_error(system, &all);
+        assert_eq!(found, format!("system.layers.native.{key}"), "{set}");
+        words.iter().for_each(|word| assert!(what.contains(word), "{set}: {what} lacks {word}"));
+    }
+    // A guest's super-slot takes 32 KiB.
+    let (key, what) = config_error("nested-hashed-compact", &["system.layers.guest.page_table.table_bytes=16KiB"]);
+    assert!(key.ends_with("guest.page_table.table_bytes") && what.contains("32KiB"), "{key}: {what}");
+}
+
+#[test]
+fn impossible_elastic_cuckoo_tables() {
+    let table = |part: &str, value: &str| format!("system.layers.native.page_table.{part}={value}");
+    for (set, key, words) in [
+        (table("way_entries", "100"), "page_table.way_entries", &["100", "powers of two", "64"][..]),
+        (table("way_entries", "32"), "page_table.way_entries", &["32", "64 to 65536"]),
+        (table("max_load", "0.95"), "page_table.max_load", &["0.95", "0.7"]),
+        (table("max_load", "0"), "page_table.max_load", &["more than 0"]),
+        (table("min_load", "0.3"), "page_table.min_load", &["0.3", "0.200", "max_load"]),
+        (table("rehashes_per_insert", "0"), "page_table.rehashes_per_insert", &["1 to 1024"]),
+        (table("max_displacements", "0"), "page_table.max_displacements", &["1 to 1024"]),
+        ("system.layers.native.page_size=2M".to_owned(), "page_size", &["2M", "4K"]),
+        ("system.layers.native.mmu_cache=unified".to_owned(), "mmu_cache", &["no upper levels"]),
+    ] {
+        let (found, what) = config_error("elastic-cuckoo", &[&set]);
+        assert_eq!(found, format!("system.layers.native.{key}"), "{set}");
+        words.iter().for_each(|word| assert!(what.contains(word), "{set}: {what} lacks {word}"));
+    }
+}
+
+#[test]
+fn impossible_flattened_tables() {
+    for (set, key, words) in [
+        ("page_size=2M", "page_size", &["2M", "4K"][..]),
+        ("mmu_cache=coalesced", "mmu_cache", &["level 2", "paging-structure"]),
+    ] {
+        let (found, what) = config_error("flattened", &[&format!("system.layers.native.{set}")]);
+        assert_eq!(found, format!("system.layers.native.{key}"), "{set}");
+        words.iter().for_each(|word| assert!(what.contains(word), "{set}: {what} lacks {word}"));
+    }
+    let (_, what) = config_error("flattened", &["system.layers.native.page_table.merge=l5l4"]);
+    assert!(what.contains("l5l4") && what.contains("l4l3+l2l1"), "{what}");
+}
+
+#[test]
+fn a_full_hashed_table_names_the_layer_and_what_to_set() {
+    for (system, set, layer) in [
+        ("hashed-compact", "system.layers.native.page_table.table_bytes=8KiB", "`native`"),
+        ("hashed-open", "system.layers.native.page_table.table_bytes=32KiB", "`native`"),
+        ("nested-hashed-compact", "system.layers.host.page_table.table_bytes=8KiB", "`host`"),
+        ("hashed-power", "system.layers.native.page_table.table_bytes=16KiB", "`native`"),
+    ] {
+        let Err(EngineError::OutOfMemory { what }) = outcome(MACHINE, system, &["machine.memory_bytes=1GiB", set])
+        else {
+            panic!("{system} {set}: the table is large enough");
+        };
+        for word in [layer, "slots are in use", "page_table.table_bytes=SIZE"] {
+            assert!(what.contains(word), "{system} {set}: {what}");
+        }
+        // A longer search looks at no third group, and no other hash is better than the default one.
+        assert_eq!(what.contains("search_lines=N"), system != "hashed-power", "{system} {set}: {what}");
+        assert!(!what.contains("hash=mix64"), "{system} {set}: {what}");
+    }
+}
+
+#[test]
+fn running_out_of_memory_names_the_layer() {
+    for (system, set, layer) in [
+        ("radix", "machine.memory_bytes=4MiB", "`native`"),
+        ("radix-2m", "machine.memory_bytes=8MiB", "`native`"),
+        ("radix", "machine.memory_bytes=1MiB", "`native`"),
+        ("nested-radix", "machine.memory_bytes=16MiB", "`guest`"),
+        ("nested-radix", "system.layers.guest.memory_bytes=254MiB", "`host`"),
+        ("nested-3", "system.layers.outer.memory_bytes=8MiB", "`inner`"),
+    ] {
+        match outcome(MACHINE, system, &[set]) {
+            Err(EngineError::OutOfMemory { what }) => {
+                assert!(what.contains(layer), "{system} {set}: {what}");
+                assert!(what.contains("--set machine.memory_bytes=SIZE"), "{system} {set}: {what}");
+            }
+            other => panic!("{system} {set}: expected to run out of memory, found {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn fault_engines_that_cannot_be_are_refused() {
+    let engine = |of: &str| format!(r#"system.layers.native.fault_engine={{"kind":"mfoe"{of}}}"#);
+    let layer = |part: &str| format!("system.layers.native.{part}");
+    for (system, set, key, words) in [
+        ("radix", vec![engine(r#","entries":0"#)], "fault_engine.entries", &["0 is out of range", "1 to 65535"][..]),
+        ("radix", vec![engine(r#","entries":65536"#)], "fault_engine.entries", &["1 to 65535"]),
+        ("radix", vec![engine(r#","period_cycles":0"#)], "fault_engine.period_cycles", &["0 is out of range", "1 to"]),
+        ("radix", vec![engine(r#","threads":0"#)], "fault_engine.threads", &["1 to 64"]),
+        ("radix", vec![engine(r#","entries":8,"wake_below":9"#)], "fault_engine.wake_below", &["9", "0 to 8"]),
+        ("radix", vec![engine(r#","entries":8,"least_entries":9"#)], "fault_engine.least_entries", &["9", "0 to 8"]),
+        (
+            "radix",
+            vec!["system.layers.native.fault_engine_for=[]".to_owned()],
+            "fault_engine_for",
+            &["the layer has no fault_engine"],
+        ),
+        ("radix", vec![engine(r#","limit_percent":101"#)], "fault_engine.limit_percent", &["1 to 100"]),
+        (
+            "hashed-compact",
+            vec![engine("")],
+            "fault_engine",
+            &["a slot of a hashed table is there for pages that are mapped only"],
+        ),
+        (
+            "radix-2m",
+            vec![engine("")],
+            "fault_engine.huge_entries",
+            &["1 and more with page_size = 2M", "page_size = 4K"],
+        ),
+        (
+            "radix",
+            vec![engine(r#","huge_entries":4"#)],
+            "fault_engine.huge_entries",
+            &["page_size = 2M", "allowed here is 0"],
+        ),
+        ("radix-1g", vec![engine(r#","huge_entries":4"#)], "fault_engine.huge_entries", &["page_size = 2M alone"]),
+        ("radix-thp", vec![engine(r#","huge_entries":65536"#)], "fault_engine.huge_entries", &["0 to 65535"]),
+        ("radix-ptemagnet", vec![engine("")], "fault_engine", &["placement order0"]),
+        ("mfoe", vec![layer("fault_engine=off")], "fault_engine", &["keys belong here", "; null for none"]),
+        ("radix", vec![engine(""), layer(r#"folios=["32KiB"]"#)], "fault_engine", &["folios = []"]),
+        ("direct-segment", vec![engine("")], "fault_engine", &["no direct_segment_bytes"]),
+    ] {
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let (found, what) = config_error(system, &set);
+        assert_eq!(found, layer(key), "{set:?}");
+        words.iter().for_each(|word| assert!(what.contains(word), "{set:?}: {what} lacks {word}"));
+    }
+    let (found, what) = config_error("nested-radix-shadow", &[r#"system.layers.guest.fault_engine={"kind":"mfoe"}"#]);
+    assert_eq!(found, "system.layers.guest.fault_engine");
+    assert!(what.contains("host_mode = nested"), "{what}");
+}
+
+#[test]
+fn placements_that_cannot_be_are_refused() {
+    let placement = |of: &str| format!("system.layers.native.placement={{{of}}}");
+    let folios = r#"system.layers.native.folios=["32KiB"]"#.to_owned();
+    for (set, key, words) in [
+        (vec![placement(r#""kind":"ptemagnet","group_pages":3"#)], "placement.group_pages", &["3", "2, 4 and 8"][..]),
+        (
+            vec![placement(r#""kind":"ptemagnet","release_above_percent":101"#)],
+            "placement.release_above_percent",
+            &["101", "0 to 100"],
+        ),
+        (
+            vec![placement(r#""kind":"eager","largest_block":"4KiB""#)],
+            "placement.largest_block",
+            &["4096", "8 KiB to 2 MiB"],
+        ),
+        (vec![placement(r#""kind":"eager","largest_block":"4MiB""#)], "placement.largest_block", &["8 KiB to 2 MiB"]),
+        (vec![placement(r#""kind":"eager","stop_above_percent":101"#)], "placement.stop_above_percent", &["0 to 100"]),
+        (
+            vec![placement(r#""kind":"ca-paging","max_offsets":0"#)],
+            "placement.max_offsets",
+            &["0 is out of range", "1 to 1024"],
+        ),
+        (
+            vec![placement(r#""kind":"ca-paging""#), "system.layers.native.page_size=1G".to_owned()],
+            "page_size",
+            &["1G", "4K and 2M"],
+        ),
+        (vec![placement(r#""kind":"eager""#), folios], "folios", &["order0"]),
+    ] {
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let (found, what) = config_error("radix", &set);
+        assert_eq!(found, format!("system.layers.native.{key}"), "{set:?}");
+        words.iter().for_each(|word| assert!(what.contains(word), "{set:?}: {what} lacks {word}"));
+    }
+    let (found, what) = config_error("nested-radix", &[r#"system.layers.host.placement={"kind":"eager"}"#]);
+    assert_eq!(found, "system.layers.host.placement");
+    assert!(what.contains("`guest`"), "{what}");
+}
+
+#[test]
+fn lines_of_stages_that_cannot_be() {
+    let again = "kernel.fault.lookup.lines.again";
+    let space = "kernel.fault.walk.lines.space";
+    assert_refused(&[
+        ("radix", &["kernel.fault.lookup.lines.again=1"], again, &["is 1", "touch 0 lines of the CPU"]),
+        ("radix", &["kernel.fault.walk.lines.space=5000"], space, &["5000", "0 to 1024"]),
+        ("radix", &["kernel.fault.lookup.lines.space=1000", "kernel.fault.walk.lines.space=25"], space, &["0 to 24"]),
+    ]);
+    let fits = ["kernel.fault.entry.lines.cpu=1", "kernel.fault.lookup.lines.again=1"];
+    outcome(MACHINE, "radix", &fits).unwrap();
+}
+
+#[test]
+fn costs_of_kinds_of_faults_that_cannot_be() {
+    let kinds = "kernel.fault_kinds";
+    let before_walk = r#"kernel.fault_kinds.copy.walk={"instructions":1}"#;
+    let again = r#"kernel.fault_kinds.copy.rmap={"instructions":1,"lines":{"again":7}}"#;
+    let pages = "kernel.fault.lookup.page_instructions";
+    assert_refused(&[
+        ("radix", &["kernel.fault_kinds.swap={}"], &format!("{kinds}.swap"), &["there is no key `swap`"]),
+        ("radix", &[before_walk], &format!("{kinds}.copy.walk"), &["there is no key `walk`"]),
+        ("radix", &[again], &format!("{kinds}.copy.rmap.lines.again"), &["is 7", "touch 0 lines of the CPU"]),
+        ("radix", &["kernel.fault.lookup.page_instructions=3"], pages, &["3 is", "before the walk", "0"]),
+    ]);
+}
+
+#[test]
+fn cycles_of_code_that_cannot_be() {
+    let walk = "kernel.fault.walk.cycles=core";
+    let cache = |more: &str| format!(r#"kernel.translation_cache={{"form":"full-prefix"{more}}}"#);
+    let (core, stated) = (cache(r#","root_cycles":"core""#), cache(r#","level_cycles":0"#));
+    assert_refused(&[
+        (
+            "radix",
+            &["kernel.fault.walk.cycles=cpu"],
+            "kernel.fault.walk.cycles",
+            &["`cpu`", "`core`", "0 to 4294967295"],
+        ),
+        ("radix", &["kernel.fault.walk.cycles=-3"], "kernel.fault.walk.cycles", &["-3", "`core`"]),
+        ("radix", &["kernel.fault.walk.hardware_cycles=core"], "kernel.fault.walk.hardware_cycles", &["whole number"]),
+        (
+            "radix",
+            &[&core],
+            "kernel.translation_cache.root_cycles",
+            &["core is not possible", "states 200", "a number"],
+        ),
+        (
+            "radix",
+            &[walk, &stated],
+            "kernel.translation_cache.level_cycles",
+            &["0 is not possible", "no cycles", "core"],
+        ),
+    ]);
+    outcome(MACHINE, "radix", &[walk, &cache("")]).unwrap();
+    outcome(MACHINE, "radix", &[walk, &cache(r#","cycles":3,"root_cycles":"core""#)]).unwrap();
+}

@@ -1,0 +1,97 @@
+//! Copies of a simulation in the middle of its run: each ends as the one that was never copied.
+
+use crate::common::{ScriptWriter, assert_conserved, config};
+use pagelab_engine::base::error::EngineError;
+use pagelab_engine::config::{Config, PresetKind, presets};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
+use pagelab_engine::observe::statistics::Statistics;
+use pagelab_trace::{EventKind, ProcessIx, Source};
+
+const BASE: u64 = 0x7f00_0000_0000;
+const SWAP: &str = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":20000,"write_cycles":9000,"queue_depth":2}"#;
+
+/// Two threads that touch memory by turns, with mapping calls between and a child that begins before the middle.
+fn program() -> Box<dyn Source> {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 32 << 20);
+    let second = script.thread(0);
+    let mut threads = vec![0, second];
+    let mut place = 7_u64;
+    for round in 0..120 {
+        for &thread in &threads {
+            for _ in 0..25 {
+                place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let va = BASE + (place >> 33) % (4 << 20) / 8 * 8;
+                if place >> 32 & 1 == 0 { script.store(thread, va) } else { script.load(thread, va) }
+            }
+        }
+        let addr = BASE + (round << 16);
+        match round % 8 {
+            2 => script.event(0, EventKind::Munmap { addr, len: 0x8000 }),
+            3 => script.mmap(0, addr - 0x1_0000, 0x8000),
+            6 => script.event(second, EventKind::Madvise { addr, len: 0x4000, advice: 4 }),
+            _ => {}
+        }
+        if round == 40 {
+            script.event(0, EventKind::Fork { child: ProcessIx(1) });
+            threads.push(script.thread(1));
+        }
+        script.cut();
+    }
+    script.finish()
+}
+
+fn begin(config: &Config, cpus: &[&[usize]]) -> Simulation {
+    let placed = cpus.iter().map(|cpus| PlacedSource { source: program(), cpus: cpus.to_vec(), memory_limit: None });
+    Simulation::new(config, placed.collect(), None).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn end(simulation: &mut Simulation) -> Statistics {
+    simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
+    Statistics::collect(simulation)
+}
+
+/// Copies a run at some of its accesses, and copies that copy again; all of them come to the same end.
+fn assert_copies_agree(name: &str, config: &Config, cpus: &[&[usize]], at: &[u64]) {
+    let whole = end(&mut begin(config, cpus));
+    assert_conserved(&whole);
+    assert!(whole.values["fault.minor.count"] > 100, "{name}");
+    let mut copied = begin(config, cpus);
+    let mut copies = Vec::new();
+    for &at in at {
+        let stopped = copied.run(&mut |done| done < at).unwrap_err();
+        assert!(matches!(stopped, EngineError::Interrupted), "{name}: {stopped}");
+        copies.push(copied.clone());
+    }
+    for copy in copies.iter_mut().chain([&mut copied]) {
+        let stats = end(copy);
+        let pairs = whole.values.iter().map(|(name, value)| (name, value, stats.values[name]));
+        let differ: Vec<_> = pairs.filter(|&(_, value, copied)| *value != copied).collect();
+        assert!(differ.is_empty(), "{name}: {differ:?}");
+        assert_eq!(stats.values.len(), whole.values.len(), "{name}");
+    }
+}
+
+#[test]
+fn copies_of_every_preset_end_alike() {
+    for preset in presets(PresetKind::System) {
+        // Room for the hosts of the largest direct segments.
+        let config = config(preset.name, &["machine.memory_bytes=16GiB"]);
+        assert_copies_agree(preset.name, &config, &[&[0]], &[3000]);
+        assert_copies_agree(preset.name, &config, &[&[0, 2]], &[3000]);
+    }
+}
+
+#[test]
+fn copies_are_made_while_programs_wait_and_kernel_threads_run() {
+    let khugepaged =
+        r#"kernel.threads.khugepaged={"scan_sleep_cycles":100000,"pages_to_scan":512,"max_ptes_none":511}"#;
+    for system in ["radix", "radix-2m", "nested-radix"] {
+        for cores in ["machine.cores=1", "machine.cores=4"] {
+            let set = [SWAP, khugepaged, "kernel.cgroup_limit_bytes=6MiB", cores, "machine.threads_per_core=1"];
+            let config = config(system, &set);
+            let on: &[&[usize]] = if cores.ends_with('1') { &[&[0], &[0]] } else { &[&[0, 1], &[1, 2]] };
+            assert_copies_agree(system, &config, on, &[2000, 7000, 9000]);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Whole runs: how they are configured, and what must hold of any of them.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod config_errors;
+mod copies;
+mod extended_presets;
+mod fast_path;
+mod profile;
+mod properties;
+mod quantum;
+mod recorded;
+mod reference;
+mod sample;
+mod skeleton;

@@ -1,0 +1,175 @@
+//! Whatever programs do, and on whatever system: translations are right, cycles and frames are conserved, and what must
+//! not matter does not.
+
+mod systems;
+
+use crate::common::programs::{Area, Cuts, Op, PLACES, Program, TOO_LARGE, check_once, fits, live_spaces, program};
+use crate::common::{
+    assert_all_is_on_an_account, assert_clocks_conserved, assert_conserved, assert_frames_conserved, config, run,
+    run_beside, try_beside,
+};
+use pagelab_cases::cases;
+use pagelab_engine::base::addr::{FRAME_BYTES, PageSize};
+use pagelab_engine::base::error::EngineError;
+use pagelab_engine::programs::arrivals::{ArrivalRate, Spacing};
+use pagelab_engine::programs::load::{ArrivalStream, BackgroundLoad, CoRunner, Open};
+use pagelab_trace::{AccessKind, MapFlags, Protection};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use systems::{SWAP, SYSTEMS, System};
+
+/// CPUs 2n and 2n + 1 share a core.
+const PLACEMENTS: &[&[usize]] = &[&[0], &[0, 1], &[0, 2], &[0, 2, 4], &[0, 1, 2]];
+
+fn check(program: &Program, (system, set): System, cpus: &[usize]) {
+    let all = [&["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"], set].concat();
+    let with = |more: &[&str]| config(system, &[&all[..], more].concat());
+    let stats = check_once(program, &with(&[]), cpus);
+    // Repeated, without look-ahead and with the general code for all accesses.
+    let (_, again) =
+        run(&with(&["engine.lookahead=off", "engine.fast_path=off"]), program.source(Cuts::AsWritten), cpus);
+    assert_eq!(stats.values, again.values, "repeated without look-ahead and the fast path");
+    // It does not matter how the source cuts its batches.
+    let (_, everywhere) = run(&with(&[]), program.source(Cuts::Everywhere), cpus);
+    assert_eq!(stats.values, everywhere.values, "cut everywhere");
+    let (_, never) = run(&with(&[]), program.source(Cuts::Never), &cpus[..1]);
+    // With a window of one access nobody sees who could overtake a thread that waits for a device.
+    let (simulation, narrow) =
+        run(&with(&["engine.input_window_accesses=1"]), program.source(Cuts::Everywhere), &cpus[..1]);
+    if simulation.os.layers.iter().all(|layer| layer.reclaim.is_none()) {
+        assert_eq!(never.values, narrow.values, "a window of one access");
+    }
+    assert_eq!(never.values["accesses"], narrow.values["accesses"], "every access is made, in whatever window");
+    if cpus.len() == 1 {
+        assert_eq!(stats.values, never.values, "not cut");
+    }
+    assert_eq!(stats.values["accesses"], never.values["accesses"], "every access is made, on however many CPUs");
+}
+
+#[test]
+fn any_program_on_any_system_is_translated_right_and_conserves_cycles_and_frames() {
+    for_programs(cases(400), check);
+}
+
+/// More than twenty million operations of programs that fork, exec, exit and run out of memory, in pages of all sizes.
+#[test]
+#[ignore = "takes minutes: make test-full"]
+fn twenty_million_operations_conserve_frames() {
+    for_programs(180_000, |program, (system, set), cpus| {
+        let all = [&["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"], set].concat();
+        check_once(program, &config(system, &all), cpus);
+    });
+}
+
+fn for_programs(cases: u32, check: impl Fn(&Program, System, &[usize])) {
+    let rejects = 100 + cases / 100;
+    let mut runner = TestRunner::new(Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 300,
+        max_global_rejects: rejects,
+        ..Config::default()
+    });
+    let system = (0..SYSTEMS.len()).prop_map(|n| SYSTEMS[n]);
+    let cpus = (0..PLACEMENTS.len()).prop_map(|n| PLACEMENTS[n]);
+    let result = runner.run(&(program(), system, cpus), |(program, system, cpus)| {
+        let (name, set) = system;
+        let all = [&["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"], set].concat();
+        let config = config(name, &all);
+        if !fits(&program, &config, cpus) || !fits(&program, &config, &cpus[..1]) {
+            return Err(TestCaseError::reject(TOO_LARGE));
+        }
+        check(&program, system, cpus);
+        Ok(())
+    });
+    result.unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Why a program is left out that does not fit beside itself.
+const TOO_MANY: &str = "memory has no room for five of it at once";
+
+/// Runs a program beside itself: again and again, and as three arrivals. Errors: all of them together need more memory than a
+/// system has that is small on purpose.
+fn check_load(program: &Program, (system, set): System, cpus: &[usize]) -> Result<(), TestCaseError> {
+    let more = ["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0", "kernel.quantum_cycles=30000"];
+    let config = config(system, &[&more, set].concat());
+    let open = || -> Open {
+        let program = program.clone();
+        std::sync::Arc::new(move || Ok(program.source(Cuts::AsWritten)))
+    };
+    let pace = ArrivalRate { per_second: 5000.0, count: Some(3), spacing: Spacing::Poisson };
+    let beside = || BackgroundLoad {
+        co_runners: vec![CoRunner { open: open(), cpus: cpus.to_vec(), memory_limit: None }],
+        arrivals: vec![ArrivalStream { open: open(), cpus: cpus.to_vec(), pace, memory_limit: None }],
+    };
+    let ended = try_beside(&config, vec![(program.source(Cuts::AsWritten), cpus)], beside());
+    let (simulation, stats) = match ended {
+        Err(EngineError::OutOfMemory { what })
+            if config.machine.memory_bytes.0 < 1 << 30 || what.contains("cgroup") =>
+        {
+            return Err(TestCaseError::reject(TOO_MANY));
+        }
+        ended => ended.unwrap_or_else(|e| panic!("{e}")),
+    };
+    assert_conserved(&stats);
+    assert_clocks_conserved(&simulation);
+    assert_all_is_on_an_account(&stats);
+    let (_, again) = run_beside(&config, vec![(program.source(Cuts::AsWritten), cpus)], beside());
+    assert_eq!(stats.values, again.values, "repeated");
+    // Without the co-runner nothing is cut short.
+    let arrivals = BackgroundLoad { co_runners: Vec::new(), ..beside() };
+    let (simulation, stats) = run_beside(&config, vec![(program.source(Cuts::AsWritten), cpus)], arrivals);
+    assert_all_is_on_an_account(&stats);
+    assert_frames_conserved(&simulation, &live_spaces(&simulation));
+    Ok(())
+}
+
+#[test]
+fn any_program_beside_itself_is_translated_right_and_conserves_cycles_and_frames() {
+    let mut runner = TestRunner::new(Config {
+        cases: cases(24),
+        failure_persistence: None,
+        max_shrink_iters: 300,
+        max_global_rejects: 2 + cases(24) / 24,
+        ..Config::default()
+    });
+    // Without those that take long: programs that thrash, and large pages that are zeroed again and again.
+    let quick = |(name, set): &System| !set.contains(&SWAP) && !name.ends_with("-2m") && !name.ends_with("-1g");
+    let systems: Vec<System> = SYSTEMS.iter().copied().filter(quick).collect();
+    let system = (0..systems.len()).prop_map(move |n| systems[n]);
+    let cpus = (0..PLACEMENTS.len()).prop_map(|n| PLACEMENTS[n]);
+    let result = runner.run(&(program(), system, cpus), |(program, system, cpus)| check_load(&program, system, cpus));
+    result.unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn pages_of_a_gigabyte_are_split_moved_and_freed() {
+    let gigabyte = PageSize::Size1G.bytes();
+    let base = PLACES[2];
+    let page = |n: u64| base + n * FRAME_BYTES;
+    let area = |addr, len| Area { addr, len };
+    let access = |addr| Op::Access { kind: AccessKind::Store, addr, bytes: 8, pc: 0, by_kernel: false };
+    let read_only = Protection { read: true, ..Protection::default() };
+    let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+    let ops = [
+        Op::Map { area: area(base, gigabyte), prot: Protection::READ_WRITE, flags },
+        access(base),
+        access(page(100_000)),
+        Op::Protect { area: area(page(5), 8 * FRAME_BYTES), prot: read_only },
+        access(page(4)),
+        access(page(5)),
+        Op::Unmap(area(page(1000), 700 * FRAME_BYTES)),
+        access(page(999)),
+        access(page(1000)),
+        Op::Move { from: area(page(2048), 1024 * FRAME_BYTES), to: area(base + 2 * gigabyte, 1024 * FRAME_BYTES) },
+        access(base + 2 * gigabyte),
+        Op::Move { from: area(page(4096), 512 * FRAME_BYTES), to: area(base + 3 * gigabyte + 4096, 512 * FRAME_BYTES) },
+        access(base + 3 * gigabyte + 4096),
+    ];
+    for ends in [false, true] {
+        let program = Program { ops: ops.iter().map(|op| (0, op.clone())).collect(), ends };
+        let stats = check_once(&program, &config("radix-1g", &["machine.memory_bytes=3GiB"]), &[0]);
+        assert_eq!(stats.values["layer.native.pages.1G"], 1);
+        assert_eq!(stats.values["accesses.refused"], 2, "the store to a read-only page and that to an unmapped one");
+    }
+}

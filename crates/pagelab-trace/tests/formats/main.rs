@@ -1,0 +1,7 @@
+//! pagelab's trace format, whole and damaged, and the formats that are imported.
+
+mod format_damage;
+mod format_round_trip;
+mod import;
+mod replace_advice;
+mod support;
