@@ -28,8 +28,9 @@ TIMEOUT_SECONDS = 600
 
 @dataclass(frozen=True)
 class Mutant:
-    """A line to be changed, and the suites that are to notice: `lib` or names of files in the crate's `tests`.
+    """A line to be changed, and the suites that are to notice.
 
+    A suite is `lib` for unit tests, the name of a test binary, or `BINARY::MODULE` for the tests of one module of it.
     The suites are those of the crate that the file belongs to. A file of none, such as one in C, needs `crate`, whose
     tests build it.
     """
@@ -113,13 +114,14 @@ def copy_tree(source: Path, target: Path) -> None:
 
 def run_suite(tree: Path, package: str, suite: str, jobs: int) -> list[str]:
     """The tests of a suite that fail. Errors: it does not compile."""
-    which = ["--lib"] if suite == "lib" else ["--test", suite]
+    binary, _, module = suite.partition("::")
+    which = ["--lib"] if binary == "lib" else ["--test", binary]
     cargo = ["cargo", "test", "--quiet", "--jobs", str(jobs), "--package", package, *which]
     built = subprocess.run([*cargo, "--no-run"], cwd=tree, capture_output=True, text=True, env=environment())
     if built.returncode != 0:
         errors = [line for line in built.stderr.splitlines() if line.startswith("error")]
         raise BuildError("; ".join(errors[:2]) or f"cargo ended with {built.returncode} and named no error")
-    command = [*cargo, "--", "--test-threads", str(jobs)]
+    command = [*cargo, "--", "--test-threads", str(jobs), *([f"{module}::"] if module else [])]
     # A group of its own, so that a test that does not end is ended with what it has started.
     with subprocess.Popen(
         command,

@@ -183,7 +183,7 @@ impl std::ops::AddAssign for Stall {
 /// - Moments of a CPU never go back. What is said follows from parameters and calls alone, and a copy says the same.
 /// - This is asked for every access: nothing allocates.
 ///
-/// `tests/conformance.rs` runs every registered model.
+/// `tests/conformance` runs every registered model.
 pub trait Timing {
     /// Cycles that so many instructions take where nothing stalls them.
     fn base_cycles(&self, instructions: u64) -> Cycles;

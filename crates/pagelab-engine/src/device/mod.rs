@@ -59,7 +59,7 @@ impl Clock {
 ///   ([`BlockKey::Answer`](crate::base::step::BlockKey::Answer)). It moves no page, wakes nobody and touches no simulated memory.
 ///   What a driver writes to memory for a request is references of the step that makes it.
 ///
-/// `tests/conformance.rs` runs every registered design, with its samples as swap device and as storage.
+/// `tests/conformance` runs every registered design, with its samples as swap device and as storage.
 pub trait Device: Sized + Clone {
     /// What the configuration may say beside `model`. It refuses unknown fields.
     type Parameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;

@@ -109,7 +109,7 @@ impl RequiredReads {
 /// - [`pass`](Self::pass) does what a look-up and the fill after it do.
 /// - Nothing allocates after it was made; choices come from the generator that it is given.
 ///
-/// `tests/conformance.rs` runs every registered design with every page table whose entries it keeps.
+/// `tests/conformance` runs every registered design with every page table whose entries it keeps.
 pub trait Design: Sized {
     /// Whether the layers of a core that choose it refer to the same one.
     const SHARED_BY_LAYERS: bool = false;

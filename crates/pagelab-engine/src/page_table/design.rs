@@ -31,7 +31,7 @@ use pagelab_trace::quantity::format_bytes;
 /// - Choices come from a seed in the parameters, never from the host.
 ///
 /// The defaults are those of a table of fixed places for pages of 4 KiB that needs no memory beyond what it begins with.
-/// `tests/conformance.rs` holds every registered design to this.
+/// `tests/conformance` holds every registered design to this.
 pub trait Design: Sized {
     /// What the configuration says of it.
     type Parameters: Clone;

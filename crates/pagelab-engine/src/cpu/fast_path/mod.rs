@@ -3,7 +3,7 @@
 //! Most accesses hit the TLBs, or miss them and are walked down a way that the page table remembers to a page that is mapped, allows
 //! the access and has been marked before. [`core`] makes those, one after the other, in one loop, and stops before the first
 //! access that is anything else, with nothing of it changed; the general code ([`super::replay`]) makes that one. The general code does
-//! for every system and is the reference: results are the same with the fast path and without (`tests/fast_path.rs`).
+//! for every system and is the reference: results are the same with the fast path and without (`tests/simulation/fast_path.rs`).
 //!
 //! [`eligibility`] lists what it can simulate. [`code`] says for which machines the loop is compiled; the choice is made once, when a simulation is made. A [`walker`] is that
 //! of one layer on the bare machine whose table remembers ways ([`native`]) or not ([`listed`]), or of a guest on its host ([`nested`]).
@@ -25,7 +25,7 @@ thread_local! {
     pub(super) static TAKEN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Results are the same either way (`tests/fast_path.rs`), so they do not tell whether any access takes this code.
+/// Results are the same either way (`tests/simulation/fast_path.rs`), so they do not tell whether any access takes this code.
 #[cfg(test)]
 mod tests {
     use super::*;

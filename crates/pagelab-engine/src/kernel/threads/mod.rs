@@ -60,7 +60,7 @@ pub type Counter<T> = (&'static str, fn(&T) -> u64, &'static str);
 /// is held from one step to another only if it is taken under the key of [`crate::kernel::locks`]; all that it allocates is given
 /// back or told by [`Self::held_frames`].
 ///
-/// `tests/conformance.rs` runs every registered thread, with its samples, where memory is short.
+/// `tests/conformance` runs every registered thread, with its samples, where memory is short.
 pub trait Thread: Sized {
     /// Those of its module `parameters`.
     type Parameters: ThreadParameters;

@@ -2,7 +2,7 @@
 //! samples of both step by step.
 //!
 //! Models: nothing. A profile looks on and changes no result; a run with one makes every access in the general code, which is
-//! slower than the fast path (`tests/profile.rs` compares the results).
+//! slower than the fast path (`tests/simulation/profile.rs` compares the results).
 //! Counted are the translations of the programs' accesses beyond the first-level TLB, and the faults that these met, from the walk
 //! that found nothing until the access is made again: whoever saw to them, a kernel or a fault engine. Faults that a host handles for
 //! a guest's handler are in the cycles of the guest's; those that it handles for the program's access itself count as its faults.
