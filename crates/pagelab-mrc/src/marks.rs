@@ -161,7 +161,7 @@ mod tests {
         let mut list: Vec<Stamp> = (0..300_000).collect();
         let mut rng = Rng::new(1, "marks");
         assert_eq!(marks.levels, 4);
-        for step in 0..pagelab_cases::cases(3000_u64) {
+        for step in 0..pagelab_trace::cases(3000_u64) {
             for _ in 0..rng.below(500) {
                 if !marks.is_full() {
                     list.push(marks.push());

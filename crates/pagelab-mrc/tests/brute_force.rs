@@ -1,9 +1,8 @@
 //! Every point of a curve against a list that is kept in the order of use, for random programs.
 
-use pagelab_cases::cases;
 use pagelab_mrc::{Analysis, Curve, Options, Sampling, Stream, analyse};
 use pagelab_trace::{
-    Access, AccessKind, Batch, Event, EventKind, Maker, ProcessIx, Source, SourceInfo, ThreadIx, TraceError,
+    Access, AccessKind, Batch, Event, EventKind, Maker, ProcessIx, Source, SourceInfo, ThreadIx, TraceError, cases,
 };
 use proptest::prelude::*;
 

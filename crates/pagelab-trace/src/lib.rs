@@ -41,6 +41,7 @@
 
 pub mod access;
 pub mod calls;
+mod cases;
 pub mod error;
 pub mod event;
 pub mod export;
@@ -59,6 +60,8 @@ mod touched_pages;
 pub mod workload;
 
 pub use access::{Access, AccessKind, Branches, Maker};
+#[doc(hidden)]
+pub use cases::cases;
 pub use error::TraceError;
 pub use event::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 pub use format::{TraceMeta, TraceReader, TraceWriter};

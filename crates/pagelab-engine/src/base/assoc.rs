@@ -502,7 +502,7 @@ impl PlruTree {
 
 #[cfg(test)]
 mod tests {
-    use pagelab_cases::cases;
+    use pagelab_trace::cases;
 
     use super::*;
 

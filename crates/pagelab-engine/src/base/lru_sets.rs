@@ -90,7 +90,7 @@ impl Sets for &mut AssocArray {
 
 #[cfg(test)]
 mod tests {
-    use pagelab_cases::cases;
+    use pagelab_trace::cases;
 
     use super::*;
     #[cfg(target_arch = "x86_64")]

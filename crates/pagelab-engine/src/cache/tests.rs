@@ -1,7 +1,7 @@
 //! Closed forms, sequences worked out by hand, and properties of random requests over many geometries.
 
 use crate::base::cycles::Cycles;
-use pagelab_cases::cases;
+use pagelab_trace::cases;
 use pagelab_trace::quantity::Bytes;
 
 use super::test_support::sandy_bridge;

@@ -446,7 +446,7 @@ mod tests {
         let mut rng = Rng::new(3, "traffic");
         let mut now = Cycles::ZERO;
         let (mut took, mut last) = (Vec::new(), vec![0; cores]);
-        for n in 0..pagelab_cases::cases(3000_u64) {
+        for n in 0..pagelab_trace::cases(3000_u64) {
             took.push(request(&mut caches, &mut rng, now, &mut last, n));
             now += took[took.len() - 1] + Cycles(rng.below(50));
             if n % 100 == 0 {

@@ -371,7 +371,7 @@ fn prune_below(mem: &mut PhysMem, node: Node, base: u64, range: (VirtAddr, VirtA
 mod tests {
     use std::collections::BTreeMap;
 
-    use pagelab_cases::cases;
+    use pagelab_trace::cases;
 
     use super::*;
     use crate::base::rng::Rng;

@@ -8,7 +8,6 @@ mod model;
 use std::collections::BTreeSet;
 
 use common::programs::{TOO_LARGE, check_once, fits, program};
-use pagelab_cases::cases;
 use pagelab_engine::base::addr::{MachineAddr, PageSize};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::io::{DeviceRequest, Lba};
@@ -27,7 +26,7 @@ use pagelab_engine::kernel::placement::PlacementConfig;
 use pagelab_engine::kernel::threads::config::{self as threads, ThreadsConfig};
 use pagelab_engine::mmu_cache::{self, MmuCacheKind};
 use pagelab_engine::page_table::{self, PageTableConfig};
-use pagelab_trace::{Access, AccessKind, Branches, Maker};
+use pagelab_trace::{Access, AccessKind, Branches, Maker, cases};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config as Runner, TestCaseError, TestRunner};
 

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{ScriptWriter, assert_frames_conserved, config, run};
-use pagelab_cases::cases;
 use pagelab_engine::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
@@ -24,7 +23,7 @@ use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::mmu_cache::MmuCacheKind;
 use pagelab_engine::page_table::{PageTableConfig, PteFlags};
-use pagelab_trace::{EventKind, Protection};
+use pagelab_trace::{EventKind, Protection, cases};
 
 const LAYER: LayerId = LayerId(0);
 const CPU: CpuId = CpuId(0);

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pagelab_cases::cases;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::config::{PresetKind, presets};
 use pagelab_engine::run::{Request, run};
+use pagelab_trace::cases;
 
 /// At random, at random with stores to what was loaded, one page after the other, and by two threads that share a core or not.
 const WORKLOADS: &[&str] = &[

@@ -43,7 +43,7 @@ fn script(acts: &[(u8, u64, u64)]) -> ScriptWriter {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(pagelab_cases::cases(24)))]
+    #![proptest_config(ProptestConfig::with_cases(pagelab_trace::cases(24)))]
 
     #[test]
     fn faults_of_the_whole_program_are_exact(

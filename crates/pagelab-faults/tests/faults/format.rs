@@ -3,10 +3,10 @@
 use std::{fs, num::NonZeroU32, path::Path};
 
 use crate::support::{fault, info};
-use pagelab_cases::cases;
 use pagelab_faults::{
     Fault, FaultAccess, FaultKind, FaultTraceInfo, FaultTraceReader, FaultTraceWriter, LatencyOrigin, process,
 };
+use pagelab_trace::cases;
 use proptest::{collection::vec, prelude::*};
 
 fn write(path: &Path, faults: &[Fault], info: FaultTraceInfo) -> FaultTraceInfo {

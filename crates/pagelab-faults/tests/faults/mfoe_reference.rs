@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use pagelab_cases::cases;
 use pagelab_faults::{
     Timeline,
     mfoe::{Config, InitialFill, LatePass, Visit, run_with},
 };
+use pagelab_trace::cases;
 use proptest::{collection::vec, prelude::*};
 
 /// A ring as section 4.2 of the paper has it: the kernel fills at the head, the hardware takes at the tail.

@@ -2,8 +2,8 @@
 
 use std::{fs, path::Path};
 
-use pagelab_cases::cases;
 use pagelab_faults::{Fault, FaultKind, FaultTraceInfo, LatencyOrigin, text};
+use pagelab_trace::cases;
 use proptest::{collection::vec, prelude::*};
 
 fn read(content: &[u8], cores: Option<u32>) -> Result<(FaultTraceInfo, Vec<Fault>), String> {

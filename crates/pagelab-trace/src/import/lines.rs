@@ -66,7 +66,7 @@ pub(super) fn shown(line: &[u8]) -> String {
 pub(super) mod tests {
     use std::fmt::Debug;
 
-    use pagelab_cases::cases;
+    use crate::cases;
 
     use crate::rng::Rng;
 

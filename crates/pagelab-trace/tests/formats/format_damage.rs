@@ -9,9 +9,8 @@ use std::{
 
 use crate::support::{Draw, Item, program_like, read};
 use bytes::Bytes;
-use pagelab_cases::cases;
 use pagelab_trace::{
-    Access, AccessKind, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceMeta, TraceReader, TraceWriter,
+    Access, AccessKind, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceMeta, TraceReader, TraceWriter, cases,
     format::{self, WriterOptions},
 };
 use parquet::file::metadata::ParquetMetaDataReader;

@@ -3,10 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::support::{Draw, Item, drain, program_like, read, write};
-use pagelab_cases::cases;
 use pagelab_trace::{
     Access, AccessKind, Batch, Event, EventKind, Maker, MapFlags, ProcessIx, Protection, Source, ThreadIx, TraceMeta,
-    TraceReader, TraceWriter,
+    TraceReader, TraceWriter, cases,
     format::{self, WriterOptions},
 };
 use proptest::{collection::vec, option, prelude::*};

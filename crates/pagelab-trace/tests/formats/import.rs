@@ -7,9 +7,8 @@ use std::{
 };
 
 use crate::support::{Draw, Item, read};
-use pagelab_cases::cases;
 use pagelab_trace::{
-    AccessKind, EventKind, TraceError, TraceReader,
+    AccessKind, EventKind, TraceError, TraceReader, cases,
     import::{Compression, Format, ImportOptions, ImportSummary, Progress, import},
 };
 

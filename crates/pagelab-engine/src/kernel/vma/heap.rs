@@ -168,7 +168,7 @@ fn heap_vma(range: VaRange) -> Vma {
 
 #[cfg(test)]
 mod tests {
-    use pagelab_cases::cases;
+    use pagelab_trace::cases;
     use pagelab_trace::event::EventKind;
 
     use super::*;

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use pagelab_cases::cases;
+use pagelab_trace::cases;
 use pagelab_trace::event::{EventKind, ProcessIx};
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pagelab_cases::cases;
+use pagelab_trace::cases;
 
 use super::parameters::HashFunction;
 use super::*;

@@ -8,12 +8,11 @@ use crate::common::{
     assert_all_is_on_an_account, assert_clocks_conserved, assert_conserved, assert_frames_conserved, config, run,
     run_beside, try_beside,
 };
-use pagelab_cases::cases;
 use pagelab_engine::base::addr::{FRAME_BYTES, PageSize};
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::programs::arrivals::{ArrivalRate, Spacing};
 use pagelab_engine::programs::load::{ArrivalStream, BackgroundLoad, CoRunner, Open};
-use pagelab_trace::{AccessKind, MapFlags, Protection};
+use pagelab_trace::{AccessKind, MapFlags, Protection, cases};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use systems::{SWAP, SYSTEMS, System};

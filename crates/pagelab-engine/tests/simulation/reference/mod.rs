@@ -5,7 +5,6 @@ mod translation;
 
 use crate::common::{ScriptWriter, config, run};
 use caches::{Caches, HitLevel};
-use pagelab_cases::cases;
 use pagelab_engine::base::addr::{LineAddr, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::rng::Rng;
@@ -14,7 +13,7 @@ use pagelab_engine::cache::{
     WalkerEntry,
 };
 use pagelab_trace::quantity::Bytes;
-use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, Protection};
+use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, Protection, cases};
 use std::collections::BTreeMap;
 use translation::{Geometry, Kind, Machine};
 

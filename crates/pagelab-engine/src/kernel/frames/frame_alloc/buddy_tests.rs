@@ -1,4 +1,4 @@
-use pagelab_cases::cases;
+use pagelab_trace::cases;
 
 use super::super::{FrameAllocator, FramePurpose, FrameRequest, MAX_MAX_ORDER};
 use super::*;

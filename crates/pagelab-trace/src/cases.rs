@@ -1,14 +1,11 @@
-//! How many random cases a test tries: its own number times what the environment says.
-//!
-//! Every suite with random cases, steps or operations asks [`cases`], so that one variable sets how thorough all of them are.
-//! Tests that name their number (twenty million operations) do not.
+//! How many random cases the tests of all crates try: a suite's own number times what the environment says.
 
 use std::ops::Mul;
 
 /// The environment variable: by how much each suite's own number of cases is multiplied. 1 if it is not set.
-pub const FACTOR: &str = "PAGELAB_CASES_FACTOR";
+const FACTOR: &str = "PAGELAB_CASES_FACTOR";
 
-/// A suite's own number of cases, times [`FACTOR`]. Panics if the variable is no positive whole number.
+/// A suite's own number of cases, times `PAGELAB_CASES_FACTOR`. Panics if the variable is no positive whole number.
 pub fn cases<N: Mul<Output = N> + From<u32>>(own: N) -> N {
     let factor = std::env::var_os(FACTOR).map_or(1, |text| {
         parse(&text.to_string_lossy())
@@ -43,7 +40,7 @@ mod tests {
         }
         let run = |factor: Option<&str>| {
             let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-            command.args(["--exact", "tests::the_environment_multiplies_every_number", "--nocapture"]);
+            command.args(["--exact", "cases::tests::the_environment_multiplies_every_number", "--nocapture"]);
             command.env(INSIDE, "1").env_remove(FACTOR);
             factor.into_iter().for_each(|factor| _ = command.env(FACTOR, factor));
             let output = command.output().unwrap();
