@@ -5,7 +5,7 @@
 # make bench      how fast recording, replay and imports are on this machine, beside a naive simulator and the machine itself;
 #                 how much sampled replay saves, and how far it is off
 # make docs       the documentation as a site, in target/docs/site
-# make wheel      a wheel for glibc 2.17 and newer, and a source distribution, in dist
+# make wheel      a wheel for glibc 2.17 and newer, those of the packages, and source distributions, in dist
 # make image      an OCI image of pagelab, made of Debian's packages and of WHEEL=FILE or the newest wheel in dist
 # make man        the manual page that wheels install, made anew of the command line
 # make reproductions  all published results measured again, in full: about two hours of CPU time; writes docs/reproductions and docs/claims.md
@@ -18,12 +18,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHON
 
+PACKAGES := packages/studies packages/linux
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates presets -name '*.rs' -o -name '*.toml')
 
 .PHONY: demo setup test test-linux test-full bench docs wheel image man reproductions mutants lint clean
 .DELETE_ON_ERROR:
 
-setup: $(VENV)/.engine
+setup: $(VENV)/.engine $(VENV)/.commands
 
 demo: setup
 	$(BIN)/pagelab demo
@@ -54,6 +55,8 @@ wheel: man
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ziglang
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --release --zig --compatibility manylinux2014 --out dist
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin sdist --out dist
+	for package in $(PACKAGES); do (cd "$$package" && "$(CURDIR)/$(BIN)/python" -c 'import sys; from flit_core import buildapi; \
+		buildapi.build_wheel(sys.argv[1]), buildapi.build_sdist(sys.argv[1])' "$(CURDIR)/dist") || exit; done
 
 image: $(VENV)/.packages
 	PYTHON=$(BIN)/python packaging/oci/build $(WHEEL)
@@ -73,8 +76,8 @@ lint: $(VENV)/.packages
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace
 	git ls-files | grep -vE '\.(lock|png|svg|1)$$' | xargs $(BIN)/codespell
 	setup/check-commits
-	$(BIN)/ruff check python tests benches examples site
-	$(BIN)/ruff format --check python tests benches examples site
+	$(BIN)/ruff check python packages tests benches examples site
+	$(BIN)/ruff format --check python packages tests benches examples site
 	$(BIN)/mypy
 
 clean:
@@ -88,11 +91,16 @@ $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		altair distributed fsspec jinja2 maturin matplotlib numpy obstore pandas polars pyelftools rich scikit-learn tomli-w typer \
-		vl-convert-python codespell docutils hypothesis mypy myst-docutils pandas-stubs pytest ruff types-docutils zensical
+		vl-convert-python codespell docutils flit_core hypothesis mypy myst-docutils pandas-stubs pytest ruff types-docutils zensical
 	touch $@
 
 # The engine, installed in place: changes of Python files need no build.
 $(VENV)/.engine: $(VENV)/.packages $(RUST_SOURCES)
 	@echo 'Building the engine in Rust: about 350 s of CPU time the first time, three minutes on two free cores.'
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# The packages of this repository that bring commands of their own, installed in place.
+$(VENV)/.commands: $(VENV)/.packages $(PACKAGES:=/pyproject.toml)
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation $(PACKAGES:%=--editable %)
 	touch $@

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pagelab.reproduce import REPRODUCTIONS
-from pagelab.reproduce.report import VERDICTS
+from pagelab_studies import REPRODUCTIONS
+from pagelab_studies.report import VERDICTS
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "reproductions"

@@ -26,7 +26,7 @@ _ELSEWHERE = (
     "CONTRIBUTING.md",
     "examples/programs/README.md",
     "examples/stores/README.md",
-    "linux/README.md",
+    "packages/linux/pagelab_linux/kernel/README.md",
 )
 """Pages that are not in docs, by their paths in the repository, which are those in the site too"""
 _NOTEBOOK = "examples/page-walks.ipynb"

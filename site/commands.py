@@ -9,11 +9,13 @@ import html
 import re
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from docutils import core, nodes
 
 import pagelab
+from pagelab.cli import installed
 
 MANUAL = Path(__file__).resolve().parents[1] / "setup" / "wheel" / "data" / "share" / "man" / "man1" / "pagelab.1"
 """maturin puts this folder into wheels, as `setup/wheel` is the `data` of pyproject.toml"""
@@ -22,8 +24,15 @@ _SUMMARY = "a laboratory for paging: record a program, replay it under many virt
 
 
 def markdown() -> str:
-    """All commands with their arguments and options, in Markdown."""
-    docs = [sys.executable, "-m", "typer", "pagelab.cli", "utils", "docs", "--name", "pagelab"]
+    """All commands with their arguments and options, in Markdown.
+
+    Raises:
+        ModuleNotFoundError: a package is not installed whose command belongs there, too.
+    """
+    for command, extra in installed.EXTRAS.items():
+        if not entry_points(group=installed.GROUP, name=command):
+            raise ModuleNotFoundError(f"the package pagelab-{extra} is not installed: make setup")
+    docs = [sys.executable, "-m", "typer", "pagelab.cli.application", "utils", "docs", "--name", "pagelab"]
     text = subprocess.run(docs, check=True, stdout=subprocess.PIPE, text=True).stdout
     # Typer writes entities, which code spans show as they are.
     return re.sub(r"`[^`\n]*`", lambda code: html.unescape(code[0]), text)

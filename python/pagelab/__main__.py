@@ -25,9 +25,9 @@ def main() -> None:
     interrupts = signal.getsignal(signal.SIGINT)
     if interrupts is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end_while_loading)
-    from pagelab import cli
+    from pagelab.cli import application
 
-    cli.main(interrupts)
+    application.main(interrupts)
 
 
 def _open_missing_streams() -> None:

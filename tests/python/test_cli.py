@@ -16,8 +16,7 @@ import typer
 from conftest import COMMAND, ROOT, Pagelab, assert_fails
 from rich.text import Text
 
-from pagelab import cli
-from pagelab.cli import groups
+from pagelab.cli import application, groups
 
 SMALL = "gups:size=16MiB,updates=100K"
 
@@ -131,14 +130,14 @@ def test_ctrl_c_while_modules_load_is_one_line(name: str) -> None:
 def test_what_a_library_raises_when_it_is_interrupted_is_an_interrupt() -> None:
     program = """
 import os, signal
-from pagelab import cli
+from pagelab.cli import application
 def app(**_):
     try:
         os.kill(os.getpid(), signal.SIGINT)
     except KeyboardInterrupt:
         raise ImportError("a module failed to load") from None
-cli.app = app
-cli.main()
+application.app = app
+application.main()
 """
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "pagelab: error: interrupted\n")
@@ -451,7 +450,7 @@ def _commands() -> dict[str, Any]:
         if not hasattr(command, "commands"):
             found[name] = command
 
-    collect("", typer.main.get_command(cli.app))
+    collect("", typer.main.get_command(application.app))
     return found
 
 

@@ -20,7 +20,8 @@ from conftest import COMMAND, ROOT
 from fault_text import perf_script
 from test_model import mixed_measurement
 
-from pagelab import _engine, cli
+from pagelab import _engine
+from pagelab.cli import application
 
 FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCKS = [block for path in FILES for block in re.findall(r"```(\w*)\n(.*?)```", path.read_text(), re.DOTALL)]
@@ -112,7 +113,7 @@ def test_commands_run(command: str, folder: Path) -> None:
 @pytest.mark.parametrize("command", PARSED)
 def test_command_lines_are_understood(command: str) -> None:
     _, name, *arguments = shlex.split(command, comments=True)
-    group = typer.main.get_command(cli.app)
+    group = typer.main.get_command(application.app)
     assert isinstance(group, typer.core.TyperGroup)
     if name.startswith("--"):
         assert name in [option for parameter in group.params for option in parameter.opts]

@@ -41,7 +41,7 @@ def test_no_file_names_a_registry() -> None:
 def run_build(tmp_path: Path, *arguments: str | Path, suite: str = "") -> subprocess.CompletedProcess[str]:
     """Runs the script with programs that only write down how they were called."""
     programs = tmp_path / "programs"
-    programs.mkdir()
+    programs.mkdir(exist_ok=True)
     for name in ("mmdebstrap", "buildah", "python"):
         script = programs / name
         script.write_text(f'#!/bin/sh\nprintf "%s\\n" {name} "$@" >> {tmp_path}/calls\n')
@@ -61,10 +61,19 @@ def run_build(tmp_path: Path, *arguments: str | Path, suite: str = "") -> subpro
 
 def test_an_image_is_built_of_packages_and_a_wheel(tmp_path: Path) -> None:
     wheel = tmp_path / "pagelab-1.0-cp311-abi3-linux_x86_64.whl"
+    packages = [tmp_path / f"pagelab_{name}-1.0-py3-none-any.whl" for name in ("studies", "linux")]
     wheel.write_bytes(b"")
+    packages[0].write_bytes(b"")
+    ran = run_build(tmp_path, wheel, "/a/mirror", suite="bookworm")
+    assert (ran.returncode, ran.stderr) == (
+        1,
+        f"pagelab image: {packages[1]}: there is no such file; 'make wheel' makes it\n",
+    )
+    packages[1].write_bytes(b"")
     ran = run_build(tmp_path, wheel, "/a/mirror", suite="bookworm")
     assert ran.returncode == 0, ran.stderr
     calls = (tmp_path / "calls").read_text().splitlines()
+    assert {path.name for path in (tmp_path / "work/wheels").iterdir()} == {path.name for path in [wheel, *packages]}
     bootstrap = calls[calls.index("mmdebstrap") : calls.index("buildah")]
     rootfs = tmp_path / "work/context/rootfs.tar"
     assert f"--include={','.join(PACKAGES)}" in bootstrap

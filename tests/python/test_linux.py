@@ -18,13 +18,13 @@ import pytest
 from conftest import Pagelab, assert_fails
 
 from pagelab import UsageError
-from pagelab.linux import LinuxError, guest, source, tools
-from pagelab.linux.build import ensure_configured
-from pagelab.linux.guest import Machine
-from pagelab.linux.initramfs import Entry, cpio, ensure_static
-from pagelab.linux.layout import Series
-from pagelab.linux.report import SKIPPED, parse
-from pagelab.linux.source import Tree, apply, find, unpack
+from pagelab_linux import LinuxError, guest, source, tools
+from pagelab_linux.build import ensure_configured
+from pagelab_linux.guest import Machine
+from pagelab_linux.initramfs import Entry, cpio, ensure_static
+from pagelab_linux.layout import Series
+from pagelab_linux.report import SKIPPED, parse
+from pagelab_linux.source import Tree, apply, find, unpack
 
 BEFORE = "one\ntwo\nthree\nfour\nfive\nsix\nseven\n"
 PATCH = """\

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND
 
-from pagelab.linux import others, tools
-from pagelab.linux.layout import layout
-from pagelab.linux.source import is_installed
+from pagelab_linux import others, tools
+from pagelab_linux.layout import layout
+from pagelab_linux.source import is_installed
 
 pytestmark = pytest.mark.slow
 

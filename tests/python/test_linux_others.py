@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from pagelab.linux import LinuxError, others, suite, tools
-from pagelab.linux.build import Workshop
-from pagelab.linux.initramfs import initramfs
-from pagelab.linux.layout import Layout, layout
-from pagelab.linux.others import Others
-from pagelab.linux.tools import Tool
+from pagelab_linux import LinuxError, others, suite, tools
+from pagelab_linux.build import Workshop
+from pagelab_linux.initramfs import initramfs
+from pagelab_linux.layout import Layout, layout
+from pagelab_linux.others import Others
+from pagelab_linux.tools import Tool
 
 WRONG = "[programs] has packages, a table of programs with their Debian packages, and selftests"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Layout:
-    shutil.copytree(ROOT / "linux", tmp_path / "linux")
+    shutil.copytree(ROOT / "packages/linux/pagelab_linux/kernel", tmp_path / "linux")
     return Layout(tmp_path / "linux")
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pagelab.linux import process, source
-from pagelab.linux.build import Workshop
-from pagelab.linux.layout import layout
+from pagelab_linux import process, source
+from pagelab_linux.build import Workshop
+from pagelab_linux.layout import layout
 
 ENDINGS = [(signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up"), (signal.SIGINT, 130, "interrupted")]
 MAKE = """#!/bin/sh
@@ -37,11 +37,14 @@ sleep 60 & echo $! > "$here/child"
 wait
 """
 MERGE = '#!/bin/sh\nplace=$3\nshift 4\ncat "$@" > "$place/.config"\n'
-BUILD = "from pagelab.linux import tools; tools.require = lambda *_: None; from pagelab.cli import main; main()"
+BUILD = (
+    "from pagelab.cli.application import main; from pagelab_linux import tools; tools.require = lambda *_: None; main()"
+)
 """The command, for which no tool is missing"""
 BOOT = (
-    "from pathlib import Path; from pagelab.cli import linux, main; from pagelab.linux.build import *; "
-    "linux.initramfs = lambda *_: Path('archive'); "
+    "from pathlib import Path; from pagelab.cli.application import main; from pagelab_linux.build import *; "
+    "from pagelab_linux.cli import commands; "
+    "commands.initramfs = lambda *_: Path('archive'); "
     "Workshop.image = lambda *_: Image(Path('image'), Variant()); main()"
 )
 """The command, which finds kernel and archive"""

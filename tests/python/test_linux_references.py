@@ -22,11 +22,11 @@ from test_linux_trace import (
 )
 
 from pagelab import UsageError
-from pagelab.cli import linux_compare, linux_trace
-from pagelab.linux import LinuxError, compare, preset, records, references, simulated, stages, trace
-from pagelab.linux.bench import Setting
-from pagelab.linux.layout import Layout, layout
-from pagelab.linux.report import Step
+from pagelab_linux import LinuxError, compare, preset, records, references, simulated, stages, trace
+from pagelab_linux.bench import Setting
+from pagelab_linux.cli import compare_output, trace_output
+from pagelab_linux.layout import Layout, layout
+from pagelab_linux.report import Step
 
 __all__ = ["player", "table"]
 
@@ -166,7 +166,7 @@ def test_lines_are_found_where_caches_have_them() -> None:
     assert cold["lookup"].lines == {"l1": 1.0, "l2": 0.0, "l3": 0.0, "dram": 3.0}
     assert cold["all"].waited > found["all"].waited > 0
     assert cold["all"].later_misses == 0
-    table = linux_trace.found_table("two", 2, found, cold)
+    table = trace_output.found_table("two", 2, found, cold)
     assert table.row_count == 4
 
 
@@ -260,11 +260,11 @@ def test_guest_and_simulator_stand_side_by_side(table: stages.StageTable) -> Non
     assert rows["instructions: walk"].why == "the guest's is a fixture"
     assert rows["lines: lookup"].guest == 4.0
     assert (rows["pages"].guest, rows["pages"].simulator) == (2, 2)
-    told = linux_compare.explanations(list(rows.values()))
+    told = compare_output.explanations(list(rows.values()))
     assert "instructions: walk: the guest's is a fixture" in told
     assert any(line.endswith("not explained") for line in told)
-    assert '"agrees": false' in linux_compare.as_json("6.12", 4, {"random": list(rows.values())})
-    assert linux_compare.table(COMPARISON, list(rows.values())).row_count == len(rows)
+    assert '"agrees": false' in compare_output.as_json("6.12", 4, {"random": list(rows.values())})
+    assert compare_output.table(COMPARISON, list(rows.values())).row_count == len(rows)
 
 
 def test_numbers_agree_within_their_bounds() -> None:
@@ -336,12 +336,12 @@ def test_options_that_cannot_be_are_refused(workloads: int, options: dict[str, o
     wanted = [trace.Workload(str(number), "touch,random,1") for number in range(workloads)]
     arguments: dict[str, object] = {"settings": [Setting("off", "patched")], "accesses": None} | options
     with pytest.raises(UsageError, match=problem):
-        linux_trace.check_accesses(wanted, **{"preset": Path("x.toml"), "most": 1} | arguments)  # type: ignore[arg-type]
+        trace_output.check_accesses(wanted, **{"preset": Path("x.toml"), "most": 1} | arguments)  # type: ignore[arg-type]
 
 
 def test_a_machine_that_there_is_not_is_refused() -> None:
     with pytest.raises(UsageError, match="no machine none-such; there are kabylake-7700hq"):
-        linux_trace.check_machine("none-such")
+        trace_output.check_machine("none-such")
 
 
 def test_a_preset_has_the_lines_that_the_simulator_does_not_touch_itself() -> None:

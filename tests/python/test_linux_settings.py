@@ -10,16 +10,16 @@ from conftest import ROOT, Pagelab, assert_fails
 from rich.console import Console as Terminal
 
 from pagelab import UsageError
-from pagelab.cli import linux, linux_trace
-from pagelab.linux import LinuxError, bench, side_by_side, suite, trace
-from pagelab.linux.build import Image, Variant, Workshop
-from pagelab.linux.guest import Machine
-from pagelab.linux.layout import Layout, layout
-from pagelab.linux.references import FOUND, Found
-from pagelab.linux.report import Console, parse
-from pagelab.linux.side_by_side import ALL, REPEATED, Places, Row
-from pagelab.linux.stages import StageTable
-from pagelab.linux.trace import Measured, Spread, Trace
+from pagelab_linux import LinuxError, bench, side_by_side, suite, trace
+from pagelab_linux.build import Image, Variant, Workshop
+from pagelab_linux.cli import commands, trace_output
+from pagelab_linux.guest import Machine
+from pagelab_linux.layout import Layout, layout
+from pagelab_linux.references import FOUND, Found
+from pagelab_linux.report import Console, parse
+from pagelab_linux.side_by_side import ALL, REPEATED, Places, Row
+from pagelab_linux.stages import StageTable
+from pagelab_linux.trace import Measured, Spread, Trace
 
 WORKLOAD = trace.Workload("random", "touch,random,64")
 PLAN = bench.Plan([bench.Setting("off", "patched")], [bench.Workload("touch", WORKLOAD.step, 512)], [4, 5])
@@ -87,7 +87,7 @@ def test_a_workload_without_faults_has_none_to_compare() -> None:
 
 def test_the_table_says_how_far_whole_faults_are_from_the_first_setting(capsys: pytest.CaptureFixture[str]) -> None:
     rows = side_by_side.rows("random", [OFF, ON], [None, None])
-    Terminal(width=120).print(linux_trace.beside_table("random", ["off", "on"], rows))
+    Terminal(width=120).print(trace_output.beside_table("random", ["off", "on"], rows))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["instructions", "all", "100.0", "80.0", "(-20.0", "%)"] in lines
     assert ["instructions", "charge", "30.0", "0.0"] in lines
@@ -96,7 +96,7 @@ def test_the_table_says_how_far_whole_faults_are_from_the_first_setting(capsys: 
 def test_all_settings_are_in_the_json() -> None:
     rows = side_by_side.rows("random", [OFF, ON], [places(4.0), places(2.0)])
     kept = {"off": [places(4.0)], "on": [places(2.0)]}
-    text = linux_trace.as_json({"off": OFF, "on": ON}, kept, [WORKLOAD], {"random": rows}, {"levels": 5})
+    text = trace_output.as_json({"off": OFF, "on": ON}, kept, [WORKLOAD], {"random": rows}, {"levels": 5})
     told = json.loads(text)
     assert [each["setting"] for each in told["settings"]] == ["off", "on"]
     assert told["settings"][1]["found"]["random"]["empty_caches"]["all"]["lines"]["dram"] == 4.0
@@ -130,7 +130,7 @@ def test_a_name_that_nothing_has_is_told_with_what_was_meant() -> None:
     ],
 )
 def test_wrong_settings_are_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
-    shutil.copytree(ROOT / "linux", tmp_path / "linux")
+    shutil.copytree(ROOT / "packages/linux/pagelab_linux/kernel", tmp_path / "linux")
     path = tmp_path / "linux" / "tests" / "bench.toml"
     text = path.read_text()
     assert old in text
@@ -164,11 +164,11 @@ def test_the_command_refuses_settings_that_cannot_be(pagelab: Pagelab, tmp_path:
 def test_a_step_may_stand_for_a_workload() -> None:
     known = trace.workloads(layout())
     names = ["touch,random,16", "copy", "touch,random,16"]
-    found = linux._workloads(known, names, lambda step: trace.Workload(step, step))
+    found = commands._workloads(known, names, lambda step: trace.Workload(step, step))
     assert [(each.name, each.step) for each in found] == [("touch,random,16",) * 2, ("copy", "faults,copy,16")]
-    assert linux._workloads(known, [], lambda step: trace.Workload(step, step)) == known
+    assert commands._workloads(known, [], lambda step: trace.Workload(step, step)) == known
     with pytest.raises(UsageError, match=r"no program tuch; did you mean touch[?]"):
-        linux._workloads(known, ["tuch,random,16"], lambda step: trace.Workload(step, step))
+        commands._workloads(known, ["tuch,random,16"], lambda step: trace.Workload(step, step))
 
 
 # Runs

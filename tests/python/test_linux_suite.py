@@ -11,17 +11,17 @@ import pytest
 from conftest import ROOT
 
 from pagelab import UsageError
-from pagelab.linux import LinuxError, bench, suite
-from pagelab.linux.build import Image, Variant, Workshop
-from pagelab.linux.guest import Machine
-from pagelab.linux.initramfs import programs
-from pagelab.linux.layout import Layout, layout, prune
-from pagelab.linux.report import Console, parse
+from pagelab_linux import LinuxError, bench, suite
+from pagelab_linux.build import Image, Variant, Workshop
+from pagelab_linux.guest import Machine
+from pagelab_linux.initramfs import programs
+from pagelab_linux.layout import Layout, layout, prune
+from pagelab_linux.report import Console, parse
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Layout:
-    shutil.copytree(ROOT / "linux", tmp_path / "linux")
+    shutil.copytree(ROOT / "packages/linux/pagelab_linux/kernel", tmp_path / "linux")
     return Layout(tmp_path / "linux")
 
 

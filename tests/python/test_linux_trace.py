@@ -15,13 +15,13 @@ import pytest
 from conftest import ROOT
 
 from pagelab import run
-from pagelab.cli import linux_trace
-from pagelab.linux import LinuxError, kinds, plugin, preset, records, stages, trace
-from pagelab.linux.layout import layout
-from pagelab.linux.references import Lines
-from pagelab.linux.report import Step
+from pagelab_linux import LinuxError, kinds, plugin, preset, records, stages, trace
+from pagelab_linux.cli import trace_output
+from pagelab_linux.layout import layout
+from pagelab_linux.references import Lines
+from pagelab_linux.report import Step
 
-PLUGIN = ROOT / "linux" / "plugin"
+PLUGIN = ROOT / "packages/linux/pagelab_linux/kernel/plugin"
 TABLE = """
 [roles]
 fault = ["asm_exc_page_fault"]
@@ -339,7 +339,7 @@ def test_kinds_stages_and_spreads(table: stages.StageTable) -> None:
         ("asm_exc_page_fault", 102.0),
     ]
     assert (found.checks[0].traced, found.checks[0].gap) == (1400, 0.0)
-    told = json.loads(linux_trace.as_json({"off": found}, {"off": [None]}, [WORKLOAD], {}, {"levels": 4}))
+    told = json.loads(trace_output.as_json({"off": found}, {"off": [None]}, [WORKLOAD], {}, {"levels": 4}))
     assert (told["levels"], told["settings"][0]["setting"]) == (4, "off")
     assert told["settings"][0]["left_out"]["switched"] == 1
 

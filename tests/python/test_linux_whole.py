@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pagelab import UsageError, trace_head, trace_info
-from pagelab.linux import references, whole
-from pagelab.linux.stages import ALL_STAGES
 from pagelab.replay import simulation
+from pagelab_linux import references, whole
+from pagelab_linux.stages import ALL_STAGES
 
 PAGE, LARGE = 0x1000, 0x200000
 DIRECT_MAP, VMALLOC, USER = 0xFFFF888000000000, 0xFFFFC90000001000, 0x7F0000000000

@@ -3,13 +3,18 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 from conftest import COMMAND, ROOT
+
+from pagelab.cli import installed
 
 MANUAL = ROOT / "setup" / "wheel" / "data" / "share" / "man" / "man1" / "pagelab.1"
 
@@ -45,6 +50,14 @@ def test_the_manual_page_is_that_of_the_command_line() -> None:
     assert MANUAL.read_text() == made, "run: make man"
 
 
+def test_no_manual_page_is_made_without_the_packages() -> None:
+    program = "import importlib.metadata as m; m.entry_points = lambda **_: (); import commands; commands.manual()"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "site")}
+    made = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert made.returncode == 1
+    assert "the package pagelab-linux is not installed: make setup" in made.stderr
+
+
 def test_source_distributions_have_what_the_package_is_made_of() -> None:
     """maturin packs crates and Python files; what else they need is named."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]
@@ -55,6 +68,81 @@ def test_source_distributions_have_what_the_package_is_made_of() -> None:
     outside = re.compile(r'include_(?:str|bytes)!\((?:concat!\()?\s*"((?:\.\./){3,}[^"]*)"')
     sources = (path.read_text() for path in (ROOT / "crates").glob("*/src/**/*.rs"))
     assert {name for text in sources for name in outside.findall(text)} == {"../../../../presets/"}
+
+
+WITHOUT_PACKAGES = """
+import importlib.metadata
+importlib.metadata.entry_points = lambda **_: ()
+from pagelab.cli.application import main
+main()
+"""
+PACKAGES = {"linux": ROOT / "packages/linux", "studies": ROOT / "packages/studies"}
+
+
+@pytest.mark.parametrize("extra", PACKAGES)
+def test_a_package_has_pagelabs_version_and_needs_the_same(extra: str) -> None:
+    project = tomllib.loads((PACKAGES[extra] / "pyproject.toml").read_text())["project"]
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    assert (project["name"], project["version"]) == (f"pagelab-{extra}", version)
+    assert f"pagelab=={version}" in project["dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras[extra] == [f"pagelab-{extra}"]
+    (command,) = project["entry-points"]["pagelab.commands"]
+    assert installed.EXTRAS[command] == extra
+    for name in ("LICENSE-APACHE", "LICENSE-MIT"):
+        assert (PACKAGES[extra] / name).read_bytes() == (ROOT / name).read_bytes()
+
+
+@pytest.mark.parametrize("extra", PACKAGES)
+def test_the_wheel_of_a_package_has_all_its_files(extra: str, tmp_path: Path) -> None:
+    program = "import sys; from flit_core.buildapi import build_sdist, build_wheel; build_sdist('.'); build_wheel('.')"
+    shutil.copytree(PACKAGES[extra], tmp_path / extra)
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path / extra, check=True)
+    (wheel,) = (tmp_path / extra).glob("*.whl")
+    name = f"pagelab_{extra}"
+    tracked = subprocess.run(["git", "ls-files", name], cwd=PACKAGES[extra], capture_output=True, text=True, check=True)
+    with zipfile.ZipFile(wheel) as packed:
+        assert {path for path in packed.namelist() if path.startswith(f"{name}/")} == set(tracked.stdout.split())
+    (archive,) = (tmp_path / extra).glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        paths = {path.partition("/")[2] for path in files.getnames()}
+    assert paths >= {*tracked.stdout.split(), "pyproject.toml", "README.md", "LICENSE-MIT"}
+
+
+@pytest.mark.parametrize(("command", "extra"), installed.EXTRAS.items())
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["test", "--quick", "name"]])
+def test_a_command_without_its_package_says_what_to_install(command: str, extra: str, arguments: list[str]) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PACKAGES, command, *arguments], capture_output=True, text=True, check=False
+    )
+    what = f"pagelab {command}: it is in the package pagelab-{extra}, which is not installed"
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == f"pagelab: error: {what}: pip install 'pagelab[{extra}]'\n"
+
+
+def test_without_packages_the_help_does_not_list_their_commands() -> None:
+    shown = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True).stdout
+    assert all(re.search(rf"^│ {command} ", shown, re.MULTILINE) for command in installed.EXTRAS)
+    alone = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PACKAGES, "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert re.search("^│ record ", alone, re.MULTILINE)
+    assert not any(re.search(rf"^│ {command} ", alone, re.MULTILINE) for command in installed.EXTRAS)
+
+
+def test_a_package_that_does_not_fit_is_an_error_of_its_command_alone() -> None:
+    program = """
+import importlib.metadata
+from importlib.metadata import EntryPoint
+importlib.metadata.entry_points = lambda group, name: [EntryPoint(name, "pagelab.no_such_module:app", group)]
+from pagelab.cli.application import main
+main()
+"""
+    ran = subprocess.run([sys.executable, "-c", program, "linux", "test"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+    assert "the package pagelab-linux does not fit this version of pagelab" in ran.stderr
+    ran = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

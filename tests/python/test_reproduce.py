@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import Pagelab
 
-from pagelab.cli import main
-from pagelab.reproduce import (
+from pagelab.cli.application import main
+from pagelab_studies import (
     REPRODUCTIONS,
     hash_dont_cache,
     hash_dont_cache_figures,
@@ -20,7 +20,7 @@ from pagelab.reproduce import (
     report,
     study,
 )
-from pagelab.reproduce.interval import Interval
+from pagelab_studies.interval import Interval
 
 _COST = {"chained": 9.0, "open": 8.0, "clustered": 6.0, "compact": 5.0, "radix": 7.0, "perfect": 4.0, "2M": 1.0}
 _COST |= {"direct segment": 0.0, "VMM direct": 4.0, "guest direct": 4.0, "dual direct": 0.0, "speculative": 6.0}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import pagelab
-from pagelab.cli.reproduce import _Lines, command
-from pagelab.reproduce import REPRODUCTIONS, budget, kept, study
+from pagelab_studies import REPRODUCTIONS, budget, kept, study
+from pagelab_studies.command import _Lines, command
 
 CPUS = os.cpu_count() or 1
 

@@ -8,10 +8,10 @@ import pytest
 from conftest import ROOT
 
 import pagelab
-from pagelab.reproduce import hardware_demand_paging as paper
-from pagelab.reproduce import hardware_demand_paging_runs as planned
-from pagelab.reproduce import study
 from pagelab.results.headline import user_cycles
+from pagelab_studies import hardware_demand_paging as paper
+from pagelab_studies import hardware_demand_paging_runs as planned
+from pagelab_studies import study
 
 RUNS = planned.runs()
 

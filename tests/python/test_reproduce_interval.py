@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pagelab.reproduce import REPRODUCTIONS, report, study
-from pagelab.reproduce.interval import Interval, all_hold
+from pagelab_studies import REPRODUCTIONS, report, study
+from pagelab_studies.interval import Interval, all_hold
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pagelab
-from pagelab.reproduce import REPRODUCTIONS, kept, study
+from pagelab_studies import REPRODUCTIONS, kept, study
 
 _NAME = "hash-dont-cache"
 _SCALE = 0.05

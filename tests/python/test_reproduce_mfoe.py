@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagelab.reproduce import mfoe, study
+from pagelab_studies import mfoe, study
 
 LABELS = ("0 between", f"1 threads, {mfoe.INTERVAL} instructions")
 

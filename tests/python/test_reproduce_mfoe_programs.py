@@ -6,7 +6,7 @@ import pytest
 from conftest import Pagelab, assert_fails
 
 import pagelab as package
-from pagelab.reproduce import mfoe_programs, study
+from pagelab_studies import mfoe_programs, study
 
 ROW, NAME = "Splash2X-radix", "radix"
 

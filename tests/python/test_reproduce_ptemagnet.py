@@ -10,8 +10,8 @@ import pytest
 
 import pagelab
 from pagelab import _engine
-from pagelab.reproduce import ptemagnet, ptemagnet_measures, ptemagnet_runs, report, study
-from pagelab.reproduce.ptemagnet_runs import (
+from pagelab_studies import ptemagnet, ptemagnet_measures, ptemagnet_runs, report, study
+from pagelab_studies.ptemagnet_runs import (
     AGED,
     AGED_ALONE,
     ALONE,

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 import pagelab
-from pagelab.reproduce import software_translation_cache as stc
-from pagelab.reproduce import study, walk_costs
-from pagelab.reproduce.interval import Interval
-from pagelab.reproduce.walk_costs import Saving, Walks
+from pagelab_studies import software_translation_cache as stc
+from pagelab_studies import study, walk_costs
+from pagelab_studies.interval import Interval
+from pagelab_studies.walk_costs import Saving, Walks
 
 MATMUL_100 = "matmul:n=100,init=yes,accesses=2010000@0"
 

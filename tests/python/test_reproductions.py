@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pagelab.reproduce import REPRODUCTIONS, study
+from pagelab_studies import REPRODUCTIONS, study
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from conftest import ROOT
 
 HEADING = "## Ranks of the Python packages"
 ROW = re.compile(r"\| (\d+) \| ([^|]*) \|")
-TREES = [ROOT / "python"]
+TREES = [ROOT / "python", ROOT / "packages/studies", ROOT / "packages/linux"]
 
 
 def ranks(architecture: str) -> dict[str, int]:

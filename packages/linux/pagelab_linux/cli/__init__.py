@@ -1,0 +1,1 @@
+"""The commands of `pagelab linux`, and how their figures are shown and written."""

@@ -1,0 +1,28 @@
+"""Published results, measured again: each paper's figures beside ours, with the reason for each difference.
+
+A reproduction is one module with a `REPRODUCTION` and one entry here.
+"""
+
+from pagelab_studies import (
+    hardware_demand_paging,
+    hash_dont_cache,
+    mfoe,
+    mfoe_programs,
+    ptemagnet,
+    software_translation_cache,
+)
+from pagelab_studies.study import Reproduction
+
+REPRODUCTIONS: dict[str, Reproduction] = {
+    module.REPRODUCTION.name: module.REPRODUCTION
+    for module in (
+        hash_dont_cache,
+        mfoe,
+        mfoe_programs,
+        ptemagnet,
+        software_translation_cache,
+        hardware_demand_paging,
+    )
+}
+
+__all__ = ["REPRODUCTIONS", "Reproduction"]

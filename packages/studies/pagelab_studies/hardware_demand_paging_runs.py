@@ -1,0 +1,189 @@
+"""The runs of the study of hardware-based demand paging.
+
+Memory is full and reclaim at work in each window but those of single misses, which are cold by design. A run whose
+window is not so is refused (`check`).
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pagelab
+from pagelab_studies.study import Cost, Measurement, Run
+
+BLOCK_IO = {
+    "submit": (9314, 13305),
+    "switch": (2829, 4042),
+    "interrupt": (3232, 4617),
+    "completion": (1003, 1433),
+    "wakeup": (9491, 13559),
+}
+"""Instructions and cycles of `kernel.block_io`, as the presets `osdp` and `hwdp` have them and say how measured."""
+LINES = 1769
+"""`kernel.block_io.lines`, the same"""
+FACTORS = {"quarter": 0.25, "measured": 1.0}
+"""Of those costs; the first word of a run's label. They were measured on a virtual machine, whose exits to its host
+make them more than those of a machine of its own: so the band goes down from them."""
+SYSTEMS = {"kernel": "osdp@linux-4.9", "unit": "hwdp@linux-4.9"}
+MISSES, READS, STORE = "single misses", "random reads", "B+tree"
+DRIVE = "z-ssd-sz985"
+"""The slides' drive, which both presets have."""
+DRIVES = (DRIVE, "tlc-flash", "cxl-memory")
+CPUS = {1: "0", 4: "0,2,4,6", 8: "0,2,4,6,8,10,12,14", 14: "0-13", 16: "0-15"}
+"""Where so many threads run: CPUs 2n and 2n + 1 are the hardware threads of one core. Up to 8 have a core each; 14
+leave one core to the kernel's threads, and 16 none."""
+RATIOS = (2, 4, 8)
+"""Data over memory; the slides have 64 GB over 32 GB."""
+STORES = {
+    "uniform": "DBBench: uniform, 100:0",
+    "a": "YCSB-A: zipf, 50:50",
+    "b": "YCSB-B: zipf, 95:5",
+    "c": "YCSB-C: zipf, 100:0",
+    "d": "YCSB-D: latest, 95:5",
+    "e": "YCSB-E: scans, zipf, 95:5",
+    "f": "YCSB-F: zipf, 50:50 read-modify-write",
+}
+"""What the slides' table has of stores, and mix F, which it has not. Which of its columns are whose is our reading."""
+KPOOLD_MIXES = ("a", "b", "c", "d", "e", "f")
+READ_MEMORY, READ_SIZE = "machine.memory_bytes=512MiB", 1 << 30
+STORE_MEMORY, STORE_RECORDS = "machine.memory_bytes=256MiB", 400_000
+"""A leaf of 4 KiB has three records: 521 MiB."""
+MISS_ACCESSES = 1 << 17
+READ_ACCESSES = {1: 3 << 20, 4: 3 << 20, 8: 3 << 20, 14: 8 << 20, 16: 8 << 20}
+"""By threads: many wait for each other now and then, so that short windows differ."""
+READ_WARM_UP = 12 << 20
+STORE_ACCESSES = 8 << 20
+STORE_WARM_UP = 24 << 20
+LEAST_ACCESSES = 1 << 20
+"""Of a window, so that pages come and leave by the thousand at any scale."""
+LEAST_MISSES = 1 << 14
+ALONE = "kernel.read_ahead_bytes=4KiB"
+"""A store that knows its requests to be random asks for no read-ahead (MADV_RANDOM); the unit has none anyway."""
+QUEUES = (64, 128, 256, 512)
+"""Free pages that the unit's queue holds, besides the preset's."""
+NO_KPOOLD = "system.layers.native.fault_engine.kpoold_cycles=0"
+# Nanoseconds of an access. Scans compute more between theirs, and many threads make the engine change between them.
+_COSTS = {MISSES: 10_000.0, READS: 330.0, STORE: 175.0}
+_MORE = {"mix e": 215.0, "4 threads": 400.0, "8 threads": 500.0, "14 threads": 650.0, "16 threads": 680.0}
+
+
+def block_io(factor: float) -> str:
+    """The setting of the kernel's costs at a factor, and of the lines that it touches."""
+    costs: dict[str, object] = {
+        name: {"instructions": round(instructions * factor), "cycles": round(cycles * factor)}
+        for name, (instructions, cycles) in BLOCK_IO.items()
+    }
+    costs["lines"] = round(LINES * factor)
+    return f"kernel.block_io={json.dumps(costs, separators=(',', ':'))}"
+
+
+def cost(run: Run) -> Cost:
+    """What an access takes, most of it for misses."""
+    each = _MORE.get(run.label.split(", ")[1], _COSTS[run.workload])
+    return Cost(window=each, warm_up=each if run.warm_up else 0.0)
+
+
+def check(measurement: Measurement) -> None:
+    """Refuses a window in which reclaim did not keep pace, or that has fewer accesses than were asked for.
+
+    Raises:
+        UsageError: it names the run, and what would help.
+    """
+    run, stats = measurement.run, measurement.stats
+    where = f"{run.workload} on {run.system} ({run.label}): a window of {measurement.window:,} accesses"
+    if stats["accesses"] != measurement.window:
+        raise pagelab.UsageError(f"{where} has {stats['accesses']:,} only: its source ended before")
+    read, dropped = stats["layer.native.storage.reads.blocks"], stats["reclaim.files.dropped"]
+    # Reclaim works by batches, so that a short window may have one more or less.
+    if run.workload != MISSES and (not read or dropped < read / 2):
+        raise pagelab.UsageError(
+            f"{where} has {read:,} pages that were read and {dropped:,} that reclaim dropped: memory was not full, "
+            f"so it says nothing of full memory; it needs more than {run.warm_up:,} accesses before it"
+        )
+
+
+def runs() -> list[Run]:
+    """All runs."""
+    return [*_misses(), *_reads(), *_stores(), *_refills()]
+
+
+def of_drive(label: str, drive: str) -> str:
+    """The label of a run with a drive; the slides' own goes without saying."""
+    return label if drive == DRIVE else f"{label}, {drive}"
+
+
+def of_ratio(label: str, ratio: int) -> str:
+    """The label of a run with so many times as much data as memory."""
+    return label if ratio == RATIOS[0] else f"{label}, data {ratio} times memory"
+
+
+def of_queue(mix: str, queue: int | None) -> str:
+    """The label of runs about refills, of the preset's queue or of one that holds so many pages."""
+    return f"mix {mix}" if queue is None else f"mix {mix}, {queue} free pages"
+
+
+def _both(run: Run) -> Iterable[Run]:
+    """A run on both systems, at each factor."""
+    for word, factor in FACTORS.items():
+        settings = (*run.settings, block_io(factor))
+        for system, preset in SYSTEMS.items():
+            yield replace(run, system=system, preset=preset, label=f"{word}, {run.label}", settings=settings)
+
+
+def _storage(drive: str) -> tuple[str, ...]:
+    return () if drive == DRIVE else (f"kernel.storage={drive}",)
+
+
+def _misses() -> Iterable[Run]:
+    spec = "mapped-read:size=8GiB,lines=1,accesses={total}@0"
+    for drive in DRIVES:
+        label = of_drive("one thread", drive)
+        run = Run(MISSES, spec, "", "", MISS_ACCESSES, 0, _storage(drive), label, in_parts=False)
+        yield from _both(replace(run, least_accesses=LEAST_MISSES))
+
+
+def _reads() -> Iterable[Run]:
+    def read(threads: int, ratio: int) -> Iterable[Run]:
+        size = READ_SIZE // RATIOS[0] * ratio
+        spec = f"mapped-read:size={size},threads={threads},accesses={{total}}@{CPUS[threads]}"
+        label = of_ratio(f"{threads} threads", ratio)
+        run = _warm(Run(READS, spec, "", "", READ_ACCESSES[threads], READ_WARM_UP, (READ_MEMORY,), label))
+        return _both(run)
+
+    for threads in CPUS:
+        yield from read(threads, RATIOS[0])
+    for ratio in RATIOS[1:]:
+        yield from read(1, ratio)
+
+
+def _store(mix: str, settings: tuple[str, ...] = (), label: str = "", ratio: int = RATIOS[0]) -> Run:
+    what = "mix=c,distribution=uniform" if mix == "uniform" else f"mix={mix}"
+    spec = f"btree:records={STORE_RECORDS // RATIOS[0] * ratio},{what},accesses={{total}}@0"
+    common = (STORE_MEMORY, ALONE, *settings)
+    return _warm(Run(STORE, spec, "", "", STORE_ACCESSES, STORE_WARM_UP, common, label or f"mix {mix}"))
+
+
+def _warm(run: Run) -> Run:
+    return replace(run, least_accesses=LEAST_ACCESSES)
+
+
+def _stores() -> Iterable[Run]:
+    for mix in STORES:
+        yield from _both(_store(mix))
+    for drive in DRIVES[1:]:
+        yield from _both(_store("c", _storage(drive), of_drive("mix c", drive)))
+    for ratio in RATIOS[1:]:
+        yield from _both(_store("c", (), of_ratio("mix c", ratio), ratio))
+
+
+def _refills() -> Iterable[Run]:
+    def unit(mix: str, queue: int | None, label: str, *more: str) -> Run:
+        size = () if queue is None else (f"system.layers.native.fault_engine.free_pages={queue}",)
+        run = _store(mix, (block_io(1.0), *size, *more), f"{label}, {of_queue(mix, queue)}")
+        return replace(run, system="unit", preset=SYSTEMS["unit"], in_parts=False)
+
+    for mix in KPOOLD_MIXES:
+        yield unit(mix, None, "without kpoold", NO_KPOOLD)
+    for queue in QUEUES:
+        yield unit("c", queue, "without kpoold", NO_KPOOLD)
+        yield unit("c", queue, "with kpoold")

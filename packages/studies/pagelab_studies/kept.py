@@ -1,0 +1,149 @@
+"""Finished runs of a study on disk, so that one that was interrupted goes on where it stopped.
+
+A folder holds `study.json`, which says what was asked for, and `runs/`, a file per finished run.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pagelab
+from pagelab import _engine
+from pagelab.output import ensure_writable, write_atomically
+from pagelab_studies.study import Measurement, Run
+
+_STUDY = "study.json"
+_RUNS = "runs"
+
+
+def build() -> str:
+    """A hash of the engine that makes the runs."""
+    engine = Path(_engine.__file__ or "")
+    return hashlib.sha256(engine.read_bytes()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What decides the figures of a study."""
+
+    reproduction: str
+    version: str
+    build: str
+    """Tells builds of one version apart: a hash of the engine."""
+    scale: float
+    beside: tuple[str, ...]
+    """Co-runners that were asked for beside the paper's."""
+    programs: str = ""
+    """Folder of recordings; empty if there is none."""
+
+    def differences(self, other: "Asked") -> str:
+        mine, others = asdict(self), asdict(other)
+
+        def show(value: object) -> str:
+            return " and ".join(value) or "nothing" if isinstance(value, tuple) else str(value)
+
+        return ", ".join(
+            f"{name} {show(others[name])}, not {show(mine[name])}" for name in mine if mine[name] != others[name]
+        )
+
+
+class Kept:
+    """The finished runs of a folder."""
+
+    def __init__(self, folder: Path, asked: Asked) -> None:
+        """Opens or begins a folder.
+
+        Raises:
+            UsageError: it holds runs of another study, or something else.
+            OSError: it cannot be written to.
+        """
+        self._runs = folder / _RUNS
+        before = asked_before(folder)
+        if before is None:
+            if folder.is_dir() and any(folder.iterdir()):
+                raise pagelab.UsageError(f"{folder} holds something else: give an empty or a new folder with --output")
+            ensure_writable(folder / _STUDY)
+            write_atomically(folder / _STUDY, json.dumps(asdict(asked), indent=1) + "\n")
+        elif before != asked and not self.count:
+            # Whoever asked for that mistook himself, or stopped at once.
+            write_atomically(folder / _STUDY, json.dumps(asdict(asked), indent=1) + "\n")
+        elif before != asked:
+            raise pagelab.UsageError(
+                f"{folder} holds runs of another study ({asked.differences(before)}): take another folder with "
+                "--output, ask for the same again, or remove the folder"
+            )
+        else:
+            ensure_writable(folder / _STUDY)
+
+    @property
+    def count(self) -> int:
+        """Finished runs in the folder."""
+        return finished(self._runs.parent)
+
+    def find(self, run: Run, window: int) -> Measurement | None:
+        """The measurement of a run over a window, if it is there and of this very run."""
+        path = self._path(run)
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if document["run"] != _plain(run) or document["window"] != window:
+                return None
+            maps = {
+                layer: [(start, count, frame) for start, count, frame in rows]
+                for layer, rows in document["contiguity_map"].items()
+            }
+            return Measurement(run, window, document["stats"], tuple(document["parts"]), maps)
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
+            # Whatever happened to the file (what is no JSON and no UTF-8 is a ValueError): the run is made again.
+            return None
+
+    def keep(self, measurement: Measurement) -> None:
+        document = {
+            "run": _plain(measurement.run),
+            "window": measurement.window,
+            "stats": dict(measurement.stats),
+            "parts": [dict(part) for part in measurement.parts],
+            "contiguity_map": {layer: list(rows) for layer, rows in measurement.contiguity_map.items()},
+        }
+        write_atomically(self._path(measurement.run), json.dumps(document) + "\n")
+
+    def _path(self, run: Run) -> Path:
+        name = "-".join("".join(c if c.isalnum() else "_" for c in part) for part in run.key if part)
+        # Names that differ in their signs only are told apart.
+        return self._runs / f"{name}-{run.seed}-{hashlib.sha256(repr(run.key).encode()).hexdigest()[:8]}.json"
+
+
+def finished(folder: Path) -> int:
+    """Finished runs in the folder of a study."""
+    runs = folder / _RUNS
+    return len(list(runs.iterdir())) if runs.is_dir() else 0
+
+
+def asked_before(folder: Path) -> Asked | None:
+    """What the study in a folder was asked for; none if there is none.
+
+    Raises:
+        UsageError: its `study.json` cannot be read.
+    """
+    path = folder / _STUDY
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return Asked(
+            reproduction=document["reproduction"],
+            version=document["version"],
+            build=document["build"],
+            scale=document["scale"],
+            beside=tuple(document["beside"]),
+            programs=document["programs"],
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise pagelab.UsageError(f"{path} does not say what its runs are of ({error}): remove the folder") from error
+
+
+def _plain(run: Run) -> dict[str, Any]:
+    """A run as it comes back from JSON."""
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(run)))
+    return plain

@@ -1,0 +1,351 @@
+"""The same paper's programs: its Table 5 and Fig 1.
+
+The paper takes the times of page faults of programs on a real machine, and gives them to a model of the engine
+(section 5.1). It passes on neither. So each row of Table 5 is measured three ways, with programs of the same kind
+(`examples/programs`): from a fault process at the rate of Table 1, from a native fault trace, and from a recording that
+the engine itself replays, with the model beside it on the faults of that replay. Replays are on the paper's real
+machine, as its programs were. Fig 1's functions are processes that arrive at a rate; each touches as many pages, and
+takes as long, as a function in Python did natively.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+from pagelab_studies import mfoe
+from pagelab_studies.estimates import Estimate
+from pagelab_studies.interval import Interval
+from pagelab_studies.mfoe import BURSTS, HANDLER_NS, PROGRAMS, SYSTEMS
+from pagelab_studies.study import (
+    Comparison,
+    Cost,
+    Findings,
+    Measurement,
+    Measurements,
+    MissingRunError,
+    Reproduction,
+    Run,
+    Series,
+    by_sections,
+)
+
+RECORDINGS = {
+    "GCC compiler": "gcc",
+    "FaaS": "faas",
+    "Parsec-dedup": "dedup",
+    "YCSB-memcached": "memcached",
+    "Splash2X-radix": "radix",
+    "Splash2X-fft": "fft",
+    "XSBench": "xsbench",
+    "GAP-BC": "bc",
+    "Integer Sort": "is",
+}
+"""Of a program of the same kind, by the paper's row; `examples/programs/record.py` makes them."""
+NATIVE, PROCESS = "native faults", "fault process"
+REPLAYS = {"kernel": "replay under the kernel", "engine": "replay with the engine"}
+RECORDED_ACCESSES = 100_000_000
+ACCESS_NS = 120.0
+"""Measured as `study.Cost` says, of an access of such a recording."""
+ESTIMATE_NS = 1.5e9
+"""The same, of an estimate."""
+MODEL = ("initial_fill=done",)
+"""What differs from the paper's parameters: its programs run for minutes, and tables are full then."""
+GHZ, INSTRUCTIONS_PER_CYCLE = 3.3, 2
+"""Of the machine `xeon-e-2136`."""
+PERIOD_CYCLES = 6_000_000
+"""Of `presets/systems/mfoe.toml`."""
+MODEL_OF_ENGINE = (
+    "late_pass=sleep",
+    f"period_us={round(PERIOD_CYCLES / GHZ / 1000)}",
+    f"clock_ghz={GHZ:g}",
+    "hit_cycles=76",
+    "miss_penalty_cycles=11",
+    "refill_pages_per_second=2130000",
+    "fill_pages_per_second=3300000",
+)
+"""With what the engine takes on the same machine: measured in replays of `memcached` and `is`."""
+
+FUNCTION_PAGES = 2166
+FUNCTION_MS = 100
+"""Measured: first writes and CPU time of an invocation of `examples/programs/faas.py`, natively on an AMD EPYC."""
+RATES = (10, 25, 50, 75, 100, 150, 200)
+CPUS = 10
+"""Of twelve hardware threads; those of the sixth core are the background thread's."""
+SECONDS = 1.5
+"""How long functions arrive."""
+PASSES = 4
+"""Times that a function goes through its pages; the first one touches them."""
+CAPACITY = CPUS * 1000 / FUNCTION_MS
+"""Functions per second that the machine could serve if faults took no time."""
+OPEN, CONFINED = "memory for all", "128 MiB for all"
+SWAP = 'kernel.swap={"size_bytes":"4GiB","read_cycles":300000,"write_cycles":60000,"queue_depth":32}'
+"""Estimated: of a solid-state drive, 100 µs per read."""
+
+
+def cost(run: Run) -> Cost:
+    """What an access takes, or an estimate all in all."""
+    if not run.preset:
+        return Cost(window=ESTIMATE_NS)
+    return Cost(window=mfoe.FAULT_NS if run.arrivals else ACCESS_NS)
+
+
+def runs() -> list[Run]:
+    """All runs; those of programs need recordings."""
+    return [*_processes(), *_natives(), *_replays(), *_functions()]
+
+
+def _estimate(row: str, label: str, spec: str) -> Run:
+    return Run(row, spec, label, "", 1, estimate=MODEL, least_accesses=1, in_parts=False)
+
+
+def _process_label(burst: int, latency_ns: int) -> str:
+    return f"{PROCESS}, " + ("by chance" if burst == 1 else f"bursts of {burst}") + f", {latency_ns} ns per fault"
+
+
+def _latencies(row: str) -> tuple[int, int]:
+    """What a fault of the paper's program may have taken: by its share of the time, and by the handler's mean."""
+    return PROGRAMS[row].latency_ns, HANDLER_NS
+
+
+def _processes() -> Iterator[Run]:
+    for row, program in PROGRAMS.items():
+        for latency_ns in _latencies(row):
+            for burst in BURSTS:
+                spec = mfoe.process(program, burst, latency_ns)
+                yield _estimate(row, _process_label(burst, latency_ns), spec)
+
+
+def _natives() -> Iterator[Run]:
+    for row, name in RECORDINGS.items():
+        yield _estimate(row, NATIVE, f"{{programs}}/{name}.faults")
+
+
+def _replays() -> Iterator[Run]:
+    for row, name in RECORDINGS.items():
+        for system, label in REPLAYS.items():
+            yield Run(
+                row,
+                # A thread per core; the sixth is the background thread's.
+                f"{{programs}}/{name}.trace@0,2,4,6,8",
+                label,
+                SYSTEMS[system],
+                RECORDED_ACCESSES,
+                estimate=MODEL_OF_ENGINE if system == "kernel" else None,
+                least_accesses=RECORDED_ACCESSES,
+                in_parts=False,
+            )
+
+
+def _functions() -> Iterator[Run]:
+    gap = round(FUNCTION_MS * GHZ * 1e6 * INSTRUCTIONS_PER_CYCLE / FUNCTION_PAGES / PASSES)
+    function = f"seq:size={FUNCTION_PAGES * 4}KiB,step=4096,passes={PASSES},write=1,gap={gap}@0-{CPUS - 1}"
+    for memory in (OPEN, CONFINED):
+        for system in ("kernel", "engine"):
+            for rate in RATES:
+                count = round(rate * SECONDS)
+                pace = f"per_second={rate},count={count}"
+                limit = ",memory_limit=128MiB" if memory == CONFINED else ""
+                yield Run(
+                    "functions",
+                    "",
+                    system,
+                    SYSTEMS[system],
+                    count * FUNCTION_PAGES * PASSES,
+                    arrivals=(f"{function},{pace}{limit}",),
+                    # The limit needs somewhere to put pages; both have it.
+                    settings=(SWAP,),
+                    label=f"{rate} per second, {memory}",
+                    least_accesses=count * FUNCTION_PAGES * PASSES,
+                    in_parts=False,
+                )
+
+
+def evaluate(measured: Measurements) -> Findings:
+    """What the runs say of Table 5 and Fig 1."""
+    programs = (partial(_section_program, row) for row in PROGRAMS)
+    return by_sections(measured, (_section_ways, *programs, _section_data, _section_functions))
+
+
+def anonymous(of: Measurement) -> int:
+    """Pages that the kernel gave a frame for memory which nobody had written: what is read before counts once."""
+    others = ("fault.cached.count", "fault.copy.count", "fault.reuse.count", "fault.zero_page.count")
+    return of.stats["fault.minor.count"] - sum(of.stats[name] for name in others)
+
+
+def hit_rate(of: Measurement) -> float:
+    """Per cent of the pages of new memory that got their frame from the engine."""
+    hits = of.stats["layer.native.fault_engine.hits"]
+    return 100 * hits / (hits + anonymous(of))
+
+
+def busy(of: Measurement) -> int:
+    """Cycles that its threads took, without those in which they waited for each other."""
+    return of.stats["cycles"] - of.stats["cycles.idle"] - of.stats["cycles.blocked"]
+
+
+def cpu_time_saved(kernel: Measurement, engine: Measurement) -> Interval:
+    """In per cent: as simulated, and if the core had hidden what the program waits for its data beyond before.
+
+    A page that the kernel has zeroed lies in the core's caches, one of the engine's does not. The core model waits for
+    each access; a core that goes on, or fetches ahead, would not wait for all of that.
+    """
+    more = max(engine.stats["cycles.data_stall"] - kernel.stats["cycles.data_stall"], 0)
+    simulated, hidden = (100 * (1 - cycles / busy(kernel)) for cycles in (busy(engine), busy(engine) - more))
+    return Interval.of((simulated, hidden), simulated)
+
+
+def _milliseconds(of: Measurement) -> float:
+    """Mean time of a function from its arrival to its exit."""
+    return of.stats["arrivals.sojourn.cycles"] / of.stats["arrivals.count"] / (GHZ * 1e6)
+
+
+def _section_ways(measured: Measurements, findings: Findings) -> None:
+    """Hit rates of the rows that are complete, each way."""
+    cells: dict[tuple[str, str], float] = {}
+    for row in PROGRAMS:
+        try:
+            processes = [
+                Estimate(measured[row, _process_label(burst, latency_ns)].stats).hit_rate
+                for latency_ns in _latencies(row)
+                for burst in BURSTS
+            ]
+            ways = {
+                "process, most": max(processes),
+                "process, least": min(processes),
+                "native first writes, model": Estimate(measured[row, NATIVE].stats).hit_rate,
+                "replay, engine": hit_rate(measured[row, REPLAYS["engine"]]),
+                "replay's first writes, model": Estimate(measured[row, REPLAYS["kernel"]].stats).hit_rate,
+            }
+        except MissingRunError:
+            continue
+        cells |= {(row, way): value for way, value in ways.items()}
+    if cells:
+        findings.series.append(Series.of("Table 5", "Hit rate of first touches, three ways", "%", cells))
+
+
+def _compare(
+    findings: Findings,
+    row: str,
+    quantity: str,
+    unit: str,
+    paper: float | None,
+    ours: float | Interval,
+    reason: str,
+) -> None:
+    value, band = (ours.value, ours) if isinstance(ours, Interval) else (ours, None)
+    findings.comparisons.append(
+        Comparison("Table 5", row, quantity, unit, paper, value, reason, interval=band, without="not at hand")
+    )
+
+
+def _section_program(row: str, measured: Measurements, findings: Findings) -> None:
+    program = PROGRAMS[row]
+    processes = [
+        Estimate(measured[row, _process_label(burst, latency_ns)].stats)
+        for latency_ns in _latencies(row)
+        for burst in BURSTS
+    ]
+    note = partial(_compare, findings, row)
+    hits = Interval.of([of.hit_rate for of in processes], processes[0].hit_rate)
+    gains = Interval.of([of.speed_up for of in processes], processes[0].speed_up)
+    spread = (
+        f"on {program.cores} hardware threads; value: by chance; brackets: those and bursts of up to {BURSTS[-1]}, "
+        f"with {program.latency_ns} ns per fault, which Table 1's share implies, or {HANDLER_NS}. Longer bursts would "
+        "hit less"
+    )
+    note("hit rate, fault process at the paper's rate", "%", program.hits, hits, spread)
+    note("speed-up, fault process at the paper's rate", "times", program.speed_up, gains, spread)
+    if (row, NATIVE) in measured:
+        native = Estimate(measured[row, NATIVE].stats)
+        here = "a program of the same kind, on two CPUs of a virtual machine"
+        rough = (
+            f"{here}; one latency for all faults, of which {native.cut:.0f} % reach beyond the next fault and are cut"
+        )
+        bound = f"{here}; first writes to private pages of files are among them, and all pages count as armed"
+        note("first writes, native", "K/s", program.kfaults_per_second, native.faults_per_second / 1000, here)
+        note("share of time in them, native", "%", program.overhead, native.share, rough)
+        note("hit rate, native first writes", "%", program.hits, native.hit_rate, bound)
+        note("speed-up, native first writes", "times", program.speed_up, native.speed_up, rough)
+    if (row, REPLAYS["engine"]) in measured and (row, REPLAYS["kernel"]) in measured:
+        kernel, engine = (measured[row, REPLAYS[system]] for system in ("kernel", "engine"))
+        model = Estimate(kernel.stats)
+        of_model = (
+            f"a smaller run; the model, on the replay's first writes without the engine, says {model.hit_rate:.1f} %"
+        )
+        note("hit rate, replay", "%", program.hits, hit_rate(engine), of_model)
+        elapsed = kernel.stats["elapsed_cycles"] / engine.stats["elapsed_cycles"]
+        of_model = f"by elapsed time of a smaller run; the model says {model.speed_up:.3f}"
+        note("speed-up, replay", "times", program.speed_up, elapsed, of_model)
+        of_core = "value: a core that waits for each access; up to one that hides what the program waits more for data"
+        note("CPU time saved, replay", "%", None, cpu_time_saved(kernel, engine), of_core)
+
+
+def _section_data(measured: Measurements, findings: Findings) -> None:
+    """What the programs wait for the pages that were zeroed elsewhere."""
+    waits, gains = [], []
+    for row in PROGRAMS:
+        if not all((row, system) in measured for system in REPLAYS.values()):
+            continue
+        kernel, engine = (measured[row, REPLAYS[system]] for system in ("kernel", "engine"))
+        pages = engine.stats["layer.native.fault_engine.hits"]
+        waits.append((engine.stats["cycles.data_stall"] - kernel.stats["cycles.data_stall"]) / pages)
+        gains.append((kernel.stats["cycles.fault"] - engine.stats["cycles.fault"]) / pages)
+    if waits:
+        findings.notes.append(
+            f"In replays the programs save {min(gains):,.0f} to {max(gains):,.0f} cycles of the kernel's per page that "
+            f"hits. They wait {min(waits):,.0f} to {max(waits):,.0f} cycles more for data, in the whole run by such "
+            "pages. The kernel's zeroing leaves a page in the core's caches, the background thread's leaves it in the "
+            "shared cache or in memory, and ready frames take room there. The core model waits for each line, though "
+            "it lets the kernel zero ten at once; processors hide some of the waits. The paper's model, and so ours, "
+            "leaves them out."
+        )
+
+
+def _faults_per_second(of: Measurement) -> float:
+    """Pages that functions got, in thousands, whoever mapped them."""
+    pages = of.stats["fault.minor.count"] + of.stats.get("layer.native.fault_engine.hits", 0)
+    return pages / (of.stats["elapsed_cycles"] / GHZ / 1e9) / 1000
+
+
+def _section_functions(measured: Measurements, findings: Findings) -> None:
+    def of(system: str, rate: int, memory: str) -> Measurement:
+        return measured["functions", system, f"{rate} per second, {memory}"]
+
+    kinds = [(system, memory) for memory in (OPEN, CONFINED) for system in ("kernel", "engine")]
+    rates = {
+        (str(rate), f"{system}, {memory}"): _faults_per_second(of(system, rate, memory))
+        for rate in RATES
+        for system, memory in kinds
+    }
+    title = "Minor faults per second, by functions that arrive per second"
+    findings.series.append(Series.of("Fig 1", title, "K/s", rates))
+    latencies = {
+        (str(rate), f"{system}, {memory}"): _milliseconds(of(system, rate, memory))
+        for rate in RATES
+        for system, memory in kinds
+    }
+    title = "Mean time from arrival to exit, by functions that arrive per second"
+    findings.series.append(Series.of("Fig 1", title, "ms", latencies))
+    for memory in (OPEN, CONFINED):
+        curve = {rate: rates[str(rate), f"kernel, {memory}"] for rate in RATES}
+        findings.notes.append(
+            f"Fig 1, {memory}: at twice the machine's capacity of {CAPACITY:.0f} functions per second the rate of "
+            f"minor faults is {100 * curve[RATES[-1]] / max(curve.values()):.0f} % of its peak. The paper sees it drop "
+            "there, and names waiting in a queue; the queue of its framework is not modelled. Its limit of 128 MB is "
+            "of each container. Below capacity the rate is that of arrivals by construction. So there is no verdict."
+        )
+    findings.notes.append(
+        f"A function is {FUNCTION_PAGES} pages of new memory in {FUNCTION_MS} ms. Rates are over a whole run, with the "
+        f"end of those that arrived last; {SECONDS:g} s of arrivals by chance, one seed. Times beyond capacity grow "
+        "with that."
+    )
+
+
+REPRODUCTION = Reproduction(
+    name="mfoe-programs",
+    title="The minor-fault offload engine: programs",
+    paper="Chandrahas Tirumalasetty et al., ACM TACO 2022",
+    machine="xeon-e-2136",
+    runs=runs,
+    evaluate=evaluate,
+    cost=cost,
+)

@@ -1,0 +1,327 @@
+"""Margaritov, Ustiugov, Shahab, Grot, "PTEMagnet", ASPLOS 2021.
+
+The paper measures programs in a virtual machine of a real Xeon, beside co-runners that ask for memory too, with Linux
+4.19 as it is and with PTEMagnet's allocator. Here the same is simulated: kernels of the paper's kinds (PageRank, search
+and components of a graph, and a chain of nodes for mcf), two co-runners that begin anew whenever they end, and walks
+through both layers. How strewn memory is follows from the page allocator and from who asks when; nothing sets it.
+
+What is compared is the measured program's own: its walks, and its cycles per access, in a window that begins at the
+same access under all systems, when it has touched its last page. There PTEMagnet's reserved pages cost as much as
+others: co-runners meet such a window alike, and what differs is where pages lie. First touches are judged over the band
+from reserved pages as cheap as they are set to equal cost. `ptemagnet_beside` has what the paper has no statement of.
+"""
+
+from collections.abc import Mapping
+
+from pagelab_studies import ptemagnet_beside
+from pagelab_studies.interval import Interval, all_hold
+from pagelab_studies.ptemagnet_measures import (
+    BEYOND_L2,
+    LEAST_MISSES,
+    LEAST_WALKS,
+    MEMORY,
+    Misses,
+    all_seeds,
+    band,
+    decided,
+    gain,
+    lines,
+    misses,
+    not_in_one_block,
+    pooled,
+    scattered,
+    spread,
+)
+from pagelab_studies.ptemagnet_runs import (
+    AGED,
+    AGED_ALONE,
+    ALONE,
+    AS_SET,
+    EQUAL_COST,
+    EQUAL_CYCLES,
+    FOR_ALL,
+    FRESH,
+    JUDGED,
+    ORDER_0,
+    PAGERANK,
+    SEEDS,
+    SET_CYCLES,
+    SPARSE,
+    TOUCHES,
+    WHOLE,
+    WORKLOADS,
+    Workload,
+    aged,
+    co_runners,
+    cost,
+    runs,
+)
+from pagelab_studies.study import (
+    Claim,
+    Comparison,
+    Findings,
+    FrameMap,
+    Measurement,
+    Measurements,
+    Reproduction,
+    Series,
+    by_sections,
+)
+
+# Per cent of a program's time that count as no change: less than the spread of measured runs.
+NO_CHANGE = 0.05
+# Where a number is not from the authors' abstract but from what others wrote of the full paper.
+THIRD_PARTY = "third party"
+KINDS = {"beyond L2": BEYOND_L2, "served by memory": MEMORY}
+
+# What verdicts rest on.
+_COUNTED = (
+    "references counted; sizes of the programs and the state of the guest's memory, which the paper does not give"
+)
+_ALLOCATOR = "the model of the page allocator; who asks when, and the state of memory, which the paper does not give"
+_TIME = (
+    "the seeds alone, not the band of the model's costs; an in-order core that waits for each walk; programs of the "
+    "paper's kinds on tens to hundreds of MiB, not the paper's"
+)
+_BAND = f"{_TIME}; a look-up of {SET_CYCLES} to {EQUAL_CYCLES} cycles and an allocation of 420: estimates"
+
+STATES = {
+    FRESH: "after first touches",
+    AGED: "the same, guest memory aged",
+    ALONE: "the same, without co-runners",
+    WHOLE: "first touches included",
+}
+
+
+def evaluate(measured: Measurements) -> Findings:
+    sections = (_walks, _contiguity, _reserved, _gains, _first_touches, *ptemagnet_beside.SECTIONS)
+    findings = by_sections(measured, sections)
+    findings.notes += [
+        f"Statements are judged by {', '.join(workload.name for workload in JUDGED)}, with {len(SEEDS)} seeds. "
+        "Brackets hold the lowest and the highest of them: of the graphs, the random accesses, the state of aged "
+        "memory and the co-runners' sizes. They leave out the band of the model's costs, but where a statement is "
+        f"judged over that. With fewer seeds, or fewer than {LEAST_WALKS} walks of its program in a window, a "
+        "statement is not decided.",
+        f"A miss of a walk is one beyond L2. Where the guest's table misses in under {100 * LEAST_MISSES:g} % of the "
+        "walks, a ratio is a quotient of almost nothing and decides nothing. Pooled is over all judged programs, each "
+        "as if it made as many accesses.",
+        f"Marked {THIRD_PARTY!r}: not in the authors' extended abstract, but in what others wrote of the full paper.",
+        "Time is the main workload's cycles per access: its instructions, data stalls, translation and page faults, on "
+        "an in-order core that waits for each access. Windows begin at the same access under all systems, after the "
+        "last first touch, and have none inside. Those with first touches included begin with them and are mostly page "
+        "faults: real runs are longer, and lie between the two.",
+        "At equal cost a group of eight pages costs as much as eight allocations of order 0: a look-up takes "
+        f"{EQUAL_CYCLES} cycles. As set it takes {SET_CYCLES}, an estimate for an index and four levels, and an "
+        "allocation 420 by the kernel preset, a share of a published mean of whole faults. The one block of eight is "
+        "charged as an allocation of order 0 in both. Linux 4.19 keeps lists per CPU for order 0 only, so the real one "
+        "takes the zone's lock; what that costs is not measured.",
+        "Windows after first touches are judged at equal cost. Cheaper faults before a window, the program's own or "
+        "its co-runners', change which state of the co-runners it meets, and what they leave of the shared cache.",
+        "Co-runners run on CPUs of their own and share the last-level cache and the guest's memory. The paper's "
+        "artefact reserves for one process, and so does PTEMagnet here, unless it is for all.",
+        "How far memory is strewn depends on who asks when: a CPU takes frames in batches of adjacent ones, so a "
+        "program that fills its memory in one go on one CPU gets runs of them, co-runners or not. Aged memory is in "
+        "pieces before, and the smallest are handed out first.",
+        f"Aged: {aged(1)}, with the seed of the run.",
+        f"Co-runners: {', '.join(co_runners(1))}; larger with the other seeds, so that windows meet "
+        "them in other states.",
+        *(f"{workload.name}: {workload.text}." for workload in WORKLOADS),
+    ]
+    return findings
+
+
+def _walks(measured: Measurements, findings: Findings) -> None:
+    for kind, places in KINDS.items():
+        quantity = f"walk references {kind}, host's to guest's"
+        of = {workload.name: misses(measured, workload, places, AGED) for workload in JUDGED}
+        together = pooled(measured, places, AGED)
+        first = [measured.seeds(PAGERANK.name, ORDER_0, AGED)]
+        items = {
+            "programs pooled, guest memory aged": together,
+            **{f"{name}, guest memory aged": one for name, one in of.items()},
+            f"{PAGERANK.name} and its co-runners, aged": Misses(first, places, of_all=True),
+            f"{PAGERANK.name} without co-runners, aged": misses(measured, PAGERANK, places, AGED_ALONE),
+            f"{PAGERANK.name}, memory that nobody has used": misses(measured, PAGERANK, places, FRESH),
+            f"{PAGERANK.name} in it, without co-runners": misses(measured, PAGERANK, places, ALONE),
+        }
+        for item, one in items.items():
+            paper = 4.4 if one is together else None
+            guest, host = (one.per_walk(layer) for layer in ("guest", "host"))
+            few = ": too few to tell" if guest.low < LEAST_MISSES else ""
+            reason = f"per walk {host.value:.2g} of the host's and {guest.value:.2g} of the guest's{few}"
+            findings.comparisons.append(
+                Comparison("§5", item, quantity, "times", paper, one.ratio.value, reason, interval=one.ratio)
+            )
+        text = f"walks miss more in the host's table than in the guest's ({kind})"
+        verdict = together.host_misses_more
+        findings.claims.append(Claim("§5", f"{text}, programs pooled", verdict, str(together), _COUNTED))
+        detail = "; ".join(f"{name} {one}" for name, one in of.items())
+        verdict = all_hold(one.host_misses_more for one in of.values())
+        findings.claims.append(Claim("§5", f"{text}, each program", verdict, detail, _COUNTED))
+        for layer in ("guest", "host"):
+            cells = {
+                (workload.name, system): misses(measured, workload, places, AGED, system).per_walk(layer)
+                for workload in JUDGED
+                for system in (ORDER_0, EQUAL_COST)
+            }
+            title = f"references per walk to the {layer}'s table {kind}, guest memory aged"
+            findings.series.append(Series.within("§5", title, "references", cells))
+
+
+# States of pagerank's memory, those without co-runners to compare with first.
+_PLACED = {
+    ALONE: "alone",
+    FRESH: "beside co-runners",
+    AGED_ALONE: "alone, aged",
+    AGED: "beside co-runners, aged",
+}
+
+
+def _contiguity(measured: Measurements, findings: Findings) -> None:
+    first = PAGERANK.name
+    cells = {
+        (text, system): spread(map(lines, all_seeds(measured, PAGERANK, system, label)))
+        for label, text in _PLACED.items()
+        for system in (ORDER_0, EQUAL_COST)
+        if (first, system, label) in measured
+    }
+    title = f"host PTE lines for each PTE line of the guest, {first}"
+    findings.series.append(Series.within(f"Fig 5 ({THIRD_PARTY})", title, "lines (1 to 8)", cells))
+    for label, text in _PLACED.items():
+        is_control = label in (ALONE, AGED_ALONE)
+        of = spread(map(scattered, all_seeds(measured, PAGERANK, ORDER_0, label)))
+        reason = "nobody else asks for memory" if is_control else "the abstract does not say what counts as fragmented"
+        paper = None if is_control else 63.0
+        quantity = "regions of 32 KiB in more than two lines of host PTEs"
+        findings.comparisons.append(
+            Comparison("§5", f"{first} {text}", quantity, "%", paper, of.value, reason, interval=of)
+        )
+    for label, control, state in ((FRESH, ALONE, "memory that nobody has used"), (AGED, AGED_ALONE, "aged memory")):
+        beside, alone = (measured.seeds(first, ORDER_0, of) for of in (label, control))
+        more = spread(lines(beside[seed]) - lines(alone[seed]) for seed in sorted(beside.keys() & alone.keys()))
+        verdict = decided(more.above(0), (*beside.values(), *alone.values()))
+        text = f"co-runners scatter the host's PTEs of {first} over more lines than it has alone ({state})"
+        detail = f"{more.value:+.2f} ({more.low:+.2f} to {more.high:+.2f}) lines per group"
+        findings.claims.append(Claim("§5", text, verdict, detail, _ALLOCATOR))
+    for label, text in ((FRESH, f"{first} beside co-runners"), (AGED, "the same in aged memory")):
+        panels = {system: measured[first, system, label].contiguity_map["guest"] for system in (ORDER_0, EQUAL_COST)}
+        findings.maps.append(FrameMap("Map", f"frames of adjacent pages, {text}", panels))
+    worst = {
+        label: max(not_in_one_block(m) for of in JUDGED for m in all_seeds(measured, of, EQUAL_COST, label))
+        for label in (FRESH, AGED)
+    }
+    findings.notes.append(
+        f"A check, true by construction while blocks last: under PTEMagnet {worst[FRESH]:.3g} % of a program's regions "
+        f"are not in one block at most, in aged memory, where blocks may run out, {worst[AGED]:.3g} %."
+    )
+
+
+def _reserved(measured: Measurements, findings: Findings) -> None:
+    def share(m: Measurement) -> float:
+        """Per cent of the guest's memory in use that was reserved and not given out."""
+        used = m.stats["layer.guest.memory_bytes"] - m.stats["layer.guest.free_bytes"]
+        return 100 * m.stats["layer.guest.reservations.peak_unused_bytes"] / used
+
+    reason = "the most at any time, of the guest's memory in use at the end"
+    for item, among in (("most of the judged programs", JUDGED), (SPARSE.name, (SPARSE,))):
+        most = max(share(m) for workload in among for m in all_seeds(measured, workload, EQUAL_COST))
+        paper = 0.2 if among is JUDGED else None
+        findings.comparisons.append(
+            Comparison(THIRD_PARTY, item, "memory reserved and unused", "%", paper, most, reason)
+        )
+
+
+def _gains(measured: Measurements, findings: Findings) -> None:
+    for system, labels, whose in (
+        (EQUAL_COST, (FRESH, AGED, ALONE), ""),
+        (FOR_ALL, (FRESH, AGED), ", co-runners reserve too"),
+    ):
+        for label in labels:
+            gains = {workload: gain(measured, workload, system, label) for workload in JUDGED}
+            of = _of(measured, label, system)
+            _judge_gains(findings, f"{STATES[label]}{whose}", gains, of, _TIME)
+    gains = {
+        workload: band(*(gain(measured, workload, system, WHOLE) for system in (AS_SET, EQUAL_COST)))
+        for workload in JUDGED
+    }
+    _judge_gains(findings, STATES[WHOLE], gains, _of(measured, WHOLE, AS_SET, EQUAL_COST), _BAND)
+    shown = {EQUAL_COST: (FRESH, AGED, ALONE, WHOLE), AS_SET: (FRESH, AGED, WHOLE), FOR_ALL: (FRESH, AGED)}
+    for system, states in shown.items():
+        cells = {
+            (workload.name, STATES[label]): gain(measured, workload, system, label)
+            for workload in JUDGED
+            for label in states
+        }
+        title = f"time that {system} saves"
+        findings.series.append(Series.within(f"Fig 6 ({THIRD_PARTY})", title, "% of order-0", cells))
+
+
+def _of(measured: Measurements, label: str, *systems: str) -> dict[Workload, list[Measurement]]:
+    """What gains of systems against order-0 allocation are made of."""
+    return {
+        workload: [m for system in (ORDER_0, *systems) for m in all_seeds(measured, workload, system, label)]
+        for workload in JUDGED
+    }
+
+
+def _judge_gains(
+    findings: Findings,
+    state: str,
+    gains: Mapping[Workload, Interval],
+    of: Mapping[Workload, list[Measurement]],
+    rests_on: str,
+) -> None:
+    reason = "other programs, and an in-order core that waits for each walk"
+    mean = Interval.mean(gains.values())
+    most = max(gains.values(), key=lambda one: one.value)
+    findings.comparisons += [
+        Comparison("§5", f"mean, {state}", "time saved", "%", 4.0, mean.value, reason, interval=mean),
+        Comparison("§5", f"most, {state}", "time saved", "%", 9.0, most.value, reason, interval=most),
+    ]
+    verdict = decided(mean.above(0), (m for known in of.values() for m in known))
+    text = f"programs become faster on average ({state})"
+    findings.claims.append(Claim("§5", text, verdict, f"{mean} %", rests_on))
+    verdicts = {workload: decided(one.above(-NO_CHANGE), of[workload]) for workload, one in gains.items()}
+    doubted = [f"{workload.name} {gains[workload]} %" for workload in gains if verdicts[workload] is not True]
+    detail = ", ".join(doubted) or f"{min(one.low for one in gains.values()):.2f} % at least"
+    text = f"no program becomes slower ({state})"
+    findings.claims.append(Claim("§5", text, all_hold(verdicts.values()), detail, rests_on))
+
+
+def _first_touches(measured: Measurements, findings: Findings) -> None:
+    """How much of the gain with first touches comes from the cheaper allocation alone."""
+    members = {AS_SET: "as set", EQUAL_COST: "at equal cost"}
+    cells = {
+        (workload.name, member): gain(measured, workload, system, WHOLE)
+        for workload in JUDGED
+        for system, member in members.items()
+    }
+    title = "time that PTEMagnet saves, first touches included, by the cost of a reserved page"
+    findings.series.append(Series.within("Allocation", title, "% of order-0", cells))
+    saved = {system: gain(measured, TOUCHES, system, ALONE).value for system in members}
+    reason = "it is the cost of a look-up, an estimate, that decides"
+    findings.comparisons += [
+        Comparison(
+            THIRD_PARTY, f"{TOUCHES.text}, reserved pages {member}", "time saved", "%", 0.5, saved[system], reason
+        )
+        for system, member in members.items()
+    ]
+    # Time goes up in step with the cost of a look-up.
+    slope = (saved[AS_SET] - saved[EQUAL_COST]) / (EQUAL_CYCLES - SET_CYCLES)
+    if slope > 0:
+        cycles = SET_CYCLES + (saved[AS_SET] - 0.5) / slope
+        findings.notes.append(
+            f"First touches alone would save the 0.5 % that is told of the full paper ({THIRD_PARTY}) with a look-up "
+            f"of {cycles:.0f} cycles."
+        )
+
+
+REPRODUCTION = Reproduction(
+    name="ptemagnet",
+    title="PTEMagnet: fine-grained physical memory reservation",
+    paper="Artemiy Margaritov, Dmitrii Ustiugov, Amna Shahab and Boris Grot, ASPLOS 2021",
+    machine="xeon-silver-4114",
+    runs=runs,
+    evaluate=evaluate,
+    cost=cost,
+)

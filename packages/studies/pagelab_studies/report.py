@@ -1,0 +1,216 @@
+"""A reproduction's findings as a folder: REPORT.md, results.json, and a picture of each figure."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pagelab
+from pagelab.output import write_atomically
+from pagelab_studies.interval import Interval
+from pagelab_studies.study import Findings, FrameMap, Measurement, Measurements, Reproduction, Series
+
+VERDICTS = {True: "holds", False: "**does not hold**", None: "not decided"}
+# Pages that a map of frames shows.
+MAPPED_PAGES = 512
+
+
+def write(
+    folder: Path,
+    reproduction: Reproduction,
+    scale: float,
+    measured: Measurements,
+    findings: Findings,
+    pictures: bool = True,
+) -> list[Path]:
+    """Writes the files and returns their paths. Pictures need matplotlib (`pip install pagelab[pictures]`)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        folder / "REPORT.md": _markdown(reproduction, scale, findings),
+        folder / "results.json": _json(reproduction, scale, measured, findings),
+    }
+    for path, text in files.items():
+        write_atomically(path, text)
+    return [*files, *(_pictures(folder, findings) if pictures else [])]
+
+
+def _json(reproduction: Reproduction, scale: float, measured: Measurements, findings: Findings) -> str:
+    """What was found, and a line for each run: what it was, and the statistics that figures were made of."""
+    head = json.dumps(_found(reproduction, scale, findings), indent=1, allow_nan=False).removesuffix("\n}")
+    runs = ",\n".join(f"  {json.dumps(_of_run(measurement, read))}" for measurement, read in measured.with_read())
+    return f'{head},\n "runs": [\n{runs}\n ]\n}}\n'
+
+
+def _of_run(measurement: Measurement, read: Mapping[str, int]) -> dict[str, Any]:
+    run = measurement.run
+    asked = {of.name: getattr(run, of.name) for of in fields(run) if getattr(run, of.name) != of.default}
+    return {**asked, "window": measurement.window, "stats": read}
+
+
+def _found(reproduction: Reproduction, scale: float, findings: Findings) -> dict[str, Any]:
+    return {
+        "reproduction": reproduction.name,
+        "version": pagelab.__version__,
+        "machine": reproduction.machine,
+        "scale": scale,
+        "comparisons": [{**vars(row), "interval": _bounds(row.interval)} for row in findings.comparisons],
+        "claims": [vars(claim) for claim in findings.claims],
+        "series": [
+            {
+                "figure": series.figure,
+                "title": series.title,
+                "unit": series.unit,
+                "values": [
+                    [group, member, value, _bounds(series.intervals.get((group, member)))]
+                    for (group, member), value in series.values.items()
+                ],
+            }
+            for series in findings.series
+        ],
+    }
+
+
+def _bounds(interval: Interval | None) -> dict[str, float] | None:
+    """Where a figure lies; none where nothing bounds it, for which JSON has no number."""
+    return asdict(interval) if interval is not None and interval.is_known else None
+
+
+def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> str:
+    claims = findings.claims
+    holding, broken = (sum(claim.holds is verdict for claim in claims) for verdict in (True, False))
+    lines = [
+        f"# {reproduction.title}",
+        "",
+        f"{reproduction.paper}. Measured with pagelab {pagelab.__version__} on `{reproduction.machine}`, windows at "
+        f"scale {scale:g}. Nothing was tuned to meet a figure; what differs is said.",
+        "",
+        *findings.incomplete,
+    ]
+    if claims:
+        lines += [
+            f"**{holding} of {len(claims)} of the paper's statements hold here, {broken} do not, "
+            f"{len(claims) - holding - broken} are not decided.**",
+            "",
+            "| figure | the paper says | here | measured | what that rests on |",
+            "|---|---|---|---|---|",
+        ]
+    else:
+        lines.append("No statement of the paper is judged.")
+    lines += [f"| {c.figure} | {c.text} | {VERDICTS[c.holds]} | {c.detail} | {c.rests_on} |" for c in claims]
+    lines += [
+        "",
+        "## Figures side by side",
+        "",
+        "What stands in brackets is where a figure lies by all that is known of it.",
+        "",
+        "| figure | item | quantity | paper | here | remark |",
+        "|---|---|---|---:|---:|---|",
+    ]
+    for row in findings.comparisons:
+        paper = row.without if row.paper is None else f"{row.paper:g} {row.unit}"
+        ours = f"{_number(row.ours, row.interval)} {row.unit}"
+        lines.append(f"| {row.figure} | {row.item} | {row.quantity} | {paper} | {ours} | {row.reason} |")
+    for series in findings.series:
+        lines += ["", f"## {series.figure}: {series.title} ({series.unit})", "", *_grid(series)]
+    lines += ["", "## What to know", "", *(f"- {note}" for note in findings.notes), ""]
+    return "\n".join(lines)
+
+
+def _grid(series: Series) -> Iterable[str]:
+    yield "| | " + " | ".join(series.members) + " |"
+    yield "|---|" + "---:|" * len(series.members)
+    for group in series.groups:
+        cells = (
+            _number(series.values[group, member], series.intervals.get((group, member)))
+            if (group, member) in series.values
+            else ""
+            for member in series.members
+        )
+        yield f"| {group} | " + " | ".join(cells) + " |"
+
+
+def _number(value: float, interval: Interval | None) -> str:
+    if interval is None:
+        return f"{value:.3g}"
+    where = f"{interval.low:.3g} to {interval.high:.3g}" if interval.is_known else "window too small"
+    return f"{value:.3g} ({where})"
+
+
+def _pictures(folder: Path, findings: Findings) -> list[Path]:
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        return []
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    paths = []
+    pictures: list[Series | FrameMap] = [*findings.series, *findings.maps]
+    for number, picture in enumerate(pictures):
+        figure = _bars(plt, picture) if isinstance(picture, Series) else _map(plt, picture)
+        path = folder / f"{number + 1:02}-{''.join(c if c.isalnum() else '-' for c in picture.figure.lower())}.svg"
+        partial = path.with_suffix(".part")
+        # The same findings give the same bytes.
+        with mpl.rc_context({"svg.hashsalt": "pagelab"}):
+            figure.savefig(partial, format="svg", metadata={"Date": None})
+        plt.close(figure)
+        partial.replace(path)
+        paths.append(path)
+    return paths
+
+
+def _bars(plt: Any, series: Series) -> Any:
+    figure, axes = plt.subplots(figsize=(max(6.0, 1.1 * len(series.groups) + 2), 3.6), layout="constrained")
+    width = 0.8 / len(series.members)
+    for index, member in enumerate(series.members):
+        at = [group + (index - (len(series.members) - 1) / 2) * width for group in range(len(series.groups))]
+        heights = [series.values.get((group, member), 0.0) for group in series.groups]
+        axes.bar(at, heights, width, label=member, yerr=_whiskers(series, member))
+    axes.set_xticks(range(len(series.groups)), series.groups, rotation=20, ha="right")
+    axes.set_ylabel(series.unit)
+    axes.set_title(f"{series.figure}: {series.title}", fontsize=10)
+    axes.legend(fontsize=8, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _whiskers(series: Series, member: str) -> list[list[float]] | None:
+    """How far the intervals of a member reach below and above its bars; none if nothing is known of any."""
+    cells = [(group, member) for group in series.groups]
+    known = {cell: of for cell in cells if (of := series.intervals.get(cell)) is not None and of.is_known}
+    if not known:
+        return None
+    below = [max(0.0, known[cell].value - known[cell].low) if cell in known else 0.0 for cell in cells]
+    above = [max(0.0, known[cell].high - known[cell].value) if cell in known else 0.0 for cell in cells]
+    return [below, above]
+
+
+def _map(plt: Any, picture: FrameMap) -> Any:
+    """Some pages from the middle of the largest array, each run a line from its first to its last frame."""
+    figure, row = plt.subplots(
+        1, len(picture.panels), figsize=(4 * len(picture.panels) + 1, 3.6), layout="constrained", squeeze=False
+    )
+    for axes, (system, runs) in zip(row[0], picture.panels.items(), strict=True):
+        first = _middle_of_largest(runs)
+        shown = [run for run in runs if first <= run[0] < first + MAPPED_PAGES]
+        for page, frame, pages in shown:
+            axes.plot([page - first, page - first + pages], [frame / 1024, (frame + pages) / 1024], color="C0", lw=1.5)
+        axes.set_title(f"{system}: {len(shown)} runs", fontsize=10)
+        axes.set_xlabel("page of 4 KiB")
+        axes.spines[["top", "right"]].set_visible(False)
+    row[0][0].set_ylabel("frame / 1024")
+    figure.suptitle(f"{picture.figure}: {picture.title}, {MAPPED_PAGES} pages", fontsize=10)
+    return figure
+
+
+def _middle_of_largest(runs: Sequence[tuple[int, int, int]]) -> int:
+    """The first of `MAPPED_PAGES` pages in the middle of the longest stretch of adjacent pages."""
+    best, start, end = (0, 0), 0, 0
+    for page, _, pages in runs:
+        if page != end:
+            start = page
+        end = page + pages
+        best = max(best, (end - start, start))
+    length, start = best
+    return start + max(0, (length - MAPPED_PAGES) // 2)

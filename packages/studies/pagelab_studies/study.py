@@ -1,0 +1,552 @@
+"""What reproductions have in common: runs at a scale, measurements, comparisons and claims."""
+
+import math
+import os
+import re
+import statistics
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Protocol
+
+import pagelab
+from pagelab import _engine
+from pagelab.confidence.students_t import students_t
+from pagelab_studies import estimates
+from pagelab_studies.interval import Interval
+
+# Parts of a window whose spread tells how sure a mean over it is.
+PARTS = 8
+# A window is no shorter, whatever the scale.
+LEAST_ACCESSES = 1 << 18
+
+
+@dataclass(frozen=True)
+class Run:
+    """One simulation: a window of a workload on a system."""
+
+    workload: str
+    """Name of the workload in the report."""
+    spec: str
+    """Its source, with `{accesses}` where the length of the window belongs, or `{total}` for the warm-up's as well, and
+    `{programs}` for the folder of recordings. Empty if processes arrive alone."""
+    system: str
+    """Name of the system in the report."""
+    preset: str
+    """Empty if nothing is replayed: the page faults of `spec`, a fault trace or process, are estimated."""
+    accesses: int
+    """Nominal length of the window."""
+    warm_up: int = 0
+    """Accesses before it, which bring memory and tables into the state that is looked at."""
+    settings: tuple[str, ...] = ()
+    label: str = ""
+    """Tells apart runs of the same workload and system."""
+    beyond: bool = False
+    """Of a system that the paper does not measure: made only if it is asked for."""
+    beside: tuple[str, ...] = ()
+    """Sources that run beside it, again and again."""
+    arrivals: tuple[str, ...] = ()
+    """Streams of processes that arrive during it."""
+    estimate: tuple[str, ...] | None = None
+    """Settings of the event model of MFOE that is given its page faults, if one is (`estimates.statistics`)."""
+    contiguity_map: bool = False
+    """Whether to keep where its pages lie at the end."""
+    after_touches: bool = False
+    """Whether the window begins where no page is left to be touched first, after `warm_up`
+    accesses at the latest. It must then have no first touch inside, and walks."""
+    least_accesses: int = LEAST_ACCESSES
+    """The window has so many at any scale."""
+    seed: int = 1
+    """Of all random choices: `engine.seed`."""
+    in_parts: bool = True
+    """Whether parts of its window are counted as well; runs with several seeds need none."""
+    settle: int = 0
+    """The last accesses of `warm_up`, until caches are in their usual state; `{accesses}` counts them too."""
+
+    def window(self, scale: float) -> int:
+        """Accesses of its window at a scale."""
+        return max(int(self.accesses * scale), self.least_accesses)
+
+    @property
+    def recording(self) -> str | None:
+        """The file in the folder of recordings that it needs, if it needs one."""
+        found = re.search(r"\{programs\}/([^@,]+)", self.spec)
+        return found[1] if found else None
+
+    def made(self, scale: float) -> int:
+        """Accesses after its warm-up: those of the window, or all of a source whose length does not follow that."""
+        return self.window(scale) if re.search(r"\{(accesses|total)\}", self.spec) else self.accesses
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.workload, self.system, self.label
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Nanoseconds that a CPU takes for an access of a run.
+
+    Measured: processor time of the process (`getrusage`), read where the window begins and where it ends, of one run on
+    the machine that `budget.PILOT_SECONDS` is of. Other work ran on it, so that caches were shared.
+    """
+
+    window: float
+    warm_up: float = 0.0
+    """For one before the window, of `Run.warm_up` accesses: most of them touch a page first."""
+    once: float = 0.0
+    """For all that does not grow with either, such as pages that the source touches beyond its accesses."""
+
+    def seconds(self, warm_up: int, window: int) -> float:
+        return (self.once + self.warm_up * warm_up + self.window * window) / 1e9
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The statistics of a run's window."""
+
+    run: Run
+    window: int
+    """Accesses counted."""
+    stats: Mapping[str, int]
+    """Those of the whole machine, and those of the workload alone where others run beside it."""
+    parts: tuple[Mapping[str, int], ...] = ()
+    """The same of equal parts of the window, one after the other."""
+    contiguity_map: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
+    """Of a run that asks for it: `SystemResult.contiguity_map`."""
+
+    def per_walk(self, statistic: str) -> float:
+        return per_walk(statistic)(self.stats)
+
+    def main(self, statistic: str) -> int:
+        """A statistic of the workload alone; 0 where nothing was counted."""
+        # Without co-runners all is the workload's.
+        prefix = "main." if "main.cycles" in self.stats else ""
+        return self.stats.get(f"{prefix}{statistic}", 0)
+
+    def walk_refs(self, layer: str, places: Sequence[str], *, of_all: bool = False) -> int:
+        """References of the workload's walks, or those of all programs, to a layer's table that these places served."""
+        prefix = "main." if "main.cycles" in self.stats and not of_all else ""
+        names = (f"{prefix}walk.layer.{layer}.level{level}.refs.{place}" for level in range(1, 6) for place in places)
+        return sum(self.stats.get(name, 0) for name in names)
+
+    @property
+    def cycles_per_access(self) -> float:
+        """`main_cycles` by the accesses of the window."""
+        return self.main_cycles / self.window
+
+    @property
+    def main_cycles(self) -> int:
+        """All cycles that the workload took its CPU, page faults included, co-runners' not."""
+        classes = ("base", "data_stall", "translation", "fault", "kernel", "lock_wait", "blocked", "io")
+        return sum(self.main(f"cycles.{name}") for name in classes)
+
+
+def per_walk(statistic: str) -> Callable[[Mapping[str, int]], float]:
+    """The figure that a statistic is per walk; 0 without one."""
+    return lambda stats: stats[statistic] / stats["walk.count"] if stats["walk.count"] else 0.0
+
+
+def program_time(stats: Mapping[str, int]) -> float:
+    """The program's own cycles per access: without page faults, which the papers' models leave out."""
+    # By the access: where threads end a window, or a part of it, differs between systems.
+    return sum(stats[f"cycles.{name}"] for name in ("base", "data_stall", "translation")) / stats["accesses"]
+
+
+def saved(before: Mapping[str, int], after: Mapping[str, int]) -> float:
+    """Per cent of the program's cycles per access that are saved."""
+    return 100 * (1 - program_time(after) / program_time(before))
+
+
+def figure(of: Callable[..., float], *measured: Measurement) -> Interval:
+    """A figure of windows that begin at the same access, and where it lies with 95 % confidence by their parts.
+
+    The parts are compared one by one, so what they have in common does not widen the interval. Where a part of a
+    window has no walk the figure may lie anywhere: the windows are too small for it.
+
+    Args:
+        of: The figure of the statistics of a window, or a part, of each measurement.
+        measured: The measurements, in the order of its arguments.
+    """
+    value = of(*(one.stats for one in measured))
+    parts = list(zip(*(one.parts for one in measured), strict=True))
+    if len(parts) < 2 or not all(part["walk.count"] for of_all in parts for part in of_all):
+        return Interval(-math.inf, value, math.inf)
+    return _around(value, [of(*of_all) for of_all in parts])
+
+
+def mean(values: Sequence[float]) -> Interval:
+    """The mean of 2 to 8 independent samples, and where it lies with 95 % confidence by their spread."""
+    return _around(statistics.fmean(values), values)
+
+
+def _around(value: float, samples: Sequence[float]) -> Interval:
+    margin = students_t(len(samples) - 1) * (standard_error(samples) or 0.0)
+    return Interval(value - margin, value, value + margin)
+
+
+def standard_error(parts: Sequence[float]) -> float | None:
+    """Standard error of the mean of equal parts; none of fewer than two."""
+    return statistics.stdev(parts) / math.sqrt(len(parts)) if len(parts) > 1 else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A figure of the paper beside ours."""
+
+    figure: str
+    item: str
+    quantity: str
+    unit: str
+    paper: float | None
+    """None where there is no number, as `without` says."""
+    ours: float
+    reason: str = ""
+    """Why they differ, or what the number rests on."""
+    interval: Interval | None = None
+    """Where ours lies, if that is known."""
+    without: str = "not printed in the paper"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says of an order or a bound, and whether our measurements say it too."""
+
+    figure: str
+    text: str
+    holds: bool | None
+    """None where the figure's interval crosses the line: not decided."""
+    detail: str
+    """What was measured."""
+    rests_on: str
+    """What the verdict could be wrong by."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Bars of a picture: a value for each group and each member of it."""
+
+    figure: str
+    title: str
+    unit: str
+    groups: tuple[str, ...]
+    members: tuple[str, ...]
+    values: Mapping[tuple[str, str], float]
+    intervals: Mapping[tuple[str, str], Interval] = field(default_factory=dict)
+    """Where the values lie, if that is known."""
+
+    @classmethod
+    def of(
+        cls,
+        figure: str,
+        title: str,
+        unit: str,
+        cells: Mapping[tuple[str, str], float],
+        groups: Iterable[str] | None = None,
+        members: Iterable[str] | None = None,
+    ) -> "Series":
+        """Bars by their heights; groups and members come in the order of the cells unless given."""
+        names = [tuple(dict.fromkeys(key[n] for key in cells)) for n in (0, 1)]
+        groups, members = (
+            tuple(of) if of is not None else known for of, known in zip((groups, members), names, strict=True)
+        )
+        return cls(figure, title, unit, groups, members, dict(cells))
+
+    @classmethod
+    def within(
+        cls,
+        figure: str,
+        title: str,
+        unit: str,
+        cells: Mapping[tuple[str, str], Interval],
+        groups: Iterable[str] | None = None,
+        members: Iterable[str] | None = None,
+    ) -> "Series":
+        """Bars with their intervals."""
+        plain = cls.of(figure, title, unit, {key: of.value for key, of in cells.items()}, groups, members)
+        return replace(plain, intervals=dict(cells))
+
+
+@dataclass(frozen=True)
+class FrameMap:
+    """Where pages lie: a panel for each system, of runs of adjacent pages in adjacent frames."""
+
+    figure: str
+    title: str
+    panels: Mapping[str, Sequence[tuple[int, int, int]]]
+
+
+@dataclass
+class Findings:
+    maps: list[FrameMap] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    series: list[Series] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)
+    """What is missing, as the report says it first."""
+
+
+class MissingRunError(KeyError):
+    """A measurement that is asked for has not been made."""
+
+
+class Noted(Mapping[str, int]):
+    """Statistics that know which of them have been read."""
+
+    def __init__(self, stats: Mapping[str, int]) -> None:
+        self._stats = stats
+        self._read: set[str] = set()
+
+    def __getitem__(self, name: str) -> int:
+        self._read.add(name)
+        return self._stats[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stats)
+
+    def __len__(self) -> int:
+        return len(self._stats)
+
+    @property
+    def read(self) -> dict[str, int]:
+        """Those that have been read, by name."""
+        return {name: self._stats[name] for name in sorted(self._read) if name in self._stats}
+
+
+class Measurements:
+    """All measurements of a study, by workload, system and label; of several seeds, the first stands for all."""
+
+    def __init__(self, measured: Iterable[Measurement]) -> None:
+        given = list(measured)
+        self._noted = [Noted(measurement.stats) for measurement in given]
+        self._all = [replace(one, stats=stats) for one, stats in zip(given, self._noted, strict=True)]
+        self._by_key: dict[tuple[str, str, str], Measurement] = {}
+        for measurement in self._all:
+            self._by_key.setdefault(measurement.run.key, measurement)
+
+    def seeds(self, workload: str, system: str, label: str = "") -> dict[int, Measurement]:
+        """The measurements that differ by their seeds alone, of one at least."""
+        key = (workload, system, label)
+        found = {measurement.run.seed: measurement for measurement in self._all if measurement.run.key == key}
+        if not found:
+            raise MissingRunError(key)
+        return found
+
+    def __getitem__(self, key: tuple[str, str] | tuple[str, str, str]) -> Measurement:
+        workload, system, *label = key
+        full = workload, system, label[0] if label else ""
+        if full not in self._by_key:
+            raise MissingRunError(full)
+        return self._by_key[full]
+
+    def __contains__(self, key: tuple[str, str] | tuple[str, str, str]) -> bool:
+        workload, system, *label = key
+        return (workload, system, label[0] if label else "") in self._by_key
+
+    def all(self) -> list[Measurement]:
+        return list(self._all)
+
+    def with_read(self) -> Iterator[tuple[Measurement, dict[str, int]]]:
+        """Each measurement, and those of its statistics that figures have been made of."""
+        return zip(self._all, (stats.read for stats in self._noted), strict=True)
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A paper's results that can be measured again."""
+
+    name: str
+    title: str
+    paper: str
+    machine: str
+    runs: Callable[[], list[Run]]
+    evaluate: Callable[[Measurements], Findings]
+    cost: Callable[[Run], Cost]
+    """What a run costs to make, measured; it is no part of the run, whose kept measurement does not depend on it."""
+    check: Callable[[Measurement], None] | None = None
+    """Refuses a window that says nothing of what the study asks, if there may be one, as `check` does for all."""
+
+
+def by_sections(measured: Measurements, sections: Sequence[Callable[[Measurements, Findings], None]]) -> Findings:
+    """What sections of a report find, but for those whose runs have not all been made: a note says which."""
+    findings = Findings()
+    left_out = []
+    for section in sections:
+        found = Findings()
+        try:
+            section(measured, found)
+        except MissingRunError as missing:
+            workload, system, label = missing.args[0]
+            left_out.append(f"{workload} on {system}{f' ({label})' if label else ''}")
+            continue
+        for name in vars(findings):
+            getattr(findings, name).extend(getattr(found, name))
+    if left_out:
+        findings.incomplete = [
+            f"**Not complete**: {len(measured.all())} runs are finished. {len(left_out)} of {len(sections)} sections "
+            f"wait for others, the first for {left_out[0]}.",
+            "",
+        ]
+    return findings
+
+
+class Store(Protocol):
+    """Where finished runs are kept."""
+
+    def find(self, run: Run, window: int) -> Measurement | None: ...
+
+    def keep(self, measurement: Measurement) -> None: ...
+
+
+class Watch:
+    """Hears how a study goes on, on several threads at once but for `planned`; this one does not care."""
+
+    def planned(self, runs: Sequence[Run]) -> None:
+        """These runs are to be made; others are kept."""
+
+    def begins(self, run: Run) -> None: ...
+
+    def goes_on(self, run: Run, accesses: int) -> None:
+        """So many accesses of a run have been made, those of its warm-up among them."""
+
+    def ended(self, run: Run, so_far: int, of: int) -> None:
+        """A run has ended; so many of all runs are finished."""
+
+
+class InterruptedStudyError(KeyboardInterrupt):
+    """Ctrl-C, with what had been measured until then."""
+
+    def __init__(self, measured: Measurements) -> None:
+        super().__init__()
+        self.measured = measured
+
+
+def measure(
+    reproduction: Reproduction,
+    scale: float,
+    only: Callable[[Run], bool],
+    watch: Watch,
+    beside: Sequence[str] = (),
+    kept: Store | None = None,
+    programs: Path | None = None,
+) -> Measurements:
+    """Runs what `only` accepts, as many at a time as there are CPUs.
+
+    Runs that have co-runners get those in `beside` as well. A run that `kept` has is not made again. Recordings lie in
+    `programs`.
+
+    Raises:
+        InterruptedStudyError: Ctrl-C; the runs under way were stopped.
+    """
+    runs = [
+        replace(run, beside=(*run.beside, *beside)) if run.beside else run for run in reproduction.runs() if only(run)
+    ]
+    found = {index: kept.find(run, run.window(scale)) for index, run in enumerate(runs)} if kept else {}
+    measured = {index: known for index, known in found.items() if known}
+    left = [index for index in range(len(runs)) if index not in measured]
+    watch.planned([runs[index] for index in left])
+    stop = threading.Event()
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        run_one = partial(_measure, reproduction, scale, watch, stop, programs)
+        waiting = {pool.submit(run_one, runs[index]): index for index in left}
+        try:
+            for future in as_completed(waiting):
+                index = waiting[future]
+                measured[index] = future.result()
+                if kept:
+                    kept.keep(measured[index])
+                watch.ended(runs[index], len(measured), len(runs))
+        except BaseException as error:
+            stop.set()
+            for future in waiting:
+                future.cancel()
+            if isinstance(error, KeyboardInterrupt):
+                raise InterruptedStudyError(_in_order(measured)) from None
+            raise
+    return _in_order(measured)
+
+
+_TOUCHING = threading.Lock()
+
+
+@cache
+def _first_touches(spec: str, seed: int, accesses: int) -> int:
+    return _engine.first_touches(spec, seed, accesses)[2]
+
+
+def warm_up(run: Run) -> int:
+    """Accesses of a run before its window."""
+    if not run.after_touches:
+        return run.warm_up
+    spec = run.spec.format(accesses=run.warm_up, total=run.warm_up).rsplit("@", 1)[0]
+    # Runs that differ by their systems wait for the first of them.
+    with _TOUCHING:
+        return _first_touches(spec, run.seed, run.warm_up)
+
+
+def _in_order(measured: Mapping[int, Measurement]) -> Measurements:
+    return Measurements(measured[index] for index in sorted(measured))
+
+
+def _measure(
+    reproduction: Reproduction, scale: float, watch: Watch, stop: threading.Event, programs: Path | None, run: Run
+) -> Measurement:
+    def look(_system: str, done: int, _total: int | None) -> None:
+        # Only the main thread hears Ctrl-C; what this raises ends the run.
+        if stop.is_set():
+            raise KeyboardInterrupt
+        watch.goes_on(run, done)
+
+    watch.begins(run)
+    window = run.window(scale)
+    before = warm_up(run)
+    source = run.spec.format(accesses=run.settle + window, total=before + window, programs=programs)
+    if not run.preset:
+        return Measurement(run, window, estimates.statistics(source, run.estimate or (), run.seed))
+    with tempfile.TemporaryDirectory(prefix="pagelab-") as folder:
+        faults = Path(folder, "run.faults") if run.estimate is not None else None
+        results = pagelab.run(
+            source or (),
+            run.preset,
+            machine=reproduction.machine,
+            set=run.settings,
+            with_=run.beside,
+            arrivals=run.arrivals,
+            seed=run.seed,
+            warm_up=before or None,
+            windows=PARTS if run.in_parts else None,
+            contiguity_map=run.contiguity_map,
+            faults=faults,
+            threads=1,
+            progress=look,
+        )
+        estimated = estimates.statistics(faults, run.estimate or (), run.seed) if faults else {}
+    result = results.systems[0]
+    measurement = Measurement(run, window, {**result.stats, **estimated}, result.windows, result.contiguity_map)
+    check(measurement)
+    if reproduction.check:
+        reproduction.check(measurement)
+    return measurement
+
+
+def check(measurement: Measurement) -> None:
+    """Refuses a window that begins after the first touches and has some, or has no walk to measure.
+
+    Raises:
+        UsageError: it names the run, and what would help.
+    """
+    run = measurement.run
+    if not run.after_touches:
+        return
+    where = f"{run.workload} on {run.system}, seed {run.seed}: a window of {measurement.window:,} accesses"
+    if touches := measurement.main("fault.minor.count") + measurement.main("fault.major.count"):
+        raise pagelab.UsageError(
+            f"{where} has {touches:,} first touches inside; it must begin after the last one, and the search for "
+            f"that ended at {run.warm_up:,} accesses"
+        )
+    if not measurement.main("walk.count"):
+        raise pagelab.UsageError(f"{where} has no page walk, so it says nothing of walks; give it a larger --scale")

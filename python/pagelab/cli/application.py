@@ -1,0 +1,189 @@
+"""The command `pagelab`.
+
+Every mistake of the user ends in one line on standard error and exit status 2 (usage) or 1. Ctrl-C ends with 130,
+SIGTERM with 143 and SIGHUP with 129; a reader of standard output that ends before it has read all, with 141.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from pagelab import _engine
+from pagelab.cli import (
+    advise,
+    calibrate,
+    catalogue,
+    compare,
+    contiguity,
+    demo,
+    installed,
+    measure,
+    model,
+    mrc,
+    native_major_faults,
+    predict,
+    record,
+    report,
+    run,
+    stacks,
+    sweep,
+    trace,
+)
+from pagelab.cli.command import App
+
+_INTERRUPTED = 130
+_ENDING = {signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
+_BY_SIGNAL = 128
+"""Added to a signal's number, the exit status of what it ended"""
+
+_Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
+
+
+class _EndedError(BaseException):
+    """SIGTERM or SIGHUP: what is under way cleans up after itself, as after Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = signal.Signals(number)
+
+
+def _end(number: int, _: object) -> None:
+    raise _EndedError(number)
+
+
+app = App(
+    name="pagelab",
+    help="A laboratory for paging: record a program once, replay it under many virtual-memory systems.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.command)
+app.command("record", context_settings={"allow_interspersed_args": False})(record.command)
+app.command("run")(run.command)
+app.command("sweep")(sweep.command)
+app.command("show")(run.show_command)
+app.command("report")(report.command)
+app.command("stacks")(stacks.command)
+app.command("compare", cls=compare.Command)(compare.command)
+app.command("advise", cls=advise.Command)(advise.command)
+app.command("mrc")(mrc.command)
+app.add_typer(trace.app, name="trace")
+app.command("measure", context_settings={"allow_interspersed_args": False})(measure.command)
+app.add_typer(model.app, name="model")
+app.command("predict")(predict.command)
+app.command("calibrate")(calibrate.command)
+app.command("contiguity")(contiguity.command)
+app.command("major-faults", context_settings={"allow_interspersed_args": False})(native_major_faults.command)
+installed.add(app, "linux")
+installed.add(app, "reproduce")
+app.command("list")(catalogue.list_command)
+app.command("schema")(catalogue.schema_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pagelab {_engine.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main(interrupts: _Handler = signal.default_int_handler) -> None:
+    """Runs the command and ends with its status. `interrupts` is the handler of SIGINT from now on."""
+    status = _run(interrupts)
+    # What the interpreter still does has nothing to clean up, and an exception there is a traceback.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(status)
+
+
+def _run(interrupts: _Handler) -> int:
+    for number in _ENDING:
+        # nohup has SIGHUP ignored.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
+    interrupted: list[bool] = []
+    try:
+        signal.signal(signal.SIGINT, _noting(interrupts, interrupted))
+        status = app(prog_name="pagelab", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        # The usage error of a bare `pagelab` has printed the help and has nothing more to say.
+        message = error.format_message()
+        return _complain(message, error.exit_code) if message else error.exit_code
+    except _engine.UsageError as error:
+        return _complain(str(error), 2)
+    except _engine.PagelabError as error:
+        return _complain(str(error), 1)
+    except BrokenPipeError:
+        return _end_without_reader()
+    except SystemExit as end:
+        # So libraries end for which nobody reads.
+        if isinstance(end.__context__, BrokenPipeError):
+            return _end_without_reader()
+        raise
+    except OSError as error:
+        _silence_stdout()
+        return _complain(_describe(error), 1)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", _INTERRUPTED)
+    except _EndedError as ended:
+        return _complain(_ENDING[ended.signal], _BY_SIGNAL + ended.signal)
+    except Exception:
+        # Libraries that are interrupted while they load raise errors of their own.
+        if interrupted:
+            return _complain("interrupted", _INTERRUPTED)
+        raise
+    # Typer turns an interrupt inside a command into this status.
+    if status == _INTERRUPTED:
+        return _complain("interrupted", _INTERRUPTED)
+    return status if isinstance(status, int) else 0
+
+
+def _noting(handler: _Handler, interrupted: list[bool]) -> _Handler:
+    """The handler, which also notes that it was called."""
+    if not callable(handler):
+        return handler
+
+    def noted(number: int, frame: FrameType | None) -> Any:
+        interrupted.append(True)
+        return handler(number, frame)
+
+    return noted
+
+
+def _complain(message: str, status: int) -> int:
+    """Says what is wrong in one line and returns the status."""
+    # A standard error that takes nothing must not change the status.
+    with suppress(OSError):
+        print(f"pagelab: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    return status
+
+
+def _describe(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error.strerror or str(error)
+
+
+def _end_without_reader() -> int:
+    """Whoever read the output has enough of it, as `head` has."""
+    _silence_stdout()
+    return _BY_SIGNAL + signal.SIGPIPE
+
+
+def _silence_stdout() -> None:
+    """Drops what is still buffered for a standard output that cannot take it, so that exiting does not complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

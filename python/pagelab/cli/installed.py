@@ -1,0 +1,43 @@
+"""Commands of packages that are installed beside this one: `pagelab reproduce` and `pagelab linux`.
+
+A package offers its command as an entry point of the group `pagelab.commands`: a function, or a `typer.Typer` with
+commands of its own.
+"""
+
+from importlib.metadata import entry_points
+
+import typer
+
+from pagelab import UsageError
+from pagelab.cli.command import App
+
+GROUP = "pagelab.commands"
+EXTRAS = {"linux": "linux", "reproduce": "studies"}
+"""Which extra of pagelab brings a command, and with it the package `pagelab-EXTRA`"""
+
+_TAKES_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def add(app: App, name: str) -> None:
+    """Adds the command of that name; without its package, one that says what to install."""
+    extra = EXTRAS[name]
+    found = next(iter(entry_points(group=GROUP, name=name)), None)
+    if found is None:
+        _add_error(app, name, f"it is in the package pagelab-{extra}, which is not installed")
+        return
+    try:
+        command = found.load()
+    except ImportError as error:
+        _add_error(app, name, f"the package pagelab-{extra} does not fit this version of pagelab ({error})")
+        return
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
+    else:
+        app.command(name)(command)
+
+
+def _add_error(app: App, name: str, reason: str) -> None:
+    def fail() -> None:
+        raise UsageError(f"pagelab {name}: {reason}: pip install 'pagelab[{EXTRAS[name]}]'")
+
+    app.command(name, hidden=True, context_settings=_TAKES_ANYTHING)(fail)
