@@ -1,11 +1,11 @@
-"""Applies single-line changes that are wrong, one after the other, and reports which test notices each.
+"""Makes small changes that are wrong, one after the other, and reports which test notices each.
 
     python tests/mutants/run.py [NAME…] [--jobs N]
 
 The changes are listed in `mutants.toml`. They are made in a copy of the tree in `target/mutants`, never in the tree
 itself. A change is *killed* if a test of its suites fails or does not end; it *survives* if none does. Ends with status
-1 if one survived or did not compile. Ends with status 2, before any change is made, if a text to be changed is not in
-its file exactly once, or if a suite fails without any change.
+1 if one survived or did not compile. Ends with status 2, before any change is made, if an expression to be changed is
+not in its place exactly once, or if a suite fails without any change.
 """
 
 import argparse
@@ -28,11 +28,13 @@ TIMEOUT_SECONDS = 600
 
 @dataclass(frozen=True)
 class Mutant:
-    """A line to be changed, and the suites that are to notice.
+    """An expression to be changed, and the suites that are to notice.
 
-    A suite is `lib` for unit tests, the name of a test binary, or `BINARY::MODULE` for the tests of one module of it.
-    The suites are those of the crate that the file belongs to. A file of none, such as one in C, needs `crate`, whose
-    tests build it.
+    Only the tokens of the expression count, not how they are spaced or broken into lines. With `within`, such as
+    `fn walk`, it is looked for in the functions that begin so.
+
+    A suite is `lib` for unit tests of the file's crate, the name of a test binary, or `BINARY::MODULE` for the tests of
+    one module of it.
     """
 
     name: str
@@ -41,23 +43,56 @@ class Mutant:
     find: str
     replace: str
     suites: list[str]
-    crate: str = ""
-
-    def package(self) -> str:
-        """The crate whose suites are run. Errors: none is named, and the file belongs to none."""
-        folder, name, *_ = Path(self.file).parts
-        if not self.crate and folder != "crates":
-            raise ListError(f"{self.name}: {self.file} is of no crate, so `crate` has to name the one that tests it")
-        return self.crate or name
+    within: str = ""
 
     def apply(self, tree: Path) -> str:
-        """The file's text with the change made. Errors: the text to find is not there exactly once."""
+        """The file's text with the change made. Errors: the expression is not there exactly once."""
         text = (tree / self.file).read_text(encoding="utf-8")
-        found = text.count(self.find)
-        if found != 1:
-            what = f"the text to be changed is there {found} times, not once: {self.find!r}"
-            raise ListError(f"{self.name}: {self.file}: {what}")
-        return text.replace(self.find, self.replace)
+        tokens = tokenize(text)
+        wanted = [token.text for token in tokenize(self.find)]
+        places = functions(tokens, self.within) if self.within else [range(len(tokens))]
+        found = [
+            n for place in places for n in place if [token.text for token in tokens[n : n + len(wanted)]] == wanted
+        ]
+        if len(found) != 1:
+            where = f"{self.file}, {self.within}" if self.within else self.file
+            raise ListError(f"{self.name}: {where}: found {len(found)} times, not once: {self.find!r}")
+        first, last = tokens[found[0]], tokens[found[0] + len(wanted) - 1]
+        return text[: first.start] + self.replace + text[last.end :]
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word, a string, or another single character of source code, and where it stands."""
+
+    text: str
+    start: int
+    end: int
+
+
+TOKEN = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])'|\w+|\S""", re.DOTALL)
+
+
+def tokenize(text: str) -> list[Token]:
+    """The tokens of Rust or C code, without comments."""
+    found = (Token(match.group(), *match.span()) for match in TOKEN.finditer(text))
+    return [token for token in found if not token.text.startswith(("//", "/*"))]
+
+
+def functions(tokens: list[Token], begin: str) -> list[range]:
+    """The functions whose tokens begin so, up to the brace that closes the body."""
+    head = [token.text for token in tokenize(begin)]
+    bodies = []
+    for first in range(len(tokens)):
+        if [token.text for token in tokens[first : first + len(head)]] == head:
+            depth = 0
+            for last in range(first, len(tokens)):
+                text = tokens[last].text
+                depth += (text in {"{", "(", "["}) - (text in {"}", ")", "]"})
+                if depth == 0 and text in {"}", ";"}:
+                    bodies.append(range(first, last + 1))
+                    break
+    return bodies
 
 
 @dataclass(frozen=True)
@@ -112,11 +147,28 @@ def copy_tree(source: Path, target: Path) -> None:
                 path.unlink()
 
 
-def run_suite(tree: Path, package: str, suite: str, jobs: int) -> list[str]:
+def package(tree: Path, file: str, suite: str) -> str:
+    """The crate that has a suite; for unit tests, the one that has the file. Errors: it is not exactly one."""
+    binary, _, module = suite.partition("::")
+    if suite == "lib":
+        found = [name for folder, name, *_ in [Path(file).parts] if folder == "crates"]
+    else:
+        names = (
+            [f"{binary}/{module}.rs", f"{binary}/{module}/mod.rs"] if module else [f"{binary}.rs", f"{binary}/main.rs"]
+        )
+        found = [
+            path.name for path in (tree / "crates").iterdir() if any((path / "tests" / name).exists() for name in names)
+        ]
+    if len(found) != 1:
+        raise ListError(f"{file}: the suite {suite} is in {len(found)} crates, not in one")
+    return found[0]
+
+
+def run_suite(tree: Path, crate: str, suite: str, jobs: int) -> list[str]:
     """The tests of a suite that fail. Errors: it does not compile."""
     binary, _, module = suite.partition("::")
     which = ["--lib"] if binary == "lib" else ["--test", binary]
-    cargo = ["cargo", "test", "--quiet", "--jobs", str(jobs), "--package", package, *which]
+    cargo = ["cargo", "test", "--quiet", "--jobs", str(jobs), "--package", crate, *which]
     built = subprocess.run([*cargo, "--no-run"], cwd=tree, capture_output=True, text=True, env=environment())
     if built.returncode != 0:
         errors = [line for line in built.stderr.splitlines() if line.startswith("error")]
@@ -151,10 +203,11 @@ def environment() -> dict[str, str]:
 
 def check_unchanged(tree: Path, mutants: list[Mutant], jobs: int) -> None:
     """Runs each suite of some mutants without a change. Errors: one fails, and would seem to notice anything."""
-    for package, suite in sorted({(mutant.package(), suite) for mutant in mutants for suite in mutant.suites}):
-        failed = run_suite(tree, package, suite, jobs)
+    suites = {(package(tree, mutant.file, suite), suite) for mutant in mutants for suite in mutant.suites}
+    for crate, suite in sorted(suites):
+        failed = run_suite(tree, crate, suite, jobs)
         if failed:
-            raise ListError(f"{package}, {suite} fails without any change: {', '.join(failed)}")
+            raise ListError(f"{crate}, {suite} fails without any change: {', '.join(failed)}")
 
 
 def run_mutant(tree: Path, mutant: Mutant, jobs: int) -> Result:
@@ -167,7 +220,7 @@ def run_mutant(tree: Path, mutant: Mutant, jobs: int) -> Result:
     broken = None
     try:
         for suite in mutant.suites:
-            failed = run_suite(tree, mutant.package(), suite, jobs)
+            failed = run_suite(tree, package(tree, mutant.file, suite), suite, jobs)
             if failed:
                 break
     except BuildError as error:
@@ -191,7 +244,8 @@ def main() -> int:
             raise ListError(f"no mutant is named {', '.join(sorted(unknown))}")
         for mutant in mutants:
             mutant.apply(ROOT)
-            mutant.package()
+            for suite in mutant.suites:
+                package(ROOT, mutant.file, suite)
         tree = SCRATCH / "tree"
         copy_tree(ROOT, tree)
         chosen = [mutant for mutant in mutants if not arguments.names or mutant.name in arguments.names]

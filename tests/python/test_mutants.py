@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "mutants"))
 
-from run import ROOT, ListError, Mutant, load, run_mutant
+from run import ROOT, ListError, Mutant, load, package, run_mutant
 
 MUTANT = Mutant(
     name="off-by-one",
@@ -28,23 +28,49 @@ def tree(folder: Path, text: str) -> Path:
     return folder
 
 
-def test_a_change_is_made_where_its_text_is_found(tmp_path: Path) -> None:
-    assert MUTANT.apply(tree(tmp_path, "while n < 10 {\n")) == "while n < 9 {\n"
-    assert MUTANT.package() == "pagelab-engine"
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("while n < 10 {\n", "while n < 9 {\n"),
+        ("while n\n    < 10 // n < 10\n", "while n < 9 // n < 10\n"),
+        ('log("n < 10", n<10)', 'log("n < 10", n < 9)'),
+    ],
+)
+def test_a_change_is_made_where_its_tokens_are(tmp_path: Path, text: str, changed: str) -> None:
+    assert MUTANT.apply(tree(tmp_path, text)) == changed
 
 
-def test_a_file_of_no_crate_says_whose_tests_build_it() -> None:
-    of_the_tool = dataclasses.replace(MUTANT, file="capture/valgrind/edges.c")
-    assert dataclasses.replace(of_the_tool, crate="pagelab-trace").package() == "pagelab-trace"
-    with pytest.raises(
-        ListError, match=r"off-by-one: capture/valgrind/edges\.c is of no crate, so `crate` has to name"
+def test_a_function_limits_where_an_expression_is_sought(tmp_path: Path) -> None:
+    text = "fn a(of: [u8; 4]) -> bool { n < 10 }\nfn b() { if x { y } n < 10 }\nfn bc() { n < 10 }\n"
+    mutant = dataclasses.replace(MUTANT, within="fn b")
+    assert mutant.apply(tree(tmp_path, text)) == text.replace("} n < 10", "} n < 9")
+    with pytest.raises(ListError, match=r"off-by-one: .*a\.rs, fn d: found 0 times"):
+        dataclasses.replace(MUTANT, within="fn d").apply(tmp_path)
+
+
+def test_a_suite_is_in_one_crate(tmp_path: Path) -> None:
+    for name in (
+        "one/tests/a.rs",
+        "two/tests/b/main.rs",
+        "two/tests/b/c.rs",
+        "two/tests/b/d/mod.rs",
+        "one/tests/b/main.rs",
     ):
-        of_the_tool.package()
+        path = tmp_path / "crates" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    suites = {"lib": "pagelab-engine", "a": "one", "b::c": "two", "b::d": "two"}
+    assert {suite: package(tmp_path, MUTANT.file, suite) for suite in suites} == suites
+    for suite, times in {"b": 2, "b::x": 0}.items():
+        with pytest.raises(ListError, match=rf"a\.rs: the suite {suite} is in {times} crates, not in one"):
+            package(tmp_path, MUTANT.file, suite)
+    with pytest.raises(ListError, match=r"edges\.c: the suite lib is in 0 crates"):
+        package(tmp_path, "capture/valgrind/edges.c", "lib")
 
 
 @pytest.mark.parametrize(("text", "times"), [("while n < 11 {\n", 0), ("n < 10 && n < 10\n", 2)])
-def test_a_text_that_is_not_there_once_is_refused(tmp_path: Path, text: str, times: int) -> None:
-    with pytest.raises(ListError, match=f"off-by-one: .*a.rs: .* {times} times, not once: 'n < 10'"):
+def test_an_expression_that_is_not_there_once_is_refused(tmp_path: Path, text: str, times: int) -> None:
+    with pytest.raises(ListError, match=f"off-by-one: .*a.rs: found {times} times, not once: 'n < 10'"):
         MUTANT.apply(tree(tmp_path, text))
 
 
@@ -80,12 +106,5 @@ def test_what_does_not_compile_has_not_survived(
 def test_the_list_fits_the_tree() -> None:
     for mutant in load():
         mutant.apply(ROOT)
-        tests = ROOT / "crates" / mutant.package() / "tests"
         for suite in mutant.suites:
-            binary, _, module = suite.partition("::")
-            names = (
-                [f"{binary}/{module}.rs", f"{binary}/{module}/mod.rs"]
-                if module
-                else [f"{binary}.rs", f"{binary}/main.rs"]
-            )
-            assert suite == "lib" or any((tests / name).exists() for name in names), f"{mutant.name}: no suite {suite}"
+            package(ROOT, mutant.file, suite)
