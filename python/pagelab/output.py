@@ -1,8 +1,10 @@
 """Files that pagelab writes: results, whole or not at all, and its cache folder."""
 
 import errno
+import gzip
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ MISSING_FOLDERS = "Missing folders are created."
 
 _ENDINGS = {
     "HTML": (".html", ".htm"),
-    "JSON": (".json",),
+    "JSON": (".json", ".json.gz"),
     "TOML": (".toml",),
     "a trace": (".trace",),
     "a fault trace": (".faults",),
@@ -34,6 +36,11 @@ _KNOWN = {
 }
 
 
+_GZIP_MAGIC = b"\x1f\x8b"
+_LARGEST_TEXT = 1 << 30
+"""Bytes; a small compressed file of a stranger's may hold any number"""
+
+
 def ensure_ending(path: Path, content: str) -> None:
     """Refuses a name that promises other content than will be written there.
 
@@ -45,7 +52,9 @@ def ensure_ending(path: Path, content: str) -> None:
         UsageError: naming the ending that would be right.
     """
     endings, found = _ENDINGS[content], path.suffix.lower()
-    if found in endings or found not in _KNOWN or (path.exists() and not path.is_file() and not path.is_dir()):
+    if found not in _KNOWN or path.name.lower().endswith(endings):
+        return
+    if path.exists() and not path.is_file() and not path.is_dir():
         return
     right = path.with_suffix(endings[0]) if endings else path.with_suffix("")
     raise UsageError(f"{path}: what is written there is {content}, not {found[1:]}: name it {right}")
@@ -60,12 +69,35 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         OSError: the file cannot be written; nothing is left behind.
     """
     try:
-        _write(path.resolve(), content if isinstance(content, bytes) else content.encode())
+        _write(path.resolve(), content if isinstance(content, bytes) else _encoded(path, content))
     except OSError as error:
         # Of the file under its temporary name nobody has heard.
         if not error.filename or Path(os.fsdecode(error.filename)).name.startswith(f".{path.name}."):
             error.filename = str(path)
         raise
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, which may be compressed by gzip, whatever its name is.
+
+    Raises:
+        OSError: it cannot be read.
+        UsageError: it is no text, its compression is damaged, or it is larger than any file that pagelab writes.
+    """
+    content = path.read_bytes()
+    if content.startswith(_GZIP_MAGIC):
+        try:
+            with gzip.open(path) as file:
+                content = file.read(_LARGEST_TEXT + 1)
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            message = f"{path}: the compressed file is damaged or not whole: copy it again, or make it anew"
+            raise UsageError(message) from None
+        if len(content) > _LARGEST_TEXT:
+            raise UsageError(f"{path}: it holds more than {_LARGEST_TEXT >> 30} GiB, which nothing of pagelab's does")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: it is no text") from None
 
 
 def ensure_writable(path: Path) -> None:
@@ -132,6 +164,12 @@ def ensure_apart(*paths: Path | None) -> None:
     for number, path in enumerate(named):
         if any(path.resolve() == other.resolve() for other in named[:number]):
             raise UsageError(f"{path} is named twice, and would be written over: name another output")
+
+
+def _encoded(path: Path, text: str) -> bytes:
+    content = text.encode()
+    # Without a time the same text gives the same bytes.
+    return gzip.compress(content, mtime=0) if path.name.lower().endswith(".gz") else content
 
 
 def _write(target: Path, content: bytes) -> None:

@@ -1,6 +1,6 @@
 """Call stacks made by hand for tests: documents as results hold them, with symbols of their own."""
 
-import json
+import copy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -73,13 +73,13 @@ def recursive_sort() -> Document:
 
 
 @cache
-def _results() -> str:
-    return pagelab.run("random:size=8MiB,accesses=2000", ["radix", "radix-2m"], profile=True).to_json()
+def _results() -> Results:
+    return pagelab.run("random:size=8MiB,accesses=2000", ["radix", "radix-2m"], profile=True)
 
 
 def results_with(stacks: Any) -> Results:
     """Results of two systems, of which the first has these call stacks."""
-    document = json.loads(_results())
+    document = copy.deepcopy(_results().to_document())
     document["results"][0]["profile"]["stacks"] = stacks
     return Results(document)
 

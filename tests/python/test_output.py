@@ -64,9 +64,9 @@ def test_a_write_that_fails_names_the_file_that_was_asked_for() -> None:
 
 
 def test_a_name_says_nothing_else_than_its_content(tmp_path: Path) -> None:
-    for name in ("r.json", "R.JSON", "r", "r.v2", "r.old"):
+    for name in ("r.json", "R.JSON", "r", "r.v2", "r.old", "r.json.gz"):
         ensure_ending(tmp_path / name, "JSON")
-    for name in ("r.html", "r.pdf", "r.json.gz", "r.PDF"):
+    for name in ("r.html", "r.pdf", "r.gz", "r.csv.gz", "r.PDF"):
         with pytest.raises(UsageError, match="name it"):
             ensure_ending(tmp_path / name, "JSON")
     os.mkfifo(tmp_path / "pipe.txt")

@@ -1,5 +1,6 @@
 """The report: what it says, that it needs nothing beside it, and that a browser draws it."""
 
+import copy
 import html
 import json
 import os
@@ -172,9 +173,9 @@ def test_small_rows_are_folded(results: Results) -> None:
 
 
 def test_tables_of_many_systems_are_several(results: Results) -> None:
-    document = json.loads(results.to_json())
+    document = copy.deepcopy(results.to_document())
     document["results"] = [document["results"][at % 3] | {"system": f"s{at}"} for at in range(6)]
-    page = render([Results.from_json(json.dumps(document))])
+    page = render([Results(document)])
     assert page.count('class="wide comparison"') == 2
 
 
@@ -265,7 +266,7 @@ def test_the_core_is_said_as_it_is_configured(core: dict[str, Any], said: str) -
 
 
 def test_results_without_steps_of_faults_make_a_page(results: Results) -> None:
-    document = json.loads(results.to_json())
+    document = copy.deepcopy(results.to_document())
     for result in document["results"]:
         found = result["profile"]["faults"]
         for sample in (*found["samples"], found["slowest"]):
@@ -326,7 +327,7 @@ def test_commands_in_sentences_are_code() -> None:
 
 
 def test_text_of_a_trace_is_no_markup() -> None:
-    document = json.loads(package.run("seq:size=64KiB", "radix", profile=True).to_json())
+    document = copy.deepcopy(package.run("seq:size=64KiB", "radix", profile=True).to_document())
     evil = "<script>alert(1)</script></script>"
     document["results"][0]["sources"][0]["name"] = evil
     document["results"][0]["profile"]["regions"]["rows"][0]["file"] = evil

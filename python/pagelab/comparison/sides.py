@@ -113,7 +113,7 @@ def plan(subject: Subject) -> Plan:
         return Plan(name, "results", _from_folder(path))
     if path.is_file() and os.access(path, os.X_OK):
         raise UsageError(f"{name} is a program, which comes behind `--`: pagelab compare -- OLD ARGS -- NEW ARGS")
-    if path.suffix == ".json" or path.is_file():
+    if name.endswith((".json", ".json.gz")) or path.is_file():
         return Plan(name, "results", (_checked(name, Results.load(path)),))
     return Plan(name, "workload", source=name)
 
@@ -121,9 +121,9 @@ def plan(subject: Subject) -> Plan:
 def _from_folder(folder: Path) -> tuple[Results, ...]:
     if (folder / "runs.parquet").exists():
         raise UsageError(f"{folder} is a sweep's folder; compare takes results as `pagelab run --json` writes them")
-    files = sorted(folder.glob("*.json"))
+    files = sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")])
     if not files:
-        raise UsageError(f"{folder} holds no results: *.json as `pagelab run --json` writes them")
+        raise UsageError(f"{folder} holds no results: *.json or *.json.gz as `pagelab run --json` writes them")
     return tuple(_checked(str(file), Results.load(file)) for file in files)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagelab import _engine
-from pagelab.output import write_atomically
+from pagelab.output import read_text, write_atomically
 from pagelab.quantities import Count, count
 from pagelab.replay.simulation import Progress, Source
 
@@ -130,14 +130,15 @@ class MissRatioCurves:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "MissRatioCurves":
-        """Reads a file that `save` or `pagelab mrc --json` wrote.
+        """Reads a file that `save` or `pagelab mrc --json` wrote, compressed or not.
 
         Raises:
             OSError: it cannot be read.
             UsageError: it holds no curves of pagelab's.
         """
+        text = read_text(Path(path))
         try:
-            return cls(json.loads(Path(path).read_text(encoding="utf-8")))
+            return cls(json.loads(text))
         except (ValueError, KeyError, TypeError) as error:
             raise _engine.UsageError(
                 f"{os.fspath(path)}: these are no curves, as `pagelab mrc --json` writes them ({error})"

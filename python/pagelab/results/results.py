@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagelab import _engine
-from pagelab.output import write_atomically
+from pagelab.output import read_text, write_atomically
+from pagelab.results.file_format import decode, encode
 from pagelab.results.request import Request
 from pagelab.results.windows import Figure, Sample, figures, is_sampled
 
@@ -137,17 +138,12 @@ class Results:
 
     @classmethod
     def from_json(cls, text: str) -> "Results":
-        """Reads what `to_json` or `pagelab run --json` wrote.
+        """Reads what `to_json` or `pagelab run --json` wrote, in this or an older version.
 
         Raises:
-            UsageError: the text is no JSON or no results of pagelab's.
+            UsageError: the text is no JSON, no results of pagelab's, or of a newer format.
         """
-        try:
-            document = json.loads(text)
-        except ValueError as error:
-            raise _engine.UsageError(f"these are no results of pagelab: not JSON ({error})") from None
-        if not isinstance(document, dict):
-            raise _engine.UsageError("these are no results of pagelab: the JSON document is no object")
+        document = decode(text)
         try:
             return cls(document)
         except (KeyError, TypeError, AttributeError) as error:
@@ -166,19 +162,20 @@ class Results:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Results":
-        """Reads a file that `pagelab run --json` or `save` wrote.
+        """Reads a file that `pagelab run --json` or `save` wrote, compressed or not.
 
         Raises:
             OSError: it cannot be read.
             UsageError: it holds no results of pagelab's.
         """
+        text = read_text(Path(path))
         try:
-            return cls.from_json(Path(path).read_text(encoding="utf-8"))
-        except (_engine.UsageError, UnicodeDecodeError) as error:
+            return cls.from_json(text)
+        except _engine.UsageError as error:
             raise _engine.UsageError(f"{os.fspath(path)}: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_json` to a file, whole or not at all.
+        """Writes `to_json` to a file, whole or not at all; compressed if its name ends with `.gz`.
 
         Raises:
             OSError: it cannot be written.
@@ -225,12 +222,12 @@ class Results:
         raise KeyError(f"no system {system!r} in these results; there are {', '.join(r.label for r in self.systems)}")
 
     def to_document(self) -> dict[str, Any]:
-        """What `to_json` writes, as nested mappings and lists."""
+        """All results as nested mappings and lists, with a mapping per window and per order of the threads."""
         return self._document
 
     def to_json(self) -> str:
         """All results as one JSON document, the same bytes for the same run."""
-        return json.dumps(self._document, indent=1, ensure_ascii=False) + "\n"
+        return encode(self._document)
 
     def to_polars(self) -> "pl.DataFrame":
         """A long frame: a row per system and statistic, with columns system, statistic, value, unit, description."""

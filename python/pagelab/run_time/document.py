@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pagelab._engine import UsageError
+from pagelab.output import read_text
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ def read(path: Path, kind: str, what: str, of_document: Callable[[Mapping[str, A
         OSError: it cannot be read.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(read_text(path))
     except ValueError:
         # Where in it that shows matters to nobody who named another file.
         raise UsageError(f"{path}: no {what}: not JSON") from None
