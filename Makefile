@@ -10,7 +10,7 @@
 # make man        the manual page that wheels install, made anew of the command line
 # make reproductions  all published results measured again, in full: about two hours of CPU time; writes docs/reproductions and docs/claims.md
 # make mutants    change single lines for the worse and see which test notices: an hour, and CI does not run it
-# make lint       formatting, clippy, rustdoc, spelling, commit subjects, ruff, mypy
+# make lint       formatting, clippy, rustdoc, spelling, words to avoid, widths and lengths, commit subjects, ruff, mypy
 # make clean      remove everything built here
 
 PYTHON ?= python3
@@ -76,9 +76,11 @@ lint: $(VENV)/.packages
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace
 	git ls-files | grep -vE '\.(lock|png|svg|1)$$' | xargs $(BIN)/codespell
 	setup/check-commits
-	$(BIN)/ruff check python packages tests benches examples site
-	$(BIN)/ruff format --check python packages tests benches examples site
+	setup/check-prose
+	$(BIN)/ruff check python packages tests benches examples site setup/check-prose
+	$(BIN)/ruff format --check python packages tests benches examples site setup/check-prose
 	$(BIN)/mypy
+	$(BIN)/mypy --scripts-are-modules setup/check-prose
 
 clean:
 	rm -rf $(VENV) target dist demo python/pagelab/*.so

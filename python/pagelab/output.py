@@ -163,7 +163,7 @@ def ensure_apart(*paths: Path | None) -> None:
     named = [path for path in paths if path is not None]
     for number, path in enumerate(named):
         if any(path.resolve() == other.resolve() for other in named[:number]):
-            raise UsageError(f"{path} is named twice, and would be written over: name another output")
+            raise UsageError(f"{path} is named twice and would be overwritten: name another output")
 
 
 def _encoded(path: Path, text: str) -> bytes:

@@ -114,7 +114,7 @@ def test_huge_pages_are_advised_for_the_mapping_that_pays(program: Path, tmp_pat
     assert sum(mapping.of_gain for mapping in advice.mappings) == pytest.approx(1)
     page = words.page(advice)
     assert "huge pages (2 MiB) for all anonymous memory: −" in page
-    assert f"anonymous memory at {first.row['start']:#x}, brings" in page
+    assert f"anonymous memory at {first.row['start']:#x}, accounts for" in page
     assert "glibc.malloc.hugetlb=1" in page
     assert "MADV_HUGEPAGE" in page
     chase = next(line for line in _PROGRAM.splitlines() if "% bytes" in line)
@@ -141,7 +141,7 @@ def test_nothing_is_advised_where_paging_costs_nothing(program: Path, tmp_path: 
     assert not advice.asks
     page = words.page(advice)
     assert "No change is worth making" in page
-    assert "What pays" not in page
+    assert "Where the cost is" not in page
     assert "hugetlb" not in page
 
 
@@ -179,7 +179,7 @@ def test_a_virtual_machine_costs_more_and_its_host_may_help() -> None:
     assert "Assumed: a virtual machine" in page
     assert "--no-nested replays without" in " ".join(page.split())
     assert "On a host that backs the guest with pages of 4 KiB" in " ".join(page.split())
-    assert "In a guest that was just booted" in " ".join(page.split())
+    assert "In a guest that has just booted, first touches also fault" in " ".join(page.split())
     assert "Assumed: no virtual machine" in words.page(native)
 
 
@@ -260,8 +260,8 @@ def _page(advice: Advice, measured: Checked | Unchecked | None = None) -> str:
 
 
 def test_a_run_that_only_starts_says_so_first(advice: Advice) -> None:
-    assert "which is mostly its start. What follows says little" in _page(replace(advice, program_seconds=0.0002))
-    assert "mostly its start" not in _page(replace(advice, program_seconds=0.002))
+    assert "most of it for starting up. The figures below say little" in _page(replace(advice, program_seconds=0.0002))
+    assert "starting up" not in _page(replace(advice, program_seconds=0.002))
 
 
 def test_a_run_that_is_too_short_is_told_what_would_help_a_longer_one(advice: Advice) -> None:
@@ -272,7 +272,7 @@ def test_a_run_that_is_too_short_is_told_what_would_help_a_longer_one(advice: Ad
     assert "What would help a longer run" in page
     assert "glibc.malloc.hugetlb=1" in page
     assert "errors of the estimate" not in page
-    assert "may help or not" not in page
+    assert "may or may not help" not in page
     assert [of["helps"] for of in document_of(short)["remedies"]] == [True]
     assert [of["worth_it"] for of in document_of(short)["remedies"]] == [False]
     longer = replace(short, remedies=(_huge(0.34, 0.48, 0.0095),))
@@ -301,7 +301,7 @@ def test_the_whole_program_counts_by_its_instructions(advice: Advice) -> None:
     assert "of about" in _page(whole)
     assert "of about" not in _page(advice)
     ended = advice_of("", advice.trials, Length(known=False))
-    assert "until the program was ended" in _page(ended)
+    assert "until the program was stopped" in _page(ended)
     assert {gain.saved_seconds for gain in ended.remedies} == {None}
 
 
@@ -360,7 +360,7 @@ def test_an_imported_trace_says_what_it_is_and_what_is_assumed(tmp_path: Path, p
     assert done.returncode == 0, done.stderr
     page = " ".join(done.stdout.split())
     assert page.startswith("c.trace (imported from c.lackey) on ")
-    assert "takes them for independent of each other" in page
+    assert "treats them as independent of each other" in page
     assert "too low" in page
     assert "unknown_dependencies" not in done.stdout + done.stderr
 
@@ -375,7 +375,7 @@ def test_the_machine_is_named_or_of_the_processor(tmp_path: Path, monkeypatch: p
     assert known in preset.why_machine
     unknown = choose(None, None, nested=False, cpu_model="AMD EPYC 9999")
     assert unknown.machine == package.available("machines")[0]["name"]
-    assert "no preset is of the AMD EPYC 9999" in unknown.why_machine
+    assert "no preset describes the AMD EPYC 9999" in unknown.why_machine
     (tmp_path / "this-machine.toml").touch()
     (tmp_path / "this-host.toml").touch()
     # What a calibration left in the folder is taken only if it is named.
@@ -401,8 +401,8 @@ def test_a_processor_that_contradicts_itself_chooses_no_preset(tmp_path: Path, m
     ("nested", "virtualised", "chosen", "why"),
     [
         (None, True, True, "recorded in one"),
-        (None, False, False, "recorded outside of one"),
-        (None, None, False, "nothing says"),
+        (None, False, False, "recorded outside one"),
+        (None, None, False, "it is unknown"),
         (False, True, False, ""),
         (True, False, True, ""),
     ],
@@ -428,9 +428,9 @@ def test_recordings_tell_whether_they_were_made_in_a_virtual_machine(
     meta = json.loads(about.read_text())
     assert meta["host"]["virtualised"] is here
     for virtualised, options, assumed in [
-        (True, [], "Assumed: a virtual machine, as it was recorded in one"),
-        (False, [], "Assumed: no virtual machine, as it was recorded outside of one"),
-        (None, [], "Assumed: no virtual machine, as nothing says where it runs"),
+        (True, [], "Assumed: a virtual machine, as the program was recorded in one"),
+        (False, [], "Assumed: no virtual machine, as the program was recorded outside one"),
+        (None, [], "Assumed: no virtual machine, as it is unknown where the program runs"),
         (True, ["--no-nested"], "Assumed: no virtual machine. --nested"),
         (False, ["--nested"], "Assumed: a virtual machine: "),
     ]:
@@ -475,7 +475,7 @@ def test_windows_tell_of_the_whole_program(program: Path, tmp_path: Path, pagela
     )
     assert done.returncode == 0, done.stderr
     assert "recorded windows" in done.stdout
-    assert "fewer than 30 tell little" in done.stdout
+    assert "fewer than 30 give little information" in done.stdout
     document = json.loads((tmp_path / "a.json").read_text())
     whole = pagelab("advise", "-q", "--json", "b.json", "--", program, "chase", "0")
     assert whole.returncode == 0, whole.stderr
@@ -533,9 +533,9 @@ def test_ctrl_c_ends_the_recording_and_the_advice_says_so(program: Path, tmp_pat
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGINT, errors
     advised = output.split("round\n")[-1]
-    assert re.match(r"Interrupted: what follows is of the first [\d,]+ accesses", advised), output
-    assert "until the program was ended" in " ".join(advised.split())
-    assert "Ctrl-C again ends it" in errors
+    assert re.match(r"Interrupted: the advice below covers the program's first [\d,]+ accesses", advised), output
+    assert "until the program was stopped" in " ".join(advised.split())
+    assert "press Ctrl-C again to stop" in errors
 
 
 @pytest.mark.parametrize(

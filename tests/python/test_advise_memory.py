@@ -119,8 +119,8 @@ def test_workloads_tell_nothing_and_go_is_known_by_its_addresses(program: Path, 
         ([Owner.JAVA], ["-XX:+UseTransparentHugePages"], ["GLIBC_TUNABLES", "madvise(address"]),
         ([Owner.JEMALLOC], ["MALLOC_CONF=thp:always"], ["GLIBC_TUNABLES", "madvise(address"]),
         ([Owner.MIMALLOC], ["MIMALLOC_ALLOW_LARGE_OS_PAGES=1"], ["GLIBC_TUNABLES"]),
-        ([Owner.TCMALLOC], ["no setting of its own"], ["GLIBC_TUNABLES", "madvise(address"]),
-        ([Owner.GO], ["no setting of its own"], ["GLIBC_TUNABLES", "madvise(address"]),
+        ([Owner.TCMALLOC], ["it has no setting for huge pages"], ["GLIBC_TUNABLES", "madvise(address"]),
+        ([Owner.GO], ["it has no setting for huge pages"], ["GLIBC_TUNABLES", "madvise(address"]),
     ],
 )
 def test_the_way_to_huge_pages_is_that_of_the_owner(

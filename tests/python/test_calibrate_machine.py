@@ -363,9 +363,11 @@ def test_the_command_writes_a_machine(pagelab: Pagelab, tmp_path: Path, monkeypa
 
 
 def test_options_that_do_not_go_together(pagelab: Pagelab) -> None:
-    assert_fails(pagelab("calibrate", "--hardware", "--fio", "x.json"), 2, "--hardware measures one thing alone")
-    assert_fails(pagelab("calibrate", "--hardware", "--major-faults"), 2, "--major-faults measures one thing alone")
-    assert_fails(pagelab("calibrate", "--hardware", "-o", "gem5-timing.toml"), 2, "there is a preset gem5-timing")
+    assert_fails(pagelab("calibrate", "--hardware", "--fio", "x.json"), 2, "--hardware cannot be combined with these")
+    assert_fails(
+        pagelab("calibrate", "--hardware", "--major-faults"), 2, "--major-faults cannot be combined with these"
+    )
+    assert_fails(pagelab("calibrate", "--hardware", "-o", "gem5-timing.toml"), 2, "a preset is called gem5-timing")
     assert_fails(pagelab("calibrate", "--hardware", "-o", "mine"), 2, "give mine.toml")
 
 

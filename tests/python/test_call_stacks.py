@@ -217,12 +217,12 @@ def test_mistakes_on_the_command_line(pagelab: Pagelab, tmp_path: Path) -> None:
     for arguments, said in (
         (("--by", "function", "--format", "folded"), "--by function is a table"),
         (("--annotate", "main", "--format", "svg"), "leave --format svg away"),
-        (("--annotate", "main", "--by", "function"), "--annotate takes --by caller"),
+        (("--annotate", "main", "--by", "function"), "--annotate works with --by caller"),
         (("--sources", "."), "only with --annotate"),
         (("--annotate", "main", "--sources", "nowhere"), "nowhere: there is no such folder"),
         (("--format", "svg", "-o", "a.html"), "a.html: what is written there is a flame graph"),
         (("-o", "r.json"), "r.json is named twice"),
-        (("--annotate", "lod"), "no function or source file lod"),
+        (("--annotate", "lod"), "no stack with any cost contains a function or source file lod"),
     ):
         assert_fails(pagelab("stacks", "r.json", *arguments), 2, said)
     assert json.loads((tmp_path / "r.json").read_text())["results"]
@@ -252,11 +252,11 @@ def test_annotations_say_what_is_missing() -> None:
     stacks = read(recursive_sort())
     lines = annotate(stacks.callers, "load", "cycles", WHOLE)
     assert lines[0] == "/src/demo/load.c"
-    assert "The source file is not here" in lines[1]
+    assert "The source file was not found" in lines[1]
     assert lines[-1].split() == ["11.32k", "31"]
-    with pytest.raises(package.UsageError, match=r"no source lines are known of \[libheap.so\]: compile it with -g"):
+    with pytest.raises(package.UsageError, match=r"the source lines of \[libheap.so\] are unknown: compile it with -g"):
         annotate(stacks.callers, "[libheap.so]", "cycles", WHOLE)
-    with pytest.raises(package.UsageError, match=r"no function or source file sorting .*; there is sort"):
+    with pytest.raises(package.UsageError, match=r"a function or source file sorting .*; there is sort"):
         annotate(stacks.callers, "sorting", "cycles", WHOLE)
 
 

@@ -265,7 +265,7 @@ def test_json_holds_the_statistics_and_the_effective_configuration(pagelab: Page
 
 
 def test_what_are_no_results_is_not_shown(pagelab: Pagelab, tmp_path: Path) -> None:
-    for text, why in [("{}", "'version' is missing"), ("buy milk", "not JSON"), ("[]", "no results of pagelab")]:
+    for text, why in [("{}", "'version' is missing"), ("buy milk", "not JSON"), ("[]", "not a pagelab result file")]:
         (tmp_path / "r.json").write_text(text)
         assert_fails(pagelab("show", "r.json"), 2, "r.json", why)
     assert_fails(pagelab("show", "missing.json"), 1, "missing.json", "No such file")

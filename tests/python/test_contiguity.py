@@ -221,7 +221,7 @@ def test_absent_processes_and_kernel_threads_are_named(proc: FakeProc) -> None:
     with pytest.raises(UsageError, match=r"there is no process 43, or .* does not show it"):
         Process(43, proc.root, ZERO_FRAME)
     proc.stat(flags=0x0020_8040)
-    with pytest.raises(UsageError, match=re.escape("process 42 (a) b (c)) is a thread of the kernel")):
+    with pytest.raises(UsageError, match=re.escape("process 42 (a) b (c)) is a kernel thread")):
         Process(PID, proc.root, ZERO_FRAME)
 
 

@@ -153,9 +153,9 @@ def test_a_program_may_speak_of_bugs() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (f"{texts.BOOT}{texts.TOUCH}", "the guest did not come to its end"),
-        ("[    0.1] Linux version 6.12\r\n", "the kernel did not come to its first process"),
-        ("", "the kernel did not come to its first process"),
+        (f"{texts.BOOT}{texts.TOUCH}", "the guest did not reach its end"),
+        ("[    0.1] Linux version 6.12\r\n", "the kernel did not reach its first process"),
+        ("", "the kernel did not reach its first process"),
         (f"{texts.BOOT}PAGELAB begin 1 touch,random,64\r\nPAGELAB done\r\n", "touch,random,64: did not end"),
         (
             f"{texts.BOOT}PAGELAB begin 1 touch,9\r\nreason=no room\r\nPAGELAB end 1 status=1\r\n{texts.END}",

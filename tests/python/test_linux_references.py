@@ -281,7 +281,7 @@ def test_numbers_agree_within_their_bounds() -> None:
 
 
 def test_counters_and_explanations_that_are_of_nothing_are_refused(table: stages.StageTable) -> None:
-    with pytest.raises(UsageError, match=r"taken, no\.such\.statistic: nobody counts that"):
+    with pytest.raises(UsageError, match=r"taken, no\.such\.statistic: no such count exists"):
         rows_by_name(table, replace(COMPARISON, counters=[compare.Counter("x", ["taken"], ["no.such.statistic"])]))
     with pytest.raises(UsageError, match="explained: no row is called lines: elsewhere"):
         rows_by_name(table, replace(COMPARISON, explained={"lines: elsewhere": "because"}))
@@ -326,7 +326,7 @@ def test_a_wrong_file_of_comparisons_is_refused(text: str, problem: str, tmp_pat
 @pytest.mark.parametrize(
     ("workloads", "options", "problem"),
     [
-        (2, {"accesses": Path("x.trace")}, "a trace is of one workload"),
+        (2, {"accesses": Path("x.trace")}, "a trace holds one workload"),
         (1, {"accesses": Path("/")}, "exists; name another output"),
         (1, {"settings": []}, "is of one setting, not of 0; name one with --setting"),
         (1, {"most": 0}, "give at least 1 fault"),

@@ -291,7 +291,7 @@ def test_folders_without_a_drive_are_refused(pagelab: Pagelab, tmp_path: Path) -
     assert_fails(
         pagelab("calibrate", "--major-faults", "--on", "/proc"), 1, "/proc: lies on proc without a block device"
     )
-    assert_fails(pagelab("calibrate", "--on", "."), 2, "--on says where --major-faults puts its file")
+    assert_fails(pagelab("calibrate", "--on", "."), 2, "--on names the folder for the file of --major-faults")
     assert_fails(pagelab("calibrate", "--major-faults", "--fio", "a.json"), 2, "leave out --fio")
     assert_fails(pagelab("calibrate", "--major-faults", "--size", "lots"), 2, "--size: ")
     (tmp_path / "mine.toml").write_text("mine")

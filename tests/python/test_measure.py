@@ -270,7 +270,7 @@ def test_windows_stand_for_the_whole_program(pagelab: Pagelab, tmp_path: Path, c
     done = pagelab("measure", "-q", "-n", "1", "--trace", "one.trace", "-o", "one.json", "--", chase, "16", "100000")
     assert done.returncode == 0, done.stderr
     assert by_layout(tmp_path / "one.json")["4k"]["replay"]["program_by_replayed"] > 2
-    assert "fewer than 30 tell little: take a shorter every=" in done.stderr
+    assert "fewer than 30 give little information: use a shorter every=" in done.stderr
 
     # None at all: the timed runs stand.
     far = ("--windows", "every=1G,length=1M,offset=900M")
@@ -282,7 +282,7 @@ def test_windows_stand_for_the_whole_program(pagelab: Pagelab, tmp_path: Path, c
     assert "4k: no walk cycles, as no window lies in the program" in done.stderr
 
     without = pagelab("measure", *windows, "--", chase, "16", "100000")
-    assert_fails(without, 2, "--windows says what --replay records: add --replay")
+    assert_fails(without, 2, "--windows selects what --replay records: add --replay")
     wrong = pagelab("measure", "--replay", "--windows", "every=0", "-o", "out.json", "--", chase, "16", "100000")
     assert_fails(wrong, 2, "windows")
     assert "a first run" not in wrong.stderr
@@ -296,7 +296,7 @@ def test_what_cannot_be_measured_is_said(pagelab: Pagelab, tmp_path: Path, chase
     assert done.returncode == 0, done.stderr
     assert_fails(pagelab("measure", "-q", "--", "./none"), 2, "there is no program './none'")
     (tmp_path / "words.txt").write_text("words")
-    assert_fails(pagelab("measure", "-q", "--", "./words.txt"), 2, "./words.txt is a file that may not be executed")
+    assert_fails(pagelab("measure", "-q", "--", "./words.txt"), 2, "./words.txt is not executable")
     assert_fails(pagelab("measure", "-q", "--", "true"), 2, "true ends after", "give it more work")
     failing = pagelab("measure", "-q", "--", chase, "64", "1", "3")
     assert_fails(failing, 2, "ended with status 3 under 4k", "--stdout FILE", "--any-status")
@@ -305,7 +305,7 @@ def test_what_cannot_be_measured_is_said(pagelab: Pagelab, tmp_path: Path, chase
     text = tmp_path / "text"
     text.write_text("no program")
     text.chmod(0o755)
-    assert_fails(pagelab("measure", "-q", "--", text), 2, "text is no program of Linux")
+    assert_fails(pagelab("measure", "-q", "--", text), 2, "text is not a Linux program")
     assert_fails(pagelab("measure", "-q", "-m", "x", "--", chase, "1", "1"), 2, "add --replay or --trace")
     assert not (tmp_path / "out.json").exists()
 
@@ -413,7 +413,7 @@ def test_counters_are_those_of_perf(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert intel.missing is None
     assert intel.events["load_walk_cycles"] == "dtlb_load_misses.walk_active:u"
     amd = counters.find("AuthenticAMD")
-    assert amd.missing == "this processor's counters (AuthenticAMD) tell no cycles of walks"
+    assert amd.missing == "this processor (AuthenticAMD) does not count walk cycles"
     text = "# a comment\n\n77\t\tcycles:u\t1\t100.00\n<not counted>\t\tcycles:k\t0\t0.00\n"
     assert intel.read(text) == {"cycles_user": 77}
     events = {"load_walk_cycles": 5, "store_walk_cycles": 7, "l1_misses": 30, "misses": 10}

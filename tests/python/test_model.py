@@ -312,7 +312,7 @@ def test_without_a_best_model_the_status_is_3_and_the_file_says_why(pagelab: Pag
     done = pagelab("model", "fit", "falls.csv", "-o", "models.json")
     assert done.returncode == 3
     assert "best:" not in done.stdout
-    assert "never best, yaniv: its run time does not rise with walk cycles" in done.stdout
+    assert "excluded, yaniv: its run time does not rise with walk cycles" in done.stdout
     assert "pagelab: error: there is no best model: no model passes the checks" in done.stderr
     document = json.loads((tmp_path / "models.json").read_text())
     assert document["best"] is None
@@ -324,7 +324,7 @@ def test_without_a_best_model_the_status_is_3_and_the_file_says_why(pagelab: Pag
     assert_fails(pagelab(*arguments, "--model", "x.json"), 2, "--model: give one file")
     named = pagelab(*arguments, "--model", "yaniv", "--json", "out.json")
     assert named.returncode == 0, named.stderr
-    assert "warning: yaniv is not to be trusted: its run time does not rise with walk cycles" in named.stderr
+    assert "warning: yaniv is not reliable: its run time does not rise with walk cycles" in named.stderr
     (system,) = json.loads((tmp_path / "out.json").read_text())["systems"]
     assert [estimate["model"] for estimate in system["estimates"]] == ["yaniv"]
 
@@ -334,7 +334,7 @@ def test_what_replays_are_of_is_told_of_models_and_predictions(pagelab: Pagelab,
     small, huge, host = measured.layouts
     assert small.replay
     assert huge.replay
-    both, one = "walk cycles are those of 2 windows", "the trace ends before its program"
+    both, one = "walk cycles are those of 2 windows", "the trace ends before the program"
     layouts = [
         replace(small, replay=replace(small.replay, warnings=[both, one])),
         replace(huge, replay=replace(huge.replay, warnings=[both])),
@@ -350,7 +350,7 @@ def test_what_replays_are_of_is_told_of_models_and_predictions(pagelab: Pagelab,
     predicted = pagelab("predict", "-q", "gups:size=4MiB,accesses=20K", "--model", "models.json", *by_alam)
     assert predicted.returncode == 0, predicted.stderr
     assert f"warning: the models: {both}" in predicted.stderr
-    assert "the models: walk cycles are of replays, and" not in predicted.stderr
+    assert "the models: walk cycles come from replays, and" not in predicted.stderr
 
 
 def test_how_far_run_times_are_known_is_told(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_how_far_run_times_are_known_is_told(tmp_path: Path) -> None:
     assert notes(3.0, 3.0) == []
     # Student's quantile of two degrees of freedom, by the root of three.
     assert notes(2.9, 3.0, 3.1) == [
-        f"CPU time is known to ±{4.3027 * 0.1 / 3**0.5 / 3:.0%} at worst (4k): errors below that tell little"
+        f"CPU time is known to ±{4.3027 * 0.1 / 3**0.5 / 3:.0%} at worst (4k): smaller errors mean little"
     ]
     assert notes(3.0) == ["a layout was run once, so the noise of its run time is unknown"]
 
@@ -402,7 +402,7 @@ def test_points_of_a_measurement(tmp_path: Path) -> None:
     # Seconds at the clock of the replays' machine.
     assert replayed.points[0] == Point("4k", 3 * 3000e6, 40, 30, 900, 4000.0, 0.0)
     assert [point.layout for point in replayed.points] == ["4k", "thp"]
-    assert replayed.notes[0] == "host is left out: nothing is known of its walk cycles"
+    assert replayed.notes[0] == "host is left out: its walk cycles are unknown"
     assert (replayed.mhz, replayed.system_seconds, replayed.machine) == (3000.0, 0.5, "kabylake-7700hq")
     assert points.read([file], "cpu").points[0].runtime_cycles == 3.5 * 3000e6
     assert points.read([file], "cpu").system_seconds is None
@@ -410,10 +410,10 @@ def test_points_of_a_measurement(tmp_path: Path) -> None:
     counted.write_text(measurement(counted=True).to_json())
     assert points.read([counted]).points[0] == Point("4k", 15e9, 73, 52, 901, None, 0.0)
     assert points.read([counted], "cpu").points[0].runtime_cycles == 15e9 + 7
-    with pytest.raises(UsageError, match="come from elsewhere"):
+    with pytest.raises(UsageError, match="have another source"):
         points.read([file, counted])
     file.write_text(replace(measurement(counted=False), walk_cycles_from=None).to_json())
-    with pytest.raises(UsageError, match="no walk cycles in it; measure with --replay or --trace"):
+    with pytest.raises(UsageError, match="it has no walk cycles; measure with --replay or --trace"):
         points.read([file])
 
 

@@ -253,8 +253,8 @@ def test_bad_input_is_named(pagelab: Pagelab, tmp_path: Path) -> None:
         (["--memory", "4KiB", "--", "true"], ["--memory 4096: no program runs in that; give at least 1MiB"]),
         (["--operations", "0", "--", "true"], ["--operations 0: give at least 1"]),
         (["--cold", "gone", "--", "true"], ["--cold gone: no such file; name the files that the program maps"]),
-        (["--against", "text.json", "--", "true"], ["text.json: these are no results of pagelab: not JSON"]),
-        (["--cold", "data", "--json", "data", "--", "true"], ["data is named twice, and would be written over"]),
+        (["--against", "text.json", "--", "true"], ["text.json: this is not a pagelab result file: not JSON"]),
+        (["--cold", "data", "--json", "data", "--", "true"], ["data is named twice and would be overwritten"]),
     ):
         assert_fails(pagelab("major-faults", *arguments), 2, *parts)
     for arguments, parts in (
@@ -283,7 +283,7 @@ def test_a_run_is_shown_beside_results(pagelab: Pagelab, tmp_path: Path) -> None
     assert "hwdp 2 7 9 -77.5 % 10.00" in rows
     # 40 misses of 20 us less are 0.8 ms of half a second.
     assert "operations per second, estimated 2,003 2,003 2,003" in rows
-    assert "an estimate, no measurement" in done.stdout
+    assert "this is an estimate, not a measurement" in done.stdout
     document = json.loads((tmp_path / "out" / "native.json").read_text())
     assert document["native"]["counted"] == "requests"
     assert document["native"]["major_faults"] == {"median": 40, "least": 40, "most": 40}
@@ -320,7 +320,7 @@ def test_memory_is_limited(pagelab: Pagelab) -> None:
     assert run["peak_bytes"] is None or 64 * MIB <= run["peak_bytes"] <= 256 * MIB
     if not any(line.split()[0] != "Filename" for line in Path("/proc/swaps").read_text().splitlines()):
         refused = pagelab("major-faults", "-q", "--memory", "32MiB", *writer)
-        assert_fails(refused, 1, "was ended for want of memory: 32 MiB do not hold what cannot be given back")
+        assert_fails(refused, 1, "ran out of memory: 32 MiB cannot hold its unreclaimable memory")
 
 
 def test_what_a_program_left_running_goes_with_its_group() -> None:

@@ -110,12 +110,12 @@ def test_the_executive_line_is_the_statistics(results: Results) -> None:
     counted = [stats["cycles.translation"] + stats["cycles.fault"], stats["cycles.fault"], stats["cycles.translation"]]
     assert numbers == [pytest.approx(100 * count / whole, abs=0.51) for count in counted]
     best = min(others, key=lambda result: result.stats["cycles"])
-    assert f"{best.label} would save most" in lever
+    assert f"{best.label} would save the most" in lever
     (saved,) = re.findall(r"([\d.]+) %", lever)
     assert float(saved) == pytest.approx(100 * (1 - best.stats["cycles"] / stats["cycles"]), abs=0.51)
     # Before everything else on the page, and the pictures right behind it.
     page = render([results])
-    places = [page.index(text) for text in ("would save most", 'id="pictures1"', 'id="changes1"', 'id="details1"')]
+    places = [page.index(text) for text in ("would save the most", 'id="pictures1"', 'id="changes1"', 'id="details1"')]
     assert places == sorted(places)
 
 
@@ -289,7 +289,7 @@ def test_regions_are_the_programs(results: Results) -> None:
 
 
 def test_cycles_per_fault_are_of_the_programs_faults() -> None:
-    # A guest that was just booted: its host handles faults, too.
+    # A guest that has just booted: its host handles faults, too.
     results = package.run(SOURCE, "nested-radix-cold")
     stats = results["nested-radix-cold"].stats
     mean = stats["cycles.fault"] / stats["fault.minor.count"]
@@ -464,7 +464,7 @@ def test_mistakes_are_named(pagelab: Pagelab, tmp_path: Path) -> None:
     assert_fails(pagelab("report", "list.json"), 2, "list.json", "no object")
     assert_fails(pagelab("report", "none.json"), 1, "none.json", "No such file")
     (tmp_path / "text.json").write_text("no results")
-    assert_fails(pagelab("report", "text.json"), 2, "text.json", "no results of pagelab")
+    assert_fails(pagelab("report", "text.json"), 2, "text.json", "not a pagelab result file")
     assert pagelab("run", SOURCE, "--max-accesses", "1K", "--json", "r.json", "-q").returncode == 0
     assert_fails(pagelab("report", "r.json", "-o", "r.json"), 2, "r.json is named twice")
     assert_fails(pagelab("report", "r.json", "-o", "."), 1, "Is a directory")

@@ -117,8 +117,8 @@ def _table(**parts: Any) -> Callable[[dict[str, Any]], object]:
     ("change", "words"),
     [
         (lambda document: document.update(format=3), r"format 3, .* reads formats up to 2: update pagelab"),
-        (lambda document: document.update(format="2"), "no number of a format"),
-        (lambda document: document.update(format=0), "no number of a format"),
+        (lambda document: document.update(format="2"), "not the number of a format"),
+        (lambda document: document.update(format=0), "not the number of a format"),
         (_table(count=3), "`windows_by_statistic` is no table"),
         (_table(count=10**12, values={"walk.count": 0}), "`windows_by_statistic` is no table"),
         (_table(values=[]), "`windows_by_statistic` is no table"),

@@ -134,7 +134,7 @@ def test_results_go_to_pandas_csv_html_and_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{}", "[]", "3", '{"version": "1", "statistics": {}, "results": [{}]}', "{"])
 def test_what_are_no_results_is_refused(text: str) -> None:
-    with pytest.raises(pagelab.UsageError, match="these are no results of pagelab"):
+    with pytest.raises(pagelab.UsageError, match="this is not a pagelab result file"):
         pagelab.Results.from_json(text)
 
 

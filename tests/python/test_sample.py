@@ -78,7 +78,7 @@ def test_a_saved_sample_is_a_trace_that_says_what_it_is(pagelab: Pagelab, tmp_pa
     assert lengths[1].instructions == done.stretches.program_instructions
     assert lengths[1].of_replayed(10) is None
     assert lengths[1].of_traced(10) == lengths[1].instructions / 10
-    assert "A longer every= helps" in run.stdout
+    assert "Use a longer every=" in run.stdout
     seq = pagelab("trace", "sample", "seq:size=64KiB,accesses=2M", "-o", "d.trace", "--sample", "every=20K,length=200")
     assert seq.stdout.startswith("d.trace: ")
     assert "helps" not in seq.stdout

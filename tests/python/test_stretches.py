@@ -150,7 +150,7 @@ def test_what_cannot_be_is_refused_with_the_reason(programs: Path, pagelab: Page
         (["--skip", "0"], "--skip: 0 is not possible"),
         (["--skip", "1M", "--start-at", "main"], "not by both"),
         (["--start-at", "main#0"], "the number of a call is 1 or more"),
-        (["--faults", "--skip", "1M"], "--faults records a program natively and whole"),
+        (["--faults", "--skip", "1M"], "--faults records a whole program natively"),
     ):
         assert_fails(
             pagelab("record", "-o", "x.trace" if options[0] != "--faults" else "x.faults", *options, "--", phases, "1"),

@@ -132,7 +132,7 @@ def test_a_poisoned_run_is_recorded_and_others_go_on(
         ("[grid]\nsources = 'seq'\nset = {'machine.tlb.l2_latency' = 1}", ["machine.tlb.l2_latency"]),
         ("[grid]\nsources = 'seq@99'", ["@99", "0 to 7"]),
         ("[grid]\nsources = 'seq'\nsystems = 'radix{engine.seed=3}'", ["engine.seed", "seeds"]),
-        ("grid = [", ["this is no TOML"]),
+        ("grid = [", ["this is not TOML"]),
     ],
 )
 def test_a_wrong_file_is_refused_before_anything_runs(

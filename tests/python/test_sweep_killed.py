@@ -79,7 +79,7 @@ def test_two_clients_do_no_harm(tmp_path: Path, undisturbed: dict[str, bytes]) -
     second = start(tmp_path, "grid.toml")
     _, said = second.communicate(timeout=60)
     assert second.returncode == 2
-    assert f"another sweep is at work there (process {first.pid} on " in said
+    assert f"another sweep is running there (process {first.pid} on " in said
     _, said = first.communicate(timeout=120)
     assert first.returncode == 0, said
     assert data(tmp_path / "grid") == undisturbed

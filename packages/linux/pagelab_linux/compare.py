@@ -171,7 +171,7 @@ def compared(
         missing = [key for key in counter.guest if key not in counted]
         missing += [key for key in counter.simulator if key not in simulated.values]
         if missing:
-            raise UsageError(f"{comparison.name}: {', '.join(missing)}: nobody counts that")
+            raise UsageError(f"{comparison.name}: {', '.join(missing)}: no such count exists")
         guest = sum(counted[key] for key in counter.guest)
         rows.append(Row(counter.what, guest, sum(simulated.values[key] for key in counter.simulator), COUNTERS_BOUND))
     strange = sorted(comparison.explained.keys() - {row.what for row in rows})

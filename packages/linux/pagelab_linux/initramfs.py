@@ -114,7 +114,7 @@ def _compiled(path: Path, place: Path) -> bytes:
     done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if re.search("No space left|error", line)]
-        lines = lines or ["gcc does not say why"]
+        lines = lines or ["gcc gives no reason"]
         raise LinuxError(f"{path.name} cannot be compiled: {lines[0]}")
     return program.read_bytes()
 

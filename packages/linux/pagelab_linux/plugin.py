@@ -42,7 +42,7 @@ def plugin(layout: Layout, work: Path, say: Say) -> Path:
         command = ["gcc", *_FLAGS, f"-I{header.parent}", "-o", str(partial), str(source)]
         done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
         if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if "error" in line] or ["gcc does not say why"]
+            lines = [line for line in done.stderr.splitlines() if "error" in line] or ["gcc gives no reason"]
             raise LinuxError(f"{source.name} cannot be compiled against QEMU {version}: {lines[0]}")
         partial.replace(built)
     return built

@@ -104,7 +104,7 @@ def parse(lines: Iterable[str], stages: int, name: str) -> Records:
                 f"{name}: line {number}: {line.strip()[:80]!r} is no record; kernel/plugin/fault_trace.c says what is"
             ) from None
     if not ended:
-        raise LinuxError(f"{name}: ends without its last line (E): QEMU did not come to its end")
+        raise LinuxError(f"{name}: ends without its last line (E): QEMU did not reach its end")
     return found
 
 

@@ -82,9 +82,9 @@ class Console:
             elif step.status not in (PASSED, SKIPPED):
                 found.append(f"{step.command}: status {step.status}" + (f", {why}" if why else ""))
         if self.release is None:
-            found.append("the kernel did not come to its first process")
+            found.append("the kernel did not reach its first process")
         elif not self.done:
-            found.append("the guest did not come to its end")
+            found.append("the guest did not reach its end")
         return found
 
 

@@ -178,7 +178,7 @@ def cases(runs: Sequence[Run], names: Sequence[str], *, has_changes: bool, debug
             if wanted and kernel in each.kernels and (plain or has_changes):
                 found += [Case(each, Variant(plain, debug), levels) for levels in each.levels]
     if not found:
-        raise UsageError("nothing is to be run: the runs that are left are for the other kernel, plain or patched")
+        raise UsageError("nothing to run: the remaining runs are for the other kernel, plain or patched")
     return found
 
 
@@ -260,7 +260,7 @@ def judge(run: Run, said: Sequence[Console]) -> Iterator[str]:
     problems = last.problems()
     if run.expect != "pass":
         if not last.reports and not (run.expect == "fail" and any(map(_failed, last.steps))):
-            yield "; ".join(["a mistake was made on purpose, and nothing noticed it", *problems])
+            yield "; ".join(["a deliberate mistake was not detected", *problems])
         return
     yield from problems
     if len(last.steps) != len(run.steps) and not problems:

@@ -91,5 +91,5 @@ def install(packages: Iterable[str], say: Callable[[str], object]) -> None:
     for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *wanted]):
         done = subprocess.run(["apt-get", *command], env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            lines = (done.stderr or done.stdout).strip().splitlines() or ["it does not say why"]
+            lines = (done.stderr or done.stdout).strip().splitlines() or ["it gives no reason"]
             raise LinuxError(f"apt-get {' '.join(command)} failed: {lines[-1]}")

@@ -41,7 +41,7 @@ REMEDIES = {
 CHANGES = {
     "tlb": f"a last-level TLB of {TLB_FACTOR} times the entries",
     "small-host": "a host with pages of 4 KiB",
-    "cold": "a guest that was just booted",
+    "cold": "a guest that has just booted",
     "elsewhere": "",
 }
 """What a user has to buy or to move to, or may find"""
@@ -153,7 +153,7 @@ class Advice:
     mappings: tuple[Helped, ...]
     """Those that huge pages help, the most first."""
     huge_when_cold: Bar | None = None
-    """What huge pages save in a guest that was just booted, if the program runs in a virtual machine."""
+    """What huge pages save in a guest that has just booted, if the program runs in a virtual machine."""
 
     @property
     def is_sampled(self) -> bool:

@@ -9,7 +9,7 @@ Models: Linux as most distributions configure it, with huge pages where the prog
     first touched.
     In a virtual machine each walk is nested. Its memory has been used before, and its host has it in pages of 2 MiB.
     Two more trials have a host with pages of 4 KiB, without huge pages in the guest and with them, since a guest cannot
-    know. Two have a guest that was just booted: each first touch of 2 MiB faults in the host, too, which zeroes them.
+    know. Two have a guest that has just booted: each first touch of 2 MiB faults in the host, too, which zeroes them.
 Source: glibc 2.35, malloc/malloc.c (`sysmalloc`).
 Parameters: the machine and the kernel; whether the program runs in a virtual machine.
 Deviations: the trial of `glibc.malloc.hugetlb=1` gives huge pages to all anonymous memory, where glibc asks for that of
@@ -88,8 +88,8 @@ def _where(nested: bool | None, virtualised: bool | None) -> tuple[bool, str]:
     if nested is not None:
         return nested, ""
     if virtualised is None:
-        return False, "nothing says where it runs"
-    return virtualised, "it was recorded in one" if virtualised else "it was recorded outside of one"
+        return False, "it is unknown where the program runs"
+    return virtualised, f"the program was recorded {'in' if virtualised else 'outside'} one"
 
 
 def _machine(machine: str | None, cpu_model: str | None) -> tuple[str, str]:
@@ -103,7 +103,9 @@ def _machine(machine: str | None, cpu_model: str | None) -> tuple[str, str]:
     for preset in presets:
         if named & set(re.findall(r"[\w-]+", preset["description"])):
             return preset["name"], f"the preset of the {cpu_model}"
-    reason = f"no preset is of the {cpu_model}: -m names another machine" if cpu_model else "the first of the presets"
+    reason = (
+        f"no preset describes the {cpu_model}; -m chooses another machine" if cpu_model else "the first of the presets"
+    )
     return presets[0]["name"], reason
 
 

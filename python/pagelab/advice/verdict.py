@@ -67,8 +67,8 @@ def first_line(advice: Advice, checked: Checked) -> list[Part]:
         case Verdict.UNDECIDED:
             text = (
                 f"The measurement does not confirm the prediction for huge pages: {both} ({_interval(checked)}). The "
-                "interval reaches into the prediction, so more pairs (--repeat) can decide. Until then take the sizes "
-                "of all gains below for uncertain."
+                "interval reaches into the prediction, so more pairs (--repeat) can decide. Until then, treat the "
+                "size of every gain below as uncertain."
             )
         case Verdict.MISSED:
             text = (
@@ -106,7 +106,7 @@ def _less_than_predicted(checked: Checked) -> str:
 
 def measured(advice: Advice, checked: Checked) -> Paragraph:
     """What was measured, beside what was predicted."""
-    against = "; the program's own are not among the former" if advice.asks else ""
+    against = "; the runs without huge pages also ignore the program's own requests for them" if advice.asks else ""
     return Paragraph(
         f"Measured on this machine, {counted(len(checked.saved), 'run', 'runs')} without and with huge pages in turn: "
         f"{change_text(Bar.around([checked.median]))} of the CPU time in the median pair; without huge pages it is "
@@ -117,7 +117,7 @@ def measured(advice: Advice, checked: Checked) -> Paragraph:
 
 
 def _certainty(checked: Checked) -> str:
-    pairs = f"Single pairs have {change_text(Bar.around(checked.saved))}"
+    pairs = f"Single pairs range over {change_text(Bar.around(checked.saved))}"
     if checked.interval is None:
         return f"{pairs}; fewer than {FEWEST_VALUES} pairs give no {percent(CONFIDENCE)} interval."
     low, high = checked.interval
@@ -125,12 +125,16 @@ def _certainty(checked: Checked) -> str:
 
 
 def _judged(predicted: Bar, checked: Checked) -> str:
-    unclear = "" if checked.is_clear else "That is no clear change: more runs (--repeat) or more work tell more. "
+    unclear = (
+        ""
+        if checked.is_clear
+        else "This is not a clear change; measure more runs (--repeat) or give the program more work. "
+    )
     match judge(predicted, checked):
         case Verdict.WITHIN:
             return f"{unclear}The measured median is within the prediction."
         case Verdict.TOO_FEW:
-            return f"Whether the prediction holds, {counted(len(checked.saved), 'pair', 'pairs')} cannot tell."
+            return f"{counted(len(checked.saved), 'pair is', 'pairs are')} too few to judge the prediction."
         case Verdict.UNDECIDED:
             return f"{unclear}The median is outside the prediction, and its interval reaches into it."
         case Verdict.MISSED:

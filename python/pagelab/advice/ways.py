@@ -14,9 +14,9 @@ _BY_OWNER = {
     Owner.GLIBC: [_GLIBC],
     Owner.JEMALLOC: ["memory of jemalloc: MALLOC_CONF=thp:always in the environment (jemalloc 5.1)"],
     Owner.MIMALLOC: ["memory of mimalloc: MIMALLOC_ALLOW_LARGE_OS_PAGES=1 in the environment"],
-    Owner.TCMALLOC: ["memory of tcmalloc: no setting of its own asks for huge pages; they come with the next line"],
+    Owner.TCMALLOC: ["memory of tcmalloc: it has no setting for huge pages; use the next line"],
     Owner.JAVA: ["the heap of Java: -XX:+UseTransparentHugePages"],
-    Owner.GO: ["the heap of Go: no setting of its own asks for huge pages; they come with the next line"],
+    Owner.GO: ["the heap of Go: it has no setting for huge pages; use the next line"],
     Owner.PROGRAM: [_OWN],
     Owner.UNKNOWN: [_GLIBC, _OWN],
 }

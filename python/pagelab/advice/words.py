@@ -56,7 +56,7 @@ def parts_of(
     found: list[Part] = verdict.first_line(advice, checked) if isinstance(checked, Checked) else []
     if circumstances.interrupted:
         made = counted(circumstances.recorded or advice.base.stats.get("accesses", 0), "access", "accesses")
-        found.append(Paragraph(f"Interrupted: what follows is of the first {made} that the program made."))
+        found.append(Paragraph(f"Interrupted: the advice below covers the program's first {made}."))
     found += [
         _title(advice, circumstances),
         _assumed(advice),
@@ -66,13 +66,13 @@ def parts_of(
     ]
     if advice.worth_it:
         found += [
-            Heading("What pays"),
+            Heading("Where the cost is"),
             *_payers(advice),
             Heading("What helps"),
             *_remedies(advice.worth_it, advice, circumstances),
         ]
     elif advice.helping:
-        found += [_too_short(advice), Heading("What pays"), *_payers(advice)]
+        found += [_too_short(advice), Heading("Where the cost is"), *_payers(advice)]
         found += [Heading("What would help a longer run"), *_remedies(advice.helping, advice, circumstances)]
     else:
         found.append(_nothing(advice))
@@ -93,8 +93,8 @@ def _start_alone(advice: Advice) -> list[Part]:
         return []
     return [
         Paragraph(
-            f"The program takes only {seconds_text(advice.program_seconds)} of simulated time, which is mostly its "
-            "start. What follows says little of a run that does more."
+            f"The program takes only {seconds_text(advice.program_seconds)} of simulated time, most of it for "
+            "starting up. The figures below say little about a longer run."
         )
     ]
 
@@ -106,9 +106,9 @@ def _few_windows(advice: Advice) -> list[Part]:
         return []
     return [
         Paragraph(
-            f"What follows is estimated from {counted(count, 'recorded window', 'recorded windows')}: fewer than "
-            f"{FEW_WINDOWS} tell little. The rest of the program is taken to be like them, but for its page faults and "
-            "calls, whose time is known. Take windows of the whole program (--windows) to know more of it."
+            f"The estimate rests on {counted(count, 'recorded window', 'recorded windows')}: fewer than {FEW_WINDOWS} "
+            "give little information. The rest of the program is assumed to be like them, except for its page faults "
+            "and calls, whose time is known. Record windows of the whole program (--windows) for a better estimate."
         )
     ]
 
@@ -128,8 +128,8 @@ def _title(advice: Advice, circumstances: Circumstances) -> Paragraph:
 
 
 _WARM_GUEST = (
-    "a guest that has used its memory before, on a host that has it in pages of 2 MiB (the range for huge pages in the "
-    "guest also holds a host with pages of 4 KiB)"
+    "a guest that has used its memory before, on a host that maps it with pages of 2 MiB (the range for huge pages in "
+    "the guest also covers a host with pages of 4 KiB)"
 )
 
 
@@ -144,14 +144,14 @@ def _assumed(advice: Advice) -> Paragraph:
 
 def _simulated(advice: Advice) -> str:
     if advice.is_sampled:
-        whole = "the whole program" if advice.program_seconds is not None else "the program until it was ended"
+        whole = "the whole program" if advice.program_seconds is not None else "the program until it was stopped"
         return (
             f"about {seconds_text(advice.estimated_seconds)} of simulated time for {whole}, estimated from "
             f"{seconds_text(advice.seconds)} of it"
         )
     text = f"{seconds_text(advice.seconds)} of simulated time"
     if advice.program_seconds is None:
-        return f"{text} until the program was ended"
+        return f"{text} until the program was stopped"
     if advice.program_seconds > advice.seconds * (1 + _SMALL_PART):
         return f"{text}, of about {seconds_text(advice.program_seconds)} of the whole program"
     return text
@@ -161,7 +161,7 @@ def _costs(advice: Advice) -> Paragraph:
     walks, what, alone = short(advice.walk_count), "the time", ""
     if advice.is_sampled:
         walks, what = f"about {walks}", "the whole program's time"
-        alone = f" Of the time in the windows alone it takes {range_text(advice.replayed_paging)}."
+        alone = f" Within the windows, it takes {range_text(advice.replayed_paging)}."
     return Paragraph(
         f"Paging takes {range_text(advice.paging)} of {what}: {range_text(advice.walks)} go to address translation "
         f"({walks} page walks), {range_text(advice.faults)} to {short(advice.fault_count)} page faults.{alone}"
@@ -193,7 +193,7 @@ def _nothing(advice: Advice) -> Paragraph:
             f"the best remedy, {REMEDIES[best.key]}, changes the time by {change_text(best.saved)}, and gains below "
             f"{percent(LEAST_SHARE)} cannot be told from the errors of the estimate"
         )
-    own = " The program asks for huge pages of its own accord, and has them." if advice.asks else ""
+    own = " The program asks for huge pages itself, and gets them." if advice.asks else ""
     return Paragraph(f"No change is worth making: {why}.{own}")
 
 
@@ -275,10 +275,12 @@ def _which(mappings: Sequence[Helped]) -> list[str]:
     first = mappings[0]
     name = f"{area(first.row)} at {first.row['start']:#x}"
     if parts == 1:
-        return [f"One mapping brings {percent(first.of_gain)} of it: {name}. To advise that one is enough."]
+        return [
+            f"One mapping accounts for {percent(first.of_gain)} of it: {name}. Advising only that mapping is enough."
+        ]
     return [
-        f"The first of {counted(len(mappings), 'mapping', 'mappings')}, {name}, brings {percent(first.of_gain)} of it, "
-        f"and the first {parts} bring {percent(part)}."
+        f"The first of {counted(len(mappings), 'mapping', 'mappings')}, {name}, accounts for {percent(first.of_gain)} "
+        f"of it, and the first {parts} for {percent(part)}."
     ]
 
 
@@ -292,12 +294,12 @@ def _others(advice: Advice, *, lost: bool) -> list[str]:
 
 def _lost(advice: Advice) -> list[Part]:
     lost = _others(advice, lost=True)
-    return [Paragraph(f"What makes it slower: {'; '.join(lost)}.")] if lost else []
+    return [Paragraph(f"These would make it slower: {'; '.join(lost)}.")] if lost else []
 
 
 def _uncertain(advice: Advice) -> list[Part]:
     open_ = _others(advice, lost=False) if advice.helping else []
-    return [Paragraph(f"What may help or not: {'; '.join(open_)}.")] if open_ else []
+    return [Paragraph(f"These may or may not help: {'; '.join(open_)}.")] if open_ else []
 
 
 def _elsewhere(advice: Advice) -> Paragraph:
@@ -315,26 +317,26 @@ def _elsewhere(advice: Advice) -> Paragraph:
         )
     if (cold := changes.get("cold")) and advice.huge_when_cold:
         sentences.append(
-            "In a guest that was just booted, first touches fault in the host, too: it would change by "
-            f"{change_text(cold.saved)} there, and by {change_text(advice.huge_when_cold)} with huge pages."
+            "In a guest that has just booted, first touches also fault in the host: there it would change by "
+            f"{change_text(cold.saved)}, and by {change_text(advice.huge_when_cold)} with huge pages."
         )
     return Paragraph(" ".join(sentences))
 
 
 _INDEPENDENT = (
-    "The trace does not say which loads wait for which. The core that overlaps accesses takes them for independent of "
-    "each other: it hides more waiting than a real core does, so what that core says of paging and of gains is too low."
+    "The trace does not say which loads wait for which. The core that overlaps accesses treats them as independent of "
+    "each other. So it hides more waiting than a real core, and its figures for paging and for gains are too low."
 )
 _SERIAL = (
-    "The trace does not say which loads wait for which. The core that overlaps accesses has each wait for the one "
-    "before: it hides less waiting than a real core does, so what that core says of paging and of gains is too high."
+    "The trace does not say which loads wait for which. The core that overlaps accesses makes each load wait for the "
+    "one before. So it hides less waiting than a real core, and its figures for paging and for gains are too high."
 )
 
 
 def _trust(advice: Advice, circumstances: Circumstances) -> list[Part]:
     sentences = [
-        "Ranges span two core models, one that waits for each access and one that overlaps them, and, as latencies are "
-        f"estimates, {percent(ESTIMATED)} fewer or more cycles."
+        "Each range spans two core models, one that waits for each access and one that overlaps them. It also allows "
+        f"for {percent(ESTIMATED)} fewer or more cycles, because latencies are estimates."
     ]
     if advice.is_sampled:
         sentences.append(

@@ -46,10 +46,10 @@ def annotate(stacks: Sequence[Stack], wanted: str, metric: str, whole: Cost, fol
     chosen = {frame for frame in frames if _is_called(frame, wanted)}
     if not chosen:
         raise UsageError(
-            f"no function or source file {wanted} is in a stack that costs anything{_similar(frames, wanted)}"
+            f"no stack with any cost contains a function or source file {wanted}{_similar(frames, wanted)}"
         )
     if not any(frame.line for frame in chosen):
-        raise UsageError(f"no source lines are known of {wanted}: compile it with -g, or install its debug symbols")
+        raise UsageError(f"the source lines of {wanted} are unknown: compile it with -g, or install its debug symbols")
     sources = _gather(stacks, chosen)
     lines: list[str] = []
     for name, source in sorted(sources.items()):
@@ -104,9 +104,9 @@ def _render(name: str, source: _Source, whole: Cost, metric: str, folders: Seque
     if path and path != Path(name):
         yield f"read from {path}"
     if text is None:
-        yield "The source file is not here, so lines have no text; --sources says in which folder to look."
+        yield "The source file was not found, so lines have no text; name its folder with --sources."
     elif path and (newer := [file for file in sorted(source.files) if _is_newer(path, file)]):
-        yield f"The source file is newer than {', '.join(newer)}: lines may have moved since."
+        yield f"The source file is newer than {', '.join(newer)}, so lines may have moved."
     yield ""
     yield "".join(cell.rjust(_COLUMN) for cell in ("share", "cycles", "walks", "faults", "in calls", "line"))
     last, numbers = 0, sorted(_shown(source, len(text) if text else 0))

@@ -50,4 +50,4 @@ def failures(sources: Iterable[str]) -> Iterator[str]:
             # Whoever replays it says what is wrong with it.
             continue
         if failed := failure(meta.get("exit")):
-            yield f"{source}: the recorded program failed: {failed}; the figures are of what it did until then"
+            yield f"{source}: the recorded program failed: {failed}; the figures cover what it did until then"

@@ -31,7 +31,7 @@ class Import:
     left_out: int
     """Records that are no accesses of the program, which were left out: prefetches, responses, text of others."""
     sampled: bool
-    """True if the accesses are samples of those that the program made."""
+    """True if the accesses are a sample of the program's accesses."""
     threads: int
     processes: int
 

@@ -135,7 +135,7 @@ def command(
     limit = count("--max-accesses", max_accesses, least=1)
     chosen = _Chosen(machine, kernel, nested, limit, quiet, whole=whole, reported=output is not None)
     if repeat is not None and not checked:
-        raise UsageError("--repeat says how often --check runs the program: add --check")
+        raise UsageError("--repeat sets how often --check runs the program: add --check")
     if repeat is not None and repeat < FEWEST_VALUES:
         warn(
             f"--repeat {repeat}: fewer than {FEWEST_VALUES} pairs of runs have no 95 % interval, so they decide nothing"
@@ -233,7 +233,7 @@ def _record(
     if recorded.interrupted:
         if not of.accesses:
             raise KeyboardInterrupt
-        warn("interrupted: the advice is of what the program did until then; Ctrl-C again ends it")
+        warn("interrupted: the advice covers what the program did so far; press Ctrl-C again to stop")
     return _Found(of.exit_code if of.truncated_at is None else 0, recorded.interrupted)
 
 
@@ -258,7 +258,7 @@ def _warnings(trials: "Trials") -> list[str]:
 def _source(words: list[str], *, of_programs: bool) -> str:
     line = shlex.join(words)
     if len(words) > 1:
-        raise UsageError(f"{line}: a program comes behind `--`: pagelab advise -- {line}")
+        raise UsageError(f"{line}: put `--` before a program: pagelab advise -- {line}")
     if of_programs:
         raise UsageError(
             "--keep, --check, --stdout and the stretches of a recording are for programs: pagelab advise OPTIONS -- CMD"
@@ -266,7 +266,7 @@ def _source(words: list[str], *, of_programs: bool) -> str:
     file = Path(words[0])
     if file.is_file() and os.access(file, os.X_OK):
         own = line if "/" in line else f"./{line}"
-        raise UsageError(f"{line} is a program, which comes behind `--`: pagelab advise -- {own}")
+        raise UsageError(f"{line} is a program; put `--` before it: pagelab advise -- {own}")
     return words[0]
 
 

@@ -93,7 +93,8 @@ def command(
     if major:
         if drive is not None or machine is not None or translation_cache is not None or hardware:
             raise UsageError(
-                "--major-faults measures one thing alone: leave out --fio, --machine, --translation-cache, --hardware"
+                "--major-faults cannot be combined with these: leave out --fio, --machine, --translation-cache, "
+                "--hardware"
             )
         file = None if output == Path(f"{calibrate.NAME}.toml") else output
         if file:
@@ -102,11 +103,11 @@ def command(
         return
     if hardware:
         if drive is not None or translation_cache is not None:
-            raise UsageError("--hardware measures one thing alone: leave out --fio and --translation-cache")
+            raise UsageError("--hardware cannot be combined with these: leave out --fio and --translation-cache")
         cli_hardware.run(_named(output, hardware_preset.NAME), machine)
         return
     if on is not None:
-        raise UsageError("--on says where --major-faults puts its file: give both")
+        raise UsageError("--on names the folder for the file of --major-faults: give both")
     if drive is not None:
         if machine is not None or translation_cache is not None:
             raise UsageError(
@@ -116,14 +117,16 @@ def command(
         return
     if translation_cache not in (None, *calibrate.TRANSLATION_CACHES):
         known = " or ".join(calibrate.TRANSLATION_CACHES)
-        raise UsageError(f"--translation-cache {translation_cache}: nothing of that form is measured; give {known}")
+        raise UsageError(
+            f"--translation-cache {translation_cache}: costs of that form cannot be measured; give {known}"
+        )
     check(output)
     print("measuring page faults, forks and switches on this machine", file=sys.stderr)
     host = calibrate.measure()
     for warning in host.clock.warnings:
         warn(warning)
     for benchmark, why in host.missing.items():
-        warn(f"{benchmark} could not be measured well ({why}); the preset's number stays, as an estimate")
+        warn(f"{benchmark} could not be measured well ({why}); the preset keeps its number, as an estimate")
     # A pipe or device has no name to call a preset by.
     name = output.stem if output.suffix else calibrate.NAME
     calibration = calibrate.calibrate(host, machine, translation_cache, name=name)

@@ -26,4 +26,4 @@ def tell_unused(machine: str | None, kernel: str | None, systems: Iterable[objec
     ):
         file = Path(f"{name}.toml")
         if not is_named and file.is_file() and file.read_bytes().startswith(first_line.encode()):
-            print(f"pagelab: note: {file} in this folder is not used; {option} {name} takes it", file=sys.stderr)
+            print(f"pagelab: note: {file} in this folder is not used; use it with {option} {name}", file=sys.stderr)

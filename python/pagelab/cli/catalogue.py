@@ -40,7 +40,7 @@ def list_command(
         if name is None:
             raise UsageError(f"--toml prints one preset: pagelab list {kind} NAME --toml")
         if as_json:
-            raise UsageError("--json and --toml are two forms: leave one of them out")
+            raise UsageError("--json and --toml are alternatives: leave one out")
         print(preset_toml(kind, name), end="")
         return
     if name is not None:

@@ -46,7 +46,7 @@ def _ensure_values(option: TyperOption, values: object) -> None:
             continue
         text = str(value)
         if text == "-" and isinstance(value, Path):
-            raise UsageError(f"{option.opts[0]} takes the name of a file or folder, and `-` is none")
+            raise UsageError(f"{option.opts[0]} takes the name of a file or folder, not `-`")
         if text.startswith("-") and text != "-":
             raise UsageError(
                 f"{option.opts[0]} takes a value, and `{text}` follows: write {option.opts[0]} {_value_name(option)}"

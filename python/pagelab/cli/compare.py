@@ -135,7 +135,7 @@ def command(
         for limit in limits:
             limit.ensure_plausible()
         if seed is not None and seeds > 1:
-            raise UsageError("--seed chooses one seed and --seeds several: leave one of the two out")
+            raise UsageError("--seed sets one seed and --seeds several: leave one out")
         options = ReplayOptions(
             systems=system or [],
             machine=machine,
@@ -149,7 +149,10 @@ def command(
         plans = _plans(sources or [], context.meta[_COMMANDS])
         sides = _make(plans, options, repeat, quiet=quiet)
         if repeat > 1 and any(len(side.recordings) == 1 for side in sides):
-            warn("one side has a single recording, so there are no intervals: any change counts as one of the program")
+            warn(
+                "one side has a single recording, so there are no intervals: any difference counts as a change of the "
+                "program"
+            )
         for side in sides:
             for warning in dict.fromkeys(warning for results in side.recordings for warning in results.warnings):
                 warn(f"{side.name}: {warning}")
@@ -182,7 +185,9 @@ def command(
             print()
         print(result(comparison))
     for verdict in comparison.undecided:
-        warn(f"{verdict.limit.text} cannot be decided: the interval holds the limit; use more --seeds or --repeat")
+        warn(
+            f"{verdict.limit.text} cannot be decided: the limit lies within the interval; use more --seeds or --repeat"
+        )
     sys.stdout.flush()
     sys.exit(comparison.status)
 
@@ -194,7 +199,7 @@ def _plans(sources: Sequence[str], commands: Sequence[Sequence[str]]) -> tuple[P
     for words in commands:
         if swallowed := [word for word in words if word.split("=")[0] in _OWN_OPTIONS]:
             raise UsageError(
-                f"{swallowed[0]} stands behind `--`, where it is the program's: put it before the first `--`"
+                f"{swallowed[0]} comes after `--`, where it belongs to the program: put it before the first `--`"
             )
     if number != 2:
         hint = f"; {_OWN_DASHES}" if len(commands) > 1 else ""

@@ -70,7 +70,7 @@ def command(
         measurement = _attach(int(target[0]), repeats or 1, interval)
         place = sys.stdout
     elif repeats is not None:
-        raise _engine.UsageError("--repeats is for a process that runs already; a program is looked at until it ends")
+        raise _engine.UsageError("--repeats is for a running process; a program is measured until it ends")
     else:
         measurement, status = _run(target, interval)
         # Standard output is the program's.

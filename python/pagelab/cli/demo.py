@@ -21,7 +21,7 @@ def command() -> None:
     """Record xz compressing a real file, replay it under four systems and print the comparison."""
     xz = shutil.which("xz")
     if xz is None:
-        raise pagelab.UsageError("the demonstration records xz, which is missing; install the package xz-utils")
+        raise pagelab.UsageError("the demonstration needs xz; install the package xz-utils")
     with tempfile.TemporaryDirectory(prefix="pagelab-demo-") as folder:
         sample = Path(folder) / "sample"
         _fill(sample)

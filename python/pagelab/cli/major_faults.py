@@ -32,7 +32,7 @@ def run(folder: Path | None, plan: Plan, output: Path | None) -> None:
         return
     switch = None
     if not measured.drive.always_sleeps:
-        warn(f"too few faults slept on {measured.drive.name}: what switching costs is taken from other measurements")
+        warn(f"too few faults slept on {measured.drive.name}: the cost of switching is taken from other measurements")
         cost = calibrate.measure().costs.get("context-switch")
         switch = cost.median_cycles / measured.cycles_per_nanosecond if cost else None
     write_atomically(output, to_toml(measured, settings(measured, switch), calibrate.FIRST_LINE))

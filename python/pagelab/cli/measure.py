@@ -93,15 +93,13 @@ def command(
     ensure_apart(output, stdout, stdin)
     replays = replay or trace is not None
     if not replays and (machine or nested or traces or whole):
-        raise UsageError(
-            "--machine, --nested, --traces and --whole say how recordings are replayed: add --replay or --trace"
-        )
+        raise UsageError("--machine, --nested, --traces and --whole only affect replays: add --replay or --trace")
     if traces:
         if trace:
-            raise UsageError("--traces keeps what --replay records: leave out --trace")
+            raise UsageError("--traces keeps the recordings of --replay: leave out --trace")
         traces.mkdir(parents=True, exist_ok=True)
     if windows and not replay:
-        raise UsageError("--windows says what --replay records: add --replay")
+        raise UsageError("--windows selects what --replay records: add --replay")
     with progress_bars(quiet=quiet) as progress:
         plan = Plan(
             layouts=layout or LAYOUTS,

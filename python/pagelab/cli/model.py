@@ -48,7 +48,7 @@ def mfoe_command(
         ensure_apart(Path(faults), destination)
     for setting in settings or []:
         if "," in setting:
-            raise UsageError(f"--set {setting}: it takes one value; for several, --sweep {setting}")
+            raise UsageError(f"--set {setting}: it takes one value; for several, use --sweep {setting}")
     study = mfoe(faults, set=settings or [], sweep=_sweep(sweep or []), seed=seed)
     text = json_format.dumps(json_format.loads(study.json), indent=1, ensure_ascii=False) + "\n"
     if destination:
@@ -78,7 +78,7 @@ def _sweep(texts: list[str]) -> dict[str, list[str]]:
 def _show(study: FaultStudy) -> None:
     info, first = study.info, study.estimates[0]
     if info["lost"]:
-        warn(f"{info['lost']:,} events were lost when the faults were recorded, so rates and overheads are too low")
+        warn(f"{info['lost']:,} events were lost during recording, so rates and overheads are too low")
     print(" ".join(info["command"]))
     facts = {
         "faults": f"{info['faults']:,} on {_several(info['cores'], 'core')} in {_seconds(info['duration_ns'] / 1e9)} "

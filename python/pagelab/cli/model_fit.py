@@ -59,7 +59,7 @@ def command(
     shared = models.no_best
     for of in models.models:
         if of.objection and of.objection != shared:
-            print(f"never best, {of.fitted.name}: {of.objection}")
+            print(f"excluded, {of.fitted.name}: {of.objection}")
     if models.best:
         print(f"\nbest: {models.best.fitted.name}, {models.best.fitted}")
         print(f"compared on the layouts that tested all: {', '.join(models.compared_on)}")

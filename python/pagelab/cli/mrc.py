@@ -101,7 +101,7 @@ def command(
 def _too_small(quality: SampleQuality) -> str:
     needed = f"±{100 * TOO_MUCH:.0f} % takes about --sample {quality.pages(TOO_MUCH)}"
     if quality.unknown:
-        return f"the sample is too small to say anything of {', '.join(quality.unknown)}; {needed}"
+        return f"the sample is too small for any estimate of {', '.join(quality.unknown)}; {needed}"
     return f"the sample is too small: misses may be off by ±{100 * (quality.error or 0):.0f} % of all; {needed}"
 
 
@@ -123,12 +123,12 @@ def _show(curves: MissRatioCurves, marks: Sequence[Mark]) -> None:
     for stream, title in STREAMS.items():
         of = curves.of(stream)
         if of and of[0].changes and all(curve.is_empty for curve in of):
-            print(f"\n{title}: the sample has none of its pages")
+            print(f"\n{title}: the sample contains none of its pages")
         elif of and of[0].changes:
             print()
             print_table(_table(title, of, [mark for mark in marks if mark.stream == stream], 1000 / whole))
     if any(curve.sample_rate < 1 for curve in curves.curves):
-        print("\n± what the sample may be off; ? where it says nothing")
+        print("\n±: possible error of the sample; ?: unknown")
 
 
 def _table(title: str, curves: Sequence[Curve], marks: Sequence[Mark], scale: float) -> Table:

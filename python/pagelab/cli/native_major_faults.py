@@ -127,7 +127,7 @@ def _show(native: Native, systems: Sequence[Simulated], outcome: Estimate | Refu
     elif outcome:
         print("\nestimate with the unit: operations / (time − misses · Δ)\n")
         print_table(_estimate(native, outcome))
-        print(f"\nan estimate, no measurement; it rests on this: {RESTS_ON}")
+        print(f"\nthis is an estimate, not a measurement; it assumes: {RESTS_ON}")
 
 
 def _empty(first: str, *titles: str) -> Table:

@@ -80,7 +80,7 @@ def command(
     else:
         _show(prediction)
         if validation:
-            print("\nerrors for layouts that a model was not fitted to\n")
+            print("\nerrors for layouts that were left out of the fit\n")
             print_table(_errors(validation))
     for warning in prediction.warnings:
         warn(warning)
@@ -103,7 +103,7 @@ def _file_and_name(values: list[str]) -> tuple[Path, str | None]:
 
 
 def _show(prediction: "Prediction") -> None:
-    print(f"replayed on {prediction.machine}; 4k as measured takes {_time(prediction, prediction.base.runtime_cycles)}")
+    print(f"replayed on {prediction.machine}; 4k, measured, takes {_time(prediction, prediction.base.runtime_cycles)}")
     if prediction.system_seconds is not None:
         print(f"the kernel's part, {prediction.system_seconds:.3f} s with 4k, is not predicted")
     print()
@@ -127,9 +127,9 @@ def _show(prediction: "Prediction") -> None:
             table.add_row("" if number else of.system, name, *cells)
     print_table(table)
     if prediction.best:
-        print("\nbest: by what layouts take in proportion to 4k; `pagelab model fit` names the best by what they take")
+        print("\nbest: judged by run times relative to 4k; `pagelab model fit` judges by absolute run times")
     if any(estimate.half_interval is None for of in prediction.systems for estimate in of.estimates):
-        print("\n–: fewer than two layouts tested the model, or it says nothing of the system")
+        print("\n–: the model was tested on fewer than two layouts, or does not apply to the system")
 
 
 def _time(prediction: "Prediction", cycles: float) -> str:

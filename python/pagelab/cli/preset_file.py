@@ -13,8 +13,8 @@ def check(output: Path, kind: str = "kernels") -> None:
     if output.exists() and not output.is_file():
         return
     if output.suffix != ".toml":
-        raise UsageError(f"{output}: the file of a preset is found by its ending: give {output}.toml")
+        raise UsageError(f"{output}: a preset file needs the ending .toml: give {output}.toml")
     if output.stem in {preset["name"] for preset in catalogue.available(kind)}:
-        raise UsageError(f"{output}: there is a preset {output.stem}, which would be taken: choose another name")
+        raise UsageError(f"{output}: a preset is called {output.stem} and would be used instead: choose another name")
     if output.is_file() and not output.read_bytes().startswith(calibrate.FIRST_LINE.encode()):
         raise UsageError(f"{output}: exists and was not written by `pagelab calibrate`; name another output")

@@ -96,14 +96,14 @@ def command(
     stretches = stretches_of(skip, windows, start_at, stop_at, start_on_signal=start_on_signal)
     if faults:
         if follow is not None:
-            raise _engine.UsageError("--follow: a recording of faults follows all children; leave one of the two out")
+            raise _engine.UsageError("--follow is not possible with --faults, which records all children")
         if stretches is not None:
             raise _engine.UsageError(
-                "--faults records a program natively and whole; leave --skip, --windows, --start-at, --stop-at and "
-                "--start-on-signal away"
+                "--faults records a whole program natively; leave out --skip, --windows, --start-at, --stop-at and "
+                "--start-on-signal"
             )
         if max_accesses is not None:
-            raise _engine.UsageError("--max-accesses: a recording of faults has no accesses; leave one of the two out")
+            raise _engine.UsageError("--max-accesses is not possible with --faults, which records no accesses")
         of_accesses = {
             "--max-bytes": max_bytes,
             "--max-seconds": max_seconds,
@@ -112,7 +112,7 @@ def command(
             "--stacks": stacks,
         }
         for option in (option for option, value in of_accesses.items() if value):
-            raise _engine.UsageError(f"{option} is not possible with --faults; leave one of the two out")
+            raise _engine.UsageError(f"{option} is not possible with --faults; leave one out")
         end_as(_record_faults(output or Path(f"{Path(program[0]).name}.faults"), program, quiet=quiet))
         return
     trace = output or Path(f"{Path(program[0]).name}.trace")
@@ -155,7 +155,7 @@ def _record_faults(trace: Path, program: list[str], *, quiet: bool) -> int:
     for note in recording.notes:
         print(f"note: {note}", file=sys.stderr)
     if recording.lost:
-        warn(f"perf lost {recording.lost:,} events; the trace says so")
+        warn(f"perf lost {recording.lost:,} events; the trace notes it")
     parts = (
         f"{recording.faults:,} faults",
         f"{recording.processes} process{'es' * (recording.processes != 1)}",
@@ -243,8 +243,8 @@ def record_to(
     )
     if recording.truncated_by is not None:
         warn(
-            f"{recording.truncated_by} ended the program after {recording.accesses:,} accesses; "
-            "the trace is whole up to there"
+            f"{recording.truncated_by} stopped the program after {recording.accesses:,} accesses; the trace is "
+            "complete up to there"
         )
     if name:
         print(f"{name}: {', '.join(parts)}", file=sys.stderr)

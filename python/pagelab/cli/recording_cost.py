@@ -37,7 +37,7 @@ def _room(trace: Path, share: float, most_bytes: int | None) -> str:
     try:
         free = shutil.disk_usage(folder).free
     except OSError:
-        return "how much is free on the disk is not known"
+        return "the free disk space is unknown"
     room = min(free, most_bytes or free)
     what = f"--max-bytes allows {_size(room)}" if room < free else f"{_size(free)} are free"
     return f"{what}, enough for about {room / (share * _BYTES_PER_SECOND[1]):.2g} s of its time"

@@ -23,7 +23,10 @@ def command(
     runs = [Results.load(file) for file in files]
     for file, run in zip(files, runs, strict=True):
         if not all(result.profile for result in run.systems):
-            warn(f"{file} has no profile, so the page says nothing of time, memory and code: `pagelab run --profile`")
+            warn(
+                f"{file} has no profile, so the page lacks costs over time, by memory and by code: use `pagelab run "
+                "--profile`"
+            )
     # Its libraries take longer to import than the command line takes to answer.
     from pagelab.report import write
 

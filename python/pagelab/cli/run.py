@@ -286,7 +286,9 @@ def show(results: Results, *, full: bool = False) -> None:
     seeds = dict.fromkeys(str(result.seed) for result in results.systems)
     print(f"{', '.join(parts)} on {first.machine}, seed {' and '.join(seeds)}")
     if results.is_one_order:
-        print("one of many orders of the threads; --interleavings K shows how far figures depend on it")
+        print(
+            "one of many possible schedules of the threads; --interleavings K shows how much the figures depend on it"
+        )
     spread = results.spread()
     if spread is not None:
         print()

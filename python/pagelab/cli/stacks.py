@@ -123,7 +123,7 @@ def command(
         ensure_ending(output, _CONTENTS[format_])
         ensure_writable(output)
     elif format_ is Format.PPROF and sys.stdout.isatty():
-        raise UsageError("a pprof profile is no text: write it to a file with -o FILE.pb.gz")
+        raise UsageError("a pprof profile is binary: write it to a file with -o FILE.pb.gz")
     if file.is_dir():
         raise UsageError(f"{file}: a folder; `pagelab run --profile --json FILE {file}` makes results of a trace")
     results = Results.load(file)
@@ -159,7 +159,9 @@ def _ensure_possible(by: By, format_: Format, annotated: str | None, sources: Se
     if annotated and format_ is not Format.TABLE:
         raise UsageError(f"--annotate prints source lines: leave --format {format_} away")
     if annotated and by is By.FUNCTION:
-        raise UsageError("--annotate takes --by caller, allocation or mapping: lines have what they call beside them")
+        raise UsageError(
+            "--annotate works with --by caller, allocation or mapping: it shows the callees of each line anyway"
+        )
     if sources and not annotated:
         raise UsageError("--sources works only with --annotate NAME")
     for folder in sources:
@@ -188,9 +190,9 @@ def _chosen(stacks: CallStacks, by: By) -> Sequence[Stack]:
 def _warn(result: SystemResult, stacks: CallStacks, results: Results) -> None:
     """Says what is not in the stacks, and why functions have no names."""
     if is_sampled(result.stats):
-        warn("only parts of the program were recorded: page faults between these are in no stack")
+        warn("only parts of the program were recorded: page faults between them belong to no stack")
     elif _lacks_large_pages(result) and results.request and not results.request.warm_up:
-        warn(f"no memory was in large pages under {result.label}: all costs are those of pages of 4 KiB")
+        warn(f"no memory was in large pages under {result.label}: all costs are for pages of 4 KiB")
     files = {frame.file for frame in frames_of(stacks.callers)} - {""}
     if files and not stacks.has_symbols:
         if shutil.which("addr2line"):

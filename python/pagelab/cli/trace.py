@@ -130,7 +130,7 @@ def export_command(
             "-o",
             metavar="FILE",
             help="The file to write, compressed if its name ends in .gz, .xz, .bz2 or .zst. With several threads, one "
-            "file per thread, with its number in the name. {MISSING_FOLDERS}",
+            f"file per thread, with its number in the name. {MISSING_FOLDERS}",
         ),
     ],
     format: Annotated[str, typer.Option("--format", "-f", help=f"{_WRITTEN}.")],
@@ -202,7 +202,10 @@ def sample_command(
     part = f"{100 * done.accesses / done.read:.2g} % of {counted(done.read, 'access', 'accesses')}"
     print(f"{done.path}: {counted(done.accesses, 'access', 'accesses')}, {part}; {done.stretches.describe()}")
     if 2 * done.accesses > done.read:
-        print("It saves little: windows so near each other leave few accesses to skip. A longer every= helps.")
+        print(
+            "This saves little, because the windows are close together and leave few accesses to skip. Use a longer "
+            "every=."
+        )
 
 
 def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
@@ -238,7 +241,7 @@ def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
     elif "skip" in events["by_kind"]:
         lines.append(("recorded", "in stretches; how much was skipped in all is not known"))
     if meta.get("sampled"):
-        lines.append(("samples", "the accesses are samples of those that the program made"))
+        lines.append(("samples", "the accesses are a sample of the program's accesses"))
     told = "which loads addresses come from, and branches" if meta.get("dependencies") else "not recorded"
     lines.append(("dependencies", told))
     told = "of each access, and what was allocated by which call" if meta.get("call_stacks") else "not recorded"

@@ -65,7 +65,7 @@ class SystemComparison:
                     whole = whole + one
                 return change_at(whole, metric, self.a, self.b)
         if not self.mappings and not self.functions:
-            raise UsageError(f"[{place}]: without profiles on both sides nothing is known of mappings and functions")
+            raise UsageError(f"[{place}]: mappings and functions are known only with profiles on both sides")
         places = (*self.functions, *self.mappings)
         names = dict.fromkeys(name for one in places for name in sorted(one.aliases | {one.name}))
         if near := difflib.get_close_matches(place, names, 3):

@@ -65,7 +65,7 @@ def compare_sides(a: Side, b: Side, limits: Iterable[Limit] = (), *, even_if_dif
     found = differences.find(a, b, [(one.first, other.first) for one, other in pairs])
     void = [difference.describe() for difference in found if difference.voids]
     if void and not even_if_different:
-        raise NotComparableError(f"not comparable: {'; '.join(void)}. --even-if-different compares them nevertheless")
+        raise NotComparableError(f"not comparable: {'; '.join(void)}. --even-if-different compares them anyway")
     systems = tuple(_compare_system(*pair) for pair in pairs)
     verdicts = tuple(_judge(limit, system) for limit in limits for system in systems)
     return Comparison(a, b, systems, tuple(found), verdicts, tuple(_notes(a, b, systems)))
@@ -133,7 +133,7 @@ def _notes(a: Side, b: Side, systems: Sequence[SystemComparison]) -> Iterable[st
     first = systems[0]
     yield _about_intervals(a, b, first)
     if first.a.is_sampled:
-        yield "Figures are of windows of the program: per 1,000 instructions, with intervals over the windows."
+        yield "The figures cover windows of the program: per 1,000 instructions, with intervals over the windows."
     if not first.mappings and not first.functions:
         yield "Mappings and functions are missing: results without `pagelab run --profile` do not hold them."
         return
@@ -148,7 +148,7 @@ def _notes(a: Side, b: Side, systems: Sequence[SystemComparison]) -> Iterable[st
 def _about_intervals(a: Side, b: Side, system: SystemComparison) -> str:
     recordings = len(system.a.recordings), len(system.b.recordings)
     if system.a.is_sampled:
-        return "Intervals hold 95 % of what other windows would give."
+        return "Intervals: 95 %, over the windows."
     if min(recordings) > 1:
         return f"Intervals: 95 %, over {recordings[0]} recordings of A and {recordings[1]} of B (Welch)."
     if max(recordings) > 1:
@@ -165,6 +165,6 @@ def _about_intervals(a: Side, b: Side, system: SystemComparison) -> str:
     if "program" in (a.kind, b.kind):
         return (
             "No intervals: each program was recorded once. Replays are exact; "
-            "--repeat N tells how far recordings differ."
+            "--repeat N shows how much recordings differ."
         )
     return "No intervals: these are exact counts of one recording each, the same in every replay."

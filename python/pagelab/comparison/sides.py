@@ -112,7 +112,7 @@ def plan(subject: Subject) -> Plan:
     if path.is_dir():
         return Plan(name, "results", _from_folder(path))
     if path.is_file() and os.access(path, os.X_OK):
-        raise UsageError(f"{name} is a program, which comes behind `--`: pagelab compare -- OLD ARGS -- NEW ARGS")
+        raise UsageError(f"{name} is a program; put `--` before it: pagelab compare -- OLD ARGS -- NEW ARGS")
     if name.endswith((".json", ".json.gz")) or path.is_file():
         return Plan(name, "results", (_checked(name, Results.load(path)),))
     return Plan(name, "workload", source=name)
@@ -159,7 +159,7 @@ def _check_profile(name: str, profile: Any, sources: int) -> None:
                 raise UsageError(f"{name}: a row of its regions makes no sense")
     except (KeyError, TypeError, AttributeError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise UsageError(f"{name} is not one of pagelab's: {what}") from None
+        raise UsageError(f"{name} is not a pagelab result: {what}") from None
 
 
 def make(
@@ -182,15 +182,15 @@ def make(
         if options.seeds > 1:
             raise UsageError("--seeds is for replays on both sides; saved results keep the seeds they were made with")
         if kinds == ["results", "results"] and (given := options.given()):
-            raise UsageError(f"{given[0]}: saved results are not replayed, so there is nothing to set")
+            raise UsageError(f"{given[0]}: saved results are not replayed, so this has no effect")
     model = next((one.results[0] for one in plans if one.results), None)
     asked = model.request if model is not None else None
     if model is not None and kinds != ["results", "results"]:
         if asked is None:
-            raise UsageError("the saved results do not say how they were made; make them again with this version")
+            raise UsageError("the saved results do not contain their request; create them again with this version")
         if asked.command or asked.stretches or asked.sample:
             raise UsageError(
-                "the saved results are of a live run or a sample; compare them with results that were made in that way"
+                "the saved results come from a live run or a sample; compare them with results of the same kind"
             )
     replay = _Replay(options, asked, progress)
     made: list[list[tuple[Results, Recorded | None]]] = [[(results, None) for results in one.results] for one in plans]

@@ -21,7 +21,11 @@ _SMALL = 0.002
 """Places whose cycles changed by less than this share of the largest change are summed up."""
 _MOST_PARTS = 3
 _LONGEST_NAME = 36
-_OUTCOMES = {EXCEEDED: "exceeded", WITHIN: "within the limit", UNDECIDED: "undecided: the interval holds the limit"}
+_OUTCOMES = {
+    EXCEEDED: "exceeded",
+    WITHIN: "within the limit",
+    UNDECIDED: "undecided: the limit lies within the interval",
+}
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def parts(comparison: Changes) -> Iterator[str | Table]:
         lines = [f"  {'! ' if each.voids else ''}{each.describe()}" for each in comparison.differences]
         void = any(each.voids for each in comparison.differences)
         head = (
-            "Not only the program differs; changes may come of what has an exclamation mark:"
+            "Not only the program differs. The settings marked with ! may cause changes, too:"
             if void
             else "Also different:"
         )

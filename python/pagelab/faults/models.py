@@ -11,7 +11,7 @@ from pagelab.quantities import Count, count
 from pagelab.replay.simulation import Overrides, Source, overrides
 
 BOUNDS = {
-    "nothing": "nothing: no fault misses",
+    "nothing": "none: no fault misses",
     "start": "the start: most misses come before the rings are full for the first time",
     "ring": "the rings: most misses come between passes, so larger rings or a shorter period help",
     "refill": "refilling: most misses come during passes, so more or faster threads help",

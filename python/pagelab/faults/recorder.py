@@ -132,7 +132,7 @@ def record_faults(
     with tempfile.TemporaryDirectory(prefix="pagelab-faults-", dir=path.resolve().parent) as folder:
         perf = Perf(Path(folder))
         if report:
-            report("measuring what a fault takes, and what recording one does: 10 seconds or so")
+            report("measuring the cost of a fault and of recording it: about 10 seconds")
         latency_ns, measured = _latency()
         cost_ns = perf.cost_ns()
         if begins:
@@ -343,5 +343,5 @@ def await_perf(answers: int, perf: subprocess.Popen[bytes]) -> None:
                 perf.kill()
             assert perf.stderr
             why = reason(perf.stderr.read().decode(errors="replace")) or "it does not answer"
-            raise UsageError(f"perf does not begin to record: {why}")
+            raise UsageError(f"perf does not start recording: {why}")
         time.sleep(0.005)

@@ -41,7 +41,7 @@ class Clock:
     def comparison(self) -> str:
         """What the machine states beside the measurement, in one sentence."""
         if not self.stated:
-            return "neither the processor nor the kernel states the clock's rate"
+            return "neither the processor nor the kernel states the clock rate"
         return f"the machine states {', '.join(map(str, self.stated))}"
 
     @property

@@ -245,7 +245,8 @@ class _Draft:
         last = caches[max(caches)].size_bytes if caches else 0
         if most < _LEAST_BEYOND * last:
             self.warnings.append(
-                f"the last cache has {last >> 20} MiB, and the chase only {most >> 20}: memory's latency has hits in it"
+                f"the last cache has {last >> 20} MiB, and the chase only {most >> 20}: the measured memory latency "
+                "includes cache hits"
             )
         memory = chase[most]
         large = next(

@@ -198,9 +198,7 @@ class Process:
         stat = self._stat()
         self.name = stat.name
         if stat.flags & _PF_KTHREAD:
-            raise _engine.UsageError(
-                f"process {pid} ({self.name}) is a thread of the kernel: it has no memory of its own"
-            )
+            raise _engine.UsageError(f"process {pid} ({self.name}) is a kernel thread: it has no memory of its own")
         self._started = stat.started
         try:
             self._page_flags: int | None = os.open(proc / "kpageflags", os.O_RDONLY | os.O_CLOEXEC)
@@ -325,7 +323,7 @@ class Process:
             ) from None
         except PermissionError:
             raise _engine.UsageError(
-                f"{path}: you may not look into this process: run as root, or with CAP_SYS_PTRACE and CAP_SYS_ADMIN"
+                f"{path}: no permission to inspect this process: run as root, or with CAP_SYS_PTRACE and CAP_SYS_ADMIN"
             ) from None
 
     def _ended(self) -> ProcessEndedError:

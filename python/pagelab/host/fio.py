@@ -110,7 +110,7 @@ def _read(path: Path) -> tuple[str, dict[Direction, list[Job]]]:
     except ValueError as error:
         raise FioError(f"{path}: not JSON ({error}); expected what `fio --output-format=json` writes") from None
     if not isinstance(report, dict) or not isinstance(report.get("jobs"), list):
-        raise FioError(f"{path}: no output of fio: it has no list `jobs`")
+        raise FioError(f"{path}: not output of fio: it has no list `jobs`")
     jobs: dict[Direction, list[Job]] = {"read": [], "write": []}
     for entry in report["jobs"]:
         options = {**report.get("global options", {}), **entry.get("job options", {})}

@@ -162,7 +162,7 @@ def measure(plan: Plan, report: Callable[[str], object] | None = None) -> Native
     if len({run.operations for run in runs}) > 1:
         every = ", ".join(str(run.operations) for run in runs)
         raise MajorFaultError(
-            f"{plan.command[0]} did another number of operations in each run ({every}): give its seed"
+            f"{plan.command[0]} performed a different number of operations in each run ({every}): fix its seed"
         )
     return Native(plan, runs, version)
 
@@ -262,8 +262,8 @@ def _ensure_success(plan: Plan, group: Group | None, returned: int) -> None:
     if group and group.killed():
         assert plan.memory_bytes is not None
         raise MajorFaultError(
-            f"{plan.command[0]} was ended for want of memory: {plan.memory_bytes >> 20} MiB do not hold what cannot be "
-            "given back; give more with --memory"
+            f"{plan.command[0]} ran out of memory: {plan.memory_bytes >> 20} MiB cannot hold its unreclaimable "
+            "memory; give more with --memory"
         )
     how = f"by signal {signal.Signals(-returned).name}" if returned < 0 else f"with status {returned}"
     raise MajorFaultError(f"{plan.command[0]} ended {how}; it must succeed to be counted")

@@ -141,7 +141,7 @@ class MissRatioCurves:
             return cls(json.loads(text))
         except (ValueError, KeyError, TypeError) as error:
             raise _engine.UsageError(
-                f"{os.fspath(path)}: these are no curves, as `pagelab mrc --json` writes them ({error})"
+                f"{os.fspath(path)}: these are no curves of `pagelab mrc --json` ({error})"
             ) from None
 
     def save(self, path: str | os.PathLike[str]) -> None:

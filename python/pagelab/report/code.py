@@ -45,7 +45,7 @@ def rows(result: SystemResult) -> tuple[list[CodeRow], list[str]]:
     ]
     rest = whole - sum(sum_[2] for _, sum_ in ordered[:_MOST_ROWS])
     left = len(ordered) - len(shown) + table["others"]
-    notes = [f"{left:,} more places take {percent(share(rest, whole))} of the cycles of paging."] if left else []
+    notes = [f"{left:,} more places take {percent(share(rest, whole))} of the paging cycles."] if left else []
     if table["rows"] and not any(row["file"] or row["offset"] for row in table["rows"]):
         notes.append("The trace does not say which instruction made an access.")
     if any(row["file"] for row in table["rows"]) and not shutil.which("addr2line"):

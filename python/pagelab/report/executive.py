@@ -46,15 +46,12 @@ def sentences(results: Sequence[SystemResult]) -> list[str]:
 def _lever(results: Sequence[SystemResult]) -> str:
     first, *others = results
     if not others:
-        return (
-            "No other system was replayed beside it, so this page does not say what would change that; "
-            "`pagelab advise` does."
-        )
+        return "No other system was replayed, so this page does not show what would change that; `pagelab advise` does."
     before = busy_cycles(first.stats)
     best = min(others, key=lambda result: busy_cycles(result.stats))
     saved = share(before - busy_cycles(best.stats), before)
     if saved >= _SAME:
-        return f"Of the systems compared, {best.label} would save most: {percent(saved)} of all cycles."
+        return f"Of the systems compared, {best.label} would save the most: {percent(saved)} of all cycles."
     worst = max(others, key=lambda result: busy_cycles(result.stats))
     more = share(busy_cycles(worst.stats) - before, before)
     most = f" {worst.label} would cost {percent(more)} more." if more >= _SAME else ""

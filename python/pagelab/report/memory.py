@@ -42,7 +42,7 @@ def pages(result: SystemResult) -> tuple[list[MemoryRow], str]:
     """The same of single pages; none if no page stands out."""
     rows, note = _rows(result, "pages", _MOST_PAGES)
     if rows and rows[0].part < _STANDS_OUT:
-        return [], f"No page takes more than {_STANDS_OUT:.1%} of the cycles of paging."
+        return [], f"No page takes more than {_STANDS_OUT:.1%} of the paging cycles."
     return rows, note
 
 
@@ -54,7 +54,7 @@ def _rows(result: SystemResult, kind: str, most: int) -> tuple[list[MemoryRow], 
     shown = [_row(result, row, whole, many, processes) for row in rows[:most]]
     left = len(rows) - len(shown) + table["others"]
     rest = whole - sum(paging_cost(row) for row in rows[:most])
-    note = f"{left:,} more {kind} take {percent(share(rest, whole))} of the cycles of paging." if left else ""
+    note = f"{left:,} more {kind} take {percent(share(rest, whole))} of the paging cycles." if left else ""
     return shown, note
 
 

@@ -236,8 +236,8 @@ def _overview(results: Sequence[SystemResult]) -> list[Figure]:
     figures = [
         Figure(
             "Where the cycles go",
-            "All cycles in which CPUs were not idle, by class, against those of the first system. Waiting is for other "
-            "threads, where the recorded order demands it, and for faults that other CPUs handle.",
+            "All busy cycles by class, relative to the first system. Waiting means: for other threads, where the "
+            "recorded order requires it, and for faults that other CPUs handle.",
             charts.cycles(results),
         )
     ]
@@ -245,9 +245,9 @@ def _overview(results: Sequence[SystemResult]) -> list[Figure]:
         figures.append(
             Figure(
                 "What a page walk reads",
-                "References per completed walk, by layer and level of the page table (leaves are level 1), coloured by "
-                "where they were served. MMU caches spare what is missing; what fewer than one walk in 200 reads is "
-                "left out.",
+                "References per completed walk, by layer and level of the page table (leaves are level 1), coloured "
+                "by the cache or memory that served them. Levels that MMU caches held are missing, and so is what "
+                "fewer than one walk in 200 reads.",
                 charts.walk_references(results),
             )
         )
@@ -255,8 +255,8 @@ def _overview(results: Sequence[SystemResult]) -> list[Figure]:
         figures.append(
             Figure(
                 "What a page fault costs",
-                "Cycles per page fault of the program by stage of its handlers, from exception to return. What hosts "
-                "do for its memory is among them.",
+                "Cycles per page fault of the program, by stage of the handler, from exception to return. They "
+                "include the work of hosts.",
                 charts.fault_stages(results),
             )
         )
@@ -273,7 +273,7 @@ def _distributions(results: Sequence[SystemResult]) -> list[Figure]:
     figures = []
     for kind, title in (("walks", "How long page walks take"), ("faults", "How long page faults take")):
         if any(_profile(result)[kind]["latencies"] for result in results):
-            caption = "The share that took no more cycles than the horizontal axis says."
+            caption = "The percentage that took at most this many cycles."
             figures.append(Figure(title, caption, charts.latencies(results, kind)))
     return figures
 
@@ -305,7 +305,7 @@ _REFERENCES = (
 )
 
 
-_SLOWEST = ("The slowest page fault, reference by reference", "Drawn likewise, on an axis of its own.")
+_SLOWEST = ("The slowest page fault, reference by reference", "Drawn in the same way, on a separate axis.")
 
 
 def _timelines(result: SystemResult) -> list[Figure]:

@@ -63,7 +63,7 @@ def make(result: SystemResult, run: Results) -> StackPart | None:
     note = ""
     if rest:
         left = percent(share(total(entry.cost for entry in rest).cycles, whole))
-        note = f"{counted(len(rest), 'more place takes', 'more places take')} {left} of the cycles of paging."
+        note = f"{counted(len(rest), 'more place takes', 'more places take')} {left} of the paging cycles."
     return StackPart(Markup(graph.svg), graph.note, [_row(entry, whole) for entry in shown], note)
 
 

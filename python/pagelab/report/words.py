@@ -23,7 +23,9 @@ _SAME = 0.005
 def _how_sure(first: SystemResult) -> str:
     """What is to be said of a share of translation."""
     overlaps = first.config["machine"]["core"]["model"] != "in-order"
-    return ", as estimated on a core that overlaps accesses; what larger pages save is the measure" if overlaps else ""
+    return (
+        ", as estimated on a core that overlaps accesses; what larger pages save is more reliable" if overlaps else ""
+    )
 
 
 def of_replays(first: SystemResult) -> str:
@@ -122,7 +124,7 @@ def orders(run: Results) -> list[str]:
     if run.is_one_order:
         return [
             "The program has several threads, and one of their many legal orders was replayed. "
-            "`pagelab run --interleavings K` shows how far figures depend on it."
+            "`pagelab run --interleavings K` shows how much the figures depend on it."
         ]
     sentences = []
     for result in run.systems:
@@ -132,8 +134,8 @@ def orders(run: Results) -> list[str]:
             sentences.append(
                 f"{result.label}: in {len(result.orders)} orders of the threads, busy cycles are {short(of.mean)} in "
                 f"the mean, from {short(of.least)} to {short(of.most)}; the mean of all orders is between "
-                f"{short(max(low, 0.0))} and {short(high)} with a confidence of 95 %. All else on this page is of the "
-                "recorded order."
+                f"{short(max(low, 0.0))} and {short(high)} with a confidence of 95 %. Everything else on this page is "
+                "for the recorded order."
             )
     return sentences
 
@@ -155,7 +157,7 @@ def trust(results: list[SystemResult]) -> list[str]:
     cores = "; ".join(dict.fromkeys(_core(result.config["machine"]["core"]) for result in results))
     sentences = [
         f"Counts of walks, references and faults are exact for the model. Cycles come from latencies and {cores}. "
-        "Compare systems by cycles; do not read them as predicted run time."
+        "Use cycles to compare systems; they do not predict run time."
     ]
     shares = [
         (result.label, share(result.stats.get("fault.preset.cycles", 0), result.stats.get("fault.cycles", 0)))

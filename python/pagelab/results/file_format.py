@@ -47,12 +47,12 @@ def decode(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _engine.UsageError(f"these are no results of pagelab: not JSON ({error})") from None
+        raise _engine.UsageError(f"this is not a pagelab result file: not JSON ({error})") from None
     if not isinstance(document, dict):
-        raise _engine.UsageError("these are no results of pagelab: the JSON document is no object")
+        raise _engine.UsageError("this is not a pagelab result file: the JSON document is no object")
     written_as = document.pop("format", 1)
     if type(written_as) is not int or written_as < 1:
-        raise _engine.UsageError("these are no results of pagelab: `format` is no number of a format")
+        raise _engine.UsageError("this is not a pagelab result file: `format` is not the number of a format")
     if written_as > FORMAT:
         raise _engine.UsageError(
             f"results of format {written_as}, but this pagelab {_engine.__version__} reads formats up to {FORMAT}: "
@@ -98,7 +98,7 @@ def _rows(key: str, table: Any) -> list[dict[str, int]]:
                 if value is not None:
                     row[name] = value
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise _engine.UsageError(f"these are no results of pagelab: `{key}` is no table of statistics") from None
+        raise _engine.UsageError(f"this is not a pagelab result file: `{key}` is not a table of statistics") from None
     return rows
 
 

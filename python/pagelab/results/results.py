@@ -53,7 +53,7 @@ class SourceReport:
     live: bool = False
     """True for a program that was recorded while it was replayed."""
     sampled: bool = False
-    """True if the accesses are samples of those that the program made."""
+    """True if the accesses are a sample of the program's accesses."""
     threads: int = 1
     """Threads that run at once at most."""
     stopped: bool = False
@@ -149,7 +149,7 @@ class Results:
         except (KeyError, TypeError, AttributeError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise _engine.UsageError(
-                f"these are no results of pagelab {_engine.__version__}, as `pagelab run --json` writes them: {what}"
+                f"this is not a pagelab result file, as `pagelab run --json` {_engine.__version__} writes it: {what}"
             ) from None
 
     @classmethod

@@ -77,7 +77,7 @@ def find(vendor: str) -> Counters:
     if "cycles_user" not in events:
         return Counters({}, whys[0])
     if "load_walk_cycles" not in events:
-        return Counters(events, f"this processor's counters ({vendor}) tell no cycles of walks")
+        return Counters(events, f"this processor ({vendor}) does not count walk cycles")
     return Counters(events, None)
 
 

@@ -96,7 +96,7 @@ def refusal(program: str) -> str | None:
     found = shutil.which(program)
     if not found:
         if Path(program).is_file():
-            raise UsageError(f"{program} is a file that may not be executed: no program; name one after --")
+            raise UsageError(f"{program} is not executable; name a program after --")
         raise UsageError(f"there is no program {program!r}; name one after --")
     path = Path(found)
     for _ in range(_INTERPRETERS):
@@ -135,7 +135,7 @@ def _binary_refusal(path: Path) -> str | None:
                 return f"{path} is a program for {elf.get_machine_arch()}, not for 64-bit x86"
             loaders = [part.get_interp_name() for part in elf.iter_segments() if isinstance(part, InterpSegment)]
     except ELFError:
-        return f"{path} is no program of Linux"
+        return f"{path} is not a Linux program"
     if not loaders:
         return f"{path} is linked statically, so nothing can be loaded into it"
     if "musl" in loaders[0]:

@@ -130,7 +130,7 @@ def parse(text: str) -> Layout:
         if not equals or of not in ("heap", "mmap"):
             raise UsageError(f"--layout {text}: {part!r} is no part of a layout; give {_FORMS}")
         if f"{of}_permille" in values:
-            raise UsageError(f"--layout {text}: {of} is there twice")
+            raise UsageError(f"--layout {text}: {of} is given twice")
         values |= _part(text, of, value)
     return Layout(name, **values)
 

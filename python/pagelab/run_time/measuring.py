@@ -209,20 +209,20 @@ def _look(
     """The first run, each layout's memory, and bytes of a heap within which shares are made."""
     memories: dict[str, Memory] = {}
     plain = Layout("4k")
-    report("a first run, to see how much memory the program has")
+    report("first run, to see how much memory the program uses")
     first, memory = program.look(plain, 0)
     _check_ending(first, plain, plan)
     if first.cpu_seconds < _TOO_SHORT_SECONDS:
         raise UsageError(
-            f"{program.command[0]} ends after {1e3 * first.cpu_seconds:.1f} ms of CPU time, most of which it takes to "
-            "start; give it more work: a second at least"
+            f"{program.command[0]} ends after {1e3 * first.cpu_seconds:.1f} ms of CPU time, most of which is "
+            "start-up; give it more work, at least one second"
         )
     span = max(_SPAN_FACTOR * memory.resident_bytes, memory.heap_extent_bytes, _LEAST_SPAN)
     for layout in layouts:
         if layout.small:
             memories[layout.name] = memory
             continue
-        report(f"{layout.name}: a run that is looked at")
+        report(f"{layout.name}: untimed run, to look at its memory")
         run, memories[layout.name] = program.look(layout, span)
         _check_ending(run, layout, plan)
         if run.exit_code != first.exit_code:
@@ -297,7 +297,7 @@ def _replays(
         recorded = [layout for layout in layouts if layout.touched]
         if not recorded:
             return {}, []
-        report("recording, which takes far longer than a run")
+        report("recording, which takes much longer than a run")
         traces = record_layouts(program, recorded, span, Path(folder), how, plan.stretches, plan.keep_traces)
         shown: dict[str, Replay] = {}
         failures: list[str] = []
@@ -336,8 +336,8 @@ def _warnings(
     if machine.virtualised:
         nested = "" if plan.replaying.nested or not (plan.record or plan.trace) else "; --nested replays such walks"
         warnings.append(
-            "this machine is a virtual one: its walks are nested, its host decides on huge pages below the guest's, "
-            f"and other guests may take time{nested}"
+            "this machine is a virtual machine: its walks are nested, its host chooses the page size below the "
+            f"guest's pages, and other guests may take time{nested}"
         )
     if machine.load > machine.cpus / 2:
         warnings.append(
@@ -359,7 +359,7 @@ def _warnings(
     warnings += replay_warnings(measured)
     shortest = min(of.figure(lambda run: run.wall_seconds).median for of in measured)
     if shortest < _SHORT_SECONDS:
-        warnings.append(f"a run takes {shortest:.2g} s, of which starting is a part: more work tells more")
+        warnings.append(f"a run takes {shortest:.2g} s, part of which is start-up: give the program more work")
     return warnings
 
 

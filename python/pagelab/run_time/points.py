@@ -22,7 +22,7 @@ SMALL, HUGE = "4k", "thp"
 _SAME = {"2m": HUGE, "layout4kb": SMALL, "layout2mb": HUGE}
 """Other names of layouts that models are anchored at, in small letters"""
 TIMES = ("user", "cpu")
-OF_REPLAYS = "walk cycles are of replays, and run time is CPU time in cycles of their machine"
+OF_REPLAYS = "walk cycles come from replays, and run time is CPU time in cycles of their machine"
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,15 @@ def read(paths: Sequence[Path], time: str = "user") -> Points:
     for path, other in zip(paths[1:], read_ones[1:], strict=True):
         same = (other.walk_cycles_from, other.nested, other.machine)
         if same != (first.walk_cycles_from, first.nested, first.machine):
-            raise UsageError(f"{path}: its walk cycles come from elsewhere than those of {paths[0]}: fit them apart")
+            raise UsageError(
+                f"{path}: its walk cycles have another source than those of {paths[0]}: fit them separately"
+            )
     points = [point for one in read_ones for point in one.points]
     names = [point.layout for point in points]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UsageError(f"layout {twice[0]} is there twice: a point per layout makes a model")
+        raise UsageError(f"layout {twice[0]} is given twice: a model needs one point per layout")
     if not points:
-        raise UsageError(f"{paths[0]}: there are no points with walk cycles in it; measure with --replay or --trace")
+        raise UsageError(f"{paths[0]}: it has no points with walk cycles; measure with --replay or --trace")
     return Points(
         points,
         first.mhz,
@@ -136,14 +138,14 @@ def _number(path: Path, line: int, column: str, text: str | None) -> float:
 def _of_measurement(measured: Measurement, path: Path, time: str) -> Points:
     notes, points = [], []
     if measured.walk_cycles_from is None:
-        raise UsageError(f"{path}: there are no walk cycles in it; measure with --replay or --trace")
+        raise UsageError(f"{path}: it has no walk cycles; measure with --replay or --trace")
     counted = measured.walk_cycles_from == "counters"
     for of in measured.layouts:
         point = _counted(of, time) if counted else _replayed(of, time)
         if point:
             points.append(point)
         else:
-            notes.append(f"{of.layout} is left out: nothing is known of its walk cycles")
+            notes.append(f"{of.layout} is left out: its walk cycles are unknown")
     if not counted:
         notes += [OF_REPLAYS, *replay_warnings(measured.layouts)]
     notes += _noise(measured)
@@ -172,7 +174,7 @@ def _noise(measured: Measurement) -> list[str]:
     if not noisy:
         return []
     most = max(noisy.values())
-    return [f"CPU time is known to ±{most:.0%} at worst ({', '.join(noisy)}): errors below that tell little"]
+    return [f"CPU time is known to ±{most:.0%} at worst ({', '.join(noisy)}): smaller errors mean little"]
 
 
 def _counted(of: Measured, time: str) -> Point | None:

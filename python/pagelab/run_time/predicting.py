@@ -150,8 +150,8 @@ def _doubts(models: Models, model: str | None) -> list[str]:
         if models.no_best:
             fitted = ", ".join(of.fitted.name for of in models.models)
             raise UsageError(
-                f"there is no best model, so nothing is predicted: {models.no_best}. Measure anew, or name a model "
-                f"to predict by nevertheless: --model {models.models[0].fitted.name} (there are {fitted})"
+                f"there is no best model, so nothing is predicted: {models.no_best}. Measure again, or name a model "
+                f"to use anyway: --model {models.models[0].fitted.name} (there are {fitted})"
             )
         return []
     chosen = next((of for of in models.models if of.fitted.name == model), None)
@@ -159,7 +159,7 @@ def _doubts(models: Models, model: str | None) -> list[str]:
         why = models.refused.get(model, "it was not fitted")
         raise UsageError(f"--model {model}: it is not in the model file: {why}")
     objection = chosen.objection or models.no_best
-    return [f"{model} is not to be trusted: {objection}"] if objection else []
+    return [f"{model} is not reliable: {objection}"] if objection else []
 
 
 def _base(models: Models) -> Point:
@@ -244,7 +244,7 @@ def _warnings(models: Models, predicted: Sequence[Predicted], small: Replay, mac
         )
     for of in predicted:
         if of.beyond:
-            warnings.append(f"{of.system}: its walk cycles are outside those that the models were fitted to")
+            warnings.append(f"{of.system}: its walk cycles are outside the range that the models were fitted to")
         if silent := [estimate.model for estimate in of.estimates if estimate.cycles is None and estimate.blind]:
             warnings.append(
                 f"{of.system}: {', '.join(silent)} left out: as many walks as with {SMALL} take other cycles, and "
@@ -252,9 +252,9 @@ def _warnings(models: Models, predicted: Sequence[Predicted], small: Replay, mac
             )
         for estimate in of.estimates:
             if estimate.at_4k <= 0:
-                warnings.append(f"{of.system}: {estimate.model} left out: it says that {SMALL} takes no time")
+                warnings.append(f"{of.system}: {estimate.model} left out: it predicts no time for {SMALL}")
             elif estimate.cycles is not None and estimate.cycles <= 0:
-                warnings.append(f"{of.system}: {estimate.model} predicts less than no time, so it does not hold there")
+                warnings.append(f"{of.system}: {estimate.model} predicts a negative time, so it does not apply there")
     return warnings
 
 

@@ -108,10 +108,10 @@ def _replay(own: SystemResult, other: SystemResult, length: Length) -> Replay:
 def _of_parts(result: SystemResult, length: Length) -> Iterator[str]:
     """What warnings say where not the whole program was replayed."""
     if not length.known:
-        yield "the trace ends before its program, so walk cycles are of what the program did until then"
+        yield "the trace ends before the program, so walk cycles cover only its first part"
     if is_sampled(result.stats):
         times, count = length.of_traced(result.stats.get("instructions", 0)), len(result.windows)
-        few = f"; fewer than {FEW_WINDOWS} tell little: take a shorter every=" if count < FEW_WINDOWS else ""
+        few = f"; fewer than {FEW_WINDOWS} give little information: use a shorter every=" if count < FEW_WINDOWS else ""
         yield (
             f"walk cycles are those of {counted(count, 'window', 'windows')} with {100 / times:.2g} % of the "
             f"instructions, multiplied by {times:.3g}{_spread(result)}{few}"
@@ -134,7 +134,7 @@ def mismatch(trace: Source, command: Sequence[str]) -> str | None:
     recorded = trace_info(name)["meta"].get("command") or []
     if list(recorded) == list(command):
         return None
-    what = shlex.join(recorded) if recorded else "a program that it does not name"
+    what = shlex.join(recorded) if recorded else "an unnamed program"
     return f"{name} is a recording of {what}, and {shlex.join(command)} was measured"
 
 

@@ -57,12 +57,11 @@ def _answer(asked: dict[str, Any]) -> str:
     (result,) = results.systems
     if digest(result.config) != expected["config"]:
         raise _engine.UsageError(
-            "its configuration is another than that of the plan: a file or a preset differs on the worker, or has "
-            "changed meanwhile"
+            "its configuration differs from the plan: a file or a preset differs on the worker, or has changed"
         )
     found = {source.content_hash for source in result.sources if source.content_hash}
     if found != set(expected["traces"].values()):
-        raise _engine.UsageError("a trace has changed since the plan was made: run the sweep again")
+        raise _engine.UsageError("a trace has changed since the sweep started: run it again")
     return results.to_json()
 
 

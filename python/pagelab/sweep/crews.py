@@ -96,7 +96,7 @@ class Cluster:
 
     def _gone(self) -> Exception:
         return _engine.PagelabError(
-            f"the Dask scheduler at {self._address} is gone; what is finished is kept, and the same command goes on"
+            f"the Dask scheduler at {self._address} is gone; finished runs are kept, and the same command continues"
         )
 
     def __enter__(self) -> "Cluster":

@@ -47,7 +47,9 @@ class Folder:
         if self.path.is_dir() and (others := {entry.name for entry in self.path.iterdir()} - _OWN):
             strange = [name for name in sorted(others) if not name.startswith(f".{_RUNS}.")]
             if strange:
-                raise UsageError(f"{self.path} holds something else ({strange[0]}): name another folder with --output")
+                raise UsageError(
+                    f"{self.path} contains something else ({strange[0]}): name another folder with --output"
+                )
         ensure_writable(self.path / _RUNS)
         for folder in (self.path, self.path / _RESULTS, self.path / _FAILURES):
             folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +68,7 @@ class Folder:
             lock.seek(0)
             holder = lock.read().strip()
             lock.close()
-            raise UsageError(f"{self.path}: another sweep is at work there ({holder}): wait for its end") from None
+            raise UsageError(f"{self.path}: another sweep is running there ({holder}): wait until it ends") from None
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {platform.node()}\n")
         lock.flush()

@@ -56,7 +56,7 @@ def outcome(folder: str | os.PathLike[str], most_rows: int = MOST_ROWS) -> Table
     if len(grouped) > most_rows:
         notes.append(f"{len(grouped) - most_rows} more rows: pagelab.sweep.load({os.fspath(folder)!r}) has all")
     if several:
-        notes.append("Means over seeds; apart: the largest busy cycles less the smallest, in percent of the mean.")
+        notes.append("Means over seeds; apart: the largest minus the smallest busy cycles, in percent of the mean.")
     if notes:
         table.caption = Text("\n".join(["", *notes]), no_wrap=True, overflow="ignore")
         table.caption_style = ""

@@ -104,7 +104,7 @@ def read(file: str | os.PathLike[str]) -> Sweep:
     try:
         document = tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _engine.UsageError(f"{name}: this is no TOML: {error}") from None
+        raise _engine.UsageError(f"{name}: this is not TOML: {error}") from None
     return parse(document, name)
 
 
@@ -180,7 +180,7 @@ class _Table:
         given = self._table.get(key, default)
         values = given if isinstance(given, list) else [given]
         if not values:
-            raise self.wrong(key, "the list is empty, so there would be no run; leave the key away or give it a value")
+            raise self.wrong(key, "the list is empty, so there would be no run; remove the key or give it a value")
         return values
 
     def texts(self, key: str, default: str | None = None) -> list[str]:

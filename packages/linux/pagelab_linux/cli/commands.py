@@ -122,7 +122,7 @@ def boot_command(
         print(f"\n{report}", file=sys.stderr)
     problems = said.problems()
     if problems:
-        raise LinuxError(f"{'; '.join(problems)}; all that the guest said is in {kept}")
+        raise LinuxError(f"{'; '.join(problems)}; the guest's console output is in {kept}")
 
 
 @app.command("test")
@@ -195,7 +195,7 @@ def bench_command(
     for depth in plan.levels:
         guest.Machine(accelerator, levels=depth).check()
     if accelerator == "tcg":
-        raise UsageError("--accelerator tcg: emulation has no time of its own; give icount or kvm")
+        raise UsageError("--accelerator tcg: emulated time means nothing; give icount or kvm")
     workshop = _workshop(work, jobs, quiet)
     figures, failures = bench.measure(workshop, plan, lambda figure: workshop.say(_line(figure)))
     unit = "instructions" if accelerator == "icount" else "cycles"
@@ -363,7 +363,7 @@ def compare_command(
     differ = [f"{name}: {row.what}" for name, rows in found.items() for row in rows if not row.settled]
     if differ:
         whole = sum(map(len, found.values()))
-        raise LinuxError(f"{len(differ)} of {whole} numbers differ, and why is not known: {', '.join(differ)}")
+        raise LinuxError(f"{len(differ)} of {whole} numbers differ without an explanation: {', '.join(differ)}")
 
 
 def _workshop(work: Path | None, jobs: int | None, quiet: bool) -> Workshop:

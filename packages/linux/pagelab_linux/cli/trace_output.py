@@ -76,7 +76,7 @@ def check_accesses(
     if most < 1:
         raise UsageError(f"--most {most}: give at least 1 fault")
     if accesses and len(wanted) != 1:
-        raise UsageError(f"--accesses {accesses}: a trace is of one workload; name it with --workload")
+        raise UsageError(f"--accesses {accesses}: a trace holds one workload; name it with --workload")
     if accesses and os.path.lexists(accesses):
         raise UsageError(f"--accesses {accesses}: exists; name another output")
     for option, file in (("--accesses", accesses), ("--preset", preset)):
