@@ -354,7 +354,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
 def test_no_data_frames_are_imported_for_nothing(arguments: list[str], tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from pagelab.cli import main\n"
+        "from pagelab.cli.application import main\n"
         "try:\n    main()\n"
         "finally:\n    print(sorted({'polars', 'pandas', 'numpy', 'matplotlib'} & sys.modules.keys()))\n"
     )
