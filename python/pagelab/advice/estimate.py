@@ -4,7 +4,7 @@ Models: of a program replayed in windows, page faults, calls and waits for devic
     skipped stretches keep first touches and events. Its other cycles are those of the windows, multiplied by the
     program's instructions over theirs. Windows are a systematic sample, the same one under each system. So what a
     figure may be off by chance is the error of a ratio estimator, of what each window saves.
-Source: Cochran, "Sampling Techniques" (1977), 6.4, as for `pagelab.stretches`.
+Source: Cochran, "Sampling Techniques" (1977), 6.4, as for `pagelab.results.windows`.
 Deviations: the known costs count as exact, though caches and TLBs hold a little less where a stretch was skipped.
 """
 

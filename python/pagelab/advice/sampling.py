@@ -1,6 +1,6 @@
 """A sample of a long recording, which is replayed instead of all of it.
 
-Models: its windows are those of `pagelab.default_sample`.
+Models: its windows are those of `pagelab.replay.default_sample`.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Replays of a program under each remedy, on two models of a core (`pagelab.cores`).
+"""Replays of a program under each remedy, on two models of a core (`pagelab.replay.cores`).
 
 Models: Linux as most distributions configure it, with huge pages where the program asks for them, and the same with one
     thing changed: huge pages everywhere, folios, memory that is populated when it is mapped, a larger TLB. An in-order
