@@ -10,7 +10,9 @@
 # make man        the manual page that wheels install, made anew of the command line
 # make reproductions  all published results measured again, in full: about two hours of CPU time; writes docs/reproductions and docs/claims.md
 # make mutants    change single lines for the worse and see which test notices: an hour, and CI does not run it
-# make lint       formatting, clippy, rustdoc, spelling, words to avoid, widths and lengths, commit subjects, ruff, mypy
+# make lint       formatting, clippy, rustdoc, rules for crates, spelling, words to avoid, widths and lengths, commit subjects, ruff, mypy
+# make deny       licences, bans and sources of the crates alone (part of lint)
+# make release    all of a release but publishing it: checks, tests, distributions, a local tag; DRY_RUN=1 checks only
 # make clean      remove everything built here
 
 PYTHON ?= python3
@@ -21,7 +23,7 @@ export PYTHON
 PACKAGES := packages/studies packages/linux
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates presets -name '*.rs' -o -name '*.toml')
 
-.PHONY: demo setup test test-linux test-full bench docs wheel image man reproductions mutants lint clean
+.PHONY: demo setup test test-linux test-full bench docs wheel image man reproductions mutants lint deny release clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.engine $(VENV)/.commands
@@ -74,13 +76,20 @@ lint: $(VENV)/.packages
 	git ls-files '*.rs' | xargs rustfmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace
-	git ls-files | grep -vE '\.(lock|png|svg|1)$$' | xargs $(BIN)/codespell
+	setup/check-crates
+	git ls-files | grep -vE '\.(lock|png|svg|gz|1)$$' | xargs $(BIN)/codespell
 	setup/check-commits
 	setup/check-prose
-	$(BIN)/ruff check python packages tests benches examples site setup/check-prose
-	$(BIN)/ruff format --check python packages tests benches examples site setup/check-prose
+	$(BIN)/ruff check python packages setup tests benches examples site setup/check-prose
+	$(BIN)/ruff format --check python packages setup tests benches examples site setup/check-prose
 	$(BIN)/mypy
 	$(BIN)/mypy --scripts-are-modules setup/check-prose
+
+deny: $(VENV)/.packages
+	setup/check-crates
+
+release: $(VENV)/.packages
+	$(BIN)/python setup/release.py $(if $(DRY_RUN),--dry-run)
 
 clean:
 	rm -rf $(VENV) target dist demo python/pagelab/*.so

@@ -24,6 +24,8 @@ _ELSEWHERE = (
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "RELEASING.md",
+    "SECURITY.md",
     "examples/programs/README.md",
     "examples/stores/README.md",
     "packages/linux/pagelab_linux/kernel/README.md",

@@ -167,6 +167,8 @@ if not TYPE_CHECKING:
                 return value
         if name in __all__:
             return import_module(f"pagelab.{name}")
+        if renamed := import_module("pagelab.renamed").complaint([f"pagelab.{name}"]):
+            raise AttributeError(renamed)
         raise AttributeError(f"module 'pagelab' has no attribute {name!r}")
 
     def __dir__() -> list[str]:

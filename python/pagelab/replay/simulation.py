@@ -2,20 +2,25 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
 from pagelab import _engine
-from pagelab._engine import UsageError
+from pagelab._engine import ConfigError, UsageError
 from pagelab.output import ensure_writable
 from pagelab.quantities import Count, count
+from pagelab.renamed import complaint
 from pagelab.results.results import Results
 
 Source: TypeAlias = str | os.PathLike[str]
 Overrides: TypeAlias = Mapping[str, Any] | Iterable[str]
 System: TypeAlias = Source | tuple[Source, Overrides]
 Progress: TypeAlias = Callable[[str, int, int | None], object]
+
+_SYSTEM_KEY = re.compile(r"[{,]\s*([a-z_][\w.]*)=")
+"""Keys in `SYSTEM{KEY=VALUE,…}`"""
 
 
 def run(
@@ -132,13 +137,17 @@ class Settings(TypedDict, total=False):
 def request(systems: Source | Iterable[System], settings: Settings) -> dict[str, Any]:
     """What to run, as the engine takes it; without sources."""
     machine, kernel = settings.get("machine"), settings.get("kernel")
+    chosen, common = _systems(systems), overrides(settings.get("set", ()))
+    own = (key for system in chosen for key in _SYSTEM_KEY.findall(system))
+    if renamed := complaint([*(text.partition("=")[0] for text in common), *own]):
+        raise ConfigError(renamed)
     return {
         "sources": [],
         "with": [os.fspath(source) for source in _several(settings.get("with_", ()))],
-        "systems": _systems(systems),
+        "systems": chosen,
         "machine": None if machine is None else os.fspath(machine),
         "kernel": None if kernel is None else os.fspath(kernel),
-        "set": overrides(settings.get("set", ())),
+        "set": common,
         "seed": count("seed", settings.get("seed")),
         "max_accesses": count("max_accesses", settings.get("max_accesses"), least=1),
         "warm_up": count("warm_up", settings.get("warm_up")),
