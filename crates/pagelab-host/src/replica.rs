@@ -363,7 +363,7 @@ impl<const BY_STRING: bool> Replica<BY_STRING> {
         }
     }
 
-    /// Goes down from the deepest of so many levels that hit.
+    /// Walks down from the deepest level that hits.
     ///
     /// # Safety
     /// `entry` is the entry of that level for the fault's address, unless none hit.

@@ -94,7 +94,7 @@ impl Pattern {
         }
     }
 
-    /// Addresses of so many walks; other ones in each run.
+    /// Addresses of this many walks; different in each run.
     fn addresses(self, walks: usize, run: u64) -> Vec<u64> {
         let pages = BYTES / PAGE_BYTES;
         let mut rng = Rng::new(run, "walks");

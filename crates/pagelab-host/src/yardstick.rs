@@ -167,7 +167,7 @@ impl Naive {
     }
 }
 
-/// Memory of this process in place of what the workload writes to, by address modulo its size. That is a power of two: neighbours
+/// Memory of this process instead of what the workload writes to, by address modulo its size. That is a power of two: neighbours
 /// stay neighbours, and no page is touched that the workload does not touch.
 struct Host {
     most_bytes: u64,

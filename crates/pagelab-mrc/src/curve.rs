@@ -68,7 +68,7 @@ pub struct Curve {
     pub least_misses: Vec<u64>,
     /// The upper bounds at each of the sizes.
     pub most_misses: Vec<u64>,
-    /// Misses of caches of so many ways, by Smith's estimate; empty unless it was asked for.
+    /// Misses of caches with this many ways, by Smith's estimate; empty unless it was asked for.
     pub misses_with_ways: Vec<u64>,
 }
 

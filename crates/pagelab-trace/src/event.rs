@@ -234,7 +234,7 @@ pub enum EventKind {
     },
     /// From here on most accesses of all threads are left out. Those that follow are the first read and the first write of each page.
     Skip,
-    /// A skipped stretch of so many instructions ends, of all threads together, of which `accesses` were left out.
+    /// A skipped stretch with this many instructions ends, of all threads together, of which `accesses` were left out.
     Resume {
         /// Instructions of the stretch.
         instructions: u64,

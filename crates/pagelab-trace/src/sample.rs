@@ -32,7 +32,7 @@ use crate::{
     TraceError,
 };
 
-/// Of so many windows one is warmed up for longer.
+/// One in this many windows is warmed up for longer.
 pub const LONGER_EACH: u64 = 8;
 /// How many times as long.
 pub const LONGER_TIMES: u64 = 4;
@@ -80,7 +80,7 @@ impl fmt::Display for Sampling {
 }
 
 impl Sampling {
-    /// Windows for a source of so many accesses.
+    /// Windows for a source with this many accesses.
     ///
     /// # Errors
     /// [`TraceError::Usage`] if it has too few for windows that say something, or nobody knows how many it has.
@@ -211,7 +211,7 @@ impl Sampled {
         }
     }
 
-    /// The same for caches of so many bytes at most. Of what a skipped stretch touched before the lines of so many bytes, less is
+    /// The same for caches of at most this many bytes. Of what a skipped stretch touched before that many bytes, less is
     /// touched again: a line per page, and of the oldest a line in each 2 MiB.
     #[must_use]
     pub fn reaching(mut self, bytes: u64) -> Self {

@@ -35,7 +35,7 @@ struct Cpus {
 }
 
 impl Cpus {
-    /// `used` by sources; each of so many kernel threads gets a CPU on a core that nobody has, else one that nobody has, else
+    /// `used` by sources; each kernel thread gets a CPU on a core that nobody has, else one that nobody has, else
     /// one of the sources' own, in turn.
     fn new(mut used: Vec<usize>, kernel_threads: usize, threads_per_core: usize, total: usize) -> Self {
         used.sort_unstable();

@@ -193,7 +193,7 @@ impl AssocArray {
     }
 
     /// Stores `key` as the set's most recently used entry, over its old value if it is present, else in an empty
-    /// way, else in place of the entry that the policy gives up, whose key is returned.
+    /// way, else instead of the entry that the policy gives up, whose key is returned.
     ///
     /// # Panics
     /// If `key` is [`INVALID_KEY`].

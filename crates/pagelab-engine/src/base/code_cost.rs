@@ -71,7 +71,7 @@ impl CodeCost {
     /// Nothing is executed.
     pub const NONE: Self = Self { instructions: 0, timed_by_core: 0, cycles: Cycles::ZERO };
 
-    /// Of so many instructions that take stated cycles together, or those that the core takes for each.
+    /// Cost of N instructions: the stated total cycles, or the core's cycles per instruction.
     pub fn new(instructions: u32, cycles: CodeCycles) -> Self {
         let instructions = u64::from(instructions);
         match cycles {
@@ -90,7 +90,7 @@ impl CodeCost {
         Self { instructions: 0, ..self }
     }
 
-    /// Of so many instructions in its place, each of which costs what one of these does.
+    /// Cost of N instructions at this rate.
     pub fn in_proportion(self, instructions: u64) -> Self {
         let part = |of: u64| (of * instructions + self.instructions / 2).checked_div(self.instructions).unwrap_or(0);
         Self { instructions, timed_by_core: part(self.timed_by_core), cycles: Cycles(part(self.cycles.0)) }

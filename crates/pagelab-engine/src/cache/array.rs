@@ -259,7 +259,7 @@ impl Array {
         true
     }
 
-    /// Puts in a line that is not there, in the lowest empty way if there is one, else in place of the line that the
+    /// Puts in a line that is not there, in the lowest empty way if there is one, else instead of the line that the
     /// policy gives up.
     #[inline(always)]
     pub fn fill<W: Ways>(&mut self, at: SetAndTag, state: LineState, presence: u64) -> Option<Evicted> {

@@ -86,7 +86,7 @@ impl MemoryConfig {
         core * self.nodes.len().max(1) / cores
     }
 
-    /// Refuses what is impossible of a memory of so many bytes, on a machine of so many cores whose caches answer within
+    /// Refuses an impossible memory of this many bytes, on a machine with this many cores whose caches answer within
     /// `nearest`; keys are relative to its own.
     pub fn validate(&self, size: Bytes, cores: u32, nearest: u32) -> Result<(), CacheConfigError> {
         let error = |key: String, what: String| Err(CacheConfigError::new(key, what));

@@ -79,7 +79,7 @@
 //! data; whoever asks before has them then.
 //!
 //! # Memory
-//! With `machine.memory` a line from DRAM takes the latency of its node in place of `dram_latency_cycles`, and waits until the node's
+//! With `machine.memory` a line from DRAM takes the latency of its node instead of `dram_latency_cycles`, and waits until the node's
 //! channel is free (`memory.rs`). Where lines are found does not depend on it.
 //!
 //! Not modelled: bank and miss-buffer conflicts, instruction caches, directories that forget.

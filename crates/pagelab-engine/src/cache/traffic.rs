@@ -91,7 +91,7 @@ impl Traffic {
         there
     }
 
-    /// How long a line of memory takes that is asked for at a time, in place of `latency`.
+    /// How long a line of memory takes that is asked for at a time, instead of `latency`.
     fn memory_latency(
         &mut self,
         core: usize,
@@ -345,7 +345,7 @@ impl Hierarchy {
         traffic.unit(level, core).begin(line, at, there, is_from_memory);
     }
 
-    /// A line has come to a level, in the place of another one or not.
+    /// A line has come to a level, and may have replaced another one.
     #[inline(always)]
     pub(super) fn note_fill<S: Shape>(
         &mut self,
@@ -404,7 +404,7 @@ mod tests {
         caches.set_traffic(levels, &MemoryConfig::default(), vec![0; caches.cores()]);
     }
 
-    /// A random request, as the engine makes them, and what it took. By turns one core goes through memory line by line.
+    /// A random request, as the engine makes them, and what it took. One core at a time goes through memory line by line.
     fn request(caches: &mut Hierarchy, rng: &mut Rng, now: Cycles, last: &mut [u64], n: u64) -> Cycles {
         let (goes, cores) = (n / 50 % 2 == 1, last.len() as u64);
         let core = if goes { n / 100 % cores } else { rng.below(cores) } as usize;
@@ -526,7 +526,7 @@ mod tests {
 
     #[test]
     fn walks_miss_what_a_prefetch_displaced() {
-        // One set of two ways: a table's line, a program's, and the line behind that in place of the table's.
+        // One set of two ways: a table's line, a program's, and the line behind that instead of the table's.
         let mut config = CacheConfig { l2: None, l3: None, ..sandy_bridge() };
         (config.l1.size_bytes, config.l1.ways) = (Bytes(128), 2);
         let on = LevelPrefetchConfig::samples(CacheLevel::L1).remove(0);

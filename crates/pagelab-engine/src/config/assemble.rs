@@ -119,7 +119,7 @@ fn bring_kernel_keys(system: &mut Value, kernel: &mut Value) {
     }
 }
 
-/// Puts the keys of the drives that a kernel names (`storage = NAME`, or a key `drive` of `storage` and `swap`) in place of the names.
+/// Replaces the drives that a kernel names (`storage = NAME`, or a key `drive` of `storage` and `swap`) by their keys.
 /// Keys that stand beside a name prevail.
 fn fill_in_drives(kernel: &mut Value) -> Result<(), EngineError> {
     if let Some(name) = kernel["storage"].as_str().filter(|name| !NOTHING.contains(name)) {
@@ -148,7 +148,7 @@ fn fill_in_drives(kernel: &mut Value) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Puts the keys of the core that a machine names (`core = NAME`) in place of the name.
+/// Replaces the core that a machine names (`core = NAME`) by its keys.
 fn fill_in_core(machine: &mut Value) -> Result<(), EngineError> {
     let Some(name) = machine["core"].as_str() else { return Ok(()) };
     let at_its_key = |error| match error {

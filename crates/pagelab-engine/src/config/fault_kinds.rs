@@ -11,7 +11,7 @@ use crate::base::error::EngineError;
 pub enum FaultKind {
     /// A load maps the zero page.
     ZeroPage,
-    /// A store puts a page of its own in the place of the zero page.
+    /// A store replaces the zero page by a new page.
     ZeroPageReplaced,
     /// A store copies a page that others use too.
     Copy,
@@ -59,7 +59,7 @@ pub struct FaultKinds {
     /// A load maps the zero page.
     #[serde(skip_serializing_if = "KindCosts::is_none")]
     pub zero_page: KindCosts,
-    /// A store puts a page of its own in the place of the zero page.
+    /// A store replaces the zero page by a new page.
     #[serde(skip_serializing_if = "KindCosts::is_none")]
     pub zero_page_replaced: KindCosts,
     /// A store copies a page that others use too.

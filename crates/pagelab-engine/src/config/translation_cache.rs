@@ -355,7 +355,7 @@ impl TranslationCacheConfig {
         [(".level_cycles", level), (".root_cycles", root)]
     }
 
-    /// The most levels whose walk a hit may spare, of tables of so many.
+    /// The most levels that a hit may skip, in tables with this many levels.
     fn most_skipped(&self, levels: u8) -> u32 {
         match self {
             // Hardware tells of PTEs as well.

@@ -110,7 +110,7 @@ struct UnitShare {
 }
 
 impl UnitShare {
-    /// Of so many units among so many threads.
+    /// Each thread's part of the units.
     fn new(units: usize, threads: u32) -> Self {
         let (units, threads) = (units as u64, u64::from(threads));
         let whole = units.div_ceil(threads);

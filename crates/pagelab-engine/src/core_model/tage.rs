@@ -7,7 +7,7 @@
 //! Deviations: recordings hold outcomes and no addresses of branches, so a branch is known by the access before it and the outcomes
 //! since, which no other branch has, but one that is reached on several ways has several names. New entries are always believed, and the
 //! first table with room is taken, where the paper draws. Useful counters are halved now and then, where the paper clears their two bits
-//! by turns. Indirect branches and returns are always predicted.
+//! in turn. Indirect branches and returns are always predicted.
 
 use pagelab_trace::Branches;
 

@@ -33,13 +33,13 @@ pub struct EngineContext {
     pub walked: bool,
 }
 
-/// What a fault executes that takes its frame from a ring in the place of an allocation, in an ordinary kernel.
+/// What a fault executes that takes its frame from a ring instead of an allocation, in an ordinary kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RingCosts {
-    /// In the place of the stages allocation and zeroing: the frame is taken, charged and mapped.
+    /// Instead of the stages allocation and zeroing: the frame is taken, charged and mapped.
     pub take: RingCost,
-    /// In the place of the stage lru: the page is left to the thread.
+    /// Instead of the stage lru: the page is left to the thread.
     pub defer: RingCost,
 }
 

@@ -126,7 +126,7 @@ pub trait KernelSide: Sized {
     /// Whether faults that the kernel handles get frames that are ready here.
     fn serves_faults(&self) -> bool;
 
-    /// What such a fault costs in an ordinary kernel, which takes one in the place of an allocation; none: it takes one for an entry
+    /// What such a fault costs in an ordinary kernel, which takes one instead of an allocation; none: it takes one for an entry
     /// that is armed.
     fn in_fault(&self) -> Option<RingCosts> {
         None

@@ -8,7 +8,7 @@ use crate::config::LayerConfig;
 use crate::kernel::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
 use pagelab_trace::MapFlags;
 
-/// Mappings of so many bytes always get a segment that nobody has.
+/// Mappings with this many bytes always get a segment that nobody has.
 const WORTH_BYTES: u64 = 2 << 20;
 
 /// Memory that a layer keeps beside what is set aside, for its direct map and its own objects.

@@ -69,7 +69,7 @@ pub struct Stored {
     pub executable: bool,
 }
 
-/// What stands in place of a translation. Each kind has an owner, who is told of every entry that has such a word from then on
+/// What stands instead of a translation. Each kind has an owner, who is told of every entry that has such a word from then on
 /// and of every one that has it no more. What calls do to entries (`layer/words.rs`) is decided kind by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryWord {

@@ -69,7 +69,7 @@ pub(crate) enum PcidState {
 }
 
 impl Pcids {
-    /// No space has a PCID yet; of so many, 0 meaning that the hardware has none.
+    /// No space has a PCID yet. `pcids` is 0 if the hardware has none.
     pub fn new(pcids: u32) -> Self {
         Self { held: vec![None; pcids.max(1) as usize], next: 0 }
     }

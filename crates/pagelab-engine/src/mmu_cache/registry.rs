@@ -23,7 +23,7 @@ macro_rules! mmu_caches {
         #[serde(deny_unknown_fields)]
         pub struct MmuCacheGeometry {
             $($($(#[$meta])* pub $part: $Part,)?)*
-            /// One MMU cache for all cores in place of one a core, with the entries of all together; none: one a core.
+            /// One MMU cache for all cores instead of one a core, with the entries of all together; none: one a core.
             #[serde(default)]
             pub shared_by_cores: Option<SharedMmuCacheConfig>,
             /// Whether walks of a host's tables for its guests ask one, too, or read every level.

@@ -291,10 +291,10 @@ impl Statistics {
 
     fn segments(&mut self, simulation: &Simulation) {
         let segment = &simulation.hw.segment;
-        let text = "Look-ups that direct segments answered in place of the TLBs, among dtlb.l1.look_ups and not its misses; accesses to \
+        let text = "Look-ups that direct segments answered instead of the TLBs, among dtlb.l1.look_ups and not its misses; accesses to \
                     the page of the last one are not counted again";
         self.put("segment.translations", segment.translations, "count", Kind::Timing, text);
-        let text = "Addresses that direct segments translated during walks, in place of a layer's page table";
+        let text = "Addresses that direct segments translated during walks, instead of a layer's page table";
         self.count("segment.walk_translations", segment.walk_translations, text);
     }
 

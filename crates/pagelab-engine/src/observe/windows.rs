@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::observe::statistics::{Kind, Meaning};
 
-    /// The marks of a run of so many accesses, and which of them are kept.
+    /// The marks of a run with this many accesses, and which of them are kept.
     fn marks(warm_up: u64, parts: u32, in_all: Option<u64>, accesses: u64) -> (Vec<u64>, usize) {
         let mut windows = Windows::new(warm_up, Some(parts), in_all);
         let mut passed = Vec::new();

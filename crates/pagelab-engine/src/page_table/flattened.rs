@@ -233,7 +233,7 @@ impl Design for Flattened {
         tables
     }
 
-    /// A frame serves in place of a flattened table.
+    /// A frame serves instead of a flattened table.
     fn next_table_orders(&self, mem: &PhysMem, va: VirtAddr) -> ArrayVec<u32, 2> {
         match self.descend(mem, va, |_, _| {}) {
             End::Missing { level, .. } if self.merged.begin_at(level) => [FLAT_ORDER, 0].into(),
@@ -379,7 +379,7 @@ mod tests {
     const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
     const ALL: [MergedLevels; 4] = MergedLevels::ALL;
 
-    /// A table, its memory, and whether blocks of 2 MiB are to be had.
+    /// A table, its memory, and whether blocks of 2 MiB are available.
     struct Lab {
         table: Flattened,
         mem: PhysMem,

@@ -92,11 +92,11 @@ pub enum Leaf {
     /// The page is mapped.
     Present(Mapping),
     /// No translation: the walk ended at an entry of this level, 1 in designs without larger pages. What the entry of a page
-    /// holds in place of a translation; 0 for nothing.
+    /// holds instead of a translation; 0 for nothing.
     NotPresent {
         /// Level of the entry that the walk ended at.
         level: u8,
-        /// What that entry holds in place of a translation; 0 for nothing.
+        /// What that entry holds instead of a translation; 0 for nothing.
         word: u64,
     },
 }

@@ -419,7 +419,7 @@ impl Design for Radix {
 }
 
 impl PageTable {
-    /// An x86-64 tree of so many levels, for what kernels translate for themselves.
+    /// An x86-64 tree with this many levels, for what kernels translate for themselves.
     pub fn x86_64(levels: u8, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoTable> {
         Radix::new(levels, mem, frames).map(Self::Radix)
     }

@@ -77,7 +77,7 @@ impl FaultCounts {
         }
     }
 
-    /// Makes room for the stages of so many layers.
+    /// Makes room for the stages of this many layers.
     fn fit(&mut self, layers: usize) {
         if self.stages.len() < layers {
             self.stages.resize(layers, Default::default());

@@ -40,7 +40,7 @@ pub struct Request {
     /// [,memory_limit=SIZE]`.
     #[serde(default)]
     pub arrivals: Vec<String>,
-    /// System presets or TOML files, each optionally followed by `@KERNEL` in place of `kernel` and by overrides that hold
+    /// System presets or TOML files, each optionally followed by `@KERNEL` instead of `kernel` and by overrides that hold
     /// for it alone, `{key=value,…}`; each is run.
     pub systems: Vec<String>,
     /// Machine preset or TOML file; none for the default preset.

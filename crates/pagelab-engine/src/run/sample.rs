@@ -27,7 +27,7 @@ pub struct SampleReport {
 }
 
 impl SampleReport {
-    /// Of so many windows of a sampled source; none of another one.
+    /// For a sampled source with this many windows; none for other sources.
     pub(crate) fn new(source: &SourceInfo, seed: u64, windows: usize) -> Option<Self> {
         let sampling = source.sampling?;
         Some(Self {

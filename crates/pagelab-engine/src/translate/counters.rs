@@ -128,7 +128,7 @@ impl WalkCounters {
     /// The account of walks for no source.
     pub(crate) const NOBODY: usize = 0;
 
-    /// Counters of walks in a system of so many layers, all 0.
+    /// Counters of walks in a system with this many layers, all 0.
     pub fn new(layers: usize) -> Self {
         Self {
             accounts: vec![WalksByKind::new(layers)],

@@ -112,7 +112,7 @@ impl NextPage {
         Some((translation, rest))
     }
 
-    /// Takes up a translation in place of the oldest.
+    /// Takes up a translation instead of the oldest.
     pub(super) fn enter(&mut self, entry: PrefetchedTranslation) {
         self.counts.entered += 1;
         self.entries.push_back(entry);

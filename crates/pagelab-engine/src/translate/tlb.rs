@@ -16,7 +16,7 @@ use crate::mmu_cache::Asid;
 /// Bits of a virtual address that count: 57 with five-level paging.
 const VA_MASK: u64 = (1 << 57) - 1;
 
-/// A range of so many pages is looked for page by page; one of more, by a look at every entry.
+/// Up to this many pages are looked for page by page; a larger range, by a look at every entry.
 const FEW_PAGES: u64 = 16;
 
 #[inline(always)]

@@ -97,7 +97,7 @@ impl Race {
         Self::of_pages(PageSize::Size4K, actors, entries, drained)
     }
 
-    /// The same with pages of a size, and tables of so many entries for them.
+    /// The same with pages of a size, and tables with this many entries for them.
     fn of_pages(size: PageSize, actors: &[Actor], entries: u32, drained: &[u32]) -> Self {
         let cores = format!("machine.cores={}", actors.len());
         // Of pages of 2 MiB the thread that arms has one left: each takes it several steps.

@@ -39,7 +39,7 @@ fn replay(config: &Config, cpu: usize) -> (Simulation, Statistics) {
     replay_of(config, cpu, PAGES, 1)
 }
 
-/// The same of a file of so many pages, so often.
+/// The same with a file of this many pages, this many times.
 fn replay_of(config: &Config, cpu: usize, pages: u64, passes: u64) -> (Simulation, Statistics) {
     let mut script = ScriptWriter::new();
     script.mmap(0, OWN, PAGE);

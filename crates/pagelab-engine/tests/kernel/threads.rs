@@ -31,7 +31,7 @@ fn quiet(set: &[&str]) -> Config {
     config("radix", &[&all[..], set].concat())
 }
 
-/// A program of so many threads with a file of as many pages, none in memory, and a page of memory for each thread, in use.
+/// A program with this many threads, a file of as many pages, none in memory, and a page of memory for each thread, in use.
 fn program(threads: u32) -> (ScriptWriter, Vec<u32>) {
     let mut script = ScriptWriter::new();
     let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::PRIVATE));

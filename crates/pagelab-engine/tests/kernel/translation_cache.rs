@@ -294,7 +294,7 @@ fn page_tables_that_munmap_frees_are_forgotten() {
         script.store(0, BASE);
         script
     });
-    // One mapping in place of another.
+    // One mapping instead of another.
     needs("unmap", "vma", || {
         let mut script = ScriptWriter::new();
         for addr in [BASE, ELSEWHERE, BASE] {

@@ -21,7 +21,7 @@ fn quiet(set: &[&str]) -> Config {
     config("radix", &[&all[..], set].concat())
 }
 
-/// A program of so many threads, each with a page of its own that is in use.
+/// A program with this many threads, each with a page of its own that is in use.
 fn program(threads: u32) -> (ScriptWriter, Vec<u32>) {
     let mut script = ScriptWriter::new();
     script.mmap(0, MEMORY, u64::from(threads) * PAGE);
@@ -85,7 +85,7 @@ fn a_thread_waits_for_its_wake_and_nobody_else_does() {
     };
     let (free, at_start) = times(&replay(&[0, 1, 2], script(&[])));
     let (elapsed, blocked) = times(&replay(&[0, 1, 2], script(&[(7, 1)])));
-    assert_eq!(elapsed - free, cost(2000), "5000 and 3000 after one another in place of 6000");
+    assert_eq!(elapsed - free, cost(2000), "5000 and 3000 after one another instead of 6000");
     assert_eq!(blocked - at_start, cost(5000), "the one that is woken has waited for the accesses before the wake");
     let (elapsed, blocked) = times(&replay(&[0, 1, 2], script(&[(7, 1), (8, 2)])));
     assert_eq!(elapsed - free, cost(3000));

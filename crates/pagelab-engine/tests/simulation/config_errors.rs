@@ -359,7 +359,7 @@ fn devices_that_errors_propose_are_possible() {
 fn unknown_presets_name_the_known_ones() {
     let (key, what) = config_error("cubist", &[]);
     assert_eq!(key, "system");
-    // All names of so many would be a page.
+    // A list of all names would fill a page.
     assert!(what.contains("cubist") && what.contains(" presets, such as radix, ") && what.len() < 200, "{what}");
     let (_, what) = config_error("radiks", &[]);
     assert!(what.contains("did you mean radix? `pagelab list systems`") && !what.contains("nested-radix"), "{what}");

@@ -10,7 +10,7 @@ use pagelab_trace::{EventKind, ProcessIx, Source};
 const BASE: u64 = 0x7f00_0000_0000;
 const SWAP: &str = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":20000,"write_cycles":9000,"queue_depth":2}"#;
 
-/// Two threads that touch memory by turns, with mapping calls between and a child that begins before the middle.
+/// Two threads that touch memory alternately, with mapping calls between and a child that begins before the middle.
 fn program() -> Box<dyn Source> {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 32 << 20);

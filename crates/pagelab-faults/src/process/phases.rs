@@ -33,7 +33,7 @@ const LOW_LENGTH: Parameter = Parameter {
 pub(super) static PROCESS: Process = Process {
     name: "phases",
     summary: "two rates in turn, at the same times on all cores; within a phase as poisson",
-    origin: "a program that allocates and computes by turns",
+    origin: "a program that alternately allocates and computes",
     parameters: &[RATE, LOW_RATE, LENGTH, LOW_LENGTH, CORES, SECONDS, LATENCY, LATENCY_P95, SEED],
     pattern: |values, per_core| {
         let rate = values.number(RATE.name) as f64;

@@ -7,7 +7,7 @@
 use super::{Instruction, Lost, Writer};
 use crate::AccessKind;
 
-/// Where the addresses are in a record of so many bytes.
+/// Where the addresses are in a record of this many bytes.
 pub(super) struct Records<const BYTES: usize> {
     stores_at: usize,
     stores: usize,

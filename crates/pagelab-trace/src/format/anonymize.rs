@@ -17,7 +17,7 @@ use crate::{Event, EventKind, TraceError};
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
-/// Gives each file a number in place of its name. The number tells the kind: library, program, shared memory, or file.
+/// Gives each file a number instead of its name. The number tells the kind: library, program, shared memory, or file.
 #[derive(Debug, Default)]
 pub(crate) struct FileNames {
     known: HashMap<Arc<str>, Arc<str>>,
@@ -109,7 +109,7 @@ impl TraceMeta {
         self.notes.retain(|note| is_of_a_stop(note));
         let dropped = all - self.notes.len();
         let also = if dropped > 0 { format!(", and {dropped} notes were left out") } else { String::new() };
-        self.notes.push(format!("made anonymous: files have numbers in place of names{also}"));
+        self.notes.push(format!("made anonymous: files have numbers instead of names{also}"));
     }
 }
 

@@ -149,7 +149,7 @@ impl PartDecoder {
     }
 
     /// Replaces `accesses` by the next page's and `branches` by those before them, if they are known, and appends the page's runs,
-    /// counted from its begin, to `runs`, which is empty. False at the end of the part.
+    /// counted from its start, to `runs`, which is empty. False at the end of the part.
     pub(super) fn next_page(
         &mut self,
         accesses: &mut Vec<Access>,

@@ -27,7 +27,7 @@ impl LastWaits {
         *last
     }
 
-    /// A page begins, in a part of so many sites.
+    /// A page begins, in a part with this many sites.
     pub(super) fn begin(&mut self, sites: usize) {
         self.0[..sites].fill(0);
     }

@@ -19,7 +19,7 @@ use crate::{AccessKind, TraceError};
 
 const FLAGS: [(&str, usize); 2] = [("is_branch", 8), ("branch_taken", 9)];
 
-/// Where the addresses are in a record of so many bytes.
+/// Where the addresses are in a record of this many bytes.
 struct Layout<const BYTES: usize> {
     stores_at: usize,
     stores: usize,
@@ -48,9 +48,9 @@ pub(super) fn looks_like_cloudsuite(head: Head<'_>) -> bool {
     }
 }
 
-/// How many of a thousand instructions are near the one before, if the data is of records of so many bytes; none if it is not, as the
-/// flags are no flags. Records read at the wrong distance have addresses of data or nothing in the place of half their instructions,
-/// and zeros often enough in the place of flags.
+/// How many of a thousand instructions are near the one before, if the data has records of this many bytes; none if it is not, as the
+/// flags are no flags. Records read at the wrong distance have addresses of data or nothing instead of half their instructions,
+/// and zeros often enough instead of flags.
 fn likelihood<const BYTES: usize>(head: &[u8]) -> Option<usize> {
     let (records, _) = head.as_chunks::<BYTES>();
     // Text has no bytes 0 and 1, in which every record must consist at two places.

@@ -108,7 +108,7 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, _: &ImportOptions) -> 
 /// What comes next.
 enum Next<'a> {
     Nothing,
-    /// A message of so many bytes, its length included, that is not all there.
+    /// A message of this many bytes, its length included, that is not all there.
     Cut {
         bytes: usize,
     },

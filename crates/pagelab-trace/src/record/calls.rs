@@ -280,7 +280,7 @@ impl Calls {
         self.writer.write_full_parts()
     }
 
-    /// Writes the rest; with `names`, files have numbers in place of names. Returns what is missing, a sentence each.
+    /// Writes the rest; with `names`, files have numbers instead of names. Returns what is missing, a sentence each.
     pub(super) fn finish(self, names: Option<&mut FileNames>) -> Result<Vec<String>, TraceError> {
         let (generated, mut notes) = generated_code(&self.generating);
         if self.cut_frames {

@@ -24,7 +24,7 @@
 //! | `live` | readers of the recording while the program runs |
 //! | `output` | the way to the writer, `max_accesses` |
 //! | `bounds` | other ends of a recording: bytes, seconds, a full disk |
-//! | `replace` | writes a trace in the place of an older one |
+//! | `replace` | replaces an older trace |
 //! | `stretches` | which stretches of the program are recorded |
 //! | `functions` | functions at whose calls they begin and end |
 //! | `calls` | call stacks, by the calls and returns that are executed |

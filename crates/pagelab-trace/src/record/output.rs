@@ -59,7 +59,7 @@ pub(super) struct Output<'a> {
     end: usize,
     /// None if everything is recorded.
     schedule: Option<Box<Schedule>>,
-    /// If files are to have numbers in place of names.
+    /// If files are to have numbers instead of names.
     names: Option<FileNames>,
     /// If call stacks are followed.
     calls: Option<Box<Calls>>,
@@ -77,7 +77,7 @@ impl<'a> Output<'a> {
         output
     }
 
-    /// Gives files numbers in place of names.
+    /// Gives files numbers instead of names.
     pub(super) fn anonymous(mut self, wanted: bool) -> Self {
         self.names = wanted.then(FileNames::default);
         self

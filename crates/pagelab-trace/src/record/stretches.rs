@@ -87,7 +87,7 @@ impl StretchRequest {
             on_signal: self.start_on_signal,
         };
         if self.skip == Some(0) {
-            return Err(TraceError::usage("a skip of 0 instructions skips nothing; leave it away, or write 1 or more"));
+            return Err(TraceError::usage("a skip of 0 instructions skips nothing; remove it, or write 1 or more"));
         }
         let counted = self.skip.is_some() || self.windows.is_some();
         let by_functions = !(self.start_at.is_empty() && self.stop_at.is_empty());

@@ -168,7 +168,7 @@ impl Default for LastTouches {
 }
 
 impl LastTouches {
-    /// Touches again, at the end of a stretch, the lines of so many bytes that were touched last, and less of what was touched
+    /// Touches again, at the end of a stretch, the lines that were touched last, up to this many bytes, and less of what was touched
     /// before.
     pub(super) fn reach(&mut self, bytes: u64) {
         let lines = usize::try_from(bytes >> LINE_SHIFT).unwrap_or(usize::MAX);

@@ -10,7 +10,7 @@ pub(super) struct Graph {
     pub neighbours: Vec<u32>,
 }
 
-/// Edges of a graph of so many vertices whose vertices have `degree` neighbours on average.
+/// Edges of a graph with this many vertices whose vertices have `degree` neighbours on average.
 pub(super) fn edges(vertices: u64, degree: u64) -> u64 {
     vertices * degree / 2
 }

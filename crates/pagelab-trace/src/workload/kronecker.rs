@@ -90,7 +90,7 @@ impl Kronecker {
         // Beyond what the degrees were drawn with.
         let random = |n: u64| self.rng.peek((1 << 40) + at * 6 + n);
         let (mut beside_zero, mut beside_one) = (0_u64, 0_u64);
-        // Bits that are 1 with a probability of so many sixty-fourths, the least digit first.
+        // Bits that are 1 with a probability in sixty-fourths, the least digit first.
         for digit in 0..6 {
             let coin = random(digit);
             let step = |bits: u64, odds: u64| if odds >> digit & 1 == 1 { bits | coin } else { bits & coin };

@@ -1,6 +1,6 @@
 //! The lines of a page at once, if no cache holds any of them, as zeroing writes a new page.
 //!
-//! Level by level in place of line by line: what each line does happens in the same order, and no two meet in a set,
+//! Level by level instead of line by line: what each line does happens in the same order, and no two meet in a set,
 //! since the sets of a line are those of its remainder modulo 64 at every level. So sets are walked through in their
 //! order, tags are compared with one number, and where victims go is computed for eight at a time. Loops are written out:
 //! closures of iterators are functions of their own, compiled without the vector instructions of their caller.

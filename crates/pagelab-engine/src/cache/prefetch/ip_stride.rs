@@ -184,9 +184,9 @@ mod tests {
         let mut goes = |pc, offset| !proposed(&mut table, Size2M, pc, offset, ANY).0.is_empty();
         // Odd ones share a set.
         assert!(!goes(1, 0) && !goes(3, 0) && goes(1, 64) && goes(3, 64));
-        assert!(!goes(5, 0), "in place of 1");
+        assert!(!goes(5, 0), "instead of 1");
         assert!(!goes(2, 0) && goes(3, 128), "another set is another");
-        assert!(!goes(1, 128), "in place of 5");
+        assert!(!goes(1, 128), "instead of 5");
         assert!(goes(3, 192));
     }
 }

@@ -173,8 +173,8 @@ mod tests {
         assert_eq!([at(100), at(500)], [[0; 0], [0; 0]]);
         assert_eq!([at(99), at(501)], [[98], [502]]);
         assert_eq!([at(98), at(502)], [[97], [503]]);
-        assert_eq!(at(900), [0; 0], "in place of the one that went down");
-        assert_eq!([at(97), at(503)], [[0; 0], [0; 0]], "each in place of another");
+        assert_eq!(at(900), [0; 0], "instead of the one that went down");
+        assert_eq!([at(97), at(503)], [[0; 0], [0; 0]], "each instead of another");
         assert_eq!(at(504), [505]);
     }
 

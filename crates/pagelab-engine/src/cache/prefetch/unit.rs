@@ -73,7 +73,7 @@ pub(in crate::cache) struct Unit {
     last_arrival: Cycles,
     /// Lines of the level that nobody has asked for. Never gone through, so that their order does not matter.
     unused: FxHashSet<LineAddr>,
-    /// Victims of prefetches, each in the place of its hash.
+    /// Victims of prefetches, each at the index of its hash.
     displaced: Vec<Option<LineAddr>>,
     counts: PrefetchCounts,
 }
@@ -99,7 +99,7 @@ impl Unit {
         !self.prefetchers.is_empty()
     }
 
-    /// What to fetch for a request, in place of what `proposals` held.
+    /// What to fetch for a request, instead of what `proposals` held.
     pub fn demand(&mut self, demand: &Demand, proposals: &mut Proposals) {
         proposals.lines.clear();
         proposals.beyond = 0;

@@ -240,7 +240,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
         }
     }
 
-    /// Notes what was counted of so many accesses.
+    /// Adds the counts of this many accesses.
     #[inline(always)]
     fn note(mut self, accesses: u64) {
         let RegisterCounts { filtered, writes, second_level_hits, walks, walk_cycles } = self.counted;

@@ -83,7 +83,7 @@ pub struct Parameters {
     pub spawn_cycles: u32,
     /// Cycles per entry that it arms, beyond references.
     pub arm_cycles: u32,
-    /// Of the software form: nothing is armed. Every first write to a page of anonymous memory takes its frame in the place of an
+    /// Of the software form: nothing is armed. Every first write to a page of anonymous memory takes its frame instead of an
     /// allocation, charges it and enters it in the reverse map by itself, and leaves the LRU lists to the thread, at these costs.
     pub in_fault: Option<Box<RingCosts>>,
 }

@@ -197,7 +197,7 @@ impl Ready {
                 of.accounted_by_calls,
                 "Pages that mapping calls, forks, exits and khugepaged entered before",
             ),
-            ("replaced", of.replaced, "Frames made ready in place of others that were used"),
+            ("replaced", of.replaced, "Frames made ready to replace others that were used"),
             ("first_filled", of.first_filled, "Frames made ready in entries that had not been used"),
             ("no_frame", of.no_frame, "Times that no frame was free to be made ready"),
             ("freed", of.freed, "Ready frames that were freed because no process was served any more"),

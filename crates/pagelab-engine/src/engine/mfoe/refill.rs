@@ -61,7 +61,7 @@ enum RefillState {
 #[derive(Clone, Debug)]
 pub struct Refill {
     layer: LayerId,
-    /// The CPU whose table it is at; each of so many threads has every so many-th. Of these it is that for pages of this size.
+    /// The CPU whose table it is at; with N threads, each serves every Nth CPU. Of these it is that for pages of this size.
     table: CpuId,
     size: PageSize,
     /// The CPU that it runs on.

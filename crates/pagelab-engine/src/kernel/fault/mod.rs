@@ -159,7 +159,7 @@ pub struct Fault {
     size: PageSize,
     /// The largest page that may be mapped where there is none.
     wanted: PageSize,
-    /// All that may come to map a part of that page, or of a folio around the address, meet at the first of so many 4 KiB
+    /// All that may come to map a part of that page, or of a folio around the address, meet at the first of N 4 KiB
     /// pages, as a power of two.
     together: u32,
     /// Frames that are to be mapped, as a power of two: those of a large page, or of a folio of 4 KiB pages.

@@ -6,7 +6,7 @@
 //! Source: Tirumalasetty et al., "Reducing Minor Page Fault Overheads through Enhanced Page Walker", 4.8.
 //! Deviations: the paper calls this by a system call before each access; here it is in the fault handler, as it proposes.
 //!
-//! With `in_fault` it is as in pagelab's Linux (`linux/src/rings.c`): the frame comes in the place of an allocation, whatever the entry
+//! With `in_fault` it is as in pagelab's Linux (`linux/src/rings.c`): the frame comes instead of an allocation, whatever the entry
 //! says, and zeroed. The fault charges it and enters it in the reverse map, and leaves the LRU lists to the thread. (What is counted
 //! of cgroups and lists, the thread enters with the page; the fault has paid for its part.) One that finds no frame takes no
 //! instructions beyond those of its allocation.
@@ -44,7 +44,7 @@ impl Fault {
         }
     }
 
-    /// With the lock of the page-table page, unless it is in the place of an allocation: takes a frame, or goes for one the ordinary
+    /// With the lock of the page-table page, unless it is instead of an allocation: takes a frame, or goes for one the ordinary
     /// way.
     pub(super) fn take_ready(&mut self, os: &mut Os, cpu: CpuId, entry: PhysAddr) -> FaultState {
         if std::mem::take(&mut self.defers) {

@@ -34,7 +34,7 @@ impl Layer {
         self.engine.as_ref().is_some_and(|engine| engine.serves_faults())
     }
 
-    /// Whether faults take ready frames in the place of an allocation, armed or not.
+    /// Whether faults take ready frames instead of an allocation, armed or not.
     pub fn takes_in_faults(&self) -> bool {
         self.engine.as_ref().is_some_and(|engine| engine.in_fault().is_some())
     }

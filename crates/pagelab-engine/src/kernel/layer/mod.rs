@@ -474,7 +474,7 @@ impl Layer {
         matches!(list.leaf, Leaf::NotPresent { .. })
     }
 
-    /// Puts another frame or other flags in place of a page that is mapped in the same size. Returns the entry's address.
+    /// Puts another frame or other flags instead of a page that is mapped in the same size. Returns the entry's address.
     pub fn remap(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> PhysAddr {
         let mut list = WalkList::new();
         self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
@@ -581,7 +581,7 @@ impl Layer {
         Ok(count)
     }
 
-    /// Lists the next pages of a space that overlap `from..end` in place of those listed before; returns where to go on.
+    /// Lists the next pages of a space that overlap `from..end` instead of those listed before; returns where to go on.
     pub fn next_mapped(&self, index: u32, from: VirtAddr, end: VirtAddr, pages: &mut Vec<Removed>) -> VirtAddr {
         pages.clear();
         self.spaces[index as usize].table.mapped(&self.mem, from, end, PAGES_AT_A_TIME, pages);

@@ -161,7 +161,7 @@ impl Layer {
         Some(of)
     }
 
-    /// Takes the word of a larger page away that a table for a page of `size` at `va` is to stand in the place of. What it said of the
+    /// Takes the word of a larger page away that a table for a page of `size` at `va` is to replace. What it said of the
     /// parts is to be said anew (`Layer::cut`).
     pub fn clear_above(&mut self, index: u32, va: VirtAddr, size: PageSize) {
         if let Some(of) = self.word(index, va).filter(|of| of.size > size) {

@@ -1,4 +1,4 @@
-//! khugepaged: puts large pages in the place of small ones.
+//! khugepaged: replaces small pages by large ones.
 //!
 //! Models: at each wake-up it goes on where it stopped, through the mappings that may have large pages. Of each aligned
 //! 2 MiB it reads the page table and the metadata of the pages; if enough of them are there, at least one has been
@@ -133,7 +133,7 @@ impl Khugepaged {
         Next::Continue
     }
 
-    /// Maps the large page in the place of the small ones, if nothing has changed and no fault is in the way.
+    /// Replaces the small pages by the large one, if nothing has changed and no fault is in the way.
     fn collapse(&mut self, os: &mut Os, frame: Pfn, pages: &[Removed]) {
         let (space, start) = self.at.expect("a place was copied");
         let end = VirtAddr(start.0 + LARGE.bytes());
@@ -248,7 +248,7 @@ impl Thread for Khugepaged {
     fn counters() -> &'static [Counter<Self>] {
         &[
             ("khugepaged.scanned", |of| of.counts.scanned, "Places of 2 MiB that khugepaged looked at"),
-            ("khugepaged.collapsed", |of| of.counts.collapsed, "Large pages that it put in the place of small ones"),
+            ("khugepaged.collapsed", |of| of.counts.collapsed, "Large pages that replaced small ones"),
             ("khugepaged.no_frame", |of| of.counts.no_frame, "Places that were ripe when no large page was free"),
         ]
     }

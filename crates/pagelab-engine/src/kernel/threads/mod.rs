@@ -15,7 +15,7 @@ macro_rules! kernel_threads {
         $make! {
             of_kernels {
                 kswapd::Kswapd = "makes room before faults must, where memory is reclaimed (no parameters)";
-                khugepaged::Khugepaged = "puts large pages in the place of small ones, in layers with pages above 4 KiB";
+                khugepaged::Khugepaged = "replaces small pages by large ones, in layers with pages above 4 KiB";
             }
             of_engines {
                 mfoe::arming::Arming;

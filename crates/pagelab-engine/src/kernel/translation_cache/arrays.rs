@@ -179,7 +179,7 @@ impl Arrays {
         }
     }
 
-    /// Enters the entry that an address has at a level, in the place of the oldest of its set. Several levels: from the root on. False
+    /// Enters the entry that an address has at a level, instead of the oldest of its set. Several levels: from the root on. False
     /// if it would be wrong there: with one index for all levels, the ones above may have become another path's since the walk.
     pub fn fill(&self, mem: &mut PhysMem, object: PhysAddr, level: u8, va: VirtAddr, entry: PhysAddr) -> bool {
         let above_hit = || (level + 1..=self.top).all(|above| self.place(mem, object, above, va).is_some());
@@ -227,7 +227,7 @@ mod tests {
     const FORMS: [Form; 3] =
         [TranslationCacheConfig::FullPrefix, TranslationCacheConfig::AsPublished, TranslationCacheConfig::PudIndex];
 
-    /// Hits, and false ones among them, by level, of accesses to random pages of a region of so many GiB.
+    /// Hits, and false ones among them, by level, of accesses to random pages of a region with this many GiB.
     fn rates(form: Form, entries: u32, ways: u32, gigabytes: u64) -> ([u64; 5], [u64; 5]) {
         let arrays = Arrays::new(&form(TranslationCacheArrays { entries, ways, ..Default::default() }), 4).unwrap();
         let (mut mem, object) = (PhysMem::default(), PhysAddr(0));

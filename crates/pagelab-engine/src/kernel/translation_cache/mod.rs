@@ -103,7 +103,7 @@ impl Layout {
         }
     }
 
-    /// The highest level that is filled, of tables of so many.
+    /// The highest level that is filled, in tables with this many levels.
     pub fn highest(&self, levels: u8) -> u8 {
         match self {
             Self::Arrays(_) => levels,

@@ -154,13 +154,13 @@ impl VmaSet {
         Some(VaRange { start, end: stack.start })
     }
 
-    /// Puts `vma` in place of whatever its range holds. `populate` is passed on.
+    /// Puts `vma` instead of whatever its range holds. `populate` is passed on.
     pub fn map(&mut self, vma: Vma, populate: bool) -> Vec<Change> {
         let range = vma.range();
         self.put(vma, Change::Mapped { range, populate })
     }
 
-    /// Puts `vma` in place of whatever its range holds; returns what follows, `new` last.
+    /// Puts `vma` instead of whatever its range holds; returns what follows, `new` last.
     pub(super) fn put(&mut self, vma: Vma, new: Change) -> Vec<Change> {
         let range = vma.range();
         let mut changes = self.unmap(range);

@@ -23,7 +23,7 @@ pub(super) struct Code {
     costs: FxHashMap<(usize, u64), Cost>,
 }
 
-/// In the place of a file where there is none.
+/// Instead of a file where there is none.
 const NO_FILE: usize = 0;
 
 impl Code {
@@ -36,7 +36,7 @@ impl Code {
         self.costs.entry((file, at.offset)).or_default().add(cost);
     }
 
-    /// The dearest first.
+    /// The most expensive first.
     pub fn in_order(self) -> Vec<(Instruction, Cost)> {
         // The same file may have been named by two texts.
         let mut sums: FxHashMap<Instruction, Cost> = FxHashMap::default();

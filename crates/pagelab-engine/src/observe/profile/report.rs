@@ -1,4 +1,4 @@
-//! A profile as results hold it: the dearest pages, regions and instructions, and the rest in one sum.
+//! A profile as results hold it: the most expensive pages, regions and instructions, and the rest in one sum.
 
 use std::sync::Arc;
 
@@ -53,10 +53,10 @@ pub struct MemoryRow {
     pub walks_by_part: Vec<u64>,
 }
 
-/// The dearest, and how many others there are with their sum.
+/// The most expensive, and how many others there are with their sum.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rows<T> {
-    /// The dearest first.
+    /// The most expensive first.
     pub rows: Vec<T>,
     /// How many are not among the rows.
     pub others: usize,
@@ -146,7 +146,7 @@ impl From<Region> for MemoryRow {
     }
 }
 
-/// The dearest first, others by process and address.
+/// The most expensive first, others by process and address.
 fn in_order_of_cost(mut regions: Vec<Region>) -> Vec<Region> {
     // They are in the order of addresses, and stay so.
     regions.sort_by_key(|of| std::cmp::Reverse(of.cost.cycles()));

@@ -79,13 +79,13 @@ pub struct SiteRow {
 pub struct StacksReport {
     /// Calls; parents come before their children.
     pub nodes: Vec<ContextRow>,
-    /// The dearest instructions in their contexts.
+    /// The most expensive instructions in their contexts.
     pub rows: Vec<StackRow>,
     /// How many are not among the rows.
     pub rows_others: usize,
     /// What those cost together.
     pub rows_others_cost: Cost,
-    /// The dearest allocating calls.
+    /// The most expensive allocating calls.
     pub sites: Vec<SiteRow>,
     /// How many are not among the sites.
     pub sites_others: usize,

@@ -202,7 +202,7 @@ fn an_insertion_without_room_leaves_all_as_it_was() {
 fn the_entry_of_a_new_page_is_where_a_walk_says_that_it_will_be() {
     let mut lab = Lab::new(&ElasticCuckooConfig::default());
     for vpn in (0..100).map(|n| n * 9) {
-        let foretold = lab.walk(vpn).refs()[WAYS - 1].addr;
-        assert_eq!(lab.map(vpn, 7), foretold, "{vpn}");
+        let predicted = lab.walk(vpn).refs()[WAYS - 1].addr;
+        assert_eq!(lab.map(vpn, 7), predicted, "{vpn}");
     }
 }

@@ -92,7 +92,7 @@ impl Way {
     }
 }
 
-/// Puts a line in the place of another, which is returned.
+/// Replaces a line by another; returns the old one.
 pub fn swap(mem: &mut PhysMem, at: PhysAddr, line: &Line) -> Line {
     let old = *mem.line(at);
     for (index, (&new, old)) in line.iter().zip(old).enumerate() {

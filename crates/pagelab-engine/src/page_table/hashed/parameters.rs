@@ -117,7 +117,7 @@ impl HashedConfig {
             return context.refuse("page_table.cluster", what);
         }
         if kind == HashedKind::Power && self.search_lines != search_lines() {
-            let what = format!("{} looks at two groups of eight slots and no further; leave it away", context.design);
+            let what = format!("{} looks at two groups of eight slots and no further; remove it", context.design);
             return context.refuse("page_table.search_lines", what);
         }
         if !(1..=MAX_SEARCH_LINES).contains(&self.search_lines) {

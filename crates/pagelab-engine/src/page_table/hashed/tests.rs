@@ -113,7 +113,7 @@ fn torture<K: Kind>(cluster: Option<u32>, operations: u64) {
             }
             (_, None) => {
                 let written = space.map(&mut mem, va(vpn), mapping).expect("the table is large enough");
-                assert!(kind == HashedKind::Chained || written == entry, "the entry is where it was foretold");
+                assert!(kind == HashedKind::Chained || written == entry, "the entry is where it was predicted");
                 oracle.insert(vpn, mapping);
             }
         }

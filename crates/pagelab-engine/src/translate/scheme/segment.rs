@@ -38,7 +38,7 @@ pub(crate) fn through_segments(layers: &[Layer], space: SpaceId, va: VirtAddr) -
 }
 
 impl Hardware {
-    /// What the segment of a space says in place of a walk of its page table.
+    /// What the segment of a space says instead of a walk of its page table.
     #[cold]
     pub(crate) fn through_segment(
         &mut self,

@@ -174,7 +174,7 @@ impl Hardware {
     }
 }
 
-/// Writes a translation into the shadow table, in place of what is there; returns the entry, none if memory has run out.
+/// Writes a translation into the shadow table, instead of what is there; returns the entry, none if memory has run out.
 fn enter(
     layers: &mut [Layer],
     space: SpaceId,

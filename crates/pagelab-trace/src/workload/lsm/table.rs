@@ -122,7 +122,7 @@ impl Format {
         records.div_ceil(self.per_block)
     }
 
-    /// Where the filter of a table of so many records is, and its lines.
+    /// Where the filter of a table with this many records is, and its lines.
     pub fn filter(&self, records: u64) -> (u64, u64) {
         let at = (self.blocks(records) * self.block).next_multiple_of(LINE);
         (at, (records * self.bloom_bits).div_ceil(8 * LINE))

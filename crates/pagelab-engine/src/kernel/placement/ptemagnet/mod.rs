@@ -57,7 +57,7 @@ pub struct PtemagnetConfig {
     pub cycles: CodeCycles,
     /// Instructions of a look-up.
     pub instructions: u32,
-    /// In place of these two, and of an allocation for a group: what a real kernel executes.
+    /// Instead of these two, and of an allocation for a group: what a real kernel executes.
     pub as_traced: Option<TracedReservations>,
 }
 
