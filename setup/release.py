@@ -176,6 +176,9 @@ def _try_out(version: str, *, from_source: bool) -> None:
             raise RefusedError(f"the installed command says {said!r}, expected version {version}")
         _run([command, "run", "gups:size=16MiB,updates=20K", "-s", "radix", "--json", "r.json.gz"], cwd=folder)
         _run([command, "show", "r.json.gz"], cwd=folder)
+        # Commands of the other wheels.
+        _run([command, "reproduce"], cwd=folder)
+        _run([command, "linux", "--help"], cwd=folder)
         if shutil.which("valgrind") and shutil.which("gcc"):
             _run([command, "record", "--quiet", "-o", "true.trace", "--", "true"], cwd=folder)
             _run([command, "run", "--quiet", "true.trace"], cwd=folder)
