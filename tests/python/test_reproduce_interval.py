@@ -53,4 +53,4 @@ def test_a_report_says_what_is_not_decided_and_what_no_paper_prints(tmp_path: Pa
     assert "| not printed in the paper | 3 (-1 to 7) % |" in text
     assert "| 20 % | 3 (-1 to 7) % |" in text
     assert "| a | 3 (1 to 5) |" in text
-    assert '"low": -1' in (tmp_path / "results.json").read_text()
+    assert '"low":-1' in (tmp_path / "results.json").read_text()

@@ -36,10 +36,25 @@ def write(
 
 
 def _json(reproduction: Reproduction, scale: float, measured: Measurements, findings: Findings) -> str:
-    """What was found, and a line for each run: what it was, and the statistics that figures were made of."""
-    head = json.dumps(_found(reproduction, scale, findings), indent=1, allow_nan=False).removesuffix("\n}")
-    runs = ",\n".join(f"  {json.dumps(_of_run(measurement, read))}" for measurement, read in measured.with_read())
-    return f'{head},\n "runs": [\n{runs}\n ]\n}}\n'
+    """What was found, and each run: what it was, and the statistics that figures were made of."""
+    runs = [_of_run(measurement, read) for measurement, read in measured.with_read()]
+    return in_lines({**_found(reproduction, scale, findings), "runs": runs})
+
+
+def in_lines(document: Mapping[str, Any]) -> str:
+    """A document as JSON with a line per key, and per item of a list: small, and what changes is a line."""
+    lines = [f" {_compact(key)}: {_listed(value)}" for key, value in document.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _listed(value: Any) -> str:
+    if not isinstance(value, list) or not value:
+        return _compact(value)
+    return "[\n" + ",\n".join(f"  {_compact(item)}" for item in value) + "\n ]"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def _of_run(measurement: Measurement, read: Mapping[str, int]) -> dict[str, Any]:
