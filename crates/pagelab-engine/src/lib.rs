@@ -38,19 +38,12 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
-mod agenda;
-pub mod base;
-pub mod cache;
 pub mod config;
-pub mod core_model;
-mod cpu;
-pub mod device;
-pub mod engine;
-pub mod kernel;
-pub mod machine;
-pub mod mmu_cache;
-pub mod observe;
-pub mod page_table;
-pub mod programs;
 pub mod run;
-pub mod translate;
+
+pub use pagelab_base as base;
+pub use pagelab_hardware::{cache, core_model, device};
+pub use pagelab_kernel::{self as kernel, fault_engine};
+pub use pagelab_simulation::{machine, observe, programs};
+pub use pagelab_tables::{mmu_cache, page_table};
+pub use pagelab_translate as translate;

@@ -1,4 +1,7 @@
-//! The shape of the engine's sources: who imports whom, how long functions are, where files lie.
+//! The shape of the simulator's sources: who imports whom, how long functions are, where files lie.
+//!
+//! The compiler sees to it that no crate imports one above it. This test does the same for the folders within a crate (*rooms*)
+//! and forbids circles between files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,6 +12,17 @@ use syn::{Attribute, ItemUse, UseTree, Visibility};
 
 /// Lines that a function may have.
 const LONGEST_FUNCTION: usize = 80;
+
+/// The crates of the simulator, from the lowest up, each with its rooms in the same order. No room imports one behind it.
+const CRATES: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("tables", &["page_table", "mmu_cache"]),
+    ("hardware", &["cache", "core_model", "device"]),
+    ("kernel", &[]),
+    ("translate", &[]),
+    ("simulation", &["config", "observe", "programs", "machine", "collect", "cpu", "agenda"]),
+    ("engine", &["config", "run"]),
+];
 
 /// A module: a source file, without the modules written within it, or one of these.
 struct Module {
@@ -38,7 +52,8 @@ impl Names {
     fn rooted(&self, path: &[String]) -> Option<Vec<String>> {
         let ups = path.iter().take_while(|part| *part == "super").count();
         match path.first()?.as_str() {
-            "crate" => Some(path[1..].to_vec()),
+            "crate" => Some([&self.within[..1], &path[1..]].concat()),
+            name if name.starts_with("pagelab_") => Some([&[name["pagelab_".len()..].to_owned()], &path[1..]].concat()),
             "self" => Some([&self.within[..], &path[1..]].concat()),
             "super" => Some([&self.within[..self.within.len().checked_sub(ups)?], &path[ups..]].concat()),
             // A child, perhaps.
@@ -101,15 +116,16 @@ impl<'a> Visit<'a> for Names {
 
     fn visit_path(&mut self, path: &'a syn::Path) {
         let parts: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        if parts.len() > 1 && ["crate", "super", "self"].contains(&parts[0].as_str()) {
+        let first = parts[0].as_str();
+        if parts.len() > 1 && (["crate", "super", "self"].contains(&first) || first.starts_with("pagelab_")) {
             self.used.extend(self.rooted(&parts));
         }
         visit::visit_path(self, path);
     }
 }
 
-fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+fn sources(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(format!("pagelab-{name}")).join("src")
 }
 
 fn read(folder: &Path, path: &[String], modules: &mut Vec<Module>) {
@@ -148,7 +164,7 @@ fn is_of_tests(name: &str) -> bool {
 /// What each module names, by its path.
 fn names() -> BTreeMap<Vec<String>, Names> {
     let mut modules = Vec::new();
-    read(&sources(), &[], &mut modules);
+    CRATES.iter().for_each(|(name, _)| read(&sources(name), &[(*name).to_owned()], &mut modules));
     modules
         .into_iter()
         .map(|module| {
@@ -218,12 +234,37 @@ fn functions_are_short_enough_to_be_read_at_once() {
     assert!(long.is_empty(), "longer than {LONGEST_FUNCTION} lines: {long:#?}");
 }
 
+/// Place of a module's room among all rooms; none for a crate's root, which declares them.
+fn rank(module: &[String]) -> Option<usize> {
+    let rooms = CRATES.iter().flat_map(|(name, rooms)| {
+        let own: &[&str] = if rooms.is_empty() { &[""] } else { rooms };
+        own.iter().map(move |room| (*name, *room))
+    });
+    let is_in = |(name, room): (&str, &str)| {
+        module[0] == name && (room.is_empty() || module.get(1).is_some_and(|of| of == room))
+    };
+    rooms.into_iter().position(is_in)
+}
+
+#[test]
+fn no_room_imports_one_above_it() {
+    let names = names();
+    let mut upwards = BTreeSet::new();
+    for (module, targets) in imports(&names) {
+        let above = |target: &&Vec<String>| rank(target) > rank(&module) && rank(&module).is_some();
+        upwards.extend(
+            targets.iter().filter(above).map(|target| format!("{} → {}", module.join("::"), target.join("::"))),
+        );
+    }
+    assert!(upwards.is_empty(), "{} imports lead upwards: {upwards:#?}", upwards.len());
+}
+
 #[test]
 fn every_file_lies_in_a_room() {
-    let loose: Vec<String> = std::fs::read_dir(sources())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.ends_with(".rs") && name != "lib.rs")
-        .collect();
-    assert!(loose.is_empty(), "loose in src: {loose:?}");
+    for (name, rooms) in CRATES.iter().filter(|(_, rooms)| !rooms.is_empty()) {
+        let entries = std::fs::read_dir(sources(name)).unwrap().map(|entry| entry.unwrap().file_name());
+        let found: BTreeSet<String> = entries.map(|name| name.into_string().unwrap()).collect();
+        let expected = rooms.iter().map(|room| (*room).to_owned()).chain(["lib.rs".to_owned()]).collect();
+        assert_eq!(found, expected, "pagelab-{name}");
+    }
 }

@@ -10,7 +10,7 @@ use super::designs::Node;
 use super::extend::extend;
 use super::mistake;
 use super::{Config, EngineConfig, PresetKind, presets};
-use crate::base::error::EngineError;
+use pagelab_base::error::EngineError;
 
 /// What somebody may write who wants no device.
 const NOTHING: [&str; 3] = ["off", "none", "null"];

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::Switch;
-use crate::base::code_cost::CodeCycles;
-use crate::base::error::EngineError;
+use pagelab_base::code_cost::CodeCycles;
+use pagelab_base::error::EngineError;
 
 /// Mistakes that one error tells of; with more of them the first are enough to go on.
 const TOLD: usize = 4;
@@ -314,7 +314,8 @@ fn shown(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Assembly, Config, PresetKind, assemble, presets};
+    use crate::config::{Assembly, PresetKind, assemble, presets};
+    use pagelab_simulation::config::Config;
 
     /// A false alarm would hide what is really wrong.
     #[test]

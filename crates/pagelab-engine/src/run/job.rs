@@ -11,21 +11,22 @@ use std::time::{Duration, Instant};
 use pagelab_trace::{Source, SourceInfo, suggestion::nearest, workload};
 use serde::{Deserialize, Serialize};
 
-use crate::base::cycles::Cycles;
-use crate::base::error::EngineError;
-use crate::config::{Assembly, Config, PresetKind, assemble, presets};
-use crate::core_model::{CoreModel, Timing};
-use crate::kernel::frames::contiguity::Run;
-use crate::kernel::placement::PlacementConfig;
-use crate::machine::simulation::Simulation;
-use crate::observe::page_faults::{PageFaults, SeenFault};
-use crate::observe::profile::ProfileReport;
-use crate::observe::statistics::{Meaning, Statistics};
-use crate::observe::windows::Windows;
+use crate::config::{Assembly, PresetKind, assemble, presets};
 use crate::run::sample::{self, SampleReport};
 pub use crate::run::sources::SourceResult;
 use crate::run::sources::{Announced, Placement};
 use crate::run::system_text::{SystemText, labels};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_hardware::core_model::{CoreModel, Timing};
+use pagelab_kernel::frames::contiguity::Run;
+use pagelab_kernel::placement::PlacementConfig;
+use pagelab_simulation::config::Config;
+use pagelab_simulation::machine::simulation::Simulation;
+use pagelab_simulation::observe::page_faults::{PageFaults, SeenFault};
+use pagelab_simulation::observe::profile::ProfileReport;
+use pagelab_simulation::observe::statistics::{Meaning, Statistics};
+use pagelab_simulation::observe::windows::Windows;
 
 /// What to run.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -120,6 +121,9 @@ pub struct SystemResult {
     pub warm_up: Option<u64>,
     /// The effective configuration.
     pub config: Config,
+    /// Accesses that took the code for those that meet nothing unusual (`engine.fast_path`): of the simulator, not of the system.
+    #[serde(skip)]
+    pub fast_path_accesses: u64,
     /// Statistics by name ([`Results::statistics`] says what they mean).
     pub stats: BTreeMap<String, u64>,
     /// The same of each part, in order.
@@ -413,6 +417,7 @@ fn run_system(
     let statistics = simulation.windows.counted(&end);
     report(simulation.dealt());
     Ok(SystemResult {
+        fast_path_accesses: simulation.fast_path_accesses,
         system: config.system.name.clone(),
         label: label.to_owned(),
         settings: settings.iter().map(|&setting| setting.to_owned()).collect(),
@@ -557,13 +562,15 @@ pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineEr
         "kernels" => of(PresetKind::Kernel),
         "drives" => of(PresetKind::Drive),
         "windows" => of(PresetKind::Window),
-        "page-tables" => rows(crate::page_table::DESIGNS),
-        "mmu-caches" => rows(crate::mmu_cache::DESIGNS),
-        "cores" => rows(crate::core_model::DESIGNS),
-        "prefetchers" => rows(&[crate::cache::prefetch::DESIGNS, crate::config::TLB_PREFETCHERS].concat()),
-        "devices" => rows(crate::device::DESIGNS),
-        "kernel-threads" => rows(crate::kernel::threads::config::THREADS),
-        "fault-engines" => rows(crate::engine::config::DESIGNS),
+        "page-tables" => rows(pagelab_tables::page_table::DESIGNS),
+        "mmu-caches" => rows(pagelab_tables::mmu_cache::DESIGNS),
+        "cores" => rows(pagelab_hardware::core_model::DESIGNS),
+        "prefetchers" => {
+            rows(&[pagelab_hardware::cache::prefetch::DESIGNS, pagelab_translate::config::TLB_PREFETCHERS].concat())
+        }
+        "devices" => rows(pagelab_hardware::device::DESIGNS),
+        "kernel-threads" => rows(pagelab_kernel::threads::config::THREADS),
+        "fault-engines" => rows(pagelab_kernel::fault_engine::config::DESIGNS),
         "placements" => {
             let designs = PlacementConfig::designs().into_iter();
             designs.map(|(name, about)| Row::new(name, about)).collect()

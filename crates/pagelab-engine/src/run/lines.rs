@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::base::addr::LineAddr;
-use crate::base::error::EngineError;
-use crate::cache::{Hierarchy, HitLevel, Requester};
 use crate::config::{Assembly, assemble};
+use pagelab_base::addr::LineAddr;
+use pagelab_base::error::EngineError;
+use pagelab_hardware::cache::{Hierarchy, HitLevel, Requester};
 
 const LABEL_SHIFT: u32 = 48;
 const WRITE: u64 = 1 << 62;
@@ -33,7 +33,8 @@ pub struct LabelledRefs {
 pub fn replay(machine: Option<&str>, references: impl Iterator<Item = u64>) -> Result<Vec<LabelledRefs>, EngineError> {
     let config = assemble(&Assembly { machine, ..Assembly::default() })?;
     let machine = &config.machine;
-    let in_cache = |e: crate::cache::CacheConfigError| EngineError::config(format!("machine.cache.{}", e.key), e.what);
+    let in_cache =
+        |e: pagelab_hardware::cache::CacheConfigError| EngineError::config(format!("machine.cache.{}", e.key), e.what);
     let empty = Hierarchy::new(&machine.cache, 1, config.engine.seed).map_err(in_cache)?;
     let (mut caches, mut found) = (empty.clone(), vec![LabelledRefs::default(); 256]);
     let lines = machine.memory_bytes.0 >> 6;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pagelab_trace::record::{RecordSummary, Recording, live};
 use pagelab_trace::{Source, SourceInfo};
 
-use crate::base::error::EngineError;
 use crate::run::job::{OnProgress, Request, Results, System, prepare, run_systems};
+use pagelab_base::error::EngineError;
 
 /// Records a program and replays it under every system of a request at the same time, as the first of its main sources. The program's
 /// threads are spread over `cpus` CPUs. It waits for the slowest system.

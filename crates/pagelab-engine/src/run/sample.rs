@@ -4,10 +4,10 @@ use pagelab_trace::SourceInfo;
 use pagelab_trace::sample::{LONGER_EACH, LONGER_TIMES};
 use serde::Serialize;
 
-use crate::base::error::EngineError;
-use crate::config::{Config, SampleConfig};
-use crate::machine::simulation::PlacedSource;
 use crate::run::{Request, SourceResult};
+use pagelab_base::error::EngineError;
+use pagelab_simulation::config::{Config, SampleConfig};
+use pagelab_simulation::machine::simulation::PlacedSource;
 
 /// How the main source was sampled, in instructions of all its threads.
 #[derive(Clone, Debug, Serialize)]

@@ -9,12 +9,12 @@ use pagelab_trace::quantity::{Bytes, parse_bytes};
 use pagelab_trace::{Batch, Ending, Opened, Source, SourceInfo, TraceError};
 use serde::Serialize;
 
-use crate::base::error::EngineError;
-use crate::config::Config;
-use crate::machine::simulation::PlacedSource;
-use crate::programs::arrivals::ArrivalRate;
-use crate::programs::load::{ArrivalStream, BackgroundLoad, CoRunner, Open};
 use crate::run::Request;
+use pagelab_base::error::EngineError;
+use pagelab_simulation::config::Config;
+use pagelab_simulation::machine::simulation::PlacedSource;
+use pagelab_simulation::programs::arrivals::ArrivalRate;
+use pagelab_simulation::programs::load::{ArrivalStream, BackgroundLoad, CoRunner, Open};
 
 /// One source, as it was run.
 #[derive(Clone, Debug, Serialize)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::base::error::EngineError;
+use pagelab_base::error::EngineError;
 
 /// The parts of what asks for a system.
 #[derive(Clone, Debug, PartialEq, Eq)]

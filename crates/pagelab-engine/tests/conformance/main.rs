@@ -21,7 +21,7 @@ use pagelab_engine::core_model::{
     self, CoreConfig, CoreModel, CoreTime, Data, IncomingAccess, L1TlbMiss, Stall, Timing,
 };
 use pagelab_engine::device::{self, BlockDevice, Clock, DeviceConfig};
-use pagelab_engine::engine::config::{self as fault_engines, EngineConfig};
+use pagelab_engine::fault_engine::config::{self as fault_engines, FaultEngineConfig};
 use pagelab_engine::kernel::placement::PlacementConfig;
 use pagelab_engine::kernel::threads::config::{self as threads, ThreadsConfig};
 use pagelab_engine::mmu_cache::{self, MmuCacheKind};
@@ -321,7 +321,7 @@ fn every_page_table_keeps_what_programs_have_swapped_out() {
 
 #[test]
 fn every_fault_engine_translates_right_under_every_page_table() {
-    for engine in EngineConfig::samples() {
+    for engine in FaultEngineConfig::samples() {
         let name = serde_json::to_value(&engine).unwrap()["kind"].as_str().unwrap().to_owned();
         assert!(fault_engines::DESIGNS.iter().any(|(design, text)| *design == name && !text.is_empty()), "{name}");
         let tables = PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only());

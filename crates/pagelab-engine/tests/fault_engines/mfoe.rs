@@ -3,7 +3,7 @@
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_all, run_workload};
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::ids::{LayerId, SpaceId};
-use pagelab_engine::engine::kernel_side::{EngineState, Job};
+use pagelab_engine::fault_engine::kernel_side::{EngineState, Job};
 use pagelab_engine::kernel::entry_word::EntryWord;
 use pagelab_engine::kernel::reclaim::LruPageKind;
 use pagelab_engine::kernel::vma::VaRange;

@@ -12,8 +12,8 @@ use crate::common::{ScriptWriter, assert_frames_conserved, config, explore, run}
 use pagelab_engine::base::addr::{PageSize, VirtAddr};
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
-use pagelab_engine::engine::kernel_side::{EngineState, Job, KernelSide};
-use pagelab_engine::engine::mfoe::state::Mfoe;
+use pagelab_engine::fault_engine::kernel_side::{EngineState, Job, KernelSide};
+use pagelab_engine::fault_engine::mfoe::state::Mfoe;
 use pagelab_engine::kernel::fault::stage::Stage;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::activity::Activity;

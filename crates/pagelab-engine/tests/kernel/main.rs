@@ -5,6 +5,7 @@ mod common;
 
 mod block_io;
 mod ca_paging;
+mod coloring;
 mod eager;
 mod fault_walks;
 mod files;

@@ -192,3 +192,57 @@ fn random_machines_have_the_same_results() {
         assert!(assert_same(source, system, machine, &set), "case {case}: {set:?}");
     }
 }
+
+/// Share of a run's accesses that take the fast path.
+fn taken(source: &str, system: &str, set: &[&str]) -> f64 {
+    let request = Request {
+        sources: vec![source.to_owned()],
+        systems: vec![system.to_owned()],
+        machine: Some("kabylake-7700hq".to_owned()),
+        set: set.iter().map(|&set| set.to_owned()).collect(),
+        threads: Some(1),
+        ..Request::default()
+    };
+    let result = run(&request, &|_| true).unwrap().results.remove(0);
+    result.fast_path_accesses as f64 / result.stats["accesses"] as f64
+}
+
+#[test]
+fn what_meets_nothing_unusual_takes_it() {
+    for system in [
+        "radix",
+        "radix-eager",
+        "radix-5level",
+        "radix-ptemagnet",
+        "radix-2m",
+        "radix-thp",
+        "radix-page-walk-cache",
+        "radix-coalesced-mmu-cache",
+        "radix-unified-translation-cache",
+        "flattened",
+        "hashed-open",
+        "hashed-compact",
+        "elastic-cuckoo",
+        "nested-radix",
+        "nested-radix-thp",
+        "nested-radix-unified-translation-cache",
+    ] {
+        // Of 4096 pages each is touched for the first time once.
+        let share = taken("random:size=16MiB,accesses=100K", system, &[]);
+        assert!((0.95..1.0).contains(&share), "{system}: {share}");
+    }
+    for source in ["gups:size=4MiB,updates=40K,threads=2@0-1", "gups:size=4MiB,updates=40K,threads=2@0,4"] {
+        assert!(taken(source, "radix", &[]) > 0.9, "{source}");
+    }
+    assert!(taken("random:size=16MiB,accesses=100K", "radix", &["machine.tlb.l1d.0.ways=2"]) > 0.95, "any machine");
+    let window = r#"machine.core={"model":"window","cycles_per_instruction":0.25}"#;
+    assert!(taken("random:size=16MiB,accesses=100K", "radix", &[window]) > 0.95, "a core that overlaps");
+}
+
+#[test]
+fn other_systems_do_not() {
+    let off: &[&str] = &["engine.fast_path=off"];
+    for (system, set) in [("radix", off), ("nested-radix-shadow", &[]), ("nested-hashed-compact", &[])] {
+        assert_eq!(taken("random:size=16MiB,accesses=40K", system, set), 0.0, "{system} {set:?}");
+    }
+}

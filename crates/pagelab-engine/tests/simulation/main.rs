@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod check;
 mod config_errors;
 mod copies;
 mod extended_presets;

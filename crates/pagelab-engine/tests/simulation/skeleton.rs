@@ -36,7 +36,7 @@ fn one_core_goes_on_while_the_other_is_blocked() {
         script.load(0, BASE + n * 4096);
     }
     let (simulation, stats) = run(&config("radix", &["engine.sync_quantum_cycles=0"]), script.finish(), &[0, 2]);
-    let waited = simulation.cpus[1].clock.spent(pagelab_engine::machine::clock::Class::LockWait);
+    let waited = simulation.cpus[1].clock.spent(pagelab_engine::core_model::clock::Class::LockWait);
     assert!(waited > Cycles::ZERO && waited * 20 < simulation.cpus[0].clock.now(), "{waited:?}");
     assert_eq!(stats.values["fault.minor.count"], 200);
     assert_conserved(&stats);

@@ -1,0 +1,677 @@
+//! A small set-associative array from a 64-bit key to a 64-bit value: the storage of TLBs, nested TLBs and
+//! paging-structure caches.
+//!
+//! The owner packs what identifies an entry (virtual page, address space, page size) into the key and says which
+//! set it belongs to by a number that is taken modulo the number of sets. Nothing here allocates after
+//! construction, and the policy is a predicted branch, not a call.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::EngineError;
+use crate::rng::Rng;
+
+/// The key that no entry may have: it marks an empty way.
+pub const INVALID_KEY: u64 = u64::MAX;
+
+/// Ways that a tree-PLRU set may have: its bits live in one word.
+const MAX_PLRU_WAYS: u32 = 64;
+/// Entries that an array may have; a larger one is a mistake in the config, not a TLB.
+const MAX_ENTRIES: u64 = 1 << 28;
+
+/// Which way of a full set is replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AssocPolicy {
+    /// The one whose last use is longest ago.
+    #[default]
+    Lru,
+    /// The one that a binary tree of direction bits points at; every use turns the bits on its path away from it.
+    /// A number of ways that is no power of two prunes the tree's right edge.
+    TreePlru,
+    /// Any, with equal probability.
+    Random,
+}
+
+/// A geometry that cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AssocError {
+    /// No set, or no way.
+    #[error("{sets} sets of {ways} ways: both must be at least 1")]
+    Empty {
+        /// Sets that were asked for.
+        sets: u32,
+        /// Ways per set that were asked for.
+        ways: u32,
+    },
+    /// More entries than an array may have.
+    #[error("{sets} sets of {ways} ways: at most {MAX_ENTRIES} entries are possible")]
+    TooLarge {
+        /// Sets that were asked for.
+        sets: u32,
+        /// Ways per set that were asked for.
+        ways: u32,
+    },
+    /// More ways than a tree of direction bits is built for.
+    #[error("tree-PLRU over {ways} ways: at most {MAX_PLRU_WAYS} are possible; use LRU or random replacement")]
+    PlruTooWide {
+        /// Ways per set that were asked for.
+        ways: u32,
+    },
+}
+
+/// The array of a configuration; `key` names it in errors.
+pub fn array(key: &str, entries: u32, ways: u32, policy: AssocPolicy, rng: &Rng) -> Result<AssocArray, EngineError> {
+    if entries == 0 || ways == 0 || !entries.is_multiple_of(ways) {
+        let what = format!(
+            "{entries} entries cannot be split into sets of {ways} ways; entries must be a multiple of ways, both at least 1"
+        );
+        return Err(EngineError::config(key, what));
+    }
+    AssocArray::new(entries / ways, ways, policy, rng.clone()).map_err(|e| EngineError::config(key, e.to_string()))
+}
+
+/// The array; see the module's text.
+///
+/// Way order: under LRU a set's valid entries come first, the most recently used one leading, so a hit on it is
+/// one compare and nothing moves. Under the other policies an entry keeps its way.
+#[derive(Clone, Debug)]
+pub struct AssocArray {
+    /// Set by set: the keys of its ways ([`INVALID_KEY`] in empty ones), then their values.
+    slots: Vec<u64>,
+    ways: usize,
+    /// Where an entry keeps its way: how many are empty.
+    empty_ways: usize,
+    index: SetIndex,
+    policy: AssocPolicy,
+    plru: PlruTree,
+    rng: Rng,
+}
+
+impl AssocArray {
+    /// An empty array of `sets` × `ways` entries (fully associative: 1 set). `rng` is the owner's own stream and
+    /// is drawn from under [`AssocPolicy::Random`] only.
+    pub fn new(sets: u32, ways: u32, policy: AssocPolicy, rng: Rng) -> Result<Self, AssocError> {
+        if sets == 0 || ways == 0 {
+            return Err(AssocError::Empty { sets, ways });
+        }
+        let entries = u64::from(sets) * u64::from(ways);
+        if entries > MAX_ENTRIES {
+            return Err(AssocError::TooLarge { sets, ways });
+        }
+        let plru = match policy {
+            AssocPolicy::TreePlru if ways > MAX_PLRU_WAYS => return Err(AssocError::PlruTooWide { ways }),
+            AssocPolicy::TreePlru => PlruTree::new(sets, ways),
+            AssocPolicy::Lru | AssocPolicy::Random => PlruTree::default(),
+        };
+        Ok(Self {
+            slots: vec![INVALID_KEY; 2 * entries as usize],
+            ways: ways as usize,
+            empty_ways: entries as usize,
+            index: SetIndex::new(sets),
+            policy,
+            plru,
+            rng,
+        })
+    }
+
+    /// Sets of the array; 1 if it is fully associative.
+    pub fn sets(&self) -> u32 {
+        self.index.sets as u32
+    }
+
+    /// Ways per set.
+    pub fn ways(&self) -> u32 {
+        self.ways as u32
+    }
+
+    pub(super) fn policy(&self) -> AssocPolicy {
+        self.policy
+    }
+
+    pub(super) fn slots(&mut self) -> &mut [u64] {
+        &mut self.slots
+    }
+
+    /// The value of `key` in the set of `set_hash`, which is not used by this.
+    #[inline(always)]
+    pub(super) fn value_of(&mut self, set_hash: u64, key: u64) -> Option<u64> {
+        let (keys, values) = self.set(self.index.index(set_hash));
+        find(keys, key).map(|way| values[way])
+    }
+
+    /// Whether `key` is in the set of `set_hash`, which is no use of it.
+    pub fn holds(&self, set_hash: u64, key: u64) -> bool {
+        let first = self.index.index(set_hash) * 2 * self.ways;
+        self.slots[first..][..self.ways].contains(&key)
+    }
+
+    /// Keys and values of a set.
+    #[inline(always)]
+    fn set(&mut self, set: usize) -> (&mut [u64], &mut [u64]) {
+        let length = 2 * self.ways;
+        self.slots[set * length..][..length].split_at_mut(self.ways)
+    }
+
+    /// The value of `key` in the set of `set_hash`; a hit counts as a use.
+    #[inline(always)]
+    pub fn lookup(&mut self, set_hash: u64, key: u64) -> Option<u64> {
+        debug_assert_ne!(key, INVALID_KEY);
+        let set = self.index.index(set_hash);
+        let lru = self.policy == AssocPolicy::Lru;
+        let (keys, values) = self.set(set);
+        if !lru {
+            return self.lookup_in_place(set, key);
+        }
+        if keys[0] == key {
+            return Some(values[0]);
+        }
+        match keys.len() {
+            4 => promote::<4>(keys, values, key),
+            8 => promote::<8>(keys, values, key),
+            12 => promote::<12>(keys, values, key),
+            _ => promote_any(keys, values, key),
+        }
+    }
+
+    /// [`Self::lookup`] where an entry keeps its way.
+    #[inline(never)]
+    fn lookup_in_place(&mut self, set: usize, key: u64) -> Option<u64> {
+        let (keys, values) = self.set(set);
+        let way = find(keys, key)?;
+        let value = values[way];
+        if self.policy == AssocPolicy::TreePlru {
+            self.plru.touch(set, way);
+        }
+        Some(value)
+    }
+
+    /// Stores `key` as the set's most recently used entry, over its old value if it is present, else in an empty
+    /// way, else instead of the entry that the policy gives up, whose key is returned.
+    ///
+    /// # Panics
+    /// If `key` is [`INVALID_KEY`].
+    pub fn insert(&mut self, set_hash: u64, key: u64, value: u64) -> Option<u64> {
+        if key == INVALID_KEY || self.lookup(set_hash, key).is_none() {
+            return self.insert_absent(set_hash, key, value);
+        }
+        let (keys, values) = self.set(self.index.index(set_hash));
+        values[find(keys, key).expect("a look-up has just found it")] = value;
+        None
+    }
+
+    /// As [`Self::insert`] for a key that is known not to be there, because a lookup has just missed; it saves the
+    /// search.
+    ///
+    /// # Panics
+    /// If `key` is [`INVALID_KEY`].
+    #[inline(always)]
+    pub fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) -> Option<u64> {
+        assert_ne!(key, INVALID_KEY, "the key that marks an empty way cannot be stored");
+        let set = self.index.index(set_hash);
+        let lru = self.policy == AssocPolicy::Lru;
+        let (keys, values) = self.set(set);
+        debug_assert!(find(keys, key).is_none(), "key {key:#x} is there already");
+        let old = if lru {
+            match keys.len() {
+                4 => push_front::<4>(keys, values, key, value),
+                8 => push_front::<8>(keys, values, key, value),
+                12 => push_front::<12>(keys, values, key, value),
+                ways => {
+                    let old = keys[ways - 1];
+                    shift_down(keys, ways - 1, key);
+                    shift_down(values, ways - 1, value);
+                    old
+                }
+            }
+        } else {
+            self.insert_in_place(set, key, value)
+        };
+        (old != INVALID_KEY).then_some(old)
+    }
+
+    /// [`Self::lookup`], and [`Self::insert_absent`] if that finds nothing.
+    ///
+    /// # Panics
+    /// If `key` is [`INVALID_KEY`].
+    #[inline(always)]
+    pub fn look_up_or_insert(&mut self, set_hash: u64, key: u64, value: u64) -> Option<u64> {
+        let held = self.lookup(set_hash, key);
+        if held.is_none() {
+            self.insert_absent(set_hash, key, value);
+        }
+        held
+    }
+
+    /// [`Self::insert_absent`] under LRU, behind the `rank` most recently used entries of the set instead of before them.
+    ///
+    /// # Panics
+    /// If `key` is [`INVALID_KEY`] or the policy is another.
+    pub fn insert_absent_behind(&mut self, set_hash: u64, key: u64, value: u64, rank: usize) -> Option<u64> {
+        assert_ne!(key, INVALID_KEY, "the key that marks an empty way cannot be stored");
+        assert_eq!(self.policy, AssocPolicy::Lru, "only LRU keeps its ways in order of use");
+        let (keys, values) = self.set(self.index.index(set_hash));
+        let valid = find(keys, INVALID_KEY).unwrap_or(keys.len());
+        let at = rank.min(valid).min(keys.len() - 1);
+        keys[at..].rotate_right(1);
+        values[at..].rotate_right(1);
+        values[at] = value;
+        let old = std::mem::replace(&mut keys[at], key);
+        (old != INVALID_KEY).then_some(old)
+    }
+
+    /// [`Self::insert_absent`] where an entry keeps its way; returns the key that was there.
+    #[inline(never)]
+    fn insert_in_place(&mut self, set: usize, key: u64, value: u64) -> u64 {
+        // Once the array is full, and until something is invalidated, no set needs the search.
+        let empty = if self.empty_ways == 0 { None } else { find(self.set(set).0, INVALID_KEY) };
+        let plru = self.policy == AssocPolicy::TreePlru;
+        let way = empty
+            .unwrap_or_else(|| if plru { self.plru.victim(set) } else { self.rng.below(self.ways as u64) as usize });
+        if plru {
+            self.plru.touch(set, way);
+        }
+        let (keys, values) = self.set(set);
+        values[way] = value;
+        let old = std::mem::replace(&mut keys[way], key);
+        self.empty_ways -= usize::from(old == INVALID_KEY);
+        old
+    }
+
+    /// Drops the entry of a key; false if there is none.
+    pub fn remove(&mut self, set_hash: u64, key: u64) -> bool {
+        let lru = self.policy == AssocPolicy::Lru;
+        let (keys, values) = self.set(self.index.index(set_hash));
+        let Some(way) = find(keys, key) else { return false };
+        if lru {
+            keys[way..].rotate_left(1);
+            values[way..].rotate_left(1);
+            keys[keys.len() - 1] = INVALID_KEY;
+        } else {
+            keys[way] = INVALID_KEY;
+            self.empty_ways += 1;
+        }
+        true
+    }
+
+    /// Drops every entry for which `condemned(key, value)` holds; returns how many.
+    pub fn invalidate(&mut self, mut condemned: impl FnMut(u64, u64) -> bool) -> u64 {
+        let (mut dropped, lru) = (0, self.policy == AssocPolicy::Lru);
+        for slots in self.slots.chunks_exact_mut(2 * self.ways) {
+            let (keys, values) = slots.split_at_mut(self.ways);
+            // From the last way to the first: under LRU a removal moves later ways up, never earlier ones.
+            for way in (0..keys.len()).rev() {
+                if keys[way] != INVALID_KEY && condemned(keys[way], values[way]) {
+                    dropped += 1;
+                    if lru {
+                        keys[way..].rotate_left(1);
+                        values[way..].rotate_left(1);
+                        keys[self.ways - 1] = INVALID_KEY;
+                    } else {
+                        keys[way] = INVALID_KEY;
+                    }
+                }
+            }
+        }
+        if !lru {
+            self.empty_ways += dropped;
+        }
+        dropped as u64
+    }
+
+    /// Drops every entry. Tree-PLRU bits and the random stream stay as they are, as in hardware.
+    pub fn clear(&mut self) {
+        self.slots.fill(INVALID_KEY);
+        self.empty_ways = self.slots.len() / 2;
+    }
+}
+
+/// The way that holds `key`. Four ways are compared at a time: which of them matches is hard to predict, so there
+/// must be no branch on it.
+#[inline]
+fn find(keys: &[u64], key: u64) -> Option<usize> {
+    let (quads, rest) = keys.as_chunks::<4>();
+    for (at, quad) in quads.iter().enumerate() {
+        let matches = u32::from(quad[0] == key)
+            | u32::from(quad[1] == key) << 1
+            | u32::from(quad[2] == key) << 2
+            | u32::from(quad[3] == key) << 3;
+        if matches != 0 {
+            return Some(4 * at + matches.trailing_zeros() as usize);
+        }
+    }
+    let at = rest.iter().position(|&k| k == key)?;
+    Some(4 * quads.len() + at)
+}
+
+/// Looks for `key`, behind the first way, in a set of `N` ways in recency order and moves it to the front. Common widths
+/// are settled at compile time: their search and their moves are a few instructions each.
+#[inline(always)]
+fn promote<const N: usize>(keys: &mut [u64], values: &mut [u64], key: u64) -> Option<u64> {
+    let keys = <&mut [u64; N]>::try_from(keys).expect("the length was matched");
+    let values = <&mut [u64; N]>::try_from(values).expect("as many values as keys");
+    let mut matches = 0_u32;
+    for (way, &other) in keys.iter().enumerate() {
+        matches |= u32::from(other == key) << way;
+    }
+    if matches == 0 {
+        return None;
+    }
+    let way = matches.trailing_zeros() as usize % N;
+    let value = values[way];
+    // Empty ways follow the valid ones, so what moves down here is always valid.
+    shift_down(keys, way, key);
+    shift_down(values, way, value);
+    Some(value)
+}
+
+/// The same for any number of ways.
+#[inline(never)]
+fn promote_any(keys: &mut [u64], values: &mut [u64], key: u64) -> Option<u64> {
+    let way = find(keys, key)?;
+    let value = values[way];
+    shift_down(keys, way, key);
+    shift_down(values, way, value);
+    Some(value)
+}
+
+/// Puts an entry in front of a set of `N` ways, moves the others down by one and returns the key that falls off the end.
+#[inline(always)]
+fn push_front<const N: usize>(keys: &mut [u64], values: &mut [u64], key: u64, value: u64) -> u64 {
+    let keys = <&mut [u64; N]>::try_from(keys).expect("the length was matched");
+    let values = <&mut [u64; N]>::try_from(values).expect("as many values as keys");
+    let old = keys[N - 1];
+    keys.copy_within(..N - 1, 1);
+    values.copy_within(..N - 1, 1);
+    (keys[0], values[0]) = (key, value);
+    old
+}
+
+/// Moves the elements before `way` down by one, over the one at `way`, and puts `first` in front.
+#[inline(always)]
+fn shift_down(slots: &mut [u64], way: usize, first: u64) {
+    if let Ok(quad) = <&mut [u64; 4]>::try_from(&mut *slots) {
+        // The commonest TLB width, without a branch on the way.
+        let old = *quad;
+        quad[0] = first;
+        quad[1] = if way >= 1 { old[0] } else { old[1] };
+        quad[2] = if way >= 2 { old[1] } else { old[2] };
+        quad[3] = if way >= 3 { old[2] } else { old[3] };
+    } else {
+        slots.copy_within(..way, 1);
+        slots[0] = first;
+    }
+}
+
+/// Maps a set hash to `hash % sets` without a division.
+#[derive(Clone, Debug)]
+struct SetIndex {
+    sets: u64,
+    /// `sets - 1` if that is a mask.
+    mask: Option<u64>,
+    /// floor(2^64 / sets) for the others: then the high half of `hash * reciprocal` is the quotient or one less.
+    reciprocal: u64,
+}
+
+impl SetIndex {
+    fn new(sets: u32) -> Self {
+        let sets = u64::from(sets);
+        let mask = sets.is_power_of_two().then(|| sets - 1);
+        // For a set count that is no power of two, floor((2^64 - 1) / sets) = floor(2^64 / sets).
+        Self { sets, mask, reciprocal: u64::MAX / sets }
+    }
+
+    #[inline]
+    fn index(&self, hash: u64) -> usize {
+        if let Some(mask) = self.mask {
+            return (hash & mask) as usize;
+        }
+        let quotient = ((u128::from(hash) * u128::from(self.reciprocal)) >> 64) as u64;
+        let rest = hash - quotient * self.sets;
+        (if rest >= self.sets { rest - self.sets } else { rest }) as usize
+    }
+}
+
+/// The direction bits of every set, and what a use of each way does to them.
+///
+/// Nodes are numbered as in a binary heap from 1; bit `n` of a set's word says where node `n` points for its next
+/// victim (0 left, 1 right).
+#[derive(Clone, Debug, Default)]
+struct PlruTree {
+    bits: Vec<u64>,
+    /// For each way: the nodes on its path, and those of them that must point right after a use.
+    paths: Vec<(u64, u64)>,
+    /// Nodes whose right half has no ways.
+    left_only: u64,
+    leaves: u32,
+}
+
+impl PlruTree {
+    fn new(sets: u32, ways: u32) -> Self {
+        let leaves = ways.next_power_of_two();
+        let mut left_only = 0;
+        for node in 1..leaves {
+            // The first leaf below the node's right child.
+            let mut leaf = 2 * node + 1;
+            while leaf < leaves {
+                leaf *= 2;
+            }
+            if leaf - leaves >= ways {
+                left_only |= 1 << node;
+            }
+        }
+        let path = |way: u32| {
+            let (mut on_path, mut point_right) = (0, 0);
+            let mut child = leaves + way;
+            while child > 1 {
+                let node = child / 2;
+                on_path |= 1 << node;
+                if child.is_multiple_of(2) {
+                    point_right |= 1 << node;
+                }
+                child = node;
+            }
+            (on_path, point_right)
+        };
+        Self { bits: vec![0; sets as usize], paths: (0..ways).map(path).collect(), left_only, leaves }
+    }
+
+    #[inline]
+    fn touch(&mut self, set: usize, way: usize) {
+        let (on_path, point_right) = self.paths[way];
+        let bits = &mut self.bits[set];
+        *bits = (*bits & !on_path) | point_right;
+    }
+
+    #[inline]
+    fn victim(&self, set: usize) -> usize {
+        let directions = self.bits[set] & !self.left_only;
+        let mut node = 1;
+        while node < self.leaves {
+            node = 2 * node + (directions >> node & 1) as u32;
+        }
+        (node - self.leaves) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagelab_trace::cases;
+
+    use super::*;
+
+    /// A set as a list of (key, value, way), the most recently used first, with the policies spelled out.
+    struct NaiveSet {
+        entries: Vec<(u64, u64, usize)>,
+        ways: usize,
+        /// Tree-PLRU by its definition: the direction of each node, by the range of ways it covers.
+        directions: std::collections::BTreeMap<(usize, usize), bool>,
+    }
+
+    impl NaiveSet {
+        fn new(ways: usize) -> Self {
+            Self { entries: Vec::new(), ways, directions: Default::default() }
+        }
+
+        fn touch(&mut self, at: usize) {
+            let entry = self.entries.remove(at);
+            self.entries.insert(0, entry);
+            let (mut low, mut high) = (0, self.ways.next_power_of_two());
+            while high - low > 1 {
+                let middle = (low + high) / 2;
+                let went_right = entry.2 >= middle;
+                self.directions.insert((low, high), !went_right);
+                if went_right { low = middle } else { high = middle }
+            }
+        }
+
+        fn plru_victim(&self) -> usize {
+            let (mut low, mut high) = (0, self.ways.next_power_of_two());
+            while high - low > 1 {
+                let middle = (low + high) / 2;
+                let right = self.directions.get(&(low, high)).copied().unwrap_or(false) && middle < self.ways;
+                if right { low = middle } else { high = middle }
+            }
+            low
+        }
+
+        fn find(&self, key: u64) -> Option<usize> {
+            self.entries.iter().position(|e| e.0 == key)
+        }
+
+        fn insert(&mut self, key: u64, value: u64, policy: AssocPolicy, rng: &mut Rng) -> Option<u64> {
+            if let Some(at) = self.find(key) {
+                self.entries[at].1 = value;
+                self.touch(at);
+                return None;
+            }
+            let mut evicted = None;
+            let free = (0..self.ways).find(|w| self.entries.iter().all(|e| e.2 != *w));
+            let way = free.unwrap_or_else(|| {
+                let way = match policy {
+                    AssocPolicy::Lru => self.entries.last().unwrap().2,
+                    AssocPolicy::TreePlru => self.plru_victim(),
+                    AssocPolicy::Random => rng.below(self.ways as u64) as usize,
+                };
+                let at = self.entries.iter().position(|e| e.2 == way).unwrap();
+                evicted = Some(self.entries.remove(at).0);
+                way
+            });
+            self.entries.push((key, value, way));
+            self.touch(self.entries.len() - 1);
+            evicted
+        }
+    }
+
+    fn compare_with_naive(sets: u32, ways: u32, policy: AssocPolicy) {
+        let seed = u64::from(sets) << 32 | u64::from(ways);
+        let mut array = AssocArray::new(sets, ways, policy, Rng::new(seed, "victims")).unwrap();
+        let mut naive: Vec<_> = (0..sets).map(|_| NaiveSet::new(ways as usize)).collect();
+        let mut victims = Rng::new(seed, "victims");
+        let mut rng = Rng::new(seed, "operations");
+        let keys = u64::from(sets * ways) * 3 / 2 + 2;
+        for step in 0..cases(60_000_u64) {
+            let key = rng.below(keys);
+            // Far-apart hashes, to exercise the reduction to a set.
+            let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let set = &mut naive[(hash % u64::from(sets)) as usize];
+            match rng.below(1000) {
+                0..500 => {
+                    let expected = set.find(key).map(|at| {
+                        let value = set.entries[at].1;
+                        set.touch(at);
+                        value
+                    });
+                    assert_eq!(array.lookup(hash, key), expected, "step {step}");
+                }
+                500..990 => {
+                    let expected = set.insert(key, step, policy, &mut victims);
+                    assert_eq!(array.insert(hash, key, step), expected, "step {step}");
+                }
+                990..999 => {
+                    let (divisor, rest) = (3 + rng.below(5), rng.below(3));
+                    let condemned = |k: u64, v: u64| (k ^ v) % divisor == rest;
+                    let before: usize = naive.iter().map(|s| s.entries.len()).sum();
+                    naive.iter_mut().for_each(|s| s.entries.retain(|e| !condemned(e.0, e.1)));
+                    let after: usize = naive.iter().map(|s| s.entries.len()).sum();
+                    assert_eq!(array.invalidate(condemned), (before - after) as u64);
+                }
+                _ => {
+                    array.clear();
+                    naive.iter_mut().for_each(|s| s.entries.clear());
+                }
+            }
+            if step % 1000 == 0 {
+                let sets = array.slots.chunks_exact(2 * ways as usize).map(|slots| slots.split_at(ways as usize));
+                let pairs = sets.flat_map(|(keys, values)| keys.iter().copied().zip(values.iter().copied()));
+                let mut held: Vec<_> = pairs.filter(|pair| pair.0 != INVALID_KEY).collect();
+                let mut expected: Vec<_> = naive.iter().flat_map(|s| s.entries.iter().map(|e| (e.0, e.1))).collect();
+                held.sort_unstable();
+                expected.sort_unstable();
+                assert_eq!(held, expected, "step {step}");
+                if policy != AssocPolicy::Lru {
+                    assert_eq!(array.empty_ways, naive.len() * ways as usize - held.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_policy_and_geometry_equals_the_naive_model() {
+        for policy in [AssocPolicy::Lru, AssocPolicy::TreePlru, AssocPolicy::Random] {
+            for (sets, ways) in [(1, 1), (1, 4), (16, 4), (1, 64), (3, 6), (128, 12), (7, 5), (12, 1), (1, 63)] {
+                compare_with_naive(sets, ways, policy);
+            }
+        }
+        compare_with_naive(5, 100, AssocPolicy::Lru);
+        compare_with_naive(1, 200, AssocPolicy::Random);
+    }
+
+    #[test]
+    fn set_index_is_the_remainder() {
+        let mut rng = Rng::new(3, "hashes");
+        for sets in [1, 2, 3, 5, 7, 12, 96, 1536, 12_288, (1 << 20) - 1, u32::MAX] {
+            let index = SetIndex::new(sets);
+            let sets = u64::from(sets);
+            let edges = [0, 1, sets - 1, sets, sets + 1, u64::MAX, u64::MAX - 1, u64::MAX / sets * sets];
+            for hash in edges.into_iter().chain((0..2000).map(|_| rng.next_u64())) {
+                assert_eq!(index.index(hash) as u64, hash % sets, "{hash} % {sets}");
+            }
+            let multiples = (0..2000).map(|_| rng.next_u64() / sets * sets);
+            assert!(multiples.into_iter().all(|hash| index.index(hash) == 0));
+        }
+    }
+
+    #[test]
+    fn random_replacement_spreads_over_the_ways() {
+        let mut array = AssocArray::new(1, 8, AssocPolicy::Random, Rng::new(1, "spread")).unwrap();
+        (0..8).for_each(|key| assert_eq!(array.insert(0, key, key), None));
+        let mut evictions = [0_u32; 8];
+        for step in 0..8000 {
+            let key = 8 + step;
+            assert!(array.insert(0, key, step).is_some());
+            // Under random replacement an entry stays in its victim's way.
+            let way = array.slots[..8].iter().position(|&k| k == key).unwrap();
+            evictions[way] += 1;
+        }
+        assert!(evictions.iter().all(|&n| (850..1150).contains(&n)), "{evictions:?}");
+    }
+
+    #[test]
+    fn impossible_geometries_are_refused() {
+        let build = |sets, ways, policy| AssocArray::new(sets, ways, policy, Rng::new(0, "")).map(|_| ());
+        assert_eq!(build(0, 4, AssocPolicy::Lru), Err(AssocError::Empty { sets: 0, ways: 4 }));
+        assert_eq!(build(4, 0, AssocPolicy::Lru), Err(AssocError::Empty { sets: 4, ways: 0 }));
+        assert_eq!(build(1, 65, AssocPolicy::TreePlru), Err(AssocError::PlruTooWide { ways: 65 }));
+        let huge = build(u32::MAX, u32::MAX, AssocPolicy::Random);
+        assert!(huge.unwrap_err().to_string().contains("at most 268435456 entries"));
+        assert_eq!(build(1, 64, AssocPolicy::TreePlru), Ok(()));
+    }
+
+    #[test]
+    #[should_panic(expected = "marks an empty way")]
+    fn the_invalid_key_cannot_be_stored() {
+        let mut array = AssocArray::new(1, 2, AssocPolicy::Lru, Rng::new(0, "")).unwrap();
+        array.insert(0, INVALID_KEY, 1);
+    }
+}

@@ -1,0 +1,25 @@
+//! What every room builds on: addresses, names, errors, how a configuration chooses designs, the seeded generator, associative
+//! arrays, contents of simulated memory, and the vocabulary of activities and page faults.
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod addr;
+pub mod assoc;
+pub mod choice;
+pub mod code_cost;
+pub mod cycles;
+pub mod error;
+pub mod host;
+pub mod ids;
+pub mod io;
+pub mod latencies;
+pub mod lru_sets;
+pub mod mapping;
+pub mod measure;
+pub mod memory;
+pub mod page_fault;
+pub mod rng;
+pub mod step;
+pub mod switch;
+pub mod switched;
+pub mod translation;

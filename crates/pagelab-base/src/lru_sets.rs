@@ -1,0 +1,156 @@
+//! Sets of an associative array for code that knows their shape: ways and sets are known when the program is compiled, and
+//! the policy is LRU.
+
+use std::marker::PhantomData;
+
+use super::assoc::{AssocArray, AssocPolicy};
+use super::host::Vectors;
+
+/// What a look-up found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LruLookup {
+    /// The value. This was a use of it.
+    Fit(u64),
+    /// A value that is of no use to who asks. Nothing has changed.
+    Unfit,
+    /// No entry has the tag.
+    Nothing,
+}
+
+/// An array that is looked up for a value that fits. All of it does what [`AssocArray`] says.
+pub trait Sets {
+    /// Looks for `key` in the set of `set_hash`.
+    fn look_up(&mut self, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup;
+
+    /// As [`AssocArray::insert_absent`].
+    fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64);
+}
+
+/// All sets of an [`AssocArray`] under LRU with `N` ways and `SETS` sets, a power of two; worked on with `V`.
+pub struct LruSets<'a, V, const N: usize, const SETS: usize> {
+    /// Of each set the keys, then the values.
+    sets: &'a mut [[[u64; N]; 2]; SETS],
+    vectors: PhantomData<V>,
+}
+
+impl<'a, V, const N: usize, const SETS: usize> LruSets<'a, V, N, SETS> {
+    /// Those of an array, if it is of this shape.
+    pub fn from_array(array: &'a mut AssocArray) -> Option<Self> {
+        const { assert!(SETS.is_power_of_two()) };
+        if array.policy() != AssocPolicy::Lru || array.ways() as usize != N || array.sets() as usize != SETS {
+            return None;
+        }
+        let (rows, _) = array.slots().as_chunks_mut::<N>();
+        let (sets, _) = rows.as_chunks_mut::<2>();
+        Some(Self { sets: sets.try_into().ok()?, vectors: PhantomData })
+    }
+}
+
+impl<V: Vectors, const N: usize, const SETS: usize> Sets for LruSets<'_, V, N, SETS> {
+    #[inline(always)]
+    fn look_up(&mut self, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup {
+        let [keys, values] = &mut self.sets[set_hash as usize % SETS];
+        let Some(way) = V::position_of_word(keys, key) else { return LruLookup::Nothing };
+        let value = values[way];
+        if !fits(value) {
+            return LruLookup::Unfit;
+        }
+        V::move_word_to_front(keys, way);
+        V::move_word_to_front(values, way);
+        LruLookup::Fit(value)
+    }
+
+    #[inline(always)]
+    fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) {
+        let [keys, values] = &mut self.sets[set_hash as usize % SETS];
+        debug_assert!(V::position_of_word(keys, key).is_none(), "key {key:#x} is there already");
+        V::push_word_to_front(keys, key);
+        V::push_word_to_front(values, value);
+    }
+}
+
+/// An array of any shape.
+impl Sets for &mut AssocArray {
+    #[inline(always)]
+    fn look_up(&mut self, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup {
+        match self.value_of(set_hash, key) {
+            None => LruLookup::Nothing,
+            Some(value) if !fits(value) => LruLookup::Unfit,
+            Some(value) => {
+                self.lookup(set_hash, key);
+                LruLookup::Fit(value)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) {
+        AssocArray::insert_absent(self, set_hash, key, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagelab_trace::cases;
+
+    use super::*;
+    #[cfg(target_arch = "x86_64")]
+    use crate::host::avx2;
+    use crate::host::{Portable, Work};
+    use crate::rng::Rng;
+
+    /// The same operations on an array and on the sets of a copy.
+    struct Compared<const N: usize, const SETS: usize>;
+
+    impl<const N: usize, const SETS: usize> Work for Compared<N, SETS> {
+        type Output = ();
+
+        fn run<V: Vectors>(self) {
+            let mut array = AssocArray::new(SETS as u32, N as u32, AssocPolicy::Lru, Rng::new(1, "")).unwrap();
+            let mut copy = array.clone();
+            let mut rng = Rng::new((N * SETS) as u64, "operations");
+            for step in 0..cases(20_000_u64) {
+                let key = rng.below((N * SETS) as u64 * 3 / 2 + 2);
+                let fits = |value: u64| !value.is_multiple_of(5);
+                let mut sets = LruSets::<V, N, SETS>::from_array(&mut copy).unwrap();
+                let (expected, found) = ((&mut array).look_up(key, key, fits), sets.look_up(key, key, fits));
+                assert_eq!(found, expected, "step {step}");
+                if found == LruLookup::Nothing {
+                    Sets::insert_absent(&mut &mut array, key, key, step);
+                    sets.insert_absent(key, key, step);
+                }
+                if rng.below(500) == 0 {
+                    assert_eq!(array.invalidate(|key, _| key % 3 == 1), copy.invalidate(|key, _| key % 3 == 1));
+                }
+                assert_eq!(copy.slots(), array.slots(), "step {step}");
+            }
+        }
+    }
+
+    fn compare<V: Vectors>() {
+        V::run(Compared::<2, 1>);
+        V::run(Compared::<4, 1>);
+        V::run(Compared::<4, 16>);
+        V::run(Compared::<8, 4>);
+        V::run(Compared::<12, 2>);
+    }
+
+    #[test]
+    fn sets_do_what_their_array_does() {
+        compare::<Portable>();
+        #[cfg(target_arch = "x86_64")]
+        if avx2::is_available() {
+            compare::<avx2::Avx2>();
+        }
+    }
+
+    #[test]
+    fn other_shapes_are_refused() {
+        let array = |sets, ways, policy| AssocArray::new(sets, ways, policy, Rng::new(1, "")).unwrap();
+        let fits = |mut array: AssocArray| LruSets::<Portable, 4, 16>::from_array(&mut array).is_some();
+        assert!(fits(array(16, 4, AssocPolicy::Lru)));
+        assert!(!fits(array(16, 4, AssocPolicy::TreePlru)) && !fits(array(16, 4, AssocPolicy::Random)));
+        assert!(!fits(array(8, 4, AssocPolicy::Lru)) && !fits(array(16, 8, AssocPolicy::Lru)));
+        assert!(!fits(array(8, 8, AssocPolicy::Lru)));
+    }
+}

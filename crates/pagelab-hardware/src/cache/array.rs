@@ -1,0 +1,386 @@
+//! One set-associative array of line tags with a state each: the storage of every cache level.
+//!
+//! Way order: under LRU a set's words are in recency order, the most recently used first and empty ways last, so
+//! there are no ages to keep. Under the other policies a line keeps its way.
+//!
+//! Functions with a [`Ways`] have two bodies. With [`FixedShape`](super::ways::Known) the caller promises an
+//! array of which [`Array::is`] is true, and all that depends on ways, policy and presence is settled when the program
+//! is compiled; [`AnyWays`] does for every array.
+
+use super::config::Level;
+use super::index::SetIndex;
+use super::replacement::Policy;
+use super::ways::{
+    ANY_SETS, AnyWays, EMPTY, Masked, POWER_OF_TWO_SETS, STATE_MASK, TAG_LIMIT, Ways, move_to_front_any,
+    push_front_any, take_out,
+};
+use pagelab_base::addr::LineAddr;
+use pagelab_base::host::{prefer_large_pages, prefetch};
+use pagelab_base::rng::Rng;
+
+/// Words in a line of the host.
+const HOST_LINE_WORDS: usize = 16;
+
+/// State of a valid line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LineState(u32);
+
+impl LineState {
+    /// Clean, and others may hold it too.
+    pub const SHARED: Self = Self(1);
+    /// Clean, and nobody else holds it.
+    pub const EXCLUSIVE: Self = Self(2);
+    /// Written since it was fetched, and nobody else holds it.
+    pub const MODIFIED: Self = Self(3);
+
+    /// As it is kept in a word.
+    #[inline(always)]
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+/// Where a line may be: its set, and its tag as it is compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SetAndTag {
+    set: u32,
+    /// Index of the set's first word; 32 bits, so that the compiler sees that no sum overflows.
+    base: u32,
+    /// Tag above state bits of 0.
+    wanted: u32,
+}
+
+/// A line that left the array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Evicted {
+    pub line: LineAddr,
+    pub state: LineState,
+    /// Cores that may hold it, if the array keeps presence.
+    pub presence: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Array {
+    words: Vec<u32>,
+    /// Words to skip so that sets start at a host line where their length allows it.
+    skip: usize,
+    /// Words a set: the ways, rounded up to a multiple of 4 with ways that stay empty.
+    stride: usize,
+    ways: usize,
+    index: SetIndex,
+    policy: Policy,
+    /// Cores that may hold each line, way by way; empty if the array does not keep it.
+    presence: Vec<u64>,
+    /// Whether the most common kind of L1 it is.
+    masked_eight: bool,
+    /// Whether [`Self::access`] leaves all to the code that follows a miss.
+    is_watched: bool,
+}
+
+impl Array {
+    /// An empty array of a validated `level`.
+    pub fn new(level: &Level, keeps_presence: bool, rng: Rng) -> Self {
+        let (sets, ways) = (level.sets() as usize, level.ways as usize);
+        let stride = ways.next_multiple_of(4);
+        let mut words = Vec::with_capacity(sets * stride + HOST_LINE_WORDS);
+        prefer_large_pages(words.spare_capacity_mut());
+        words.resize(sets * stride + HOST_LINE_WORDS, EMPTY);
+        let skip = words.as_ptr().align_offset(HOST_LINE_WORDS * size_of::<u32>()).min(HOST_LINE_WORDS);
+        let mut array = Self {
+            words,
+            skip,
+            stride,
+            ways,
+            index: SetIndex::new(level.sets(), level.hash_bits),
+            policy: Policy::new(level.policy, sets, ways, rng),
+            presence: if keeps_presence { vec![0; sets * stride] } else { Vec::new() },
+            masked_eight: false,
+            is_watched: false,
+        };
+        array.masked_eight = array.is::<Masked<8>>();
+        array
+    }
+
+    /// True if the code for `W` may be used on it: it has these ways, LRU replacement and no presence.
+    pub fn is<W: Ways>(&self) -> bool {
+        let plain = self.ways == W::N && self.stride == W::N && matches!(self.policy, Policy::Lru);
+        let sets = match W::SETS {
+            ANY_SETS => true,
+            POWER_OF_TWO_SETS => self.index.is_masked(),
+            sets => self.index.sets() == sets as u64 && self.index.rows() == sets as u64,
+        };
+        W::N == 0 || plain && self.presence.is_empty() && sets
+    }
+
+    #[inline(always)]
+    pub fn place<W: Ways>(&self, line: LineAddr) -> SetAndTag {
+        debug_assert!(self.is::<W>());
+        let (set, tag) = match W::SETS {
+            ANY_SETS => self.index.split(line.0),
+            POWER_OF_TWO_SETS => self.index.split_masked(line.0),
+            sets => ((line.0 % sets as u64) as usize, (line.0 / sets as u64) as u32),
+        };
+        debug_assert!(self.index.join(set, tag) == line.0 && u64::from(tag) < TAG_LIMIT, "{line:?} exceeds the tags");
+        let stride = if W::N > 0 { W::N } else { self.stride };
+        SetAndTag { set: set as u32, base: (self.skip + set * stride) as u32, wanted: tag << 2 }
+    }
+
+    #[inline(always)]
+    fn set(&self, at: SetAndTag) -> &[u32] {
+        &self.words[at.base as usize..][..self.stride]
+    }
+
+    #[inline(always)]
+    fn set_mut(&mut self, at: SetAndTag) -> &mut [u32] {
+        &mut self.words[at.base as usize..][..self.stride]
+    }
+
+    #[inline(always)]
+    fn plain_set<W: Ways>(&mut self, at: SetAndTag) -> &mut [u32] {
+        &mut self.words[at.base as usize..at.base as usize + W::N]
+    }
+
+    /// All sets of an array of [`FixedShape`](super::ways::Known)`<N, SETS>`.
+    #[inline(always)]
+    pub fn table<const N: usize, const SETS: usize>(&mut self) -> &mut [[u32; N]; SETS] {
+        let (sets, _) = self.words[self.skip..self.skip + SETS * N].as_chunks_mut::<N>();
+        sets.try_into().expect("as many sets as were sliced")
+    }
+
+    /// The way that holds the line; changes nothing.
+    #[inline(always)]
+    pub fn find<W: Ways>(&self, at: SetAndTag) -> Option<usize> {
+        if W::N > 0 {
+            W::find(&self.words[at.base as usize..at.base as usize + W::N], at.wanted)
+        } else {
+            AnyWays::find(self.set(at), at.wanted)
+        }
+    }
+
+    #[inline(always)]
+    pub fn state(&self, at: SetAndTag, way: usize) -> LineState {
+        LineState(self.words[at.base as usize + way] & STATE_MASK)
+    }
+
+    #[inline(always)]
+    pub fn set_state(&mut self, at: SetAndTag, way: usize, state: LineState) {
+        self.words[at.base as usize + way] = at.wanted | state.0;
+    }
+
+    /// Tells the policy that the line at `way` was accessed; returns the way where it is now.
+    #[inline(always)]
+    pub fn promote<W: Ways>(&mut self, at: SetAndTag, way: usize) -> usize {
+        if W::N > 0 {
+            let set = self.plain_set::<W>(at);
+            W::move_to_front(set, way, set[way]);
+            return 0;
+        }
+        self.promote_any(at, way)
+    }
+
+    /// The same, and the line becomes modified.
+    #[inline(always)]
+    pub fn promote_modified<W: Ways>(&mut self, at: SetAndTag, way: usize) {
+        if W::N > 0 {
+            return W::move_to_front(self.plain_set::<W>(at), way, at.wanted | LineState::MODIFIED.0);
+        }
+        self.set_state(at, way, LineState::MODIFIED);
+        self.promote_any(at, way);
+    }
+
+    #[inline(never)]
+    fn promote_any(&mut self, at: SetAndTag, way: usize) -> usize {
+        match &mut self.policy {
+            Policy::Lru => {
+                if !self.presence.is_empty() {
+                    let presence = self.presence_of(at);
+                    move_to_front_any(presence, way, presence[way]);
+                }
+                let set = self.set_mut(at);
+                AnyWays::move_to_front(set, way, set[way]);
+                return 0;
+            }
+            Policy::TreePlru(tree) => tree.touch(at.set as usize, way),
+            Policy::Random(_) => {}
+            Policy::Srrip(srrip) => srrip.hit(at.set as usize, way),
+        }
+        way
+    }
+
+    /// Leaves accesses to whoever asks after [`Self::access`] has found nothing.
+    pub fn watch(&mut self) {
+        (self.masked_eight, self.is_watched) = (false, true);
+    }
+
+    /// Look-up and promotion in one, for a load or store that needs nothing else; a write makes the line modified.
+    /// False, with nothing changed, if the line is absent or if a write finds it shared.
+    #[inline(always)]
+    pub fn access(&mut self, line: LineAddr, write: bool) -> bool {
+        if !self.masked_eight {
+            return !self.is_watched && self.access_any(line, write);
+        }
+        let at = self.place::<Masked<8>>(line);
+        let set = self.plain_set::<Masked<8>>(at);
+        // An empty way differs in the tag as well, so what is left is the state of the same line.
+        let state = set[0] ^ at.wanted;
+        if state <= STATE_MASK {
+            if write {
+                if state == LineState::SHARED.0 {
+                    return false;
+                }
+                set[0] = at.wanted | LineState::MODIFIED.0;
+            }
+            return true;
+        }
+        let Some(way) = Masked::<8>::find(set, at.wanted) else { return false };
+        let mut word = set[way];
+        if write {
+            if word & STATE_MASK == LineState::SHARED.0 {
+                return false;
+            }
+            word |= LineState::MODIFIED.0;
+        }
+        Masked::<8>::move_to_front(set, way, word);
+        true
+    }
+
+    /// The same for any array, watched or not.
+    #[inline(never)]
+    pub fn access_any(&mut self, line: LineAddr, write: bool) -> bool {
+        let at = self.place::<AnyWays>(line);
+        let Some(way) = self.find::<AnyWays>(at) else { return false };
+        if write {
+            if self.state(at, way) == LineState::SHARED {
+                return false;
+            }
+            self.set_state(at, way, LineState::MODIFIED);
+        }
+        self.promote_any(at, way);
+        true
+    }
+
+    /// Puts in a line that is not there, in the lowest empty way if there is one, else instead of the line that the
+    /// policy gives up.
+    #[inline(always)]
+    pub fn fill<W: Ways>(&mut self, at: SetAndTag, state: LineState, presence: u64) -> Option<Evicted> {
+        if W::N > 0 {
+            let out = W::push_front(self.plain_set::<W>(at), at.wanted | state.0);
+            return self.evicted::<W>(at, out, 0);
+        }
+        self.fill_any(at, state, presence)
+    }
+
+    #[inline(never)]
+    fn fill_any(&mut self, at: SetAndTag, state: LineState, presence: u64) -> Option<Evicted> {
+        let word = at.wanted | state.0;
+        if !matches!(self.policy, Policy::Lru) {
+            return self.fill_in_place(at, word, presence);
+        }
+        let mut evicted_presence = 0;
+        if !self.presence.is_empty() {
+            evicted_presence = push_front_any(self.presence_of(at), presence);
+        }
+        let ways = self.ways;
+        let out = AnyWays::push_front(&mut self.set_mut(at)[..ways], word);
+        self.evicted::<AnyWays>(at, out, evicted_presence)
+    }
+
+    fn fill_in_place(&mut self, at: SetAndTag, word: u32, presence: u64) -> Option<Evicted> {
+        let empty = AnyWays::find(self.set(at), EMPTY).filter(|&way| way < self.ways);
+        let way = empty.unwrap_or_else(|| match &mut self.policy {
+            Policy::Lru => unreachable!("kept in recency order"),
+            Policy::TreePlru(tree) => tree.victim(at.set as usize),
+            Policy::Random(rng) => rng.below(self.ways as u64) as usize,
+            Policy::Srrip(srrip) => srrip.victim(at.set as usize),
+        });
+        match &mut self.policy {
+            Policy::TreePlru(tree) => tree.touch(at.set as usize, way),
+            Policy::Srrip(srrip) => srrip.fill(at.set as usize, way),
+            Policy::Lru | Policy::Random(_) => {}
+        }
+        let mut evicted_presence = 0;
+        if !self.presence.is_empty() {
+            evicted_presence = std::mem::replace(&mut self.presence_of(at)[way], presence);
+        }
+        let out = std::mem::replace(&mut self.set_mut(at)[way], word);
+        self.evicted::<AnyWays>(at, out, evicted_presence)
+    }
+
+    #[inline(always)]
+    fn evicted<W: Ways>(&self, at: SetAndTag, word: u32, presence: u64) -> Option<Evicted> {
+        let (set, tag) = (at.set as usize, word >> 2);
+        (word != EMPTY).then(|| Evicted {
+            line: LineAddr(match W::SETS {
+                ANY_SETS => self.index.join(set, tag),
+                POWER_OF_TWO_SETS => self.index.join_masked(set, tag),
+                sets => u64::from(tag) * sets as u64 + set as u64,
+            }),
+            state: LineState(word & STATE_MASK),
+            presence,
+        })
+    }
+
+    /// Takes the line at `way` out; the policy hears nothing of it. Returns the state it had.
+    #[inline(never)]
+    pub fn remove(&mut self, at: SetAndTag, way: usize) -> LineState {
+        let (ways, lru) = (self.ways, matches!(self.policy, Policy::Lru));
+        let set = &mut self.set_mut(at)[..ways];
+        let word = if lru { take_out(set, way, EMPTY) } else { std::mem::replace(&mut set[way], EMPTY) };
+        if !self.presence.is_empty() {
+            let presence = self.presence_of(at);
+            if lru {
+                take_out(presence, way, 0);
+            } else {
+                presence[way] = 0;
+            }
+        }
+        LineState(word & STATE_MASK)
+    }
+
+    /// The state of `line` if it is there.
+    #[inline(always)]
+    pub fn state_of<W: Ways>(&self, line: LineAddr) -> Option<LineState> {
+        let at = self.place::<W>(line);
+        self.find::<W>(at).map(|way| self.state(at, way))
+    }
+
+    /// Takes `line` out if it is there.
+    #[inline(always)]
+    pub fn remove_line<W: Ways>(&mut self, line: LineAddr) -> Option<LineState> {
+        let at = self.place::<W>(line);
+        let way = self.find::<W>(at)?;
+        Some(self.remove(at, way))
+    }
+
+    #[inline(always)]
+    fn presence_of(&mut self, at: SetAndTag) -> &mut [u64] {
+        let first = at.base as usize - self.skip;
+        &mut self.presence[first..first + self.ways]
+    }
+
+    pub fn presence(&mut self, at: SetAndTag, way: usize) -> &mut u64 {
+        &mut self.presence_of(at)[way]
+    }
+
+    /// Prefetches the words that an access to `line` will look at.
+    #[inline(always)]
+    pub fn hint(&self, line: LineAddr) {
+        let at = self.place::<AnyWays>(line);
+        prefetch(&self.words, at.base as usize);
+        if self.stride > HOST_LINE_WORDS {
+            prefetch(&self.words, at.base as usize + HOST_LINE_WORDS.min(self.stride - 1));
+            if self.stride > 2 * HOST_LINE_WORDS {
+                prefetch(&self.words, at.base as usize + self.stride - 1);
+            }
+        }
+    }
+
+    /// The lines present with their states, set by set in way order.
+    pub fn lines(&self) -> impl Iterator<Item = (LineAddr, LineState)> {
+        let sets = self.words[self.skip..].chunks_exact(self.stride).take(self.index.sets() as usize);
+        sets.enumerate().flat_map(move |(set, words)| {
+            let valid = words.iter().filter(|&&word| word != EMPTY);
+            valid.map(move |word| (LineAddr(self.index.join(set, word >> 2)), LineState(word & STATE_MASK)))
+        })
+    }
+}

@@ -1,0 +1,449 @@
+//! Geometry, latencies and policies of the caches, and what makes a configuration impossible.
+
+use pagelab_trace::quantity::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::index::{MAX_SETS, SetIndex};
+use super::slices::MAX_HASH_BITS;
+use super::ways::{MAX_WAYS, TAG_LIMIT};
+use pagelab_base::addr::{LINE_BYTES, LINE_SHIFT};
+
+/// The data caches of a machine: private L1 and L2 a core, an L3 that all cores share, memory behind them.
+///
+/// Latencies are load-to-use totals: what an access costs when it is served there, the failed look-ups on the way
+/// included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CacheConfig {
+    /// Data cache of each core.
+    pub l1: PrivateCacheConfig,
+    /// Second-level cache of each core; none if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l2: Option<PrivateCacheConfig>,
+    /// Cache shared by all cores; none if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l3: Option<SharedCacheConfig>,
+    /// Cycles of an access that memory serves.
+    pub dram_latency_cycles: u32,
+    /// Cycles of an access that another core's private cache serves. Default 60, the latency of a line modified in
+    /// another core of a Sandy Bridge (Intel 64 and IA-32 Optimization Reference Manual, load latencies).
+    #[serde(default = "default_cache_to_cache")]
+    pub cache_to_cache_latency_cycles: u32,
+    /// Cycles that a write to a line held shared costs on top of the hit, to invalidate the other cores' copies.
+    /// Default 43, a clean hit in another core of the same table (estimated: the same message goes round).
+    #[serde(default = "default_upgrade")]
+    pub upgrade_latency_cycles: u32,
+    /// Cycles that a locked read-modify-write costs on top of a write. Default 18 (estimated).
+    #[serde(default = "default_locked")]
+    pub locked_extra_cycles: u32,
+    /// The cache that page walks look into first.
+    #[serde(default)]
+    pub walker_entry: WalkerEntry,
+    /// Lines in flight during a bulk write; the sum of their latencies is divided by it. Default 10, the line-fill
+    /// buffers of an Intel core since Nehalem (Intel 64 and IA-32 Optimization Reference Manual).
+    #[serde(default = "default_bulk_parallelism")]
+    pub bulk_parallelism: u32,
+}
+
+/// A cache that belongs to one core.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PrivateCacheConfig {
+    /// Bytes of data: sets × ways × 64. The number of sets is arbitrary.
+    pub size_bytes: Bytes,
+    /// Lines a set, 1 to 64.
+    pub ways: u32,
+    /// Cycles of an access that this cache serves.
+    pub latency_cycles: u32,
+    /// Which line of a full set is replaced.
+    #[serde(default)]
+    pub policy: ReplacementPolicy,
+}
+
+/// The cache that all cores share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SharedCacheConfig {
+    /// Bytes of data: sets × ways × 64. The number of sets is arbitrary (12288 sets are common).
+    pub size_bytes: Bytes,
+    /// Lines a set, 1 to 64.
+    pub ways: u32,
+    /// Cycles of an access that this cache serves.
+    pub latency_cycles: u32,
+    /// Which line of a full set is replaced.
+    #[serde(default)]
+    pub policy: ReplacementPolicy,
+    /// Whether it holds every line that a private cache holds.
+    #[serde(default)]
+    pub inclusion: Inclusion,
+    /// Slices that it is made of, which divide its sets. 1 says nothing of slices.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub slices: u32,
+    /// How a line's slice is chosen, if there are several.
+    #[serde(default, skip_serializing_if = "SliceHash::is_default")]
+    pub slice_hash: SliceHash,
+}
+
+impl SharedCacheConfig {
+    /// Bits of a slice's number that a hash of the machine address gives.
+    fn hash_bits(&self) -> u32 {
+        match self.slice_hash {
+            SliceHash::Xor => self.slices.trailing_zeros(),
+            SliceHash::None => 0,
+        }
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_one(slices: &u32) -> bool {
+    *slices == 1
+}
+
+/// How the slice of a line is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SliceHash {
+    /// Of 2^n × m slices, with m odd, n bits are parities of address bits (Maurice et al., "Reverse Engineering Intel
+    /// Last-Level Cache Complex Addressing Using Performance Counters", RAID 2015), and m is a remainder.
+    #[default]
+    Xor,
+    /// By low bits of the line's number, as the set within the slice: the same as one slice.
+    None,
+}
+
+impl SliceHash {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Which line of a full set is replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplacementPolicy {
+    /// The least recently used one.
+    #[default]
+    Lru,
+    /// The one a binary tree of direction bits points at. A node over n > 1 ways has the first ⌈n/2⌉ of them on its
+    /// left and the others on its right; its bit says where the victim is looked for (0, the initial value: left). An
+    /// access turns the bits on its way's path to the other side. For a power of two this is the tree of the
+    /// textbooks.
+    TreePlru,
+    /// Any, with equal probability.
+    Random,
+    /// Static re-reference interval prediction with 2 bits and hit priority (Jaleel, Theobald, Steely, Emer,
+    /// "High performance cache replacement using re-reference interval prediction", ISCA 2010).
+    Srrip,
+}
+
+/// What a shared cache's eviction does to the private caches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Inclusion {
+    /// It takes all private copies along (back-invalidation), so the private caches hold a subset.
+    #[default]
+    Inclusive,
+    /// It leaves them alone.
+    NonInclusive,
+}
+
+/// The cache that page walks look into first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WalkerEntry {
+    /// The L1 data cache.
+    #[default]
+    L1,
+    /// The private L2, which there must be then.
+    L2,
+}
+
+fn default_cache_to_cache() -> u32 {
+    60
+}
+
+fn default_upgrade() -> u32 {
+    43
+}
+
+fn default_locked() -> u32 {
+    18
+}
+
+fn default_bulk_parallelism() -> u32 {
+    10
+}
+
+/// A configuration that cannot be built; `key` is relative to the cache configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {what}")]
+pub struct CacheConfigError {
+    /// The key, relative to the cache configuration.
+    pub key: String,
+    /// What is wrong, and what is allowed.
+    pub what: String,
+}
+
+impl CacheConfigError {
+    pub(super) fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { key: key.into(), what: what.into() }
+    }
+}
+
+/// Most cores that caches are built for: presence in an inclusive L3 is a bit mask of this width.
+pub const MAX_CORES: usize = 64;
+
+/// One level's numbers, whichever kind it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Level {
+    pub name: &'static str,
+    pub size: Bytes,
+    pub ways: u32,
+    pub latency: u32,
+    pub policy: ReplacementPolicy,
+    /// Slices that it is made of.
+    pub slices: u32,
+    /// See [`SharedCacheConfig::hash_bits`].
+    pub hash_bits: u32,
+}
+
+impl Level {
+    /// Sets of a valid level.
+    pub fn sets(&self) -> u64 {
+        self.size.0 / (u64::from(self.ways) * LINE_BYTES)
+    }
+
+    fn validate(&self) -> Result<(), CacheConfigError> {
+        let error = |field: &str, what: String| Err(CacheConfigError::new(format!("{}.{field}", self.name), what));
+        if self.ways == 0 || self.ways as usize > MAX_WAYS {
+            return error("ways", format!("{} is not possible; allowed are 1 to {MAX_WAYS}", self.ways));
+        }
+        if self.latency == 0 {
+            return error("latency_cycles", "must be at least 1".into());
+        }
+        let row = u64::from(self.ways) * LINE_BYTES;
+        if self.size.0 == 0 || !self.size.0.is_multiple_of(row) {
+            let below = self.size.0 / row * row;
+            let above = Bytes(below.saturating_add(row));
+            let nearest = match below {
+                0 => format!("the nearest valid size is {above}"),
+                _ => format!("the nearest valid sizes are {} and {above}", Bytes(below)),
+            };
+            let what =
+                format!("{} is not a whole number of sets of {} ways of 64 bytes; {nearest}", self.size, self.ways);
+            return error("size_bytes", what);
+        }
+        if self.sets() > MAX_SETS {
+            let largest = Bytes(MAX_SETS * row);
+            return error(
+                "size_bytes",
+                format!("{} is too large; at most {largest} with {} ways", self.size, self.ways),
+            );
+        }
+        if self.slices == 0 || !self.sets().is_multiple_of(self.slices.into()) {
+            let what = format!("{} is not possible; allowed are divisors of its {} sets", self.slices, self.sets());
+            return error("slices", what);
+        }
+        if self.hash_bits > MAX_HASH_BITS {
+            let what = format!(
+                "no hash of {} slices is known; allowed are 1, 2, 4 or 8 times an odd number, or slice_hash = \"none\"",
+                self.slices
+            );
+            return error("slices", what);
+        }
+        Ok(())
+    }
+}
+
+impl CacheConfig {
+    /// The levels present, from the core outwards.
+    pub(super) fn levels(&self) -> impl Iterator<Item = Level> {
+        let private = |name, c: &PrivateCacheConfig| Level {
+            name,
+            size: c.size_bytes,
+            ways: c.ways,
+            latency: c.latency_cycles,
+            policy: c.policy,
+            slices: 1,
+            hash_bits: 0,
+        };
+        let l3 = self.l3.as_ref().map(|c| Level {
+            name: "l3",
+            size: c.size_bytes,
+            ways: c.ways,
+            latency: c.latency_cycles,
+            policy: c.policy,
+            slices: c.slices,
+            hash_bits: if c.slices == 0 { 0 } else { c.hash_bits() },
+        });
+        [Some(private("l1", &self.l1)), self.l2.as_ref().map(|c| private("l2", c)), l3].into_iter().flatten()
+    }
+
+    /// Cycles of the last cache before memory.
+    pub fn last_latency_cycles(&self) -> u32 {
+        self.levels().last().expect("there is always an L1").latency
+    }
+
+    /// Checks everything that does not depend on the rest of the machine.
+    ///
+    /// # Errors
+    /// The first key whose value is impossible, and what would be possible.
+    pub fn validate(&self) -> Result<(), CacheConfigError> {
+        let mut nearer: Option<Level> = None;
+        for level in self.levels() {
+            level.validate()?;
+            if let Some(nearer) = nearer.filter(|n| n.latency >= level.latency) {
+                return Err(slower(&format!("{}.latency_cycles", level.name), level.latency, &nearer));
+            }
+            nearer = Some(level);
+        }
+        let last = nearer.expect("there is always an L1");
+        if self.dram_latency_cycles <= last.latency {
+            return Err(slower("dram_latency_cycles", self.dram_latency_cycles, &last));
+        }
+        let private = self.levels().take_while(|l| l.name != "l3").last().expect("there is always an L1");
+        if self.cache_to_cache_latency_cycles <= private.latency {
+            return Err(slower("cache_to_cache_latency_cycles", self.cache_to_cache_latency_cycles, &private));
+        }
+        if self.walker_entry == WalkerEntry::L2 && self.l2.is_none() {
+            return Err(CacheConfigError::new("walker_entry", "'l2' needs an l2; configure one or write 'l1'"));
+        }
+        if self.bulk_parallelism == 0 {
+            return Err(CacheConfigError::new("bulk_parallelism", "must be at least 1"));
+        }
+        Ok(())
+    }
+
+    /// Bits of the longest machine address whose lines the tags can tell apart, of a valid configuration.
+    pub fn max_physical_address_bits(&self) -> u32 {
+        let lines = self
+            .levels()
+            .map(|l| SetIndex::new(l.sets(), l.hash_bits))
+            .map(|i| i.exact_below().min(TAG_LIMIT.saturating_mul(i.rows())));
+        lines.min().expect("there is always an L1").ilog2() + LINE_SHIFT
+    }
+
+    /// Checks that machine addresses below `size` fit the tags.
+    ///
+    /// # Errors
+    /// If they do not; the error names the largest memory that would.
+    pub fn check_memory(&self, size: Bytes) -> Result<(), CacheConfigError> {
+        let largest = Bytes(1 << self.max_physical_address_bits());
+        if size > largest {
+            let what =
+                format!("memory of {size} is more than these caches can address ({largest}): more sets allow more");
+            return Err(CacheConfigError::new("l1.size_bytes", what));
+        }
+        Ok(())
+    }
+}
+
+fn slower(key: &str, latency: u32, nearer: &Level) -> CacheConfigError {
+    let what = format!("{latency} must be more than {}.latency_cycles, which is {}", nearer.name, nearer.latency);
+    CacheConfigError::new(key, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::test_support::sandy_bridge;
+
+    fn message(config: &CacheConfig) -> String {
+        config.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn sizes_that_are_no_whole_sets_name_their_neighbours() {
+        let mut config = sandy_bridge();
+        config.validate().unwrap();
+        let l3 = config.l3.as_mut().unwrap();
+        l3.ways = 18;
+        assert_eq!(
+            message(&config),
+            "l3.size_bytes: 15MiB is not a whole number of sets of 18 ways of 64 bytes; the nearest valid sizes are \
+             15728256B and 15360.75KiB"
+        );
+        let l3 = config.l3.as_mut().unwrap();
+        (l3.ways, l3.size_bytes) = (16, Bytes(12 << 20));
+        config.validate().unwrap();
+        config.l1.size_bytes = Bytes(100);
+        assert!(message(&config).ends_with("the nearest valid size is 512B"), "{}", message(&config));
+        config.l1.size_bytes = Bytes(0);
+        assert!(message(&config).starts_with("l1.size_bytes: "));
+        config.l1.size_bytes = Bytes(1 << 40);
+        assert!(message(&config).contains("at most 8GiB with 8 ways"), "{}", message(&config));
+    }
+
+    #[test]
+    fn impossible_numbers_are_refused_with_the_allowed_ones() {
+        type Break = fn(&mut CacheConfig);
+        let cases: [(Break, &str); 10] = [
+            (|c| c.l1.ways = 0, "l1.ways: 0 is not possible; allowed are 1 to 64"),
+            (|c| c.l1.ways = 65, "l1.ways: 65 is not possible; allowed are 1 to 64"),
+            (|c| c.l1.latency_cycles = 0, "l1.latency_cycles: must be at least 1"),
+            (|c| c.l1.latency_cycles = 12, "l2.latency_cycles: 12 must be more than l1.latency_cycles, which is 12"),
+            (
+                |c| c.dram_latency_cycles = 30,
+                "dram_latency_cycles: 30 must be more than l3.latency_cycles, which is 30",
+            ),
+            (
+                |c| c.l3.as_mut().unwrap().latency_cycles = 5,
+                "l3.latency_cycles: 5 must be more than l2.latency_cycles, which is 12",
+            ),
+            (
+                |c| c.cache_to_cache_latency_cycles = 12,
+                "cache_to_cache_latency_cycles: 12 must be more than l2.latency_cycles, which is 12",
+            ),
+            (|c| c.bulk_parallelism = 0, "bulk_parallelism: must be at least 1"),
+            (
+                |c| (c.l2, c.walker_entry) = (None, WalkerEntry::L2),
+                "walker_entry: 'l2' needs an l2; configure one or write 'l1'",
+            ),
+            (
+                |c| (c.l2, c.l3, c.dram_latency_cycles) = (None, None, 4),
+                "dram_latency_cycles: 4 must be more than l1.latency_cycles, which is 4",
+            ),
+        ];
+        for (break_it, expected) in cases {
+            let mut config = sandy_bridge();
+            break_it(&mut config);
+            assert_eq!(message(&config), expected);
+        }
+    }
+
+    #[test]
+    fn memory_must_fit_the_tags() {
+        let mut config = sandy_bridge();
+        // 64 sets of L1 × (2^30 − 1) tags: just short of 36 bits of line number.
+        assert_eq!(config.max_physical_address_bits(), 41);
+        config.check_memory(Bytes(2 << 40)).unwrap();
+        let error = config.check_memory(Bytes(3 << 40)).unwrap_err().to_string();
+        assert!(error.contains("memory of 3TiB is more than these caches can address (2TiB)"), "{error}");
+        config.l1.size_bytes = Bytes(512);
+        assert_eq!(config.max_physical_address_bits(), 35);
+    }
+
+    #[test]
+    fn files_name_policies_in_kebab_case_and_unknown_keys_are_refused() {
+        let text = r#"
+            dram_latency_cycles = 100
+            l1 = { size_bytes = "32KiB", ways = 8, latency_cycles = 4, policy = "tree-plru" }
+            l3 = { size_bytes = "12MiB", ways = 16, latency_cycles = 30, policy = "srrip", inclusion = "non-inclusive" }
+        "#;
+        let config: CacheConfig = toml::from_str(text).unwrap();
+        assert_eq!(config.l1.policy, ReplacementPolicy::TreePlru);
+        assert_eq!(config.l2, None);
+        assert_eq!(config.l3.as_ref().unwrap().inclusion, Inclusion::NonInclusive);
+        assert_eq!((config.bulk_parallelism, config.walker_entry), (10, WalkerEntry::L1));
+        let again: CacheConfig = toml::from_str(&toml::to_string(&config).unwrap()).unwrap();
+        assert_eq!(again, config);
+        let unknown = text.replace("ways = 8", "ways = 8, assoc = 8");
+        assert!(toml::from_str::<CacheConfig>(&unknown).unwrap_err().to_string().contains("unknown field `assoc`"));
+    }
+}

@@ -1,0 +1,85 @@
+//! The caches as one core sees them, for code that makes many accesses in a row.
+
+use super::exact::Tables;
+use super::{Hierarchy, HitLevel, Outcome, Requester};
+use pagelab_base::addr::LineAddr;
+use pagelab_base::host::Vectors;
+
+/// The caches of a core, be their shape known or not.
+pub trait CoreCaches {
+    /// As [`Hierarchy::access`].
+    fn access(&mut self, line: LineAddr, write: bool, by: Requester) -> Outcome;
+
+    /// As [`Hierarchy::hint`].
+    fn hint(&self, line: LineAddr);
+}
+
+/// Any caches.
+pub struct AnyCaches<'a> {
+    /// The caches of all cores.
+    pub all: &'a mut Hierarchy,
+    /// Index of the core among those in use.
+    pub core: usize,
+}
+
+impl CoreCaches for AnyCaches<'_> {
+    #[inline(always)]
+    fn access(&mut self, line: LineAddr, write: bool, by: Requester) -> Outcome {
+        self.all.access(self.core, line, write, by)
+    }
+
+    #[inline(always)]
+    fn hint(&self, line: LineAddr) {
+        self.all.hint(self.core, line);
+    }
+}
+
+/// Those of a machine that uses one core, of known ways and sets.
+pub struct KnownCaches<
+    'a,
+    V,
+    const W1: usize,
+    const S1: usize,
+    const W2: usize,
+    const S2: usize,
+    const W3: usize,
+    const S3: usize,
+> {
+    tables: Tables<'a, V, W1, S1, W2, S2, W3, S3>,
+    latency: [u32; HitLevel::ALL.len()],
+}
+
+impl<
+    'a,
+    V: Vectors,
+    const W1: usize,
+    const S1: usize,
+    const W2: usize,
+    const S2: usize,
+    const W3: usize,
+    const S3: usize,
+> KnownCaches<'a, V, W1, S1, W2, S2, W3, S3>
+{
+    /// Those of `all`, if they are of this shape and walks enter at the L1.
+    #[inline(always)]
+    pub fn from_hierarchy(all: &'a mut Hierarchy) -> Option<Self> {
+        let latency = all.latency;
+        (!all.walker_at_l2 && Tables::<V, W1, S1, W2, S2, W3, S3>::fit(all))
+            .then(|| Self { tables: Tables::from_hierarchy(all), latency })
+    }
+}
+
+impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: usize, const W3: usize, const S3: usize>
+    CoreCaches for KnownCaches<'_, V, W1, S1, W2, S2, W3, S3>
+{
+    #[inline(always)]
+    fn access(&mut self, line: LineAddr, write: bool, by: Requester) -> Outcome {
+        let served = self.tables.access(line.0, write, by);
+        Outcome { served, cycles: self.latency[served as usize] }
+    }
+
+    #[inline(always)]
+    fn hint(&self, line: LineAddr) {
+        self.tables.hint(line.0);
+    }
+}

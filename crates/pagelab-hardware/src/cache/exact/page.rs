@@ -1,0 +1,176 @@
+//! The lines of a page at once, if no cache holds any of them, as zeroing writes a new page.
+//!
+//! Level by level instead of line by line: what each line does happens in the same order, and no two meet in a set,
+//! since the sets of a line are those of its remainder modulo 64 at every level. So sets are walked through in their
+//! order, tags are compared with one number, and where victims go is computed for eight at a time. Loops are written out:
+//! closures of iterators are functions of their own, compiled without the vector instructions of their caller.
+
+use super::{Tables, find, is_modified, line_of, place};
+use crate::cache::array::LineState;
+use crate::cache::ways::{EMPTY, STATE_MASK};
+use pagelab_base::host::Vectors;
+
+/// Lines of a page.
+pub(super) const LINES: usize = 64;
+/// Words at the front of a set of the L3 among which a line that leaves the L2 mostly is.
+const FRONT: usize = 8;
+
+/// The sets of a page's lines from that of its first on.
+#[inline(always)]
+fn of_page<const W: usize>(sets: &mut [[u32; W]], first: usize) -> &mut [[u32; W]; LINES] {
+    sets[first..].first_chunk_mut().expect("a level's sets are those of whole pages")
+}
+
+/// Whether a word in these sets has the tag of `wanted`.
+#[inline(always)]
+fn any_holds<const W: usize>(sets: &[[u32; W]; LINES], wanted: u32) -> bool {
+    let mut nearest = u32::MAX;
+    for &word in sets.as_flattened() {
+        // Words with the same tag differ in the state at most.
+        nearest = nearest.min(word ^ wanted);
+    }
+    nearest <= STATE_MASK
+}
+
+/// Whether any of these sets has a word with its tag.
+#[inline(always)]
+fn any_holds_its<V: Vectors, const W: usize>(sets: &[[u32; W]; LINES], tags: &[u32; LINES]) -> bool {
+    for at in 0..LINES {
+        if find::<V, W>(&sets[at], tags[at]).is_some() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Puts `word` in front of every set; returns what fell off the ends.
+#[inline(always)]
+fn push_front_of_all<V: Vectors, const W: usize>(sets: &mut [[u32; W]; LINES], word: u32) -> [u32; LINES] {
+    let mut out = [0; LINES];
+    for at in 0..LINES {
+        out[at] = V::push_front(&mut sets[at], word);
+    }
+    out
+}
+
+#[inline(always)]
+fn count_modified(words: &[u32; LINES]) -> u64 {
+    let mut count = 0_u32;
+    for &word in words {
+        count += u32::from(is_modified(word));
+    }
+    count.into()
+}
+
+/// Sets and tags, at a level of `OUTER` sets, of the lines with these words in the sets of a page at one of `INNER`. State
+/// bits make the tag of one that is not modified a tag that nothing has.
+#[inline(always)]
+fn places<const INNER: usize, const OUTER: usize>(first: usize, words: &[u32; LINES]) -> [[u32; LINES]; 2] {
+    let ratio = (OUTER / INNER) as u32;
+    let [mut sets, mut tags] = [[0; LINES]; 2];
+    for at in 0..LINES {
+        let tag = words[at] >> 2;
+        sets[at] = tag % ratio * INNER as u32 + first as u32 + at as u32;
+        tags[at] = ((tag / ratio) << 2) | (!words[at] & STATE_MASK);
+    }
+    [sets, tags]
+}
+
+/// Tags, at a level of `INNER` sets, of the lines with these words in the sets of a page at one of `OUTER`.
+#[inline(always)]
+fn inner_tags<const INNER: usize, const OUTER: usize>(first: usize, words: &[u32; LINES]) -> [u32; LINES] {
+    let (ratio, rest) = ((OUTER / INNER) as u32, (first / INNER) as u32);
+    let mut tags = [0; LINES];
+    for at in 0..LINES {
+        tags[at] = (words[at] >> 2).wrapping_mul(ratio).wrapping_add(rest) << 2;
+    }
+    tags
+}
+
+/// Places of the ones among the bits.
+fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let at = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (at < LINES).then_some(at)
+    })
+}
+
+impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: usize, const W3: usize, const S3: usize>
+    Tables<'_, V, W1, S1, W2, S2, W3, S3>
+{
+    /// Writes the lines of the page that begins with line `first`. False, with nothing changed, if a cache holds one.
+    #[inline(always)]
+    pub(super) fn write_new_page(&mut self, first: u64) -> bool {
+        const { assert!(S1.is_multiple_of(LINES) && S2.is_multiple_of(S1) && S3.is_multiple_of(S2)) };
+        let ((set1, wanted1), (set2, wanted2), (set3, wanted3)) =
+            (place::<S1>(first), place::<S2>(first), place::<S3>(first));
+        if any_holds(of_page(self.l1, set1), wanted1)
+            || any_holds(of_page(self.l2, set2), wanted2)
+            || any_holds(of_page(self.l3, set3), wanted3)
+        {
+            return false;
+        }
+        let out = push_front_of_all::<V, W3>(of_page(self.l3, set3), wanted3 | LineState::EXCLUSIVE.bits());
+        self.drop_page_from_l3(set3, &out);
+        let out = push_front_of_all::<V, W2>(of_page(self.l2, set2), wanted2 | LineState::EXCLUSIVE.bits());
+        self.write_page_back_from_l2(set2, &out);
+        let out = push_front_of_all::<V, W1>(of_page(self.l1, set1), wanted1 | LineState::MODIFIED.bits());
+        self.write_page_back_from_l1(set1, &out);
+        true
+    }
+
+    /// What left the L3's sets from `first` on. The private caches can hold it in the page's own sets; mostly they have lost
+    /// it long ago.
+    #[inline(always)]
+    fn drop_page_from_l3(&mut self, first: usize, out: &[u32; LINES]) {
+        let mut modified = count_modified(out);
+        if self.inclusive
+            && (any_holds_its::<V, W1>(of_page(self.l1, first % S1), &inner_tags::<S1, S3>(first, out))
+                || any_holds_its::<V, W2>(of_page(self.l2, first % S2), &inner_tags::<S2, S3>(first, out)))
+        {
+            for (set, &word) in (first..).zip(out).filter(|&(_, &word)| word != EMPTY) {
+                let newer = self.back_invalidate(line_of::<S3>(set, word));
+                modified += u64::from(newer && !is_modified(word));
+            }
+        }
+        self.shared_stats.l3_writebacks += modified;
+        self.shared_stats.dram_writes += modified;
+    }
+
+    /// What left the L2's sets from `first` on.
+    #[inline(always)]
+    fn write_page_back_from_l2(&mut self, first: usize, out: &[u32; LINES]) {
+        let [sets, tags] = places::<S2, S3>(first, out);
+        let mut elsewhere = 0_u64;
+        for at in 0..LINES {
+            let front: &mut [u32; FRONT] = self.l3[sets[at] as usize].first_chunk_mut().expect("an L3 has more ways");
+            match find::<V, FRONT>(front, tags[at]) {
+                Some(way) => V::move_to_front(front, way, tags[at] | LineState::MODIFIED.bits()),
+                None => elsewhere |= 1 << at,
+            }
+        }
+        self.stats.l2_writebacks += u64::from(elsewhere.count_zeros());
+        for at in ones(elsewhere).filter(|&at| is_modified(out[at])) {
+            self.write_back_from_l2(line_of::<S2>(first + at, out[at]));
+        }
+    }
+
+    /// What left the L1's sets from `first` on.
+    #[inline(always)]
+    fn write_page_back_from_l1(&mut self, first: usize, out: &[u32; LINES]) {
+        let [sets, tags] = places::<S1, S2>(first, out);
+        let mut elsewhere = 0_u64;
+        for at in 0..LINES {
+            let set = &mut self.l2[sets[at] as usize];
+            match find::<V, W2>(set, tags[at]) {
+                Some(way) => V::move_to_front(set, way, tags[at] | LineState::MODIFIED.bits()),
+                None => elsewhere |= 1 << at,
+            }
+        }
+        self.stats.l1_writebacks += u64::from(elsewhere.count_zeros());
+        for at in ones(elsewhere).filter(|&at| is_modified(out[at])) {
+            self.write_back_from_l1(line_of::<S1>(first + at, out[at]));
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The memory behind the caches: its NUMA nodes, how far they are from each core, and how much they transfer.
+//!
+//! Models: an address is some node's. A line takes that node's latency, from cores of its own or from others, and the node's
+//! channel for as long as its bytes need. A line that finds the channel taken waits. Reads, prefetches and write-backs share it;
+//! nobody waits for write-backs. What is asked for first is served first; as overlapping cores ask in another order than that of
+//! time, a request may take a turn that one made before it in the simulation left free.
+//! Source: the queueing bound of a server with a fixed service time: so many bytes per cycle and no more.
+//! Parameters: `machine.memory`.
+//! Stats: `memory.*`.
+//! Deviations: no banks, no rows, no turnaround of the bus. Bulk writes fetch nothing. A device's transfers take no bandwidth.
+
+use std::collections::VecDeque;
+
+use pagelab_trace::quantity::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::CacheConfigError;
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, LineAddr};
+use pagelab_base::cycles::Cycles;
+
+/// Turns of a channel are kept for as many lines.
+const TURNS: u64 = 1 << 16;
+/// Cycles that a line takes are kept in units of 1/256.
+const TIME_SHIFT: u32 = 8;
+/// Nodes that a machine may have.
+const MAX_NODES: usize = 64;
+
+/// Which node an address is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryPlacement {
+    /// Each node has a part of the addresses, and the kernel gives a CPU frames of its own node while there are any.
+    #[default]
+    FirstTouch,
+    /// Frames go round the nodes by their addresses, whoever uses them.
+    Interleaved,
+}
+
+/// Memory beyond its size and latency (`machine.cache.dram_latency_cycles`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemoryConfig {
+    /// Bytes that each node transfers per cycle; no limit if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_cycle: Option<f64>,
+    /// NUMA nodes in the order of their addresses; one with all of the memory if left out. The machine's cores are dealt out to
+    /// them in equal, contiguous parts.
+    pub nodes: Vec<MemoryNodeConfig>,
+    /// Which node an address is of.
+    pub placement: MemoryPlacement,
+}
+
+/// A NUMA node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryNodeConfig {
+    /// Memory of the node, a multiple of the frame size.
+    pub size_bytes: Bytes,
+    /// Cycles of an access from the node's own cores; `machine.cache.dram_latency_cycles` if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_cycles: Option<u32>,
+    /// Cycles of an access from other nodes' cores.
+    pub remote_latency_cycles: u32,
+    /// Bytes that it transfers per cycle; `machine.memory.bytes_per_cycle` if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_cycle: Option<f64>,
+}
+
+impl MemoryConfig {
+    /// Whether memory has a latency alone.
+    pub fn is_plain(&self) -> bool {
+        self.bytes_per_cycle.is_none() && self.nodes.is_empty()
+    }
+
+    /// Sizes of the nodes whose frames the kernel gives to CPUs that are near; empty if it does not know them.
+    pub fn sizes_for_kernel(&self) -> Vec<Bytes> {
+        match self.placement {
+            MemoryPlacement::FirstTouch => self.nodes.iter().map(|node| node.size_bytes).collect(),
+            MemoryPlacement::Interleaved => Vec::new(),
+        }
+    }
+
+    /// The node of each of `cores`.
+    pub fn node_of_core(&self, core: usize, cores: usize) -> usize {
+        core * self.nodes.len().max(1) / cores
+    }
+
+    /// Refuses an impossible memory of this many bytes, on a machine with this many cores whose caches answer within
+    /// `nearest`; keys are relative to its own.
+    pub fn validate(&self, size: Bytes, cores: u32, nearest: u32) -> Result<(), CacheConfigError> {
+        let error = |key: String, what: String| Err(CacheConfigError::new(key, what));
+        let possible = |rate: Option<f64>| rate.is_none_or(|rate| (1.0 / 64.0..=4096.0).contains(&rate));
+        if let Some(rate) = self.bytes_per_cycle.filter(|_| !possible(self.bytes_per_cycle)) {
+            let what = format!("{rate} is out of range; allowed are 1/64 to 4096 bytes");
+            return error("bytes_per_cycle".into(), what);
+        }
+        if self.nodes.len() > MAX_NODES.min(cores as usize) {
+            let what = format!("{} nodes are too many for {cores} cores; each needs one", self.nodes.len());
+            return error("nodes".into(), what);
+        }
+        for (n, node) in self.nodes.iter().enumerate() {
+            if node.size_bytes.0 == 0 || !node.size_bytes.0.is_multiple_of(FRAME_BYTES) {
+                let what = format!("{} is not possible; allowed are multiples of 4096 from 4096 on", node.size_bytes);
+                return error(format!("nodes.{n}.size_bytes"), what);
+            }
+            let latencies = [("latency_cycles", node.latency_cycles)].into_iter();
+            for (key, latency) in latencies.chain([("remote_latency_cycles", Some(node.remote_latency_cycles))]) {
+                if let Some(latency) = latency.filter(|&latency| latency <= nearest) {
+                    let what = format!("{latency} must be more than that of the last cache, which is {nearest}");
+                    return error(format!("nodes.{n}.{key}"), what);
+                }
+            }
+            if let Some(rate) = node.bytes_per_cycle.filter(|_| !possible(node.bytes_per_cycle)) {
+                let what = format!("{rate} is out of range; allowed are 1/64 to 4096 bytes");
+                return error(format!("nodes.{n}.bytes_per_cycle"), what);
+            }
+        }
+        let sum = Bytes(self.nodes.iter().fold(0_u64, |sum, node| sum.saturating_add(node.size_bytes.0)));
+        if !self.nodes.is_empty() && sum != size {
+            let what =
+                format!("the nodes have {sum} in total; they must add up to machine.memory_bytes, which is {size}");
+            return error("nodes".into(), what);
+        }
+        Ok(())
+    }
+}
+
+/// When a channel is free. Time is divided into turns of one line each.
+#[derive(Clone, Debug)]
+struct Channel {
+    /// Cycles that a line takes, in units of 1 / 2^[`TIME_SHIFT`].
+    turn: u64,
+    /// Number of the first word of `taken`, of 64 turns each.
+    first: u64,
+    taken: VecDeque<u64>,
+}
+
+impl Channel {
+    fn new(bytes_per_cycle: f64) -> Self {
+        let turn = (LINE_BYTES as f64 * f64::from(1 << TIME_SHIFT) / bytes_per_cycle).round().max(1.0) as u64;
+        Self { turn, first: 0, taken: vec![0; (TURNS / 64) as usize].into() }
+    }
+
+    /// Takes the first turn from `at` on; returns when it begins.
+    fn take(&mut self, at: Cycles) -> Cycles {
+        let wanted = ((at.0 << TIME_SHIFT) / self.turn).max(self.first * 64);
+        let (mut word, mut mask) = (wanted / 64, !0 << (wanted % 64));
+        loop {
+            self.reach(word);
+            let taken = &mut self.taken[(word - self.first) as usize];
+            let free = !*taken & mask;
+            if free != 0 {
+                *taken |= free & free.wrapping_neg();
+                let turn = word * 64 + u64::from(free.trailing_zeros());
+                // A turn that has begun may still be taken, so that an idle channel lets nobody wait.
+                return at.max(Cycles((turn * self.turn).div_ceil(1 << TIME_SHIFT)));
+            }
+            (word, mask) = (word + 1, !0);
+        }
+    }
+
+    /// Forgets the oldest turns until there is room for a word.
+    fn reach(&mut self, word: u64) {
+        let length = self.taken.len() as u64;
+        if word >= self.first + 2 * length {
+            self.taken.iter_mut().for_each(|taken| *taken = 0);
+            self.first = word + 1 - length;
+        }
+        while word >= self.first + length {
+            self.taken.rotate_left(1);
+            self.taken[(length - 1) as usize] = 0;
+            self.first += 1;
+        }
+    }
+}
+
+/// What a node did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryCounts {
+    /// Lines read for programs, walks and kernels.
+    pub reads: u64,
+    /// Those among them that cores of other nodes read.
+    pub remote: u64,
+    /// Lines read for prefetchers.
+    pub prefetches: u64,
+    /// Lines written.
+    pub writes: u64,
+    /// Reads that found the channel taken.
+    pub queued: u64,
+    /// Cycles that they waited.
+    pub queue_cycles: Cycles,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    /// Line behind its last, where nodes have a part of the addresses each.
+    end: u64,
+    local: Cycles,
+    remote: Cycles,
+    channel: Option<Channel>,
+    counts: MemoryCounts,
+}
+
+/// Who wants a line of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestKind {
+    Read,
+    Prefetch,
+    Write,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    nodes: Vec<Node>,
+    placement: MemoryPlacement,
+    /// The node of each core in use.
+    of_core: Vec<usize>,
+    /// The latency without any of this.
+    plain: Cycles,
+}
+
+impl Memory {
+    /// `of_core` is the node of each core in use; `plain` the latency of memory if a node has none.
+    pub fn new(config: &MemoryConfig, of_core: Vec<usize>, plain: Cycles) -> Self {
+        let mut end = 0;
+        let channel = |own: Option<f64>| own.or(config.bytes_per_cycle).map(Channel::new);
+        let node = |of: &MemoryNodeConfig| {
+            end += of.size_bytes.0 >> LINE_SHIFT;
+            let (local, remote) = (of.latency_cycles.map_or(plain, Cycles::from), of.remote_latency_cycles.into());
+            Node { end, local, remote, channel: channel(of.bytes_per_cycle), counts: MemoryCounts::default() }
+        };
+        let mut nodes: Vec<Node> = config.nodes.iter().map(node).collect();
+        if nodes.is_empty() {
+            let counts = MemoryCounts::default();
+            nodes.push(Node { end: u64::MAX, local: plain, remote: plain, channel: channel(None), counts });
+        }
+        Self { nodes, placement: config.placement, of_core, plain }
+    }
+
+    fn node_of(&self, line: LineAddr) -> usize {
+        match self.placement {
+            MemoryPlacement::FirstTouch => {
+                self.nodes.iter().position(|node| line.0 < node.end).unwrap_or(self.nodes.len() - 1)
+            }
+            MemoryPlacement::Interleaved => ((line.0 >> (FRAME_SHIFT - LINE_SHIFT)) % self.nodes.len() as u64) as usize,
+        }
+    }
+
+    /// How much longer than a plain memory's latency a line takes that a core wants at a time.
+    pub fn transfer(&mut self, core: usize, line: LineAddr, want: RequestKind, at: Cycles) -> i64 {
+        let number = self.node_of(line);
+        let is_remote = self.of_core[core] != number;
+        let node = &mut self.nodes[number];
+        let wait = node.channel.as_mut().map_or(Cycles::ZERO, |channel| channel.take(at) - at);
+        let counts = &mut node.counts;
+        match want {
+            RequestKind::Read => {
+                counts.reads += 1;
+                counts.remote += u64::from(is_remote);
+                counts.queued += u64::from(wait > Cycles::ZERO);
+                counts.queue_cycles += wait;
+            }
+            RequestKind::Prefetch => counts.prefetches += 1,
+            RequestKind::Write => counts.writes += 1,
+        }
+        let latency = if is_remote { node.remote } else { node.local };
+        (latency + wait).0 as i64 - self.plain.0 as i64
+    }
+
+    /// What each node did.
+    pub fn counts(&self) -> Vec<MemoryCounts> {
+        self.nodes.iter().map(|node| node.counts).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_follow_each_other_and_an_idle_channel_lets_nobody_wait() {
+        // 6.4 cycles per line.
+        let mut channel = Channel::new(10.0);
+        assert_eq!((0..5).map(|_| channel.take(Cycles(100)).0).collect::<Vec<_>>(), [100, 103, 109, 116, 122]);
+        assert_eq!(channel.take(Cycles(1003)), Cycles(1003));
+        assert_eq!(channel.take(Cycles(50)), Cycles(50), "a turn that others left free");
+        let many: Vec<u64> = (0..1001).map(|_| channel.take(Cycles(10_000)).0).collect();
+        assert!((6391..=6400).contains(&(many[1000] - many[0])), "a thousand lines at their rate: {many:?}");
+        assert!(many.is_sorted());
+    }
+
+    #[test]
+    fn old_turns_are_forgotten() {
+        let mut channel = Channel::new(64.0);
+        let first: Vec<u64> = (0..3 * TURNS).map(|_| channel.take(Cycles(7)).0).collect();
+        assert!(first.iter().zip(7..).all(|(&found, expected)| found == expected), "one a cycle");
+        assert_eq!(channel.take(Cycles(1 << 50)), Cycles(1 << 50));
+        assert!(channel.take(Cycles(0)) > Cycles(TURNS), "what is before them is over");
+    }
+
+    #[test]
+    fn nodes_have_their_addresses_and_latencies() {
+        let node = |latency_cycles, remote_latency_cycles| MemoryNodeConfig {
+            size_bytes: Bytes(1 << 20),
+            latency_cycles,
+            remote_latency_cycles,
+            bytes_per_cycle: None,
+        };
+        let nodes = vec![node(None, 160), node(Some(90), 170)];
+        let mut config = MemoryConfig { nodes, ..MemoryConfig::default() };
+        config.validate(Bytes(2 << 20), 4, 30).unwrap();
+        assert_eq!((0..4).map(|core| config.node_of_core(core, 4)).collect::<Vec<_>>(), [0, 0, 1, 1]);
+        let longer = |config: &MemoryConfig, core, line| {
+            let mut memory = Memory::new(config, vec![0, 1], Cycles(100));
+            memory.transfer(core, LineAddr(line), RequestKind::Read, Cycles(7))
+        };
+        let last = (1 << 14) - 1;
+        assert_eq!([longer(&config, 0, last), longer(&config, 0, last + 1)], [0, 70]);
+        assert_eq!([longer(&config, 1, last), longer(&config, 1, last + 1)], [60, -10]);
+        config.placement = MemoryPlacement::Interleaved;
+        assert_eq!([longer(&config, 0, 63), longer(&config, 0, 64), longer(&config, 0, 128)], [0, 70, 0]);
+    }
+}

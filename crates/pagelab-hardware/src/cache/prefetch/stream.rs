@@ -1,0 +1,199 @@
+//! Stream prefetch: runs ahead of requests for line after line.
+//!
+//! Models: trackers of streams, the least recently used of which makes room. A request near no stream begins one. `train`
+//! requests in a row for adjacent lines, the first included, tell its direction. From then on each request that lies between
+//! the stream's last one and what has been fetched moves it on, and fetches up to `degree` lines, no further than `depth` lines
+//! ahead of the request.
+//! Source: Jouppi, "Improving Direct-Mapped Cache Performance by the Addition of a Small Fully-Associative Cache and Prefetch
+//! Buffers", ISCA 1990: streams. Palacharla and Kessler, "Evaluating Stream Buffers as a Secondary Cache Replacement", ISCA
+//! 1994: two misses of adjacent lines before one begins. The default numbers are those of Intel's streamer: 32 streams,
+//! forward or backward, two lines per request, 20 lines ahead (Intel 64 and IA-32 Architectures Optimization Reference Manual,
+//! "Data Prefetching", Sandy Bridge).
+//! Parameters: `streams` (32), `train` (2), `degree` (2), `depth` (20), `border` (`4KiB`: Intel's streamer "does not
+//! prefetch across 4K boundary", "independent of paging modes"; the same manual, "Optimizing Cache Usage").
+//! Stats: those that every level has (`prefetch.LEVEL.*`).
+//! Deviations: lines go into the cache, not into buffers beside it. Requests that hit train it too, as Intel's streamer's do.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Border, CacheConfigError, Demand, MAX_DEGREE, Prefetcher, Proposals, between};
+
+/// What the configuration may say of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct StreamConfig {
+    /// Streams that it tells apart, 1 to 256.
+    pub streams: u32,
+    /// Requests for adjacent lines in a row before it fetches, 2 to 255.
+    pub train: u32,
+    /// Lines that it fetches for a request, 1 to 32.
+    pub degree: u32,
+    /// Lines that it runs ahead of the request, 1 to 256.
+    pub depth: u32,
+    /// What it never fetches beyond.
+    pub border: Border,
+}
+
+impl Default for StreamConfig {
+    fn default() -> Self {
+        Self { streams: 32, train: 2, degree: 2, depth: 20, border: Border::Smallest }
+    }
+}
+
+/// A stream of requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tracker {
+    /// Requests in a row; 0 for none yet.
+    seen: u32,
+    /// Line of the last one.
+    last: u64,
+    /// Upwards 1, downwards -1; 0 as long as there is one request alone.
+    direction: i64,
+    /// Lines ahead of the last that have been fetched, once it is trained.
+    ahead: i64,
+}
+
+impl Tracker {
+    /// How far ahead of its last request a line is, in its direction. Streams with one request go either way.
+    fn way_to(&self, line: u64) -> i64 {
+        let way = line.wrapping_sub(self.last) as i64;
+        if self.direction == 0 { way.wrapping_abs() } else { way.wrapping_mul(self.direction) }
+    }
+}
+
+/// See the module's text. Trackers are in the order of their last use.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    config: StreamConfig,
+    trackers: Vec<Tracker>,
+}
+
+impl Stream {
+    /// The tracker that a request belongs to, in front.
+    fn find(&mut self, line: u64) -> Option<&mut Tracker> {
+        let train = self.config.train;
+        let is_of = |of: &Tracker| {
+            let reach = if of.seen >= train { of.ahead.max(1) } else { 1 };
+            of.seen > 0 && (0..=reach).contains(&of.way_to(line))
+        };
+        let at = self.trackers.iter().position(is_of)?;
+        self.trackers[..=at].rotate_right(1);
+        Some(&mut self.trackers[0])
+    }
+}
+
+impl Prefetcher for Stream {
+    type Parameters = StreamConfig;
+
+    fn new(parameters: &StreamConfig) -> Self {
+        Self { config: *parameters, trackers: vec![Tracker::default(); parameters.streams as usize] }
+    }
+
+    fn validate(parameters: &StreamConfig) -> Result<(), CacheConfigError> {
+        between("streams", parameters.streams, 1, 256)?;
+        between("train", parameters.train, 2, u8::MAX.into())?;
+        between("degree", parameters.degree, 1, MAX_DEGREE)?;
+        between("depth", parameters.depth, 1, 256)
+    }
+
+    fn samples() -> Vec<StreamConfig> {
+        vec![
+            StreamConfig::default(),
+            StreamConfig { streams: 2, train: 3, degree: 8, depth: 4, border: Border::Mapping },
+        ]
+    }
+
+    fn border(&self) -> Border {
+        self.config.border
+    }
+
+    fn demand(&mut self, demand: &Demand, proposals: &mut Proposals) {
+        let (line, StreamConfig { train, degree, depth, .. }) = (demand.line(), self.config);
+        let Some(of) = self.find(line) else {
+            self.trackers.rotate_right(1);
+            self.trackers[0] = Tracker { seen: 1, last: line, ..Tracker::default() };
+            return;
+        };
+        let moved = of.way_to(line);
+        if moved == 0 {
+            return;
+        }
+        if of.direction == 0 {
+            of.direction = (line.wrapping_sub(of.last) as i64).signum();
+        }
+        of.seen = (of.seen + 1).min(train);
+        of.last = line;
+        of.ahead = (of.ahead - moved).max(0);
+        if of.seen < train {
+            return;
+        }
+        let end = (of.ahead + i64::from(degree)).min(depth.into());
+        while of.ahead < end {
+            if !proposals.push(line.checked_add_signed(of.direction * (of.ahead + 1))) {
+                break;
+            }
+            of.ahead += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_support::proposed;
+    use super::*;
+    use pagelab_base::addr::PageSize::{Size2M, Size4K};
+
+    const MISS: [bool; 2] = [true, false];
+
+    fn prefetcher(config: StreamConfig) -> Stream {
+        Stream::validate(&config).unwrap();
+        Stream::new(&config)
+    }
+
+    #[test]
+    fn it_trains_and_then_runs_ahead_to_its_depth() {
+        let mut stream = prefetcher(StreamConfig { train: 3, degree: 2, depth: 5, ..StreamConfig::default() });
+        let mut at = |line: u64| proposed(&mut stream, Size2M, 0, line * 64, MISS).0;
+        assert_eq!([at(100), at(101)], [[0; 0], [0; 0]]);
+        assert_eq!(at(102), [103, 104]);
+        assert_eq!(at(102), [0; 0], "the same line moves nothing");
+        assert_eq!(at(103), [105, 106]);
+        assert_eq!(at(104), [107, 108]);
+        assert_eq!(at(105), [109, 110]);
+        assert_eq!(at(106), [111], "five lines ahead and no more");
+        // Within what has been fetched a request may skip lines.
+        assert_eq!(at(109), [112, 113]);
+    }
+
+    #[test]
+    fn it_goes_down_and_keeps_streams_apart() {
+        let mut stream = prefetcher(StreamConfig { streams: 2, degree: 1, depth: 1, ..StreamConfig::default() });
+        let mut at = |line: u64| proposed(&mut stream, Size2M, 0, line * 64, MISS).0;
+        assert_eq!([at(100), at(500)], [[0; 0], [0; 0]]);
+        assert_eq!([at(99), at(501)], [[98], [502]]);
+        assert_eq!([at(98), at(502)], [[97], [503]]);
+        assert_eq!(at(900), [0; 0], "instead of the one that went down");
+        assert_eq!([at(97), at(503)], [[0; 0], [0; 0]], "each instead of another");
+        assert_eq!(at(504), [505]);
+    }
+
+    #[test]
+    fn it_stops_at_the_border_and_goes_on_behind_it() {
+        let mut stream = prefetcher(StreamConfig { degree: 4, depth: 4, ..StreamConfig::default() });
+        let mut at = |line: u64| proposed(&mut stream, Size4K, 0, line * 64, MISS);
+        at(59);
+        assert_eq!(at(60), (vec![61, 62, 63], 1));
+        assert_eq!(at(61), (vec![], 1));
+        for (border, expected) in
+            [(Border::Mapping, (vec![61, 62, 63, 64], 0)), (Border::Smallest, (vec![61, 62, 63], 1))]
+        {
+            let mut stream = prefetcher(StreamConfig { degree: 4, depth: 4, border, ..StreamConfig::default() });
+            proposed(&mut stream, Size2M, 0, 59 * 64, MISS);
+            assert_eq!(proposed(&mut stream, Size2M, 0, 60 * 64, MISS), expected, "{border:?}");
+        }
+        let mut down = prefetcher(StreamConfig { degree: 4, depth: 4, ..StreamConfig::default() });
+        proposed(&mut down, Size4K, 0, 192, MISS);
+        assert_eq!(proposed(&mut down, Size4K, 0, 128, MISS), (vec![1, 0], 1));
+    }
+}

@@ -1,0 +1,127 @@
+//! What is known of a hierarchy when its code is compiled, and the code chosen by that.
+
+use std::marker::PhantomData;
+
+use super::ways::{AnyWays, Ways};
+use super::{Hierarchy, Outcome, Requester};
+use pagelab_base::addr::LineAddr;
+use pagelab_base::host::{Vectors, Work};
+
+/// What is known of a hierarchy when its code is compiled.
+pub(super) trait Shape: Sized {
+    /// There are other cores.
+    const COHERENT: bool;
+    /// There may be [`Traffic`](super::traffic::Traffic).
+    const HAS_TRAFFIC: bool = false;
+    type L1: Ways;
+    type L2: Ways;
+    type L3: Ways;
+
+    /// What [`Hierarchy::miss_l1`] does.
+    #[inline(always)]
+    fn serve_miss(caches: &mut Hierarchy, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
+        caches.serve_miss::<Self>(core, line, write, requester)
+    }
+
+    /// The loop of [`Hierarchy::zero_lines`], as [`Code::write_lines`].
+    #[inline(always)]
+    fn write_lines(caches: &mut Hierarchy, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+        caches.write_lines::<Self>(core, first, lines, found);
+    }
+}
+
+pub(super) struct OneCore<L1, L2, L3>(PhantomData<(L1, L2, L3)>);
+
+pub(super) struct ManyCores<L1, L2>(PhantomData<(L1, L2)>);
+
+impl<L1: Ways, L2: Ways, L3: Ways> Shape for OneCore<L1, L2, L3> {
+    const COHERENT: bool = false;
+    type L1 = L1;
+    type L2 = L2;
+    type L3 = L3;
+}
+
+impl<L1: Ways, L2: Ways> Shape for ManyCores<L1, L2> {
+    const COHERENT: bool = true;
+    type L1 = L1;
+    type L2 = L2;
+    type L3 = AnyWays;
+}
+
+/// One core or many with any caches, with traffic or without.
+pub(super) struct AnyCores<const COHERENT: bool>;
+
+/// Any number of cores with any caches.
+pub(super) type Anything = AnyCores<true>;
+
+impl<const COHERENT: bool> Shape for AnyCores<COHERENT> {
+    const COHERENT: bool = COHERENT;
+    const HAS_TRAFFIC: bool = true;
+    type L1 = AnyWays;
+    type L2 = AnyWays;
+    type L3 = AnyWays;
+
+    fn serve_miss(caches: &mut Hierarchy, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
+        caches.serve_timed::<Self>(core, line, write, requester)
+    }
+
+    fn write_lines(caches: &mut Hierarchy, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+        caches.write_lines_timed::<Self>(core, first, lines, found);
+    }
+}
+
+/// The code of a shape, chosen once when a hierarchy is built.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Code {
+    /// What [`Hierarchy::miss_l1`] does.
+    pub miss_l1: fn(&mut Hierarchy, usize, LineAddr, bool, Requester) -> Outcome,
+    /// The loop of [`Hierarchy::zero_lines`]: core, first line, number of lines, and how many were found where.
+    pub write_lines: fn(&mut Hierarchy, usize, LineAddr, u64, &mut [u64; 5]),
+}
+
+impl Code {
+    /// The code of a shape whose sets are worked on with the vectors `V`.
+    pub fn for_shape<S: Shape, V: Vectors>() -> Self {
+        Self { miss_l1: serve_miss::<S, V>, write_lines: write_lines::<S, V> }
+    }
+}
+
+/// [`Shape::serve_miss`], compiled for `V`.
+fn serve_miss<S: Shape, V: Vectors>(
+    caches: &mut Hierarchy,
+    core: usize,
+    line: LineAddr,
+    write: bool,
+    requester: Requester,
+) -> Outcome {
+    struct Miss<'a, S>(&'a mut Hierarchy, usize, LineAddr, bool, Requester, PhantomData<S>);
+    impl<S: Shape> Work for Miss<'_, S> {
+        type Output = Outcome;
+
+        #[inline(always)]
+        fn run<V: Vectors>(self) -> Outcome {
+            S::serve_miss(self.0, self.1, self.2, self.3, self.4)
+        }
+    }
+    V::run(Miss::<S>(caches, core, line, write, requester, PhantomData))
+}
+
+/// [`Shape::write_lines`] likewise.
+fn write_lines<S: Shape, V: Vectors>(
+    caches: &mut Hierarchy,
+    core: usize,
+    first: LineAddr,
+    lines: u64,
+    found: &mut [u64; 5],
+) {
+    struct Lines<'a, S>(&'a mut Hierarchy, usize, LineAddr, u64, &'a mut [u64; 5], PhantomData<S>);
+    impl<S: Shape> Work for Lines<'_, S> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<V: Vectors>(self) {
+            S::write_lines(self.0, self.1, self.2, self.3, self.4);
+        }
+    }
+    V::run(Lines::<S>(caches, core, first, lines, found, PhantomData));
+}

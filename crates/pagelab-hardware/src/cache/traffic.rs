@@ -1,0 +1,549 @@
+//! What is on its way between memory and caches, and the requests of hierarchies that have such: with prefetchers, or with memory
+//! that has more than a latency.
+//!
+//! A line is in the caches as soon as it is asked for. When its data are there is another matter: a request that finds it before
+//! waits for the rest. So requests have times. A core model says when an access issues ([`Traffic::there`]); all else is made at
+//! the time that the hierarchy was told last ([`Hierarchy::set_time`]).
+
+use super::array::Evicted;
+use super::memory::{Memory, MemoryConfig, MemoryCounts, RequestKind};
+use super::prefetch::unit::Unit;
+use super::prefetch::{CacheLevel, Demand, LevelPrefetchConfig, ObservedAccess, PrefetchCounts, Proposals};
+use super::shape::{AnyCores, Anything, Code, Shape};
+use super::{Hierarchy, HitLevel, Outcome, Requester};
+use pagelab_base::addr::LineAddr;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::host::Portable;
+
+/// Who has lines filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filling {
+    /// A request, for this line.
+    Request(LineAddr, Requester),
+    Prefetch,
+}
+
+/// The last request.
+#[derive(Clone, Copy, Debug)]
+struct LastRequest {
+    core: usize,
+    line: LineAddr,
+    by: Requester,
+    served: HitLevel,
+    /// The level that it found a line in that it is the first to use since that was prefetched.
+    first_use: Option<CacheLevel>,
+    /// When it was made.
+    at: Cycles,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    /// When requests are made that no core model times.
+    now: Cycles,
+    /// L1 and L2 of one core after the other, then the L3.
+    units: Vec<Unit>,
+    filling: Filling,
+    asked: LastRequest,
+    /// If it has more than a latency.
+    memory: Option<Memory>,
+    /// Lines that the request under way has memory written.
+    written: Vec<LineAddr>,
+    /// Room for what is proposed.
+    proposals: Proposals,
+}
+
+impl Traffic {
+    fn new(levels: [&LevelPrefetchConfig; 3], memory: Option<Memory>, cores: usize) -> Self {
+        let private = (0..cores).flat_map(|_| [Unit::new(levels[0]), Unit::new(levels[1])]);
+        let (line, by) = (LineAddr(0), Requester::Data);
+        Self {
+            now: Cycles::ZERO,
+            units: private.chain([Unit::new(levels[2])]).collect(),
+            filling: Filling::Prefetch,
+            asked: LastRequest { core: 0, line, by, served: HitLevel::L1, first_use: None, at: Cycles::ZERO },
+            memory,
+            written: Vec::new(),
+            proposals: Proposals::default(),
+        }
+    }
+
+    fn unit(&mut self, level: CacheLevel, core: usize) -> &mut Unit {
+        let last = self.units.len() - 1;
+        &mut self.units[if level == CacheLevel::L3 { last } else { 2 * core + level as usize }]
+    }
+
+    /// When the data of the last request are there, of one that was made at `from` and would take `latency`.
+    pub fn arrival(&mut self, from: Cycles, latency: Cycles) -> Cycles {
+        let LastRequest { core, line, by, served, first_use, .. } = self.asked;
+        let hit = from
+            + if served == HitLevel::Dram {
+                self.memory_latency(core, line, RequestKind::Read, from, latency)
+            } else {
+                latency
+            };
+        self.write(core, from);
+        let there = self.fill_time(core, line, from, hit);
+        if let Some(level) = first_use {
+            self.unit(level, core).count_use(there - hit, Some(by));
+        }
+        self.asked.at = from;
+        there
+    }
+
+    /// How long a line of memory takes that is asked for at a time, instead of `latency`.
+    fn memory_latency(
+        &mut self,
+        core: usize,
+        line: LineAddr,
+        want: RequestKind,
+        at: Cycles,
+        latency: Cycles,
+    ) -> Cycles {
+        let memory = self.memory.as_mut();
+        memory.map_or(latency, |memory| Cycles(latency.0.saturating_add_signed(memory.transfer(core, line, want, at))))
+    }
+
+    /// Has memory write what the request under way has driven out.
+    fn write(&mut self, core: usize, at: Cycles) {
+        while let Some(line) = self.written.pop() {
+            self.memory_latency(core, line, RequestKind::Write, at, Cycles::ZERO);
+        }
+    }
+
+    /// When a line is there that would be at `hit`, if it were not under way.
+    fn fill_time(&mut self, core: usize, line: LineAddr, from: Cycles, hit: Cycles) -> Cycles {
+        CacheLevel::ALL.into_iter().fold(hit, |there, level| self.unit(level, core).arrival(line, from, there))
+    }
+
+    /// A core's request was served.
+    fn note_request(&mut self, core: usize, line: LineAddr, by: Requester, served: HitLevel) {
+        let level = match served {
+            HitLevel::L1 => Some(CacheLevel::L1),
+            HitLevel::L2 => Some(CacheLevel::L2),
+            HitLevel::L3 => Some(CacheLevel::L3),
+            HitLevel::Remote | HitLevel::Dram => None,
+        };
+        let first_use = level.filter(|&level| self.unit(level, core).take_unused(line));
+        self.asked = LastRequest { core, line, by, served, first_use, at: self.now };
+    }
+}
+
+impl Hierarchy {
+    /// Gives requests times, the levels from L1 to L3 prefetchers if any is on, and the memory its nodes: `of_core` is that of each
+    /// core.
+    pub fn set_traffic(&mut self, levels: [&LevelPrefetchConfig; 3], memory: &MemoryConfig, of_core: Vec<usize>) {
+        let plain = self.latency[HitLevel::Dram as usize].into();
+        let memory = (!memory.is_plain()).then(|| Memory::new(memory, of_core, plain));
+        self.traffic = Some(Box::new(Traffic::new(levels, memory, self.private.len())));
+        self.private.iter_mut().for_each(|private| private.l1.watch());
+        self.code = match self.private.len() {
+            1 => Code::for_shape::<AnyCores<false>, Portable>(),
+            _ => Code::for_shape::<Anything, Portable>(),
+        };
+    }
+
+    /// What is on its way, if anything can be.
+    pub fn traffic(&mut self) -> Option<&mut Traffic> {
+        self.traffic.as_deref_mut()
+    }
+
+    /// Whether requests have times: see [`Self::set_time`].
+    #[inline(always)]
+    pub fn is_timed(&self) -> bool {
+        self.traffic.is_some()
+    }
+
+    /// Requests are made at this time from now on, but for those that a core model times.
+    #[inline(always)]
+    pub fn set_time(&mut self, now: Cycles) {
+        if let Some(traffic) = &mut self.traffic {
+            traffic.now = now;
+        }
+    }
+
+    /// That time goes on.
+    #[inline(always)]
+    pub fn pass(&mut self, cycles: Cycles) {
+        if let Some(traffic) = &mut self.traffic {
+            traffic.now += cycles;
+        }
+    }
+
+    /// The time that was set last.
+    #[inline(always)]
+    pub fn time(&self) -> Cycles {
+        self.traffic.as_ref().map_or(Cycles::ZERO, |traffic| traffic.now)
+    }
+
+    /// What the nodes of memory did, if it has more than a latency.
+    pub fn memory_counts(&self) -> Option<Vec<MemoryCounts>> {
+        Some(self.traffic.as_ref()?.memory.as_ref()?.counts())
+    }
+
+    /// Memory is to write a line.
+    #[inline(always)]
+    pub(super) fn note_write<S: Shape>(&mut self, line: LineAddr) {
+        if S::HAS_TRAFFIC
+            && let Some(traffic) = &mut self.traffic
+            && traffic.memory.is_some()
+        {
+            traffic.written.push(line);
+        }
+    }
+
+    /// References of walks that a core has made, by where lines were found.
+    pub fn walk_refs(&self, core: usize) -> [u64; 5] {
+        self.private[core].stats.served[Requester::Walk as usize]
+    }
+
+    /// No longer counts those that it has made since then, and returns them.
+    pub fn take_walk_refs_since(&mut self, core: usize, before: [u64; 5]) -> [u64; 5] {
+        let served = &mut self.private[core].stats.served[Requester::Walk as usize];
+        let all = std::mem::replace(served, before);
+        std::array::from_fn(|place| all[place] - before[place])
+    }
+
+    /// What prefetchers have done, by level, if there are any.
+    pub fn prefetched(&self) -> Option<[PrefetchCounts; 3]> {
+        let units = &self.traffic.as_ref().filter(|of| of.units.iter().any(Unit::is_on))?.units;
+        let mut all = [PrefetchCounts::default(); 3];
+        let (l3, private) = units.split_last()?;
+        private.iter().enumerate().for_each(|(n, unit)| all[n % 2].add(&unit.counts()));
+        all[2] = l3.counts();
+        Some(all)
+    }
+
+    /// A whole request, where there is traffic. The latency is that without, for a program's request, of which a core model
+    /// knows when it issues; else that which it has.
+    pub(super) fn serve_timed<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool, by: Requester) -> Outcome {
+        if let Some(traffic) = &mut self.traffic {
+            traffic.filling = Filling::Request(line, by);
+        }
+        let private = &mut self.private[core];
+        let in_l1 = !(by == Requester::Walk && self.walker_at_l2) && private.l1.access_any(line, write);
+        let outcome = if in_l1 {
+            private.stats.served[by as usize][HitLevel::L1 as usize] += 1;
+            Outcome { served: HitLevel::L1, cycles: self.l1_latency() }
+        } else {
+            self.serve_miss::<S>(core, line, write, by)
+        };
+        let Some(traffic) = &mut self.traffic else { return outcome };
+        traffic.note_request(core, line, by, outcome.served);
+        if by == Requester::Data {
+            return outcome;
+        }
+        let now = traffic.now;
+        let there = traffic.arrival(now, outcome.cycles.into());
+        Outcome { cycles: (there - now).0 as u32, ..outcome }
+    }
+
+    /// The loop of a bulk write, where there is traffic.
+    pub(super) fn write_lines_timed<S: Shape>(
+        &mut self,
+        core: usize,
+        first: LineAddr,
+        lines: u64,
+        found: &mut [u64; 5],
+    ) {
+        for line in (first.0..first.0 + lines).map(LineAddr) {
+            if let Some(traffic) = &mut self.traffic {
+                traffic.filling = Filling::Request(line, Requester::Kernel);
+            }
+            let served = if self.private[core].l1.access_any(line, true) {
+                HitLevel::L1
+            } else {
+                self.request::<S>(core, line, true, false).0
+            };
+            found[served as usize] += 1;
+            if let Some(traffic) = &mut self.traffic {
+                traffic.note_request(core, line, Requester::Kernel, served);
+                // Whole lines are written over: nobody waits for what they held, and memory is not asked for it.
+                if served == HitLevel::Dram {
+                    traffic.write(core, traffic.now);
+                } else {
+                    traffic.arrival(traffic.now, Cycles::ZERO);
+                }
+            }
+        }
+    }
+
+    /// Lets the prefetchers see the program's access that was made last, once the core model has told when.
+    pub fn prefetch_for(&mut self, access: &ObservedAccess) {
+        if self.private.len() == 1 {
+            self.prefetch_at_levels::<AnyCores<false>>(access);
+        } else {
+            self.prefetch_at_levels::<Anything>(access);
+        }
+    }
+
+    fn prefetch_at_levels<S: Shape>(&mut self, access: &ObservedAccess) {
+        let Some(traffic) = &mut self.traffic else { return };
+        let LastRequest { core, served, first_use, at, .. } = traffic.asked;
+        traffic.filling = Filling::Prefetch;
+        for level in CacheLevel::ALL {
+            let (reaches, missed) = match level {
+                CacheLevel::L1 => (true, served != HitLevel::L1),
+                CacheLevel::L2 => (served != HitLevel::L1, served != HitLevel::L2),
+                CacheLevel::L3 => (matches!(served, HitLevel::L3 | HitLevel::Dram), served == HitLevel::Dram),
+            };
+            let Some(traffic) = &mut self.traffic else { return };
+            if !reaches || !traffic.unit(level, core).is_on() {
+                continue;
+            }
+            let mut proposals = std::mem::take(&mut traffic.proposals);
+            let demand = Demand::new(access, missed, first_use == Some(level));
+            traffic.unit(level, core).demand(&demand, &mut proposals);
+            proposals.lines().iter().for_each(|&line| self.fetch_ahead::<S>(level, core, line, at));
+            if let Some(traffic) = &mut self.traffic {
+                traffic.proposals = proposals;
+            }
+        }
+    }
+
+    /// Fetches a line into a level, unless the core has it there or nearer.
+    fn fetch_ahead<S: Shape>(&mut self, level: CacheLevel, core: usize, line: LineAddr, at: Cycles) {
+        let is_there = match level {
+            CacheLevel::L1 => self.private[core].l1.state_of::<S::L1>(line).is_some(),
+            CacheLevel::L2 => self.private[core].state::<S>(line).is_some(),
+            CacheLevel::L3 => {
+                self.l3.as_ref().is_some_and(|l3| l3.state_of::<S::L3>(line).is_some())
+                    || self.private.iter().any(|private| private.state::<S>(line).is_some())
+            }
+        };
+        let Some(traffic) = self.traffic.as_mut().filter(|_| !is_there) else { return };
+        if !traffic.unit(level, core).has_room(at) {
+            return;
+        }
+        let served = match level {
+            CacheLevel::L1 => self.request::<S>(core, line, false, false).0,
+            CacheLevel::L2 => self.request::<S>(core, line, false, true).0,
+            CacheLevel::L3 => self.fetch::<S>(core, line, false).0,
+        };
+        let latency = Cycles::from(self.latency[served as usize]);
+        let Some(traffic) = &mut self.traffic else { return };
+        let is_from_memory = served == HitLevel::Dram;
+        let taken = if is_from_memory {
+            traffic.memory_latency(core, line, RequestKind::Prefetch, at, latency)
+        } else {
+            latency
+        };
+        traffic.write(core, at);
+        let hit = at + taken;
+        let there = traffic.fill_time(core, line, at, hit);
+        // A nearer level's prefetch is a use of a farther level's.
+        let farther = match served {
+            HitLevel::L2 => Some(CacheLevel::L2),
+            HitLevel::L3 => Some(CacheLevel::L3),
+            HitLevel::L1 | HitLevel::Remote | HitLevel::Dram => None,
+        };
+        if let Some(unit) = farther.map(|level| traffic.unit(level, core))
+            && unit.take_unused(line)
+        {
+            unit.count_use(there - hit, None);
+        }
+        traffic.unit(level, core).begin(line, at, there, is_from_memory);
+    }
+
+    /// A line has come to a level, and may have replaced another one.
+    #[inline(always)]
+    pub(super) fn note_fill<S: Shape>(
+        &mut self,
+        level: CacheLevel,
+        core: usize,
+        line: LineAddr,
+        evicted: Option<&Evicted>,
+    ) {
+        if !S::HAS_TRAFFIC {
+            return;
+        }
+        let Some(traffic) = &mut self.traffic else { return };
+        let filling = traffic.filling;
+        let unit = traffic.unit(level, core);
+        unit.note_fill(line, filling == Filling::Request(line, Requester::Walk));
+        if let Some(evicted) = evicted {
+            unit.lose(evicted.line);
+            if filling == Filling::Prefetch {
+                unit.displace(evicted.line);
+            }
+        }
+    }
+
+    /// A core's caches have lost a line, or the L3 has.
+    #[inline(always)]
+    pub(super) fn note_loss<S: Shape>(&mut self, levels: &[CacheLevel], core: usize, line: LineAddr) {
+        if !S::HAS_TRAFFIC {
+            return;
+        }
+        let Some(traffic) = &mut self.traffic else { return };
+        levels.iter().for_each(|&level| traffic.unit(level, core).lose(line));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::test_support::sandy_bridge;
+    use crate::cache::{CacheConfig, CacheStats, Inclusion, ReplacementPolicy, WalkerEntry};
+    use pagelab_base::addr::{LINE_SHIFT, MachineAddr, PageSize, VirtAddr};
+    use pagelab_base::rng::Rng;
+    use pagelab_base::translation::Translation;
+    use pagelab_trace::quantity::Bytes;
+
+    /// Caches that fill up soon: 2, 8 and 32 KiB.
+    fn small(inclusion: Inclusion, walker_entry: WalkerEntry, policy: ReplacementPolicy) -> CacheConfig {
+        let mut config = CacheConfig { walker_entry, ..sandy_bridge() };
+        config.l1.size_bytes = Bytes(2 << 10);
+        config.l2.as_mut().unwrap().size_bytes = Bytes(8 << 10);
+        let l3 = config.l3.as_mut().unwrap();
+        (l3.size_bytes, l3.ways, l3.inclusion, l3.policy) = (Bytes(32 << 10), 16, inclusion, policy);
+        config
+    }
+
+    fn set(caches: &mut Hierarchy, levels: [&LevelPrefetchConfig; 3]) {
+        caches.set_traffic(levels, &MemoryConfig::default(), vec![0; caches.cores()]);
+    }
+
+    /// A random request, as the engine makes them, and what it took. One core at a time goes through memory line by line.
+    fn request(caches: &mut Hierarchy, rng: &mut Rng, now: Cycles, last: &mut [u64], n: u64) -> Cycles {
+        let (goes, cores) = (n / 50 % 2 == 1, last.len() as u64);
+        let core = if goes { n / 100 % cores } else { rng.below(cores) } as usize;
+        let (pc, line) = match if goes { 2 } else { rng.below(2) } {
+            0 => (8, rng.below(4096)),
+            1 => (16, rng.below(64) + 64 * rng.below(4)),
+            _ => {
+                last[core] += 1;
+                (24, last[core] % 4096)
+            }
+        };
+        let line = LineAddr(line);
+        caches.set_time(now);
+        let write = rng.below(3) == 0;
+        match rng.below(20) {
+            0..14 => {
+                let outcome = caches.access(core, line, write, Requester::Data);
+                let there = match caches.traffic() {
+                    Some(traffic) => traffic.arrival(now, outcome.cycles.into()),
+                    None => now + outcome.cycles.into(),
+                };
+                let page = MachineAddr(line.0 << LINE_SHIFT & !PageSize::Size4K.offset_mask());
+                let translation = Translation::new(page, PageSize::Size4K, true, true);
+                caches.prefetch_for(&ObservedAccess { pc, va: VirtAddr(line.0 << LINE_SHIFT), translation });
+                there - now
+            }
+            14..17 => caches.access(core, line, write, Requester::Walk).cycles.into(),
+            17 => caches.zero_lines(core, line, rng.below(80), Requester::Kernel),
+            18 => caches.load_lines(core, line, rng.below(80), Requester::Kernel),
+            _ => {
+                caches.dma_write(line, rng.below(4));
+                Cycles::ZERO
+            }
+        }
+    }
+
+    /// Random requests; what each took, and what was counted.
+    fn run(mut caches: Hierarchy, cores: usize) -> (Vec<Cycles>, CacheStats, Option<[PrefetchCounts; 3]>) {
+        let mut rng = Rng::new(3, "traffic");
+        let mut now = Cycles::ZERO;
+        let (mut took, mut last) = (Vec::new(), vec![0; cores]);
+        for n in 0..pagelab_trace::cases(3000_u64) {
+            took.push(request(&mut caches, &mut rng, now, &mut last, n));
+            now += took[took.len() - 1] + Cycles(rng.below(50));
+            if n % 100 == 0 {
+                caches.assert_coherent();
+                assert_unused_lines_are_there(&caches);
+            }
+        }
+        (took, caches.stats(), caches.prefetched())
+    }
+
+    fn assert_unused_lines_are_there(caches: &Hierarchy) {
+        let Some(traffic) = &caches.traffic else { return };
+        let (l3, private) = traffic.units.split_last().unwrap();
+        for (n, unit) in private.iter().enumerate() {
+            let of = &caches.private[n / 2];
+            let array = if n % 2 == 0 { &of.l1 } else { of.l2.as_ref().unwrap() };
+            assert!(unit.holds_only(|line| array.lines().any(|(held, _)| held == line)), "core {} level {n}", n / 2);
+        }
+        assert!(l3.holds_only(|line| caches.l3.as_ref().unwrap().lines().any(|(held, _)| held == line)), "L3");
+    }
+
+    fn variants() -> impl Iterator<Item = (CacheConfig, usize)> {
+        use ReplacementPolicy::{Lru, Srrip};
+        let kinds = [Inclusion::Inclusive, Inclusion::NonInclusive].into_iter().flat_map(|inclusion| {
+            [(WalkerEntry::L1, Lru), (WalkerEntry::L2, Srrip)].map(|(entry, policy)| small(inclusion, entry, policy))
+        });
+        kinds.flat_map(|config| [1, 3].map(|cores| (config.clone(), cores)))
+    }
+
+    #[test]
+    fn every_prefetched_line_ends_in_one_count_and_is_where_it_was_put() {
+        for (config, cores) in variants() {
+            for level in CacheLevel::ALL {
+                for sample in LevelPrefetchConfig::samples(level) {
+                    let mut caches = Hierarchy::new(&config, cores, 1).unwrap();
+                    let mut levels = [&LevelPrefetchConfig::OFF; 3];
+                    levels[level as usize] = &sample;
+                    set(&mut caches, levels);
+                    let (_, _, counts) = run(caches, cores);
+                    let of = counts.unwrap()[level as usize];
+                    assert!(of.issued > 0, "{sample:?}: {of:?}");
+                    assert_eq!(of.issued, of.useful + of.late + of.useless + of.unused, "{sample:?}: {of:?}");
+                    assert_eq!(of.late > 0, of.late_cycles > Cycles::ZERO);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn levels_count_apart_what_they_fetch_together() {
+        for (config, cores) in variants() {
+            // Strides behind the L1, the lines behind at the others.
+            let all = [(CacheLevel::L1, 2), (CacheLevel::L2, 0), (CacheLevel::L3, 1)]
+                .map(|(level, n)| LevelPrefetchConfig::samples(level).remove(n));
+            let mut caches = Hierarchy::new(&config, cores, 1).unwrap();
+            set(&mut caches, [&all[0], &all[1], &all[2]]);
+            let (took, _, counts) = run(caches.clone(), cores);
+            let counts = counts.unwrap();
+            for of in &counts {
+                assert_eq!(of.issued, of.useful + of.late + of.useless + of.unused, "{of:?}");
+            }
+            assert!(counts.iter().all(|of| of.issued > 0) && counts[0].useful > 0, "{counts:?}");
+            assert_eq!(run(caches, cores).0, took, "the same again");
+        }
+    }
+
+    #[test]
+    fn times_alone_change_nothing() {
+        for (config, cores) in variants() {
+            let plain = Hierarchy::new(&config, cores, 1).unwrap();
+            let mut timed = plain.clone();
+            set(&mut timed, [&LevelPrefetchConfig::OFF; 3]);
+            let (expected, found) = (run(plain, cores), run(timed, cores));
+            assert_eq!((found.0, found.1, found.2), (expected.0, expected.1, None), "{cores} cores");
+        }
+    }
+
+    #[test]
+    fn walks_miss_what_a_prefetch_displaced() {
+        // One set of two ways: a table's line, a program's, and the line behind that instead of the table's.
+        let mut config = CacheConfig { l2: None, l3: None, ..sandy_bridge() };
+        (config.l1.size_bytes, config.l1.ways) = (Bytes(128), 2);
+        let on = LevelPrefetchConfig::samples(CacheLevel::L1).remove(0);
+        let mut caches = Hierarchy::new(&config, 1, 1).unwrap();
+        set(&mut caches, [&on, &LevelPrefetchConfig::OFF, &LevelPrefetchConfig::OFF]);
+        caches.access(0, LineAddr(1000), false, Requester::Walk);
+        caches.access(0, LineAddr(0), false, Requester::Data);
+        assert_eq!(caches.traffic().unwrap().arrival(Cycles(500), Cycles(100)), Cycles(600));
+        let translation = Translation::new(MachineAddr(0), PageSize::Size4K, true, true);
+        caches.prefetch_for(&ObservedAccess { pc: 0, va: VirtAddr(0), translation });
+        caches.set_time(Cycles(550));
+        let walk = |caches: &mut Hierarchy, line| caches.access(0, LineAddr(line), false, Requester::Walk).cycles;
+        // The prefetched line is half-way: a walk that wants it waits for the other half, whoever else has gone.
+        assert_eq!(walk(&mut caches, 1), 50);
+        assert_eq!(walk(&mut caches, 1000), 100);
+        assert_eq!(walk(&mut caches, 1000), 4);
+        let of = caches.prefetched().unwrap()[0];
+        assert_eq!([of.walk_misses, of.used_by_walks, of.late, of.late_cycles.0], [1, 1, 1, 46]);
+    }
+}

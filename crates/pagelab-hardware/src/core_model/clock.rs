@@ -1,0 +1,334 @@
+//! The clock of a CPU: where each of its cycles went.
+
+use super::{
+    BranchCounts, Common, CompiledCore, CoreModel, CoreTime, Data, DataLocation, IncomingAccess, L1TlbMiss, ROW, Row,
+    Siblings, Stall, Timing,
+};
+use crate::cache::Traffic;
+use pagelab_base::code_cost::CodeCost;
+use pagelab_base::cycles::Cycles;
+use pagelab_trace::{Access, Branches};
+
+/// What a CPU's cycles are spent on. The classes partition its clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Class {
+    /// Retiring instructions of the program.
+    Base,
+    /// The program waiting for its data.
+    DataStall,
+    /// The program waiting for address translation: second-level TLBs and page walks.
+    Translation,
+    /// The program's instructions behind a mispredicted branch, once that is known.
+    Branch,
+    /// The program's instructions waiting for those of its core's other hardware threads.
+    Sibling,
+    /// Page-fault handlers, their own data and translation included.
+    Fault,
+    /// Other kernel work: mapping calls, TLB shootdowns, context switches.
+    Kernel,
+    /// Waiting for another CPU's handler of the same page.
+    LockWait,
+    /// Waiting for other threads of the process, where the recorded order demands it.
+    Blocked,
+    /// Waiting for a device: swap, storage.
+    Io,
+    /// Work that others made this CPU do: interrupts for TLB shootdowns.
+    Stolen,
+    /// Nothing to run.
+    Idle,
+}
+
+impl Class {
+    /// All classes, in the order of their counters.
+    pub const ALL: [Self; 12] = [
+        Self::Base,
+        Self::DataStall,
+        Self::Translation,
+        Self::Branch,
+        Self::Sibling,
+        Self::Fault,
+        Self::Kernel,
+        Self::LockWait,
+        Self::Blocked,
+        Self::Io,
+        Self::Stolen,
+        Self::Idle,
+    ];
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct CpuClock<C = CoreModel> {
+    core: C,
+    /// Whether the program's source tells which loads its addresses come from.
+    pub tells: bool,
+    instructions: u64,
+    /// Instructions of the kernel that the core has timed.
+    timed: u64,
+    /// By class; `Base` stays 0 here and is derived from the instructions.
+    spent: [Cycles; Class::ALL.len()],
+    /// Sum of `spent`.
+    beyond_base: Cycles,
+}
+
+impl CpuClock {
+    /// The same with a core that is known to be of a model, if it is one: for [`Self::take_over`] later, which it must be given to.
+    #[inline]
+    pub fn take_known<C: CompiledCore>(&mut self) -> Option<CpuClock<C>> {
+        let core = C::take(&mut self.core)?;
+        let &mut Self { tells, instructions, timed, spent, beyond_base, .. } = self;
+        Some(CpuClock { core, tells, instructions, timed, spent, beyond_base })
+    }
+
+    /// Takes over what the clock that [`Self::take_known`] made shows by now.
+    #[inline]
+    pub fn take_over<C: CompiledCore>(&mut self, other: CpuClock<C>) {
+        other.core.give_back(&mut self.core);
+        (self.instructions, self.timed) = (other.instructions, other.timed);
+        (self.spent, self.beyond_base) = (other.spent, other.beyond_base);
+    }
+}
+
+impl<C: Timing> CpuClock<C> {
+    /// A clock that shows 0.
+    pub fn new(core: C) -> Self {
+        let spent = [Cycles::ZERO; Class::ALL.len()];
+        Self { core, tells: false, instructions: 0, timed: 0, spent, beyond_base: Cycles::ZERO }
+    }
+
+    /// The time that the clock shows: cycles of all classes together.
+    #[inline]
+    pub fn now(&self) -> Cycles {
+        self.base() + self.beyond_base
+    }
+
+    /// What [`Self::now`] will be once `instructions` more have retired, with `repeats` accesses as in [`Self::repeat`].
+    #[inline]
+    pub fn now_after(&self, instructions: u64, repeats: u64) -> Cycles {
+        let stall = repeats * self.core.repeat_stall();
+        self.core.base_cycles(self.instructions + instructions) + self.beyond_base + stall
+    }
+
+    #[inline]
+    fn base(&self) -> Cycles {
+        self.core.base_cycles(self.instructions)
+    }
+
+    #[inline]
+    fn moment(&self) -> CoreTime {
+        CoreTime { instructions: self.instructions, now: self.now() }
+    }
+
+    /// The program retired instructions.
+    #[inline]
+    pub fn retire(&mut self, instructions: u64) {
+        self.instructions += instructions;
+    }
+
+    /// The program made `accesses` to the line of the access before them.
+    #[inline]
+    pub fn repeat(&mut self, accesses: u64) {
+        self.add(Class::DataStall, accesses * self.core.repeat_stall());
+    }
+
+    /// Whether the core is told of each access ([`Self::meet`]).
+    #[inline]
+    pub fn models_dependencies(&self) -> bool {
+        self.core.models_dependencies()
+    }
+
+    /// What the core takes accesses as that do not tell what they wait for, if it asks.
+    pub fn dependency_assumption(&self) -> Option<&'static str> {
+        self.core.dependency_assumption()
+    }
+
+    /// What the core has predicted, if it does predict.
+    pub fn branches(&self) -> Option<BranchCounts> {
+        self.core.branches()
+    }
+
+    /// What the hardware threads of its core have in common, if they have anything.
+    pub fn common(&self) -> Option<Box<Common>> {
+        self.core.common()
+    }
+
+    /// The CPU goes on beside the other hardware threads of its core, with what they have in common.
+    pub fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
+        self.core.go_on(common, siblings);
+    }
+
+    /// It pauses, and gives that back.
+    pub fn pause(&mut self) -> Option<Box<Common>> {
+        self.core.pause()
+    }
+
+    /// The program comes to an access after these branches, `again` if it has been there before.
+    #[inline]
+    pub fn meet(&mut self, access: &Access, branches: Branches, again: bool) {
+        let stall = self.core.meet(IncomingAccess { access, again, tells: self.tells, branches }, self.moment());
+        self.stall(stall);
+    }
+
+    /// The program makes accesses after these branches, or after none, that hit where the access before them was, and retires their
+    /// instructions.
+    #[inline(never)]
+    pub fn make_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: DataLocation) {
+        let hits = [hit; ROW];
+        for (number, accesses) in accesses.chunks(ROW).enumerate() {
+            let branches = branches.get(number * ROW..).unwrap_or_default();
+            self.make_all(accesses, branches, &hits[..accesses.len()]);
+        }
+    }
+
+    /// The same where data are where they were found. None of them had to be translated beyond the first-level TLB.
+    #[inline(always)]
+    pub fn make_all(&mut self, accesses: &[Access], branches: &[Branches], found: &[DataLocation]) {
+        let row = Row { accesses, branches, found, tells: self.tells };
+        let stall = self.core.make_all(&row, self.moment());
+        self.stall(stall);
+        self.retire(accesses.iter().map(|access| u64::from(access.gap)).sum());
+    }
+
+    /// The same of one access that was translated so.
+    #[inline(never)]
+    pub fn make_translated(&mut self, access: &Access, branches: Branches, of: L1TlbMiss, found: DataLocation) {
+        let at = self.moment();
+        let behind = |stall: Stall| CoreTime { now: at.now + stall.sum(), ..at };
+        let mut stall = self.core.meet(IncomingAccess { access, again: false, tells: self.tells, branches }, at);
+        stall += self.core.translation_stall(of, behind(stall));
+        let data = Data { latency: found.latency, line: found.line, traffic: None };
+        stall += self.core.data_stall(data, behind(stall));
+        self.stall(stall);
+        self.retire(access.gap.into());
+    }
+
+    /// The program made an access to data that come after `latency`, in a line of physical memory.
+    #[inline]
+    pub fn wait_for_data(&mut self, latency: Cycles, line: u64) {
+        let stall = self.core.data_stall(Data { latency, line, traffic: None }, self.moment());
+        self.stall(stall);
+    }
+
+    /// The same where the caches have traffic; the access is the last that they were asked for.
+    pub fn wait_for_traffic(&mut self, latency: Cycles, line: u64, traffic: &mut Traffic) {
+        let stall = self.core.data_stall(Data { latency, line, traffic: Some(traffic) }, self.moment());
+        self.stall(stall);
+    }
+
+    /// The program's translation took so long beyond the first-level TLB.
+    #[inline]
+    pub fn wait_for_translation(&mut self, translating: L1TlbMiss) {
+        let stall = self.core.translation_stall(translating, self.moment());
+        self.stall(stall);
+    }
+
+    /// Waits until the core has nothing under way.
+    #[inline]
+    pub fn drain(&mut self) {
+        if self.core.models_dependencies() {
+            let stall = self.core.drain(self.moment());
+            self.stall(stall);
+        }
+    }
+
+    #[inline]
+    fn stall(&mut self, stall: Stall) {
+        self.add(Class::DataStall, stall.data);
+        self.add(Class::Translation, stall.translation);
+        self.add(Class::Branch, stall.branch);
+        self.add(Class::Sibling, stall.sibling);
+    }
+
+    #[inline]
+    fn add(&mut self, class: Class, cycles: Cycles) {
+        debug_assert_ne!(class, Class::Base);
+        self.spent[class as usize] += cycles;
+        self.beyond_base += cycles;
+    }
+
+    /// Something that is no core's to hide takes `cycles`.
+    #[inline]
+    pub fn spend(&mut self, class: Class, cycles: Cycles) {
+        self.drain();
+        self.add(class, cycles);
+    }
+
+    /// Cycles that the core takes for these instructions of kernel code; rounding is lost once, over all of them.
+    #[inline]
+    pub fn time(&mut self, instructions: u64) -> Cycles {
+        if instructions == 0 {
+            return Cycles::ZERO;
+        }
+        let before = self.core.base_cycles(self.timed);
+        self.timed += instructions;
+        self.core.base_cycles(self.timed) - before
+    }
+
+    /// Kernel code was executed; its references are spent apart.
+    pub fn execute(&mut self, class: Class, cost: CodeCost) {
+        let cycles = cost.cycles + self.time(cost.timed_by_core);
+        self.spend(class, cycles);
+    }
+
+    /// Waits until `time`, if that is ahead.
+    pub fn wait_until(&mut self, class: Class, time: Cycles) {
+        self.drain();
+        self.add(class, time.saturating_sub(self.now()));
+    }
+
+    /// Instructions of the program that have retired; those of the kernel are not among them.
+    pub fn instructions(&self) -> u64 {
+        self.instructions
+    }
+
+    /// Cycles of a class since the beginning.
+    pub fn spent(&self, class: Class) -> Cycles {
+        if class == Class::Base { self.base() } else { self.spent[class as usize] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagelab_hardware::core_model::CoreConfig;
+
+    fn clock(config: &str) -> CpuClock {
+        CpuClock::new(CoreModel::new(&serde_json::from_str::<CoreConfig>(config).unwrap(), Cycles(4)))
+    }
+
+    #[test]
+    fn classes_sum_to_the_clock() {
+        let mut clock = clock(r#"{"cycles_per_instruction":0.75,"l1_hit_hidden":true}"#);
+        clock.retire(1000);
+        for (n, &class) in Class::ALL.iter().enumerate().skip(1) {
+            clock.spend(class, Cycles(n as u64));
+        }
+        clock.wait_until(Class::Idle, Cycles(500));
+        clock.wait_until(Class::Idle, Cycles(1000));
+        assert_eq!(clock.spent(Class::Base), Cycles(750));
+        assert_eq!(clock.now(), Cycles(1000));
+        assert_eq!(Class::ALL.iter().map(|&c| clock.spent(c)).sum::<Cycles>(), clock.now());
+    }
+
+    #[test]
+    fn rounding_of_kernel_code_is_lost_once() {
+        let mut clock = clock(r#"{"cycles_per_instruction":0.75,"l1_hit_hidden":true}"#);
+        assert_eq!([1, 1, 0, 1, 1].map(|instructions| clock.time(instructions)), [0, 1, 0, 1, 1].map(Cycles));
+        clock.execute(Class::Kernel, CodeCost { instructions: 9, timed_by_core: 4, cycles: Cycles(10) });
+        assert_eq!((clock.spent(Class::Kernel), clock.instructions()), (Cycles(13), 0));
+    }
+
+    #[test]
+    fn stalls_are_of_their_classes_and_foreseen() {
+        let mut clock = clock(r#"{"cycles_per_instruction":0.75,"l1_hit_hidden":false}"#);
+        clock.wait_for_translation(L1TlbMiss { look_up: Cycles(7), walk: Cycles::ZERO, page: None, fetches: false });
+        clock.wait_for_data(Cycles(200), 0);
+        let foreseen = clock.now_after(1000, 3);
+        clock.retire(1000);
+        clock.repeat(3);
+        let classes = [Class::Base, Class::Translation, Class::DataStall].map(|class| clock.spent(class));
+        assert_eq!(classes, [750, 7, 200 + 3 * 4].map(Cycles));
+        assert_eq!(clock.now(), foreseen);
+    }
+}

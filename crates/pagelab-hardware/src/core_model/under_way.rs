@@ -1,0 +1,71 @@
+//! What is under way, by its number: lines to the first-level cache, translations to its TLB.
+//!
+//! Caches and TLBs hold what they have been asked for from the request on. When it is there is kept here. The oldest of a set makes
+//! room, which is there in all but rare cases.
+
+use pagelab_base::cycles::Cycles;
+
+const SETS: usize = 128;
+
+/// See the module's text. Of a set the youngest is first.
+#[derive(Clone, Debug)]
+pub(super) struct UnderWay {
+    sets: [[(u64, Cycles); 2]; SETS],
+    /// When all is there.
+    last: Cycles,
+}
+
+impl Default for UnderWay {
+    fn default() -> Self {
+        Self { sets: [[(u64::MAX, Cycles::ZERO); 2]; SETS], last: Cycles::ZERO }
+    }
+}
+
+fn set_of(number: u64) -> usize {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SETS.ilog2())) as usize
+}
+
+impl UnderWay {
+    /// When all that has been noted is there.
+    #[inline]
+    pub fn last(&self) -> Cycles {
+        self.last
+    }
+
+    /// Notes when something is there.
+    #[inline]
+    pub fn note(&mut self, number: u64, there: Cycles) {
+        let set = &mut self.sets[set_of(number)];
+        *set = [(number, there), set[0]];
+        self.last = self.last.max(there);
+    }
+
+    /// When something is there; 0 if it is not known to be under way.
+    #[inline]
+    pub fn arrival(&self, number: u64) -> Cycles {
+        let set = &self.sets[set_of(number)];
+        set.iter().find(|of| of.0 == number).map_or(Cycles::ZERO, |of| of.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_under_way_is_known_until_it_is_there() {
+        let mut lines = UnderWay::default();
+        // As many as a core's buffers at most, in each of the ways that programs have of going through memory.
+        for step in [1, 64, 4096, 12345] {
+            let first = step << 30;
+            (0..64).for_each(|n| lines.note(first + n * step, Cycles(step + n)));
+            let known = (0..64).filter(|n| lines.arrival(first + n * step) == Cycles(step + n)).count();
+            assert!(known > 55, "{step}: {known}");
+            assert_eq!(lines.last(), Cycles(step + 63));
+        }
+        assert_eq!(lines.arrival(7), Cycles::ZERO);
+        lines.note(7, Cycles(90_000));
+        lines.note(7, Cycles(90_001));
+        assert_eq!((lines.arrival(7), lines.last()), (Cycles(90_001), Cycles(90_001)));
+    }
+}

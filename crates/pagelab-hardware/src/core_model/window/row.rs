@@ -1,0 +1,83 @@
+//! Accesses in a row, of which most meet nothing that hinders them: those are made in a loop that keeps what it needs in the host's
+//! registers. It does what `WindowState::come_in` and `WindowState::access` do for them.
+
+use super::WindowState;
+use super::entered::{Times, is_load};
+use crate::core_model::{CoreTime, Data, IncomingAccess, ROW, Row, Stall, Timing};
+use pagelab_base::cycles::Cycles;
+
+impl WindowState {
+    /// See [`Timing::make_all`](super::Timing::make_all).
+    #[inline(always)]
+    pub(super) fn make_all(&mut self, row: &Row, mut at: CoreTime) -> Stall {
+        let mut missed = [0; ROW];
+        self.predict_all(row.accesses, row.branches, &mut missed);
+        let (mut number, mut stall) = (0, Stall::default());
+        loop {
+            number += self.make_unhindered(row, &missed, number, &mut at);
+            let Some(access) = row.accesses.get(number) else { return stall };
+            let of_one = self.make_hindered(row, number, missed[number].into(), at);
+            at.now += of_one.sum() + self.enters(at, access.gap.into());
+            at.instructions += u64::from(access.gap);
+            stall += of_one;
+            number += 1;
+        }
+    }
+
+    /// Makes one of them, behind so many mispredicted branches.
+    #[inline(never)]
+    fn make_hindered(&mut self, row: &Row, number: usize, missed: u64, at: CoreTime) -> Stall {
+        let branches = row.branches.get(number).copied().unwrap_or_default();
+        let met = IncomingAccess { access: &row.accesses[number], again: false, tells: row.tells, branches };
+        let mut stall = self.come_in(&met, missed, at);
+        let data = Data { latency: row.found[number].latency, line: row.found[number].line, traffic: None };
+        stall += self.data_stall(data, CoreTime { now: at.now + stall.sum(), ..at });
+        stall
+    }
+
+    /// Makes the accesses of a row from `first` on, but none from the one on that has to wait before it is in the window, that another has
+    /// to leave for, or whose line is not in the first-level cache; how many. The moment goes on with them.
+    #[inline(always)]
+    fn make_unhindered(&mut self, row: &Row, missed: &[u8; ROW], first: usize, at: &mut CoreTime) -> usize {
+        // Where a window has one entry, each access has to leave it for the next.
+        if self.beside.shares_core() || self.entered.room.window == 1 {
+            return 0;
+        }
+        let is_serial = self.is_serial(row.tells);
+        let Self { pace, entered, lines, pages, .. } = self;
+        let (pace, l1_latency, waits_for_stores) = (pace.clone(), lines.l1_latency, entered.waits_for_stores());
+        // When nothing is under way any more.
+        let last = lines.last().max(pages.last());
+        let (mut progress, mut instructions, mut now) = (self.progress, at.instructions, at.now);
+        let beyond = now - pace.base_cycles(instructions);
+        let mut made = 0;
+        for ((access, found), of_one) in row.accesses[first..].iter().zip(&row.found[first..]).zip(&missed[first..]) {
+            let mut next = progress.with(access);
+            let (loads, stores) = (is_load(access), access.kind.writes());
+            if (*of_one > 0) | next.is_hindered(loads, stores) | (found.latency > l1_latency) {
+                break;
+            }
+            instructions += u64::from(access.gap);
+            now = beyond + pace.base_cycles(instructions);
+            let distance = next.distance(access, is_serial);
+            let begin = now.max(entered.complete(&next, distance));
+            let mut ready = begin;
+            let mut line = Times { complete: begin + found.latency, translation: Cycles::ZERO };
+            if begin < last {
+                ready = pages.arrival(begin, found.line);
+                line = lines.hit_alone(found.line, ready + found.latency, ready - begin);
+            }
+            let is_waited_for = loads | waits_for_stores;
+            let times = if is_waited_for { line } else { Times { complete: ready, translation: ready - begin } };
+            entered.note(&mut next, loads, times, now, distance);
+            if stores {
+                entered.note_store(&next, line.complete);
+            }
+            progress = next;
+            made += 1;
+        }
+        self.progress = progress;
+        *at = CoreTime { instructions, now };
+        made
+    }
+}

@@ -1,0 +1,150 @@
+//! What a window core is asked ([`Timing`]), and how it is made.
+
+use super::config::{BranchPredictor, UnknownDependencies, WindowConfig};
+use super::entered::{RecentAccesses, Room, Times, WindowProgress, wait};
+use super::lines::Lines;
+use super::{Current, PendingPages, Window, WindowState};
+use crate::core_model::common::{Common, Siblings, SmtThread};
+use crate::core_model::in_order::{InOrder, InOrderConfig};
+use crate::core_model::pool::Pool;
+use crate::core_model::{BranchCounts, Core, CoreTime, Data, IncomingAccess, L1TlbMiss, Row, Stall, Timing};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+
+impl Core for Window {
+    type Parameters = WindowConfig;
+
+    fn new(config: &WindowConfig, l1_latency: Cycles) -> Self {
+        let in_order = InOrderConfig { cycles_per_instruction: config.cycles_per_instruction, l1_hit_hidden: false };
+        Self(Box::new(WindowState {
+            pace: InOrder::new(&in_order, l1_latency),
+            config: *config,
+            beside: SmtThread::default(),
+            progress: WindowProgress::NONE,
+            entered: RecentAccesses::new(config),
+            walkers: Pool::new(config.page_walkers),
+            lines: Lines::new(config.fill_buffers, l1_latency),
+            pages: PendingPages::default(),
+            predictor: (config.branch_predictor == BranchPredictor::Tage).then(Box::default),
+            last_pc: 0,
+            current: Current::default(),
+        }))
+    }
+
+    fn validate(config: &WindowConfig, key: &str) -> Result<(), EngineError> {
+        config.check(key)
+    }
+
+    fn samples() -> Vec<WindowConfig> {
+        WindowConfig::samples()
+    }
+}
+
+impl Timing for Window {
+    #[inline]
+    fn base_cycles(&self, instructions: u64) -> Cycles {
+        self.0.pace.base_cycles(instructions)
+    }
+
+    /// Repeated accesses are met like others.
+    #[inline]
+    fn repeat_stall(&self) -> Cycles {
+        Cycles::ZERO
+    }
+
+    #[inline]
+    fn models_dependencies(&self) -> bool {
+        true
+    }
+
+    fn meet(&mut self, met: IncomingAccess, at: CoreTime) -> Stall {
+        let of = &mut *self.0;
+        if met.again {
+            of.come_to(met.access, at);
+            of.current.ready = at.now + of.current.enters;
+            return Stall::default();
+        }
+        let missed = of.predict(&met);
+        of.come_in(&met, missed, at)
+    }
+
+    fn data_stall(&mut self, data: Data, at: CoreTime) -> Stall {
+        self.0.data_stall(data, at)
+    }
+
+    #[inline(always)]
+    fn make_all(&mut self, row: &Row, at: CoreTime) -> Stall {
+        self.0.make_all(row, at)
+    }
+
+    fn translation_stall(&mut self, of_translation: L1TlbMiss, at: CoreTime) -> Stall {
+        let of = &mut *self.0;
+        let L1TlbMiss { look_up, walk, page, fetches } = of_translation;
+        let begin = if fetches { at.now } else { of.current.ready.max(at.now + of.current.enters) };
+        let mut end = begin + look_up;
+        if walk > Cycles::ZERO {
+            let free = of.walkers.first(end);
+            let from = of.beside.take_walk(free.begin, walk, at.now);
+            end = from + walk;
+            of.walkers.occupy(of.walkers.from(free, from), end);
+        }
+        if fetches {
+            // What has not been fetched cannot enter the window.
+            of.current.ready = of.current.ready.max(end);
+            return Stall { translation: end - at.now, ..Stall::default() };
+        }
+        if let Some(page) = page {
+            of.pages.note(page, end);
+        }
+        if !of.current.is_translated {
+            of.current.begin = begin;
+        }
+        (of.current.ready, of.current.is_translated) = (end, true);
+        Stall::default()
+    }
+
+    fn common(&self) -> Option<Box<Common>> {
+        let WindowConfig { fill_buffers, page_walkers, .. } = self.0.config;
+        Some(Box::new(Common::new(fill_buffers, page_walkers)))
+    }
+
+    fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
+        let of = &mut *self.0;
+        if of.beside.go_on(common, siblings) {
+            let room = Room::new(&of.config, siblings.active + 1);
+            of.entered.divide(&mut of.progress, room);
+        }
+    }
+
+    fn pause(&mut self) -> Option<Box<Common>> {
+        self.0.beside.pause()
+    }
+
+    fn branches(&self) -> Option<BranchCounts> {
+        self.0.predictor.as_ref().map(|predictor| predictor.counts())
+    }
+
+    fn dependency_assumption(&self) -> Option<&'static str> {
+        Some(match self.0.config.unknown_dependencies {
+            UnknownDependencies::Independent => "independent of each other",
+            UnknownDependencies::Serial => "dependent, each on the load before",
+        })
+    }
+
+    fn drain(&mut self, at: CoreTime) -> Stall {
+        let of = &mut *self.0;
+        let current = of.current;
+        // A translation that nothing has followed has met a fault: all before its instruction has entered.
+        let from = if current.is_translated { at.now + current.enters } else { at.now };
+        let mut stall = Stall::default();
+        while let Some(oldest) = of.entered.take(&mut of.progress) {
+            stall += wait(from + stall.sum(), oldest.times);
+        }
+        if current.is_translated {
+            let times = Times { complete: current.ready, translation: current.ready - current.begin };
+            stall += wait(from + stall.sum(), times);
+            of.current.is_translated = false;
+        }
+        stall
+    }
+}

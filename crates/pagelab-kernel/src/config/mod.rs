@@ -1,0 +1,22 @@
+//! The configuration of the kernels: the layers of a system, and what the kernels' paths cost.
+
+mod block_io;
+mod boot;
+mod fault_kinds;
+mod kernel;
+mod stage_costs;
+mod swap;
+mod system;
+mod translation_cache;
+
+pub use block_io::{BlockIoConfig, CompletionBy};
+pub use boot::{BootConfig, MachineResources};
+pub use fault_kinds::{FaultKind, FaultKinds, KindCosts};
+pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, VmaIndex, check_limit};
+pub use stage_costs::{StageCost, StageCosts, StageLines};
+pub use swap::SwapConfig;
+pub use system::{Backing, HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
+pub use translation_cache::{
+    CacheOwner, InvalidationCause, MmuAssist, SlotCosts, SlotKind, TranslationCacheArrays, TranslationCacheConfig,
+    TranslationCacheCosts, TranslationCacheSlots, validate_translation_cache,
+};

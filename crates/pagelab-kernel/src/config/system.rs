@@ -1,0 +1,211 @@
+//! The virtual-memory system: layers and what each of them uses, and what the kernel's paths cost.
+
+use std::collections::BTreeMap;
+
+use pagelab_trace::quantity::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::fault_engine::config::FaultEngineConfig;
+use crate::frames::frame_alloc::AgeingConfig;
+use crate::frames::supply::FrameAllocatorConfig;
+use crate::placement::PlacementConfig;
+use pagelab_base::addr::{FRAME_BYTES, PageSize};
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::LayerId;
+use pagelab_base::switch::Switch;
+use pagelab_tables::mmu_cache::MmuCacheKind;
+use pagelab_tables::page_table::PageTableConfig;
+
+/// A system preset (`presets/systems/NAME.toml`).
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SystemConfig {
+    /// Name of the preset.
+    pub name: String,
+    /// What the preset is of, in a sentence, for lists.
+    pub description: String,
+    /// The layers, in any order; each but one names its host. Processes run on the layers that host nobody, the
+    /// first source on the first of them, and so on in turn.
+    pub layers: Vec<LayerConfig>,
+    /// Where each number comes from: dotted key (or a prefix of keys) → origin.
+    #[serde(default)]
+    pub origin: BTreeMap<String, String>,
+}
+
+/// A kernel with its page tables, its frame allocator and its MMU caches.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LayerConfig {
+    /// The name by which keys (`system.layers.NAME`), other layers (`host`) and statistics (`layer.NAME`) refer to it.
+    pub name: String,
+    /// Name of the layer that hosts this one; none for the machine's own.
+    #[serde(default)]
+    pub host: Option<String>,
+    /// How the hardware gets from this layer's addresses to its host's.
+    #[serde(default)]
+    pub host_mode: HostMode,
+    /// When the host finds frames for this guest's memory.
+    #[serde(default)]
+    pub backing: Backing,
+    /// Page-table design of the layer's address spaces, with its parameters.
+    pub page_table: PageTableConfig,
+    /// MMU cache that walks of its page tables ask; its geometry is the machine's (`machine.mmu_cache`).
+    pub mmu_cache: MmuCacheKind,
+    /// Largest page that this layer's kernel maps anonymous memory with.
+    pub page_size: PageSize,
+    /// Which mappings get pages above 4 KiB (`/sys/kernel/mm/transparent_hugepage/enabled`).
+    #[serde(default)]
+    pub large_pages: LargePages,
+    /// What the program break (`brk(2)`) is rounded up to a multiple of, a power of two: the heap then grows in such steps, as with
+    /// `glibc.malloc.hugetlb=1` by the size of a huge page. None: the heap ends where the trace says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brk_alignment_bytes: Option<Bytes>,
+    /// Sizes of the folios that the kernel may map anonymous memory with by 4 KiB pages, in the mappings that get large
+    /// pages (`/sys/kernel/mm/transparent_hugepage/hugepages-*kB/enabled`): powers of two from 16 KiB to 1 MiB.
+    #[serde(default)]
+    pub folios: Vec<Bytes>,
+    /// Sizes of the folios that the page cache may hold files in: powers of two from 16 KiB to 1 MiB. Which there are is the
+    /// file system's choice in Linux.
+    #[serde(default)]
+    pub file_folios: Vec<Bytes>,
+    /// Which of the frames that are free its programs get.
+    #[serde(default)]
+    pub placement: PlacementConfig,
+    /// Hardware that maps pages of new memory before the kernel is asked; none for a walker that raises a fault for each.
+    #[serde(default)]
+    pub fault_engine: Option<FaultEngineConfig>,
+    /// The sources for whose processes `fault_engine` is, as in `placement_for`: those that have enabled it. None for all.
+    #[serde(default)]
+    pub fault_engine_for: Option<Vec<String>>,
+    /// Whether the layer's kernel has the translation cache of `kernel.translation_cache`, if there is one.
+    #[serde(default = "super::kernel::on")]
+    pub translation_cache: Switch,
+    /// The sources for whose processes `placement` is, as the statistics name them (`source.0`, `co_runner.1`, `arrivals.0`);
+    /// the pages of others get frames the ordinary way. None for all.
+    #[serde(default)]
+    pub placement_for: Option<Vec<String>>,
+    /// Who hands out the layer's physical memory.
+    #[serde(default)]
+    pub frame_allocator: FrameAllocatorConfig,
+    /// The state of the memory when the first program starts; none for memory that nobody has used.
+    #[serde(default)]
+    pub age: Option<AgeingConfig>,
+    /// Physical memory of the layer; none for what is left of its host's (an equal share among guests, less a
+    /// sixteenth for the host's own tables), and the whole machine for the bottom layer.
+    #[serde(default)]
+    pub memory_bytes: Option<Bytes>,
+    /// Contiguous physical memory that is set aside at boot for a direct segment: of the first program with a large mapping,
+    /// or of a host's guests; none for a layer that translates by its page tables alone.
+    #[serde(default)]
+    pub direct_segment_bytes: Option<Bytes>,
+    /// A table of machine frames that the cores of guests go on with while they walk; of the machine's own layer.
+    #[serde(default)]
+    pub speculative_table: Option<SpeculativeTableConfig>,
+}
+
+/// Speculative inverted shadow page table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpeculativeTableConfig {
+    /// A power of two; a page has 16 bytes.
+    pub table_bytes: Bytes,
+    /// Cycles of a pipeline flush, where the table was wrong.
+    pub flush_cycles: u32,
+}
+
+impl SystemConfig {
+    /// Layers that host nobody, by number: sources go to them in turn.
+    pub fn tops(&self) -> Vec<LayerId> {
+        let hosts = |layer: &LayerConfig| self.layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name));
+        LayerId::all(self.layers.len()).filter(|&layer| !hosts(&self.layers[layer])).collect()
+    }
+
+    /// Refuses names of sources in a layer's settings that no source on the layer has; `sources` are all, in their order.
+    pub fn check_names(&self, sources: &[String]) -> Result<(), EngineError> {
+        for (index, layer) in self.layers.iter().enumerate() {
+            self.check_names_of(index, layer, "placement_for", layer.placement_for.as_deref(), sources)?;
+            self.check_names_of(index, layer, "fault_engine_for", layer.fault_engine_for.as_deref(), sources)?;
+        }
+        Ok(())
+    }
+
+    fn check_names_of(
+        &self,
+        index: usize,
+        layer: &LayerConfig,
+        key: &str,
+        names: Option<&[String]>,
+        sources: &[String],
+    ) -> Result<(), EngineError> {
+        let tops = self.tops();
+        let here = |nth: &usize| tops[nth % tops.len()].index() == index;
+        let here: Vec<&str> = (0..sources.len()).filter(here).map(|nth| sources[nth].as_str()).collect();
+        let there = if here.is_empty() { "none".to_owned() } else { here.join(", ") };
+        match names.unwrap_or_default().iter().find(|name| !here.contains(&name.as_str())) {
+            Some(name) => Err(EngineError::config(
+                format!("system.layers.{}.{key}", layer.name),
+                format!("no source on this layer is `{name}`; there is {there}"),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl LayerConfig {
+    /// Order of the largest block that the layer may ask its allocator for at once.
+    pub fn largest_block(&self) -> u32 {
+        self.page_size.order().max(self.page_table.largest_block())
+    }
+
+    /// The sizes of [`Self::folios`], or of the blocks of eager paging, as powers of two of 4 KiB, ascending.
+    pub fn folio_orders(&self) -> Vec<u32> {
+        self.placement.block_order().map_or_else(|| orders(&self.folios), |most| (1..=most).collect())
+    }
+
+    /// The same of [`Self::file_folios`].
+    pub fn file_folio_orders(&self) -> Vec<u32> {
+        orders(&self.file_folios)
+    }
+}
+
+fn orders(folios: &[Bytes]) -> Vec<u32> {
+    let mut orders: Vec<u32> = folios.iter().map(|bytes| (bytes.0 / FRAME_BYTES).ilog2()).collect();
+    orders.sort_unstable();
+    orders.dedup();
+    orders
+}
+
+/// How a guest's addresses are translated to machine addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostMode {
+    /// The walker reads the guest's table and translates each of its addresses by the host's.
+    #[default]
+    Nested,
+    /// The host keeps tables of its own for the guest's address spaces (shadow page tables). For guests of the bottom layer
+    /// that host nobody.
+    Shadow,
+}
+
+/// When a host finds frames for the memory of a guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backing {
+    /// At the first touch in the guest, by a fault in the host, as for a virtual machine that has just started.
+    #[default]
+    OnDemand,
+    /// Before the run, as for a virtual machine that has used all of its memory before: a first touch costs the host nothing.
+    Present,
+}
+
+/// Which mappings get pages above 4 KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LargePages {
+    /// All but those that `madvise(2)` exempts (MADV_NOHUGEPAGE).
+    #[default]
+    Always,
+    /// Those that `madvise(2)` asks for (MADV_HUGEPAGE), and explicit ones (MAP_HUGETLB).
+    Madvise,
+}

@@ -1,0 +1,204 @@
+//! Walks of faults in kernels with translation caches ([`crate::translation_cache`]): where they begin, and what they leave for
+//! later ones.
+//!
+//! Every hit is held against the walk from the root, which the engine knows: the published rule's wrong ones are counted, any other
+//! is an error of the simulator.
+
+use super::{Fault, FaultState};
+use crate::config::{TranslationCacheConfig, TranslationCacheCosts, TranslationCacheSlots};
+use crate::layer::{CpuLine, Layer};
+use crate::os::Os;
+use crate::translation_cache::{LOWEST, Layout, Lines, Start};
+use pagelab_base::addr::PhysAddr;
+use pagelab_base::code_cost::CodeCost;
+use pagelab_base::error::EngineError;
+use pagelab_base::step::{RefKind, Step};
+use pagelab_tables::page_table::WalkList;
+
+/// Which of a space's objects has its generation (`mm->pagelab_walk_gen`).
+const GENERATION: u64 = u64::MAX;
+
+/// What is read before the walk, and where that begins.
+struct Begin {
+    /// Tags, the space's generation, or the count of freed page-table pages: independent of each other.
+    checks: Lines,
+    pointer: Option<PhysAddr>,
+    /// The CPU's counters of hits, where slots count.
+    counted: Option<PhysAddr>,
+    /// The pointer's address does not depend on which tag hits.
+    direct: bool,
+    start: Start,
+}
+
+impl Begin {
+    /// The references of the walk from the root that are made.
+    fn made(&self, level: u8) -> bool {
+        if let Start::Entry(first) = self.start { level <= first } else { true }
+    }
+
+    /// Those that are not.
+    fn skipped(&self, list: &WalkList) -> u64 {
+        list.refs().iter().filter(|r| !self.made(r.level)).count() as u64
+    }
+
+    /// Whether it needs to know where the root is.
+    fn needs_root(&self) -> bool {
+        !matches!(self.start, Start::Entry(_))
+    }
+
+    /// The same in a kernel with slots. A walk takes the cycles of the stage in proportion to its instructions.
+    fn cost_with_slots(&self, slots: &TranslationCacheSlots, levels: u8, preset: CodeCost) -> CodeCost {
+        let costs = slots.costs();
+        let beyond = i64::from(costs.level) * i64::from(levels.saturating_sub(4));
+        let added = match self.start {
+            Start::Entry(LOWEST) => i64::from(costs.pmd_hit) - beyond,
+            Start::Entry(_) => i64::from(costs.pud_hit) - beyond,
+            Start::Root | Start::False(_) => costs.miss.into(),
+        };
+        preset.in_proportion(preset.instructions.saturating_add_signed(added))
+    }
+
+    /// What the walk costs beyond its references, of what the preset gives one from the root.
+    fn cost(&self, costs: &TranslationCacheCosts, list: &WalkList, preset: CodeCost) -> CodeCost {
+        let saved = self.skipped(list) * costs.level + u64::from(!self.needs_root()) * costs.root;
+        (preset + costs.look_up).saturating_sub(saved)
+    }
+
+    fn reads(&self) -> u64 {
+        self.checks.len() as u64 + u64::from(self.pointer.is_some())
+    }
+}
+
+impl Fault {
+    /// None in kernels without translation caches.
+    fn begin_walk(&self, layer: &Layer, list: &WalkList) -> Option<Begin> {
+        layer.translation_caches.as_ref()?;
+        let space = self.space.index;
+        let mut begin = Begin { checks: Lines::new(), pointer: None, counted: None, direct: false, start: Start::Root };
+        let found = if let Some((layout, object)) = layer.translation_cache(space, self.cpu, self.va) {
+            let of = &layer.spaces[space as usize];
+            let found = layout.look_up(&layer.mem, object, self.va, of.caches.generation);
+            begin.checks = found.tags;
+            begin.pointer = found.hit.and_then(|hit| hit.pointer);
+            begin.direct = layout.is_direct_mapped();
+            if let Layout::Slots(_) = layout {
+                begin.checks.push(of.object_line(GENERATION));
+                begin.counted = found.hit.map(|_| layer.cpu_line(self.cpu, CpuLine::WalkCounters));
+            }
+            found.hit.map(|hit| (hit.level, hit.entry))
+        } else {
+            if self.reached.is_some() {
+                begin.checks.push(layer.spaces[space as usize].counter_line());
+            }
+            let holds = self.reached.filter(|reached| layer.still_holds(space, reached));
+            holds.map(|reached| (reached.level, reached.entry))
+        };
+        if let Some((level, entry)) = found {
+            let right = list.refs().iter().any(|r| (r.level, r.addr) == (level, entry));
+            begin.start = if right { Start::Entry(level) } else { Start::False(level) };
+        }
+        Some(begin)
+    }
+
+    pub(super) fn plan_walk(&self, os: &Os, layer: &Layer, step: &mut Step) {
+        let mut list = WalkList::new();
+        self.walk(os, &mut list);
+        let begin = self.begin_walk(layer, &list);
+        if let (Some(begin), Some(caches)) = (&begin, &layer.translation_caches) {
+            let levels = layer.spaces[self.space.index as usize].table.levels();
+            step.preset = match caches.config.slots() {
+                Some(slots) => begin.cost_with_slots(slots, levels, step.preset),
+                None => begin.cost(&caches.config.costs(&os.costs.fault.walk), &list, step.preset),
+            };
+            begin.checks.iter().for_each(|&line| step.kernel_beside(RefKind::Read, line));
+            // A core goes on by a predicted hit before the tags are compared, if it knows where the pointer is.
+            let read = if begin.direct { Step::kernel_beside } else { Step::kernel };
+            begin.pointer.iter().for_each(|&pointer| read(step, RefKind::Read, pointer));
+            begin.counted.iter().for_each(|&line| step.kernel_beside(RefKind::Write, line));
+        }
+        if begin.as_ref().is_none_or(Begin::needs_root) {
+            // `mm->pgd`, in the line of the lock (Linux 4.9 and 4.19: `mmap_sem`), or in one that faults read only (6.12: `mm_mt`).
+            step.kernel(RefKind::Read, layer.spaces[self.space.index as usize].lock_line());
+        }
+        step.before_pte = step.refs.len();
+        let mut before = None;
+        for r in list.refs().iter().filter(|r| begin.as_ref().is_none_or(|begin| begin.made(r.level))) {
+            if before.replace(r.step) == Some(r.step) {
+                step.kernel_beside(RefKind::Read, r.addr);
+            } else {
+                step.kernel(RefKind::Read, r.addr);
+            }
+            if r.level > 1 {
+                step.before_pte = step.refs.len();
+            }
+        }
+    }
+
+    /// The next page of a fault that maps several: its PTE is beside the one before.
+    pub(super) fn plan_next_entry(&self, os: &Os, step: &mut Step) {
+        step.kernel(RefKind::Read, self.entry(os));
+    }
+
+    /// Takes note of how a walk began, and of what it is to leave.
+    pub(super) fn note_walk(&mut self, os: &mut Os, list: &WalkList) -> Result<(), EngineError> {
+        let (space, va) = (self.space, self.va);
+        let layer = &mut os.layers[space.layer];
+        let Some(begin) = self.begin_walk(layer, list) else { return Ok(()) };
+        let caches = layer.translation_caches.as_mut().expect("the walk began with them");
+        let counters = &mut caches.counters;
+        counters.look_ups += 1;
+        counters.refs_made += begin.reads();
+        counters.refs_spared += begin.skipped(list) + u64::from(!begin.needs_root());
+        let mut filled_from = layer.spaces[space.index as usize].table.levels() + 1;
+        if let Start::Entry(level) | Start::False(level) = begin.start {
+            counters.hits[usize::from(level)] += 1;
+            filled_from = level;
+        }
+        if let Start::False(level) = begin.start {
+            counters.false_hits[usize::from(level)] += 1;
+            if !matches!(caches.config, TranslationCacheConfig::AsPublished(_)) {
+                let what = format!(
+                    "the translation cache leads {va:?} of {space:?} to an entry of level {level} that is not on its way"
+                );
+                return Err(EngineError::Check { what });
+            }
+        }
+        let highest = caches.layout.as_ref().map_or(0, |layout| layout.highest(filled_from - 1));
+        self.unfilled = (highest >= LOWEST && filled_from > LOWEST).then(|| (LOWEST, highest.min(filled_from - 1)));
+        Ok(())
+    }
+
+    /// The step that fills the caches, if the walk left something to fill and there is memory for it.
+    pub(super) fn begin_fill(&mut self, os: &mut Os) -> Option<FaultState> {
+        let levels = self.unfilled.take()?;
+        let (space, cpu, va) = (self.space.index, self.cpu, self.va);
+        let layer = self.layer(os);
+        if !layer.begin_generation(space) {
+            return None;
+        }
+        let new = layer.make_translation_cache(space, cpu, va);
+        layer.translation_cache(space, cpu, va).is_some().then_some(FaultState::Fill { levels, new })
+    }
+
+    pub(super) fn plan_fill(&self, os: &Os, layer: &Layer, (from, to): (u8, u8), new: bool, step: &mut Step) {
+        let Some((layout, object)) = layer.translation_cache(self.space.index, self.cpu, self.va) else { return };
+        let Some(caches) = &layer.translation_caches else { return };
+        if new {
+            layout.new_lines(object, |line| step.kernel_beside(RefKind::Write, line));
+        }
+        let (filled, walk) = (u64::from(to - from + 1), &os.costs.fault.walk);
+        if let Some(slots) = caches.config.slots() {
+            let costs = slots.costs();
+            let instructions = u64::from(costs.fill) + filled * u64::from(costs.fill_slot);
+            step.preset += walk.cost().in_proportion(instructions);
+            step.kernel_beside(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::WalkCounters));
+        } else {
+            step.preset += filled * caches.config.costs(walk).fill;
+        }
+        step.fills = true;
+        // Writes wait for nothing. A slot that several threads may fill has a count that is exchanged.
+        let kind = if caches.config.fills_atomically() { RefKind::Locked } else { RefKind::Write };
+        layout.fill_lines(object, (from, to), self.va, |line| step.kernel_beside(kind, line));
+        step.before_pte = step.refs.len();
+    }
+}

@@ -1,0 +1,264 @@
+//! What each step of a fault costs: the preset's cycles, and references to the kernel's data.
+
+use super::work::{Work, pages};
+use super::{Fault, FaultState};
+use crate::config::{FaultLock, VmaIndex};
+use crate::entry_word::EntryWord;
+use crate::fault::stage::Stage;
+use crate::fault::supply::plan_supply;
+use crate::layer::words::WordOf;
+use crate::layer::{AddressSpace, CpuLine, Layer};
+use crate::os::Os;
+use crate::reclaim::plan_scan;
+use crate::vma::VaRange;
+use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, Pfn, PhysAddr, VirtAddr};
+use pagelab_base::code_cost::CodeCost;
+use pagelab_base::io::DeviceRequest;
+use pagelab_base::step::{RefKind, Step};
+
+/// Lines of the saved registers of an exception (`struct pt_regs`, 168 bytes).
+const REGISTER_LINES: u64 = 3;
+/// Ranges that a node of the maple tree holds, above the leaves and in them (`MAPLE_ARANGE64_SLOTS`, `MAPLE_RANGE64_SLOTS`).
+const MAPLE_FANOUT: u64 = 10;
+const MAPLE_LEAF: u64 = 16;
+/// Lines of a maple-tree node of 256 bytes that a search reads: one of pivots, one of slots.
+const MAPLE_NODE_LINES: u64 = 2;
+
+impl Fault {
+    /// See [`pagelab_simulation::machine::activity::Activity::plan`]. Returns the stage that the step is counted for.
+    pub fn plan(&self, os: &Os, step: &mut Step) -> Stage {
+        let (layer, stage) = (&os.layers[self.space.layer], self.stage());
+        if self.accounted > 0 {
+            step.preset += self.accounted * os.costs.fault.accounting();
+        }
+        if !self.plan_io(os, layer, step) {
+            self.plan_preset(os, layer, stage as usize, step);
+            self.plan_state(os, layer, step);
+        }
+        stage
+    }
+
+    /// What the step of the state refers to.
+    #[inline(always)]
+    fn plan_state(&self, os: &Os, layer: &Layer, step: &mut Step) {
+        let space = &layer.spaces[self.space.index as usize];
+        let cpu = |line: CpuLine| layer.cpu_line(self.cpu, line);
+        match &self.state {
+            FaultState::Entry => {
+                if os.hosts(self.space.layer) {
+                    step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
+                }
+                for line in 0..REGISTER_LINES {
+                    step.kernel(RefKind::Write, PhysAddr(cpu(CpuLine::Stack).0 + line * LINE_BYTES));
+                }
+            }
+            FaultState::Lookup => self.plan_lookup(os, space, step),
+            FaultState::Walk => self.plan_walk(os, layer, step),
+            FaultState::NextEntry => self.plan_next_entry(os, step),
+            &FaultState::Fill { levels, new } => self.plan_fill(os, layer, levels, new, step),
+            FaultState::Table { block } => {
+                step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
+                step.kernel(RefKind::Write, layer.page_metadata(block.first));
+                step.kernel(RefKind::Locked, self.entry(os));
+                if space.table.missing_tables(&layer.mem, self.page, self.size) > 1 {
+                    step.before_pte = step.refs.len();
+                }
+            }
+            FaultState::Place(of) => {
+                layer.placement.plan(self.wanted(os, layer).as_ref(), of, &layer.memory_view(), step);
+            }
+            FaultState::Allocation => step.kernel(RefKind::Write, cpu(CpuLine::FreeLists)),
+            FaultState::Refill { descriptors } => {
+                step.kernel(RefKind::Locked, layer.zone_line());
+                for &page in descriptors {
+                    step.kernel(RefKind::Write, layer.page_metadata(page));
+                }
+            }
+            FaultState::Split { frame } => {
+                step.kernel(RefKind::Zero { bytes: FRAME_BYTES }, frame.addr());
+                step.kernel(RefKind::Write, layer.page_metadata(*frame));
+                step.kernel(RefKind::Locked, self.entry(os));
+            }
+            FaultState::Reclaim { pressure } => plan_scan(layer, *pressure, step),
+            FaultState::Supply => plan_supply(os, layer, self.cpu, true, step),
+            FaultState::WriteBack { scan } => step.io.clone_from(&scan.io),
+            FaultState::Read { pages } => {
+                for &(_, frame) in pages {
+                    step.kernel(RefKind::Write, layer.page_metadata(frame));
+                }
+                step.io.storage = self.reads(layer, pages);
+            }
+            FaultState::Zeroing if self.work == Work::SwapIn => self.plan_swap_in(layer, step),
+            FaultState::Zeroing => self.plan_zeroing(layer, step),
+            FaultState::Charge => layer.plan_charge(self.cpu, space.group, 1 << self.order, step),
+            FaultState::Rmap => self.plan_rmap(layer, space, step),
+            FaultState::Lru => layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step),
+            FaultState::Lock => {
+                let lock = space.lock_frame(self.entry(os));
+                step.kernel(RefKind::Locked, layer.page_metadata(lock));
+            }
+            FaultState::TakeReady { .. } => self.plan_take_ready(layer, step),
+            FaultState::Install { entry } => {
+                if let Work::Copy { .. } = self.work {
+                    layer.placement.plan_copied(self.space.index, self.va, &layer.memory_view(), step);
+                }
+                self.plan_install(*entry, layer, space, step);
+            }
+            FaultState::Rehash { lines, .. } => lines.iter().for_each(|&line| step.kernel(RefKind::Write, line)),
+            FaultState::Return => {
+                for line in 0..REGISTER_LINES {
+                    step.kernel(RefKind::Read, PhysAddr(cpu(CpuLine::Stack).0 + line * LINE_BYTES));
+                }
+            }
+        }
+    }
+
+    /// What the preset gives for the step.
+    fn plan_preset(&self, os: &Os, layer: &Layer, stage: usize, step: &mut Step) {
+        // A stage of several steps is paid for once; the walk of each table is one step of it.
+        if !matches!(
+            self.state,
+            FaultState::NextEntry
+                | FaultState::Fill { .. }
+                | FaultState::Table { .. }
+                | FaultState::Split { .. }
+                | FaultState::Lock
+                | FaultState::Place(_)
+                | FaultState::TakeReady { .. }
+                | FaultState::Rehash { .. }
+                | FaultState::Refill { .. }
+                | FaultState::Reclaim { .. }
+                | FaultState::WriteBack { .. }
+                | FaultState::Read { .. }
+                | FaultState::Supply
+        ) {
+            let cost = os.costs.stage_cost(self.kind, stage);
+            step.preset += cost.cost();
+            if cost.page_instructions > 0 {
+                step.preset += self.pages_beside(layer) * cost.page_cost();
+            }
+            layer.plan_stage_lines(stage, cost.lines, self.cpu, self.space.index, step);
+        }
+        if layer.shadowed && self.writes_tables() {
+            step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
+        }
+    }
+
+    /// Pages that it is to map beside the first: of a folio, or around a page of a file.
+    fn pages_beside(&self, layer: &Layer) -> u64 {
+        match self.work {
+            Work::Cached { .. } => {
+                let comes = |&at: &VirtAddr| {
+                    at != self.page && layer.is_unmapped(self.space.index, at) && self.cached(layer, at).is_some()
+                };
+                pages(self.around).filter(comes).count() as u64
+            }
+            Work::Fresh => (1 << (self.order - self.size.order())) - 1,
+            _ => 0,
+        }
+    }
+
+    /// The page in the page cache that belongs at an address around the fault's.
+    fn cached(&self, layer: &Layer, at: VirtAddr) -> Option<Pfn> {
+        let Work::Cached { file, page } = self.work else { return None };
+        layer.pages.cached(file, page.wrapping_add(at.0 / FRAME_BYTES).wrapping_sub(self.page.0 / FRAME_BYTES))
+    }
+
+    /// Reads the page back from its slot.
+    fn plan_swap_in(&self, layer: &Layer, step: &mut Step) {
+        step.kernel(RefKind::Write, layer.page_metadata(self.frame));
+        let Some(WordOf { word: EntryWord::Swap(slot), .. }) = layer.word(self.space.index, self.page) else {
+            unreachable!("{:?} is in the swap area", self.page)
+        };
+        step.io.swap.push(DeviceRequest::read(slot.lba(), 1));
+    }
+
+    /// Requests for pages of a file that are read together.
+    pub(super) fn reads(&self, layer: &Layer, pages: &[(u64, Pfn)]) -> Vec<DeviceRequest> {
+        let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
+        let storage = layer.storage().expect("pages are read from storage");
+        // What a block does not hold yet is not read.
+        let held = pages.iter().map(|&(number, _)| number).filter(|&number| !storage.is_unwritten(file, number));
+        let mut numbers: Vec<u64> = held.collect();
+        numbers.sort_unstable();
+        storage.reads(file, numbers.into_iter())
+    }
+
+    /// Zeroing of the frame, or copying.
+    fn plan_zeroing(&self, layer: &Layer, step: &mut Step) {
+        step.kernel(RefKind::Write, layer.page_metadata(self.frame));
+        if let Work::Copy { from } = self.work {
+            step.kernel(RefKind::Load { bytes: FRAME_BYTES << self.order }, from.addr());
+        }
+        step.kernel(RefKind::Zero { bytes: FRAME_BYTES << self.order }, self.frame.addr());
+    }
+
+    fn plan_rmap(&self, layer: &Layer, space: &AddressSpace, step: &mut Step) {
+        // The VMA's anon_vma or the file's mapping, then the page's map count.
+        step.kernel(RefKind::Read, space.object_line(!self.vma_start(space).0));
+        match self.work {
+            Work::Cached { .. } => {
+                for frame in pages(self.around).filter_map(|at| self.cached(layer, at)) {
+                    step.kernel(RefKind::Locked, layer.page_metadata(frame));
+                }
+            }
+            _ => step.kernel(RefKind::Write, layer.page_metadata(self.frame)),
+        }
+    }
+
+    /// The search down the index of VMAs, and the lock. Which lines the nodes are in depends on the part of the address
+    /// space that they cover, so that faults near each other share the nodes that they would share.
+    fn plan_lookup(&self, os: &Os, space: &AddressSpace, step: &mut Step) {
+        let vmas = space.vmas.len() as u64;
+        let (depth, lines) = match os.costs.vma_index {
+            VmaIndex::RbTree => (vmas.checked_ilog2().map_or(0, |log| log + 1), 1),
+            VmaIndex::MapleTree => (1 + vmas.div_ceil(MAPLE_LEAF).max(1).ilog(MAPLE_FANOUT), MAPLE_NODE_LINES),
+        };
+        if os.costs.fault_lock == FaultLock::Mm {
+            step.kernel(RefKind::Locked, space.lock_line());
+        }
+        let start = self.vma_start(space);
+        for level in 0..depth {
+            let covered = start.0 >> (12 + 4 * (depth - 1 - level)).min(47);
+            for line in 0..lines {
+                step.kernel(RefKind::Read, space.object_line(covered << 8 | u64::from(level) << 1 | line));
+            }
+        }
+        let vma = space.object_line(start.0);
+        step.kernel(if os.costs.fault_lock == FaultLock::Vma { RefKind::Locked } else { RefKind::Read }, vma);
+    }
+
+    fn plan_install(&self, entry: PhysAddr, layer: &Layer, space: &AddressSpace, step: &mut Step) {
+        let mut line = u64::MAX;
+        let several = match self.work {
+            Work::Cached { .. } => self.around,
+            // A folio.
+            Work::Fresh if self.order > self.size.order() => VaRange { start: self.page, end: self.end() },
+            _ => VaRange { start: self.page, end: self.page },
+        };
+        for at in pages(several) {
+            let other = space.table.entry(&layer.mem, at);
+            if other.0 / LINE_BYTES != line {
+                step.kernel(RefKind::Write, other);
+                line = other.0 / LINE_BYTES;
+            }
+        }
+        if line == u64::MAX {
+            step.kernel(RefKind::Write, entry);
+        }
+        step.kernel(RefKind::Write, space.counter_line());
+        // The lock's release.
+        step.kernel(RefKind::Write, layer.page_metadata(space.lock_frame(entry)));
+    }
+
+    /// Where the VMA begins, as far as there is one.
+    fn vma_start(&self, space: &AddressSpace) -> VirtAddr {
+        space.vmas.find(self.va).map_or(self.va, |vma| vma.start)
+    }
+
+    /// The last entry that a walk for the page reads.
+    pub(super) fn entry(&self, os: &Os) -> PhysAddr {
+        let layer = &os.layers[self.space.layer];
+        layer.spaces[self.space.index as usize].table.entry(&layer.mem, self.va)
+    }
+}

@@ -1,0 +1,80 @@
+//! How much of a file is read with a page that a mapping misses.
+//!
+//! Models: what lies around the page; what comes from it on if the mapping is read in sequence; the page alone if at random. Of a
+//! file whose mappings are missed much more often than hit, each page is read alone: a miss counts up, and a page that is found in
+//! memory, or that a read fault finds around its own, counts down.
+//! Source: Linux mm/filemap.c (`do_sync_mmap_readahead`, `do_async_mmap_readahead`, `filemap_map_pages`; `file_ra_state.mmap_miss`).
+//! Parameters: `kernel.read_ahead_bytes`, `kernel.fault_around_bytes`.
+//! Deviations: Linux counts for each opened file, which a trace does not tell apart. Here a file has a count in each address space:
+//! opened twice by a process it is one file, and a forked child does not share its parent's count but begins at 0. Pages that were
+//! active and came back after they had left (`PG_workingset`) count down like others, which Linux 6.12 leaves out. A page that is
+//! found in memory and then copied does not count. No page is marked for the next ones to be read when it is used
+//! (`PG_readahead`), so a program that goes through a file misses once per window.
+
+use std::ops::Range;
+
+use super::{Fault, Intent};
+use crate::fault::work::pages;
+use crate::layer::Layer;
+use crate::os::Os;
+use crate::vma::{OrderAdvice, VaRange, Vma};
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, VirtAddr};
+
+impl Layer {
+    /// Counts those pages of a mapping of a file that are in memory as hits, if there are misses.
+    fn count_hits(&mut self, space: u32, vma: &Vma, file: u32, around: VaRange) {
+        if self.spaces[space as usize].misses.count(file) > 0 {
+            let hits = pages(around).filter(|&at| self.pages.cached(file, vma.file_page(at)).is_some()).count();
+            self.spaces[space as usize].misses.hit(file, hits as u32);
+        }
+    }
+}
+
+impl Fault {
+    /// A page of a file is to be read: counts that, and decides whether it is read alone.
+    pub(super) fn note_miss(&mut self, os: &mut Os, file: u32) {
+        let around = os.costs.fault_around_bytes.0;
+        let (space, va, load) = (self.space.index, self.va, self.intent != Intent::Store);
+        let layer = self.layer(os);
+        let vma = layer.spaces[space as usize].vmas.find(va).expect("mappings do not change during a fault").clone();
+        if load && around > FRAME_BYTES {
+            layer.count_hits(space, &vma, file, window(&vma, va, around));
+        }
+        let normal = vma.advice.order == OrderAdvice::Normal;
+        self.alone = normal && !layer.spaces[space as usize].misses.miss(file);
+    }
+
+    /// A page of a file has been found in memory, and is about to be mapped with those around it.
+    pub(super) fn note_hits(&self, layer: &mut Layer, file: u32) {
+        // What the fault itself has just read is found by those alone that look around it.
+        let space = &layer.spaces[self.space.index as usize];
+        if space.misses.count(file) > 0 && (self.around.pages() > 1 || !self.major) {
+            let vma = space.vmas.find(self.va).expect("mappings do not change during a fault").clone();
+            layer.count_hits(self.space.index, &vma, file, self.around);
+        }
+    }
+
+    /// The pages of a file that are read with the one at `va`, as numbers in the file: those inside the mapping.
+    pub(super) fn read_window(&self, vma: &Vma, page: u64, bytes: u64) -> Range<u64> {
+        let ahead = bytes >> FRAME_SHIFT;
+        let Range { start: first, end } = vma.file_pages();
+        match vma.advice.order {
+            OrderAdvice::Random => page..page + 1,
+            OrderAdvice::Sequential => page..(page + ahead).min(end),
+            OrderAdvice::Normal if self.alone => page..page + 1,
+            OrderAdvice::Normal => {
+                let start = page.saturating_sub(ahead / 2).max(first);
+                start..(start + ahead).max(page + 1).min(end)
+            }
+        }
+    }
+}
+
+/// The window of `bytes` around `va`: it begins at a multiple of its size or with the VMA, and ends with what one
+/// page-table page maps at the latest (Linux `do_fault_around`).
+pub(super) fn window(vma: &Vma, va: VirtAddr, bytes: u64) -> VaRange {
+    let table = PageSize::Size2M.bytes();
+    let start = (va.0 & !(bytes - 1)).max(vma.start.0);
+    let end = (start + bytes).min(vma.end.0).min((va.0 & !(table - 1)) + table);
+    VaRange { start: VirtAddr(start), end: VirtAddr(end) }
+}

@@ -1,0 +1,72 @@
+//! Faults that get a frame which a fault engine keeps ready: its software form.
+//!
+//! Models: with the lock of the page-table page, the handler takes the frame from where the engine would, and writes the PTE. It
+//! allocates, zeroes, charges and lists nothing: the engine's threads have done so, or will. Without a frame it goes the
+//! ordinary way.
+//! Source: Tirumalasetty et al., "Reducing Minor Page Fault Overheads through Enhanced Page Walker", 4.8.
+//! Deviations: the paper calls this by a system call before each access; here it is in the fault handler, as it proposes.
+//!
+//! With `in_fault` it is as in pagelab's Linux (`linux/src/rings.c`): the frame comes instead of an allocation, whatever the entry
+//! says, and zeroed. The fault charges it and enters it in the reverse map, and leaves the LRU lists to the thread. (What is counted
+//! of cgroups and lists, the thread enters with the page; the fault has paid for its part.) One that finds no frame takes no
+//! instructions beyond those of its allocation.
+
+use super::work::Work;
+use super::{Fault, FaultState};
+use crate::config::StageLines;
+use crate::fault::stage::Stage;
+use crate::layer::{CpuLine, Layer};
+use crate::os::Os;
+use pagelab_base::addr::{LINE_BYTES, PhysAddr};
+use pagelab_base::code_cost::CodeCost;
+use pagelab_base::ids::CpuId;
+use pagelab_base::step::{RefKind, Step};
+
+/// Which of a space's objects is the first of those that are read.
+const OBJECTS: u64 = 1 << 61;
+
+impl Fault {
+    pub(super) fn plan_take_ready(&self, layer: &Layer, step: &mut Step) {
+        let Some(engine) = &layer.engine else { return };
+        if !self.defers {
+            engine.plan_take((self.cpu, self.size), &layer.mem, step);
+        }
+        let Some(costs) = engine.in_fault() else { return };
+        let cost = if self.defers { costs.defer } else { costs.take };
+        let again = StageLines { again: cost.again, ..StageLines::NONE };
+        layer.plan_stage_lines(Stage::Zeroing as usize, again, self.cpu, self.space.index, step);
+        let (own, space) = (layer.cpu_line(self.cpu, CpuLine::Rings), &layer.spaces[self.space.index as usize]);
+        (0..cost.cpu).for_each(|n| step.kernel_beside(RefKind::Write, PhysAddr(own.0 + u64::from(n) * LINE_BYTES)));
+        (0..cost.space).for_each(|n| step.kernel_beside(RefKind::Read, space.object_line(OBJECTS + u64::from(n))));
+        if self.defers {
+            step.preset += CodeCost::new(cost.instructions, cost.cycles);
+            step.kernel_beside(RefKind::Write, layer.page_metadata(self.frame));
+        }
+    }
+
+    /// With the lock of the page-table page, unless it is instead of an allocation: takes a frame, or goes for one the ordinary
+    /// way.
+    pub(super) fn take_ready(&mut self, os: &mut Os, cpu: CpuId, entry: PhysAddr) -> FaultState {
+        if std::mem::take(&mut self.defers) {
+            return FaultState::Lock;
+        }
+        let zero_page = os.costs.zero_page.0;
+        let (space, page, table) = (self.space.index, self.page, (self.cpu, self.size));
+        let layer = self.layer(os);
+        let engine = layer.engine.as_mut().expect("the page's entry is armed for one");
+        if let Some(frame) = engine.take(table, space, page, &mut layer.mem) {
+            self.frame = frame;
+            self.defers = engine.in_fault().is_some();
+            return if self.defers { FaultState::Charge } else { FaultState::Install { entry } };
+        }
+        if !self.layer(os).takes_in_faults() {
+            os.locks.release(self.table_key(os, entry), cpu);
+        }
+        let layer = self.layer(os);
+        let vma = layer.spaces[space as usize].vmas.find(self.va);
+        let vma = vma.expect("mappings do not change during a fault").clone();
+        self.work = self.choose_anonymous(layer, &vma, zero_page);
+        debug_assert_ne!(self.work, Work::Ready);
+        self.after_walk(os)
+    }
+}

@@ -1,0 +1,126 @@
+//! Which way a fault goes: to a handler, and there to the kind of work that its page needs, by what the walk found.
+//!
+//! A walk begins at what a translation cache knows ([`super::cached_walk`]); what it ends at and the VMA decide the [`Work`]: of
+//! anonymous memory ([`super::anonymous`]), of a file ([`super::file`]), of a page that is there and must be copied
+//! ([`super::copy`]) or of one in the swap area ([`super::swap`]).
+
+use super::{Fault, FaultState};
+use crate::entry_word::EntryWord;
+use crate::fault::work::{Work, is_file};
+use crate::fault_engine::kernel_side::EngineState;
+use crate::frames::frame_alloc::FramePurpose;
+use crate::os::Os;
+use crate::vma::VaRange;
+use pagelab_base::addr::{PageSize, VirtAddr};
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::CpuId;
+use pagelab_base::page_fault::Intent;
+use pagelab_base::step::{BlockKey, Next};
+use pagelab_tables::page_table::{Leaf, WalkList};
+
+impl Fault {
+    /// What is to be done about the page at `va`, given what a walk finds there; nothing if it can be accessed by now.
+    pub(super) fn choose(&mut self, os: &mut Os, leaf: &Leaf) -> Result<Option<Work>, EngineError> {
+        let (zero_page, around) = (os.costs.zero_page.0, os.costs.fault_around_bytes.0);
+        let layer = self.layer(os);
+        let vma = layer.spaces[self.space.index as usize].vmas.find(self.va);
+        let vma = vma.expect("mappings do not change during a fault").clone();
+        let level = match *leaf {
+            Leaf::Present(mapping) if mapping.flags.writable || self.intent != Intent::Store => return Ok(None),
+            Leaf::Present(mapping) => {
+                if layer.engine.as_ref().is_some_and(EngineState::maps_files) {
+                    self.accounted += layer.account_for_taken(self.space.index);
+                }
+                return Ok(Some(self.choose_of_present(layer, &vma, mapping)));
+            }
+            Leaf::NotPresent { level, .. } => level,
+        };
+        self.set_size(self.wanted);
+        self.meet_at(self.together);
+        self.shrink_to(level);
+        self.flags.writable = vma.prot.write;
+        // Linux installs writable anonymous pages dirty (`do_anonymous_page`: pte_mkwrite(pte_mkdirty)).
+        self.flags.dirty = vma.prot.write;
+        let whole = VaRange { start: self.page, end: VirtAddr(self.page.0 + self.size.bytes()) };
+        let word = layer.word_behind(self.space.index, self.va, leaf);
+        let is_of_page = word.is_some_and(|of| of.size == self.size);
+        if self.size > PageSize::Size4K && !is_of_page && layer.has_words(self.space.index, whole) {
+            self.set_size(PageSize::Size4K);
+        }
+        match word.map(|of| of.word) {
+            Some(EntryWord::Swap(slot)) => return Ok(Some(self.choose_of_swapped(layer, slot))),
+            Some(EntryWord::Armed(_)) if layer.serves_faults() => return Ok(Some(Work::Ready)),
+            Some(EntryWord::Armed(_) | EntryWord::Stored(_)) | None => {}
+        }
+        if is_file(&vma) {
+            return self.choose_of_file(layer, &vma, around).map(Some);
+        }
+        let work = self.choose_anonymous(layer, &vma, zero_page);
+        let ready = work == Work::Fresh && self.order == 0 && layer.takes_in_faults();
+        Ok(Some(if ready && layer.is_served(self.space.index, self.va) { Work::Ready } else { work }))
+    }
+
+    /// What stands in the way of reading a page of a file: that it is being written.
+    fn written(&self, os: &Os, work: Work) -> Option<BlockKey> {
+        let Work::Read { file, page } = work else { return None };
+        let layer = self.space.layer;
+        let storage = os.layers[layer].storage()?;
+        Some(BlockKey::Writeback { layer, lba: storage.lba(file, page) })
+    }
+
+    /// The PTE has been reached, `by` a walk or from the one before it: chooses the work and takes the page's key. Says what is to be
+    /// done instead of going on, if it must.
+    pub(super) fn commit_walk(
+        &mut self,
+        os: &mut Os,
+        cpu: CpuId,
+        by: FaultState,
+    ) -> Result<Result<FaultState, Next>, EngineError> {
+        self.plain = false;
+        let mut list = WalkList::new();
+        self.walk(os, &mut list);
+        if by == FaultState::Walk {
+            self.counters(os).walks += 1;
+            self.note_walk(os, &list)?;
+        }
+        let leaf = list.leaf;
+        let Some(work) = self.choose(os, &leaf)? else {
+            if let Leaf::Present(there) = leaf {
+                self.present_to = VirtAddr((self.va.0 & !there.size.offset_mask()) + there.size.bytes());
+            }
+            if self.exception && !self.counted {
+                (self.counted, self.further) = (true, 0);
+                self.counters(os).raced += 1;
+            }
+            return Ok(Err(self.page_done(os, cpu)));
+        };
+        if let Some(key) = self.written(os, work).filter(|&key| os.locks.is_held(key)) {
+            self.state = by;
+            return Ok(Err(Next::Block(key)));
+        }
+        if !os.locks.acquire(self.key, cpu) {
+            self.state = by;
+            return Ok(Err(Next::Block(self.key)));
+        }
+        (self.locked, self.work) = (true, work);
+        self.kind = work.kind(matches!(leaf, Leaf::Present(_)), self.intent == Intent::Store);
+        if let Work::Read { file, .. } = work {
+            self.note_miss(os, file);
+        }
+        Ok(Ok(match (work, leaf) {
+            (Work::Split, _) => {
+                let frame = self.layer(os).take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
+                FaultState::Split { frame }
+            }
+            (_, Leaf::Present(_)) => self.after_tables(os),
+            (_, Leaf::NotPresent { .. }) => {
+                if let Work::Shared { present: true, .. } = work {
+                    // From here on it cannot go away.
+                    let frame = self.frame;
+                    self.layer(os).pages.share(frame);
+                }
+                self.next_table(os)?
+            }
+        }))
+    }
+}

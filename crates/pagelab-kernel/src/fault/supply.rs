@@ -1,0 +1,46 @@
+//! Frames that a fault engine wants ready: what making one so costs, and who is told if there is no memory.
+
+use super::{Fault, FaultState};
+use crate::fault::stage::Stage;
+use crate::fault_engine::kernel_side::{EngineState, SupplyOutcome};
+use crate::layer::{CpuLine, Layer};
+use crate::needs::Need;
+use crate::os::Os;
+use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::step::{RefKind, Step};
+
+impl Os {
+    /// Has a layer's engine make a frame ready, on a CPU; wakes kswapd if memory is short.
+    pub fn supply(&mut self, layer: LayerId, cpu: CpuId, in_fault: bool) -> SupplyOutcome {
+        let of = &mut self.layers[layer];
+        of.acting_cpu = cpu.0;
+        let supplied = of.with_engine(|engine, memory| engine.supply(memory, in_fault));
+        if supplied == SupplyOutcome::NoMemory {
+            self.needs.push((layer, Need::Memory));
+        }
+        supplied
+    }
+}
+
+impl Fault {
+    /// What comes first: frames for the engine, if it had none. Nothing is held yet, and no page can leave meanwhile that it maps.
+    pub(super) fn after_entry(&self, os: &Os) -> FaultState {
+        let lacks = os.layers[self.space.layer].engine.as_ref().is_some_and(EngineState::lacks_frames);
+        if lacks { FaultState::Supply } else { FaultState::Lookup }
+    }
+
+    /// Makes one ready, and goes on to the next.
+    pub(super) fn supply(&self, os: &mut Os, cpu: CpuId) -> FaultState {
+        match os.supply(self.space.layer, cpu, true) {
+            SupplyOutcome::One => FaultState::Supply,
+            SupplyOutcome::Enough | SupplyOutcome::NoMemory => FaultState::Lookup,
+        }
+    }
+}
+
+/// What that costs.
+pub fn plan_supply(os: &Os, layer: &Layer, cpu: CpuId, in_fault: bool, step: &mut Step) {
+    step.preset += os.costs.fault.all()[Stage::Allocation as usize].cost();
+    step.kernel(RefKind::Write, layer.cpu_line(cpu, CpuLine::FreeLists));
+    layer.engine.as_ref().expect("it asks for frames").plan_supply(in_fault, step);
+}

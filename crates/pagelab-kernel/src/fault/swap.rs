@@ -1,0 +1,52 @@
+//! Faults on pages that are in the swap area, or that another user has read back from it.
+
+use super::Fault;
+use crate::entry_word::{EntryWord, Slot};
+use crate::fault::work::Work;
+use crate::layer::Layer;
+use crate::reclaim::Swapped;
+use pagelab_base::error::EngineError;
+use pagelab_base::page_fault::Intent;
+
+impl Fault {
+    /// A page that was swapped out.
+    pub(super) fn choose_of_swapped(&mut self, layer: &mut Layer, slot: Slot) -> Work {
+        let swap = layer.swap().expect("a slot is one of the swap area");
+        let Swapped::InMemory(frame) = swap.find(slot) else { return Work::SwapIn };
+        self.frame = frame;
+        if self.intent == Intent::Store && !layer.pages.are_exclusive(frame, 0) {
+            return Work::Copy { from: frame };
+        }
+        Work::SwapCached
+    }
+
+    /// Maps a page that was read back from the swap device, by this fault or by another user; 0 if it has left again.
+    pub(super) fn map_swapped(&mut self, layer: &mut Layer) -> Result<u64, EngineError> {
+        let (space, page) = (self.space.index, self.page);
+        let own = (self.work == Work::SwapIn).then_some(self.frame);
+        let of = layer.word(space, page).expect("mappings do not change during a fault");
+        let EntryWord::Swap(slot) = of.word else { unreachable!("{page:?} was in the swap area: {of:?}") };
+        let swap = layer.swap().expect("a slot is one of the swap area");
+        match (swap.find(slot), own) {
+            (Swapped::OnDevice, Some(frame)) => {
+                let others = swap.read(slot, frame, self.intent != super::Intent::Store);
+                (0..others).for_each(|_| layer.pages.share(frame));
+                self.flags.writable &= others == 0;
+                layer.reclaim.as_mut().expect("it has a swap area").counters.swapped_in += 1;
+            }
+            (Swapped::OnDevice, None) => return Ok(0),
+            (Swapped::InMemory(frame), own) => {
+                swap.remove(slot);
+                if let Some(own) = own {
+                    layer.free_block(own, 0);
+                }
+                self.frame = frame;
+                self.flags.writable &= layer.pages.are_exclusive(frame, 0);
+            }
+        }
+        self.flags.dirty &= self.flags.writable;
+        layer.take_word(space, page);
+        layer.map(space, page, self.mapping())?;
+        Ok(1)
+    }
+}

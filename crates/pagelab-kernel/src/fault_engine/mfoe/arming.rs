@@ -1,0 +1,307 @@
+//! The thread that arms the entries of new mappings.
+//!
+//! Models: for each mapping that a program makes, and for each stretch of its heap, it goes through the pages, builds the tables
+//! that are missing as a fault handler would, and writes a word into every entry that has neither a translation nor a word; of a place
+//! that may have a page of 2 MiB into the one entry above, if that points to no table. It holds off changes of the mapping for as long
+//! as it is in one table of level 1, or at one such entry. A fault that comes first is handled by the kernel. For a
+//! process that may have no more frames it takes the words back.
+//! Source: Tirumalasetty et al., 4.3; 4.9 for taking them back.
+//! Parameters: `fault_engine.spawn_cycles`, `fault_engine.arm_cycles`.
+//! Deviations: one thread for all mappings, in their order.
+
+use crate::entry_word::EntryWord;
+use crate::fault_engine::kernel_side::{Job, KernelSide};
+use crate::fault_engine::mfoe::of_layer::{self, mfoe, mfoe_mut};
+use crate::fault_engine::mfoe::parameters::HUGE;
+use crate::layer::Layer;
+use crate::layer::words::WordOf;
+use crate::needs::Need;
+use crate::os::Os;
+use crate::threads::EngineThread;
+use crate::vma::VaRange;
+use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, PhysAddr, VirtAddr};
+use pagelab_base::code_cost::CodeCost;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::step::{Next, RefKind, Step};
+use pagelab_tables::page_table::{TableBlock, WalkList};
+
+/// Pages whose entries share a line.
+const LINE_PAGES: u64 = LINE_BYTES / 8;
+/// Entries of a table of level 1, and bytes that it maps.
+const TABLE_ENTRIES: u64 = 512;
+const TABLE_REACH: u64 = TABLE_ENTRIES * FRAME_BYTES;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ArmingState {
+    /// Take up the next mapping.
+    Begin,
+    /// Find the mapping's next page, and hold off changes of the mapping there.
+    Find,
+    /// Look for the table that the page's entry is in.
+    Descend,
+    /// Pay for the table that was missing.
+    Table(TableBlock),
+    /// Write the entries of the page and of those behind it in the line.
+    Line,
+    /// Take back what stands in the next entries.
+    Disarm,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Arming {
+    layer: LayerId,
+    state: ArmingState,
+    /// The mapping under way, how far it is done, and the size of the page there.
+    job: Option<Job>,
+    at: VirtAddr,
+    size: PageSize,
+}
+
+impl Arming {
+    fn space(&self) -> SpaceId {
+        SpaceId { layer: self.layer, index: self.job.expect("a mapping is under way").space }
+    }
+
+    /// The pages from the one that it has come to that are done in one step: those of 4 KiB whose entries share its line, or one of
+    /// 2 MiB, a part of which may lie before the job's range.
+    fn line(&self) -> VaRange {
+        let job = self.job.expect("a mapping is under way");
+        if self.size > PageSize::Size4K {
+            let start = VirtAddr(self.at.0 & !self.size.offset_mask());
+            return VaRange { start, end: VirtAddr(start.0 + self.size.bytes()) };
+        }
+        let end = (self.at.0 | (LINE_PAGES * FRAME_BYTES - 1)) + 1;
+        VaRange { start: self.at, end: VirtAddr(end.min(job.range.end.0)) }
+    }
+
+    /// Whether the mapping under way is still to be done: its process may have ended.
+    fn is_wanted(&self, layer: &Layer) -> bool {
+        self.job.is_some() && mfoe(layer).jobs.front() == self.job.as_ref()
+    }
+
+    /// Nothing is left to be done about the mapping.
+    fn finish(&mut self, layer: &mut Layer) {
+        if self.is_wanted(layer) {
+            mfoe_mut(layer).jobs.pop_front();
+        }
+        self.job = None;
+        self.state = ArmingState::Begin;
+    }
+
+    /// Goes to the first page from where it is on that can be armed.
+    fn find(&mut self, os: &mut Os, cpu: CpuId) {
+        let (job, layer) = (self.job.expect("a mapping is under way"), &mut os.layers[self.layer]);
+        let vmas = &layer.spaces[job.space as usize].vmas;
+        let place = vmas.iter().find(|vma| vma.end > self.at && vma.start < job.range.end).cloned();
+        let wanted = self.at < job.range.end && self.is_wanted(layer);
+        let Some(vma) = place.filter(|_| wanted) else { return self.finish(layer) };
+        self.at = self.at.max(vma.start);
+        if layer.armed(job.space, self.at).is_none() {
+            self.at = vma.end;
+            return;
+        }
+        self.size = if mfoe(layer).page_sizes().contains(&HUGE) {
+            layer.largest_page(job.space, self.at)
+        } else {
+            PageSize::Size4K
+        };
+        os.locks.read_mappings(self.space(), vma.range(), cpu);
+        self.state = ArmingState::Descend;
+    }
+
+    /// Builds the next table that is missing, or goes on to the entries.
+    fn descend(&mut self, os: &mut Os, cpu: CpuId) {
+        let job = self.job.expect("a mapping is under way");
+        let layer = &mut os.layers[self.layer];
+        let wanted = self.is_wanted(layer);
+        match wanted.then(|| layer.take_table(job.space, self.at, self.size)) {
+            // Pages are there, or a table for smaller ones: those are armed.
+            Some(Ok(None)) if self.size > PageSize::Size4K && !layer.is_untouched(job.space, self.at, self.size) => {
+                self.descend_further(os, cpu);
+            }
+            Some(Ok(None)) => self.state = ArmingState::Line,
+            Some(Ok(Some(block))) => {
+                let linked = layer.link_table(job.space, self.at, self.size, block);
+                os.faults[self.layer].tables += u64::from(linked);
+                self.state = ArmingState::Table(block);
+            }
+            Some(Err(_)) | None => {
+                // Without memory for tables the pages are the kernel's; of a process that has ended they are nobody's.
+                os.locks.end_read(self.space(), cpu);
+                self.finish(&mut os.layers[self.layer]);
+            }
+        }
+    }
+
+    /// A large page cannot be armed: goes on to the smaller ones if there is a table for them, or past it.
+    fn descend_further(&mut self, os: &mut Os, cpu: CpuId) {
+        let (job, layer) = (self.job.expect("a mapping is under way"), &os.layers[self.layer]);
+        let is_whole = layer.word(job.space, self.at).is_some_and(|of| of.size == self.size)
+            || layer
+                .mapped(job.space, self.at, VirtAddr(self.at.0 + 1))
+                .iter()
+                .any(|page| page.mapping.size == self.size);
+        if is_whole {
+            self.at = self.line().end;
+            os.locks.end_read(self.space(), cpu);
+            self.state = ArmingState::Find;
+        } else {
+            self.size = PageSize::Size4K;
+        }
+    }
+
+    /// Arms the entries of a line.
+    fn arm(&mut self, os: &mut Os, cpu: CpuId) {
+        let (job, line, size) = (self.job.expect("a mapping is under way"), self.line(), self.size);
+        let layer = &mut os.layers[self.layer];
+        let mut va = line.start;
+        while va < line.end {
+            let armed = layer.armed(job.space, va);
+            if let Some(word) = armed.filter(|_| layer.is_untouched(job.space, va, size)) {
+                layer.put_word(job.space, WordOf { va, size, word }).expect("its tables are there");
+                mfoe_mut(layer).of_mut(size).counters.armed += 1;
+            }
+            va.0 += size.bytes();
+        }
+        self.at = line.end;
+        if self.at.0.is_multiple_of(TABLE_REACH) || self.at >= job.range.end {
+            os.locks.end_read(self.space(), cpu);
+            self.state = ArmingState::Find;
+        }
+    }
+
+    /// What the table of level 1 maps that the next word from where it is on stands in; or the pages of 2 MiB from there on whose
+    /// words stand side by side. How many entries that is.
+    fn next_part(&self, layer: &Layer) -> Option<(VaRange, u64)> {
+        let job = self.job.expect("a mapping is under way");
+        let first = layer.first_word(job.space, VaRange { start: self.at, end: job.range.end })?;
+        let start = VirtAddr(first.va.0 & !(TABLE_REACH - 1));
+        let mut part = VaRange { start, end: VirtAddr(start.0 + TABLE_REACH) };
+        if first.size == PageSize::Size4K {
+            return Some((part, TABLE_ENTRIES));
+        }
+        let table = VaRange { start, end: VirtAddr((start.0 | (TABLE_ENTRIES * TABLE_REACH - 1)) + 1) };
+        for of in layer.words(job.space, table) {
+            if of.size == PageSize::Size4K || of.va > part.end {
+                break;
+            }
+            part.end = of.range().end;
+        }
+        Some((part, (part.end.0 - start.0) / TABLE_REACH))
+    }
+
+    /// Takes the words of such a part back; waits for who is about to map a page there, and then looks again.
+    fn disarm(&mut self, os: &mut Os) -> Next {
+        let job = self.job.expect("a mapping is under way");
+        let layer = &mut os.layers[self.layer];
+        let part = if self.is_wanted(layer) { self.next_part(layer) } else { None };
+        let Some((part, _)) = part else {
+            self.finish(layer);
+            return Next::Continue;
+        };
+        let id = SpaceId { layer: self.layer, index: job.space };
+        let mut busy = None;
+        for WordOf { va, size, word } in layer.words(job.space, part) {
+            let key = layer.page_key(id, va);
+            if matches!(word, EntryWord::Armed(_)) && os.locks.is_held(key) {
+                busy = Some(key);
+            } else if matches!(word, EntryWord::Armed(_)) {
+                layer.take_word(job.space, va);
+                mfoe_mut(layer).of_mut(size).counters.disarmed += 1;
+            }
+        }
+        if let Some(key) = busy {
+            return Next::Block(key);
+        }
+        self.at = part.end;
+        Next::Continue
+    }
+}
+
+impl EngineThread for Arming {
+    fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
+        let thread = |_| Self { layer, state: ArmingState::Begin, job: None, at: VirtAddr(0), size: PageSize::Size4K };
+        of_layer::find(of).map(thread).into_iter().collect()
+    }
+
+    fn layer(&self) -> LayerId {
+        self.layer
+    }
+
+    fn wakes_for(&self, need: Need) -> bool {
+        need == Need::Arming
+    }
+
+    fn begin(&mut self) {
+        self.state = ArmingState::Begin;
+    }
+
+    fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = &os.layers[self.layer];
+        let of = mfoe(layer);
+        if of.jobs.is_empty() || self.state != ArmingState::Begin && of.jobs.front() != self.job.as_ref() {
+            // There is nothing to do, or the process has ended meanwhile.
+            return;
+        }
+        match self.state {
+            ArmingState::Begin => step.preset += CodeCost::of_cycles(of.parameters.spawn_cycles),
+            ArmingState::Find => {
+                let space = &layer.spaces[self.space().index as usize];
+                step.kernel(RefKind::Locked, space.lock_line());
+                step.kernel(RefKind::Read, space.object_line(self.at.0));
+            }
+            ArmingState::Descend => {
+                let space = &layer.spaces[self.space().index as usize];
+                let mut list = WalkList::new();
+                space.table.walk(&layer.mem, self.at, &mut list);
+                list.refs().iter().for_each(|r| step.kernel(RefKind::Read, r.addr));
+            }
+            ArmingState::Table(block) => {
+                step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
+                step.kernel(RefKind::Write, layer.page_metadata(block.first));
+                let space = &layer.spaces[self.space().index as usize];
+                step.kernel(RefKind::Locked, space.table.entry(&layer.mem, self.at));
+            }
+            ArmingState::Line => {
+                let entries = self.line().pages() >> self.size.order();
+                step.preset += CodeCost::of_cycles(entries * Cycles::from(of.parameters.arm_cycles));
+                let space = &layer.spaces[self.space().index as usize];
+                step.kernel(RefKind::Write, space.table.entry(&layer.mem, self.at));
+            }
+            ArmingState::Disarm => {
+                let Some((part, entries)) = self.next_part(layer) else { return };
+                step.preset += CodeCost::of_cycles(entries * Cycles::from(of.parameters.arm_cycles));
+                let space = &layer.spaces[self.space().index as usize];
+                let first = space.table.entry(&layer.mem, part.start).0 & !(LINE_BYTES - 1);
+                (0..entries.div_ceil(LINE_PAGES))
+                    .for_each(|n| step.kernel(RefKind::Write, PhysAddr(first + n * LINE_BYTES)));
+            }
+        }
+    }
+
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        os.layers[self.layer].acting_cpu = cpu.0;
+        match self.state {
+            ArmingState::Begin => {
+                let of = mfoe_mut(&mut os.layers[self.layer]);
+                self.job = of.jobs.front().copied();
+                let Some(job) = self.job else { return Next::Done };
+                of.counters.jobs += 1;
+                self.at = job.range.start;
+                self.state = if job.arm { ArmingState::Find } else { ArmingState::Disarm };
+            }
+            ArmingState::Find => self.find(os, cpu),
+            ArmingState::Descend => self.descend(os, cpu),
+            ArmingState::Table(_) => self.state = ArmingState::Descend,
+            ArmingState::Line => self.arm(os, cpu),
+            ArmingState::Disarm => return self.disarm(os),
+        }
+        Next::Continue
+    }
+
+    fn charge(&self, os: &mut Os, cycles: Cycles) {
+        mfoe_mut(&mut os.layers[self.layer]).counters.arm_cycles += cycles;
+    }
+}

@@ -1,0 +1,30 @@
+//! The engine of a layer that is known to have this one.
+
+use crate::fault_engine::kernel_side::EngineState;
+use crate::fault_engine::mfoe::state::Mfoe;
+use crate::layer::Layer;
+use pagelab_base::memory::PhysMem;
+
+const ANOTHER: &str = "a layer is asked for an engine that it does not have";
+
+/// The layer's engine, if it is this one.
+pub fn find(layer: &Layer) -> Option<&Mfoe> {
+    let Some(EngineState::Mfoe(of)) = &layer.engine else { return None };
+    Some(of)
+}
+
+/// The layer's engine, which is known to be this one: it panics otherwise.
+pub fn mfoe(layer: &Layer) -> &Mfoe {
+    find(layer).expect(ANOTHER)
+}
+
+/// The same, to change it.
+pub fn mfoe_mut(layer: &mut Layer) -> &mut Mfoe {
+    with_memory(layer).0
+}
+
+/// The engine, with the memory that its tables are in.
+pub fn with_memory(layer: &mut Layer) -> (&mut Mfoe, &mut PhysMem) {
+    let Some(EngineState::Mfoe(of)) = &mut layer.engine else { panic!("{ANOTHER}") };
+    (of, &mut layer.mem)
+}

@@ -1,0 +1,180 @@
+//! Parameters of MFOE. They lie below the kernels, so this module imports nothing of them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::fault_engine::config::{EngineContext, EngineParameters, RingCost, RingCosts};
+use pagelab_base::addr::PageSize;
+use pagelab_base::code_cost::CodeCycles;
+use pagelab_base::error::LayerConfigError;
+
+/// Entries that a pre-allocation table may have: the count in CR9 has 16 bits.
+const MOST_ENTRIES: u32 = 0xffff;
+/// The pages above 4 KiB that it maps.
+pub const HUGE: PageSize = PageSize::Size2M;
+/// Lines of a kind that a part of a fault may touch.
+const MOST_LINES: u32 = 16;
+/// Threads that may fill the tables of a layer.
+const MOST_THREADS: u32 = 64;
+
+/// Who takes frames from the pre-allocation tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// The walker.
+    #[default]
+    Hardware,
+    /// The kernel's page-fault handler.
+    Software,
+}
+
+/// The NUMA nodes that the frames of a CPU's table come from, where memory has several (`frame_allocator.nodes`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Numa {
+    /// The CPU's own, and others once that has none left.
+    #[default]
+    PreferLocal,
+    /// The CPU's own alone: once that has none left, its pages are the kernel's.
+    LocalOnly,
+    /// That of the CPU which the background thread runs on.
+    OfThread,
+}
+
+/// What becomes of ready frames when no process is served any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unused {
+    /// They stay ready for the next one.
+    #[default]
+    Keep,
+    /// The background thread frees them, and fills the tables when a process is served again.
+    Free,
+}
+
+/// What there is of MFOE in a layer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Parameters {
+    /// Who takes frames from the pre-allocation tables.
+    pub form: Form,
+    /// Frames that are kept ready per CPU.
+    pub entries: u32,
+    /// Frames that passes make ready for a CPU at first, and at least; 0: always `entries`. They are twice as many from a pass on
+    /// before which none was ready for a page, and half as many from one on before which less than a quarter were taken.
+    pub least_entries: u32,
+    /// Frames of 2 MiB that are kept ready per CPU, in a table of their own; 0: pages of 2 MiB are the kernel's.
+    pub huge_entries: u32,
+    /// The nodes that ready frames come from.
+    pub numa: Numa,
+    /// What becomes of them without anybody to serve.
+    pub unused: Unused,
+    /// Cycles between the end of a background pass and the next one.
+    pub period_cycles: u64,
+    /// Background threads; each has every so many-th CPU's table.
+    pub threads: u32,
+    /// Ready frames of 4 KiB of a CPU below which a pass begins before its time; 0: none does.
+    pub wake_below: u32,
+    /// Share of its cgroup's limit, or of the memory, in percent, from which on a process gets no more frames this way.
+    pub limit_percent: u32,
+    /// Cycles of each of the engine's steps beyond its references.
+    pub step_cycles: u32,
+    /// Cycles until the thread that arms a new mapping runs.
+    pub spawn_cycles: u32,
+    /// Cycles per entry that it arms, beyond references.
+    pub arm_cycles: u32,
+    /// Of the software form: nothing is armed. Every first write to a page of anonymous memory takes its frame instead of an
+    /// allocation, charges it and enters it in the reverse map by itself, and leaves the LRU lists to the thread, at these costs.
+    pub in_fault: Option<Box<RingCosts>>,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            form: Form::Hardware,
+            entries: 256,
+            least_entries: 0,
+            huge_entries: 0,
+            numa: Numa::PreferLocal,
+            unused: Unused::Keep,
+            period_cycles: 6_000_000,
+            threads: 1,
+            wake_below: 0,
+            limit_percent: 80,
+            step_cycles: 1,
+            spawn_cycles: 6000,
+            arm_cycles: 12,
+            in_fault: None,
+        }
+    }
+}
+
+impl EngineParameters for Parameters {
+    fn check(&self, around: &EngineContext) -> Result<(), LayerConfigError> {
+        let words = around.words.map_err(|why| {
+            let what = format!("mfoe needs page-table entries that say so of pages which are not there, but {why}");
+            LayerConfigError::new("fault_engine", what)
+        })?;
+        if !around.single_pages {
+            let what = "mfoe maps single pages in frames that were taken before the fault: allowed beside it are folios = [] and \
+                        the placement order0";
+            return Err(LayerConfigError::new("fault_engine", what));
+        }
+        if self.huge_entries == 0 && around.page_size != PageSize::Size4K {
+            let what = "0 keeps no frames ready for pages above 4 KiB, which are the layer's page_size; allowed are huge_entries of 1 \
+                        and more with page_size = 2M, or page_size = 4K";
+            return Err(LayerConfigError::new("fault_engine.huge_entries", what));
+        }
+        if self.huge_entries > 0 && around.page_size != HUGE {
+            let what = "frames of 2 MiB are for layers with page_size = 2M alone; allowed here is 0";
+            return Err(LayerConfigError::new("fault_engine.huge_entries", what));
+        }
+        if self.huge_entries > 0 && !words.contains(&HUGE) {
+            let what = "entries of pages of 2 MiB hold no words in this page table; allowed here is 0";
+            return Err(LayerConfigError::new("fault_engine.huge_entries", what));
+        }
+        if !around.walked {
+            let what = "mfoe is a part of the walker, and hardware walks no tables of this layer for some of its pages; allowed \
+                        here are host_mode = nested and no direct_segment_bytes";
+            return Err(LayerConfigError::new("fault_engine", what));
+        }
+        if let Some(&RingCosts { take, defer }) = self.in_fault.as_deref() {
+            if self.form != Form::Software || self.huge_entries > 0 {
+                let what = "is for rings of 4 KiB frames that the kernel takes from; allowed with it are form = software and \
+                            huge_entries = 0";
+                return Err(LayerConfigError::new("fault_engine.in_fault", what));
+            }
+            for (key, lines) in [("take.cpu", take.cpu), ("defer.cpu", defer.cpu)] {
+                LayerConfigError::unless_between(&format!("fault_engine.in_fault.{key}"), lines, 0, MOST_LINES)?;
+            }
+            for (key, lines) in [("take.space", take.space), ("defer.space", defer.space)] {
+                LayerConfigError::unless_between(&format!("fault_engine.in_fault.{key}"), lines, 0, MOST_LINES)?;
+            }
+        }
+        LayerConfigError::unless_between("fault_engine.entries", self.entries, 1, MOST_ENTRIES)?;
+        LayerConfigError::unless_between("fault_engine.huge_entries", self.huge_entries, 0, MOST_ENTRIES)?;
+        LayerConfigError::unless_between("fault_engine.least_entries", self.least_entries, 0, self.entries)?;
+        LayerConfigError::unless_between("fault_engine.threads", self.threads, 1, MOST_THREADS)?;
+        LayerConfigError::unless_between("fault_engine.period_cycles", self.period_cycles, 1, u64::MAX)?;
+        LayerConfigError::unless_between("fault_engine.wake_below", self.wake_below, 0, self.entries)?;
+        LayerConfigError::unless_between("fault_engine.limit_percent", self.limit_percent, 1, 100)
+    }
+
+    fn samples() -> Vec<Self> {
+        let software = Self { form: Form::Software, entries: 16, period_cycles: 50_000, ..Self::default() };
+        let hurried = Self { entries: 3, period_cycles: 400_000, threads: 2, wake_below: 2, ..Self::default() };
+        let adaptive = Self {
+            entries: 64,
+            least_entries: 2,
+            period_cycles: 200_000,
+            unused: Unused::Free,
+            numa: Numa::OfThread,
+            ..Self::default()
+        };
+        let huge = Self { entries: 16, huge_entries: 2, period_cycles: 100_000, ..Self::default() };
+        let take = RingCost { instructions: 163, cycles: CodeCycles::Core, cpu: 4, space: 4, again: 7 };
+        let defer = RingCost { instructions: 26, cycles: CodeCycles::Core, cpu: 0, space: 1, again: 6 };
+        let in_fault = Self { in_fault: Some(Box::new(RingCosts { take, defer })), ..software.clone() };
+        vec![Self { period_cycles: 100_000, ..Self::default() }, software, in_fault, hurried, adaptive, huge]
+    }
+}

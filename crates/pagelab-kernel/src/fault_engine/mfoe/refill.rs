@@ -1,0 +1,382 @@
+//! The background thread: accounts for the pages that were mapped, and puts zeroed frames in their place.
+//!
+//! Models: delayed work that queues itself anew at its end. It goes through the tables of the CPUs in turn, each under the lock in
+//! its header, from the head on and until it comes to an entry whose frame is still ready, or once around. If an entry is used, it
+//! does for the page what a fault handler would have done: the VMA's anon_vma, the counter of the process, the reverse map, the LRU
+//! lists and the charge to the memory cgroup. Then, if the CPU is to have more, it takes a frame, zeroes it, enters it at the head
+//! and moves that on. What each of these costs is what it costs the kernel's fault handler, stage by stage.
+//! Source: Tirumalasetty et al., 4.2 and 4.5; 4.9 for the limit.
+//! Parameters: `fault_engine.period_cycles`, `threads`, `wake_below`, `least_entries`, `limit_percent`, `numa`.
+//! Choices: an entry is used before its page is mapped; the thread waits for the lock of the page then. Where a frame cannot be had
+//! without making room, entries stay empty until the next pass, kswapd is woken, and the pass goes on to account for the others.
+
+use crate::fault::stage::Stage;
+use crate::fault_engine::kernel_side::{Job, KernelSide, UnaccountedPage};
+use crate::fault_engine::mfoe::of_layer::{self, mfoe, mfoe_mut, with_memory};
+use crate::fault_engine::mfoe::parameters::Numa;
+use crate::fault_engine::mfoe::ready::Ready;
+use crate::fault_engine::mfoe::tables::TableEntry;
+use crate::frames::frame_alloc::{FramePurpose, Near};
+use crate::layer::{CpuLine, Layer};
+use crate::needs::Need;
+use crate::os::Os;
+use crate::threads::EngineThread;
+use crate::vma::VaRange;
+use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::step::{BlockKey, Next, RefKind, Step};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum RefillState {
+    /// Take the lock of a table.
+    Lock,
+    /// Read the next entry.
+    Look,
+    /// Account for the page that its frame was mapped for.
+    Account {
+        owner: u32,
+        page: UnaccountedPage,
+        ended: u64,
+    },
+    Allocate,
+    /// The CPU's list of free pages was empty: under the zone's lock it got what these pages' metadata tells.
+    Batch {
+        frame: Pfn,
+        descriptors: Vec<Pfn>,
+    },
+    Zero {
+        frame: Pfn,
+    },
+    /// Enter it.
+    Put {
+        frame: Pfn,
+    },
+    /// Nobody is served: free the frame at the tail.
+    Free,
+    Unlock,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Refill {
+    layer: LayerId,
+    /// The CPU whose table it is at; with N threads, each serves every Nth CPU. Of these it is that for pages of this size.
+    table: CpuId,
+    size: PageSize,
+    /// The CPU that it runs on.
+    cpu: CpuId,
+    threads: usize,
+    state: RefillState,
+    /// Entries of the table that this pass has filled.
+    filled: u32,
+    /// Empty entries from the head on that have been looked at.
+    passed: u32,
+    /// The entry under way was used.
+    replaces: bool,
+    /// This pass has found no frame: it accounts for what is used, and fills no more.
+    is_short: bool,
+}
+
+impl Refill {
+    fn key(&self) -> BlockKey {
+        BlockKey::Engine { layer: self.layer, table: (self.table, self.size) }
+    }
+
+    /// What is ready for pages of the size that it is at.
+    fn ready<'a>(&self, layer: &'a Layer) -> &'a Ready {
+        mfoe(layer).ready(self.size)
+    }
+
+    /// Address of the entry that it has come to.
+    fn place(&self, layer: &Layer) -> PhysAddr {
+        self.ready(layer).tables.behind_head(self.table, self.passed, &layer.mem)
+    }
+
+    /// What is to be done about the next entry; or the lock of the page that its frame is for, if somebody is about to map that.
+    fn look(&mut self, os: &Os) -> Result<RefillState, BlockKey> {
+        let layer = &os.layers[self.layer];
+        let of = self.ready(layer);
+        if self.filled + self.passed >= of.entries {
+            return Ok(RefillState::Unlock);
+        }
+        let entry = of.tables.entry(self.place(layer), &layer.mem);
+        self.replaces = matches!(entry, TableEntry::Used { .. });
+        Ok(match entry {
+            TableEntry::Ready(_) if mfoe(layer).is_enabled() => RefillState::Unlock,
+            TableEntry::Ready(_) => RefillState::Free,
+            TableEntry::Empty => self.pass(layer),
+            TableEntry::Used { owner, va, frame } => {
+                let key = layer.page_key(SpaceId { layer: self.layer, index: owner }, va);
+                if os.locks.is_held(key) {
+                    return Err(key);
+                }
+                let page = UnaccountedPage { va, size: self.size, frame, place: self.place(layer), file: None };
+                RefillState::Account { owner, page, ended: mfoe(layer).ended }
+            }
+        })
+    }
+
+    /// An entry is empty: a frame is made ready if one is wanted, at the head.
+    fn pass(&mut self, layer: &Layer) -> RefillState {
+        let wants = self.ready(layer).wants_frame(self.table) && mfoe(layer).is_enabled();
+        if wants && !self.is_short {
+            return RefillState::Allocate;
+        }
+        self.passed += 1;
+        RefillState::Look
+    }
+
+    /// Enters the page in what the kernel keeps of pages, and clears the entry.
+    fn account(&self, os: &mut Os, owner: u32, page: UnaccountedPage) {
+        let layer = &mut os.layers[self.layer];
+        let (of, contents) = with_memory(layer);
+        let of = of.of_mut(self.size);
+        of.tables.clear(page.place, contents);
+        of.counters.accounted += 1;
+        let (cpu, group) = (self.cpu, layer.spaces[owner as usize].group);
+        if !layer.takes_in_faults() {
+            layer.consume_charge(cpu, group, 1 << self.size.order(), os.costs.charge_batch);
+        }
+        layer.gather(cpu, page.frame, os.costs.lru_batch);
+        layer.account(owner, page);
+        if is_beyond_limit(layer, owner) {
+            let job = Job { space: owner, range: VaRange::ALL, arm: false };
+            if mfoe_mut(layer).stop(job) {
+                os.needs.push((self.layer, Need::Arming));
+            }
+        }
+    }
+
+    /// The nodes that the table's frames come from; none: the thread's own choice.
+    fn near(&self, layer: &Layer) -> Option<Near> {
+        let only = match mfoe(layer).parameters.numa {
+            Numa::PreferLocal => false,
+            Numa::LocalOnly => true,
+            Numa::OfThread => return None,
+        };
+        Some(Near { cpu: self.table.0, only })
+    }
+
+    /// Takes a frame if there is one to spare.
+    fn allocate(&mut self, os: &mut Os, cpu: CpuId) -> RefillState {
+        let layer = &mut os.layers[self.layer];
+        layer.acting_cpu = cpu.0;
+        let (order, size) = (self.size.order(), self.size);
+        let left = layer.free_frame_count().saturating_sub(1 << order);
+        let short = layer.reclaim.as_ref().is_some_and(|of| left < of.marks.low);
+        let near = self.near(layer);
+        let mut memory = layer.placing().1;
+        let frame = match near {
+            _ if short => None,
+            None => memory.take(order, FramePurpose::UserData),
+            Some(near) => memory.take_near(order, FramePurpose::UserData, near),
+        };
+        let Some(frame) = frame else {
+            mfoe_mut(layer).of_mut(size).counters.no_frame += 1;
+            // Pages that leave make no block of contiguous ones, and those of other nodes no room in this one.
+            if short || order == 0 && near.is_none_or(|near| !near.only) {
+                os.needs.push((self.layer, Need::Memory));
+            }
+            self.is_short = true;
+            return self.pass(&os.layers[self.layer]);
+        };
+        mfoe_mut(layer).of_mut(size).in_hand += 1;
+        let effects = layer.last_effects();
+        if effects.zone_locks.is_empty() {
+            return RefillState::Zero { frame };
+        }
+        RefillState::Batch { frame, descriptors: effects.descriptors.clone() }
+    }
+
+    /// Frees the frame at the tail.
+    fn free(&self, os: &mut Os, cpu: CpuId) {
+        let layer = &mut os.layers[self.layer];
+        layer.acting_cpu = cpu.0;
+        let (of, contents) = with_memory(layer);
+        if let Some(frame) = of.of_mut(self.size).withdraw(self.table, contents) {
+            layer.placing().1.free(frame, self.size.order());
+        }
+    }
+
+    /// Goes to the next table, or ends the pass.
+    fn next_table(&mut self, os: &mut Os) -> Next {
+        let layer = &mut os.layers[self.layer];
+        mfoe_mut(layer).of_mut(self.size).counters.passes += 1;
+        let sizes = mfoe(layer).page_sizes();
+        (self.state, self.filled, self.passed, self.is_short) = (RefillState::Lock, 0, 0, false);
+        if let Some(&larger) = sizes.iter().find(|&&size| size > self.size) {
+            self.size = larger;
+            return Next::Continue;
+        }
+        self.size = sizes[0];
+        let next = self.table.index() + self.threads;
+        if next >= layer.cpus.len() {
+            self.table = CpuId((self.table.index() % self.threads) as u32);
+            return Next::Done;
+        }
+        self.table = CpuId(next as u32);
+        Next::Continue
+    }
+}
+
+/// Whether a process has got more than its share: of its cgroup's limit, or of the layer's memory.
+fn is_beyond_limit(layer: &Layer, owner: u32) -> bool {
+    let percent = u64::from(mfoe(layer).parameters.limit_percent);
+    let space = &layer.spaces[owner as usize];
+    let all = layer.memory_bytes() / FRAME_BYTES;
+    let limit = layer.reclaim.as_ref().map_or(all, |of| of.groups()[usize::from(space.group.0)].limit_frames.min(all));
+    space.resident * 100 > limit * percent
+}
+
+impl EngineThread for Refill {
+    fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
+        let Some(mfoe) = of_layer::find(of) else { return Vec::new() };
+        let threads = (mfoe.parameters.threads as usize).min(of.cpus.len());
+        let thread = |first| Self {
+            layer,
+            table: first,
+            size: PageSize::Size4K,
+            cpu: first,
+            threads,
+            state: RefillState::Lock,
+            filled: 0,
+            passed: 0,
+            replaces: false,
+            is_short: false,
+        };
+        CpuId::all(threads).map(thread).collect()
+    }
+
+    fn layer(&self) -> LayerId {
+        self.layer
+    }
+
+    fn delay(&self, of: &Layer) -> Option<Cycles> {
+        Some(Cycles(mfoe(of).parameters.period_cycles))
+    }
+
+    fn wakes_for(&self, need: Need) -> bool {
+        need == Need::ReadyFrames
+    }
+
+    fn begin(&mut self) {}
+
+    fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = &os.layers[self.layer];
+        let tables = &self.ready(layer).tables;
+        let preset = |step: &mut Step, stage: Stage| {
+            step.preset += os.costs.fault.all()[stage as usize].cost();
+        };
+        match &self.state {
+            RefillState::Lock => step.kernel(RefKind::Locked, tables.header(self.table)),
+            RefillState::Look => step.kernel(RefKind::Read, self.place(layer)),
+            &RefillState::Account { owner, page, .. } => {
+                if layer.takes_in_faults() {
+                    preset(step, Stage::Lru);
+                    step.kernel(RefKind::Write, layer.page_metadata(page.frame));
+                    layer.plan_gather(self.cpu, layer.spaces[owner as usize].group, os.costs.lru_batch, step);
+                    return step.kernel(RefKind::Write, self.place(layer));
+                }
+                [Stage::Charge, Stage::Rmap, Stage::Lru].into_iter().for_each(|stage| preset(step, stage));
+                let space = &layer.spaces[owner as usize];
+                let start = space.vmas.find(page.va).map_or(page.va, |vma| vma.start);
+                step.kernel(RefKind::Read, space.lock_line());
+                step.kernel(RefKind::Read, space.object_line(start.0));
+                step.kernel(RefKind::Read, space.object_line(!start.0));
+                step.kernel(RefKind::Write, space.counter_line());
+                step.kernel(RefKind::Write, layer.page_metadata(page.frame));
+                layer.plan_charge(self.cpu, space.group, 1 << self.size.order(), step);
+                layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step);
+                step.kernel(RefKind::Write, self.place(layer));
+            }
+            RefillState::Allocate => {
+                preset(step, Stage::Allocation);
+                step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::FreeLists));
+            }
+            RefillState::Batch { descriptors, .. } => {
+                step.kernel(RefKind::Locked, layer.zone_line());
+                descriptors.iter().for_each(|&page| step.kernel(RefKind::Write, layer.page_metadata(page)));
+            }
+            &RefillState::Zero { frame } => {
+                preset(step, Stage::Zeroing);
+                step.kernel(RefKind::Write, layer.page_metadata(frame));
+                step.kernel(RefKind::Zero { bytes: self.size.bytes() }, frame.addr());
+            }
+            RefillState::Put { .. } => {
+                step.kernel(RefKind::Write, tables.behind_head(self.table, 0, &layer.mem));
+                step.kernel(RefKind::Write, tables.header(self.table));
+            }
+            RefillState::Free => {
+                step.kernel(RefKind::Write, tables.tail(self.table, &layer.mem));
+                step.kernel(RefKind::Write, tables.header(self.table));
+                step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::FreeLists));
+            }
+            RefillState::Unlock => step.kernel(RefKind::Write, tables.header(self.table)),
+        }
+    }
+
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        self.state = match std::mem::replace(&mut self.state, RefillState::Lock) {
+            RefillState::Lock => {
+                if !os.locks.acquire(self.key(), cpu) {
+                    return Next::Block(self.key());
+                }
+                self.cpu = cpu;
+                mfoe_mut(&mut os.layers[self.layer]).of_mut(self.size).adapt(self.table);
+                RefillState::Look
+            }
+            RefillState::Look => match self.look(os) {
+                Ok(state) => state,
+                Err(key) => {
+                    self.state = RefillState::Look;
+                    return Next::Block(key);
+                }
+            },
+            // The end of a process has accounted for its pages.
+            RefillState::Account { ended, .. } if ended != mfoe(&os.layers[self.layer]).ended => RefillState::Look,
+            RefillState::Account { owner, page, .. } => {
+                self.account(os, owner, page);
+                self.pass(&os.layers[self.layer])
+            }
+            RefillState::Allocate => self.allocate(os, cpu),
+            RefillState::Batch { frame, .. } => RefillState::Zero { frame },
+            RefillState::Zero { frame } => RefillState::Put { frame },
+            RefillState::Put { frame } => {
+                let (of, contents) = with_memory(&mut os.layers[self.layer]);
+                let of = of.of_mut(self.size);
+                of.put(self.table, frame, contents);
+                let counters = &mut of.counters;
+                *if self.replaces { &mut counters.replaced } else { &mut counters.first_filled } += 1;
+                self.filled += 1;
+                RefillState::Look
+            }
+            RefillState::Free => {
+                self.free(os, cpu);
+                RefillState::Look
+            }
+            RefillState::Unlock => {
+                os.locks.release(self.key(), cpu);
+                return self.next_table(os);
+            }
+        };
+        Next::Continue
+    }
+
+    fn charge(&self, os: &mut Os, cycles: Cycles) {
+        let counters = &mut mfoe_mut(&mut os.layers[self.layer]).of_mut(self.size).counters;
+        *match self.state {
+            RefillState::Lock | RefillState::Look | RefillState::Free | RefillState::Unlock => {
+                &mut counters.pass_cycles
+            }
+            RefillState::Account { .. } => &mut counters.replace_cycles,
+            RefillState::Allocate | RefillState::Batch { .. } | RefillState::Zero { .. } | RefillState::Put { .. } => {
+                if self.replaces {
+                    &mut counters.replace_cycles
+                } else {
+                    &mut counters.first_fill_cycles
+                }
+            }
+        } += cycles;
+    }
+}

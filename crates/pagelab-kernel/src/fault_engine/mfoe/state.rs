@@ -1,0 +1,326 @@
+//! The kernel's part of MFOE: what stands in the entries of pages, what its tables hold, and what is counted.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::entry_word::{Armed, EntryWord, MOST_OWNERS};
+use crate::fault_engine::config::RingCosts;
+use crate::fault_engine::kernel_side::{EngineScope, Job, KernelSide, Table, UnaccountedPage};
+use crate::fault_engine::mfoe::parameters::{Form, HUGE, Parameters, Unused};
+use crate::fault_engine::mfoe::ready::Ready;
+use crate::fault_engine::mfoe::tables::TableEntry;
+use crate::memory::Memory;
+use crate::vma::{Vma, VmaKind};
+use pagelab_base::addr::{PageSize, Pfn, VirtAddr};
+use pagelab_base::code_cost::CodeCost;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::CpuId;
+use pagelab_base::io::DriveBlock;
+use pagelab_base::measure::Measure;
+use pagelab_base::memory::PhysMem;
+use pagelab_base::step::{RefKind, Step};
+use pagelab_tables::page_table::PageTable;
+use pagelab_trace::MapFlags;
+
+/// Latencies of single cycles up to here are told apart; those beyond count as this.
+const LONGEST: usize = 1 << 14;
+
+const WITHOUT: &[PageSize] = &[PageSize::Size4K];
+const WITH_HUGE: &[PageSize] = &[PageSize::Size4K, HUGE];
+
+/// Cycles of the walker's steps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Steps {
+    /// Reading the header of the CPU's table.
+    pub header: Cycles,
+    /// Reading the table's entry.
+    pub entry: Cycles,
+    /// Locking the page's entry, without waiting for others.
+    pub lock: Cycles,
+    /// Writing the table's entry and its header.
+    pub take: Cycles,
+    /// Writing the page's entry.
+    pub map: Cycles,
+}
+
+/// What was counted, pages of all sizes together.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Pages that were there by the time the engine had their lock.
+    pub raced: u64,
+    /// Pages whose entry was armed no more by then.
+    pub gone: u64,
+    /// Stretches of memory whose entries the arming thread has armed, or armed no more.
+    pub jobs: u64,
+    /// Cycles of the thread that arms entries.
+    pub arm_cycles: Cycles,
+    /// Processes that got too much memory.
+    pub stopped: u64,
+    /// Cycles of the walker's steps, of the hardware form.
+    pub steps: Steps,
+}
+
+/// How long something of tens of cycles took, to the cycle, with the deviation that the paper gives.
+#[derive(Clone, Debug, Default)]
+struct ShortLatencies {
+    counts: Vec<u64>,
+    number: u64,
+    sum: u64,
+    squares: u128,
+}
+
+impl ShortLatencies {
+    fn note(&mut self, latency: Cycles) {
+        self.counts.resize(LONGEST + 1, 0);
+        self.counts[(latency.0 as usize).min(LONGEST)] += 1;
+        self.number += 1;
+        self.sum += latency.0;
+        self.squares += u128::from(latency.0).pow(2);
+    }
+
+    /// Cycles that this share of them, in percent, does not exceed; 0 of none.
+    fn percentile(&self, percent: u64) -> u64 {
+        let wanted = (self.number * percent).div_ceil(100);
+        let mut seen = 0;
+        let reaches = |count: &u64| {
+            seen += count;
+            seen >= wanted
+        };
+        self.counts.iter().position(reaches).unwrap_or(0) as u64
+    }
+
+    /// In hundredths of a cycle.
+    fn deviation(&self) -> u64 {
+        let number = u128::from(self.number.max(1));
+        let variance = (self.squares * number - u128::from(self.sum).pow(2)) * 10_000 / (number * number);
+        variance.isqrt() as u64
+    }
+
+    fn measures(&self, name: &str, text: &str) -> Vec<Measure> {
+        let state = |what: &str, value, unit, says: &str| {
+            Measure::state(format!("{name}.{what}"), value, unit, format!("{says} of {text}"))
+        };
+        vec![
+            Measure::cycles(format!("{name}.cycles"), Cycles(self.sum), format!("Cycles of {text}")),
+            state(
+                "deviation",
+                self.deviation(),
+                "hundredths of a cycle",
+                "Over the whole run, standard deviation of the cycles",
+            ),
+            state("median", self.percentile(50), "cycles", "Over the whole run, median of the cycles"),
+            state("p95", self.percentile(95), "cycles", "Over the whole run, 95th percentile of the cycles"),
+        ]
+    }
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Mfoe {
+    /// What the configuration says of it.
+    pub parameters: Parameters,
+    /// What was counted, pages of all sizes together.
+    pub counters: Counters,
+    /// By size: for pages of 4 KiB, and, if those are its, for pages of 2 MiB.
+    ready: Vec<Ready>,
+    /// Times that a space has ended: what a thread has seen of its pages before holds no more.
+    pub ended: u64,
+    /// Mappings whose entries are to be armed, or not to be any more. The first is under way.
+    pub jobs: VecDeque<Job>,
+    /// Spaces whose pages are armed or to be armed, and those that get no more frames this way.
+    users: BTreeSet<u32>,
+    stopped: BTreeSet<u32>,
+    hits: ShortLatencies,
+    misses: ShortLatencies,
+}
+
+impl Mfoe {
+    /// What is ready for pages of a size, one of [`Mfoe::page_sizes`].
+    pub fn ready(&self, size: PageSize) -> &Ready {
+        &self.ready[size as usize]
+    }
+
+    /// The ready frames for pages of a size that it maps.
+    pub fn of_mut(&mut self, size: PageSize) -> &mut Ready {
+        &mut self.ready[size as usize]
+    }
+
+    /// Whether frames are kept ready: the walker's ENABLE bit.
+    pub fn is_enabled(&self) -> bool {
+        self.parameters.unused == Unused::Keep || !self.users.is_empty()
+    }
+
+    /// Whether a background pass is to begin before its time.
+    pub fn runs_low(&self, cpu: CpuId) -> bool {
+        self.ready(PageSize::Size4K).has_less_than(cpu, self.parameters.wake_below)
+    }
+
+    /// A space gets no more frames this way: its entries are to be armed no more. False if that is so already.
+    pub fn stop(&mut self, job: Job) -> bool {
+        let new = self.stopped.insert(job.space);
+        if new {
+            self.jobs.retain(|of| of.space != job.space);
+            self.jobs.push_back(job);
+            self.users.remove(&job.space);
+            self.counters.stopped += 1;
+        }
+        new
+    }
+}
+
+impl KernelSide for Mfoe {
+    type Parameters = Parameters;
+
+    fn boot(parameters: &Parameters, served: EngineScope, memory: &mut Memory) -> Option<Self> {
+        let sizes = if parameters.huge_entries > 0 { WITH_HUGE } else { WITHOUT };
+        let ready =
+            sizes.iter().map(|&size| Ready::boot(size, parameters, served.cpus, memory)).collect::<Option<_>>()?;
+        Some(Self {
+            parameters: parameters.clone(),
+            counters: Counters::default(),
+            ready,
+            ended: 0,
+            jobs: VecDeque::new(),
+            users: BTreeSet::new(),
+            stopped: BTreeSet::new(),
+            hits: ShortLatencies::default(),
+            misses: ShortLatencies::default(),
+        })
+    }
+
+    fn serves(&self, space: u32, vma: &Vma) -> bool {
+        let own = matches!(vma.kind, VmaKind::Anonymous | VmaKind::Heap) && !vma.is_shared() && vma.file.is_none();
+        let plain = own && !vma.flags.contains(MapFlags::HUGETLB) && (vma.prot.read || vma.prot.write);
+        plain && space < MOST_OWNERS && !self.stopped.contains(&space)
+    }
+
+    fn word(&self, space: u32, vma: &Vma, _: Option<DriveBlock>) -> Option<EntryWord> {
+        let (writable, executable) = (vma.prot.write, vma.prot.execute);
+        let arms = self.parameters.in_fault.is_none() && self.serves(space, vma);
+        arms.then_some(EntryWord::Armed(Armed { owner: space, writable, executable }))
+    }
+
+    fn want(&mut self, job: Job) {
+        self.users.insert(job.space);
+        self.jobs.push_back(job);
+    }
+
+    fn page_sizes(&self) -> &'static [PageSize] {
+        if self.ready.len() > 1 { WITH_HUGE } else { WITHOUT }
+    }
+
+    fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<UnaccountedPage> {
+        self.ready.iter().flat_map(|of| of.used_for(space, contents)).collect()
+    }
+
+    fn clear_used(&mut self, _: u32, page: UnaccountedPage, _: &mut PageTable, contents: &mut PhysMem) {
+        let of = self.of_mut(page.size);
+        of.tables.clear(page.place, contents);
+        of.counters.accounted_by_calls += 1;
+    }
+
+    fn is_used_at(&self, (cpu, size): Table, space: u32, contents: &PhysMem) -> bool {
+        let is_own = |(_, entry): (_, TableEntry)| matches!(entry, TableEntry::Used { owner, .. } if owner == space);
+        self.ready(size).tables.used(cpu, contents).any(is_own)
+    }
+
+    fn serves_faults(&self) -> bool {
+        self.parameters.form == Form::Software
+    }
+
+    fn in_fault(&self) -> Option<RingCosts> {
+        self.parameters.in_fault.as_deref().copied()
+    }
+
+    fn plan_take(&self, (cpu, size): Table, contents: &PhysMem, step: &mut Step) {
+        let tables = &self.ready(size).tables;
+        if let Some(costs) = &self.parameters.in_fault {
+            let tail = tables.tail(cpu, contents);
+            if let TableEntry::Ready(_) = tables.entry(tail, contents) {
+                // The entry is exchanged, and the tail moves on (`__pagelab_ring_take`).
+                step.preset += CodeCost::new(costs.take.instructions, costs.take.cycles);
+                step.kernel(RefKind::Write, tables.header(cpu));
+                return step.kernel(RefKind::Locked, tail);
+            }
+            step.kernel(RefKind::Read, tables.header(cpu));
+            return step.kernel(RefKind::Read, tail);
+        }
+        step.kernel(RefKind::Read, tables.header(cpu));
+        let tail = tables.tail(cpu, contents);
+        step.kernel(RefKind::Read, tail);
+        if let TableEntry::Ready(_) = tables.entry(tail, contents) {
+            step.kernel(RefKind::Write, tail);
+            step.kernel(RefKind::Write, tables.header(cpu));
+        }
+    }
+
+    fn take(&mut self, (cpu, size): Table, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
+        self.of_mut(size).take(cpu, space, va, contents)
+    }
+
+    fn space_ended(&mut self, space: u32) {
+        self.jobs.retain(|job| job.space != space);
+        self.stopped.remove(&space);
+        self.users.remove(&space);
+        self.ended += 1;
+    }
+
+    fn held_frames(&self) -> u64 {
+        self.ready.iter().map(Ready::held_frames).sum()
+    }
+
+    fn table_frames(&self) -> u64 {
+        self.ready.iter().map(|of| of.tables.frames()).sum()
+    }
+
+    fn note(&mut self, mapped: bool, latency: Cycles) {
+        if mapped { &mut self.hits } else { &mut self.misses }.note(latency);
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let of = &self.counters;
+        let mut all = Vec::new();
+        for (name, count, text) in [
+            ("raced", of.raced, "Page faults that found the page mapped once the engine had the lock of its entry"),
+            ("gone", of.gone, "Page faults that found the entry armed no more once the engine had its lock"),
+            ("arming.runs", of.jobs, "Stretches of memory whose entries the thread has armed, or armed no more"),
+            ("stopped", of.stopped, "Processes that got no more frames this way since they had too much memory"),
+        ] {
+            all.push(Measure::count(name, count, text));
+        }
+        let [counts, cycles]: [Vec<_>; 2] = std::array::from_fn(|n| {
+            let of_size = |of: &Ready| {
+                let prefix = if of.size == PageSize::Size4K { "" } else { "huge." };
+                std::mem::take(&mut of.measures(prefix, self.ready.len() > 1)[n])
+            };
+            self.ready.iter().flat_map(of_size).collect()
+        });
+        all.extend(counts);
+        all.push(Measure::cycles("arming.cycles", of.arm_cycles, "Cycles of the thread that arms entries"));
+        all.extend(cycles);
+        if self.parameters.form == Form::Hardware {
+            all.extend(self.hits.measures("mapped", "page faults that the engine ended with a translation"));
+            all.extend(self.misses.measures("refused", "what the engine did before it gave a fault to the kernel"));
+            for (name, cycles, text) in [
+                ("header", of.steps.header, "reading the header of the CPU's table"),
+                ("entry", of.steps.entry, "reading the table's entry"),
+                ("lock", of.steps.lock, "locking the page's entry, without waiting for others"),
+                ("take", of.steps.take, "writing the table's entry and its header"),
+                ("map", of.steps.map, "writing the page's entry"),
+            ] {
+                all.push(Measure::cycles(format!("step.{name}.cycles"), cycles, format!("Cycles of {text}")));
+            }
+        }
+        all.push(Measure::state(
+            "ready_frames",
+            self.held_frames(),
+            "count",
+            "Frames of 4 KiB that are ready at the end, or about to be; a page of 2 MiB has 512",
+        ));
+        if let Some(wanted) = self.ready(PageSize::Size4K).wanted_frames() {
+            let text = "Frames that passes make ready at the end, of all CPUs";
+            all.push(Measure::state("wanted_frames", wanted, "count", text));
+        }
+        all.push(Measure::state("table_frames", self.table_frames(), "count", "Frames of the pre-allocation tables"));
+        all
+    }
+}

@@ -1,0 +1,87 @@
+//! The queue of free pages: a ring in the layer's memory that the kernel fills and the unit empties.
+//!
+//! Source: Lee, Jin et al., as in [`super`]: entries of a frame number and the address that the drive writes to (DMAP on the slides).
+
+use crate::memory::Memory;
+use pagelab_base::addr::{Pfn, PhysAddr};
+use pagelab_base::memory::PhysMem;
+
+const ENTRY_BYTES: u64 = 16;
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct FreePages {
+    first: Pfn,
+    frames: u64,
+    entries: u32,
+    /// Where the next page is taken from, and how many there are.
+    tail: u32,
+    count: u32,
+    /// Of these, how many the unit has fetched, and fetches at a time.
+    fetched: u32,
+    prefetch: u32,
+}
+
+impl FreePages {
+    /// An empty one; none if there is no memory for it.
+    pub fn boot(entries: u32, prefetch: u32, memory: &mut Memory) -> Option<Self> {
+        let (first, frames) = memory.take_ring(u64::from(entries) * ENTRY_BYTES)?;
+        Some(Self { first, frames, entries, tail: 0, count: 0, fetched: 0, prefetch })
+    }
+
+    /// Frames of 4 KiB that the ring itself takes.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Free pages in the queue.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether every entry of the ring has a free page.
+    pub fn is_full(&self) -> bool {
+        self.count == self.entries
+    }
+
+    fn place(&self, number: u32) -> PhysAddr {
+        PhysAddr(self.first.addr().0 + u64::from(number % self.entries) * ENTRY_BYTES)
+    }
+
+    /// The entry that the unit has to read before it can take a page; none if it has fetched one, or there is none.
+    pub fn to_fetch(&self) -> Option<PhysAddr> {
+        (self.fetched == 0 && self.count > 0).then(|| self.place(self.tail))
+    }
+
+    /// The unit reads the next entries.
+    pub fn fetch(&mut self) {
+        if self.fetched == 0 {
+            self.fetched = self.count.min(self.prefetch);
+        }
+    }
+
+    /// The unit takes a page.
+    pub fn take(&mut self, mem: &PhysMem) -> Option<Pfn> {
+        self.fetch();
+        self.fetched = self.fetched.checked_sub(1)?;
+        let at = self.place(self.tail);
+        let (frame, address) = (Pfn(mem.read(at)), mem.read(PhysAddr(at.0 + 8)));
+        debug_assert_eq!(address, frame.addr().0, "the drive writes to the frame itself");
+        (self.tail, self.count) = ((self.tail + 1) % self.entries, self.count - 1);
+        Some(frame)
+    }
+
+    /// Address of the entry that is filled next.
+    pub fn head(&self) -> PhysAddr {
+        self.place(self.tail + self.count)
+    }
+
+    /// The kernel puts a page in; there is room.
+    pub fn put(&mut self, frame: Pfn, mem: &mut PhysMem) {
+        assert!(!self.is_full(), "the queue of free pages is full");
+        let at = self.head();
+        mem.write(at, frame.0);
+        mem.write(PhysAddr(at.0 + 8), frame.addr().0);
+        self.count += 1;
+    }
+}

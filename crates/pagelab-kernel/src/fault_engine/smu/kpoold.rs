@@ -1,0 +1,70 @@
+//! kpoold: fills the queues of free pages.
+//!
+//! Models: a thread that wakes up every so often and puts pages into the queues of all units until they are full, or memory is short.
+//! Source: as in [`super`], slide "Management of Free Page Queue".
+//! Parameters: `fault_engine.kpoold_cycles`; 0 for none.
+
+use crate::fault::supply::plan_supply;
+use crate::fault_engine::kernel_side::SupplyOutcome;
+use crate::fault_engine::smu::of_layer::{self, smu, smu_mut};
+use crate::layer::Layer;
+use crate::needs::Need;
+use crate::os::Os;
+use crate::threads::EngineThread;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::step::{Next, RefKind, Step};
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Kpoold {
+    layer: LayerId,
+    cpu: CpuId,
+}
+
+impl EngineThread for Kpoold {
+    fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
+        let wanted = of_layer::find(of).filter(|of| of.parameters.kpoold_cycles > 0);
+        wanted.map(|_| Self { layer, cpu: CpuId(0) }).into_iter().collect()
+    }
+
+    fn layer(&self) -> LayerId {
+        self.layer
+    }
+
+    fn delay(&self, of: &Layer) -> Option<Cycles> {
+        Some(Cycles(smu(of).parameters.kpoold_cycles))
+    }
+
+    fn wakes_for(&self, _: Need) -> bool {
+        false
+    }
+
+    fn begin(&mut self) {}
+
+    fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = &os.layers[self.layer];
+        let of = smu(layer);
+        let unit = &of.units[of.next_supplied(false)];
+        if unit.free.is_full() {
+            step.kernel(RefKind::Read, unit.free.head());
+        } else {
+            plan_supply(os, layer, self.cpu, false, step);
+        }
+    }
+
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        self.cpu = cpu;
+        match os.supply(self.layer, cpu, false) {
+            SupplyOutcome::One => Next::Continue,
+            SupplyOutcome::Enough | SupplyOutcome::NoMemory => {
+                smu_mut(&mut os.layers[self.layer]).counters.kpoold_passes += 1;
+                Next::Done
+            }
+        }
+    }
+
+    fn charge(&self, os: &mut Os, cycles: Cycles) {
+        smu_mut(&mut os.layers[self.layer]).counters.kpoold_cycles += cycles;
+    }
+}

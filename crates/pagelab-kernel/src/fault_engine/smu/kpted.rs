@@ -1,0 +1,264 @@
+//! kpted: accounts for the pages that the unit has mapped.
+//!
+//! Models: a thread that wakes up every so often and goes through the page tables of all that is served. Where an entry of a level
+//! above the leaves is marked it clears the mark and goes through the entries below; for a marked leaf it does what a fault handler
+//! would have done for the page, and clears the mark. As a mark is cleared before the way down, one that the unit sets meanwhile
+//! leads there the next time. It reads entries a line at a time.
+//! Source: as in [`super`], the code on the slide "Updating OS Metadata for HWDP".
+//! Parameters: `fault_engine.kpted_cycles`.
+//! Choices: it wakes up when memory is low, too. Where a process comes to its cgroup's limit by what it has charged, it makes room,
+//! as whoever charges does.
+
+use crate::fault::stage::Stage;
+use crate::fault_engine::kernel_side::UnaccountedPage;
+use crate::fault_engine::smu::of_layer::{self, smu, smu_mut};
+use crate::fault_engine::smu::state::LEAF;
+use crate::layer::Layer;
+use crate::needs::Need;
+use crate::os::Os;
+use crate::reclaim::{Pressure, Scan, plan_scan};
+use crate::threads::EngineThread;
+use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::step::{Next, RefKind, Step};
+
+/// Levels of entries that it goes through: 1 GiB, 2 MiB and 4 KiB each.
+const TOP: u8 = 3;
+/// Entries in a line.
+const LINE_ENTRIES: u64 = 8;
+
+/// Bytes that an entry of a level stands for.
+fn reach(level: u8) -> u64 {
+    FRAME_BYTES << (9 * (level - 1))
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum KptedState {
+    /// Read the entries of a line, from the one for `at` on, and see to the marked ones.
+    Line,
+    /// A process is at its cgroup's limit.
+    Reclaim(Pressure),
+    WriteBack(Scan),
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Kpted {
+    layer: LayerId,
+    cpu: CpuId,
+    state: KptedState,
+    /// Where it is: a space, an address in it, and the level of the entries that it reads.
+    space: u32,
+    at: VirtAddr,
+    level: u8,
+    /// Of each level above, up to where a mark leads.
+    until: [VirtAddr; TOP as usize + 1],
+}
+
+impl Kpted {
+    /// Goes on to the next served mapping, if it is at none; none if there is no more.
+    fn mapping(&self, layer: &Layer) -> Option<(u32, VirtAddr)> {
+        let mut from = self.at;
+        for index in self.space..layer.spaces.len() as u32 {
+            let space = &layer.spaces[index as usize];
+            let vma = space.vmas.iter().find(|vma| vma.end > from && layer.is_served(index, vma.start));
+            if let Some(vma) = vma {
+                return Some((index, from.max(vma.start)));
+            }
+            from = VirtAddr(0);
+        }
+        None
+    }
+
+    /// Whether the space that it is in the middle of has ended.
+    fn is_lost(&self, layer: &Layer) -> bool {
+        self.level < TOP && layer.spaces[self.space as usize].vmas.iter().next().is_none()
+    }
+
+    /// The addresses of a line's entries from where it is on, as far as the way here led.
+    fn line(&self) -> impl Iterator<Item = VirtAddr> + use<> {
+        let bytes = reach(self.level);
+        let end = (self.at.0 | (bytes * LINE_ENTRIES - 1)) + 1;
+        let end = if self.level == TOP { end } else { end.min(self.until[usize::from(self.level)].0) };
+        (self.at.0 & !(bytes - 1)..end).step_by(bytes as usize).map(VirtAddr)
+    }
+
+    /// Goes on behind a line: up again where the way down has come to its end.
+    fn pass(&mut self, end: VirtAddr) {
+        self.at = end;
+        while self.level < TOP && self.at >= self.until[usize::from(self.level)] {
+            self.level += 1;
+        }
+    }
+
+    /// Accounts for a marked page.
+    fn account(&self, os: &mut Os, va: VirtAddr) {
+        let index = self.space;
+        let layer = &mut os.layers[self.layer];
+        let (frame, file) = smu_mut(layer).pending.remove(&(index, va)).expect("its entry is marked");
+        let space = &mut layer.spaces[index as usize];
+        let place = space.table.set_mark(&mut layer.mem, va, LEAF, false);
+        let group = space.group;
+        layer.consume_charge(self.cpu, group, 1, os.costs.charge_batch);
+        layer.gather(self.cpu, frame, os.costs.lru_batch);
+        layer.account(index, UnaccountedPage { va, size: PageSize::Size4K, frame, place, file: Some(file) });
+        smu_mut(layer).counters.accounted += 1;
+    }
+
+    /// Sees to the marks of a line; of a level above the leaves it goes down at the first.
+    fn marks(&mut self, os: &mut Os) {
+        for va in self.line() {
+            let layer = &mut os.layers[self.layer];
+            smu_mut(layer).counters.kpted_entries += 1;
+            let space = &mut layer.spaces[self.space as usize];
+            if !space.table.mark(&layer.mem, va, self.level).is_some_and(|(_, marked)| marked) {
+                continue;
+            }
+            if self.level == LEAF {
+                self.account(os, va);
+                continue;
+            }
+            space.table.set_mark(&mut layer.mem, va, self.level, false);
+            self.level -= 1;
+            self.until[usize::from(self.level)] = VirtAddr(va.0 + reach(self.level + 1));
+            self.at = va;
+            return;
+        }
+        let end = self.line().last().map_or(self.at, |va| VirtAddr(va.0 + reach(self.level)));
+        self.pass(end);
+    }
+
+    /// The limit of the space that it is in, if that is what it has come to.
+    fn at_limit(&self, os: &mut Os) -> Option<Pressure> {
+        let layer = &mut os.layers[self.layer];
+        layer.acting_group = layer.spaces[self.space as usize].group;
+        let pressure = layer.pressure(0).filter(|pressure| matches!(pressure, Pressure::Limit(_)))?;
+        layer.can_reclaim(pressure).then_some(pressure)
+    }
+}
+
+impl EngineThread for Kpted {
+    fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
+        let at = VirtAddr(0);
+        let thread = Self {
+            layer,
+            cpu: CpuId(0),
+            state: KptedState::Line,
+            space: 0,
+            at,
+            level: TOP,
+            until: [at; TOP as usize + 1],
+        };
+        of_layer::find(of).map(|_| thread).into_iter().collect()
+    }
+
+    fn layer(&self) -> LayerId {
+        self.layer
+    }
+
+    fn delay(&self, of: &Layer) -> Option<Cycles> {
+        Some(Cycles(smu(of).parameters.kpted_cycles))
+    }
+
+    fn wakes_for(&self, need: Need) -> bool {
+        need == Need::Memory
+    }
+
+    fn begin(&mut self) {}
+
+    fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = &os.layers[self.layer];
+        match &self.state {
+            KptedState::Reclaim(pressure) => plan_scan(layer, *pressure, step),
+            KptedState::WriteBack(scan) => step.io.clone_from(&scan.io),
+            KptedState::Line => {
+                if self.is_lost(layer) || self.level == TOP && self.mapping(layer) != Some((self.space, self.at)) {
+                    return;
+                }
+                let space = &layer.spaces[self.space as usize];
+                let mut line = self.line();
+                let Some((addr, _)) = line.find_map(|va| space.table.mark(&layer.mem, va, self.level)) else { return };
+                step.kernel(RefKind::Read, addr);
+                let marked = |&va: &VirtAddr| space.table.mark(&layer.mem, va, self.level).is_some_and(|(_, on)| on);
+                if self.level > LEAF {
+                    if self.line().any(|va| marked(&va)) {
+                        step.kernel(RefKind::Locked, addr);
+                    }
+                    return;
+                }
+                for va in self.line().filter(marked) {
+                    self.plan_account(os, layer, va, step);
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        self.cpu = cpu;
+        os.layers[self.layer].acting_cpu = cpu.0;
+        match std::mem::replace(&mut self.state, KptedState::Line) {
+            KptedState::WriteBack(scan) => os.written_back(self.layer, &scan, cpu),
+            KptedState::Reclaim(pressure) => {
+                let scan = os.scan_pages(self.layer, pressure, cpu);
+                if !scan.io.is_empty() {
+                    self.state = KptedState::WriteBack(scan);
+                } else if scan.freed > 0
+                    && let Some(pressure) = self.at_limit(os)
+                {
+                    self.state = KptedState::Reclaim(pressure);
+                }
+            }
+            KptedState::Line => {
+                let layer = &mut os.layers[self.layer];
+                if self.is_lost(layer) {
+                    self.level = TOP;
+                }
+                if self.level == TOP {
+                    match self.mapping(layer) {
+                        None => {
+                            smu_mut(layer).counters.kpted_passes += 1;
+                            (self.space, self.at) = (0, VirtAddr(0));
+                            return Next::Done;
+                        }
+                        Some(next) if next != (self.space, self.at) => {
+                            (self.space, self.at) = next;
+                            return Next::Continue;
+                        }
+                        Some(_) => {}
+                    }
+                }
+                self.marks(os);
+                if let Some(pressure) = self.at_limit(os) {
+                    self.state = KptedState::Reclaim(pressure);
+                }
+            }
+        }
+        Next::Continue
+    }
+
+    fn charge(&self, os: &mut Os, cycles: Cycles) {
+        smu_mut(&mut os.layers[self.layer]).counters.kpted_cycles += cycles;
+    }
+}
+
+impl Kpted {
+    /// What accounting for a page costs.
+    fn plan_account(&self, os: &Os, layer: &Layer, va: VirtAddr, step: &mut Step) {
+        for stage in [Stage::Charge, Stage::Rmap, Stage::Lru] {
+            step.preset += os.costs.fault.all()[stage as usize].cost();
+        }
+        let space = &layer.spaces[self.space as usize];
+        let start = space.vmas.find(va).map_or(va, |vma| vma.start);
+        step.kernel(RefKind::Read, space.object_line(!start.0));
+        step.kernel(RefKind::Write, space.counter_line());
+        if let Some(&(frame, _)) = smu(layer).pending.get(&(self.space, va)) {
+            step.kernel(RefKind::Write, layer.page_metadata(frame));
+        }
+        layer.plan_charge(self.cpu, space.group, 1, step);
+        layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step);
+        if let Some((addr, _)) = space.table.mark(&layer.mem, va, LEAF) {
+            step.kernel(RefKind::Locked, addr);
+        }
+    }
+}

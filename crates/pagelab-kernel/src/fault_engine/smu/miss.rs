@@ -1,0 +1,364 @@
+//! What the unit does for a page that a walk has not found.
+//!
+//! Models: the walker sends the addresses of the page's entries, and what the leaf says. The page-miss handler looks among the misses
+//! under way for the same entry and waits for that one; if there is none it takes a register of its own. It takes a free page, writes a
+//! read of the block into the submission queue, and rings the doorbell. The drive writes the page and a completion, which the unit
+//! snoops. It writes the entry, marks those above, and tells all who wait.
+//! Source: as in [`super`]. The order of the steps: claims of US 11,436,150, and the slides "SMU - Page Miss Handler".
+//! Deviations: the registers are looked up by the page's key ([`pagelab_base::step::BlockKey::Page`]), which kernels' handlers take,
+//! too.
+
+use crate::entry_word::{EntryWord, Stored};
+use crate::fault_engine::smu::of_layer::{smu, smu_mut, with_memory};
+use crate::fault_engine::smu::queue_pair::{Completion, DriveRead};
+use crate::fault_engine::smu::state::{LEAF, UPPER};
+use crate::fault_engine::smu::unit::Unit;
+use crate::fault_engine::work::{Verdict, Work};
+use crate::layer::Layer;
+use crate::os::Os;
+use crate::vma::VaRange;
+use pagelab_base::addr::{PageSize, Pfn, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::CpuId;
+use pagelab_base::io::{DeviceRequest, Lba};
+use pagelab_base::memory::PhysMem;
+use pagelab_base::page_fault::{Intent, PageFault};
+use pagelab_base::step::{BlockKey, Next, Ref, RefKind, RefSpace, Step};
+use pagelab_tables::page_table::{Leaf, Mapping, PteFlags, WalkList};
+
+/// What the step under way does; a register and a frame are there from the step on that takes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MissState {
+    /// Look among the misses under way, and take a register.
+    Lookup,
+    FreePage,
+    /// Write the command.
+    Submit {
+        frame: Pfn,
+    },
+    /// The drive is at work.
+    Device {
+        frame: Pfn,
+    },
+    /// Read the completion.
+    Complete {
+        frame: Pfn,
+    },
+    /// Write the page's entry.
+    Map {
+        frame: Pfn,
+    },
+    /// Mark the entries above.
+    Marks {
+        mapping: Mapping,
+    },
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Offload {
+    fault: PageFault,
+    page: VirtAddr,
+    cpu: CpuId,
+    /// The unit has the miss.
+    arrived: bool,
+    /// What the entry said.
+    stored: Stored,
+    /// The register of the unit.
+    id: u16,
+    /// It has waited for another miss on the page, or for a register.
+    joined: bool,
+    stalled: bool,
+    state: MissState,
+    verdict: Verdict,
+}
+
+/// What an entry says that allows the access.
+enum EntryContent {
+    Page(Mapping),
+    Stored(Stored),
+    Nothing,
+}
+
+impl Offload {
+    fn layer<'a>(&self, os: &'a Os) -> &'a Layer {
+        &os.layers[self.fault.space.layer]
+    }
+
+    fn layer_mut<'a>(&self, os: &'a mut Os) -> &'a mut Layer {
+        &mut os.layers[self.fault.space.layer]
+    }
+
+    /// The unit that the entry names.
+    fn unit<'a>(&self, os: &'a Os) -> &'a Unit {
+        &smu(self.layer(os)).units[self.stored.socket as usize]
+    }
+
+    fn unit_mut<'a>(&self, os: &'a mut Os) -> &'a mut Unit {
+        self.unit_with_memory(os).0
+    }
+
+    fn unit_with_memory<'a>(&self, os: &'a mut Os) -> (&'a mut Unit, &'a mut PhysMem) {
+        let (of, contents) = with_memory(self.layer_mut(os));
+        (&mut of.units[self.stored.socket as usize], contents)
+    }
+
+    /// Whether the CPU is on another socket than the unit.
+    fn is_remote(&self, os: &Os) -> bool {
+        smu(self.layer(os)).is_remote(os.cores[self.cpu.index()], self.stored.socket)
+    }
+
+    /// The block of the layer's storage that the entry names.
+    fn block(&self, os: &Os) -> Lba {
+        let layer = self.layer(os);
+        let storage = layer.storage().expect("an entry says that the page is there");
+        storage.striping.block(smu(layer).place(&self.stored))
+    }
+
+    fn key(&self, os: &Os) -> BlockKey {
+        self.layer(os).page_key(self.fault.space, self.page)
+    }
+
+    fn look(fault: &PageFault, layer: &Layer) -> EntryContent {
+        let index = fault.space.index;
+        let mut list = WalkList::new();
+        layer.spaces[index as usize].table.walk(&layer.mem, fault.va, &mut list);
+        let store = fault.intent == Intent::Store;
+        match (list.leaf, layer.word_behind(index, fault.va, &list.leaf).map(|of| of.word)) {
+            (Leaf::Present(mapping), _) if mapping.flags.writable || !store => EntryContent::Page(mapping),
+            (Leaf::NotPresent { .. }, Some(EntryWord::Stored(stored))) if stored.writable || !store => {
+                EntryContent::Stored(stored)
+            }
+            (Leaf::Present(_), _)
+            | (Leaf::NotPresent { .. }, Some(EntryWord::Stored(_) | EntryWord::Swap(_) | EntryWord::Armed(_)) | None) => {
+                EntryContent::Nothing
+            }
+        }
+    }
+
+    /// Takes the page's key and a register; waits for another miss on the page, or for a register.
+    fn lookup(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        let (key, layer) = (self.key(os), self.fault.space.layer);
+        if !std::mem::replace(&mut self.arrived, true) && self.is_remote(os) {
+            smu_mut(self.layer_mut(os)).counters.remote += 1;
+        }
+        if os.locks.is_held(key) {
+            self.joined = true;
+            return Next::Block(key);
+        }
+        match Self::look(&self.fault, self.layer(os)) {
+            EntryContent::Page(mapping) => {
+                smu_mut(self.layer_mut(os)).counters.joined += u64::from(self.joined);
+                self.verdict = Verdict::Mapped(mapping);
+                return Next::Done;
+            }
+            EntryContent::Nothing => {
+                smu_mut(self.layer_mut(os)).counters.gone += 1;
+                return Next::Done;
+            }
+            EntryContent::Stored(stored) => self.stored = stored,
+        }
+        // The page has left memory just now, and its entry has been written anew meanwhile.
+        let written = BlockKey::Writeback { layer, lba: self.block(os) };
+        if os.locks.is_held(written) {
+            return Next::Block(written);
+        }
+        let Some(id) = self.unit_mut(os).begin_miss() else {
+            let first = !std::mem::replace(&mut self.stalled, true);
+            smu_mut(self.layer_mut(os)).counters.full += u64::from(first);
+            return Next::Block(Unit::idle_key(layer, self.stored.socket));
+        };
+        let free = os.locks.acquire(key, cpu);
+        assert!(free, "{key:?} was free just now");
+        let end = VirtAddr(self.page.0 + PageSize::Size4K.bytes());
+        os.locks.read_mappings(self.fault.space, VaRange { start: self.page, end }, cpu);
+        (self.id, self.state) = (id, MissState::FreePage);
+        Next::Continue
+    }
+
+    /// Gives register and key back.
+    fn release(&self, os: &mut Os, cpu: CpuId) -> Next {
+        self.unit_mut(os).end_miss(self.id);
+        os.locks.signal(Unit::idle_key(self.fault.space.layer, self.stored.socket));
+        os.locks.release(self.key(os), cpu);
+        os.locks.end_read(self.fault.space, cpu);
+        Next::Done
+    }
+
+    /// Leaves the page to the kernel.
+    fn give_up(&self, os: &mut Os, cpu: CpuId, frame: Pfn) -> Next {
+        let (unit, contents) = self.unit_with_memory(os);
+        if let Some(frame) = unit.put_back(frame, contents) {
+            self.layer_mut(os).placing().1.free(frame, 0);
+        }
+        self.release(os, cpu)
+    }
+
+    /// Takes a free page.
+    fn take(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        let (unit, contents) = self.unit_with_memory(os);
+        let Some(frame) = unit.free.take(contents) else {
+            smu_mut(self.layer_mut(os)).note_empty(self.stored.socket);
+            return self.release(os, cpu);
+        };
+        unit.in_hand += 1;
+        self.state = MissState::Submit { frame };
+        Next::Continue
+    }
+
+    /// Reads the completion.
+    fn complete(&mut self, os: &mut Os, cpu: CpuId, frame: Pfn) -> Next {
+        let (unit, contents) = self.unit_with_memory(os);
+        if unit.complete(self.stored.device as usize, self.id, contents) {
+            smu_mut(self.layer_mut(os)).counters.failed += 1;
+            return self.give_up(os, cpu, frame);
+        }
+        self.state = MissState::Map { frame };
+        Next::Continue
+    }
+
+    /// Writes the page's entry, if it still says what it said.
+    fn map(&mut self, os: &mut Os, cpu: CpuId, frame: Pfn) -> Next {
+        let store = self.fault.intent == Intent::Store;
+        let (index, page) = (self.fault.space.index, self.page);
+        let EntryContent::Stored(stored) = Self::look(&self.fault, self.layer(os)) else {
+            smu_mut(self.layer_mut(os)).counters.gone += 1;
+            return self.give_up(os, cpu, frame);
+        };
+        let Stored { writable, executable, socket, device, lba } = stored;
+        let asked = (self.stored.socket, self.stored.device, self.stored.lba);
+        assert_eq!((socket, device, lba), asked, "{page:?} is in another block by now");
+        let flags = PteFlags { writable, executable, user: true, accessed: true, dirty: store };
+        let mapping = Mapping { pfn: frame, size: PageSize::Size4K, flags };
+        let layer = self.layer_mut(os);
+        let file = layer.file_page(index, page).expect("the entry is one of a file's mapping");
+        layer.map_ready(index, page, mapping).expect("the entry that says so is the page's place");
+        layer.spaces[index as usize].table.set_mark(&mut layer.mem, page, LEAF, true);
+        let of = smu_mut(layer);
+        let unit = &mut of.units[socket as usize];
+        unit.in_hand -= 1;
+        unit.mapped += 1;
+        of.counters.mapped += 1;
+        of.pending.insert((index, page), (frame, file));
+        self.state = MissState::Marks { mapping };
+        Next::Continue
+    }
+
+    fn marks(&mut self, os: &mut Os, cpu: CpuId, mapping: Mapping) -> Next {
+        let layer = self.layer_mut(os);
+        for level in UPPER {
+            layer.spaces[self.fault.space.index as usize].table.set_mark(&mut layer.mem, self.page, level, true);
+        }
+        self.unit_mut(os).free.fetch();
+        self.verdict = Verdict::Mapped(mapping);
+        self.release(os, cpu)
+    }
+}
+
+impl Work for Offload {
+    fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self> {
+        let EntryContent::Stored(stored) = Self::look(fault, &os.layers[fault.space.layer]) else { return None };
+        Some(Self {
+            fault: *fault,
+            page: VirtAddr(fault.va.0 & !PageSize::Size4K.offset_mask()),
+            cpu,
+            arrived: false,
+            stored,
+            id: 0,
+            joined: false,
+            stalled: false,
+            state: MissState::Lookup,
+            verdict: Verdict::Kernel,
+        })
+    }
+
+    fn fault(&self) -> &PageFault {
+        &self.fault
+    }
+
+    fn plan(&self, os: &Os, step: &mut Step) {
+        let (layer, unit) = (self.layer(os), self.unit(os));
+        let of = smu(layer);
+        step.cycles += Cycles::from(of.parameters.step_cycles);
+        let doorbell = Cycles::from(of.parameters.doorbell_cycles);
+        let mut physical = |kind, addr| {
+            let number = step.refs.len() as u8;
+            step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number });
+        };
+        match self.state {
+            MissState::Lookup => {
+                if !self.arrived && self.is_remote(os) {
+                    step.cycles += Cycles::from(of.parameters.remote_cycles);
+                }
+            }
+            MissState::FreePage => unit.free.to_fetch().into_iter().for_each(|at| physical(RefKind::Read, at)),
+            MissState::Submit { .. } => {
+                physical(RefKind::Write, unit.pairs[self.stored.device as usize].submission());
+                step.cycles += doorbell;
+            }
+            MissState::Device { .. } => {
+                step.cycles = Cycles::ZERO;
+                step.io.storage.push(DeviceRequest::read(self.block(os), 1));
+                step.stalls = true;
+            }
+            MissState::Complete { .. } => step.cycles += doorbell,
+            MissState::Map { .. } => {
+                let table = &layer.spaces[self.fault.space.index as usize].table;
+                physical(RefKind::Write, table.entry(&layer.mem, self.page));
+            }
+            MissState::Marks { .. } => {
+                let table = &layer.spaces[self.fault.space.index as usize].table;
+                for level in UPPER {
+                    let (addr, marked) = table.mark(&layer.mem, self.page, level).expect("a page below it is mapped");
+                    physical(if marked { RefKind::Read } else { RefKind::Write }, addr);
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        match self.state {
+            MissState::Lookup => return self.lookup(os, cpu),
+            MissState::FreePage => return self.take(os, cpu),
+            MissState::Submit { frame } => {
+                let (id, lba) = (self.id, self.stored.lba);
+                let (unit, contents) = self.unit_with_memory(os);
+                unit.pairs[self.stored.device as usize].submit(id, lba, frame, contents);
+                self.state = MissState::Device { frame };
+            }
+            MissState::Device { frame } => {
+                let (id, lba, failed) = (self.id, self.stored.lba, os.io_failed);
+                let block = self.block(os);
+                let (unit, contents) = self.unit_with_memory(os);
+                let written = unit.pairs[self.stored.device as usize].answer(Completion { id, failed }, contents);
+                assert_eq!(written, DriveRead { lba, frame }, "the drive does what it is told");
+                os.note_arrival(self.fault.space.layer, frame);
+                if !failed {
+                    self.layer_mut(os).check_read(self.fault.space.index, self.page, block, frame);
+                }
+                self.state = MissState::Complete { frame };
+            }
+            MissState::Complete { frame } => return self.complete(os, cpu, frame),
+            MissState::Map { frame } => return self.map(os, cpu, frame),
+            MissState::Marks { mapping } => return self.marks(os, cpu, mapping),
+        }
+        Next::Continue
+    }
+
+    fn charge(&self, os: &mut Os, cycles: Cycles) {
+        let steps = &mut smu_mut(self.layer_mut(os)).counters.steps;
+        *match self.state {
+            MissState::Lookup => &mut steps.lookup,
+            MissState::FreePage => &mut steps.free_page,
+            MissState::Submit { .. } => &mut steps.submit,
+            // Its time is the drive's.
+            MissState::Device { .. } | MissState::Complete { .. } => &mut steps.complete,
+            MissState::Map { .. } => &mut steps.map,
+            MissState::Marks { .. } => &mut steps.marks,
+        } += cycles;
+    }
+
+    fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+}

@@ -1,0 +1,368 @@
+//! The kernel's part of the storage management unit: what stands in entries, which pages are marked, and what is counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use pagelab_trace::MapFlags;
+
+use crate::entry_word::{EntryWord, MOST_BLOCKS, Stored};
+use crate::fault_engine::kernel_side::{EngineScope, Job, KernelSide, SupplyOutcome, Table, UnaccountedPage};
+use crate::fault_engine::smu::parameters::Parameters;
+use crate::fault_engine::smu::unit::Unit;
+use crate::frames::page_use::FilePage;
+use crate::memory::Memory;
+use crate::vma::{Vma, VmaKind};
+use pagelab_base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::LayerConfigError;
+use pagelab_base::io::DriveBlock;
+use pagelab_base::latencies::Latencies;
+use pagelab_base::measure::Measure;
+use pagelab_base::memory::PhysMem;
+use pagelab_base::step::{RefKind, Step};
+use pagelab_tables::page_table::PageTable;
+
+const SIZES: &[PageSize] = &[PageSize::Size4K];
+/// The level of the entries that map pages.
+pub const LEAF: u8 = 1;
+/// Levels of the entries above those of pages: a mark there says that a mark is below.
+pub const UPPER: [u8; 2] = [2, 3];
+
+/// Cycles of the unit's steps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Steps {
+    /// The page-miss handler and the look-up in the PMSHR, with the way there from another socket.
+    pub lookup: Cycles,
+    /// Taking a free page.
+    pub free_page: Cycles,
+    /// Writing the command, and its doorbell.
+    pub submit: Cycles,
+    /// Snooping the completion, and its doorbell.
+    pub complete: Cycles,
+    /// Writing the page's entry.
+    pub map: Cycles,
+    /// Marking the entries above.
+    pub marks: Cycles,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Pages that the unit has read and mapped.
+    pub mapped: u64,
+    /// Misses that waited for another one's page.
+    pub joined: u64,
+    /// Misses that waited until an entry of the PMSHR was free.
+    pub full: u64,
+    /// Misses without a free page.
+    pub empty: u64,
+    /// Misses whose request the drive answered with an error.
+    pub failed: u64,
+    /// Misses whose entry said otherwise by the time the unit looked.
+    pub gone: u64,
+    /// Misses of CPUs of other sockets than the unit's.
+    pub remote: u64,
+    /// Free pages that page faults put into the queue.
+    pub supplied_by_faults: u64,
+    /// Free pages that kpoold put into the queue.
+    pub supplied_by_kpoold: u64,
+    /// Times that memory was too short for another free page.
+    pub no_frame: u64,
+    /// Passes of kpoold.
+    pub kpoold_passes: u64,
+    /// Passes of kpted.
+    pub kpted_passes: u64,
+    /// Entries that kpted looked at, of all levels.
+    pub kpted_entries: u64,
+    /// Pages that kpted accounted for.
+    pub accounted: u64,
+    /// Pages that calls and faults accounted for, before kpted came.
+    pub accounted_by_calls: u64,
+    /// Cycles of kpoold.
+    pub kpoold_cycles: Cycles,
+    /// Cycles of kpted.
+    pub kpted_cycles: Cycles,
+    /// Cycles of the unit's steps.
+    pub steps: Steps,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Smu {
+    /// What the configuration says of it.
+    pub parameters: Parameters,
+    /// What was counted, of all units together.
+    pub counters: Box<Counters>,
+    /// By socket.
+    pub units: Vec<Unit>,
+    cores: u32,
+    /// What marks of leaves say: pages that are mapped and not accounted for, with their frames, and which pages of files they are.
+    pub pending: BTreeMap<(u32, VirtAddr), (Pfn, FilePage)>,
+    /// Files that are mapped more than once.
+    shared: BTreeSet<Arc<str>>,
+    mapped: Box<Latencies>,
+    refused: Box<Latencies>,
+}
+
+impl Smu {
+    fn sockets(&self) -> u32 {
+        self.units.len() as u32
+    }
+
+    /// Whether a core of the machine is on another socket than a unit.
+    pub fn is_remote(&self, core: u32, unit: u32) -> bool {
+        u64::from(core) * u64::from(self.sockets()) / u64::from(self.cores) != u64::from(unit)
+    }
+
+    /// Where on storage the page of an entry is.
+    pub fn place(&self, of: &Stored) -> DriveBlock {
+        DriveBlock { drive: of.device * self.sockets() + of.socket, lba: of.lba }
+    }
+
+    /// A miss found no free page in a unit's queue.
+    pub fn note_empty(&mut self, unit: u32) {
+        self.counters.empty += 1;
+        self.units[unit as usize].lacking = self.parameters.sync_refill;
+    }
+
+    /// Whether a file of this name is one of those that the configuration names.
+    fn is_named(&self, file: &str) -> bool {
+        let matches = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(beginning) => file.starts_with(beginning),
+            None => file == pattern,
+        };
+        self.parameters.files.iter().any(matches)
+    }
+
+    /// The unit whose queue gets a free page next: the one that has the fewest, in faults of those that lack some.
+    pub fn next_supplied(&self, in_fault: bool) -> usize {
+        let wants = |of: &Unit| !in_fault || of.lacking > 0;
+        let units = self.units.iter().enumerate().filter(|(_, of)| wants(of));
+        units.min_by_key(|(_, of)| of.free.count()).map_or(0, |(number, _)| number)
+    }
+}
+
+impl KernelSide for Smu {
+    type Parameters = Parameters;
+
+    fn boot(
+        parameters: &Parameters,
+        EngineScope { cores, drives, .. }: EngineScope,
+        memory: &mut Memory,
+    ) -> Option<Self> {
+        let sockets = parameters.sockets;
+        // Drives are attached to one socket after the other.
+        let mut unit = |socket| Unit::boot(parameters, (drives + sockets - 1 - socket) / sockets, memory);
+        Some(Self {
+            parameters: parameters.clone(),
+            counters: Box::default(),
+            units: (0..sockets).map(&mut unit).collect::<Option<_>>()?,
+            cores,
+            pending: BTreeMap::new(),
+            shared: BTreeSet::new(),
+            mapped: Box::default(),
+            refused: Box::default(),
+        })
+    }
+
+    fn serves(&self, _: u32, vma: &Vma) -> bool {
+        let Some(file) = vma.file.as_ref().filter(|_| vma.kind == VmaKind::File) else { return false };
+        let named = self.parameters.files.is_empty() || self.is_named(file);
+        let readable = vma.prot.read || vma.prot.write;
+        named && readable && !vma.flags.contains(MapFlags::HUGETLB) && !self.shared.contains(file)
+    }
+
+    fn word(&self, space: u32, vma: &Vma, stored: Option<DriveBlock>) -> Option<EntryWord> {
+        let DriveBlock { drive, lba } = stored.filter(|at| at.lba.0 < MOST_BLOCKS && self.serves(space, vma))?;
+        let (socket, device) = (drive % self.sockets(), drive / self.sockets());
+        let writable = vma.prot.write && vma.is_shared();
+        Some(EntryWord::Stored(Stored { socket, device, lba, writable, executable: vma.prot.execute }))
+    }
+
+    fn fills_at_once(&self) -> Option<Cycles> {
+        Some(Cycles::from(self.parameters.fill_cycles))
+    }
+
+    fn want(&mut self, _: Job) {
+        unreachable!("calls fill the entries of their mappings")
+    }
+
+    fn share(&mut self, file: &Arc<str>) -> Result<(), LayerConfigError> {
+        if self.is_named(file) {
+            let what = format!(
+                "`{file}` is mapped more than once, and the unit serves files that one mapping has; allowed are files that no other \
+                 process maps, or [] for all that can be served"
+            );
+            return Err(LayerConfigError::new("fault_engine.files", what));
+        }
+        self.shared.insert(file.clone());
+        Ok(())
+    }
+
+    fn page_sizes(&self) -> &'static [PageSize] {
+        SIZES
+    }
+
+    fn used_for(&self, space: u32, _: &PhysMem) -> Vec<UnaccountedPage> {
+        let pages = self.pending.range((space, VirtAddr(0))..=(space, VirtAddr(u64::MAX)));
+        let taken = |(&(_, va), &(frame, file)): (&(u32, VirtAddr), &(Pfn, FilePage))| UnaccountedPage {
+            va,
+            size: PageSize::Size4K,
+            frame,
+            place: PhysAddr(0),
+            file: Some(file),
+        };
+        pages.map(taken).collect()
+    }
+
+    fn clear_used(&mut self, space: u32, page: UnaccountedPage, table: &mut PageTable, contents: &mut PhysMem) {
+        table.set_mark(contents, page.va, LEAF, false);
+        self.pending.remove(&(space, page.va)).expect("its entry was marked");
+        self.counters.accounted_by_calls += 1;
+    }
+
+    fn is_used_at(&self, _: Table, _: u32, _: &PhysMem) -> bool {
+        // kpted accounts for a page in one step.
+        false
+    }
+
+    fn maps_files(&self) -> bool {
+        true
+    }
+
+    fn has_mapped(&self, space: u32, va: VirtAddr) -> bool {
+        self.pending.contains_key(&(space, VirtAddr(va.0 & !PageSize::Size4K.offset_mask())))
+    }
+
+    fn lacks_frames(&self) -> bool {
+        self.units.iter().any(|of| of.lacking > 0)
+    }
+
+    fn plan_supply(&self, in_fault: bool, step: &mut Step) {
+        step.kernel(RefKind::Write, self.units[self.next_supplied(in_fault)].free.head());
+    }
+
+    fn supply(&mut self, memory: &mut Memory, in_fault: bool) -> SupplyOutcome {
+        let next = self.next_supplied(in_fault);
+        let unit = &mut self.units[next];
+        let supplied = unit.supply(memory);
+        let one = supplied == SupplyOutcome::One;
+        self.counters.no_frame += u64::from(supplied == SupplyOutcome::NoMemory);
+        if !in_fault {
+            self.counters.supplied_by_kpoold += u64::from(one);
+            return supplied;
+        }
+        unit.lacking = if one { unit.lacking.saturating_sub(1) } else { 0 };
+        self.counters.supplied_by_faults += u64::from(one);
+        match supplied {
+            SupplyOutcome::Enough | SupplyOutcome::One if self.lacks_frames() => SupplyOutcome::One,
+            SupplyOutcome::Enough | SupplyOutcome::One => SupplyOutcome::Enough,
+            SupplyOutcome::NoMemory => {
+                self.units.iter_mut().for_each(|of| of.lacking = 0);
+                supplied
+            }
+        }
+    }
+
+    fn serves_faults(&self) -> bool {
+        false
+    }
+
+    fn plan_take(&self, _: Table, _: &PhysMem, _: &mut Step) {
+        unreachable!("faults get no frames from the unit")
+    }
+
+    fn take(&mut self, _: Table, _: u32, _: VirtAddr, _: &mut PhysMem) -> Option<Pfn> {
+        unreachable!("faults get no frames from the unit")
+    }
+
+    fn space_ended(&mut self, space: u32) {
+        let left = self.pending.range((space, VirtAddr(0))..=(space, VirtAddr(u64::MAX))).next();
+        assert_eq!(left, None, "the end of a space has accounted for its pages");
+    }
+
+    fn idle(&self) -> Option<String> {
+        let Counters { mapped, empty, failed, gone, .. } = *self.counters;
+        let why = if self.parameters.files.is_empty() {
+            "no program missed a page of a file that it alone has mapped, and that is not in memory (kernel.page_cache = cold)"
+        } else {
+            "no program missed a page of the files that `fault_engine.files` names"
+        };
+        (mapped + empty + failed + gone == 0).then(|| format!("the storage management unit had nothing to do: {why}"))
+    }
+
+    fn held_frames(&self) -> u64 {
+        self.units.iter().map(Unit::held_frames).sum()
+    }
+
+    fn table_frames(&self) -> u64 {
+        self.units.iter().map(Unit::table_frames).sum()
+    }
+
+    fn note(&mut self, mapped: bool, latency: Cycles) {
+        let of = if mapped { &mut self.mapped } else { &mut self.refused };
+        of.note(latency);
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let of = &self.counters;
+        let mut all = Vec::new();
+        for (name, count, text) in [
+            ("mapped", of.mapped, "Pages that the unit has read and mapped"),
+            ("joined", of.joined, "Misses that waited for the page of another one"),
+            ("full", of.full, "Misses that waited until an entry of the PMSHR was free"),
+            ("empty", of.empty, "Misses that found no free page, and went to the kernel"),
+            ("failed", of.failed, "Misses whose request the drive answered with an error, and that went to the kernel"),
+            (
+                "gone",
+                of.gone,
+                "Misses whose entry said otherwise by the time the unit looked, and that went to the kernel",
+            ),
+            ("free_pages.by_faults", of.supplied_by_faults, "Free pages that page faults put into the queue"),
+            ("free_pages.by_kpoold", of.supplied_by_kpoold, "Free pages that kpoold put into the queue"),
+            ("free_pages.no_memory", of.no_frame, "Times that memory was too short for another one"),
+            ("kpoold.passes", of.kpoold_passes, "Passes of kpoold"),
+            ("kpted.passes", of.kpted_passes, "Passes of kpted"),
+            ("kpted.entries", of.kpted_entries, "Entries that kpted looked at, of all levels"),
+            ("kpted.pages", of.accounted, "Pages that kpted accounted for"),
+            (
+                "accounted_by_calls",
+                of.accounted_by_calls,
+                "Pages that calls and faults accounted for, before kpted came",
+            ),
+        ] {
+            all.push(Measure::count(name, count, text));
+        }
+        for (name, cycles, text) in [
+            ("kpoold.cycles", of.kpoold_cycles, "kpoold"),
+            ("kpted.cycles", of.kpted_cycles, "kpted"),
+            (
+                "step.lookup.cycles",
+                of.steps.lookup,
+                "the page-miss handler and the look-up in the PMSHR, with the way there from another socket",
+            ),
+            ("step.free_page.cycles", of.steps.free_page, "taking a free page"),
+            ("step.submit.cycles", of.steps.submit, "writing the command, and its doorbell"),
+            ("step.complete.cycles", of.steps.complete, "snooping the completion, and its doorbell"),
+            ("step.map.cycles", of.steps.map, "writing the page's entry"),
+            ("step.marks.cycles", of.steps.marks, "marking the entries above"),
+        ] {
+            all.push(Measure::cycles(name, cycles, format!("Cycles of {text}")));
+        }
+        all.extend(self.mapped.measures("latency", "misses that the unit ended with a translation"));
+        all.extend(self.refused.measures("refused", "what the unit did before it gave a miss to the kernel"));
+        let queued = self.units.iter().map(|of| u64::from(of.free.count())).sum();
+        let pending = self.pending.len() as u64;
+        if let [_, _, ..] = self.units[..] {
+            let mapped = |(n, of): (usize, &Unit)| {
+                let text = format!("Pages that the unit of socket {n} has read and mapped");
+                Measure::count(format!("socket.{n}.mapped"), of.mapped, text)
+            };
+            all.extend(self.units.iter().enumerate().map(mapped));
+            all.push(Measure::count("remote", of.remote, "Misses of CPUs of other sockets than the unit's"));
+        }
+        all.push(Measure::state("free_pages", queued, "count", "Free pages in the queue at the end"));
+        all.push(Measure::state("pending", pending, "count", "Pages at the end that kpted has not seen"));
+        all
+    }
+}

@@ -1,0 +1,107 @@
+//! A unit: that of a socket, for the drives that are attached there.
+//!
+//! Source: as in [`super`]; a unit per socket, and a queue pair of its own per drive: the fields of an entry (socket, device, block).
+
+use std::collections::BTreeMap;
+
+use crate::fault_engine::kernel_side::SupplyOutcome;
+use crate::fault_engine::smu::free_pages::FreePages;
+use crate::fault_engine::smu::parameters::Parameters;
+use crate::fault_engine::smu::queue_pair::QueuePair;
+use crate::frames::frame_alloc::FramePurpose;
+use crate::memory::Memory;
+use pagelab_base::addr::{PageSize, Pfn};
+use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::memory::PhysMem;
+use pagelab_base::step::BlockKey;
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Unit {
+    /// The queue of free pages that misses take their frames from.
+    pub free: FreePages,
+    /// By the number of the drive on the socket.
+    pub pairs: Vec<QueuePair>,
+    /// Completions that have been read, and not been looked at by their misses: whether they failed.
+    answered: BTreeMap<u16, bool>,
+    /// Numbers of the entries of the PMSHR that are free, which are those of their commands.
+    idle: Vec<u16>,
+    /// Frames that misses have taken and not mapped.
+    pub in_hand: u32,
+    /// Free pages that faults are to make ready yet.
+    pub lacking: u32,
+    /// Pages that it has read and mapped.
+    pub mapped: u64,
+}
+
+impl Unit {
+    /// That of a socket with so many drives; none if there is no memory for it.
+    pub fn boot(parameters: &Parameters, drives: u32, memory: &mut Memory) -> Option<Self> {
+        Some(Self {
+            free: FreePages::boot(parameters.free_pages, parameters.prefetch, memory)?,
+            pairs: (0..drives).map(|_| QueuePair::boot(parameters.nvme_entries, memory)).collect::<Option<_>>()?,
+            answered: BTreeMap::new(),
+            idle: (0..parameters.pmshr as u16).rev().collect(),
+            in_hand: 0,
+            lacking: 0,
+            mapped: 0,
+        })
+    }
+
+    /// What a miss waits for that finds no entry of the PMSHR.
+    pub fn idle_key(layer: LayerId, unit: u32) -> BlockKey {
+        BlockKey::Engine { layer, table: (CpuId(unit), PageSize::Size4K) }
+    }
+
+    /// Takes an entry of the PMSHR.
+    pub fn begin_miss(&mut self) -> Option<u16> {
+        self.idle.pop()
+    }
+
+    /// Gives an entry of the PMSHR back.
+    pub fn end_miss(&mut self, id: u16) {
+        self.idle.push(id);
+    }
+
+    /// Reads the completions that a drive has written; whether the request of a miss, which is among them, has failed.
+    pub fn complete(&mut self, drive: usize, id: u16, contents: &PhysMem) -> bool {
+        while let Some(of) = self.pairs[drive].reap(contents) {
+            self.answered.insert(of.id, of.failed);
+        }
+        self.answered.remove(&id).expect("the drive has answered")
+    }
+
+    /// Puts a free page into the queue if there is room for it, and memory to spare.
+    pub fn supply(&mut self, memory: &mut Memory) -> SupplyOutcome {
+        if self.free.is_full() {
+            return SupplyOutcome::Enough;
+        }
+        let left = memory.view().free_frames().saturating_sub(1);
+        let short = memory.reclaim.as_ref().is_some_and(|of| left < of.marks.low);
+        let frame = if short { None } else { memory.take(0, FramePurpose::PageCache) };
+        let Some(frame) = frame else { return SupplyOutcome::NoMemory };
+        self.free.put(frame, memory.contents);
+        SupplyOutcome::One
+    }
+
+    /// A miss gives its frame back, to the queue, which has had it before. The frame, if the queue has got full meanwhile.
+    #[must_use]
+    pub fn put_back(&mut self, frame: Pfn, contents: &mut PhysMem) -> Option<Pfn> {
+        self.in_hand -= 1;
+        if self.free.is_full() {
+            return Some(frame);
+        }
+        self.free.put(frame, contents);
+        None
+    }
+
+    /// Free pages in the queue, and those that misses have taken and not mapped.
+    pub fn held_frames(&self) -> u64 {
+        u64::from(self.free.count() + self.in_hand)
+    }
+
+    /// Frames of 4 KiB that the rings of the unit take.
+    pub fn table_frames(&self) -> u64 {
+        self.free.frames() + self.pairs.iter().map(QueuePair::frames).sum::<u64>()
+    }
+}

@@ -1,0 +1,109 @@
+//! What an engine does for a page, as an activity of the core whose walker started it.
+
+use crate::fault_engine::kernel_side::EngineState;
+use crate::os::Os;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::page_fault::PageFault;
+use pagelab_base::step::{Next, Step};
+use pagelab_tables::page_table::Mapping;
+
+/// How an engine's work has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The page is mapped, and the walker can enter it in the TLB.
+    Mapped(Mapping),
+    /// A page fault is raised: the kernel's handler runs.
+    Kernel,
+}
+
+/// The work of an engine for a page.
+///
+/// What an implementor must uphold: its references are [`pagelab_base::step::RefSpace::Physical`]; it changes a page table, or what
+/// the kernel keeps, with the page's key ([`pagelab_base::step::BlockKey::Page`]) alone; it looks again at what it relies on when it
+/// has got it; and while it holds it, mapping calls about what the key stands for wait for it ([`crate::locks::Locks::read_mappings`]).
+pub trait Work: Sized {
+    /// Of the engine of the faulting page's layer, if it has one: none if it has nothing to do with the page.
+    fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self>;
+
+    /// The page fault that a walk ended in.
+    fn fault(&self) -> &PageFault;
+
+    /// See [`pagelab_simulation::machine::activity::Activity::plan`].
+    fn plan(&self, os: &Os, step: &mut Step);
+
+    /// See [`pagelab_simulation::machine::activity::Activity::commit`].
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next;
+
+    /// Counts cycles of the step under way.
+    fn charge(&self, os: &mut Os, cycles: Cycles);
+
+    /// Once it is done.
+    fn verdict(&self) -> Verdict;
+}
+
+macro_rules! make_work {
+    ($($module:ident::$Engine:ident = $name:literal, $text:literal;)+) => {
+        #[derive(Clone, Debug)]
+        enum Any {
+            $($Engine(super::$module::Offload),)+
+        }
+
+        /// The work of any engine, begun at a time. Its other methods do what [`Work`] says of them.
+        #[derive(Clone, Debug)]
+        pub struct EngineWork {
+            began: Cycles,
+            of: Any,
+        }
+
+        impl EngineWork {
+            /// That of the layer's engine for a page that a walk has not found, if it has one and this is its page.
+            pub fn begin(fault: &PageFault, cpu: CpuId, os: &Os, now: Cycles) -> Option<Self> {
+                let of = match os.layers[fault.space.layer].engine.as_ref()? {
+                    $(EngineState::$Engine(_) => Any::$Engine(super::$module::Offload::begin(fault, cpu, os)?),)+
+                };
+                Some(Self { began: now, of })
+            }
+
+            /// See [`Work::fault`].
+            pub fn fault(&self) -> &PageFault {
+                match &self.of { $(Any::$Engine(of) => of.fault(),)+ }
+            }
+
+            /// See [`Work::plan`].
+            pub fn plan(&self, os: &Os, step: &mut Step) {
+                match &self.of { $(Any::$Engine(of) => of.plan(os, step),)+ }
+            }
+
+            /// See [`Work::commit`].
+            pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+                match &mut self.of { $(Any::$Engine(of) => of.commit(os, cpu),)+ }
+            }
+
+            /// See [`Work::charge`].
+            pub fn charge(&self, os: &mut Os, cycles: Cycles) {
+                match &self.of { $(Any::$Engine(of) => of.charge(os, cycles),)+ }
+            }
+
+            fn verdict(&self) -> Verdict {
+                match &self.of { $(Any::$Engine(of) => of.verdict(),)+ }
+            }
+        }
+    };
+}
+engines!(make_work);
+
+impl EngineWork {
+    /// The layer whose page is missing, and whose engine works on it.
+    pub fn layer(&self) -> LayerId {
+        self.fault().space.layer
+    }
+
+    /// It is done: says how it has ended, and tells the engine how long it took.
+    pub fn end(&self, os: &mut Os, now: Cycles) -> Verdict {
+        let verdict = self.verdict();
+        let engine = os.layers[self.layer()].engine.as_mut().expect("its work has ended just now");
+        engine.note(matches!(verdict, Verdict::Mapped(_)), now.saturating_sub(self.began));
+        verdict
+    }
+}

@@ -1,0 +1,164 @@
+//! What becomes of a file changes its mappings: it is cut, or its blocks move.
+//!
+//! Models: a cut takes the pages behind the new end from all who map them, copies of them too, and from the page cache; what was not
+//! written of them is lost. A file system that moves blocks rewrites the entries that name them. Both wait for faults on the mappings,
+//! for misses that an engine sees to, and for pages that are being written.
+//! Source: Linux mm/truncate.c (`truncate_pagecache`, `truncate_inode_pages_range`), mm/memory.c (`unmap_mapping_range`),
+//! fs/ext4/move_extent.c; for engines Lee, Jin et al., "A Case for Hardware-Based Demand Paging" (entries that name blocks).
+//! Deviations: the call takes no cycles but those of the translations that go and of entries that are written. What is read and written
+//! to move blocks is another program's work, and is not there.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::entry_word::EntryWord;
+use crate::invalidation::Invalidation;
+use crate::layer::Layer;
+use crate::mapping::remove_pages;
+use crate::os::Os;
+use crate::vma::{VaRange, Vma};
+use pagelab_base::addr::{FRAME_BYTES, VirtAddr};
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::{LayerId, SpaceId};
+use pagelab_base::io::Lba;
+use pagelab_base::step::BlockKey;
+use pagelab_trace::EventKind;
+
+/// Pages of a file that something happens to.
+pub struct FilePart<'a> {
+    name: &'a Arc<str>,
+    pages: Range<u64>,
+}
+
+impl<'a> FilePart<'a> {
+    /// Those that an event is about; none of an event of a process alone.
+    pub fn from_event(event: &'a EventKind) -> Option<Self> {
+        match event {
+            EventKind::Truncate { file: name, old_len, new_len } if old_len != new_len => {
+                Some(Self { name, pages: old_len.min(new_len).div_ceil(FRAME_BYTES)..u64::MAX / FRAME_BYTES })
+            }
+            EventKind::Relocate { file: name, offset, len } if *len > 0 => {
+                let end = offset.saturating_add(*len);
+                Some(Self { name, pages: offset / FRAME_BYTES..end.div_ceil(FRAME_BYTES) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Where a mapping has these pages.
+    fn inside(&self, vma: &Vma) -> Option<VaRange> {
+        let own = vma.file_pages();
+        let (start, end) = (self.pages.start.max(own.start), self.pages.end.min(own.end));
+        let va = |page: u64| VirtAddr(vma.start.0 + (page - own.start) * FRAME_BYTES);
+        (vma.file.as_ref() == Some(self.name) && start < end).then(|| VaRange { start: va(start), end: va(end) })
+    }
+
+    /// The places of a layer's address spaces where they are mapped.
+    fn places(&self, layer: &Layer) -> Vec<(u32, VaRange)> {
+        let of_space =
+            |index| layer.spaces[index as usize].vmas.iter().filter_map(move |vma| Some((index, self.inside(vma)?)));
+        (0..layer.spaces.len() as u32).flat_map(of_space).collect()
+    }
+}
+
+impl Os {
+    /// What an event of a file has to wait for.
+    pub fn in_the_way_of_file(&self, layer: LayerId, part: &FilePart<'_>) -> Option<BlockKey> {
+        let of = &self.layers[layer];
+        for (index, range) in part.places(of) {
+            let space = SpaceId { layer, index };
+            if !self.locks.may_change(space, Some(range), self.costs.fault_lock) {
+                return Some(BlockKey::Mappings { space });
+            }
+            if let Some(key) = self.engine_in_the_way(space) {
+                return Some(key);
+            }
+        }
+        let lba = of.pages.written_back(of.pages.known_file(part.name)?, &part.pages)?;
+        Some(BlockKey::Writeback { layer, lba })
+    }
+
+    /// Carries an event of a file out, in a layer. Returns the translations that are gone, by address space.
+    pub fn change_file(
+        &mut self,
+        layer: LayerId,
+        event: &EventKind,
+    ) -> Result<Vec<(SpaceId, Invalidation)>, EngineError> {
+        let Some(part) = FilePart::from_event(event) else { return Ok(Vec::new()) };
+        self.mapping.calls += 1;
+        if let EventKind::Relocate { .. } = event {
+            self.relocate(layer, &part)?;
+            return Ok(Vec::new());
+        }
+        let mut gone = Vec::new();
+        for (index, range) in part.places(&self.layers[layer]) {
+            let space = SpaceId { layer, index };
+            self.account_for_taken(space);
+            let pages = remove_pages(&mut self.layers[layer], index, range)?;
+            self.mapping.pages_unmapped += pages;
+            let mut of_space = Invalidation::default();
+            of_space.add(range, pages);
+            gone.push((space, of_space));
+        }
+        self.mapping.pages_cut += self.layers[layer].cut_file(&part);
+        Ok(gone)
+    }
+
+    fn relocate(&mut self, layer: LayerId, part: &FilePart<'_>) -> Result<(), EngineError> {
+        let of = &mut self.layers[layer];
+        let places = part.places(of);
+        if of.storage().is_none() {
+            return Ok(());
+        }
+        let Some(pages) = of.move_blocks(part) else {
+            self.mapping.relocations_refused += 1;
+            return Ok(());
+        };
+        self.mapping.pages_relocated += pages;
+        let each = of.engine.as_ref().and_then(|engine| engine.fills_at_once());
+        for (index, range) in places {
+            for word in of.words(index, range) {
+                if let EntryWord::Stored(_) = word.word {
+                    of.take_word(index, word.va);
+                    of.put_armed(index, word.va, word.size)?;
+                    self.mapping.fill_cycles += each.expect("such words are an engine's");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Layer {
+    /// Pages of a file that nobody maps any more leave the page cache, and their blocks are unwritten. Returns how many were there.
+    fn cut_file(&mut self, part: &FilePart<'_>) -> u64 {
+        let first = part.pages.start;
+        let known = self.pages.known_file(part.name);
+        // Of a file that nobody has mapped nothing is in memory.
+        let frames = known.map_or(Vec::new(), |file| self.pages.cut(file, first));
+        let file = self.pages.file(part.name);
+        // Without storage, pages of files are in memory for good, and are charged to nobody.
+        let free = if self.storage().is_some() { Self::free_block } else { Self::free_uncharged };
+        frames.iter().for_each(|&frame| free(self, frame, 0));
+        if let Some(storage) = self.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut()) {
+            storage.cut(file, first);
+        }
+        if let Some(contents) = &mut self.contents {
+            contents.cut(file, first);
+        }
+        frames.len() as u64
+    }
+
+    /// Pages of a file get other blocks. Returns how many; none if storage has none that are free.
+    fn move_blocks(&mut self, part: &FilePart<'_>) -> Option<u64> {
+        let file = self.pages.file(part.name);
+        let storage = self.reclaim.as_mut()?.storage.as_mut()?;
+        let moved = storage.relocate(file, part.pages.clone())?;
+        if let Some(contents) = &mut self.contents {
+            // All are read before any is written: what one gives up may be another's.
+            let pages = moved.iter().flat_map(|run| (0..run.pages).map(|n| (run.page + n, Lba(run.first.0 + n))));
+            contents.relocate(pages.map(|(page, from)| ((file, page), from, storage.lba(file, page))));
+        }
+        Some(moved.iter().map(|run| run.pages).sum())
+    }
+}

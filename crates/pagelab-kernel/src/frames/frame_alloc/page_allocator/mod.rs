@@ -1,0 +1,385 @@
+//! The physical page allocator of Linux.
+//!
+//! # Models
+//! Memory is divided into NUMA nodes, and a node's into the zones DMA32 (below 4 GiB) and NORMAL. A request tries the
+//! zones in the order of its CPU's node: the node's own NORMAL, its DMA32, then those of the other nodes, nearest
+//! first. The first zone serves that stays above its low watermark; if none does, the request tells (kswapd would be
+//! woken) and may go down to min, an urgent one further. DMA32 keeps some memory from requests that NORMAL could
+//! serve.
+//!
+//! A zone has buddy lists by migrate type: what cannot be moved is kept together, so that large blocks survive
+//! elsewhere. Each pageblock of 2 MiB has a type, which says on whose lists its freed frames go. A type whose lists are
+//! empty steals the largest block of another one, and with it the pageblock if that is at least half free or suits.
+//! Single frames come from and go to lists of the CPU, hottest first, which exchange batches with the zone under
+//! its lock.
+//!
+//! [`PageAllocator::age`] brings memory into the state of a machine that has run for long.
+//!
+//! # Source
+//! Linux 6.1 `mm/page_alloc.c`: `get_page_from_freelist`, `__zone_watermark_ok`, `rmqueue`, `rmqueue_bulk`,
+//! `free_unref_page_commit`, `free_pcppages_bulk`, `__rmqueue_fallback`, `steal_suitable_fallback`,
+//! `__setup_per_zone_wmarks`, `setup_per_zone_lowmem_reserve`, `zone_batchsize`, `zone_highsize`,
+//! `find_next_best_node`. Gorman and Whitcroft, "The what, the why and the where to of anti-fragmentation", Ottawa
+//! Linux Symposium 2006.
+//!
+//! # Parameters
+//! [`PageAllocatorConfig`], each with its default's origin.
+//!
+//! # Deviations from the source
+//! - Per-CPU lists hold single frames; Linux since 5.13 also keeps orders 1 to 3 and 9 there.
+//! - A full per-CPU list gives back one batch; Linux doubles it while a CPU only frees (`free_factor`), and lowers
+//!   the limit during reclaim.
+//! - No HIGHATOMIC, CMA and ISOLATE pageblocks; no watermark boost after a theft; no preference of DMA32 over a theft
+//!   in NORMAL (`ALLOC_NOFRAGMENT`).
+//! - No ZONE_DMA (16 MiB) and no hole below 4 GiB; NUMA policies are the caller's.
+//! - A freed block goes to the head of its list always (see [`super::Buddy`]).
+
+mod ageing;
+mod config;
+mod zone;
+
+use std::ops::Range;
+
+use super::{AllocEffects, FrameAllocError, FrameAllocator, FrameRequest, Near, Shortage, Urgency};
+use config::{Topology, error};
+use pagelab_base::addr::{FRAME_BYTES, Pfn};
+use zone::Zone;
+
+pub use ageing::{Aged, AgedBlock, AgeingConfig};
+pub use config::{NodeConfig, PageAllocatorConfig, PcpConfig, WatermarkConfig};
+pub use zone::{Watermarks, ZoneIx, ZoneKind};
+
+/// Bounds of the sum of the min watermarks (Linux `calculate_min_free_kbytes`).
+const MIN_FREE_KIB: Range<u64> = 128..(256 << 10);
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct PageAllocator {
+    config: PageAllocatorConfig,
+    /// In the order of their memory, without gaps.
+    zones: Vec<Zone>,
+    cpu_nodes: Vec<u32>,
+    /// The zones that a node's CPUs try, by node.
+    zonelists: Vec<Vec<ZoneIx>>,
+}
+
+/// A zone as reclaim and reports see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZoneStatus {
+    /// Number of the node that the zone is of.
+    pub node: u32,
+    /// Which part of the node's memory it is.
+    pub kind: ZoneKind,
+    /// The frames that it spans, reserved ones included.
+    pub frames: Range<Pfn>,
+    /// Frames taken out for good at boot.
+    pub reserved_frames: u64,
+    /// Frames in free blocks, those on per-CPU lists apart.
+    pub free_frames: u64,
+    /// Frames on per-CPU lists: free for one CPU only.
+    pub per_cpu_frames: u64,
+    /// Frames in blocks that are in use.
+    pub used_frames: u64,
+    /// Free frames below which something happens.
+    pub watermarks: Watermarks,
+    /// Frames that requests served here because NORMAL was short must leave beyond the watermark.
+    pub lowmem_reserve: u64,
+}
+
+impl PageAllocator {
+    /// All of `count` frames from `first`, free, for a machine of `cpus` CPUs.
+    pub fn new(first: Pfn, count: u64, cpus: u32, config: &PageAllocatorConfig) -> Result<Self, FrameAllocError> {
+        let end = first.0.checked_add(count).ok_or(FrameAllocError::TooLarge { first, count })?;
+        let Topology { node_frames, cpu_nodes, nearest } = config.topology(count, cpus)?;
+        let boundary = (config.dma32_end_bytes.0 / FRAME_BYTES).clamp(first.0, end);
+        let mut zones: Vec<Zone> = Vec::new();
+        let mut start = first.0;
+        for (node, frames) in (0_u32..).zip(node_frames) {
+            let split = boundary.clamp(start, start + frames);
+            for (kind, range) in [(ZoneKind::Dma32, start..split), (ZoneKind::Normal, split..start + frames)] {
+                if !range.is_empty() {
+                    let ix = ZoneIx(zones.len() as u16);
+                    zones.push(Zone::new(ix, (node, kind), range, cpus as usize, config.max_order)?);
+                }
+            }
+            start += frames;
+        }
+        let of_node = |node| zones.iter().rev().filter(move |z| z.node == node).map(|z| z.ix);
+        let zonelists = nearest.into_iter().map(|nodes| nodes.into_iter().flat_map(of_node).collect()).collect();
+        let mut allocator = Self { config: config.clone(), zones, cpu_nodes, zonelists };
+        allocator.set_reserves()?;
+        Ok(allocator)
+    }
+
+    /// Takes `range` out of the memory for good (a kernel image, the page descriptors): it is neither free nor in use,
+    /// and the watermarks shrink with the memory that is left. An empty range does nothing. Possible until the first
+    /// allocation from the zone. After an error the range may be reserved in part.
+    pub fn reserve_range(&mut self, range: Range<Pfn>) -> Result<(), FrameAllocError> {
+        let Range { start: first, end: last } = self.frames();
+        if range.start > range.end || range.start < first || range.end > last {
+            return Err(FrameAllocError::ReserveOutside { start: range.start, end: range.end, first, last });
+        }
+        for zone in &mut self.zones {
+            let frames = zone.area.frames();
+            let part = range.start.max(frames.start)..range.end.min(frames.end);
+            if part.start < part.end {
+                zone.area.reserve_range(part)?;
+            }
+        }
+        self.set_reserves()
+    }
+
+    /// Linux 6.1 `calculate_min_free_kbytes`, `__setup_per_zone_wmarks`, `setup_per_zone_lowmem_reserve` and
+    /// `zone_set_pageset_high_and_batch`.
+    fn set_reserves(&mut self) -> Result<(), FrameAllocError> {
+        let config = &self.config;
+        let managed: u64 = self.zones.iter().map(Zone::managed_frames).sum();
+        let kib_a_frame = FRAME_BYTES >> 10;
+        let min_kib = match config.watermarks.min_free_bytes {
+            Some(bytes) => bytes.0 >> 10,
+            None => (managed * kib_a_frame * 16).isqrt().clamp(MIN_FREE_KIB.start, MIN_FREE_KIB.end),
+        };
+        let min_frames = min_kib / kib_a_frame;
+        for at in 0..self.zones.len() {
+            let (node, kind) = (self.zones[at].node, self.zones[at].kind);
+            let node_cpus = self.cpu_nodes.iter().filter(|&&n| n == node).count();
+            let node_cpus = if node_cpus == 0 { self.cpu_nodes.len() } else { node_cpus } as u64;
+            let normal = self.zones.iter().filter(|z| z.node == node && z.kind == ZoneKind::Normal);
+            let normal: u64 = normal.map(Zone::managed_frames).sum();
+            let zone = &mut self.zones[at];
+            let share = u128::from(min_frames) * u128::from(zone.managed_frames()) / u128::from(managed.max(1));
+            zone.set_watermarks(share as u64, &config.watermarks);
+            if kind == ZoneKind::Dma32 {
+                let ratio = u64::from(config.watermarks.lowmem_reserve_ratio);
+                zone.lowmem_reserve = normal.checked_div(ratio).unwrap_or(0);
+            }
+            zone.set_pcp_limits(config, node_cpus)?;
+        }
+        let high: u64 = self.zones.iter().map(|z| z.watermarks.high).sum();
+        if high >= managed {
+            let what = format!(
+                "{} KiB make high watermarks of {high} frames, but the memory has {managed} that are not reserved; \
+                 set less or give more memory",
+                min_kib
+            );
+            return Err(error("watermarks.min_free_bytes", what));
+        }
+        Ok(())
+    }
+
+    /// Numbers of all zones, in the order of their memory.
+    pub fn zones(&self) -> impl Iterator<Item = ZoneIx> + use<> {
+        (0..self.zones.len() as u16).map(ZoneIx)
+    }
+
+    /// The zone of this kind that a node has, if it has one.
+    pub fn zone_of(&self, node: u32, kind: ZoneKind) -> Option<ZoneIx> {
+        self.zones.iter().find(|z| z.node == node && z.kind == kind).map(|z| z.ix)
+    }
+
+    /// The zone that a frame lies in.
+    ///
+    /// # Panics
+    /// If it is outside the memory.
+    pub fn zone_at(&self, pfn: Pfn) -> ZoneIx {
+        let Range { start, end } = self.frames();
+        assert!((start..end).contains(&pfn), "{pfn:?} is outside the memory {start:?}..{end:?}");
+        ZoneIx((self.zones.partition_point(|z| z.area.frames().start <= pfn) - 1) as u16)
+    }
+
+    /// The zones that a CPU's requests try, in order.
+    pub fn zonelist(&self, cpu: u32) -> &[ZoneIx] {
+        &self.zonelists[self.cpu_nodes[cpu as usize] as usize]
+    }
+
+    /// The watermarks of a zone, in frames.
+    pub fn watermarks(&self, zone: ZoneIx) -> Watermarks {
+        self.zones[usize::from(zone.0)].watermarks
+    }
+
+    /// Free frames of a zone, to compare with its watermarks.
+    pub fn zone_free_frames(&self, zone: ZoneIx) -> u64 {
+        self.zones[usize::from(zone.0)].area.free_frames()
+    }
+
+    /// The state that a zone is in now.
+    pub fn zone_status(&self, zone: ZoneIx) -> ZoneStatus {
+        let zone = &self.zones[usize::from(zone.0)];
+        ZoneStatus {
+            node: zone.node,
+            kind: zone.kind,
+            frames: zone.area.frames(),
+            reserved_frames: zone.area.reserved_frames(),
+            free_frames: zone.area.free_frames(),
+            per_cpu_frames: zone.per_cpu_frames,
+            used_frames: zone.used_frames,
+            watermarks: zone.watermarks,
+            lowmem_reserve: zone.lowmem_reserve,
+        }
+    }
+
+    fn zone_mut(&mut self, pfn: Pfn) -> &mut Zone {
+        let ix = self.zone_at(pfn);
+        &mut self.zones[usize::from(ix.0)]
+    }
+
+    /// The node whose zones a request tries first, and whether it tries no others.
+    #[inline]
+    fn nodes_for(&self, request: &FrameRequest) -> (u32, bool) {
+        let near = request.near.unwrap_or(Near { cpu: request.cpu, only: false });
+        (self.cpu_nodes[near.cpu as usize], near.only)
+    }
+
+    /// The first zone of the CPU's list that passes `mark` and has a block (Linux `get_page_from_freelist`).
+    #[inline]
+    fn take_from_zonelist(
+        &mut self,
+        request: &FrameRequest,
+        effects: &mut AllocEffects,
+        mark: impl Fn(&Zone) -> bool,
+    ) -> Option<Pfn> {
+        let contents = request.purpose.migrate_type();
+        let (node, only) = self.nodes_for(request);
+        self.zonelists[node as usize].iter().find_map(|ix| {
+            let zone = &mut self.zones[usize::from(ix.0)];
+            if only && zone.node != node || !mark(zone) {
+                return None;
+            }
+            zone.alloc(request.order, contents, request.cpu as usize, effects)
+        })
+    }
+
+    /// Second attempt of a request that no zone can serve above its low watermark (Linux `__alloc_pages_slowpath` up to
+    /// reclaim).
+    #[cold]
+    fn alloc_from_reserves(&mut self, request: &FrameRequest, effects: &mut AllocEffects) -> Option<Pfn> {
+        let (node, only) = self.nodes_for(request);
+        let zones = || {
+            let all = self.zonelists[node as usize].iter().map(|ix| &self.zones[usize::from(ix.0)]);
+            all.filter(move |zone| !only || zone.node == node)
+        };
+        // What large blocks are missing is fragmentation, not shortage.
+        let shortage = if zones().any(|z| z.stays_above(z.watermarks.low, request.order)) {
+            Shortage::None
+        } else if zones().any(|z| z.stays_above(z.watermarks.min, request.order)) {
+            Shortage::BelowLow
+        } else {
+            Shortage::BelowMin
+        };
+        effects.shortage = effects.shortage.max(shortage);
+        let (order, urgency) = (request.order, request.urgency);
+        self.take_from_zonelist(request, effects, |zone| {
+            urgency == Urgency::Reclaim || zone.stays_above(zone.min_for(urgency), order) && zone.has_block(order)
+        })
+    }
+}
+
+impl FrameAllocator for PageAllocator {
+    fn copy(&self) -> Box<dyn FrameAllocator> {
+        Box::new(self.clone())
+    }
+
+    #[inline]
+    fn alloc(&mut self, request: FrameRequest, effects: &mut AllocEffects) -> Option<Pfn> {
+        let order = request.order;
+        if order > self.config.max_order {
+            return None;
+        }
+        let above_low = |zone: &Zone| zone.stays_above(zone.watermarks.low, order) && zone.has_block(order);
+        self.take_from_zonelist(&request, effects, above_low).or_else(|| self.alloc_from_reserves(&request, effects))
+    }
+
+    fn alloc_at(&mut self, pfn: Pfn, request: FrameRequest, effects: &mut AllocEffects) -> bool {
+        if request.order > self.config.max_order || !self.frames().contains(&pfn) {
+            return false;
+        }
+        let zone = self.zone_mut(pfn);
+        let mark = zone.min_for(request.urgency);
+        zone.alloc_at(pfn, request.order, request.purpose.migrate_type(), mark, effects)
+    }
+
+    fn find_run(&self, order: u32, frames: u64, cpu: u32, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
+        let frames_of = |run: &Range<Pfn>| run.end.0 - run.start.0;
+        let mut largest: Option<Range<Pfn>> = None;
+        for ix in self.zonelist(cpu) {
+            let Some(run) = self.zones[usize::from(ix.0)].area.find_run(order, frames, looked) else { continue };
+            if frames_of(&run) >= frames {
+                return Some(run);
+            }
+            if largest.as_ref().is_none_or(|largest| frames_of(&run) > frames_of(largest)) {
+                largest = Some(run);
+            }
+        }
+        largest
+    }
+
+    fn set_rover(&mut self, pfn: Pfn) {
+        // The end of a run belongs to the zone that the run lies in.
+        self.zone_mut(Pfn(pfn.0 - 1)).area.set_rover(pfn);
+    }
+
+    #[inline]
+    fn free(&mut self, pfn: Pfn, order: u32, cpu: u32, effects: &mut AllocEffects) {
+        self.zone_mut(pfn).free(pfn, order, cpu as usize, effects);
+    }
+
+    fn split_used(&mut self, pfn: Pfn, order: u32, into: u32) {
+        self.zone_mut(pfn).area.split_used(pfn, order, into);
+    }
+
+    #[inline]
+    fn used_order(&self, pfn: Pfn) -> Option<u32> {
+        self.zones.iter().find_map(|zone| zone.area.used_order(pfn))
+    }
+
+    fn frames(&self) -> Range<Pfn> {
+        let last = self.zones.last().expect("there is a zone");
+        self.zones[0].area.frames().start..last.area.frames().end
+    }
+
+    fn max_order(&self) -> u32 {
+        self.config.max_order
+    }
+
+    fn free_frames(&self) -> u64 {
+        self.zones.iter().map(|z| z.area.free_frames()).sum()
+    }
+
+    fn per_cpu_frames(&self) -> u64 {
+        self.zones.iter().map(|z| z.per_cpu_frames).sum()
+    }
+
+    fn set_cpu_nodes(&mut self, nodes: &[u32]) {
+        self.cpu_nodes[..nodes.len()].copy_from_slice(nodes);
+    }
+
+    fn drain_per_cpu(&mut self, effects: &mut AllocEffects) {
+        for zone in &mut self.zones {
+            for cpu in 0..zone.pcps.len() {
+                if zone.pcps[cpu].count > 0 {
+                    zone.drain(cpu, u32::MAX, effects);
+                }
+            }
+        }
+    }
+
+    fn free_blocks(&self, order: u32) -> u64 {
+        self.zones.iter().map(|z| z.area.free_blocks(order)).sum()
+    }
+
+    fn is_free(&self, pfn: Pfn) -> bool {
+        self.frames().contains(&pfn) && self.zones[usize::from(self.zone_at(pfn).0)].area.is_free(pfn)
+    }
+
+    fn check_invariants(&self) {
+        self.zones.iter().for_each(Zone::check_invariants);
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
+
+#[cfg(test)]
+#[path = "properties.rs"]
+mod properties;

@@ -1,0 +1,393 @@
+//! A zone: its free lists by migrate type, its per-CPU lists and its watermarks.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::super::free_area::{FrameState, FreeArea, Index};
+use super::super::{AllocEffects, FrameAllocError, MigrateType, Urgency};
+use super::config::{PageAllocatorConfig, WatermarkConfig, error};
+use pagelab_base::addr::{FRAME_BYTES, Pfn};
+
+/// A zone of a [`super::PageAllocator`], counted over all nodes in the order of their memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ZoneIx(pub u16);
+
+/// Which part of a node's memory a zone is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ZoneKind {
+    /// Below 4 GiB: for devices with 32 address bits.
+    Dma32,
+    /// All other memory, from the end of DMA32 on.
+    Normal,
+}
+
+/// Free frames of a zone below which something happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watermarks {
+    /// Ordinary requests are refused.
+    pub min: u64,
+    /// kswapd is woken.
+    pub low: u64,
+    /// kswapd sleeps again.
+    pub high: u64,
+}
+
+/// log2 of the frames whose free memory shares a migrate type: those of a 2 MiB page (`pageblock_order`).
+pub(super) const PAGEBLOCK_ORDER: u32 = 9;
+
+/// The types whose lists are robbed, in this order (Linux 6.1 `fallbacks`).
+fn fallbacks(of: MigrateType) -> [MigrateType; 2] {
+    use MigrateType::{Movable, Reclaimable, Unmovable};
+    match of {
+        Unmovable => [Reclaimable, Movable],
+        Movable => [Reclaimable, Unmovable],
+        Reclaimable => [Unmovable, Movable],
+    }
+}
+
+/// The order-0 frames that one CPU keeps of one zone: by type, the hottest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pcp {
+    pub(super) lists: [VecDeque<Index>; MigrateType::COUNT],
+    pub(super) count: u32,
+    /// The list that the last drain took from.
+    drained: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Zone {
+    pub(super) ix: ZoneIx,
+    pub(super) node: u32,
+    pub(super) kind: ZoneKind,
+    pub(super) area: FreeArea,
+    /// [`PAGEBLOCK_ORDER`], or the largest order if that is less.
+    pub(super) pageblock_order: u32,
+    /// By index >> `pageblock_order`.
+    pageblocks: Vec<MigrateType>,
+    /// By CPU.
+    pub(super) pcps: Vec<Pcp>,
+    pub(super) batch: u32,
+    pub(super) high: u32,
+    pub(super) watermarks: Watermarks,
+    /// What requests that a higher zone could serve must leave (`lowmem_reserve`).
+    pub(super) lowmem_reserve: u64,
+    pub(super) used_frames: u64,
+    pub(super) per_cpu_frames: u64,
+}
+
+impl Zone {
+    pub(super) fn new(
+        ix: ZoneIx,
+        (node, kind): (u32, ZoneKind),
+        frames: Range<u64>,
+        cpus: usize,
+        max_order: u32,
+    ) -> Result<Self, FrameAllocError> {
+        let area = FreeArea::new(Pfn(frames.start), frames.end - frames.start, max_order)?;
+        let pageblock_order = PAGEBLOCK_ORDER.min(max_order);
+        let last = area.index(Pfn(frames.end - 1));
+        Ok(Self {
+            ix,
+            node,
+            kind,
+            area,
+            pageblock_order,
+            pageblocks: vec![MigrateType::Movable; (last >> pageblock_order) as usize + 1],
+            pcps: vec![Pcp::default(); cpus],
+            batch: 0,
+            high: 0,
+            watermarks: Watermarks::default(),
+            lowmem_reserve: 0,
+            used_frames: 0,
+            per_cpu_frames: 0,
+        })
+    }
+
+    /// Frames that are not reserved (`zone_managed_pages`).
+    pub(super) fn managed_frames(&self) -> u64 {
+        let frames = self.area.frames();
+        frames.end.0 - frames.start.0 - self.area.reserved_frames()
+    }
+
+    /// Linux 6.1 `__setup_per_zone_wmarks`.
+    pub(super) fn set_watermarks(&mut self, min: u64, config: &WatermarkConfig) {
+        let scaled = self.managed_frames() * u64::from(config.scale_factor) / 10_000;
+        let step = (min / 4).max(scaled);
+        self.watermarks = Watermarks { min, low: min + step, high: min + 2 * step };
+    }
+
+    /// Linux 6.1 `zone_batchsize` and `zone_highsize`, where the configuration leaves them open.
+    pub(super) fn set_pcp_limits(
+        &mut self,
+        config: &PageAllocatorConfig,
+        node_cpus: u64,
+    ) -> Result<(), FrameAllocError> {
+        let computed = || {
+            let batch = ((self.managed_frames() >> 10).min((1 << 20) / FRAME_BYTES) / 4).max(1);
+            let batch = batch + batch / 2;
+            ((1 << batch.ilog2()) - 1).max(1)
+        };
+        self.batch = config.pcp.batch.unwrap_or_else(computed);
+        let computed = || ((self.watermarks.low / node_cpus) as u32).max(4 * self.batch);
+        self.high = config.pcp.high.unwrap_or_else(computed);
+        if self.high < self.batch {
+            let what = format!("{} is less than the batch of {}; at least a batch is needed", self.high, self.batch);
+            return Err(error("pcp.high", what));
+        }
+        Ok(())
+    }
+
+    /// Whether `mark` frames stay if 2^`order` are taken (the first half of `__zone_watermark_ok`).
+    #[inline]
+    pub(super) fn stays_above(&self, mark: u64, order: u32) -> bool {
+        self.area.free_frames() + 1 > mark + self.lowmem_reserve + (1 << order)
+    }
+
+    /// Whether a free block holds 2^`order` frames, of whatever type (its second half).
+    #[inline]
+    pub(super) fn has_block(&self, order: u32) -> bool {
+        order == 0 || MigrateType::ALL.into_iter().any(|list| self.area.smallest(order, list).is_some())
+    }
+
+    /// What of min binds a request.
+    pub(super) fn min_for(&self, urgency: Urgency) -> u64 {
+        match urgency {
+            Urgency::Ordinary => self.watermarks.min,
+            Urgency::Atomic => {
+                let half = self.watermarks.min - self.watermarks.min / 2;
+                half - half / 4
+            }
+            Urgency::Reclaim => 0,
+        }
+    }
+
+    /// A block for contents of type `contents`, from the CPU's list if it is a single frame (Linux `rmqueue`).
+    #[inline]
+    pub(super) fn alloc(
+        &mut self,
+        order: u32,
+        contents: MigrateType,
+        cpu: usize,
+        effects: &mut AllocEffects,
+    ) -> Option<Pfn> {
+        let index = if order == 0 {
+            if self.pcps[cpu].lists[contents as usize].is_empty() {
+                self.refill(cpu, contents, effects)?;
+            } else {
+                effects.per_cpu_hits += 1;
+            }
+            let list = &mut self.pcps[cpu].lists[contents as usize];
+            let index = list.pop_front().expect("the list has just been filled");
+            // `list_del` writes to the neighbour that becomes the first.
+            let second = list.front().copied();
+            self.pcps[cpu].count -= 1;
+            self.per_cpu_frames -= 1;
+            self.area.set_state(index, FrameState::used(0, contents));
+            effects.descriptors.push(self.area.pfn(index));
+            effects.descriptors.extend(second.map(|second| self.area.pfn(second)));
+            index
+        } else {
+            effects.zone_locks.push(self.ix);
+            self.rmqueue(order, contents, effects)?
+        };
+        self.used_frames += 1 << order;
+        Some(self.area.pfn(index))
+    }
+
+    /// Takes exactly the block at `pfn`, if all of it is on the zone's lists and `mark` frames stay.
+    pub(super) fn alloc_at(
+        &mut self,
+        pfn: Pfn,
+        order: u32,
+        contents: MigrateType,
+        mark: u64,
+        effects: &mut AllocEffects,
+    ) -> bool {
+        if !self.area.holds(pfn, order) || !self.stays_above(mark, order) {
+            return false;
+        }
+        let taken = self.area.take_at(self.area.index(pfn), order, contents, effects);
+        if taken {
+            effects.zone_locks.push(self.ix);
+            self.used_frames += 1 << order;
+        }
+        taken
+    }
+
+    /// Frees a block that is in use.
+    #[inline]
+    pub(super) fn free(&mut self, pfn: Pfn, order: u32, cpu: usize, effects: &mut AllocEffects) {
+        let index = self.area.used_index(pfn, order);
+        let list = self.pageblock(index);
+        self.used_frames -= 1 << order;
+        effects.descriptors.push(pfn);
+        if order > 0 {
+            effects.zone_locks.push(self.ix);
+            self.area.give(index, order, list, effects);
+            return;
+        }
+        let pcp = &mut self.pcps[cpu];
+        let second = pcp.lists[list as usize].front().copied();
+        pcp.lists[list as usize].push_front(index);
+        pcp.count += 1;
+        self.per_cpu_frames += 1;
+        self.area.set_state(index, FrameState::PER_CPU);
+        effects.descriptors.extend(second.map(|second| self.area.pfn(second)));
+        if self.pcps[cpu].count >= self.high {
+            self.drain(cpu, self.batch, effects);
+        } else {
+            effects.per_cpu_hits += 1;
+        }
+    }
+
+    /// Linux `rmqueue_bulk`: up to a batch under one lock, in the order in which the zone gives them.
+    #[cold]
+    fn refill(&mut self, cpu: usize, contents: MigrateType, effects: &mut AllocEffects) -> Option<()> {
+        effects.zone_locks.push(self.ix);
+        for _ in 0..self.batch {
+            let Some(index) = self.rmqueue(0, contents, effects) else { break };
+            self.area.set_state(index, FrameState::PER_CPU);
+            self.pcps[cpu].lists[contents as usize].push_back(index);
+            self.pcps[cpu].count += 1;
+            self.per_cpu_frames += 1;
+        }
+        (!self.pcps[cpu].lists[contents as usize].is_empty()).then_some(())
+    }
+
+    /// Linux 6.1 `free_pcppages_bulk`: the coldest frames, of the lists in turn, under one lock.
+    #[cold]
+    pub(super) fn drain(&mut self, cpu: usize, frames: u32, effects: &mut AllocEffects) {
+        effects.zone_locks.push(self.ix);
+        for _ in 0..frames.min(self.pcps[cpu].count) {
+            let pcp = &mut self.pcps[cpu];
+            let index = loop {
+                pcp.drained = (pcp.drained + 1) % MigrateType::COUNT;
+                if let Some(index) = pcp.lists[pcp.drained].pop_back() {
+                    break index;
+                }
+            };
+            let list = MigrateType::ALL[pcp.drained];
+            pcp.count -= 1;
+            self.per_cpu_frames -= 1;
+            effects.descriptors.push(self.area.pfn(index));
+            self.area.give(index, 0, list, effects);
+        }
+    }
+
+    /// Linux `__rmqueue`: from the type's own lists, and if they have nothing, after a theft from another type's.
+    fn rmqueue(&mut self, order: u32, contents: MigrateType, effects: &mut AllocEffects) -> Option<Index> {
+        loop {
+            if let Some(index) = self.area.take(order, contents, contents, effects) {
+                return Some(index);
+            }
+            if !self.steal(order, contents, effects) {
+                return None;
+            }
+        }
+    }
+
+    /// Linux 6.1 `__rmqueue_fallback`: puts a block of another type on the lists of `to`, the largest there is, so that
+    /// types mix rarely. Movable contents that may not convert a pageblock take the smallest instead: they leave no
+    /// harm where they go.
+    fn steal(&mut self, order: u32, to: MigrateType, effects: &mut AllocEffects) -> bool {
+        let source = |size: u32| fallbacks(to).into_iter().find(|&from| self.area.has(size, from));
+        let Some(mut size) = (order..=self.area.max_order()).rev().find(|&size| source(size).is_some()) else {
+            return false;
+        };
+        let converts = self.may_convert(size, to);
+        if !converts && size > order {
+            size = (order..=size).find(|&size| source(size).is_some()).expect("there is one of the larger size");
+        }
+        let from = source(size).expect("found above");
+        effects.steals += 1;
+        let index = self.area.pop(size, from, effects);
+        self.area.link(index, size, to, effects);
+        if size >= self.pageblock_order {
+            for block in index >> self.pageblock_order..(index + (1 << size)) >> self.pageblock_order {
+                self.convert(block, to, effects);
+            }
+        } else if converts {
+            self.steal_pageblock(index >> self.pageblock_order, to, effects);
+        }
+        true
+    }
+
+    /// Linux `can_steal_fallback`.
+    fn may_convert(&self, size: u32, to: MigrateType) -> bool {
+        size >= self.pageblock_order / 2 || to != MigrateType::Movable
+    }
+
+    /// Linux 6.1 `steal_suitable_fallback` for a part of a pageblock: all its free blocks change lists, and it changes
+    /// its type if at least half of it is now free or holds contents that suit the new type.
+    fn steal_pageblock(&mut self, block: Index, to: MigrateType, effects: &mut AllocEffects) {
+        let start = block << self.pageblock_order;
+        let frames = 1 << self.pageblock_order;
+        let zone = self.area.frames();
+        if self.area.pfn(start) < zone.start || self.area.pfn(start).0 + u64::from(frames) > zone.end.0 {
+            // The zone cuts the pageblock off (`move_freepages_block`).
+            return;
+        }
+        let (mut index, mut free, mut movable) = (start, 0, 0);
+        while index < start + frames {
+            let state = self.area.state(index);
+            let size = 1 << state.order();
+            if let Some(list) = state.free_list() {
+                free += size;
+                if list != to {
+                    self.area.unlink(index, effects);
+                    self.area.link(index, state.order(), to, effects);
+                }
+            } else if state.used_for() == Some(MigrateType::Movable) {
+                movable += size;
+            }
+            index += size;
+        }
+        let alike = match (to, self.pageblocks[block as usize]) {
+            (MigrateType::Movable, _) => movable,
+            // What a movable pageblock holds that is not movable suits better than what is.
+            (_, MigrateType::Movable) => frames - free - movable,
+            _ => 0,
+        };
+        if free + alike >= frames / 2 {
+            self.convert(block, to, effects);
+        }
+    }
+
+    fn convert(&mut self, block: Index, to: MigrateType, effects: &mut AllocEffects) {
+        let of = &mut self.pageblocks[block as usize];
+        effects.conversions += u32::from(*of != to);
+        *of = to;
+    }
+
+    /// The type of the pageblock that a frame lies in.
+    #[inline]
+    pub(super) fn pageblock(&self, index: Index) -> MigrateType {
+        self.pageblocks[(index >> self.pageblock_order) as usize]
+    }
+
+    pub(super) fn set_pageblock(&mut self, index: Index, to: MigrateType) {
+        self.pageblocks[(index >> self.pageblock_order) as usize] = to;
+    }
+
+    /// # Panics
+    /// If the zone's structures contradict each other.
+    pub(super) fn check_invariants(&self) {
+        let census = self.area.check_invariants();
+        assert_eq!(census.used, self.used_frames, "{:?}: frames in use", self.ix);
+        assert_eq!(census.per_cpu, self.per_cpu_frames, "{:?}: frames on per-CPU lists", self.ix);
+        let total = census.free + census.used + census.per_cpu;
+        assert_eq!(total, self.managed_frames(), "{:?}: frames", self.ix);
+        let mut listed = 0;
+        for pcp in &self.pcps {
+            for &index in pcp.lists.iter().flatten() {
+                assert_eq!(self.area.state(index), FrameState::PER_CPU, "{:?}: listed at {index}", self.ix);
+                listed += 1;
+            }
+            assert_eq!(pcp.lists.iter().map(VecDeque::len).sum::<usize>(), pcp.count as usize, "per-CPU count");
+            // A refill looks at its own type's list only.
+            assert!(pcp.count < self.high + 2 * self.batch, "{:?}: per-CPU lists beyond their limit", self.ix);
+        }
+        // With the states' count this also says that no frame is listed twice: each is visited once there.
+        assert_eq!(listed, census.per_cpu, "{:?}: frames listed by CPUs", self.ix);
+    }
+}

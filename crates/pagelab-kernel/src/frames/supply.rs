@@ -1,0 +1,182 @@
+//! A layer's frame allocator, with what it did last and in all.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::frames::frame_alloc::{
+    Aged, AgeingConfig, AllocEffects, Buddy, BuddyConfig, FrameAllocError, FrameAllocator, FramePurpose, FrameRequest,
+    Near, PageAllocator, PageAllocatorConfig,
+};
+use pagelab_base::addr::Pfn;
+use pagelab_base::error::EngineError;
+
+/// Frame allocator of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum FrameAllocatorConfig {
+    /// One buddy allocator over all memory.
+    Buddy,
+    /// Linux's: NUMA nodes, zones, migrate types, lists of free pages a CPU, watermarks.
+    Linux(PageAllocatorConfig),
+}
+
+impl Default for FrameAllocatorConfig {
+    fn default() -> Self {
+        Self::Linux(PageAllocatorConfig::default())
+    }
+}
+
+/// What a layer wants of its frame allocator.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedFrames<'a> {
+    /// The layer's name, for errors.
+    pub layer: &'a str,
+    /// Parameters of the allocator.
+    pub allocator: &'a FrameAllocatorConfig,
+    /// What the memory went through before the run.
+    pub age: Option<&'a AgeingConfig>,
+    /// Order of the largest block that it may be asked for at once.
+    pub largest_block: u32,
+}
+
+/// See the module's text.
+pub struct Frames {
+    /// The allocator of the layer's frames.
+    pub allocator: Box<dyn FrameAllocator>,
+    /// What the last request took.
+    pub effects: AllocEffects,
+    /// Sums over all requests of the run.
+    pub counters: FrameCounters,
+}
+
+/// What a layer's allocator did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FrameCounters {
+    /// Blocks asked for.
+    pub requests: u64,
+    /// Requests that a CPU's own list served.
+    pub per_cpu_hits: u64,
+    /// Times that a zone's lock was taken.
+    pub zone_locks: u64,
+    /// Free blocks cut in two.
+    pub splits: u64,
+    /// Pairs of free buddies joined.
+    pub merges: u64,
+    /// Blocks taken from pageblocks of another mobility.
+    pub steals: u64,
+}
+
+impl Clone for Frames {
+    fn clone(&self) -> Self {
+        Self { allocator: self.allocator.copy(), effects: self.effects.clone(), counters: self.counters }
+    }
+}
+
+impl Frames {
+    /// The frames of a layer in the state that its programs find, with those of its page metadata set aside, and what ageing
+    /// came to.
+    pub fn new(
+        want: &WantedFrames,
+        frames: u64,
+        metadata_frames: u64,
+        cpus: u32,
+    ) -> Result<(Self, Option<Aged>), EngineError> {
+        let (allocator, aged) = frame_allocator(want, frames, metadata_frames, cpus)?;
+        Ok((Self { allocator, effects: AllocEffects::default(), counters: FrameCounters::default() }, aged))
+    }
+
+    /// A block of 2^`order` frames for a CPU; none if there is no memory, on the per-CPU lists either.
+    pub fn alloc(&mut self, order: u32, purpose: FramePurpose, cpu: u32) -> Option<Pfn> {
+        self.serve(FrameRequest { cpu, ..FrameRequest::new(order, purpose) })
+    }
+
+    /// A block from nodes that are not the CPU's own choice.
+    pub fn alloc_near(&mut self, order: u32, purpose: FramePurpose, cpu: u32, near: Near) -> Option<Pfn> {
+        self.serve(FrameRequest { cpu, near: Some(near), ..FrameRequest::new(order, purpose) })
+    }
+
+    fn serve(&mut self, request: FrameRequest) -> Option<Pfn> {
+        self.effects.clear();
+        self.counters.requests += 1;
+        let mut pfn = self.allocator.alloc(request, &mut self.effects);
+        if pfn.is_none() && self.allocator.per_cpu_frames() > 0 {
+            // Before it gives up, a kernel collects what the CPUs keep (`__alloc_pages_direct_reclaim`).
+            self.allocator.drain_per_cpu(&mut self.effects);
+            pfn = self.allocator.alloc(request, &mut self.effects);
+        }
+        self.count();
+        pfn
+    }
+
+    /// Takes exactly the block at `pfn`; false if it is not free.
+    pub fn alloc_at(&mut self, pfn: Pfn, order: u32, purpose: FramePurpose, cpu: u32) -> bool {
+        self.effects.clear();
+        self.counters.requests += 1;
+        let request = FrameRequest { cpu, ..FrameRequest::new(order, purpose) };
+        let taken = self.allocator.alloc_at(pfn, request, &mut self.effects);
+        self.count();
+        taken
+    }
+
+    /// Gives a block of 2^`order` frames back, on behalf of a CPU.
+    pub fn free(&mut self, pfn: Pfn, order: u32, cpu: u32) {
+        self.effects.clear();
+        self.allocator.free(pfn, order, cpu, &mut self.effects);
+        self.count();
+    }
+
+    /// Frees the block in use that begins at `first`, whatever its size.
+    pub fn free_block(&mut self, first: Pfn, cpu: u32) {
+        let order = self.allocator.used_order(first).expect("a block begins there");
+        self.free(first, order, cpu);
+    }
+
+    fn count(&mut self) {
+        let (effects, counters) = (&self.effects, &mut self.counters);
+        counters.per_cpu_hits += u64::from(effects.per_cpu_hits);
+        counters.zone_locks += effects.zone_locks.len() as u64;
+        counters.splits += u64::from(effects.splits);
+        counters.merges += u64::from(effects.merges);
+        counters.steals += u64::from(effects.steals);
+    }
+}
+
+/// The frame allocator of a layer, in the state that its programs find, with the frames of its page metadata set aside.
+fn frame_allocator(
+    config: &WantedFrames,
+    frames: u64,
+    metadata_frames: u64,
+    cpus: u32,
+) -> Result<(Box<dyn FrameAllocator>, Option<Aged>), EngineError> {
+    let error = |part: &'static str| {
+        move |e: FrameAllocError| match e {
+            FrameAllocError::Config { key, what } => {
+                EngineError::config(format!("system.layers.{}.{part}.{key}", config.layer), what)
+            }
+            other => EngineError::config(format!("system.layers.{}.memory_bytes", config.layer), other.to_string()),
+        }
+    };
+    let metadata = Pfn(0)..Pfn(metadata_frames);
+    match config.allocator {
+        FrameAllocatorConfig::Buddy => {
+            let max_order = config.largest_block.max(BuddyConfig::default().max_order);
+            let mut buddy = Buddy::new(Pfn(0), frames, &BuddyConfig { max_order }).map_err(error("frame_allocator"))?;
+            buddy.reserve_range(metadata).map_err(error("frame_allocator"))?;
+            if config.age.is_some() {
+                let what = "only the allocator of kind `linux` can be aged";
+                return Err(EngineError::config(format!("system.layers.{}.age", config.layer), what));
+            }
+            Ok((Box::new(buddy), None))
+        }
+        FrameAllocatorConfig::Linux(linux) => {
+            // Blocks above Linux's largest order stand for pages that were set aside at boot, or for what it puts together
+            // (`alloc_contig_range`).
+            let max_order = linux.max_order.max(config.largest_block);
+            let linux = PageAllocatorConfig { max_order, ..linux.clone() };
+            let mut pages = PageAllocator::new(Pfn(0), frames, cpus, &linux).map_err(error("frame_allocator"))?;
+            pages.reserve_range(metadata).map_err(error("frame_allocator"))?;
+            let aged = config.age.map(|age| pages.age(age)).transpose().map_err(error("age"))?;
+            Ok((Box::new(pages), aged))
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! With `--check`: what every frame and every block of storage holds of files, as tags. A page that a program sees must have been read
+//! from its own block, with all that has been stored there since; one that a cut has emptied must hold zeros.
+//!
+//! What moves contents tells of it: a device's reads and writes, stores of programs to pages of files that they share, cuts of files and
+//! a file system that moves their blocks.
+
+use rustc_hash::FxHashMap;
+
+use crate::frames::page_use::FilePage;
+use crate::layer::Layer;
+use pagelab_base::addr::{Pfn, VirtAddr};
+use pagelab_base::io::Lba;
+
+/// What a frame or a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tag {
+    /// What was in a block at the beginning.
+    Original(Lba),
+    /// A page as of a store, by its number among all.
+    Stored {
+        /// The page of a file.
+        page: FilePage,
+        /// Number of the last store to it, counted over all pages.
+        store: u64,
+    },
+    /// A page that no block holds, or that a cut has emptied.
+    Zeros,
+    /// What was there is elsewhere.
+    Moved,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// Which page a frame holds, as of when.
+    frames: FxHashMap<Pfn, (FilePage, Tag)>,
+    /// What is on its way to blocks, and what is there; of blocks that are left out it is the original.
+    writing: FxHashMap<Lba, Tag>,
+    blocks: FxHashMap<Lba, Tag>,
+    /// What programs are to see: of pages that they have stored to, and of those that have moved.
+    expected: FxHashMap<FilePage, Tag>,
+    /// Of files that were cut: the first page that was emptied.
+    cut: FxHashMap<u32, u64>,
+    stores: u64,
+}
+
+impl Contents {
+    fn block(&self, lba: Lba) -> Tag {
+        self.blocks.get(&lba).copied().unwrap_or(Tag::Original(lba))
+    }
+
+    /// A device has read a page's block into a frame.
+    pub fn read(&mut self, page: FilePage, lba: Lba, frame: Pfn) {
+        self.frames.insert(frame, (page, self.block(lba)));
+    }
+
+    /// A page that no block holds is all zeros.
+    fn clear(&mut self, page: FilePage, frame: Pfn) {
+        self.frames.insert(frame, (page, Tag::Zeros));
+    }
+
+    /// A frame is to be written to a block.
+    pub fn begin_write(&mut self, lba: Lba, frame: Pfn) {
+        if let Some(&(_, tag)) = self.frames.get(&frame) {
+            self.writing.insert(lba, tag);
+        }
+    }
+
+    /// A block has been written.
+    pub fn end_write(&mut self, lba: Lba) {
+        if let Some(tag) = self.writing.remove(&lba) {
+            self.blocks.insert(lba, tag);
+        }
+    }
+
+    /// A program stores to a frame.
+    fn store(&mut self, frame: Pfn) {
+        if let Some((page, tag)) = self.frames.get_mut(&frame) {
+            self.stores += 1;
+            *tag = Tag::Stored { page: *page, store: self.stores };
+            self.expected.insert(*page, *tag);
+        }
+    }
+
+    /// A file ends before a page, or did.
+    pub fn cut(&mut self, file: u32, first: u64) {
+        let known = self.cut.entry(file).or_insert(first);
+        *known = first.min(*known);
+        self.expected.retain(|&(of, page), _| of != file || page < first);
+    }
+
+    /// Pages' contents are moved from blocks to others.
+    pub fn relocate(&mut self, moves: impl Iterator<Item = (FilePage, Lba, Lba)>) {
+        let moved: Vec<(FilePage, Lba, Lba, Tag)> =
+            moves.map(|(page, from, to)| (page, from, to, self.block(from))).collect();
+        for &(_, from, ..) in &moved {
+            self.blocks.insert(from, Tag::Moved);
+        }
+        for (page, _, to, tag) in moved {
+            self.blocks.insert(to, tag);
+            if !self.is_cut(page) {
+                self.expected.entry(page).or_insert(tag);
+            }
+        }
+    }
+
+    fn is_cut(&self, (file, page): FilePage) -> bool {
+        self.cut.get(&file).is_some_and(|&first| page >= first)
+    }
+
+    /// What is wrong with a frame that is to hold a page whose block this is.
+    fn difference(&self, page: FilePage, lba: Lba, frame: Pfn) -> Option<String> {
+        let untouched = if self.is_cut(page) { Tag::Zeros } else { Tag::Original(lba) };
+        let expected = self.expected.get(&page).copied().unwrap_or(untouched);
+        match self.frames.get(&frame) {
+            Some(&(_, tag)) if tag == expected => None,
+            Some((_, tag)) => Some(format!("{frame:?} holds {tag:?}, and {expected:?} was to be seen")),
+            None => Some(format!("{frame:?} holds nothing of storage, and {expected:?} was to be seen")),
+        }
+    }
+}
+
+impl Layer {
+    /// A page of a file has come into a frame. Only with `--check`.
+    pub fn note_read(&mut self, file: u32, page: u64, frame: Pfn) {
+        let Some(mut contents) = self.contents.take() else { return };
+        if let Some(storage) = self.storage() {
+            if storage.is_unwritten(file, page) {
+                contents.clear((file, page), frame);
+            } else {
+                contents.read((file, page), storage.lba(file, page), frame);
+            }
+        }
+        self.contents = Some(contents);
+    }
+
+    /// An engine has read a block into a frame, for the page of a file that stands at an address. Only with `--check`.
+    pub fn check_read(&mut self, index: u32, va: VirtAddr, lba: Lba, frame: Pfn) {
+        if let Some(mut contents) = self.contents.take() {
+            contents.read(self.file_page(index, va).expect("it is one of a file's mapping"), lba, frame);
+            self.contents = Some(contents);
+        }
+    }
+
+    /// A program loads from or stores to an address that is translated to `frame`: says what is wrong with what it sees.
+    pub fn access_contents(&mut self, index: u32, va: VirtAddr, frame: Pfn, store: bool) -> Option<String> {
+        let (file, page) = self.file_page(index, va)?;
+        let lba = self.storage()?.lba(file, page);
+        let of_engine = || self.engine.as_ref().is_some_and(|engine| engine.has_mapped(index, va));
+        // Others are copies, or nothing of storage.
+        if self.pages.cached(file, page) != Some(frame) && !of_engine() {
+            return None;
+        }
+        let contents = self.contents.as_mut()?;
+        let wrong = contents.difference((file, page), lba, frame);
+        if store {
+            contents.store(frame);
+        }
+        wrong.map(|what| format!("{va:?} of space {index} of `{}`: {what}", self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: FilePage = (3, 8);
+    const LBA: Lba = Lba(5);
+
+    #[test]
+    fn a_page_is_to_hold_what_was_stored_last() {
+        let mut contents = Contents::default();
+        let (frame, other) = (Pfn(9), Pfn(10));
+        assert!(contents.difference(PAGE, LBA, frame).is_some(), "it was never read");
+        contents.read(PAGE, LBA, frame);
+        assert_eq!(contents.difference(PAGE, LBA, frame), None);
+        assert!(contents.difference((3, 9), Lba(6), frame).is_some(), "it is another block");
+        contents.store(frame);
+        assert_eq!(contents.difference(PAGE, LBA, frame), None);
+        contents.read(PAGE, LBA, other);
+        assert!(contents.difference(PAGE, LBA, other).is_some(), "what was stored is not on storage");
+        contents.begin_write(LBA, frame);
+        contents.read(PAGE, LBA, other);
+        assert!(contents.difference(PAGE, LBA, other).is_some(), "it is on its way there");
+        contents.end_write(LBA);
+        contents.read(PAGE, LBA, other);
+        assert_eq!(contents.difference(PAGE, LBA, other), None);
+    }
+
+    #[test]
+    fn a_page_is_to_be_read_from_where_it_has_moved_and_not_at_all_once_it_is_cut() {
+        let (mut contents, frame, to) = (Contents::default(), Pfn(9), Lba(7));
+        contents.relocate([(PAGE, LBA, to)].into_iter());
+        contents.read(PAGE, LBA, frame);
+        assert!(contents.difference(PAGE, to, frame).is_some(), "it is no more there");
+        contents.read(PAGE, to, frame);
+        assert_eq!(contents.difference(PAGE, to, frame), None);
+        contents.cut(3, 8);
+        assert!(contents.difference(PAGE, to, frame).is_some(), "what was cut is not to be seen again");
+        contents.clear(PAGE, frame);
+        assert_eq!(contents.difference(PAGE, to, frame), None);
+        contents.store(frame);
+        assert_eq!(contents.difference(PAGE, to, frame), None);
+        contents.relocate([(PAGE, to, LBA)].into_iter());
+        contents.begin_write(LBA, frame);
+        contents.end_write(LBA);
+        contents.read(PAGE, LBA, frame);
+        assert_eq!(contents.difference(PAGE, LBA, frame), None);
+    }
+}

@@ -1,0 +1,85 @@
+//! How well the memory of a layer's spaces lies together.
+
+use crate::frames::contiguity::{Contiguity, Group, LINE_ORDER, Run};
+use crate::layer::Layer;
+use crate::vma::VmaKind;
+use pagelab_base::addr::FRAME_SHIFT;
+
+impl Layer {
+    /// Looks at the anonymous memory of a space.
+    pub fn contiguity(&self, space: u32) -> Contiguity {
+        let (mut sum, mut group) = (Contiguity::default(), Group::default());
+        self.for_anonymous(space, |page, frame| {
+            let number = page >> LINE_ORDER;
+            if number != group.number {
+                sum.add_group(&group);
+                group = Group { number, ..Group::default() };
+            }
+            group.add(frame);
+        });
+        sum.add_group(&group);
+        sum
+    }
+
+    /// The anonymous memory of a space as runs of adjacent pages in adjacent frames.
+    pub fn contiguous_runs(&self, space: u32) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        self.for_anonymous(space, |page, frame| match runs.last_mut() {
+            Some(Run(first, at, pages)) if page == *first + *pages && frame == *at + *pages => *pages += 1,
+            _ => runs.push(Run(page, frame, 1)),
+        });
+        runs
+    }
+
+    /// Calls with the numbers of each 4 KiB page of the anonymous memory of a space and of its frame, in ascending order.
+    fn for_anonymous(&self, space: u32, mut each: impl FnMut(u64, u64)) {
+        let mut pages = Vec::new();
+        let vmas = self.spaces[space as usize].vmas.iter();
+        for vma in vmas.filter(|vma| vma.kind != VmaKind::File && !vma.is_shared()) {
+            let mut from = vma.start;
+            while from < vma.end {
+                from = self.next_mapped(space, from, vma.end, &mut pages);
+                for page in pages.iter().filter(|page| page.mapping.pfn != self.pages.zero_page()) {
+                    for n in 0..1 << page.mapping.size.order() {
+                        each((page.va.0 >> FRAME_SHIFT) + n, page.mapping.pfn.0 + n);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps what the memory of a space that ends looks like, if it is one that is measured.
+    pub fn note_contiguity(&mut self, space: u32) {
+        if self.spaces[space as usize].reported {
+            let of = self.contiguity(space);
+            self.ended_contiguity.add(of);
+            let runs = self.contiguity_map.is_some().then(|| self.contiguous_runs(space));
+            self.contiguity_map.iter_mut().for_each(|map| map.extend(runs.iter().flatten()));
+        }
+    }
+
+    /// Over the spaces that are measured, those that have ended included.
+    pub fn measured_contiguity(&self) -> Contiguity {
+        let mut sum = self.ended_contiguity;
+        for index in (0..self.spaces.len() as u32).filter(|&index| self.spaces[index as usize].reported) {
+            sum.add(self.contiguity(index));
+        }
+        sum
+    }
+
+    /// The map of the spaces that are measured, if it was asked for.
+    pub fn measured_map(&self) -> Option<Vec<Run>> {
+        let mut map = self.contiguity_map.clone()?;
+        let live = (0..self.spaces.len() as u32).filter(|&index| self.spaces[index as usize].reported);
+        live.for_each(|index| map.extend(self.contiguous_runs(index)));
+        Some(map)
+    }
+
+    /// Thousandths of the free memory that cannot be had as blocks of an order (Linux `unusable_free_index`).
+    pub fn unusable_free_permille(&self, order: u32) -> u64 {
+        let allocator = self.frame_allocator();
+        let free = allocator.free_frames();
+        let usable: u64 = (order..=allocator.max_order()).map(|order| allocator.free_blocks(order) << order).sum();
+        ((free - usable) * 1000).checked_div(free).unwrap_or(0)
+    }
+}

@@ -1,0 +1,275 @@
+//! A layer's fault engine as its kernel sees it: entries that are armed, and pages that the engine has mapped.
+
+use crate::entry_word::EntryWord;
+use crate::fault::largest_page;
+use crate::fault_engine::kernel_side::{EngineState, Job, UnaccountedPage};
+use crate::frames::page_use::FilePage;
+use crate::layer::words::WordOf;
+use crate::layer::{AddressSpace, Layer};
+use crate::memory::Memory;
+use crate::reclaim::Rmap;
+use crate::vma::{VaRange, Vma};
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::SpaceId;
+use pagelab_base::io::DriveBlock;
+use pagelab_base::step::BlockKey;
+use pagelab_tables::page_table::{Leaf, Mapping, WalkList};
+
+/// Who arms the entries of a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArmingMode {
+    /// Nobody.
+    Nothing,
+    /// A thread of the engine, when it is woken.
+    Thread,
+    /// They are by now, which took so long.
+    Filled(Cycles),
+}
+
+impl Layer {
+    /// Whether faults on armed entries get frames that are ready.
+    pub fn serves_faults(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.serves_faults())
+    }
+
+    /// Whether faults take ready frames instead of an allocation, armed or not.
+    pub fn takes_in_faults(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.in_fault().is_some())
+    }
+
+    /// What stands in the entry of a page until it is mapped, if its engine may map it.
+    pub fn armed(&self, index: u32, va: VirtAddr) -> Option<EntryWord> {
+        let engine = self.engine.as_ref()?;
+        let space = &self.spaces[index as usize];
+        let vma = space.vmas.find(va).filter(|_| space.uses_fault_engine)?;
+        engine.word(index, vma, self.stored_at(vma, self.file_of(vma), va))
+    }
+
+    /// The file of a mapping by its number.
+    fn file_of(&self, vma: &Vma) -> Option<u32> {
+        self.pages.known_file(vma.file.as_ref()?)
+    }
+
+    /// Where on storage a page of a mapping of a file is that is not in memory.
+    fn stored_at(&self, vma: &Vma, file: Option<u32>, va: VirtAddr) -> Option<DriveBlock> {
+        let (file, storage) = (file?, self.storage()?);
+        let page = vma.file_page(va);
+        self.must_be_read(file, page).then(|| storage.striping.place(storage.lba(file, page)))
+    }
+
+    /// Whether the layer's engine may map pages of the mapping at an address.
+    pub fn is_served(&self, index: u32, va: VirtAddr) -> bool {
+        let space = &self.spaces[index as usize];
+        let (engine, vma) = (self.engine.as_ref(), space.vmas.find(va).filter(|_| space.uses_fault_engine));
+        engine.zip(vma).is_some_and(|(engine, vma)| engine.serves(index, vma))
+    }
+
+    /// The entries of a new mapping are to be armed.
+    pub fn want_armed(&mut self, index: u32, range: VaRange) -> ArmingMode {
+        if !self.is_served(index, range.start) || self.takes_in_faults() {
+            return ArmingMode::Nothing;
+        }
+        let engine = self.engine.as_mut().expect("it serves the mapping");
+        if let Some(each) = engine.fills_at_once() {
+            return ArmingMode::Filled(self.fill_entries(index, range) * each);
+        }
+        engine.want(Job { space: index, range, arm: true });
+        ArmingMode::Thread
+    }
+
+    /// Puts a word into the entry of each page of a range that has one to get and neither a word nor a translation, as long as there is
+    /// memory to spare for their tables; returns how many.
+    fn fill_entries(&mut self, index: u32, range: VaRange) -> u64 {
+        const TABLE: PageSize = PageSize::Size2M;
+        let (mut filled, mut start) = (0, range.start.0);
+        while start < range.end.0 && !(start.is_multiple_of(TABLE.bytes()) && self.is_low()) {
+            let vma_end = self.spaces[index as usize].vmas.find(VirtAddr(start)).map_or(u64::MAX, |vma| vma.end.0);
+            let end = (start & !TABLE.offset_mask()).saturating_add(TABLE.bytes()).min(range.end.0).min(vma_end);
+            let words = self.words_to_get(index, VaRange { start: VirtAddr(start), end: VirtAddr(end) });
+            if self.put_words(index, &words).is_err() {
+                break;
+            }
+            filled += words.len() as u64;
+            start = end;
+        }
+        filled
+    }
+
+    /// The words that pages of one mapping get that have neither a word nor a translation; their entries are in one table.
+    fn words_to_get(&self, index: u32, range: VaRange) -> Vec<WordOf> {
+        let (space, size) = (&self.spaces[index as usize], PageSize::Size4K);
+        let (Some(engine), Some(vma)) =
+            (&self.engine, space.vmas.find(range.start).filter(|_| space.uses_fault_engine))
+        else {
+            return Vec::new();
+        };
+        let file = self.file_of(vma);
+        let whole = self.is_untouched(index, range.start, PageSize::Size2M);
+        let pages = (range.start.0..range.end.0).step_by(FRAME_BYTES as usize).map(VirtAddr);
+        let word = |va| {
+            let word = engine.word(index, vma, self.stored_at(vma, file, va))?;
+            (whole || self.is_untouched(index, va, size)).then_some(WordOf { va, size, word })
+        };
+        pages.filter_map(word).collect()
+    }
+
+    /// The other mappings of the file that a mapping is of, by their spaces: those of other spaces, and of this one those of the same
+    /// pages.
+    fn sharers(&self, index: u32, vma: &Vma) -> Vec<u32> {
+        let (name, pages) = (vma.file.as_ref(), vma.file_pages());
+        let overlaps = |of: &Vma| of.file_pages().start < pages.end && pages.start < of.file_pages().end;
+        let shares = |(space, of): (usize, &AddressSpace)| {
+            let own = space == index as usize;
+            let mut others = of.vmas.iter().filter(|of| of.file.as_ref() == name);
+            others.any(|of| !own || of.start != vma.start && overlaps(of)).then_some(space as u32)
+        };
+        self.spaces.iter().enumerate().filter_map(shares).collect()
+    }
+
+    /// A mapping is made of a file: if others have it, too, the engine serves it no more. Returns how many pages that it has mapped were
+    /// accounted for, and the cycles of taking entries back.
+    pub fn note_sharing(&mut self, index: u32, range: VaRange) -> Result<(u64, Cycles), EngineError> {
+        let each = self.engine.as_ref().filter(|engine| engine.maps_files()).and_then(EngineState::fills_at_once);
+        let Some(each) = each else { return Ok((0, Cycles::ZERO)) };
+        let vma = self.spaces[index as usize].vmas.find(range.start).filter(|vma| vma.file.is_some());
+        let Some(vma) = vma.cloned() else { return Ok((0, Cycles::ZERO)) };
+        let mut sharers = self.sharers(index, &vma);
+        if sharers.is_empty() {
+            return Ok((0, Cycles::ZERO));
+        }
+        sharers.push(index);
+        sharers.dedup();
+        let name = vma.file.as_ref().expect("it is of a file");
+        let engine = self.engine.as_mut().expect("it was there just now");
+        engine.share(name).map_err(|misfit| misfit.of_layer(&self.name))?;
+        let (mut accounted, mut taken_back) = (0, 0);
+        for index in sharers {
+            accounted += self.account_for_taken(index);
+            let vmas = &self.spaces[index as usize].vmas;
+            let of_file: Vec<VaRange> =
+                vmas.iter().filter(|of| of.file.as_ref() == Some(name)).map(Vma::range).collect();
+            let words: Vec<WordOf> = of_file.into_iter().flat_map(|range| self.words(index, range)).collect();
+            for of in words {
+                if let EntryWord::Stored(_) = of.word {
+                    self.take_word(index, of.va);
+                    taken_back += 1;
+                }
+            }
+        }
+        Ok((accounted, taken_back * each))
+    }
+
+    /// The words of a range whose permissions have changed say so, too.
+    pub fn protect_words(&mut self, index: u32, range: VaRange) -> Result<(), EngineError> {
+        for WordOf { va, size, word } in self.words(index, range) {
+            match word {
+                EntryWord::Swap(_) => {}
+                EntryWord::Armed(_) | EntryWord::Stored(_) => {
+                    self.take_word(index, va);
+                    self.put_armed(index, va, size)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Arms the entry of a page that was armed before, if its engine may map it. One that it may not map whole is wanted anew.
+    /// Entries of a process that is armed no more are not looked for again where a thread has been.
+    pub fn put_armed(&mut self, index: u32, va: VirtAddr, size: PageSize) -> Result<(), EngineError> {
+        let Some(word) = self.armed(index, va) else { return Ok(()) };
+        let of = WordOf { va, size, word };
+        let may_be_whole = va.0.is_multiple_of(size.bytes()) && self.largest_page(index, va) >= size;
+        if size == PageSize::Size4K || may_be_whole && self.is_untouched(index, va, size) {
+            return self.put_word(index, of);
+        }
+        self.cut.push((index, of.range()));
+        Ok(())
+    }
+
+    /// The largest page that may be mapped at `va`, by the mapping that it is in; a page of 4 KiB without one.
+    pub fn largest_page(&self, index: u32, va: VirtAddr) -> PageSize {
+        let vma = self.spaces[index as usize].vmas.find(va);
+        vma.map_or(PageSize::Size4K, |vma| largest_page(vma, va, self.large_pages, self.page_size))
+    }
+
+    /// What whoever is about to map a page holds: those of a place that may become one large page meet at its first.
+    pub fn page_key(&self, space: SpaceId, va: VirtAddr) -> BlockKey {
+        let order = self.largest_page(space.index, va).order();
+        BlockKey::Page { space, page: va.0 >> FRAME_SHIFT >> order << order }
+    }
+
+    /// Accounts for all pages of a space that its engine has mapped. Returns how many there were.
+    pub fn account_for_taken(&mut self, index: u32) -> u64 {
+        let Some(engine) = &self.engine else { return 0 };
+        let mut taken = engine.used_for(index, &self.mem);
+        // The others are about to be mapped.
+        taken.retain(|page| self.is_mapped_to(index, page));
+        for &page in &taken {
+            let engine = self.engine.as_mut().expect("it was there just now");
+            engine.clear_used(index, page, &mut self.spaces[index as usize].table, &mut self.mem);
+            self.account(index, page);
+        }
+        taken.len() as u64
+    }
+
+    /// Whether a page is mapped to the frame that its engine has taken for it.
+    fn is_mapped_to(&self, index: u32, page: &UnaccountedPage) -> bool {
+        let mut list = WalkList::new();
+        self.spaces[index as usize].table.walk(&self.mem, page.va, &mut list);
+        matches!(list.leaf, Leaf::Present(of) if (of.pfn, of.size) == (page.frame, page.size))
+    }
+
+    /// Does something with the engine, which is there, and the memory.
+    pub fn with_engine<T>(&mut self, act: impl FnOnce(&mut EngineState, &mut Memory) -> T) -> T {
+        let mut engine = self.engine.take().expect("the layer has one");
+        let outcome = act(&mut engine, &mut self.placing().1);
+        self.engine = Some(engine);
+        outcome
+    }
+
+    /// Pages of files have left memory: the entries of those that the engine may map say where they are, if their tables are there or
+    /// there is memory for them.
+    pub fn arm_again(&mut self, pages: &[(u32, VirtAddr)]) {
+        for &(index, va) in pages {
+            if self.is_served(index, va)
+                && self.is_untouched(index, va, PageSize::Size4K)
+                && self.put_armed(index, va, PageSize::Size4K).is_err()
+            {
+                return;
+            }
+        }
+    }
+
+    /// Enters a page that the engine has mapped in the reverse map and the LRU lists, one of a file in the page cache, too, and
+    /// charges it.
+    pub fn account(&mut self, index: u32, UnaccountedPage { va, size, frame, file, .. }: UnaccountedPage) {
+        let mut list = WalkList::new();
+        self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
+        let Leaf::Present(mapping) = list.leaf else { unreachable!("{va:?} of space {index} is not mapped") };
+        assert_eq!((mapping.pfn, mapping.size), (frame, size), "{va:?} of space {index} is mapped to another frame");
+        let group = self.spaces[index as usize].group;
+        if let Some(reclaim) = &mut self.reclaim {
+            reclaim.charge(frame, size.order(), group);
+        }
+        if let Some((file, page)) = file {
+            self.cache_page(file, page, frame);
+            self.note_mapped(index, va, &mapping, Rmap::add);
+            return;
+        }
+        self.note_listed(index, va, &mapping);
+    }
+
+    /// The page of a file that stands at an address.
+    pub fn file_page(&self, index: u32, va: VirtAddr) -> Option<FilePage> {
+        let vma = self.spaces[index as usize].vmas.find(va)?;
+        Some((self.pages.known_file(vma.file.as_ref()?)?, vma.file_page(va)))
+    }
+
+    /// Maps a page in a frame that was ready. What the kernel keeps of pages is left to [`Self::account`].
+    pub fn map_ready(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> Result<(), EngineError> {
+        self.take_word(index, va);
+        self.map_unlisted(index, va, mapping)
+    }
+}

@@ -1,0 +1,63 @@
+//! The errors that a run ends with when memory, or a table of fixed size, has run out: what holds it, and what to set.
+
+use crate::layer::Layer;
+use pagelab_base::addr::FRAME_SHIFT;
+use pagelab_base::error::EngineError;
+use pagelab_tables::page_table::Exhausted;
+
+impl Layer {
+    /// The error that a request for a frame ends the run with, and what the memory holds.
+    pub fn out_of_memory(&self, what_for: &str) -> EngineError {
+        let bytes = |frames: u64| pagelab_trace::quantity::format_bytes(frames << FRAME_SHIFT);
+        let (free, files, tables) = (self.free_frame_count(), self.pages.cached_frames(), self.table_frames());
+        let (total, set_aside) = (self.memory_bytes() >> FRAME_SHIFT, self.frames_set_aside());
+        let others = total - free - files - tables - set_aside;
+        let metadata = match (self.tables.set_aside().what, &self.segment_memory, &self.speculative_table) {
+            (None, None, None) => "page metadata".to_owned(),
+            (Some(what), None, None) => format!("page metadata and {what}"),
+            _ => "page metadata and what boot set aside for a segment or a table".to_owned(),
+        };
+        let name = &self.name;
+        let swap = match self.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref()) {
+            Some(swap) => {
+                format!("{} are swapped out and {} of swap are left", bytes(swap.used_slots()), bytes(swap.room()))
+            }
+            None => "there is no swap device (kernel.swap)".to_owned(),
+        };
+        let what = format!(
+            "layer `{name}` has no frame left of its {} for {what_for}: programs and kernel objects hold {}, files {}, page tables \
+             {}, {metadata} {}, {} are free but kept for the kernel or other zones; {swap}. Give it more by \
+             --set system.layers.{name}.memory_bytes=SIZE or the machine by --set machine.memory_bytes=SIZE",
+            bytes(total),
+            bytes(others),
+            bytes(files),
+            bytes(tables),
+            bytes(set_aside),
+            bytes(free),
+        );
+        EngineError::OutOfMemory { what }
+    }
+
+    /// The error that a request for a page ends the run with whose cgroup is at its limit and has nothing that could leave.
+    pub fn at_its_limit(&self) -> EngineError {
+        let reclaim = self.reclaim.as_ref().expect("only such layers have limits");
+        let group = &reclaim.groups()[usize::from(self.acting_group.0)];
+        let key = match group.name.as_str() {
+            "" => "kernel.cgroup_limit_bytes".to_owned(),
+            name => format!("memory_limit of {name}"),
+        };
+        let what = format!(
+            "layer `{}`: programs hold all of the {} that their cgroup allows, and none of it can leave: {} of swap are left, and what \
+             is not on an LRU list (shared anonymous memory) stays; set a larger {key}",
+            self.name,
+            pagelab_trace::quantity::format_bytes(group.limit_frames << FRAME_SHIFT),
+            pagelab_trace::quantity::format_bytes(reclaim.swap.as_ref().map_or(0, |swap| swap.room()) << FRAME_SHIFT),
+        );
+        EngineError::OutOfMemory { what }
+    }
+
+    /// The error that the run ends with when something of the page tables has run out.
+    pub fn exhausted(&self, what: Exhausted) -> EngineError {
+        EngineError::OutOfMemory { what: self.tables.exhausted(&self.mem, &self.name, what) }
+    }
+}

@@ -1,0 +1,125 @@
+//! The page cache of a layer: which pages of files are in memory, and in what blocks they come there.
+//!
+//! Models: a page that is brought in comes in a folio, the largest of the layer's sizes whose place lies inside what may be
+//! read and holds no page yet, or else alone. A warm cache has every page that has not left it, and gives it a frame when it is
+//! first asked for; others are read from storage, a window at a time.
+//! Source: Linux mm/readahead.c (`page_cache_ra_order`), mm/filemap.c (`__filemap_get_folio`), mm/memory.c.
+//! Parameters: `system.layers.NAME.file_folios`, `kernel.page_cache`, `kernel.storage`, `kernel.read_ahead_bytes`.
+//! Stats: `layer.NAME.file_folios.*`.
+//! Deviations: which sizes there are is the file system's choice in Linux, which begins a stream of read(2) with small folios and
+//! makes them larger as it goes on, but reads around a fault in single pages; a trace knows nothing of read(2), so here each
+//! takes the largest that fits. The pages of a folio age and leave one by one.
+
+use std::ops::Range;
+
+use crate::frames::frame_alloc::FramePurpose;
+use crate::layer::Layer;
+use crate::reclaim::{Full, LruPageKind, Storage};
+use crate::vma::VaRange;
+use pagelab_base::addr::{PageSize, Pfn};
+use pagelab_base::error::EngineError;
+use pagelab_trace::quantity::format_bytes;
+
+/// A block for pages of a file that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheFolio {
+    /// Number in the file of its first page.
+    pub page: u64,
+    pub pfn: Pfn,
+    pub order: u32,
+}
+
+impl CacheFolio {
+    /// Its pages' numbers in the file, with their frames.
+    pub fn pages(self) -> impl Iterator<Item = (u64, Pfn)> {
+        (0..1 << self.order).map(move |n| (self.page + n, Pfn(self.pfn.0 + n)))
+    }
+}
+
+impl Layer {
+    /// Where files are, if the layer has storage.
+    pub fn storage(&self) -> Option<&Storage> {
+        self.reclaim.as_ref()?.storage.as_ref()
+    }
+
+    /// Whether a page of a file must be read from storage. A warm cache holds what memory has room for. What a block does not hold
+    /// yet is not read.
+    pub fn must_be_read(&self, file: u32, page: u64) -> bool {
+        let storage = self.storage();
+        let crowded = || storage.is_some() && self.is_short(0);
+        self.pages.cached(file, page).is_none()
+            && (self.pages.is_on_storage(file, page) || crowded())
+            && !storage.is_some_and(|storage| storage.is_unwritten(file, page))
+    }
+
+    /// The frame that holds a page of a file which is in memory, brought into the page cache if need be, perhaps with others
+    /// `within` these.
+    pub fn cached_page(&mut self, file: u32, page: u64, within: &Range<u64>) -> Result<Pfn, EngineError> {
+        if let Some(frame) = self.pages.cached(file, page) {
+            return Ok(frame);
+        }
+        let in_memory = |layer: &Self, page| !layer.must_be_read(file, page);
+        let folio = self.take_cache_folio(file, page, within, &in_memory);
+        let folio = folio.ok_or_else(|| self.out_of_memory("the page cache"))?;
+        for (page, frame) in folio.pages() {
+            self.note_read(file, page, frame);
+            self.cache_page(file, page, frame);
+        }
+        Ok(Pfn(folio.pfn.0 + page - folio.page))
+    }
+
+    /// A mapping's pages of a file have blocks of the layer's storage from now on. Errors: it has no more.
+    pub fn lay_out(&mut self, index: u32, range: VaRange) -> Result<(), EngineError> {
+        let vma = self.spaces[index as usize].vmas.find(range.start);
+        let Some((vma, name)) = vma.and_then(|vma| Some((vma, vma.file.as_ref()?))) else { return Ok(()) };
+        let Some(storage) = self.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut()) else { return Ok(()) };
+        let file = self.pages.file(name);
+        storage.lay_out(file, vma.file_pages()).map_err(|Full { capacity, needed }| {
+            let each = storage.striping.bytes_each(needed);
+            let what = format!(
+                "the device holds {}, and the files that are mapped take {} with `{name}`; allowed is {} at least{}, or none for a device \
+                 that holds whatever is asked for",
+                format_bytes(capacity),
+                format_bytes(needed),
+                format_bytes(each),
+                if each < needed { " of each drive, in whole chunks" } else { "" }
+            );
+            EngineError::config("kernel.storage.capacity_bytes", what)
+        })
+    }
+
+    /// A block for a page of a file and those beside it, as far as they are `within` these, not in the cache, and `wanted`.
+    pub fn take_cache_folio(
+        &mut self,
+        file: u32,
+        page: u64,
+        within: &Range<u64>,
+        wanted: &dyn Fn(&Self, u64) -> bool,
+    ) -> Option<CacheFolio> {
+        let fits = |layer: &Self, order: u32| {
+            let (start, end) = (page >> order << order, (page >> order << order) + (1 << order));
+            let free = |n| layer.pages.cached(file, n).is_none() && wanted(layer, n);
+            within.start <= start && end <= within.end && !layer.is_short(order) && (start..end).all(free)
+        };
+        let orders: Vec<u32> =
+            self.file_folio_orders.iter().rev().copied().filter(|&order| fits(self, order)).collect();
+        orders.into_iter().chain([0]).find_map(|order| {
+            let pfn = self.frames.alloc(order, FramePurpose::PageCache, self.acting_cpu)?;
+            if let Some(reclaim) = self.reclaim.as_mut().filter(|reclaim| reclaim.storage.is_some()) {
+                reclaim.charge(pfn, order, self.acting_group);
+            }
+            self.pages.count_folio(order);
+            Some(CacheFolio { page: page >> order << order, pfn, order })
+        })
+    }
+
+    /// A frame holds a page of a file from now on.
+    pub fn cache_page(&mut self, file: u32, page: u64, frame: Pfn) {
+        self.pages.cache(file, page, frame);
+        if let Some(reclaim) = &mut self.reclaim
+            && reclaim.storage.is_some()
+        {
+            reclaim.add(frame, PageSize::Size4K.order(), LruPageKind::File);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Pages that a recorded kernel has mapped: a trace says where and when, and what that kernel did is among its accesses.
+//!
+//! Models: a machine's memory as a file whose offsets are physical addresses. Kernel and programs of that machine map it, shared, each
+//! at its own addresses; so all reach the same frames. With MAP_HUGETLB a mapping has pages of 2 MiB, for which the file gets its
+//! frames in blocks; others map parts of these by pages of 4 KiB.
+//! Source: Linux mm/shmem.c and mm/memory.c (`do_set_pmd`, `finish_fault`): a large folio of tmpfs is mapped by a PMD where
+//! a mapping has room for all of it, and by PTEs elsewhere.
+//! Parameters: none.
+//! Deviations: nothing of it costs cycles or references: that would count the recorded kernel's work twice. Page tables have memory
+//! of the simulator, so their lines are not those that the recorded kernel writes. Without such a block, as where memory is
+//! fragmented, where frames may be reclaimed, or where parts came to the file one by one, pages are of 4 KiB.
+
+use crate::frames::frame_alloc::FramePurpose;
+use crate::layer::Layer;
+use crate::vma::{VaRange, Vma};
+use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use pagelab_base::error::EngineError;
+use pagelab_tables::page_table::{Leaf, Mapping, PteFlags, WalkList};
+use pagelab_trace::MapFlags;
+
+impl Layer {
+    /// Maps a new mapping's pages of its file; returns how many these are. Where nothing may be accessed, none is mapped.
+    pub fn map_recorded(&mut self, index: u32, range: VaRange) -> Result<u64, EngineError> {
+        let vma = self.spaces[index as usize].vmas.find(range.start).expect("it has just been made").clone();
+        if !(vma.prot.read || vma.prot.write || vma.prot.execute) {
+            return Ok(0);
+        }
+        let file = self.pages.file(vma.file.as_ref().expect("only files are mapped so"));
+        let (writable, executable) = (vma.prot.write, vma.prot.execute);
+        let flags = PteFlags { writable, user: true, executable, accessed: true, dirty: writable };
+        let (mut va, mut pages) = (range.start, 0);
+        while va < range.end {
+            let (pfn, size) = match self.recorded_block(index, &vma, file, va) {
+                Some(first) => (first, PageSize::Size2M),
+                None => (self.cached_page(file, vma.file_page(va), &vma.file_pages())?, PageSize::Size4K),
+            };
+            self.build_tables(index, va, size)?;
+            self.map(index, va, Mapping { pfn, size, flags })?;
+            va = VirtAddr(va.0 + size.bytes());
+            pages += 1;
+        }
+        Ok(pages)
+    }
+
+    /// The block that a page of 2 MiB is mapped to at an address; none if it is to be mapped in parts.
+    fn recorded_block(&mut self, index: u32, vma: &Vma, file: u32, va: VirtAddr) -> Option<Pfn> {
+        let size = PageSize::Size2M;
+        let aligned = va.0 & size.offset_mask() == 0 && vma.file_page(va) << FRAME_SHIFT & size.offset_mask() == 0;
+        let inside = vma.end.0 - va.0 >= size.bytes();
+        if !(vma.flags.contains(MapFlags::HUGETLB) && aligned && inside) || self.reclaim.is_some() {
+            return None;
+        }
+        let mut list = WalkList::new();
+        self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
+        let Leaf::NotPresent { level, .. } = list.leaf else { unreachable!("nothing is mapped at {va:?} yet") };
+        if PageSize::of_level(level) < size { None } else { self.file_block(file, vma.file_page(va)) }
+    }
+
+    /// The block that holds 2 MiB of a file from a page on, which is taken if none of them is in memory.
+    fn file_block(&mut self, file: u32, first: u64) -> Option<Pfn> {
+        let order = PageSize::Size2M.order();
+        let held = |n| self.pages.cached(file, first + n);
+        let mut others = 1..1 << order;
+        match held(0) {
+            Some(pfn) => {
+                let whole = pfn.0.is_multiple_of(1 << order) && others.all(|n| held(n) == Some(Pfn(pfn.0 + n)));
+                whole.then_some(pfn)
+            }
+            None if others.any(|n| held(n).is_some()) => None,
+            None => {
+                let pfn = self.frames.alloc(order, FramePurpose::PageCache, self.acting_cpu)?;
+                self.pages.count_folio(order);
+                for n in 0..1 << order {
+                    self.note_read(file, first + n, Pfn(pfn.0 + n));
+                    self.cache_page(file, first + n, Pfn(pfn.0 + n));
+                }
+                Some(pfn)
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The memory that a kernel's requests to devices touch: a queue pair of its own, and other lines of its code and data.
+//!
+//! Source: NVM Express base specification 1.4, 4.2 and 4.6 (entries of 64 and of 16 bytes); Linux drivers/nvme/host/pci.c.
+//! Parameters: `kernel.block_io`.
+//! Deviations: one pair for all CPUs and for both devices, where Linux has one per CPU. It tells what is touched; what the entries say is
+//! not written.
+
+use crate::layer::Layer;
+use pagelab_base::addr::{LINE_BYTES, Pfn, PhysAddr};
+use pagelab_base::error::EngineError;
+use pagelab_base::io::NVME_COMPLETION_BYTES;
+
+/// Entries of a queue (`NVMe io_queue_depth`).
+const ENTRIES: u64 = 1024;
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct RequestMemory {
+    submissions: Pfn,
+    completions: Pfn,
+    lines: Pfn,
+    frames: u64,
+    /// Requests so far.
+    made: u64,
+}
+
+/// Requests that are made together, by the numbers of the first of them and of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requested {
+    first: u64,
+    /// Requests of all that are made together.
+    pub many: u32,
+}
+
+impl RequestMemory {
+    /// Address of the line that the completion of a request is in.
+    fn completion(&self, number: u64) -> PhysAddr {
+        let at = number % ENTRIES * NVME_COMPLETION_BYTES;
+        PhysAddr(self.completions.addr().0 + at / LINE_BYTES * LINE_BYTES)
+    }
+
+    /// Addresses of the entries that requests are written to.
+    pub fn submissions(&self, of: Requested) -> impl Iterator<Item = PhysAddr> + '_ {
+        let numbers = of.first..of.first + u64::from(of.many).min(ENTRIES);
+        numbers.map(|number| PhysAddr(self.submissions.addr().0 + number % ENTRIES * LINE_BYTES))
+    }
+
+    /// Addresses of the lines that their completions are in, each once.
+    pub fn completions(&self, of: Requested) -> Vec<PhysAddr> {
+        let numbers = of.first..of.first + u64::from(of.many).min(ENTRIES);
+        let mut lines: Vec<PhysAddr> = numbers.map(|number| self.completion(number)).collect();
+        lines.dedup();
+        lines
+    }
+
+    /// Address of one of the other lines.
+    pub fn line(&self, line: u32) -> PhysAddr {
+        PhysAddr(self.lines.addr().0 + u64::from(line) * LINE_BYTES)
+    }
+
+    /// Frames of 4 KiB that all of it takes.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+}
+
+impl Layer {
+    /// Sets memory aside for requests to devices, and so many other lines that they touch. Errors: there is none.
+    pub fn boot_requests(&mut self, lines: u32) -> Result<(), EngineError> {
+        let memory = &mut self.placing().1;
+        let mut take = |bytes: u64| memory.take_ring(bytes);
+        let rings =
+            [ENTRIES * LINE_BYTES, ENTRIES * NVME_COMPLETION_BYTES, u64::from(lines) * LINE_BYTES].map(&mut take);
+        let [Some(submissions), Some(completions), Some(lines)] = rings else {
+            return Err(self.out_of_memory("its requests to devices"));
+        };
+        let frames = submissions.1 + completions.1 + lines.1;
+        let (submissions, completions, lines) = (submissions.0, completions.0, lines.0);
+        self.requests = Some(RequestMemory { submissions, completions, lines, frames, made: 0 });
+        Ok(())
+    }
+
+    /// Requests are about to be made.
+    pub fn begin_requests(&mut self, many: u32) -> Requested {
+        let Some(requests) = &mut self.requests else { return Requested { first: 0, many } };
+        let first = requests.made;
+        requests.made += u64::from(many);
+        Requested { first, many }
+    }
+
+    /// What they touch, in kernels where they cost anything.
+    pub fn request_memory(&self) -> &RequestMemory {
+        self.requests.as_ref().expect("requests cost the kernel something")
+    }
+
+    /// Frames of the memory that requests to devices touch.
+    pub fn request_frames(&self) -> u64 {
+        self.requests.as_ref().map_or(0, RequestMemory::frames)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_go_round_and_four_completions_share_a_line() {
+        let memory = RequestMemory { submissions: Pfn(16), completions: Pfn(32), lines: Pfn(36), frames: 21, made: 0 };
+        let at = |first, many| Requested { first, many };
+        let lines =
+            |base: u64, numbers: &[u64]| numbers.iter().map(|n| PhysAddr((base << 12) + n * 64)).collect::<Vec<_>>();
+        assert_eq!(memory.submissions(at(1022, 4)).collect::<Vec<_>>(), lines(16, &[1022, 1023, 0, 1]));
+        assert_eq!(memory.completions(at(1022, 4)), lines(32, &[255, 0]));
+        assert_eq!(memory.completions(at(2, 5)), lines(32, &[0, 1]));
+        assert_eq!(memory.submissions(at(0, 5000)).count(), 1024, "no more than there are");
+    }
+}

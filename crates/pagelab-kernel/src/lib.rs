@@ -1,0 +1,29 @@
+//! Kernels, one a layer: address spaces, frames, page faults, mapping calls, reclaim and kernel threads.
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod config;
+pub mod direct_segment;
+pub mod entry_word;
+pub mod fault;
+pub mod fault_engine;
+pub mod files;
+pub mod frames;
+pub mod home;
+pub mod invalidation;
+pub mod layer;
+pub mod locks;
+pub mod mapping;
+pub mod memory;
+pub mod mmap_misses;
+pub mod needs;
+pub mod os;
+pub mod placement;
+pub mod populate;
+pub mod reclaim;
+pub mod shadows;
+pub mod speculative_table;
+pub mod sync;
+pub mod threads;
+pub mod translation_cache;
+pub mod vma;

@@ -1,0 +1,416 @@
+//! Mapping calls: what mmap, munmap, mremap, mprotect, madvise and brk, fork, exec and exit do to page tables and frames.
+//!
+//! Models: the effect on VMAs, page tables and frames, at once; which translations must leave the TLBs comes back as an
+//! [`Invalidation`].
+//! Source: Linux kernel/fork.c, mm/memory.c (`copy_page_range`), mm/mmap.c, mm/mremap.c, mm/mprotect.c, mm/madvise.c; arch/x86/mm/tlb.c for the full-flush ceiling.
+//! Deviations: MADV_FREE drops what is on the swap device only when its pages are read back and leave again.
+
+use crate::config::InvalidationCause;
+use crate::direct_segment::taken_by;
+use crate::fault::Ahead;
+use crate::invalidation::Invalidation;
+use crate::layer::Layer;
+use crate::layer::engine::ArmingMode;
+use crate::needs::Need;
+use crate::os::Os;
+use crate::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
+use pagelab_base::addr::{FRAME_BYTES, VirtAddr};
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::page_fault::Intent;
+use pagelab_base::step::BlockKey;
+use pagelab_tables::page_table::{PteFlags, Removed};
+use pagelab_trace::{EventKind, MapFlags, Protection};
+
+/// What follows from a mapping call.
+#[derive(Clone, Debug, Default)]
+pub struct Consequences {
+    /// Translations that must leave the TLBs.
+    pub gone: Invalidation,
+    /// Ranges to be populated, and why.
+    pub populate: Vec<(VaRange, Ahead)>,
+}
+
+impl Os {
+    /// Carries a mapping call out.
+    pub fn change_mappings(&mut self, space: SpaceId, kind: &EventKind) -> Result<Consequences, EngineError> {
+        let recorded = matches!(kind, EventKind::Mmap { flags, .. } if flags.contains(MapFlags::RECORDED));
+        self.mapping.calls += u64::from(!recorded);
+        let layer = &mut self.layers[space.layer];
+        let Consequences { mut gone, mut populate } = Consequences::default();
+        gone.recorded = recorded;
+        let vmas = &mut layer.spaces[space.index as usize].vmas;
+        let changes = match kind {
+            EventKind::Mmap { addr, len, prot, flags, file: None, .. } if is_shared_anonymous(*flags) => {
+                // An object of its own, known by its place among all shared memory; a page apart from the last one.
+                let (addr, len, prot, flags, file_offset) = (*addr, *len, *prot, *flags, self.shared_bytes);
+                self.shared_bytes += len.next_multiple_of(FRAME_BYTES) + FRAME_BYTES;
+                vmas.apply(&EventKind::Mmap { addr, len, prot, flags, file: None, file_offset })
+            }
+            kind => vmas.apply(kind),
+        };
+        let Ok(changes) = changes else {
+            self.mapping.impossible += 1;
+            return Ok(Consequences { gone, populate });
+        };
+        if matches!(kind, EventKind::Brk { .. }) {
+            layer.brk_counters.count(vmas.brk_outcome());
+        }
+        for change in changes {
+            self.follow(space, change, &mut gone, &mut populate)?;
+        }
+        let layer = &mut self.layers[space.layer];
+        layer.follow_mappings(space.index);
+        if let EventKind::Madvise { addr, len, .. } = *kind
+            && let Ok(range) = VaRange::of_bytes(addr, len)
+        {
+            // Advice alone is no change of the mappings, and cuts pages all the same.
+            self.account_for_taken(space);
+            let layer = &mut self.layers[space.layer];
+            // Advice may have cut a mapping in two (`vma_adjust_trans_huge`).
+            for edge in [range.start, range.end] {
+                if layer.spaces[space.index as usize].vmas.find(edge).is_some_and(|vma| vma.start == edge) {
+                    layer.split_at_edges(space.index, edge, edge)?;
+                }
+            }
+            layer.cut_too_large_words(space.index, range);
+            for place in layer.free_armed_tables(space.index, range) {
+                gone.add(place, place.pages());
+            }
+        }
+        self.want_cut_armed(space.layer);
+        let layer = &mut self.layers[space.layer];
+        let populate = populate
+            .into_iter()
+            .flat_map(|(range, why)| layer.outside_segment(space.index, range).map(|part| (part, why)));
+        let populate = populate.filter(|(range, _)| !range.is_empty()).collect();
+        Ok(Consequences { gone, populate })
+    }
+
+    /// Brings page table and frames in line with a change of the mappings.
+    fn follow(
+        &mut self,
+        space: SpaceId,
+        change: Change,
+        gone: &mut Invalidation,
+        populate: &mut Vec<(VaRange, Ahead)>,
+    ) -> Result<(), EngineError> {
+        if !matches!(change, Change::Mapped { .. } | Change::Recorded { .. }) {
+            self.account_for_taken(space);
+        }
+        if let Change::Mapped { range, .. } | Change::Recorded { range } = change {
+            self.layers[space.layer].lay_out(space.index, range)?;
+            self.note_sharing(space, range)?;
+        }
+        let layer = &mut self.layers[space.layer];
+        if let Some(range) = taken_by(&change)
+            && let Some(left) = layer.leave_segment(space.index, range)
+        {
+            gone.add(left, left.pages());
+        }
+        match change {
+            Change::Mapped { range, populate: true } => {
+                // Private mappings that can be written get pages of their own (`populate_vma_page_range`).
+                let vma = layer.spaces[space.index as usize].vmas.find(range.start);
+                let store = vma.is_some_and(|vma| vma.prot.write && !vma.is_shared());
+                populate.push((range, Ahead::Asked(if store { Intent::Store } else { Intent::Load })));
+                layer.begin_segment(space.index, range);
+            }
+            Change::Mapped { range, populate: false } => {
+                layer.begin_segment(space.index, range);
+                if layer.maps_ahead(space.index, range) {
+                    populate.push((range, Ahead::Policy));
+                }
+                self.want_armed(space, range);
+            }
+            Change::Recorded { range } => self.mapping.pages_recorded += layer.map_recorded(space.index, range)?,
+            Change::Advised { range, advice: PageAdvice::PopulateRead } => {
+                populate.push((range, Ahead::Asked(Intent::Load)));
+            }
+            Change::Advised { range, advice: PageAdvice::PopulateWrite } => {
+                populate.push((range, Ahead::Asked(Intent::Store)));
+            }
+            Change::Unmapped { vma } => {
+                let pages = remove_pages(layer, space.index, vma.range())?;
+                layer.drop_translation_caches(space.index, vma.range(), InvalidationCause::Unmap);
+                layer.prune(space.index, vma.start, vma.end, InvalidationCause::Unmap);
+                layer.placement.mapping_gone(space.index, vma.range());
+                self.mapping.pages_unmapped += pages;
+                gone.add(vma.range(), pages);
+            }
+            Change::Discarded { range } => {
+                let pages = remove_pages(layer, space.index, range)?;
+                self.mapping.pages_unmapped += pages;
+                gone.add(range, pages);
+            }
+            Change::Protected { range, from, to } => {
+                let pages = protect_pages(layer, space.index, range, to)?;
+                gone.add(range, pages);
+                layer.protect_words(space.index, range)?;
+                if !(from.read || from.write) {
+                    self.want_armed(space, range);
+                }
+            }
+            Change::Moved { from, to } => {
+                let pages = move_pages(layer, space.index, from, to)?;
+                layer.placement.mapping_moved(space.index, from, to);
+                gone.add(from, pages);
+            }
+            Change::Advised { range, advice: PageAdvice::Remove } => {
+                let pages = remove_pages(layer, space.index, range)?;
+                self.mapping.pages_unmapped += pages;
+                gone.add(range, pages);
+            }
+            Change::Advised { range, advice: PageAdvice::Free } => {
+                let pages = free_lazily(layer, space.index, range)?;
+                gone.add(range, pages);
+            }
+            Change::Advised { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// The entries of a new mapping are to be armed, if the layer has an engine for it.
+    pub fn want_armed(&mut self, space: SpaceId, range: VaRange) {
+        match self.layers[space.layer].want_armed(space.index, range) {
+            ArmingMode::Nothing => {}
+            ArmingMode::Thread => self.needs.push((space.layer, Need::Arming)),
+            ArmingMode::Filled(cycles) => self.mapping.fill_cycles += cycles,
+        }
+    }
+
+    /// A mapping is made of a file that others may have mapped.
+    fn note_sharing(&mut self, space: SpaceId, range: VaRange) -> Result<(), EngineError> {
+        let (accounted, taken_back) = self.layers[space.layer].note_sharing(space.index, range)?;
+        self.mapping.pages_accounted += accounted;
+        self.mapping.fill_cycles += taken_back;
+        Ok(())
+    }
+
+    /// What has been taken from words of large pages in a layer is to be armed in another size.
+    pub fn want_cut_armed(&mut self, layer: LayerId) {
+        for (index, range) in std::mem::take(&mut self.layers[layer].cut) {
+            self.want_all_armed(SpaceId { layer, index }, range);
+        }
+    }
+
+    /// [`Self::want_armed`] of all mappings in a range.
+    fn want_all_armed(&mut self, space: SpaceId, range: VaRange) {
+        let vmas = &self.layers[space.layer].spaces[space.index as usize].vmas;
+        let inside = |vma: &Vma| VaRange { start: vma.start.max(range.start), end: vma.end.min(range.end) };
+        let parts: Vec<VaRange> = vmas.iter().map(inside).filter(|part| part.start < part.end).collect();
+        parts.into_iter().for_each(|part| self.want_armed(space, part));
+    }
+
+    /// What a mapping call has to wait for: the lock under which a kernel thread accounts for pages of the space.
+    pub fn engine_in_the_way(&self, space: SpaceId) -> Option<BlockKey> {
+        let layer = &self.layers[space.layer];
+        let engine = layer.engine.as_ref()?;
+        let tables =
+            CpuId::all(layer.cpus.len()).flat_map(|cpu| engine.page_sizes().iter().map(move |&size| (cpu, size)));
+        let keys = tables.map(|table| (table, BlockKey::Engine { layer: space.layer, table }));
+        let mut held = keys.filter(|&(_, key)| self.locks.is_held(key));
+        held.find(|&(table, _)| engine.is_used_at(table, space.index, &layer.mem)).map(|(_, key)| key)
+    }
+
+    /// Mappings of a space are about to change: accounts for all pages that its engine has mapped.
+    pub fn account_for_taken(&mut self, space: SpaceId) {
+        self.mapping.pages_accounted += self.layers[space.layer].account_for_taken(space.index);
+    }
+
+    /// Removes all mappings of a space, as exec and exit do.
+    pub fn drop_mappings(&mut self, space: SpaceId) -> Result<Invalidation, EngineError> {
+        self.account_for_taken(space);
+        let layer = &mut self.layers[space.layer];
+        let va_bits = layer.spaces[space.index as usize].table.va_bits();
+        let everything = VaRange { start: VirtAddr(0), end: VirtAddr(1 << va_bits) };
+        if let Some(engine) = &mut layer.engine {
+            engine.space_ended(space.index);
+        }
+        layer.note_contiguity(space.index);
+        layer.spaces[space.index as usize].vmas.clear();
+        layer.spaces[space.index as usize].misses.clear();
+        let (placement, mut memory) = layer.placing();
+        placement.space_ended(space.index, &mut memory);
+        layer.drop_all_translation_caches(space.index);
+        layer.leave_segment(space.index, everything);
+        let pages = if layer.spaces[space.index as usize].table.clears_lazily() {
+            let pages = abandon_pages(layer, space.index, everything)?;
+            self.scan_due |= layer.tables.is_scan_due();
+            pages
+        } else {
+            remove_pages(layer, space.index, everything)?
+        };
+        layer.prune(space.index, everything.start, everything.end, InvalidationCause::Exit);
+        self.mapping.pages_unmapped += pages;
+        Ok(Invalidation { ranges: vec![everything], pages, full: true, recorded: false })
+    }
+
+    /// Gives a child its parent's VMAs, and the pages of those whose contents it could not demand anew (Linux `dup_mmap`,
+    /// `vma_needs_copy`): private ones are write-protected in both until one of them writes. Returns the translations of
+    /// the parent that changed.
+    pub fn fork(&mut self, parent: SpaceId, child: SpaceId) -> Result<Invalidation, EngineError> {
+        self.account_for_taken(parent);
+        let layer = &mut self.layers[parent.layer];
+        let mut vmas = layer.spaces[parent.index as usize].vmas.fork();
+        let mut gone = Invalidation::default();
+        if vmas.iter().any(|vma| vma.advice.direct_segment && !vma.advice.wipe_on_fork)
+            && let Some(left) = layer.leave_segment(parent.index, VaRange::ALL)
+        {
+            gone.add(left, left.pages());
+        }
+        vmas.advise(VaRange::ALL, |advice| advice.direct_segment = false);
+        for vma in vmas.iter().filter(|vma| !vma.advice.wipe_on_fork) {
+            let (shared, pages) = share_pages(layer, parent.index, child.index, vma)?;
+            self.mapping.pages_shared += shared;
+            gone.add(vma.range(), pages);
+            layer.copy_words(parent.index, child.index, vma.range())?;
+        }
+        let files: Vec<VaRange> = vmas.iter().filter(|vma| vma.file.is_some()).map(Vma::range).collect();
+        layer.spaces[child.index as usize].vmas = vmas;
+        files.into_iter().try_for_each(|range| self.note_sharing(child, range))?;
+        Ok(gone)
+    }
+
+    /// Ends a space in which nothing is mapped any more and that no TLB knows.
+    pub fn retire(&mut self, space: SpaceId) {
+        self.layers[space.layer].retire_space(space.index);
+    }
+}
+
+fn is_shared_anonymous(flags: MapFlags) -> bool {
+    flags.contains(MapFlags::SHARED | MapFlags::ANONYMOUS)
+}
+
+/// Unmaps the pages of a range and frees their frames; returns how many there were.
+pub(super) fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
+    layer.split_at_edges(index, range.start, range.end)?;
+    let (placement, mut memory) = layer.placing();
+    placement.unmapping(index, range, &mut memory);
+    layer.drop_words(index, range);
+    layer.for_mapped(index, range.start, range.end, |layer, page| {
+        layer.unmap(index, page);
+        layer.put_page(&page.mapping);
+        Ok(())
+    })
+}
+
+/// Frees the frames of a whole space and leaves the entries behind, with a tag that nobody has any more; returns how many pages
+/// there were.
+fn abandon_pages(layer: &mut Layer, index: u32, everything: VaRange) -> Result<u64, EngineError> {
+    layer.drop_words(index, everything);
+    let pages = layer.for_mapped(index, everything.start, everything.end, |layer, page| {
+        layer.forget(index, page);
+        layer.put_page(&page.mapping);
+        Ok::<(), EngineError>(())
+    })?;
+    layer.abandon_table(index)?;
+    Ok(pages)
+}
+
+/// Gives the contents of a range's own anonymous pages up until they are written again (`madvise_free_pte_range`), if memory
+/// is ever reclaimed; returns how many pages these are.
+fn free_lazily(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
+    if layer.reclaim.is_none() {
+        return Ok(0);
+    }
+    layer.split_at_edges(index, range.start, range.end)?;
+    let mut pages = 0;
+    layer.for_mapped(index, range.start, range.end, |layer, page| {
+        let (pfn, order) = (page.mapping.pfn, page.mapping.size.order());
+        let own = layer.pages.are_exclusive(pfn, order) && !layer.pages.is_object(pfn);
+        if own && layer.reclaim.as_mut().is_some_and(|reclaim| reclaim.free_lazily(pfn, order)) {
+            layer.protect(index, page, PteFlags { accessed: false, dirty: false, ..page.mapping.flags });
+            pages += 1;
+        }
+        Ok::<(), EngineError>(())
+    })?;
+    Ok(pages)
+}
+
+/// Maps what the parent's pages of a VMA are mapped to in the child too; returns how many, and how many of the parent's
+/// were write-protected for it.
+fn share_pages(layer: &mut Layer, parent: u32, child: u32, vma: &Vma) -> Result<(u64, u64), EngineError> {
+    let file = vma.kind == VmaKind::File;
+    if vma.is_shared() {
+        return Ok((0, 0));
+    }
+    let mut anonymous = !file;
+    if file {
+        // Of a file's mapping the child has something to inherit only if there are copies.
+        layer.for_mapped(parent, vma.start, vma.end, |layer, page| {
+            anonymous |= layer.pages.is_anonymous(page.mapping.pfn);
+            Ok::<(), EngineError>(())
+        })?;
+    }
+    if !anonymous {
+        return Ok((0, 0));
+    }
+    let (mut shared, mut protected) = (0, 0);
+    layer.for_mapped(parent, vma.start, vma.end, |layer, page| {
+        let mut mapping = page.mapping;
+        if mapping.flags.writable {
+            mapping.flags.writable = false;
+            layer.protect(parent, page, mapping.flags);
+            protected += 1;
+        }
+        layer.share_page(&mapping);
+        // As `copy_present_ptes` leaves it.
+        mapping.flags.accessed = false;
+        layer.build_tables(child, page.va, mapping.size)?;
+        layer.map(child, page.va, mapping)?;
+        shared += 1;
+        Ok::<(), EngineError>(())
+    })?;
+    Ok((shared, protected))
+}
+
+/// Gives the pages of a range new permissions; returns how many there were.
+fn protect_pages(layer: &mut Layer, index: u32, range: VaRange, prot: Protection) -> Result<u64, EngineError> {
+    layer.split_at_edges(index, range.start, range.end)?;
+    let shared = layer.spaces[index as usize].vmas.find(range.start).is_some_and(Vma::is_shared);
+    layer.for_mapped(index, range.start, range.end, |layer, page| {
+        let mut flags = page.mapping.flags;
+        // A private page that others use stays write-protected, and a shared one until its first store
+        // (`can_change_pte_writable`). A page that becomes writable is clean until then; one that ceases to be keeps its
+        // dirty bit.
+        let own =
+            if shared { flags.dirty } else { layer.pages.are_exclusive(page.mapping.pfn, page.mapping.size.order()) };
+        flags.writable = prot.write && own;
+        flags.executable = prot.execute;
+        layer.protect(index, page, flags);
+        Ok(())
+    })
+}
+
+/// Moves the pages of a range to another place; returns how many there were.
+fn move_pages(layer: &mut Layer, index: u32, from: VaRange, to: VirtAddr) -> Result<u64, EngineError> {
+    layer.split_at_edges(index, from.start, from.end)?;
+    let offset = to.0.wrapping_sub(from.start.0);
+    let pages = layer.for_mapped(index, from.start, from.end, |layer, page| {
+        // A large page that would not be aligned at its new place moves as its parts.
+        if offset.is_multiple_of(page.mapping.size.bytes()) { Ok(()) } else { split_wholly(layer, index, page) }
+    })?;
+    layer.move_words(index, from, to)?;
+    layer.for_mapped(index, from.start, from.end, |layer, page| {
+        layer.unmap(index, page);
+        let va = VirtAddr(page.va.0.wrapping_add(offset));
+        layer.build_tables(index, va, page.mapping.size)?;
+        layer.map(index, va, page.mapping)?;
+        Ok::<(), EngineError>(())
+    })?;
+    layer.drop_translation_caches(index, from, InvalidationCause::Move);
+    layer.prune(index, from.start, from.end, InvalidationCause::Move);
+    Ok(pages)
+}
+
+/// Splits a large page down to 4 KiB pages.
+fn split_wholly(layer: &mut Layer, index: u32, page: &Removed) -> Result<(), EngineError> {
+    let end = page.va.0 + page.mapping.size.bytes();
+    let mut edge = page.va.0 + FRAME_BYTES;
+    while edge < end {
+        layer.split_at_edges(index, VirtAddr(edge), VirtAddr(edge))?;
+        edge += 512 * FRAME_BYTES;
+    }
+    Ok(())
+}

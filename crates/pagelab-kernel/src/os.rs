@@ -1,0 +1,392 @@
+//! The kernels of all layers: address spaces, frames, page faults.
+
+use crate::config::{BootConfig, KernelConfig, LayerConfig, PageCache, ReclaimFlush, check_limit};
+use crate::fault::stage::{FaultCounters, Stage};
+use crate::fault_engine::kernel_side::{EngineScope, EngineState};
+use crate::frames::frame_alloc::NodeConfig;
+use crate::frames::page_use::FilePage;
+use crate::frames::supply::FrameAllocatorConfig;
+use crate::home::ProcessTarget;
+use crate::invalidation::{Invalidation, MappingCounters};
+use crate::layer::engine::ArmingMode;
+use crate::layer::{AsidAllocator, Layer};
+use crate::locks::Locks;
+use crate::needs::Need;
+use crate::reclaim::{Group, GroupId, Pressure, Reclaim, Scan};
+use crate::translation_cache::TranslationCaches;
+use crate::vma::VaRange;
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::io::Lba;
+use pagelab_base::latencies::Latencies;
+use pagelab_base::step::BlockKey;
+use pagelab_hardware::device::Clock;
+use pagelab_tables::mmu_cache::Asid;
+use pagelab_tables::page_table::{Leaf, WalkList};
+use pagelab_trace::quantity::Bytes;
+use pagelab_trace::{EventKind, MapFlags, Protection};
+
+/// All layers and what their kernels share with the simulation.
+#[derive(Clone)]
+pub struct Os {
+    /// By [`LayerId`]: in the order of `system.layers`.
+    pub layers: Vec<Layer>,
+    /// The locks that tasks hold now, of all layers.
+    pub locks: Locks,
+    /// What the configuration says of kernels: what their paths cost, and what they do.
+    pub costs: KernelConfig,
+    /// What was counted of page faults, by layer.
+    pub faults: Vec<FaultCounters>,
+    /// Cycles of the programs' faults for which a device was read, from the exception to the return, if the layer has devices.
+    pub major_latencies: Latencies,
+    /// What mapping calls of all programs did.
+    pub mapping: MappingCounters,
+    /// Shared anonymous memory mapped so far: what comes next is a new object.
+    pub shared_bytes: u64,
+    /// Translations that an activity has made invalid since the last look.
+    pub invalid: Vec<(SpaceId, Invalidation)>,
+    /// What devices have written since the last look: where in a layer's memory, and how many lines.
+    pub arrived: Vec<(LayerId, PhysAddr, u64)>,
+    /// What layers need of their threads, until these are told.
+    pub needs: Vec<(LayerId, Need)>,
+    /// A device has answered a request of the step under way with an error.
+    pub io_failed: bool,
+    /// Enough processes have ended for a scan of some layer's page tables.
+    pub scan_due: bool,
+    asids: AsidAllocator,
+    /// Layers that host nobody: where processes run.
+    tops: Vec<LayerId>,
+    /// By simulated CPU, the number of its core on the machine.
+    pub cores: Vec<u32>,
+}
+
+impl Os {
+    /// Boots the layers, each inside the one that hosts it.
+    pub fn boot(config: &BootConfig<'_>) -> Result<Self, EngineError> {
+        let mut os = Self {
+            layers: Vec::new(),
+            locks: Locks::default(),
+            costs: config.kernel.clone(),
+            faults: vec![FaultCounters::default(); config.system.layers.len()],
+            major_latencies: Latencies::default(),
+            mapping: MappingCounters::default(),
+            shared_bytes: 0,
+            invalid: Vec::new(),
+            arrived: Vec::new(),
+            needs: Vec::new(),
+            io_failed: false,
+            scan_due: false,
+            asids: AsidAllocator::default(),
+            cores: Vec::new(),
+            tops: Vec::new(),
+        };
+        let configs = &config.system.layers;
+        // Hosts first; the order of the config is the order of the results, so layers keep their places.
+        let mut booted: Vec<Option<Layer>> = configs.iter().map(|_| None).collect();
+        for index in boot_order(configs)? {
+            let layer = os.boot_layer(config, index, &mut booted)?;
+            booted[index] = Some(layer);
+        }
+        os.set_reclaim_up(config, &mut booted)?;
+        for (layer, of) in booted.iter_mut().flatten().zip(configs) {
+            layer.boot_stage_lines(&config.kernel.most_lines())?;
+            let cache = config.kernel.translation_cache.filter(|_| of.translation_cache.0);
+            layer.translation_caches = cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
+        }
+        os.layers = booted.into_iter().map(|l| l.expect("every layer is in the boot order")).collect();
+        os.tops = config.system.tops();
+        Ok(os)
+    }
+
+    /// The layers that programs run on reclaim memory, if there is a device to put it on; what a hypervisor gave a guest stays
+    /// the guest's.
+    fn set_reclaim_up(&mut self, config: &BootConfig<'_>, booted: &mut [Option<Layer>]) -> Result<(), EngineError> {
+        let hosts: Vec<Option<LayerId>> = booted.iter().flatten().map(|l| l.host.map(|host| host.layer)).collect();
+        let clock = Clock { mhz: config.machine.frequency_mhz };
+        for (index, layer) in booted.iter_mut().flatten().enumerate() {
+            if !hosts.contains(&Some(LayerId::from(index))) {
+                layer.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, &config.kernel, clock);
+                layer.pages.cold = config.kernel.page_cache == PageCache::Cold;
+                if let Some(costs) = config.kernel.block_io.filter(|_| layer.reclaim.is_some()) {
+                    layer.boot_requests(costs.lines)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn boot_layer(
+        &mut self,
+        config: &BootConfig<'_>,
+        index: usize,
+        booted: &mut [Option<Layer>],
+    ) -> Result<Layer, EngineError> {
+        let configs = &config.system.layers;
+        let of = &configs[index];
+        let check = config.check;
+        let drives = config.kernel.storage.as_ref().map_or(0, |device| device.striping().drives);
+        let scope = EngineScope { cpus: config.machine.cpus, cores: config.machine.cores, drives };
+        let Some(host_name) = &of.host else {
+            let memory = of.memory_bytes.unwrap_or(config.machine.memory_bytes).0;
+            if memory > config.machine.memory_bytes.0 {
+                let what = format!("{memory} bytes are more than the machine's {}", config.machine.memory_bytes);
+                return Err(EngineError::config(memory_key(of), what));
+            }
+            let of = &with_nodes(of, config)?;
+            return Layer::boot(of, None, memory, &guest_sizes(configs, of, memory), scope, check, &mut self.asids);
+        };
+        let host_index = configs.iter().position(|c| &c.name == host_name).expect("the boot order checked it");
+        let host = booted[host_index].as_mut().expect("hosts boot first");
+        let memory = guest_size(configs, of, host.memory_bytes());
+        if memory > host.memory_bytes() {
+            let what = format!("{memory} bytes are more than the {} of its host `{host_name}`", host.memory_bytes());
+            return Err(EngineError::config(memory_key(of), what));
+        }
+        let space = host.add_guest_space(memory, &mut self.asids)?;
+        let whole = EventKind::Mmap {
+            addr: 0,
+            len: memory,
+            prot: Protection { read: true, write: true, execute: true },
+            // The hypervisor's memory is written by its guest, whatever touches it first.
+            flags: MapFlags(MapFlags::anonymous_private().0 | MapFlags::WRITTEN_BEFORE),
+            file: None,
+            file_offset: 0,
+        };
+        host.spaces[space as usize].vmas.apply(&whole).expect("the mapping is aligned and not empty");
+        host.begin_guest_segment(space, memory);
+        let host_id = SpaceId { layer: host_index.into(), index: space };
+        let wanted = host.want_armed(space, VaRange { start: VirtAddr(0), end: VirtAddr(memory) });
+        if wanted == ArmingMode::Thread {
+            self.needs.push((host_id.layer, Need::Arming));
+        }
+        Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), scope, check, &mut self.asids)
+    }
+
+    /// Scans a layer's pages once for some that can leave.
+    /// Those of files that must be written cannot be read before they are ([`Self::written_back`]).
+    pub fn scan_pages(&mut self, layer: LayerId, pressure: Pressure, cpu: CpuId) -> Scan {
+        let locks = &self.locks;
+        let is_busy = |index, page| locks.holds_page(SpaceId { layer, index }, page);
+        let scan = self.layers[layer].scan_pages(pressure, &is_busy);
+        for &(page, frame) in &scan.files {
+            self.begin_write(layer, page, frame, cpu);
+        }
+        let whole = self.costs.reclaim_flush == ReclaimFlush::Space;
+        for &(index, start, bytes) in &scan.gone {
+            let space = SpaceId { layer, index };
+            self.note_invalid(space, VaRange { start, end: VirtAddr(start.0 + bytes) }).full |= whole;
+        }
+        scan
+    }
+
+    /// A device has written a page into a frame.
+    pub fn note_arrival(&mut self, layer: LayerId, frame: Pfn) {
+        self.arrived.push((layer, frame.addr(), FRAME_BYTES / LINE_BYTES));
+    }
+
+    /// The frame of the machine that a frame of a layer is in; none if its hosts have yet to give it one.
+    pub fn machine_frame(&self, mut layer: LayerId, mut frame: Pfn) -> Option<Pfn> {
+        while let Some(host) = self.layers[layer].host {
+            let va = VirtAddr(frame.addr().0);
+            let of = &self.layers[host.layer];
+            let space = &of.spaces[host.index as usize];
+            frame = match space.segment.as_ref().and_then(|segment| segment.frame(va)) {
+                Some(frame) => frame,
+                None => {
+                    let mut list = WalkList::new();
+                    space.table.walk(&of.mem, va, &mut list);
+                    let Leaf::Present(of) = list.leaf else { return None };
+                    Pfn(of.pfn.0 + ((va.0 & of.size.offset_mask()) >> FRAME_SHIFT))
+                }
+            };
+            layer = host.layer;
+        }
+        Some(frame)
+    }
+
+    /// A translation is to leave the TLBs. Returns all that are to of its space.
+    pub fn note_invalid(&mut self, space: SpaceId, range: VaRange) -> &mut Invalidation {
+        let known = self.invalid.iter().position(|(of, _)| *of == space);
+        let at = known.unwrap_or_else(|| {
+            self.invalid.push((space, Invalidation::default()));
+            self.invalid.len() - 1
+        });
+        let what = &mut self.invalid[at].1;
+        what.ranges.push(range);
+        what.pages += 1;
+        what
+    }
+
+    /// A page of a file is written from its frame, by a CPU. Returns its block.
+    pub fn begin_write(&mut self, layer: LayerId, page: FilePage, frame: Pfn, cpu: CpuId) -> Lba {
+        let of = &mut self.layers[layer];
+        let storage = of.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut());
+        let storage = storage.expect("what is dirty came from there");
+        let lba = storage.lba(page.0, page.1);
+        storage.note_written(page.0, page.1);
+        of.pages.begin_write(page, lba);
+        if let Some(contents) = &mut of.contents {
+            contents.begin_write(lba, frame);
+        }
+        let free = self.locks.acquire(BlockKey::Writeback { layer, lba }, cpu);
+        assert!(free, "{lba:?} is written twice at a time");
+        lba
+    }
+
+    /// Pages of files are in their blocks by now. The CPU is the one that began to write them.
+    pub fn written(&mut self, layer: LayerId, pages: &[(FilePage, Lba)], cpu: CpuId) {
+        for &(page, lba) in pages {
+            self.locks.release(BlockKey::Writeback { layer, lba }, cpu);
+            let of = &mut self.layers[layer];
+            of.pages.end_write(page);
+            if let Some(contents) = &mut of.contents {
+                contents.end_write(lba);
+            }
+        }
+    }
+
+    /// What a scan found is on its devices by now. The CPU is that of the scan.
+    pub fn written_back(&mut self, layer: LayerId, scan: &Scan, cpu: CpuId) {
+        let pages = scan.files.iter().zip(&scan.io.storage);
+        let pages: Vec<(FilePage, Lba)> = pages.map(|(&(page, _), request)| (page, request.first)).collect();
+        self.written(layer, &pages, cpu);
+        self.layers[layer].arm_again(&scan.written);
+    }
+
+    /// Accounts for all pages that a layer's engine has mapped, since memory is short; returns how many these are.
+    pub fn account_for_all(&mut self, layer: LayerId) -> u64 {
+        let of = &mut self.layers[layer];
+        if !of.engine.as_ref().is_some_and(EngineState::maps_files) {
+            return 0;
+        }
+        (0..of.spaces.len() as u32).map(|index| of.account_for_taken(index)).sum()
+    }
+
+    /// A home on a layer for the processes of a source, with a memory cgroup of its own if it has a limit; it is not measured,
+    /// and the layer's placement policy and fault engine are for it. Errors: the limit is too low, or nothing could make room below it.
+    pub fn home(&mut self, layer: LayerId, name: &str, limit: Option<Bytes>) -> Result<ProcessTarget, EngineError> {
+        let home = ProcessTarget {
+            layer,
+            group: GroupId::REST,
+            uses_placement: true,
+            uses_fault_engine: true,
+            reported: false,
+        };
+        let Some(limit) = limit else { return Ok(home) };
+        check_limit(&format!("memory_limit of {name}"), limit, &self.costs)?;
+        let reclaim = self.layers[layer].reclaim.as_mut().expect("there is a device");
+        Ok(ProcessTarget { group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)), ..home })
+    }
+
+    /// How many of [`Stage::ALL`] its faults may have.
+    pub fn stages(&self) -> usize {
+        if self.costs.block_io.is_some() { Stage::ALL.len() } else { Stage::OF_ALL.len() }
+    }
+
+    /// The layers that processes run on.
+    pub fn tops(&self) -> &[LayerId] {
+        &self.tops
+    }
+
+    /// A new, empty address space.
+    pub fn add_space(&mut self, home: ProcessTarget) -> Result<SpaceId, EngineError> {
+        let of = &mut self.layers[home.layer];
+        let index = of.add_space(&mut self.asids)?;
+        let space = &mut of.spaces[index as usize];
+        (space.group, space.reported) = (home.group, home.reported);
+        (space.uses_placement, space.uses_fault_engine) = (home.uses_placement, home.uses_fault_engine);
+        Ok(SpaceId { layer: home.layer, index })
+    }
+
+    /// The tag of a space in TLBs and MMU caches.
+    pub fn asid(&self, space: SpaceId) -> Asid {
+        self.layers[space.layer].spaces[space.index as usize].asid
+    }
+
+    /// True if a layer hosts another.
+    pub fn hosts(&self, layer: LayerId) -> bool {
+        self.layers.iter().any(|l| l.host.is_some_and(|h| h.layer == layer))
+    }
+}
+
+/// Memory of a guest whose host has `host_bytes`.
+fn guest_size(configs: &[LayerConfig], guest: &LayerConfig, host_bytes: u64) -> u64 {
+    let guests = configs.iter().filter(|c| c.host == guest.host).count() as u64;
+    let align = PageSize::Size2M.bytes();
+    // A sixteenth stays with the host for its page metadata (1/64), its tables and its own use.
+    let share = (host_bytes / 16 * 15 / guests) & !(align - 1);
+    guest.memory_bytes.map_or(share, |bytes| bytes.0)
+}
+
+/// Memory of each of the guests of a host that has `bytes`.
+fn guest_sizes(configs: &[LayerConfig], host: &LayerConfig, bytes: u64) -> Vec<u64> {
+    let guests = configs.iter().filter(|c| c.host.as_ref() == Some(&host.name));
+    guests.map(|guest| guest_size(configs, guest, bytes)).collect()
+}
+
+fn memory_key(layer: &LayerConfig) -> String {
+    format!("system.layers.{}.memory_bytes", layer.name)
+}
+
+/// Indices of the layers, hosts before guests. Errors: no bottom layer or several, a host that does not exist, a cycle.
+fn boot_order(configs: &[LayerConfig]) -> Result<Vec<usize>, EngineError> {
+    let names: Vec<&str> = configs.iter().map(|c| c.name.as_str()).collect();
+    for (n, name) in names.iter().enumerate() {
+        if names[..n].contains(name) {
+            return Err(EngineError::config("system.layers", format!("two layers are named `{name}`")));
+        }
+    }
+    if configs.iter().filter(|c| c.host.is_none()).count() != 1 {
+        let what = "exactly one layer, the machine's own, has no `host`; every other names the layer that hosts it";
+        return Err(EngineError::config("system.layers", what));
+    }
+    let mut order = Vec::new();
+    while order.len() < configs.len() {
+        let before = order.len();
+        for (index, config) in configs.iter().enumerate() {
+            let ready = match &config.host {
+                None => true,
+                Some(host) => {
+                    let at = names.iter().position(|name| name == host).ok_or_else(|| {
+                        let key = format!("system.layers.{}.host", config.name);
+                        EngineError::config(key, format!("no layer is named `{host}`; there are {}", names.join(", ")))
+                    })?;
+                    order.contains(&at)
+                }
+            };
+            if ready && !order.contains(&index) {
+                order.push(index);
+            }
+        }
+        if order.len() == before {
+            return Err(EngineError::config("system.layers", "layers host each other in a circle"));
+        }
+    }
+    Ok(order)
+}
+
+/// The layer on the machine, with the nodes of the machine's memory.
+fn with_nodes(of: &LayerConfig, config: &BootConfig<'_>) -> Result<LayerConfig, EngineError> {
+    let (mut of, sizes) = (of.clone(), config.machine.node_bytes.clone());
+    if sizes.is_empty() {
+        return Ok(of);
+    }
+    let key = format!("system.layers.{}.frame_allocator", of.name);
+    match &mut of.frame_allocator {
+        FrameAllocatorConfig::Linux(linux) if linux.nodes.is_empty() => {
+            let node = |memory_bytes| NodeConfig { memory_bytes, distances: Vec::new() };
+            linux.nodes = sizes.into_iter().map(node).collect();
+            Ok(of)
+        }
+        FrameAllocatorConfig::Linux(_) => {
+            let what = "its nodes are those of machine.memory.nodes; leave nodes out here, or make that interleaved";
+            Err(EngineError::config(format!("{key}.nodes"), what))
+        }
+        FrameAllocatorConfig::Buddy => {
+            let what =
+                "only the allocator of kind `linux` knows nodes; choose it, or machine.memory.placement = interleaved";
+            Err(EngineError::config(key, what))
+        }
+    }
+}

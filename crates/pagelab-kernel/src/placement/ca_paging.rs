@@ -1,0 +1,426 @@
+//! Contiguity-aware paging: each page is given the frame that continues those of its mapping, as long as it is free.
+//!
+//! Models: the first fault of a mapping chooses a place for all of it: the next run of free blocks of the largest order that is
+//! large enough, or the largest there is, going on behind the last choice (next fit). What is remembered is an [`Offset`], from
+//! pages to frames; each later fault, of a small page or a large one, asks for exactly the frame at its offset. Nothing is
+//! reserved: where that frame is taken, a new place is chosen for the rest of the mapping, and its offset holds from that page
+//! on. Where there is no run, the page gets whatever frame the allocator has next. A mapping keeps a bounded number of offsets, the
+//! oldest is forgotten first.
+//! Source: Alverti, Psomadakis, Karakostas, Gandhi, Nikas, Goumas, Koziris, "Enhancing and exploiting contiguity for fast memory
+//! virtualization" (ISCA 2020), its part on software.
+//! Parameters: `system.layers.NAME.placement` of kind `ca-paging`: `max_offsets`, `cycles`, `instructions`.
+//! Stats: `layer.NAME.ca_paging.*`.
+//! Deviations from the source: a place agrees with its mapping in the address's bits below the size of a block, so that large
+//! pages and lines of PTEs fit. The free memory is searched where the paper keeps a contiguity map. Copies of pages that are
+//! written after a fork, shared memory, files and the pages that khugepaged makes are placed as by any kernel. A frame on a CPU's
+//! list of free pages counts as taken. What is split off beside a mapping's frames goes to the lists for smaller blocks, so other
+//! memory may come from there: of the same mobility with Linux's allocator, of any with the plain buddy allocator. The authors'
+//! kernel was not compared, which may do otherwise in what is chosen here: a page follows the offset that was chosen at or below
+//! it, if there is one; small pages whose frame is taken choose a new place as large ones do; an offset leaves with what is
+//! unmapped and moves with what is moved; a forked child begins without any.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Policy, PolicyContext, Progress, WantedPage};
+use crate::locks::Locks;
+use crate::memory::{Memory, MemoryView, page_metadata};
+use crate::reclaim::Pressure;
+use crate::vma::VaRange;
+use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use pagelab_base::code_cost::{CodeCost, CodeCycles};
+use pagelab_base::error::LayerConfigError;
+use pagelab_base::measure::Measure;
+use pagelab_base::step::{RefKind, Step};
+
+/// Order of the blocks that are looked for, if the allocator's are as large: the largest of x86-64 Linux.
+const RUN_ORDER: u32 = 10;
+
+/// What leads from a page's number to that of its frame, by an addition that may wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offset(u64);
+
+impl Offset {
+    fn between(va: VirtAddr, pfn: u64) -> Self {
+        Self(pfn.wrapping_sub(va.0 >> FRAME_SHIFT))
+    }
+
+    /// The frame that a page is to have.
+    pub fn target(self, va: VirtAddr) -> Pfn {
+        Pfn((va.0 >> FRAME_SHIFT).wrapping_add(self.0))
+    }
+}
+
+/// An offset and the end of what it was chosen for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chosen {
+    end: VirtAddr,
+    offset: Offset,
+    /// The how-manieth of its address space it is.
+    age: u64,
+}
+
+/// The offsets of the mappings of an address space, by the address from which on each holds.
+#[derive(Clone, Debug, Default)]
+struct Offsets {
+    chosen: BTreeMap<VirtAddr, Chosen>,
+    made: u64,
+}
+
+impl Offsets {
+    /// The offset of a page of a mapping: the last that was chosen at or below it, for this mapping or for what was one with it;
+    /// else, in a mapping that has grown downwards, the next above.
+    pub fn find(&self, va: VirtAddr, mapping: VaRange) -> Option<Offset> {
+        let below = self.chosen.range(..=va).next_back();
+        let below = below.filter(|&(&start, chosen)| va < chosen.end || start >= mapping.start);
+        below.or_else(|| self.chosen.range(va..mapping.end).next()).map(|(_, chosen)| chosen.offset)
+    }
+
+    /// Remembers an offset for the rest of a mapping; true if another had to be forgotten for it.
+    fn remember(&mut self, from: VirtAddr, mapping: VaRange, offset: Offset, most: u32) -> bool {
+        let kept = || self.chosen.range(mapping.start..mapping.end).filter(|&(&start, _)| start != from);
+        let oldest = kept().min_by_key(|(_, chosen)| chosen.age).map(|(&start, _)| start);
+        let oldest = oldest.filter(|_| kept().count() >= most as usize);
+        oldest.iter().for_each(|start| _ = self.chosen.remove(start));
+        self.made += 1;
+        self.chosen.insert(from, Chosen { end: mapping.end, offset, age: self.made });
+        oldest.is_some()
+    }
+
+    /// Forgets what concerns a range.
+    pub fn forget(&mut self, range: VaRange) {
+        self.cut_out(range);
+    }
+
+    /// What concerns a range now concerns another of its size.
+    pub fn shift(&mut self, from: VaRange, to: VirtAddr) {
+        let moved = |va: VirtAddr| VirtAddr(to.0 + (va.0 - from.start.0));
+        for (start, chosen) in self.cut_out(from) {
+            let offset = Offset::between(moved(start), chosen.offset.target(start).0);
+            self.chosen.insert(moved(start), Chosen { end: moved(chosen.end), offset, ..chosen });
+        }
+    }
+
+    /// Takes out what holds inside a range; what lies on both sides of it stays.
+    fn cut_out(&mut self, range: VaRange) -> Vec<(VirtAddr, Chosen)> {
+        let below = self.chosen.range(..range.start).next_back().map(|(&start, &chosen)| (start, chosen));
+        let inside = self.chosen.range(range.start..range.end).map(|(&start, &chosen)| (start, chosen));
+        let overlapping: Vec<_> =
+            below.into_iter().chain(inside).filter(|(_, chosen)| chosen.end > range.start).collect();
+        let (mut out, behind) = (Vec::new(), self.chosen.contains_key(&range.end));
+        for (start, chosen) in overlapping {
+            self.chosen.remove(&start);
+            if start < range.start {
+                self.chosen.insert(start, Chosen { end: range.start, ..chosen });
+            }
+            out.push((start.max(range.start), Chosen { end: chosen.end.min(range.end), ..chosen }));
+            // The last of them goes on behind the range.
+            if chosen.end > range.end && !behind {
+                self.chosen.insert(range.end, chosen);
+            }
+        }
+        out
+    }
+}
+
+/// What a layer counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct CaPagingCounters {
+    /// Places chosen for mappings without an offset.
+    pub placed: u64,
+    /// Places chosen for the rest of a mapping, whose frame was taken.
+    pub placed_again: u64,
+    /// Times that no free block of the largest order was left.
+    pub no_run: u64,
+    /// Offsets forgotten for newer ones.
+    pub forgotten: u64,
+    /// Pages that got the frame at their offset, and those whose frame was taken.
+    pub hits: u64,
+    pub misses: u64,
+}
+
+/// Parameters of contiguity-aware paging.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CaPagingConfig {
+    /// Offsets that a mapping remembers, 1 to 1024; 64 is the paper's.
+    pub max_offsets: u32,
+    /// What a look-up of an offset or a search for free memory costs beyond its references. Both are estimates.
+    pub cycles: CodeCycles,
+    /// Instructions of a look-up of an offset or a search for free memory.
+    pub instructions: u32,
+}
+
+impl Default for CaPagingConfig {
+    fn default() -> Self {
+        Self { max_offsets: 64, cycles: CodeCycles::Stated(20), instructions: 60 }
+    }
+}
+
+/// A step on the way to the frame at an offset. A fault reads its mapping's offset and goes for the frame there. Where there is no
+/// offset, or that frame is taken, it chooses a place under the zone's lock and goes for the frame in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AllocTarget {
+    /// Look the offset up and take its frame.
+    Target,
+    /// Choose a place and take the frame there. The frame at the offset that `failed`, if there was one, is taken.
+    Place {
+        /// The offset whose frame was taken; none if there was no offset.
+        failed: Option<Offset>,
+    },
+}
+
+/// What a layer places memory by.
+#[derive(Clone, Debug)]
+pub struct CaPaging {
+    config: CaPagingConfig,
+    /// By number of the space.
+    offsets: Vec<Offsets>,
+    counters: CaPagingCounters,
+}
+
+impl CaPaging {
+    fn offset(&self, page: &WantedPage) -> Option<Offset> {
+        self.offsets.get(page.space.index as usize)?.find(page.page, page.mapping)
+    }
+
+    fn offsets_of(&mut self, space: u32) -> &mut Offsets {
+        let index = space as usize;
+        if index >= self.offsets.len() {
+            self.offsets.resize_with(index + 1, Offsets::default);
+        }
+        &mut self.offsets[index]
+    }
+
+    /// Chooses a place for a mapping: all of it if it has no offset at a page, else the rest from there on. False if nothing is free.
+    fn place(&mut self, page: &WantedPage, memory: &mut Memory) -> bool {
+        let again = self.offset(page).is_some();
+        let mapping = page.mapping;
+        let from = if again { page.page } else { mapping.start };
+        let run = find_place(&memory.view(), from, mapping, &mut Vec::new());
+        let (before, block) = (place_in_block(&memory.view(), from), 1 << run_order(&memory.view()));
+        let Some(run) = run else {
+            self.counters.no_run += 1;
+            return false;
+        };
+        let frames = before + ((mapping.end.0 - from.0) >> FRAME_SHIFT);
+        let end = (run.start.0 + frames.next_multiple_of(block)).min(run.end.0);
+        memory.frames.allocator.set_rover(Pfn(end));
+        let (offset, most) = (Offset::between(from, run.start.0 + before), self.config.max_offsets);
+        let forgotten = self.offsets_of(page.space.index).remember(from, mapping, offset, most);
+        let counters = &mut self.counters;
+        *if again { &mut counters.placed_again } else { &mut counters.placed } += 1;
+        counters.forgotten += u64::from(forgotten);
+        true
+    }
+}
+
+impl Policy for CaPaging {
+    type Config = CaPagingConfig;
+    type Step = AllocTarget;
+
+    const ABOUT: &'static str = "the frame that continues the mapping's others, if it is free";
+
+    fn new(config: &CaPagingConfig) -> Self {
+        Self { config: config.clone(), offsets: Vec::new(), counters: CaPagingCounters::default() }
+    }
+
+    fn check(config: &CaPagingConfig, around: &PolicyContext) -> Result<(), LayerConfigError> {
+        if !(1..=1024).contains(&config.max_offsets) {
+            let what = format!("{} is out of range; allowed are 1 to 1024", config.max_offsets);
+            return Err(LayerConfigError::new("placement.max_offsets", what));
+        }
+        if around.page_size == PageSize::Size1G {
+            let what = "pages of 1G are larger than the blocks that are looked for; allowed are 4K and 2M";
+            return Err(LayerConfigError::new("page_size", what));
+        }
+        Ok(())
+    }
+
+    fn samples() -> Vec<CaPagingConfig> {
+        vec![CaPagingConfig::default(), CaPagingConfig { max_offsets: 2, ..CaPagingConfig::default() }]
+    }
+
+    fn begin(&self, _: &WantedPage, _: &MemoryView) -> Option<AllocTarget> {
+        Some(AllocTarget::Target)
+    }
+
+    fn plan(&self, page: Option<&WantedPage>, of: &AllocTarget, memory: &MemoryView, step: &mut Step) {
+        let page = page.expect("it keeps no memory that another fault would give back");
+        // The line of a mapping's offsets: another one than that of its lock.
+        let line = page.object_line(page.mapping.start.0 + 1);
+        step.preset += CodeCost::new(self.config.instructions, self.config.cycles);
+        match of {
+            AllocTarget::Target => {
+                step.kernel(RefKind::Read, line);
+                if let Some(offset) = self.offset(page) {
+                    step.preset += page.allocation;
+                    let target = offset.target(page.page);
+                    // Whether it is free, if it is memory at all.
+                    if memory.frames.allocator.frames().contains(&target) {
+                        step.kernel(RefKind::Read, page_metadata(target));
+                    }
+                }
+            }
+            AllocTarget::Place { .. } => {
+                step.preset += page.allocation;
+                step.kernel(RefKind::Locked, page.zone);
+                let mut looked = Vec::new();
+                let from = if self.offset(page).is_some() { page.page } else { page.mapping.start };
+                find_place(memory, from, page.mapping, &mut looked);
+                looked.into_iter().for_each(|run| step.kernel(RefKind::Read, page_metadata(run)));
+                step.kernel(RefKind::Write, line);
+            }
+        }
+    }
+
+    fn commit(
+        &mut self,
+        page: Option<&WantedPage>,
+        of: AllocTarget,
+        memory: &mut Memory,
+        _: &mut Locks,
+    ) -> Progress<AllocTarget> {
+        let page = page.expect("it keeps no memory that another fault would give back");
+        if let Some(Pressure::Limit(_)) = memory.view().pressure(page.order) {
+            return Progress::Ordinary;
+        }
+        let offset = self.offset(page);
+        match of {
+            AllocTarget::Target => {}
+            // Another fault of the mapping has chosen meanwhile.
+            AllocTarget::Place { failed } if offset != failed => {}
+            AllocTarget::Place { .. } => {
+                if !self.place(page, memory) {
+                    return Progress::Ordinary;
+                }
+            }
+        }
+        if let Some(target) = self.offset(page).map(|offset| offset.target(page.page)) {
+            let taken = memory.take_page_at(target, page.order);
+            *if taken { &mut self.counters.hits } else { &mut self.counters.misses } += 1;
+            if taken {
+                return Progress::Taken { frame: target, refilled: Some(memory.frames.effects.descriptors.clone()) };
+            }
+        }
+        match of {
+            AllocTarget::Target => Progress::Go(AllocTarget::Place { failed: offset }),
+            AllocTarget::Place { .. } => Progress::Ordinary,
+        }
+    }
+
+    fn wants_room_first(&self) -> bool {
+        true
+    }
+
+    fn mapping_gone(&mut self, space: u32, range: VaRange) {
+        self.offsets_of(space).forget(range);
+    }
+
+    fn mapping_moved(&mut self, space: u32, from: VaRange, to: VirtAddr) {
+        self.offsets_of(space).shift(from, to);
+    }
+
+    fn space_ended(&mut self, space: u32, _: &mut Memory) {
+        *self.offsets_of(space) = Offsets::default();
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let of = &self.counters;
+        let count = |what: &str, value, text: &str| Measure::count(format!("ca_paging.{what}"), value, text);
+        vec![
+            count("placed", of.placed, "Places chosen for mappings that had none"),
+            count("placed_again", of.placed_again, "Places chosen for the rest of a mapping whose frame was taken"),
+            count("no_run", of.no_run, "Times that there was no free block of the largest order to choose"),
+            count("forgotten", of.forgotten, "Offsets of mappings that newer ones took the place of"),
+            count("hits", of.hits, "Pages that got the frame that continues their mapping's"),
+            count("misses", of.misses, "Frames asked for that were not free"),
+        ]
+    }
+}
+
+/// Order of the blocks that places begin and end with.
+fn run_order(memory: &MemoryView) -> u32 {
+    RUN_ORDER.min(memory.frames.allocator.max_order())
+}
+
+/// Frames of a block before that of a page.
+fn place_in_block(memory: &MemoryView, va: VirtAddr) -> u64 {
+    (va.0 >> FRAME_SHIFT) & ((1 << run_order(memory)) - 1)
+}
+
+/// The free memory that the rest of a mapping from a page on would be placed in; the first frames of the runs that were
+/// looked at are added to `looked`.
+fn find_place(memory: &MemoryView, from: VirtAddr, mapping: VaRange, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
+    let frames = ((mapping.end.0 - from.0) >> FRAME_SHIFT) + place_in_block(memory, from);
+    memory.frames.allocator.find_run(run_order(memory), frames, memory.cpu, looked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: u64, end: u64) -> VaRange {
+        VaRange { start: VirtAddr(start << FRAME_SHIFT), end: VirtAddr(end << FRAME_SHIFT) }
+    }
+
+    /// Targets of the pages `0..count` of a mapping of which nothing is known but what is remembered at them.
+    fn targets(offsets: &Offsets, count: u64) -> Vec<Option<u64>> {
+        let target = |n: u64| {
+            let va = VirtAddr(n << FRAME_SHIFT);
+            offsets.find(va, range(n, n + 1)).map(|offset| offset.target(va).0)
+        };
+        (0..count).map(target).collect()
+    }
+
+    fn remember(offsets: &mut Offsets, from: u64, mapping: VaRange, pfn: u64, most: u32) -> bool {
+        let va = VirtAddr(from << FRAME_SHIFT);
+        offsets.remember(va, mapping, Offset::between(va, pfn), most)
+    }
+
+    #[test]
+    fn what_is_cut_out_leaves_both_sides_as_they_were() {
+        let mut offsets = Offsets::default();
+        remember(&mut offsets, 0, range(0, 10), 100, 64);
+        remember(&mut offsets, 6, range(0, 10), 206, 64);
+        assert_eq!(targets(&offsets, 10), (100..106).chain(206..210).map(Some).collect::<Vec<_>>());
+        // Of both: the last one goes on behind it.
+        offsets.forget(range(4, 8));
+        let rest = |n: u64| (!(4..8).contains(&n)).then_some(if n < 4 { 100 + n } else { 200 + n });
+        assert_eq!(targets(&offsets, 10), (0..10).map(rest).collect::<Vec<_>>());
+        offsets.shift(range(2, 9), VirtAddr(20 << FRAME_SHIFT));
+        let moved = |n: u64| match n {
+            0 | 1 => Some(100 + n),
+            9 => Some(209),
+            20 | 21 => Some(102 + n - 20),
+            26 => Some(208),
+            _ => None,
+        };
+        assert_eq!(targets(&offsets, 30), (0..30).map(moved).collect::<Vec<_>>());
+        offsets.forget(range(0, 30));
+        assert_eq!(offsets.chosen, BTreeMap::new());
+    }
+
+    #[test]
+    fn the_oldest_offset_of_a_mapping_is_forgotten_first() {
+        let (mut offsets, mapping) = (Offsets::default(), range(10, 20));
+        assert!(!remember(&mut offsets, 2, range(0, 5), 7, 2));
+        assert!(!remember(&mut offsets, 14, mapping, 500, 2));
+        assert!(!remember(&mut offsets, 10, mapping, 300, 2));
+        assert!(remember(&mut offsets, 17, mapping, 900, 2));
+        assert!(!remember(&mut offsets, 17, mapping, 901, 2), "in its own place");
+        let kept: Vec<u64> = offsets.chosen.keys().map(|va| va.0 >> FRAME_SHIFT).collect();
+        assert_eq!(kept, [2, 10, 17], "another mapping's is no matter");
+        let target =
+            |n: u64| offsets.find(VirtAddr(n << FRAME_SHIFT), mapping).unwrap().target(VirtAddr(n << FRAME_SHIFT));
+        assert_eq!([10, 16, 17, 19].map(target), [300, 306, 901, 903].map(Pfn));
+        // Grown in both directions.
+        let grown = range(8, 30);
+        let target =
+            |n: u64| offsets.find(VirtAddr(n << FRAME_SHIFT), grown).unwrap().target(VirtAddr(n << FRAME_SHIFT));
+        assert_eq!([8, 29].map(target), [298, 913].map(Pfn));
+    }
+}

@@ -1,0 +1,114 @@
+//! Eager paging: memory is taken and mapped when a program asks for it, in blocks as large as can be had.
+//!
+//! Models: of a private anonymous mapping that can be written, made by mmap or mremap or grown by brk, all pages are mapped before
+//! the call returns, as MAP_POPULATE would, by 4 KiB PTEs: in each place the largest naturally aligned block of frames that lies
+//! inside the mapping and that the allocator has. A layer whose pages may be large maps large ones where they fit. What is
+//! discarded later is faulted in page by page. None of it is counted as a fault, but for what programs touch later.
+//! Source: Karakostas, Gandhi, Ayar, Cristal, Hill, McKinley, Nemirovsky, Swift, Unsal, "Redundant memory mappings for fast access to
+//! large memories" (ISCA 2015), its eager paging.
+//! Parameters: `system.layers.NAME.placement` of kind `eager`: `largest_block`, `stop_above_percent`.
+//! Stats: `populate.pages`, `layer.NAME.fault.zeroed_bytes`, `layer.NAME.folios.*` (blocks by size).
+//! Deviations from the source: a block begins at a virtual address that is a multiple of its size, so that the PTEs of a line lead to
+//! frames of a line; the paper's ranges may begin anywhere. The range table and the
+//! range TLB are not modelled. Mappings that reserve nothing (MAP_NORESERVE, thread stacks among them), stacks and what mprotect makes
+//! writable later stay on demand, and so does everything while more memory is in use than `stop_above_percent`, or while reclaim
+//! would be needed. Each block pays for the stages of a fault without exception and return.
+
+use std::convert::Infallible;
+
+use pagelab_trace::quantity::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Policy, PolicyContext, Progress, WantedPage};
+use crate::locks::Locks;
+use crate::memory::{Memory, MemoryView};
+use crate::vma::{Vma, VmaKind};
+use pagelab_base::addr::{FRAME_BYTES, PageSize};
+use pagelab_base::error::LayerConfigError;
+
+/// Parameters of eager paging.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EagerConfig {
+    /// The largest block: a power of two from 8 KiB to 2 MiB, what one page-table page maps.
+    pub largest_block: Bytes,
+    /// Share of the layer's memory in use above which memory is left to demand. 90 is an estimate.
+    pub stop_above_percent: u32,
+}
+
+impl Default for EagerConfig {
+    fn default() -> Self {
+        Self { largest_block: Bytes(PageSize::Size2M.bytes()), stop_above_percent: 90 }
+    }
+}
+
+impl EagerConfig {
+    /// The largest block as a power of two of frames.
+    fn order(&self) -> u32 {
+        (self.largest_block.0 / FRAME_BYTES).ilog2()
+    }
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Eager {
+    config: EagerConfig,
+}
+
+impl Policy for Eager {
+    type Config = EagerConfig;
+    type Step = Infallible;
+
+    const ABOUT: &'static str = "blocks for the whole of a mapping, taken and mapped when it is made";
+    const CHOOSES: bool = false;
+
+    fn new(config: &EagerConfig) -> Self {
+        Self { config: config.clone() }
+    }
+
+    fn check(config: &EagerConfig, around: &PolicyContext) -> Result<(), LayerConfigError> {
+        let Bytes(block) = config.largest_block;
+        if !block.is_power_of_two() || !(2 * FRAME_BYTES..=PageSize::Size2M.bytes()).contains(&block) {
+            let what = format!("{block} bytes are not possible; allowed are powers of two from 8 KiB to 2 MiB");
+            return Err(LayerConfigError::new("placement.largest_block", what));
+        }
+        LayerConfigError::unless_between("placement.stop_above_percent", config.stop_above_percent, 0, 100)?;
+        if let Some(guest) = around.guest {
+            let what = format!(
+                "the memory of `{guest}` is mapped when its host boots, before any call; allowed is eager paging in layers that host nobody"
+            );
+            return Err(LayerConfigError::new("placement", what));
+        }
+        Ok(())
+    }
+
+    fn samples() -> Vec<EagerConfig> {
+        vec![EagerConfig::default(), EagerConfig { largest_block: Bytes(32 << 10), ..EagerConfig::default() }]
+    }
+
+    fn commit(
+        &mut self,
+        _: Option<&WantedPage>,
+        of: Infallible,
+        _: &mut Memory,
+        _: &mut Locks,
+    ) -> Progress<Infallible> {
+        match of {}
+    }
+
+    fn block_order(config: &EagerConfig) -> Option<u32> {
+        Some(config.order())
+    }
+
+    fn maps_ahead(&self, vma: &Vma) -> bool {
+        let anonymous = matches!(vma.kind, VmaKind::Anonymous | VmaKind::Heap) && !vma.is_shared();
+        anonymous && vma.prot.write && !vma.grows_down() && !vma.reserves_nothing()
+    }
+
+    fn may_map_ahead(&self, page_order: u32, memory: &MemoryView) -> bool {
+        let order = self.config.order().max(page_order);
+        let room = !memory.is_fuller_than(self.config.stop_above_percent, 1 << order);
+        room && !memory.is_low() && memory.pressure(order).is_none()
+    }
+}

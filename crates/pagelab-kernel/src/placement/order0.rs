@@ -1,0 +1,57 @@
+//! Whichever frame the allocator has next, as Linux places pages.
+//!
+//! Models: no policy: every fault goes the ordinary way.
+//! Source: Linux mm/memory.c (`do_anonymous_page`).
+//! Parameters: none.
+//! Stats: none.
+//! Deviations from the source: none.
+
+use std::convert::Infallible;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Policy, PolicyContext, Progress, WantedPage};
+use crate::locks::Locks;
+use crate::memory::Memory;
+use pagelab_base::error::LayerConfigError;
+
+/// No parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Order0Config {}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Order0;
+
+impl Policy for Order0 {
+    type Config = Order0Config;
+    type Step = Infallible;
+
+    const ABOUT: &'static str = "whichever frame the allocator has next, as Linux does";
+    const CHOOSES: bool = false;
+    const BESIDE_FOLIOS: bool = true;
+
+    fn new(_: &Order0Config) -> Self {
+        Self
+    }
+
+    fn check(_: &Order0Config, _: &PolicyContext) -> Result<(), LayerConfigError> {
+        Ok(())
+    }
+
+    fn samples() -> Vec<Order0Config> {
+        vec![Order0Config {}]
+    }
+
+    fn commit(
+        &mut self,
+        _: Option<&WantedPage>,
+        of: Infallible,
+        _: &mut Memory,
+        _: &mut Locks,
+    ) -> Progress<Infallible> {
+        match of {}
+    }
+}

@@ -1,0 +1,590 @@
+//! PTEMagnet: blocks of adjacent frames that a kernel reserves for adjacent pages, so that the pages stay together however many
+//! programs ask for memory at once.
+//!
+//! Models: the first fault in a group of 8 pages takes a block of 8 frames and gives out, zeroes and maps one; the faults that
+//! follow in the group take theirs from the block (`Part` finds it). A reservation ends, and gives back what was not given
+//! out, when all of its pages are, when a page of the group is unmapped, copied or reclaimed, with the address space, and when
+//! memory is needed. Its frames are charged to a cgroup as they are given out.
+//! Source: Margaritov, Ustiugov, Shahab, Grot, "PTEMagnet: fine-grained physical memory reservation for faster page walks in
+//! public clouds" (ASPLOS 2021), and its artefact for Linux 4.19 (`do_anonymous_page`, `wp_page_copy`, `try_to_unmap_one`).
+//! Parameters: `system.layers.NAME.placement` of kind `ptemagnet`: `group_pages`, `release_above_percent`, `cycles`,
+//! `instructions`, `as_traced`.
+//! Stats: `layer.NAME.reservations.*`.
+//! Deviations from the artefact, which leaves these out or is wrong there: a group that does not lie wholly inside its mapping has no
+//! reservation; one whose pages are all given out is dropped; a block that cannot be had leaves the fault to the ordinary way; a
+//! page that was read before it was written (zero page) counts as untouched. Silent in the paper: a forked child has no reservations of
+//! its own or its parent's, and a page that the parent copies ends the group's. Threads of the kernel that watch memory are not
+//! modelled: the fault that finds too little gives reservations back, as many at a time as a scan of reclaim looks at pages.
+//! pagelab's Linux (`linux/src/reservation.c`) differs in its tree: entries of 8 bytes, nodes of one frame, as many levels as the page
+//! table has, a leaf's pages in its low bits, and no lock: whoever changes a leaf exchanges it. `as_traced` has what is executed
+//! there, and entries of 8 bytes. It has four levels always, and waits for another fault in the same group.
+//!
+//! A fault takes the lock of its group's leaf, builds the nodes and the reservation that are missing, takes its page and lets the lock
+//! go. Whoever ends a reservation does so at once, without the lock; the fault looks again.
+
+mod part;
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Policy, PolicyContext, Progress, WantedPage};
+use crate::frames::frame_alloc::FramePurpose;
+use crate::locks::Locks;
+use crate::memory::{Memory, MemoryView, page_metadata};
+use crate::reclaim::{Pressure, SCAN_PAGES};
+use crate::vma::VaRange;
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, Pfn, PhysAddr, VirtAddr};
+use pagelab_base::code_cost::{CodeCost, CodeCycles};
+use pagelab_base::error::LayerConfigError;
+use pagelab_base::ids::SpaceId;
+use pagelab_base::measure::Measure;
+use pagelab_base::memory::PhysMem;
+use pagelab_base::step::{BlockKey, RefKind, Step};
+use part::{EntrySize, KEY_BITS, Part, Reservation, Way};
+
+/// Parameters of PTEMagnet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PtemagnetConfig {
+    /// Pages of a group: 2, 4 or 8. 8 (32 KiB) is the paper's, the PTEs of a cache line.
+    pub group_pages: u32,
+    /// Share of the layer's memory in use above which reservations are given back and none are made. The paper leaves it to the
+    /// user; 90 is an estimate.
+    pub release_above_percent: u32,
+    /// What a look-up costs beyond its references. Both are estimates, for an index computed and four levels descended.
+    pub cycles: CodeCycles,
+    /// Instructions of a look-up.
+    pub instructions: u32,
+    /// Instead of these two, and of an allocation for a group: what a real kernel executes.
+    pub as_traced: Option<TracedReservations>,
+}
+
+impl Default for PtemagnetConfig {
+    fn default() -> Self {
+        Self {
+            group_pages: 8,
+            release_above_percent: 90,
+            cycles: CodeCycles::Stated(20),
+            instructions: 60,
+            as_traced: None,
+        }
+    }
+}
+
+/// What a real kernel's stage `allocation` executes with reservations. They take the cycles that the stage has for as many
+/// instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TracedReservations {
+    /// In every fault that a group may serve.
+    pub look_up: TracedPath,
+    /// Beyond that, where a group is made.
+    pub group: TracedPath,
+}
+
+/// Instructions, and lines beside those of the tree, of pages' metadata and of the lists of free pages.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TracedPath {
+    /// Instructions of the path.
+    pub instructions: u32,
+    /// Lines of the CPU, and written: its stack, its own variables.
+    pub cpu: u32,
+    /// Lines of the address space, and read: the mm, the VMA, what they point to.
+    pub space: u32,
+    /// Lines of the kernel, and read: what all CPUs share.
+    pub kernel: u32,
+}
+
+impl TracedPath {
+    const NOTHING: Self = Self { instructions: 0, cpu: 0, space: 0, kernel: 0 };
+}
+
+/// Which of a space's objects the first of them is.
+const SPACE_LINES: u64 = 1 << 62;
+/// Lines of a CPU and of the kernel that look-ups and groups may touch together.
+const MOST_LINES: u32 = (FRAME_BYTES / LINE_BYTES) as u32;
+/// Those of a space, which lie among its other objects.
+const MOST_SPACE_LINES: u32 = 16;
+
+/// A step on the way to a page of a reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// Search the table and take the leaf's lock.
+    Look,
+    /// Zero a node that is missing and link it.
+    Node {
+        /// The frame for the node.
+        node: Pfn,
+    },
+    /// Take a block for the group.
+    Block,
+    /// Take the page. Of a `new` block the metadata is set up; under the zone's lock `descriptors` were read for it.
+    Take {
+        /// Whether the block has just been taken from the allocator.
+        new: bool,
+        /// Frames whose metadata the allocator read for the block; none for one that was reserved before.
+        descriptors: Vec<Pfn>,
+    },
+    /// Give these groups' reservations back.
+    GiveBack {
+        /// Number of the space, and of the group in it.
+        groups: Vec<(u32, u64)>,
+    },
+}
+
+/// Why a reservation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// All its pages are given out.
+    Full,
+    /// A page of the group was unmapped, by a call, by reclaim or with the address space.
+    Unmapped,
+    Copied,
+    /// Memory is needed.
+    Pressure,
+}
+
+impl End {
+    const ALL: [(Self, &'static str, &'static str); 4] = [
+        (Self::Full, "full", "all their pages were given out"),
+        (Self::Unmapped, "unmapped", "a page of the group was unmapped"),
+        (Self::Copied, "copied", "a page of the group was copied"),
+        (Self::Pressure, "pressure", "memory was needed"),
+    ];
+}
+
+/// What they count.
+#[derive(Clone, Copy, Debug, Default)]
+struct ReservationCounters {
+    made: u64,
+    /// Pages given out of them.
+    given: u64,
+    /// Groups for which there was no block.
+    no_block: u64,
+    /// By [`End`].
+    ended: [u64; 4],
+    /// Most frames reserved and not given out.
+    peak_unused: u64,
+}
+
+/// The reservations of a layer.
+#[derive(Clone, Debug)]
+pub struct Ptemagnet {
+    config: PtemagnetConfig,
+    /// By number of the space: where its reservations are.
+    parts: Vec<Part>,
+    /// Address space and number of each group that has one: a list for those who look for some to give back.
+    live: BTreeSet<(u32, u64)>,
+    /// Frames reserved and not given out.
+    unused: u64,
+    counters: ReservationCounters,
+    /// A frame for the kernel's own lines, and one for those of each CPU.
+    own: Vec<Option<Pfn>>,
+}
+
+impl Ptemagnet {
+    /// Pages of a group as a power of two.
+    fn order(&self) -> u32 {
+        self.config.group_pages.ilog2()
+    }
+
+    /// Of the tree: the artefact's, or without a lock.
+    fn entry_size(&self) -> EntrySize {
+        if self.config.as_traced.is_some() { EntrySize::WithoutLock } else { EntrySize::WithLock }
+    }
+
+    /// Number of the group that an address lies in.
+    fn group(&self, va: VirtAddr) -> u64 {
+        va.0 >> (FRAME_SHIFT + self.order())
+    }
+
+    /// The group of a page, if its pages can have a reservation at all: it lies inside the mapping.
+    fn group_of(&self, page: &WantedPage) -> Option<u64> {
+        if !page.fresh || page.order > 0 {
+            return None;
+        }
+        let (group, shift) = (self.group(page.va), FRAME_SHIFT + self.order());
+        let (start, end) = (VirtAddr(group << shift), VirtAddr((group + 1) << shift));
+        (group >> KEY_BITS == 0 && page.mapping.start <= start && end <= page.mapping.end).then_some(group)
+    }
+
+    /// Groups that have a reservation, the next to be given back first.
+    fn to_end(&self) -> Vec<(u32, u64)> {
+        self.live.iter().copied().take(SCAN_PAGES).collect()
+    }
+
+    fn way(&self, contents: &PhysMem, space: u32, group: u64) -> Way {
+        self.parts.get(space as usize).map_or(Way::NONE, |part| part.way(contents, group))
+    }
+
+    fn reservation(&self, contents: &PhysMem, space: u32, group: u64) -> Option<Reservation> {
+        self.parts.get(space as usize)?.get(contents, group)
+    }
+
+    fn part(&mut self, space: u32) -> &mut Part {
+        let index = space as usize;
+        if index >= self.parts.len() {
+            let entry = self.entry_size();
+            self.parts.resize_with(index + 1, || Part::new(entry));
+        }
+        &mut self.parts[index]
+    }
+
+    /// A block for a group, nothing of it given out yet; the nodes of its leaf are there.
+    fn reserve(&mut self, space: u32, group: u64, memory: &mut Memory) -> bool {
+        let order = self.order();
+        let Some(block) = memory.take(order, FramePurpose::UserData) else {
+            self.counters.no_block += 1;
+            return false;
+        };
+        self.part(space).set(memory.contents, group, Some(Reservation { block, given: 0 }));
+        self.live.insert((space, group));
+        self.unused += 1 << order;
+        self.counters.made += 1;
+        true
+    }
+
+    /// Gives a page out of its group's reservation; none if the group has no reservation or that page is given out.
+    fn give_out(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) -> Option<Pfn> {
+        let (group, order) = (self.group(va), self.order());
+        let reservation = self.reservation(memory.contents, space, group)?;
+        let n = va.0 >> FRAME_SHIFT & ((1 << order) - 1);
+        if reservation.given >> n & 1 != 0 {
+            return None;
+        }
+        let given = reservation.given | 1 << n;
+        self.part(space).set(memory.contents, group, Some(Reservation { given, ..reservation }));
+        self.unused -= 1;
+        self.counters.given += 1;
+        self.counters.peak_unused = self.counters.peak_unused.max(self.unused);
+        let pfn = Pfn(reservation.block.0 + n);
+        memory.charge(pfn, 0);
+        if given.count_ones() == 1 << order {
+            self.end(space, group, End::Full, memory);
+        }
+        Some(pfn)
+    }
+
+    /// Ends a group's reservation, if it has one: what was not given out is free again.
+    fn end(&mut self, space: u32, group: u64, why: End, memory: &mut Memory) {
+        let Some(reservation) = self.reservation(memory.contents, space, group) else { return };
+        self.part(space).set(memory.contents, group, None);
+        self.live.remove(&(space, group));
+        self.counters.ended[why as usize] += 1;
+        let order = self.order();
+        self.unused -= (1 << order) - u64::from(reservation.given.count_ones());
+        for n in (0..1 << order).filter(|n| reservation.given >> n & 1 == 0) {
+            memory.free_frame_of_block(Pfn(reservation.block.0 + n));
+        }
+    }
+
+    /// With the leaf's lock: what is missing next.
+    fn look_further(&mut self, space: u32, group: u64, memory: &mut Memory) -> Option<Reserve> {
+        if self.reservation(memory.contents, space, group).is_some() {
+            return Some(Reserve::Take { new: false, descriptors: Vec::new() });
+        }
+        if self.is_crowded(&memory.view()) {
+            return None;
+        }
+        if self.way(memory.contents, space, group).leaf().is_some() {
+            return Some(Reserve::Block);
+        }
+        memory.take(self.entry_size().node_order(), FramePurpose::KernelObject).map(|node| Reserve::Node { node })
+    }
+
+    /// A block for the group, or the ordinary way.
+    fn take_block(&mut self, space: u32, group: u64, memory: &mut Memory) -> Option<Reserve> {
+        let reserved = self.reserve(space, group, memory);
+        let effects = &memory.frames.effects;
+        let descriptors = if effects.zone_locks.is_empty() { Vec::new() } else { effects.descriptors.clone() };
+        reserved.then_some(Reserve::Take { new: true, descriptors })
+    }
+
+    fn plan_take(&self, page: &WantedPage, new: bool, memory: &MemoryView, step: &mut Step) {
+        let (space, Some(group)) = (page.space.index, self.group_of(page)) else { return };
+        let Some(reservation) = self.reservation(memory.contents, space, group) else { return };
+        let pages = if new { 1 << self.order() } else { 1 };
+        // Each page of a new block is referred to by the reservation (`set_page_count`).
+        (0..pages).for_each(|n| step.kernel(RefKind::Write, page_metadata(Pfn(reservation.block.0 + n))));
+        if let Some(leaf) = self.way(memory.contents, space, group).leaf() {
+            // With the lock, or by an exchange.
+            step.kernel(if self.config.as_traced.is_some() { RefKind::Locked } else { RefKind::Write }, leaf);
+        }
+    }
+
+    /// What a real kernel executes, with lines that follow those of `before`.
+    fn plan_traced(&self, page: &WantedPage, path: TracedPath, before: TracedPath, step: &mut Step) {
+        step.preset += page.allocation.in_proportion(path.instructions.into());
+        let lines = |kind: RefKind, place: usize, from: u32, number: u32, step: &mut Step| {
+            let Some(Some(frame)) = self.own.get(place) else { return };
+            for line in from..from + number {
+                step.kernel_beside(kind, PhysAddr(frame.addr().0 + u64::from(line) * LINE_BYTES));
+            }
+        };
+        lines(RefKind::Write, 1 + page.cpu.0 as usize, before.cpu, path.cpu, step);
+        lines(RefKind::Read, 0, before.kernel, path.kernel, step);
+        for line in before.space..before.space + path.space {
+            step.kernel_beside(RefKind::Read, page.object_line(SPACE_LINES + u64::from(line)));
+        }
+    }
+
+    /// Takes memory for the lines of a real kernel, once; without any there are none.
+    fn take_own(&mut self, cpu: usize, memory: &mut Memory) {
+        if self.config.as_traced.is_none() {
+            return;
+        }
+        if self.own.len() < 2 + cpu {
+            self.own.resize(2 + cpu, None);
+        }
+        for place in [0, 1 + cpu] {
+            if self.own[place].is_none() {
+                self.own[place] = memory.take_ring(FRAME_BYTES).map(|(frame, _)| frame);
+            }
+        }
+    }
+
+    fn plan_give_back(&self, groups: &[(u32, u64)], memory: &MemoryView, step: &mut Step) {
+        for &(space, group) in groups {
+            let way = self.way(memory.contents, space, group);
+            way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
+            if let (Some(leaf), Some(reservation)) = (way.leaf(), self.reservation(memory.contents, space, group)) {
+                step.kernel(RefKind::Locked, leaf);
+                // `put_page` of what was not given out.
+                for n in (0..1 << self.order()).filter(|n| reservation.given >> n & 1 == 0) {
+                    step.kernel(RefKind::Locked, page_metadata(Pfn(reservation.block.0 + n)));
+                }
+            }
+        }
+    }
+}
+
+impl Policy for Ptemagnet {
+    type Config = PtemagnetConfig;
+    type Step = Reserve;
+
+    const ABOUT: &'static str = "blocks of frames reserved for groups of adjacent pages (PTEMagnet)";
+
+    fn new(config: &PtemagnetConfig) -> Self {
+        Self {
+            config: config.clone(),
+            parts: Vec::new(),
+            live: BTreeSet::new(),
+            unused: 0,
+            counters: ReservationCounters::default(),
+            own: Vec::new(),
+        }
+    }
+
+    fn check(config: &PtemagnetConfig, _: &PolicyContext) -> Result<(), LayerConfigError> {
+        if ![2, 4, 8].contains(&config.group_pages) {
+            let what = format!("{} is not possible; allowed are 2, 4 and 8", config.group_pages);
+            return Err(LayerConfigError::new("placement.group_pages", what));
+        }
+        if let Some(TracedReservations { look_up, group }) = config.as_traced {
+            for (kind, lines, most) in [
+                ("cpu", look_up.cpu.saturating_add(group.cpu), MOST_LINES),
+                ("kernel", look_up.kernel.saturating_add(group.kernel), MOST_LINES),
+                ("space", look_up.space.saturating_add(group.space), MOST_SPACE_LINES),
+            ] {
+                let key = format!("placement.as_traced.look_up.{kind}, together with that of group,");
+                LayerConfigError::unless_between(&key, lines, 0, most)?;
+            }
+        }
+        LayerConfigError::unless_between("placement.release_above_percent", config.release_above_percent, 0, 100)
+    }
+
+    fn samples() -> Vec<PtemagnetConfig> {
+        let of = PtemagnetConfig::default();
+        let look_up = TracedPath { instructions: 257, cpu: 12, space: 1, kernel: 6 };
+        let group = TracedPath { instructions: 890, cpu: 18, space: 9, kernel: 4 };
+        let traced = Some(TracedReservations { look_up, group });
+        vec![
+            of.clone(),
+            PtemagnetConfig { group_pages: 4, release_above_percent: 1, ..of.clone() },
+            PtemagnetConfig { as_traced: traced, ..of },
+        ]
+    }
+
+    fn begin(&self, page: &WantedPage, _: &MemoryView) -> Option<Reserve> {
+        self.group_of(page).map(|_| Reserve::Look)
+    }
+
+    fn plan(&self, page: Option<&WantedPage>, of: &Reserve, memory: &MemoryView, step: &mut Step) {
+        if let Reserve::GiveBack { groups } = of {
+            return self.plan_give_back(groups, memory, step);
+        }
+        let page = page.expect("a fault that gives nothing back wants a page");
+        let group = self.group_of(page).expect("the page has a group");
+        let way = self.way(memory.contents, page.space.index, group);
+        match of {
+            Reserve::Look => {
+                if let Some(traced) = self.config.as_traced {
+                    self.plan_traced(page, traced.look_up, TracedPath::NOTHING, step);
+                } else {
+                    step.preset += CodeCost::new(self.config.instructions, self.config.cycles);
+                }
+                way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
+                if let (Some(leaf), None) = (way.leaf(), self.config.as_traced) {
+                    step.kernel(RefKind::Locked, leaf);
+                }
+            }
+            Reserve::Node { node } => {
+                step.kernel(RefKind::Zero { bytes: self.entry_size().node_bytes() }, node.addr());
+                step.kernel(RefKind::Write, page_metadata(*node));
+                step.kernel(RefKind::Locked, way.entries().last().copied().unwrap_or(page.counters));
+            }
+            Reserve::Block => {
+                if let Some(traced) = self.config.as_traced {
+                    self.plan_traced(page, traced.group, traced.look_up, step);
+                } else {
+                    step.preset += page.allocation;
+                }
+                step.kernel(RefKind::Write, page.free_lists);
+            }
+            Reserve::Take { new, descriptors } => {
+                if !descriptors.is_empty() {
+                    step.kernel(RefKind::Locked, page.zone);
+                    descriptors.iter().for_each(|&of| step.kernel(RefKind::Write, page_metadata(of)));
+                }
+                self.plan_take(page, *new, memory, step);
+            }
+            Reserve::GiveBack { .. } => unreachable!("it was planned above"),
+        }
+    }
+
+    fn commit(
+        &mut self,
+        page: Option<&WantedPage>,
+        of: Reserve,
+        memory: &mut Memory,
+        locks: &mut Locks,
+    ) -> Progress<Reserve> {
+        if let Reserve::GiveBack { groups } = of {
+            groups.into_iter().for_each(|(space, group)| self.end(space, group, End::Pressure, memory));
+            return Progress::Again;
+        }
+        let page = page.expect("a fault that gives nothing back wants a page");
+        let (space, group) = (page.space.index, self.group_of(page).expect("the page has a group"));
+        let key = key(page.space, group);
+        let next = match of {
+            Reserve::Look => {
+                self.take_own(page.cpu.0 as usize, memory);
+                if let Some(pressure @ Pressure::Limit(_)) = memory.view().pressure(0) {
+                    // The ordinary way knows what to do if none of the group's pages can leave.
+                    let can = memory.view().can_reclaim(pressure);
+                    return if can { Progress::Reclaim(pressure) } else { Progress::Ordinary };
+                }
+                if !locks.acquire(key, page.cpu) {
+                    return Progress::Wait(key, Reserve::Look);
+                }
+                self.look_further(space, group, memory)
+            }
+            Reserve::Node { node } => {
+                if !self.part(space).link(memory.contents, group, node) {
+                    memory.free(node, self.entry_size().node_order());
+                }
+                self.look_further(space, group, memory)
+            }
+            Reserve::Block => self.take_block(space, group, memory),
+            Reserve::Take { .. } => {
+                let frame = self.give_out(space, page.va, memory);
+                locks.release(key, page.cpu);
+                return frame.map_or(Progress::Ordinary, |frame| Progress::Taken { frame, refilled: None });
+            }
+            Reserve::GiveBack { .. } => unreachable!("it was carried out above"),
+        };
+        next.map_or_else(
+            || {
+                locks.release(key, page.cpu);
+                Progress::Ordinary
+            },
+            Progress::Go,
+        )
+    }
+
+    fn is_crowded(&self, memory: &MemoryView) -> bool {
+        memory.is_fuller_than(self.config.release_above_percent, 0)
+    }
+
+    fn give_back(&self) -> Option<Reserve> {
+        let groups = self.to_end();
+        (!groups.is_empty()).then_some(Reserve::GiveBack { groups })
+    }
+
+    fn unmapped(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) {
+        if !self.live.is_empty() {
+            self.end(space, self.group(va), End::Unmapped, memory);
+        }
+    }
+
+    fn unmapping(&mut self, space: u32, range: VaRange, memory: &mut Memory) {
+        if self.live.is_empty() || range.is_empty() {
+            return;
+        }
+        let (first, last) = (self.group(range.start), self.group(VirtAddr(range.end.0 - 1)));
+        let groups: Vec<u64> = self.live.range((space, first)..=(space, last)).map(|&(_, group)| group).collect();
+        groups.into_iter().for_each(|group| self.end(space, group, End::Unmapped, memory));
+    }
+
+    fn space_ended(&mut self, space: u32, memory: &mut Memory) {
+        self.unmapping(space, VaRange { start: VirtAddr(0), end: VirtAddr(u64::MAX) }, memory);
+        let Memory { contents, frames, cpu, .. } = memory;
+        let order = self.entry_size().node_order();
+        self.part(space).clear(contents, &mut |pfn| frames.free(pfn, order, *cpu));
+        if self.parts.iter().all(|part| part.frames() == 0) {
+            for frame in self.own.drain(..).flatten() {
+                contents.destroy(frame);
+                frames.free(frame, 0, *cpu);
+            }
+        }
+    }
+
+    fn plan_copied(&self, space: u32, va: VirtAddr, memory: &MemoryView, step: &mut Step) {
+        let group = self.group(va);
+        let way = self.way(memory.contents, space, group);
+        way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
+        if let (Some(leaf), Some(_)) = (way.leaf(), self.reservation(memory.contents, space, group)) {
+            step.kernel(RefKind::Locked, leaf);
+        }
+    }
+
+    fn copied(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) {
+        self.end(space, self.group(va), End::Copied, memory);
+    }
+
+    fn table_frames(&self) -> u64 {
+        self.parts.iter().map(Part::frames).sum::<u64>() + self.own.iter().flatten().count() as u64
+    }
+
+    fn held_frames(&self) -> u64 {
+        self.unused
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let of = &self.counters;
+        let count = |what: &str, value, text: &str| Measure::count(format!("reservations.{what}"), value, text);
+        let bytes = |what: &str, frames: u64, text: &str| {
+            Measure::state(format!("reservations.{what}"), frames * FRAME_BYTES, "bytes", text)
+        };
+        let mut measures = vec![
+            count("made", of.made, "Blocks reserved for groups of pages"),
+            count("given", of.given, "Pages given out of them"),
+            count("no_block", of.no_block, "Groups for which the allocator had no block"),
+        ];
+        for (end, what, text) in End::ALL {
+            let text = format!("Reservations that ended because {text}");
+            measures.push(count(&format!("ended.{what}"), of.ended[end as usize], &text));
+        }
+        measures.push(bytes("unused_bytes", self.unused, "Memory reserved and not given out at the end"));
+        measures.push(bytes("peak_unused_bytes", of.peak_unused, "Most memory reserved and not given out"));
+        measures
+    }
+}
+
+/// The lock of a group's leaf.
+fn key(space: SpaceId, group: u64) -> BlockKey {
+    BlockKey::Placement { space, place: group }
+}

@@ -1,0 +1,219 @@
+//! Memory cgroups: whose pages are charged to whom, and which group the next scan is for.
+//!
+//! Models: every page that a program touches first is charged to its group, files' pages too, and stays with it; each group has
+//! LRU lists of its own. A group at its limit makes room among its own pages; when the machine runs short, groups are scanned in
+//! proportion to what they have.
+//! Source: Linux mm/memcontrol.c (`try_charge_memcg`, `mem_cgroup_lruvec`), mm/vmscan.c (`shrink_node_memcgs`).
+//! Parameters: `kernel.cgroup_limit_bytes` (all that are in no other group), `memory_limit` of a source.
+//! Stats: `cgroup.*`.
+//! Deviations: groups are not nested and have no `memory.low` or `memory.high`. Page tables and kernel objects are not charged.
+
+use super::Reclaim;
+use super::lru::{Lru, LruPageKind};
+use pagelab_base::addr::Pfn;
+
+/// Number of a group of a layer; [`GroupId::REST`] is that of all programs in no other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupId(pub u16);
+
+impl GroupId {
+    /// The group of all programs that are in no other.
+    pub const REST: Self = Self(0);
+}
+
+/// Why room is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pressure {
+    /// A group is at its limit.
+    Limit(GroupId),
+    /// Memory runs short.
+    Memory,
+}
+
+/// A group and its pages.
+#[derive(Clone, Default)]
+pub struct Group {
+    /// The source that it was made for; none for the rest.
+    pub name: String,
+    pub(super) lru: Lru,
+    /// Frames that it may use.
+    pub limit_frames: u64,
+    /// Frames that it uses.
+    pub used_frames: u64,
+    /// The most frames that it has used at a time.
+    pub peak_frames: u64,
+    /// Scans at its limit.
+    pub limit_scans: u64,
+    /// What it is owed of the scanning.
+    credit: i64,
+}
+
+/// The groups that scans under pressure take turns of, and what a turn leaves each with.
+pub(super) struct Turn {
+    pub group: GroupId,
+    credits: Vec<i64>,
+}
+
+impl Group {
+    /// A group without pages, for the source of this name, with a limit in frames.
+    pub fn new(name: &str, limit_frames: u64) -> Self {
+        Self { name: name.to_owned(), limit_frames, ..Self::default() }
+    }
+}
+
+impl Reclaim {
+    /// A new group.
+    pub fn add_group(&mut self, group: Group) -> GroupId {
+        self.groups.push(group);
+        GroupId(self.groups.len() as u16 - 1)
+    }
+
+    /// All groups, [`GroupId::REST`] first.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The group that a frame is charged to.
+    pub(super) fn group_of(&self, pfn: Pfn) -> GroupId {
+        if self.members.is_empty() { GroupId::REST } else { self.members.get(&pfn).copied().unwrap_or_default() }
+    }
+
+    pub(super) fn group(&self, id: GroupId) -> &Group {
+        &self.groups[usize::from(id.0)]
+    }
+
+    pub(super) fn group_mut(&mut self, id: GroupId) -> &mut Group {
+        &mut self.groups[usize::from(id.0)]
+    }
+
+    /// 2^order frames from `pfn` on are charged to a group.
+    pub fn charge(&mut self, pfn: Pfn, order: u32, id: GroupId) {
+        if id != GroupId::REST {
+            (0..1 << order).for_each(|n| _ = self.members.insert(Pfn(pfn.0 + n), id));
+        }
+        let group = self.group_mut(id);
+        group.used_frames += 1 << order;
+        group.peak_frames = group.peak_frames.max(group.used_frames);
+    }
+
+    /// They are charged to nobody any more, and on no list.
+    pub fn uncharge(&mut self, pfn: Pfn, order: u32) {
+        let id = self.group_of(pfn);
+        let group = self.group_mut(id);
+        group.lru.forget(pfn, order);
+        group.used_frames -= 1 << order;
+        if id != GroupId::REST {
+            (0..1 << order).for_each(|n| _ = self.members.remove(&Pfn(pfn.0 + n)));
+        }
+    }
+
+    /// Frames that are charged to anybody.
+    pub fn used_frames(&self) -> u64 {
+        self.groups.iter().map(|group| group.used_frames).sum()
+    }
+
+    /// Frames of the pages of a kind that are on the LRU lists.
+    pub fn listed(&self, kind: LruPageKind) -> u64 {
+        self.groups.iter().map(|group| group.lru.frames(kind)).sum()
+    }
+
+    /// Whether a fault of a group must make room before it takes `frames` more, with `free` left.
+    pub fn pressure(&self, free: u64, frames: u64, id: GroupId) -> Option<Pressure> {
+        let group = self.group(id);
+        match () {
+            () if group.used_frames + frames > group.limit_frames => Some(Pressure::Limit(id)),
+            () if free < self.marks.min + frames => Some(Pressure::Memory),
+            () => None,
+        }
+    }
+
+    /// Whether each kind of page of a group has somewhere to go.
+    pub(super) fn possible(&self, group: &Group) -> [bool; 2] {
+        let swap = self.swap.as_ref().is_some_and(|swap| swap.room() > 0);
+        let listed = |kind| group.lru.frames(kind) > 0;
+        [swap && listed(LruPageKind::Anonymous), listed(LruPageKind::File)]
+    }
+
+    /// Whether there is a page that might leave.
+    pub fn has_pages(&self, pressure: Pressure) -> bool {
+        match pressure {
+            Pressure::Limit(id) => self.possible(self.group(id)).contains(&true),
+            Pressure::Memory => self.groups.iter().any(|group| self.possible(group).contains(&true)),
+        }
+    }
+
+    /// The group that the next scan is for.
+    pub(super) fn next_group(&self, pressure: Pressure) -> Turn {
+        if let Pressure::Limit(group) = pressure {
+            return Turn { group, credits: Vec::new() };
+        }
+        let due = |group: &Group| {
+            let [anonymous, file] = self.possible(group);
+            let of = |kind, counts: bool| if counts { group.lru.frames(kind) as i64 } else { 0 };
+            of(LruPageKind::Anonymous, anonymous) + of(LruPageKind::File, file)
+        };
+        let mut credits: Vec<i64> = self.groups.iter().map(|group| group.credit + due(group)).collect();
+        let with_pages = (0..self.groups.len()).filter(|&n| due(&self.groups[n]) > 0);
+        // Of equals the first.
+        let chosen = with_pages.max_by_key(|&n| (credits[n], std::cmp::Reverse(n))).unwrap_or(0);
+        credits[chosen] -= self.groups.iter().map(due).sum::<i64>();
+        Turn { group: GroupId(chosen as u16), credits }
+    }
+
+    /// A scan of the group that [`Self::next_group`] returned is made.
+    pub(super) fn take_turn(&mut self, turn: Turn) {
+        if turn.credits.is_empty() {
+            self.group_mut(turn.group).limit_scans += 1;
+        }
+        self.groups.iter_mut().zip(turn.credits).for_each(|(group, credit)| group.credit = credit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::KernelConfig;
+    use pagelab_hardware::device::Clock;
+
+    fn reclaim() -> Reclaim {
+        let preset = include_str!("../../../../presets/kernels/linux-4.9.toml");
+        let swap = "[swap]\nsize_bytes = \"1GiB\"\nread_cycles = 1\nwrite_cycles = 1\nqueue_depth = 1\n";
+        let kernel: KernelConfig = toml::from_str(&format!("{preset}\n{swap}")).unwrap();
+        Reclaim::new(1 << 20, &kernel, Clock { mhz: 1000 }).unwrap()
+    }
+
+    #[test]
+    fn scans_for_the_machine_go_to_groups_in_proportion_and_those_at_a_limit_to_its_own() {
+        let mut reclaim = reclaim();
+        let other = reclaim.add_group(Group::new("other", 100));
+        for (first, count, id) in [(0, 300, GroupId::REST), (1000, 100, other)] {
+            for n in first..first + count {
+                reclaim.charge(Pfn(n), 0, id);
+                reclaim.add(Pfn(n), 0, LruPageKind::Anonymous);
+            }
+        }
+        assert_eq!((reclaim.used_frames(), reclaim.listed(LruPageKind::Anonymous)), (400, 400));
+        assert_eq!(reclaim.pressure(1 << 19, 1, other), Some(Pressure::Limit(other)));
+        assert_eq!(reclaim.pressure(1 << 19, 1, GroupId::REST), None);
+        assert_eq!(reclaim.pressure(1, 1, GroupId::REST), Some(Pressure::Memory));
+        let mut scans = [0; 2];
+        for _ in 0..400 {
+            let turn = reclaim.next_group(Pressure::Memory);
+            scans[usize::from(turn.group.0)] += 1;
+            reclaim.take_turn(turn);
+        }
+        assert_eq!(scans, [300, 100]);
+        let turn = reclaim.next_group(Pressure::Limit(other));
+        assert_eq!(turn.group, other);
+        reclaim.take_turn(turn);
+        assert_eq!(reclaim.group(other).limit_scans, 1);
+        reclaim.uncharge(Pfn(1000), 0);
+        assert_eq!((reclaim.group(other).used_frames, reclaim.group(other).peak_frames), (99, 100));
+        assert_eq!(reclaim.pressure(1 << 19, 1, other), None);
+        assert_eq!(reclaim.group_of(Pfn(1000)), GroupId::REST);
+        // A group without pages has no turn.
+        (0..300).for_each(|n| reclaim.uncharge(Pfn(n), 0));
+        assert_eq!(reclaim.next_group(Pressure::Memory).group, other);
+        assert!(!reclaim.has_pages(Pressure::Limit(GroupId::REST)) && reclaim.has_pages(Pressure::Memory));
+    }
+}

@@ -1,0 +1,229 @@
+//! The LRU lists: which pages are the next that may leave.
+//!
+//! Models: an active and an inactive list each for anonymous pages and for pages of files. New pages go to the head of
+//! one of them; scans take pages from the tail of an inactive list; when that is short, pages move to it from the tail of
+//! the active one.
+//! Source: Linux mm/vmscan.c (`inactive_is_low`, `get_scan_count`), mm/swap.c (`folio_add_lru`, `lru_lazyfree_fn`).
+//! Parameters: `kernel.new_pages`, `kernel.swappiness`.
+//! Deviations: which kind is scanned follows from `swappiness` and the lists' lengths; what reclaim of either kind cost of
+//! late (`anon_cost`, `file_cost`) does not count. A large page is one entry.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use pagelab_base::addr::{FRAME_SHIFT, Pfn};
+
+/// Pages that one scan looks at (Linux `SWAP_CLUSTER_MAX`).
+pub const SCAN_PAGES: usize = 32;
+
+/// Orders of the pages that are entries of their own: 4 KiB, 2 MiB, 1 GiB.
+const ORDERS: [u32; 3] = [0, 9, 18];
+
+/// What a page holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LruPageKind {
+    /// Memory of no file, which can go to the swap area alone.
+    Anonymous,
+    /// Contents of a file, which can go back to storage.
+    File,
+}
+
+/// An entry's age: when it was put at its list's head, and its place among those put there at the same time.
+type Age = (u64, u32);
+
+/// A page on a list: one frame or, for a large page, 2^order of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LruEntry {
+    pub kind: LruPageKind,
+    pub order: u32,
+    active: bool,
+    age: Age,
+    /// It was found accessed by the last scan.
+    pub referenced: bool,
+    /// Its contents may be dropped if nobody has written to it since (MADV_FREE).
+    pub lazy_free: bool,
+}
+
+/// See the module's text.
+#[derive(Clone, Default)]
+pub struct Lru {
+    /// Inactive and active, by kind.
+    lists: [[BTreeMap<Age, Pfn>; 2]; 2],
+    entries: FxHashMap<Pfn, LruEntry>,
+    frames: [u64; 2],
+    time: u64,
+    /// What the kinds are owed of the scanning.
+    credit: [i64; 2],
+}
+
+impl Lru {
+    fn list(&mut self, kind: LruPageKind, active: bool) -> &mut BTreeMap<Age, Pfn> {
+        &mut self.lists[kind as usize][usize::from(active)]
+    }
+
+    /// Frames of the pages of a kind.
+    pub fn frames(&self, kind: LruPageKind) -> u64 {
+        self.frames[kind as usize]
+    }
+
+    pub fn get(&self, pfn: Pfn) -> Option<LruEntry> {
+        self.entries.get(&pfn).copied()
+    }
+
+    fn insert(&mut self, pfn: Pfn, entry: LruEntry) {
+        self.list(entry.kind, entry.active).insert(entry.age, pfn);
+        self.frames[entry.kind as usize] += 1 << entry.order;
+        let old = self.entries.insert(pfn, entry);
+        assert!(old.is_none(), "{pfn:?} is on two lists");
+    }
+
+    fn remove(&mut self, pfn: Pfn) -> Option<LruEntry> {
+        let entry = self.entries.remove(&pfn)?;
+        self.list(entry.kind, entry.active).remove(&entry.age);
+        self.frames[entry.kind as usize] -= 1 << entry.order;
+        Some(entry)
+    }
+
+    /// A page goes to the head of a list. Nothing changes if it is on one.
+    pub fn add(&mut self, pfn: Pfn, order: u32, kind: LruPageKind, active: bool) {
+        if !self.entries.contains_key(&pfn) {
+            self.time += 1;
+            let age = (self.time, 0);
+            self.insert(pfn, LruEntry { kind, order, active, age, referenced: false, lazy_free: false });
+        }
+    }
+
+    /// 2^order frames from `pfn` on are free. Of a large page of which they are a part the others stay, each on its own.
+    pub fn forget(&mut self, pfn: Pfn, order: u32) {
+        if self.entries.get(&pfn).is_some_and(|entry| entry.order == order) {
+            self.remove(pfn);
+            return;
+        }
+        let holds =
+            |head: &Pfn| self.entries.get(head).is_some_and(|e| e.order > order && pfn.0 < head.0 + (1 << e.order));
+        let Some(head) = ORDERS.into_iter().map(|o| Pfn(pfn.0 >> o << o)).find(holds) else {
+            (0..1 << order).for_each(|n| _ = self.remove(Pfn(pfn.0 + n)));
+            return;
+        };
+        let entry = self.remove(head).expect("it was found just now");
+        for n in (0..1 << entry.order).filter(|n| !(pfn.0..pfn.0 + (1 << order)).contains(&(head.0 + u64::from(*n)))) {
+            self.insert(Pfn(head.0 + u64::from(n)), LruEntry { order: 0, age: (entry.age.0, n), ..entry });
+        }
+    }
+
+    /// A page goes to the head of another list.
+    pub fn put(&mut self, pfn: Pfn, active: bool, referenced: bool) {
+        let entry = self.remove(pfn).expect("the page is on a list");
+        self.time += 1;
+        self.insert(pfn, LruEntry { active, age: (self.time, 0), referenced, ..entry });
+    }
+
+    /// The contents of an anonymous page may be dropped from now on, or again may not.
+    pub fn set_lazy_free(&mut self, pfn: Pfn, lazy_free: bool) {
+        let entry = self.remove(pfn).expect("the page is on a list");
+        self.time += 1;
+        let kind = if lazy_free { LruPageKind::File } else { LruPageKind::Anonymous };
+        let (active, age) = (!lazy_free, (self.time, 0));
+        self.insert(pfn, LruEntry { kind, active, age, referenced: false, lazy_free, ..entry });
+    }
+
+    /// The oldest pages of a list.
+    pub fn oldest(&self, kind: LruPageKind, active: bool) -> Vec<Pfn> {
+        self.lists[kind as usize][usize::from(active)].values().copied().take(SCAN_PAGES).collect()
+    }
+
+    /// Whether the inactive list is to be filled up: its share falls with the size of memory.
+    pub fn inactive_is_low(&self, kind: LruPageKind) -> bool {
+        let [inactive, active] = self.lists[kind as usize].each_ref().map(|list| list.len() as u64);
+        let gib = (inactive + active) >> (30 - FRAME_SHIFT);
+        let ratio = if gib > 0 { (10 * gib).isqrt() } else { 1 };
+        inactive * ratio < active
+    }
+
+    /// The kind that the next scan is for; `swappiness` of 200 parts are for anonymous pages. Only kinds in `possible` count.
+    pub fn choose(&self, swappiness: u32, possible: [bool; 2]) -> (LruPageKind, [i64; 2]) {
+        let weight = [i64::from(swappiness), i64::from(200 - swappiness)];
+        let due = |kind: LruPageKind| {
+            let frames = if possible[kind as usize] { self.frames[kind as usize] as i64 } else { 0 };
+            weight[kind as usize] * frames
+        };
+        let (anonymous, file) = (due(LruPageKind::Anonymous), due(LruPageKind::File));
+        let credit = [self.credit[0] + anonymous, self.credit[1] + file];
+        let chosen = match () {
+            () if anonymous == 0 && (file > 0 || !possible[0]) => LruPageKind::File,
+            () if file == 0 || credit[0] >= credit[1] => LruPageKind::Anonymous,
+            () => LruPageKind::File,
+        };
+        let mut left = credit;
+        left[chosen as usize] -= anonymous + file;
+        (chosen, left)
+    }
+
+    /// A scan of the kind that [`Self::choose`] returned has been made.
+    pub fn scanned(&mut self, credit: [i64; 2]) {
+        self.credit = credit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_come_first_and_those_put_back_last() {
+        let mut lru = Lru::default();
+        (0..100).for_each(|n| lru.add(Pfn(n), 0, LruPageKind::Anonymous, false));
+        assert_eq!(lru.oldest(LruPageKind::Anonymous, false), (0..32).map(Pfn).collect::<Vec<_>>());
+        (0..32).for_each(|n| lru.put(Pfn(n), n % 2 == 0, true));
+        assert_eq!(lru.oldest(LruPageKind::Anonymous, true), (0..32).step_by(2).map(Pfn).collect::<Vec<_>>());
+        assert!(!lru.inactive_is_low(LruPageKind::Anonymous));
+        (32..100).for_each(|n| lru.forget(Pfn(n), 0));
+        assert_eq!(lru.oldest(LruPageKind::Anonymous, false), (1..32).step_by(2).map(Pfn).collect::<Vec<_>>());
+        assert!(!lru.inactive_is_low(LruPageKind::Anonymous), "it is as long as the active one");
+        lru.forget(Pfn(31), 0);
+        assert!(lru.inactive_is_low(LruPageKind::Anonymous) && lru.frames(LruPageKind::File) == 0);
+    }
+
+    #[test]
+    fn of_a_large_page_the_rest_stays() {
+        let mut lru = Lru::default();
+        lru.add(Pfn(512), 9, LruPageKind::Anonymous, false);
+        lru.add(Pfn(7), 0, LruPageKind::Anonymous, false);
+        lru.forget(Pfn(600), 0);
+        assert_eq!(lru.frames, [512, 0]);
+        lru.add(Pfn(2048), 9, LruPageKind::Anonymous, false);
+        lru.forget(Pfn(2048), 0);
+        assert_eq!((lru.frames, lru.get(Pfn(2048))), ([512 + 511, 0], None));
+        (2049..2560).for_each(|n| lru.forget(Pfn(n), 0));
+        assert_eq!(lru.get(Pfn(600)), None);
+        assert_eq!(lru.get(Pfn(601)).unwrap().order, 0);
+        assert_eq!(lru.oldest(LruPageKind::Anonymous, false)[..2], [Pfn(512), Pfn(513)], "as old as the whole was");
+        lru.forget(Pfn(512), 9);
+        assert_eq!((lru.frames, lru.entries.len()), ([1, 0], 1));
+        // Of two large pages one goes with its block.
+        lru.add(Pfn(1024), 9, LruPageKind::Anonymous, false);
+        lru.forget(Pfn(1024), 9);
+        assert_eq!(lru.entries.len(), 1);
+    }
+
+    #[test]
+    fn kinds_are_scanned_by_length_and_swappiness() {
+        let mut lru = Lru::default();
+        (0..300).for_each(|n| lru.add(Pfn(n), 0, LruPageKind::Anonymous, false));
+        (300..400).for_each(|n| lru.add(Pfn(n), 0, LruPageKind::File, false));
+        let mut count = |swappiness, possible| {
+            let mut scans = [0; 2];
+            for _ in 0..100 {
+                let (kind, credit) = lru.choose(swappiness, possible);
+                lru.scanned(credit);
+                scans[kind as usize] += 1;
+            }
+            scans
+        };
+        assert_eq!(count(100, [true, true]), [75, 25]);
+        assert_eq!(count(0, [true, true]), [0, 100]);
+        assert_eq!(count(60, [true, false]), [100, 0]);
+        assert_eq!(count(60, [false, true]), [0, 100]);
+    }
+}

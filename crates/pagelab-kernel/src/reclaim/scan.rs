@@ -1,0 +1,251 @@
+//! One scan: the oldest pages of a kind are looked at, and leave or stay.
+
+use super::lru::{LruEntry, LruPageKind};
+use super::swap::Swap;
+use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
+use crate::entry_word::{EntryWord, Slot};
+use crate::frames::page_use::FilePage;
+use crate::layer::Layer;
+use crate::layer::words::WordOf;
+use crate::vma::{OrderAdvice, VaRange};
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use pagelab_base::io::{DeviceRequest, Lba, Requests};
+use pagelab_base::step::{RefKind, Step};
+use pagelab_tables::page_table::{Leaf, PteFlags, Removed, WalkList};
+
+/// What a scan did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Pages whose translations are gone, with their sizes in bytes.
+    pub gone: Vec<(u32, VirtAddr, u64)>,
+    /// Frames that it freed.
+    pub freed: u64,
+    /// What is to be written to the swap area, and back to files: a request per page.
+    pub io: Requests,
+    /// Pages of files that are to be written, with their frames, and their places.
+    pub files: Vec<(FilePage, Pfn)>,
+    /// Where address spaces mapped the pages of files that are to be written: by number of the space.
+    pub written: Vec<(u32, VirtAddr)>,
+    /// Where the first page goes that it left alone since it is being written.
+    pub in_the_way: Option<Lba>,
+}
+
+/// What becomes of a page.
+enum Verdict {
+    /// Another round, on the active list or on the inactive one.
+    Stay {
+        active: bool,
+    },
+    Leave,
+}
+
+/// What the PTEs of a page say.
+#[derive(Default)]
+struct PteSummary {
+    accessed: u32,
+    dirty: bool,
+    executable: bool,
+    busy: bool,
+    /// Where it is being written to.
+    written: Option<Lba>,
+}
+
+fn va(page: u64) -> VirtAddr {
+    VirtAddr(page << FRAME_SHIFT)
+}
+
+/// Lists the references of a scan under some pressure: the lists' lock once, and for each page its metadata and the entries that map it.
+pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
+    let Some(reclaim) = &layer.reclaim else { return };
+    let id = reclaim.next_group(pressure).group;
+    step.kernel(RefKind::Locked, layer.lru_line(id));
+    let mut list = WalkList::new();
+    for pfn in reclaim.group(id).lru.oldest(reclaim.next_kind(id).0, false) {
+        step.kernel(RefKind::Write, layer.page_metadata(pfn));
+        for (space, page) in reclaim.rmap.pages(pfn) {
+            layer.spaces[space as usize].table.walk(&layer.mem, va(page), &mut list);
+            step.kernel(RefKind::Locked, list.refs().last().expect("a walk reads an entry at least").addr);
+        }
+    }
+}
+
+impl Reclaim {
+    /// The kind of page that the next scan of a group is for.
+    fn next_kind(&self, id: GroupId) -> (LruPageKind, [i64; 2]) {
+        let group = self.group(id);
+        group.lru.choose(self.swappiness, self.possible(group))
+    }
+
+    /// Decides about a page as `folio_check_references` does; `room` is what the swap area has left.
+    fn judge(&self, entry: &LruEntry, seen: &PteSummary, room: &mut u64) -> Verdict {
+        let file = entry.kind == LruPageKind::File && !entry.lazy_free;
+        if seen.busy || seen.written.is_some() {
+            return Verdict::Stay { active: false };
+        }
+        if seen.accessed > 0 {
+            // Until anonymous pages began on the inactive list (Linux 5.9), one access made them active.
+            let active = entry.referenced || seen.accessed > 1 || file && seen.executable || !file && self.new_active;
+            return Verdict::Stay { active };
+        }
+        if file || entry.lazy_free {
+            return Verdict::Leave;
+        }
+        match room.checked_sub(1 << entry.order) {
+            Some(left) => {
+                *room = left;
+                Verdict::Leave
+            }
+            None => Verdict::Stay { active: true },
+        }
+    }
+}
+
+impl Layer {
+    /// Scans the oldest inactive pages of one kind of one group once. `is_busy` tells of pages of address spaces that a handler is
+    /// working on: these stay.
+    pub fn scan_pages(&mut self, pressure: Pressure, is_busy: &dyn Fn(u32, u64) -> bool) -> Scan {
+        let mut scan = Scan::default();
+        let Some(mut reclaim) = self.reclaim.take() else { return scan };
+        let turn = reclaim.next_group(pressure);
+        let id = turn.group;
+        reclaim.take_turn(turn);
+        let (kind, credit) = reclaim.next_kind(id);
+        // The lists' own group is out of the way while page tables are looked at.
+        let mut lru = std::mem::take(&mut reclaim.group_mut(id).lru);
+        lru.scanned(credit);
+        if lru.inactive_is_low(kind) {
+            for pfn in lru.oldest(kind, true) {
+                let entry = lru.get(pfn).expect("it is on a list");
+                let seen = self.look_at(&reclaim, pfn, &entry, &|_, _| false);
+                // Code that is in use stays active (`shrink_active_list`).
+                let stays = kind == LruPageKind::File && seen.executable && seen.accessed > 0;
+                lru.put(pfn, stays, false);
+                reclaim.counters.deactivated += u64::from(!stays);
+            }
+        }
+        let mut room = reclaim.swap.as_ref().map_or(0, Swap::room);
+        let mut leaving = Vec::with_capacity(SCAN_PAGES);
+        for pfn in lru.oldest(kind, false) {
+            let entry = lru.get(pfn).expect("it is on a list");
+            let seen = self.look_at(&reclaim, pfn, &entry, is_busy);
+            reclaim.counters.scanned += 1;
+            scan.in_the_way = scan.in_the_way.or(seen.written);
+            if entry.lazy_free && seen.dirty {
+                lru.set_lazy_free(pfn, false);
+                continue;
+            }
+            match reclaim.judge(&entry, &seen, &mut room) {
+                Verdict::Stay { active } => {
+                    reclaim.counters.activated += u64::from(active);
+                    lru.put(pfn, active, seen.accessed > 0);
+                }
+                Verdict::Leave => leaving.push((pfn, entry)),
+            }
+        }
+        reclaim.group_mut(id).lru = lru;
+        self.reclaim = Some(reclaim);
+        for (pfn, entry) in leaving {
+            self.evict(pfn, &entry, &mut scan);
+        }
+        scan
+    }
+
+    /// Reads what the PTEs of a page say and clears their accessed bits.
+    fn look_at(
+        &mut self,
+        reclaim: &Reclaim,
+        pfn: Pfn,
+        entry: &LruEntry,
+        is_busy: &dyn Fn(u32, u64) -> bool,
+    ) -> PteSummary {
+        let mut seen = PteSummary::default();
+        let mut list = WalkList::new();
+        for frame in (0..1 << entry.order).map(|n| Pfn(pfn.0 + n)) {
+            for (space, page) in reclaim.rmap.pages(frame) {
+                seen.busy |= is_busy(space, page);
+                self.spaces[space as usize].table.walk(&self.mem, va(page), &mut list);
+                let Leaf::Present(mapping) = list.leaf else { unreachable!("the reverse map lists what is mapped") };
+                // Of a large page its first frame tells all; one whose other parts are pages of their own is in use.
+                if mapping.size.order() > entry.order {
+                    seen.busy = true;
+                } else if mapping.pfn != frame {
+                    continue;
+                }
+                seen.dirty |= mapping.flags.dirty;
+                let order = self.spaces[space as usize].vmas.find(va(page)).map(|vma| vma.advice.order);
+                if !reclaim.advised_recency && order.is_some_and(|order| order != OrderAdvice::Normal) {
+                    continue;
+                }
+                seen.executable |= mapping.flags.executable;
+                if mapping.flags.accessed {
+                    // Older kernels leave those out that are read in sequence.
+                    seen.accessed += u32::from(order != Some(OrderAdvice::Sequential));
+                    let flags = PteFlags { accessed: false, ..mapping.flags };
+                    self.spaces[space as usize].table.set_flags(&mut self.mem, va(page), flags);
+                    // A shadow goes with the bit, or its page would never be seen to be used again.
+                    let end = VirtAddr(va(page).0 + FRAME_BYTES);
+                    self.shadows.drop_range(space, VaRange { start: va(page), end });
+                }
+            }
+        }
+        seen.dirty |= self.pages.is_dirty(pfn);
+        seen.written = self.pages.write_of(pfn);
+        seen
+    }
+
+    /// Takes a page away from those who map it.
+    fn evict(&mut self, pfn: Pfn, entry: &LruEntry, scan: &mut Scan) {
+        let reclaim = self.reclaim.as_mut().expect("its lists named the page");
+        let frames: Vec<(Pfn, Vec<PageOf>)> =
+            (0..1 << entry.order).map(|n| Pfn(pfn.0 + n)).map(|f| (f, reclaim.rmap.pages(f).collect())).collect();
+        let swap = reclaim.swap.as_mut().filter(|_| !entry.lazy_free && entry.kind == LruPageKind::Anonymous);
+        let mut slots = Vec::new();
+        if let Some(swap) = swap {
+            slots.extend(frames.iter().map(|(frame, places)| swap.put(*frame, places.len())));
+            scan.io.swap.extend(slots.iter().map(|slot: &Slot| DeviceRequest::write(slot.lba(), 1)));
+            reclaim.counters.swapped_out += frames.len() as u64;
+        }
+        reclaim.counters.freed_lazily += u64::from(entry.lazy_free);
+        for &(space, page) in frames.iter().flat_map(|(_, places)| places) {
+            // The first frame of a large page takes the others with it.
+            if let Some(&page) = self.mapped(space, va(page), VirtAddr(va(page).0 + FRAME_BYTES)).first() {
+                self.unmap(space, &page);
+                scan.gone.push((space, page.va, page.mapping.size.bytes()));
+            }
+        }
+        if entry.kind == LruPageKind::File && !entry.lazy_free {
+            let ((file, page), written) = self.pages.uncache(pfn);
+            let reclaim = self.reclaim.as_mut().expect("its lists named the page");
+            let counters = &mut reclaim.counters;
+            (counters.files_dropped, counters.files_written) =
+                (counters.files_dropped + 1, counters.files_written + u64::from(written));
+            let places = frames.iter().flat_map(|(_, places)| places).map(|&(space, page)| (space, va(page)));
+            if written {
+                let storage = reclaim.storage.as_ref().expect("pages of files leave where there is some");
+                scan.io.storage.push(DeviceRequest::write(storage.lba(file, page), 1));
+                scan.files.push(((file, page), pfn));
+                scan.written.extend(places);
+            } else {
+                let places: Vec<(u32, VirtAddr)> = places.collect();
+                self.arm_again(&places);
+            }
+        }
+        scan.freed += frames.len() as u64;
+        frames.iter().for_each(|(frame, _)| self.pages.forget_users(*frame));
+        self.free_block(pfn, entry.order);
+        for ((_, places), slot) in frames.iter().zip(slots) {
+            for &(space, page) in places {
+                let put =
+                    self.put_word(space, WordOf { va: va(page), size: PageSize::Size4K, word: EntryWord::Swap(slot) });
+                put.expect("small pages have their tables, and a large one leaves more room than a table takes");
+            }
+        }
+    }
+
+    /// A dirty page of a file loses a mapping: the page remembers what its PTE knew.
+    pub fn note_dirty(&mut self, page: &Removed) {
+        if page.mapping.flags.dirty && self.reclaim.as_ref().is_some_and(|reclaim| reclaim.storage.is_some()) {
+            self.pages.set_dirty(page.mapping.pfn);
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Storage: where on a device the blocks of files are.
+//!
+//! Models: extents. What a program maps of a file for the first time gets blocks that follow each other, behind all that have been
+//! given before; what follows on from the file's last extent extends it. A file that is cut keeps the blocks behind its new end, which
+//! are unwritten from then on: their pages need not be read until they have been written. What the file system moves gets other blocks,
+//! those first that were given up so.
+//! Source: Linux fs/ext4/extents.c (`ext4_ext_map_blocks`, unwritten extents), fs/ext4/move_extent.c, of a file system on which files
+//! were written one after the other.
+//! Parameters: `kernel.storage`.
+//! Deviations: a cut file's blocks are not given to others, so a device never gets too full to write a page. Metadata of the file system
+//! costs nothing: it is in memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::frames::page_use::FilePage;
+use pagelab_base::addr::FRAME_BYTES;
+use pagelab_base::io::{DeviceRequest, Lba, Striping};
+use pagelab_hardware::device::{BlockDevice, Clock, DeviceConfig};
+
+/// Blocks that follow each other.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    first: Lba,
+    pages: u64,
+}
+
+/// Pages of a file, from one on, in blocks that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Number of the first page in its file.
+    pub page: u64,
+    /// The block of the first page.
+    pub first: Lba,
+    /// How many pages follow each other, of 4 KiB as the blocks.
+    pub pages: u64,
+}
+
+/// The device has too few blocks for a file: it holds so many bytes, and would need as many as this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// Bytes that the device holds.
+    pub capacity: u64,
+    /// Bytes that it would have to hold.
+    pub needed: u64,
+}
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct Storage {
+    /// The drives that blocks are read from and written to.
+    pub device: BlockDevice,
+    /// How its blocks lie on its drives.
+    pub striping: Striping,
+    /// Blocks that it has, and how many are given.
+    blocks: u64,
+    given: u64,
+    /// By file and number of the first page.
+    extents: BTreeMap<FilePage, Extent>,
+    /// Blocks that files have given up.
+    free: VecDeque<Extent>,
+    /// Of files that were cut: the first page whose block is unwritten, and the pages behind that have been written since.
+    cut: FxHashMap<u32, u64>,
+    rewritten: FxHashSet<FilePage>,
+}
+
+impl Storage {
+    /// A device with all of its blocks to give; one without a stated capacity has as many as are needed.
+    pub fn new(config: &DeviceConfig, clock: Clock) -> Self {
+        let blocks = config.capacity().map_or(u64::MAX, |bytes| bytes.0 / FRAME_BYTES);
+        Self {
+            device: BlockDevice::new(config, clock),
+            striping: config.striping(),
+            blocks,
+            given: 0,
+            extents: BTreeMap::new(),
+            free: VecDeque::new(),
+            cut: FxHashMap::default(),
+            rewritten: FxHashSet::default(),
+        }
+    }
+
+    /// Gives blocks to those of a file's pages that have none yet.
+    pub fn lay_out(&mut self, file: u32, pages: Range<u64>) -> Result<(), Full> {
+        let mut page = pages.start;
+        while page < pages.end {
+            if let Some((first, extent)) = self.extent_of(file, page) {
+                page = first + extent.pages;
+                continue;
+            }
+            let next = self.extents.range((file, page)..=(file, pages.end)).next();
+            let end = next.map_or(pages.end, |(&(_, first), _)| first.min(pages.end));
+            let more = end - page;
+            if more > self.room() {
+                let needed = (self.blocks - self.room()).saturating_add(more).saturating_mul(FRAME_BYTES);
+                return Err(Full { capacity: self.blocks * FRAME_BYTES, needed });
+            }
+            // Where nobody has been, as far as there is such a place.
+            let places = if more <= self.blocks - self.given {
+                let first = Lba(self.given);
+                self.given += more;
+                vec![Extent { first, pages: more }]
+            } else {
+                self.places(more).expect("there is room")
+            };
+            for of in places {
+                self.append(file, page, of);
+                page += of.pages;
+            }
+            page = end;
+        }
+        Ok(())
+    }
+
+    /// The extent that a page is in, with the number of its first page.
+    fn extent_of(&self, file: u32, page: u64) -> Option<(u64, Extent)> {
+        let (&(of, first), &extent) = self.extents.range(..=(file, page)).next_back()?;
+        (of == file && page < first + extent.pages).then_some((first, extent))
+    }
+
+    /// The block of a page that has been laid out.
+    pub fn lba(&self, file: u32, page: u64) -> Lba {
+        let (first, extent) = self.extent_of(file, page).expect("files are laid out when they are mapped");
+        Lba(extent.first.0 + page - first)
+    }
+
+    /// Whether a page's block holds nothing yet.
+    pub fn is_unwritten(&self, file: u32, page: u64) -> bool {
+        !self.cut.is_empty()
+            && self.cut.get(&file).is_some_and(|&first| page >= first)
+            && !self.rewritten.contains(&(file, page))
+    }
+
+    /// A file ends before a page, or did: the blocks from there on are unwritten.
+    pub fn cut(&mut self, file: u32, first: u64) {
+        let known = self.cut.entry(file).or_insert(first);
+        *known = first.min(*known);
+        self.rewritten.retain(|&(of, page)| of != file || page < first);
+    }
+
+    /// A page has been written to its block.
+    pub fn note_written(&mut self, file: u32, page: u64) {
+        if self.is_unwritten(file, page) {
+            self.rewritten.insert((file, page));
+        }
+    }
+
+    /// Moves the blocks of pages of a file, of those that have any. Returns where they were; none, and nothing moves, if the device has
+    /// not so many that are free.
+    pub fn relocate(&mut self, file: u32, pages: Range<u64>) -> Option<Vec<Run>> {
+        let moved = self.runs_of(file, pages);
+        let mut places = self.places(moved.iter().map(|run| run.pages).sum())?.into_iter();
+        let mut place = Extent { first: Lba(0), pages: 0 };
+        for run in &moved {
+            self.cut_out(file, run);
+            let mut page = run.page;
+            while page < run.page + run.pages {
+                if place.pages == 0 {
+                    place = places.next().expect("as many were asked for");
+                }
+                let part = place.pages.min(run.page + run.pages - page);
+                self.append(file, page, Extent { pages: part, ..place });
+                place = Extent { first: Lba(place.first.0 + part), pages: place.pages - part };
+                page += part;
+            }
+        }
+        moved.iter().for_each(|run| self.give_up(Extent { first: run.first, pages: run.pages }));
+        Some(moved)
+    }
+
+    /// Which blocks the pages of a file in a range have.
+    fn runs_of(&self, file: u32, pages: Range<u64>) -> Vec<Run> {
+        if pages.is_empty() {
+            return Vec::new();
+        }
+        let before = self.extent_of(file, pages.start).filter(|&(first, _)| first < pages.start);
+        let inside = self.extents.range((file, pages.start)..(file, pages.end)).map(|(&(_, at), &extent)| (at, extent));
+        let clipped = |(at, extent): (u64, Extent)| {
+            let (start, end) = (at.max(pages.start), (at + extent.pages).min(pages.end));
+            Run { page: start, first: Lba(extent.first.0 + start - at), pages: end - start }
+        };
+        before.into_iter().chain(inside).map(clipped).collect()
+    }
+
+    /// So many blocks that nobody has, those that were given up first; none if there are too few.
+    fn places(&mut self, wanted: u64) -> Option<Vec<Extent>> {
+        if wanted > self.room() {
+            return None;
+        }
+        let (mut taken, mut left) = (Vec::new(), wanted);
+        while left > 0 {
+            let of = self.free.pop_front().unwrap_or_else(|| {
+                let fresh = Extent { first: Lba(self.given), pages: left };
+                self.given += left;
+                fresh
+            });
+            let part = of.pages.min(left);
+            if part < of.pages {
+                self.free.push_front(Extent { first: Lba(of.first.0 + part), pages: of.pages - part });
+            }
+            taken.push(Extent { pages: part, ..of });
+            left -= part;
+        }
+        Some(taken)
+    }
+
+    /// Blocks that nobody has.
+    fn room(&self) -> u64 {
+        (self.blocks - self.given).saturating_add(self.free.iter().map(|of| of.pages).sum())
+    }
+
+    /// Blocks are a file's from a page on, where it has none.
+    fn append(&mut self, file: u32, page: u64, of: Extent) {
+        match self.extents.range_mut(..(file, page)).next_back() {
+            Some((&(before, start), extent))
+                if (before, start + extent.pages, extent.first.0 + extent.pages) == (file, page, of.first.0) =>
+            {
+                extent.pages += of.pages;
+            }
+            _ => _ = self.extents.insert((file, page), of),
+        }
+    }
+
+    /// Takes blocks from a file.
+    fn cut_out(&mut self, file: u32, run: &Run) {
+        let (at, extent) = self.extent_of(file, run.page).expect("the file has them");
+        self.extents.remove(&(file, at));
+        let end = run.page + run.pages;
+        for (from, to) in [(at, run.page), (end, at + extent.pages)] {
+            if from < to {
+                let part = Extent { first: Lba(extent.first.0 + from - at), pages: to - from };
+                self.extents.insert((file, from), part);
+            }
+        }
+    }
+
+    /// Nobody has some blocks any more.
+    fn give_up(&mut self, of: Extent) {
+        match self.free.back_mut() {
+            Some(last) if last.first.0 + last.pages == of.first.0 => last.pages += of.pages,
+            _ => self.free.push_back(of),
+        }
+    }
+
+    /// Requests that read pages of a file, given in ascending order: one for blocks that follow each other.
+    pub fn reads(&self, file: u32, pages: impl Iterator<Item = u64>) -> Vec<DeviceRequest> {
+        joined(pages.map(|page| self.lba(file, page)), DeviceRequest::read)
+    }
+
+    /// The same that write blocks.
+    pub fn writes(lbas: impl Iterator<Item = Lba>) -> Vec<DeviceRequest> {
+        joined(lbas, DeviceRequest::write)
+    }
+}
+
+/// One request for blocks that follow each other.
+fn joined(lbas: impl Iterator<Item = Lba>, request: fn(Lba, u32) -> DeviceRequest) -> Vec<DeviceRequest> {
+    let mut all: Vec<DeviceRequest> = Vec::new();
+    for lba in lbas {
+        match all.last_mut() {
+            Some(last) if last.first.0 + u64::from(last.blocks) == lba.0 => last.blocks += 1,
+            _ => all.push(request(lba, 1)),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn storage(blocks: u64) -> Storage {
+        let config = DeviceConfig::samples().swap_remove(0);
+        Storage { blocks, ..Storage::new(&config, Clock { mhz: 1000 }) }
+    }
+
+    #[test]
+    fn files_get_blocks_when_they_are_mapped_and_keep_them() {
+        let mut storage = storage(100);
+        storage.lay_out(0, 10..20).unwrap();
+        storage.lay_out(1, 0..5).unwrap();
+        storage.lay_out(0, 5..30).unwrap();
+        // What was there stays; before it and behind it are extents of their own.
+        let lbas = [(0, 10), (0, 19), (1, 0), (1, 4), (0, 5), (0, 9), (0, 20), (0, 29)];
+        assert_eq!(lbas.map(|(file, page)| storage.lba(file, page).0), [0, 9, 10, 14, 15, 19, 20, 29]);
+        storage.lay_out(0, 30..32).unwrap();
+        assert_eq!((storage.lba(0, 31), storage.extents.len()), (Lba(31), 4), "it goes on where it ended");
+        assert_eq!(storage.lay_out(2, 0..69), Err(Full { capacity: 100 << 12, needed: 101 << 12 }));
+        storage.lay_out(2, 0..68).unwrap();
+        storage.lay_out(0, 5..32).unwrap();
+        let mut seen: Vec<u64> = (5..32).map(|page| storage.lba(0, page).0).collect();
+        seen.extend((0..5).map(|page| storage.lba(1, page).0).chain((0..68).map(|page| storage.lba(2, page).0)));
+        seen.sort_unstable();
+        assert_eq!(seen, (0..100).collect::<Vec<_>>(), "each block belongs to one page");
+    }
+
+    #[test]
+    fn what_is_moved_gets_other_blocks_and_gives_its_own_up() {
+        let mut storage = storage(40);
+        storage.lay_out(0, 0..20).unwrap();
+        storage.lay_out(1, 0..10).unwrap();
+        let lbas = |storage: &Storage, file, pages: Range<u64>| {
+            pages.map(|page| storage.lba(file, page).0).collect::<Vec<_>>()
+        };
+        assert_eq!(storage.relocate(0, 5..8), Some(vec![Run { page: 5, first: Lba(5), pages: 3 }]));
+        assert_eq!(lbas(&storage, 0, 3..10), [3, 4, 30, 31, 32, 8, 9]);
+        // What was given up comes first; pages without blocks stay so.
+        assert_eq!(storage.relocate(1, 8..30), Some(vec![Run { page: 8, first: Lba(28), pages: 2 }]));
+        assert_eq!(lbas(&storage, 1, 7..10), [27, 5, 6]);
+        assert_eq!(storage.relocate(1, 20..20), Some(vec![]));
+        assert_eq!(storage.relocate(0, 0..20), None, "of 20 blocks there are 10");
+        assert_eq!(lbas(&storage, 0, 3..10), [3, 4, 30, 31, 32, 8, 9]);
+        for round in 0..1000_u64 {
+            let (file, start) = ((round % 2) as u32, round * 7 % 15);
+            storage.relocate(file, start..start + 1 + round % 6).unwrap();
+            let mut all = [lbas(&storage, 0, 0..20), lbas(&storage, 1, 0..10)].concat();
+            all.extend(storage.free.iter().flat_map(|of| of.first.0..of.first.0 + of.pages));
+            all.extend(storage.given..40);
+            all.sort_unstable();
+            assert_eq!(all, (0..40).collect::<Vec<_>>(), "each block belongs to one page, or is free");
+        }
+    }
+
+    #[test]
+    fn a_file_that_moves_again_and_again_stays_in_one_piece() {
+        let mut storage = storage(100);
+        storage.lay_out(0, 0..30).unwrap();
+        for _ in 0..10 {
+            storage.relocate(0, 0..30).unwrap();
+            assert_eq!((storage.reads(0, 0..30).len(), storage.extents.len()), (1, 1));
+        }
+        // What it gave up is there for others.
+        storage.lay_out(1, 0..70).unwrap();
+        assert_eq!(storage.lay_out(2, 0..1), Err(Full { capacity: 100 << 12, needed: 101 << 12 }));
+    }
+
+    #[test]
+    fn what_was_cut_is_unwritten_until_it_is_written() {
+        let mut storage = storage(100);
+        storage.lay_out(0, 0..20).unwrap();
+        storage.cut(0, 10);
+        assert_eq!([9, 10, 19].map(|page| storage.is_unwritten(0, page)), [false, true, true]);
+        storage.note_written(0, 15);
+        storage.note_written(0, 5);
+        storage.cut(0, 14);
+        assert_eq!([9, 13, 15].map(|page| storage.is_unwritten(0, page)), [false, true, true]);
+        storage.note_written(0, 12);
+        storage.cut(0, 14);
+        assert_eq!([12, 13].map(|page| storage.is_unwritten(0, page)), [false, true]);
+        assert!(!storage.is_unwritten(1, 15), "another file");
+    }
+
+    #[test]
+    fn blocks_that_follow_each_other_are_read_together() {
+        let mut storage = storage(100);
+        storage.lay_out(0, 0..8).unwrap();
+        storage.lay_out(1, 0..1).unwrap();
+        storage.lay_out(0, 8..16).unwrap();
+        let reads = storage.reads(0, [2, 3, 5, 6, 7, 8].into_iter());
+        let read = |first, blocks| DeviceRequest::read(Lba(first), blocks);
+        assert_eq!(reads, [read(2, 2), read(5, 3), read(9, 1)]);
+    }
+}

@@ -1,0 +1,216 @@
+//! msync(2): what a program has stored to a file's mapping goes to storage, and the program waits for it.
+//!
+//! Models: pages of the range that are dirty, by an entry or by what the page cache remembers, some at a time: their entries become
+//! clean and read-only, so that the next store is seen, and they are written. They stay in memory, and cannot leave it meanwhile.
+//! Source: Linux mm/msync.c, mm/page-writeback.c (`write_cache_pages`, `folio_clear_dirty_for_io`), mm/rmap.c (`folio_mkclean`).
+//! Parameters: `kernel.storage`, `kernel.block_io`.
+//! Deviations: MS_ASYNC does nothing, as in Linux. Pages that are dirty in entries of other processes alone wait until those sync, are
+//! unmapped, or memory runs short. Journals and metadata of file systems are not written. What write(2) has changed is not known.
+
+use crate::fault::io::{plan_completion, plan_submit, plan_wait};
+use crate::frames::page_use::FilePage;
+use crate::layer::Layer;
+use crate::os::Os;
+use crate::reclaim::Storage;
+use crate::vma::{VaRange, Vma, VmaKind};
+use pagelab_base::addr::{FRAME_BYTES, Pfn, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{CpuId, SpaceId};
+use pagelab_base::io::{DeviceRequest, Lba};
+use pagelab_base::step::{BlockKey, Next, RefKind, Step};
+use pagelab_tables::page_table::{PteFlags, Removed};
+
+/// The bits of msync(2); the last is the one that waits.
+const MS_ASYNC: u32 = 1;
+const MS_INVALIDATE: u32 = 2;
+const MS_SYNC: u32 = 4;
+/// Pages written at a time (`BIO_MAX_VECS`).
+const PAGES_AT_A_TIME: usize = 256;
+
+/// Pages on their way to storage.
+#[derive(Clone, Debug)]
+struct Batch {
+    pages: Vec<(FilePage, Lba)>,
+    io: Vec<DeviceRequest>,
+}
+
+#[derive(Clone, Debug)]
+enum WritebackState {
+    /// Find the next dirty pages, and clean their entries.
+    Look,
+    /// Requests go to the device.
+    Submit(Batch),
+    Device(Batch),
+    /// The device has answered so many.
+    Completion(u32),
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Sync {
+    space: SpaceId,
+    /// What is left of the range.
+    left: VaRange,
+    state: WritebackState,
+}
+
+/// Address, length or flags that no kernel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImpossibleSync;
+
+/// A page to be written.
+struct Dirty {
+    frame: Pfn,
+    page: FilePage,
+}
+
+impl Sync {
+    /// Of a call; none if there is nothing to wait for. Errors: no kernel carries it out.
+    pub fn new(space: SpaceId, addr: u64, len: u64, flags: u32) -> Result<Option<Self>, ImpossibleSync> {
+        let both = MS_ASYNC | MS_SYNC;
+        if flags & !(both | MS_INVALIDATE) != 0 || flags & both == both {
+            return Err(ImpossibleSync);
+        }
+        let left = VaRange::of_bytes(addr, len).map_err(|_| ImpossibleSync)?;
+        let waits = !left.is_empty() && flags & MS_SYNC != 0;
+        Ok(waits.then_some(Self { space, left, state: WritebackState::Look }))
+    }
+
+    /// The space whose pages are written.
+    pub fn space(&self) -> SpaceId {
+        self.space
+    }
+
+    /// The next dirty pages, and where to go on behind them.
+    fn next(&self, layer: &Layer) -> (Vec<Dirty>, VirtAddr) {
+        let space = &layer.spaces[self.space.index as usize];
+        let of_file = |vma: &&Vma| vma.kind == VmaKind::File && vma.is_shared();
+        let vma = space.vmas.iter().filter(of_file).find(|vma| vma.end > self.left.start && vma.start < self.left.end);
+        let Some((vma, name)) = vma.and_then(|vma| Some((vma, vma.file.as_ref()?))) else {
+            return (Vec::new(), self.left.end);
+        };
+        let (start, end) = (self.left.start.max(vma.start), self.left.end.min(vma.end));
+        let Some(file) = layer.pages.known_file(name) else { return (Vec::new(), end) };
+        let mut found = Vec::new();
+        let (mut mapped, mut at) = (Vec::new(), start);
+        while at < end && found.len() < PAGES_AT_A_TIME {
+            at = layer.next_mapped(self.space.index, at, end, &mut mapped);
+            let dirty = |of: &&Removed| of.mapping.flags.dirty || layer.pages.is_dirty(of.mapping.pfn);
+            let pages = mapped.iter().filter(dirty).map(|of| (vma.file_page(of.va), of.mapping.pfn));
+            let pages = pages.filter(|&(page, frame)| layer.pages.cached(file, page) == Some(frame));
+            found.extend(pages.map(|(page, frame)| Dirty { frame, page: (file, page) }));
+        }
+        let first = vma.file_page(start);
+        let remembered = layer.pages.dirty_pages(file, first..first + (at.0 - start.0) / FRAME_BYTES);
+        found.extend(remembered.into_iter().map(|(page, frame)| Dirty { frame, page: (file, page) }));
+        found.sort_unstable_by_key(|of| of.page);
+        found.dedup_by_key(|of| of.page);
+        if let Some(next) = found.get(PAGES_AT_A_TIME) {
+            at = VirtAddr(start.0 + (next.page.1 - first) * FRAME_BYTES);
+            found.truncate(PAGES_AT_A_TIME);
+        }
+        (found, at)
+    }
+
+    /// See [`pagelab_simulation::machine::activity::Activity::plan`].
+    pub fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = &os.layers[self.space.layer];
+        let costs = os.costs.block_io.as_ref();
+        match &self.state {
+            WritebackState::Look => {
+                for Dirty { frame, .. } in self.next(layer).0 {
+                    step.kernel(RefKind::Write, layer.page_metadata(frame));
+                    for (space, page) in layer.places_of(frame) {
+                        let va = VirtAddr(page * FRAME_BYTES);
+                        step.kernel(RefKind::Locked, layer.spaces[space as usize].table.entry(&layer.mem, va));
+                    }
+                }
+            }
+            WritebackState::Submit(batch) => {
+                if let Some(costs) = costs {
+                    plan_submit(costs, batch.io.len() as u32, step);
+                }
+            }
+            WritebackState::Device(batch) => {
+                step.io.storage.clone_from(&batch.io);
+                if let Some(costs) = costs {
+                    plan_wait(costs, step);
+                }
+            }
+            &WritebackState::Completion(requests) => {
+                if let Some(costs) = costs {
+                    plan_completion(costs, requests, step);
+                }
+            }
+        }
+    }
+
+    /// See [`pagelab_simulation::machine::activity::Activity::commit`].
+    pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        let costly = os.costs.block_io.is_some();
+        self.state = match std::mem::replace(&mut self.state, WritebackState::Look) {
+            WritebackState::Look => return self.look(os, cpu),
+            WritebackState::Submit(batch) => WritebackState::Device(batch),
+            WritebackState::Device(batch) => {
+                os.written(self.space.layer, &batch.pages, cpu);
+                if costly { WritebackState::Completion(batch.io.len() as u32) } else { WritebackState::Look }
+            }
+            WritebackState::Completion(_) => WritebackState::Look,
+        };
+        Next::Continue
+    }
+
+    /// Begins to write the next dirty pages, unless one of them is being written.
+    fn look(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        let id = self.space.layer;
+        let (found, on) = self.next(&os.layers[id]);
+        if let Some(lba) = found.iter().find_map(|of| os.layers[id].pages.write_of(of.frame)) {
+            return Next::Block(BlockKey::Writeback { layer: id, lba });
+        }
+        self.left.start = on;
+        let mut batch = Batch { pages: Vec::with_capacity(found.len()), io: Vec::new() };
+        for Dirty { frame, page } in found {
+            for (index, range) in os.layers[id].clean(frame) {
+                os.note_invalid(SpaceId { layer: id, index }, range);
+            }
+            batch.pages.push((page, os.begin_write(id, page, frame, cpu)));
+        }
+        os.mapping.pages_synced += batch.pages.len() as u64;
+        batch.io = Storage::writes(batch.pages.iter().map(|&(_, lba)| lba));
+        if batch.pages.is_empty() {
+            return if self.left.is_empty() { Next::Done } else { Next::Continue };
+        }
+        self.state = WritebackState::Submit(batch);
+        Next::Continue
+    }
+
+    /// Counts cycles of such a call, those of its device apart.
+    pub fn charge(os: &mut Os, cycles: Cycles) {
+        os.mapping.sync_cycles += cycles;
+    }
+}
+
+impl Layer {
+    /// The entries that map a frame: spaces and numbers of pages.
+    fn places_of(&self, frame: Pfn) -> Vec<(u32, u64)> {
+        self.reclaim.as_ref().map_or(Vec::new(), |reclaim| reclaim.rmap.pages(frame).collect())
+    }
+
+    /// A page of a file is about to be written: its entries say no more that it is dirty, and the next store faults. Returns where they
+    /// are.
+    fn clean(&mut self, frame: Pfn) -> Vec<(u32, VaRange)> {
+        self.pages.set_clean(frame);
+        let mut changed = Vec::new();
+        for (space, page) in self.places_of(frame) {
+            let va = VirtAddr(page * FRAME_BYTES);
+            let range = VaRange { start: va, end: VirtAddr(va.0 + FRAME_BYTES) };
+            if let Some(of) = self.mapped(space, range.start, range.end).first().copied()
+                && (of.mapping.flags.dirty || of.mapping.flags.writable)
+            {
+                self.protect(space, &of, PteFlags { writable: false, dirty: false, ..of.mapping.flags });
+                changed.push((space, range));
+            }
+        }
+        changed
+    }
+}

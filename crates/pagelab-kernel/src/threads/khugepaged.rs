@@ -1,0 +1,295 @@
+//! khugepaged: replaces small pages by large ones.
+//!
+//! Models: at each wake-up it goes on where it stopped, through the mappings that may have large pages. Of each aligned
+//! 2 MiB it reads the page table and the metadata of the pages; if enough of them are there, at least one has been
+//! accessed, and none is shared, swapped out or of a file, it takes a large page, copies them to it and maps it in
+//! their place.
+//! Source: Linux mm/khugepaged.c (`khugepaged_scan_mm_slot`, `hpage_collapse_scan_pmd`, `collapse_huge_page`).
+//! Parameters: `kernel.threads.khugepaged` (`scan_sleep_cycles`, `pages_to_scan`, `max_ptes_none`).
+//! Deviations: pages on the swap device are not read back (`max_ptes_swap` of 0), shared ones stay (`max_ptes_shared` of 0),
+//! files stay. The copy is made before the mapping is locked; if a fault is in the way then, the place is passed over.
+
+use crate::fault::gets_large_pages;
+use crate::layer::Layer;
+use crate::os::Os;
+use crate::reclaim::{GroupId, Pressure};
+use crate::threads::{Counter, Thread};
+use crate::vma::{VaRange, Vma, VmaKind};
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
+use pagelab_base::step::{Next, RefKind, Step};
+use pagelab_tables::page_table::{Mapping, PteFlags, Removed, WalkList};
+use pagelab_trace::MapFlags;
+use parameters::Parameters;
+
+/// What the configuration says of it. It lies below the kernels, so this module imports nothing of them.
+pub mod parameters {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+
+    use crate::threads::config::ThreadParameters;
+    use pagelab_base::error::{EngineError, between};
+
+    /// What khugepaged does (`/sys/kernel/mm/transparent_hugepage/khugepaged`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct Parameters {
+        /// Cycles between two scans (`scan_sleep_millisecs`, 10 s in Linux).
+        pub scan_sleep_cycles: u64,
+        /// 4 KiB pages that it looks at each time (4096 in Linux).
+        pub pages_to_scan: u32,
+        /// Pages of 512 that may be missing (511 in Linux).
+        pub max_ptes_none: u32,
+    }
+
+    impl ThreadParameters for Parameters {
+        const MAKES_LARGE_PAGES: bool = true;
+
+        fn validate(&self, key: &str) -> Result<(), EngineError> {
+            between(&format!("{key}.max_ptes_none"), self.max_ptes_none, 0, 511)?;
+            between(&format!("{key}.pages_to_scan"), self.pages_to_scan, 1, u32::MAX)?;
+            if self.scan_sleep_cycles == 0 {
+                let what = "0 is not possible; allowed is 1 and more";
+                return Err(EngineError::config(format!("{key}.scan_sleep_cycles"), what));
+            }
+            Ok(())
+        }
+
+        fn samples() -> Vec<Self> {
+            vec![
+                Self { scan_sleep_cycles: 20_000, pages_to_scan: 4096, max_ptes_none: 511 },
+                Self { scan_sleep_cycles: 200_000, pages_to_scan: 512, max_ptes_none: 64 },
+            ]
+        }
+    }
+}
+
+const LARGE: PageSize = PageSize::Size2M;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum KhugepagedState {
+    /// Look for the next place, and at its pages.
+    Scan,
+    /// Copy the pages of the place to the large page.
+    Copy { frame: Pfn, pages: Vec<Removed> },
+}
+
+/// Where the first program may have memory.
+const START: (u32, VirtAddr) = (DIRECT_MAP + 1, VirtAddr(0));
+
+/// What it did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    scanned: u64,
+    collapsed: u64,
+    no_frame: u64,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Khugepaged {
+    layer: LayerId,
+    config: Parameters,
+    /// Where it goes on: the address space's number and the address.
+    cursor: (u32, VirtAddr),
+    counts: Counts,
+    /// The place under way: the address space's number and the address.
+    at: Option<(u32, VirtAddr)>,
+    /// Pages that it has looked at since it woke up.
+    scanned: u64,
+    /// It has begun anew since it woke up.
+    wrapped: bool,
+    state: KhugepagedState,
+}
+
+impl Khugepaged {
+    /// That of a layer, asleep, before its first pass.
+    pub fn new(layer: LayerId, config: Parameters) -> Self {
+        let (cursor, counts) = (START, Counts::default());
+        Self { layer, config, cursor, counts, at: None, scanned: 0, wrapped: false, state: KhugepagedState::Scan }
+    }
+
+    /// The place under way, unless it has been unmapped meanwhile: a process that has ended has no table either.
+    fn place(&self, layer: &Layer) -> Option<(u32, VirtAddr)> {
+        self.at.filter(|&(space, place)| layer.spaces[space as usize].vmas.find(place).is_some())
+    }
+
+    /// Goes to the next place, beginning anew behind the last one once, or ends.
+    fn go_on(&mut self, os: &mut Os, config: &Parameters) -> Next {
+        let layer = &mut os.layers[self.layer];
+        if self.scanned >= u64::from(config.pages_to_scan) {
+            return Next::Done;
+        }
+        self.at = next_place(layer, self.cursor);
+        if self.at.is_none() && !std::mem::replace(&mut self.wrapped, true) {
+            self.at = next_place(layer, START);
+        }
+        let Some((space, place)) = self.at else {
+            self.cursor = START;
+            return Next::Done;
+        };
+        self.cursor = (space, VirtAddr(place.0 + LARGE.bytes()));
+        Next::Continue
+    }
+
+    /// Replaces the small pages by the large one, if nothing has changed and no fault is in the way.
+    fn collapse(&mut self, os: &mut Os, frame: Pfn, pages: &[Removed]) {
+        let (space, start) = self.at.expect("a place was copied");
+        let end = VirtAddr(start.0 + LARGE.bytes());
+        let range = VaRange { start, end };
+        let id = SpaceId { layer: self.layer, index: space };
+        let free = os.locks.may_change(id, Some(range), os.costs.fault_lock) && os.engine_in_the_way(id).is_none();
+        let layer = &mut os.layers[self.layer];
+        let vma = layer.spaces[space as usize].vmas.find(start).filter(|vma| vma.end >= end).cloned();
+        let now = if vma.is_some() { layer.mapped(space, start, end) } else { Vec::new() };
+        let same = now.len() == pages.len()
+            && now.iter().zip(pages).all(|(a, b)| (a.va, a.mapping.pfn) == (b.va, b.mapping.pfn))
+            && pages.iter().all(|page| is_own(layer, page))
+            && !layer.has_contents(space, range);
+        let Some(vma) = vma.filter(|_| free && same) else {
+            layer.free_block(frame, LARGE.order());
+            return;
+        };
+        os.account_for_taken(id);
+        let layer = &mut os.layers[self.layer];
+        // Pages that an engine may map are none that are there.
+        layer.drop_words(space, range);
+        for page in &now {
+            layer.unmap(space, page);
+            layer.put_page(&page.mapping);
+        }
+        layer.free_leaf_table(space, start);
+        let writable = vma.prot.write;
+        let flags = PteFlags { writable, user: true, executable: vma.prot.execute, accessed: true, dirty: writable };
+        let mapping = Mapping { pfn: frame, size: LARGE, flags };
+        layer.map(space, start, mapping).expect("tables with large pages have room");
+        layer.list_page(&mapping);
+        self.counts.collapsed += 1;
+        os.note_invalid(id, range);
+    }
+}
+
+impl Thread for Khugepaged {
+    type Parameters = Parameters;
+
+    fn of_layer(layer: LayerId, of: &Layer, parameters: &Parameters) -> Option<Self> {
+        (of.page_size > PageSize::Size4K).then(|| Self::new(layer, *parameters))
+    }
+
+    fn layer(&self) -> LayerId {
+        self.layer
+    }
+
+    fn sleep_cycles(&self) -> Option<Cycles> {
+        Some(self.config.scan_sleep_cycles.into())
+    }
+
+    fn begin(&mut self) {
+        *self = Self { cursor: self.cursor, counts: self.counts, ..Self::new(self.layer, self.config) };
+    }
+
+    fn plan(&self, os: &Os, step: &mut Step) {
+        let layer = &os.layers[self.layer];
+        match &self.state {
+            KhugepagedState::Scan => {
+                let Some((space, place)) = self.place(layer) else { return };
+                let mut list = WalkList::new();
+                layer.spaces[space as usize].table.walk(&layer.mem, place, &mut list);
+                let pages = layer.mapped(space, place, VirtAddr(place.0 + LARGE.bytes()));
+                let small = pages.first().is_some_and(|page| page.mapping.size == PageSize::Size4K);
+                if let Some(entry) = list.refs().last().filter(|_| small) {
+                    let table = PhysAddr(entry.addr.0 & !(FRAME_BYTES - 1));
+                    step.kernel(RefKind::Load { bytes: FRAME_BYTES }, table);
+                    pages.iter().for_each(|page| step.kernel(RefKind::Read, layer.page_metadata(page.mapping.pfn)));
+                }
+            }
+            KhugepagedState::Copy { frame, pages } => {
+                for page in pages {
+                    step.kernel(RefKind::Load { bytes: FRAME_BYTES }, page.mapping.pfn.addr());
+                }
+                step.kernel(RefKind::Zero { bytes: LARGE.bytes() }, frame.addr());
+            }
+        }
+    }
+
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        let config = self.config;
+        let layer = &mut os.layers[self.layer];
+        layer.acting_cpu = cpu.0;
+        layer.acting_group = self.at.map_or(GroupId::REST, |(space, _)| layer.spaces[space as usize].group);
+        match std::mem::replace(&mut self.state, KhugepagedState::Scan) {
+            KhugepagedState::Copy { frame, pages } => self.collapse(os, frame, &pages),
+            KhugepagedState::Scan => {
+                let layer = &mut os.layers[self.layer];
+                if let Some((space, place)) = self.place(layer) {
+                    self.scanned += 1 << LARGE.order();
+                    self.counts.scanned += 1;
+                    let pages = layer.mapped(space, place, VirtAddr(place.0 + LARGE.bytes()));
+                    if is_ripe(layer, space, place, &pages, &config) {
+                        let limited = matches!(layer.pressure(LARGE.order()), Some(Pressure::Limit(_)));
+                        let Some(frame) = (if limited { None } else { layer.take_page(LARGE.order()) }) else {
+                            self.counts.no_frame += 1;
+                            return self.go_on(os, &config);
+                        };
+                        self.state = KhugepagedState::Copy { frame, pages };
+                        return Next::Continue;
+                    }
+                }
+            }
+        }
+        self.go_on(os, &config)
+    }
+
+    fn held_frames(&self) -> u64 {
+        if matches!(self.state, KhugepagedState::Copy { .. }) { 1 << LARGE.order() } else { 0 }
+    }
+
+    fn counters() -> &'static [Counter<Self>] {
+        &[
+            ("khugepaged.scanned", |of| of.counts.scanned, "Places of 2 MiB that khugepaged looked at"),
+            ("khugepaged.collapsed", |of| of.counts.collapsed, "Large pages that replaced small ones"),
+            ("khugepaged.no_frame", |of| of.counts.no_frame, "Places that were ripe when no large page was free"),
+        ]
+    }
+}
+
+/// The first aligned 2 MiB from `from` on that lies in a mapping which may have large pages, over all address spaces.
+fn next_place(layer: &Layer, from: (u32, VirtAddr)) -> Option<(u32, VirtAddr)> {
+    let eligible = |vma: &Vma| {
+        let anonymous = vma.kind != VmaKind::File && vma.kind != VmaKind::Special && !vma.is_shared();
+        let explicit = vma.flags.contains(MapFlags::HUGETLB);
+        anonymous && !explicit && gets_large_pages(vma, layer.large_pages)
+    };
+    for space in from.0..layer.spaces.len() as u32 {
+        let least = if space == from.0 { from.1.0 } else { 0 };
+        for vma in layer.spaces[space as usize].vmas.iter().filter(|vma| vma.end.0 > least && eligible(vma)) {
+            let place = vma.start.0.max(least).next_multiple_of(LARGE.bytes());
+            if place + LARGE.bytes() <= vma.end.0 {
+                return Some((space, VirtAddr(place)));
+            }
+        }
+    }
+    None
+}
+
+/// A page that can be copied and given back: of one address space, or the zero page.
+fn is_own(layer: &Layer, page: &Removed) -> bool {
+    let pfn = page.mapping.pfn;
+    let own = layer.pages.are_exclusive(pfn, 0) && !layer.pages.is_object(pfn);
+    page.mapping.size == PageSize::Size4K && (own || pfn == layer.pages.zero_page())
+}
+
+/// Whether the pages of a place are to become a large one.
+fn is_ripe(layer: &Layer, space: u32, place: VirtAddr, pages: &[Removed], config: &Parameters) -> bool {
+    let range = VaRange { start: place, end: VirtAddr(place.0 + LARGE.bytes()) };
+    let zero = layer.pages.zero_page();
+    let there = pages.iter().filter(|page| page.mapping.pfn != zero).count() as u64;
+    let none = (LARGE.bytes() >> FRAME_SHIFT) - there;
+    let accessed = pages.iter().any(|page| page.mapping.flags.accessed);
+    there > 0
+        && none <= u64::from(config.max_ptes_none)
+        && accessed
+        && !layer.has_contents(space, range)
+        && pages.iter().all(|page| is_own(layer, page))
+}

@@ -1,0 +1,138 @@
+//! kswapd: makes room before faults must.
+//!
+//! Models: from the moment a fault finds less free memory than the low watermark, scans of the LRU lists follow each other
+//! until the high watermark is reached or nothing is left that could leave.
+//! Source: Linux mm/vmscan.c (`balance_pgdat`, `kswapd_shrink_node`), mm/page_alloc.c (`wake_all_kswapds`).
+//! Parameters: none (`kernel.threads.kswapd`).
+//! Deviations: one for the layer, not one a node. It waits for what it writes.
+
+use super::{Need, Thread};
+use crate::fault::io::{plan_completion, plan_submit};
+use crate::layer::Layer;
+use crate::os::Os;
+use crate::reclaim::{Pressure, Scan, plan_scan};
+use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::step::{Next, Step};
+use parameters::Parameters;
+
+/// What the configuration says of it. It lies below the kernels, so this module imports nothing of them.
+pub mod parameters {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+
+    use crate::threads::config::ThreadParameters;
+
+    /// It has none.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct Parameters {}
+
+    impl ThreadParameters for Parameters {
+        fn samples() -> Vec<Self> {
+            vec![Self {}]
+        }
+    }
+}
+
+/// Scans in a row that may free nothing before it gives up.
+const MAX_FRUITLESS: u32 = 1 << 12;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum KswapdState {
+    Scan,
+    /// Requests go to the devices.
+    Submit(Scan),
+    WriteBack(Scan),
+    /// The devices have answered so many.
+    Completion(u32),
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Kswapd {
+    layer: LayerId,
+    state: KswapdState,
+    fruitless: u32,
+}
+
+impl Kswapd {
+    /// That of a layer, asleep.
+    pub fn new(layer: LayerId) -> Self {
+        Self { layer, state: KswapdState::Scan, fruitless: 0 }
+    }
+}
+
+impl Thread for Kswapd {
+    type Parameters = Parameters;
+
+    fn of_layer(layer: LayerId, of: &Layer, Parameters {}: &Parameters) -> Option<Self> {
+        of.reclaim.is_some().then(|| Self::new(layer))
+    }
+
+    fn layer(&self) -> LayerId {
+        self.layer
+    }
+
+    fn wakes_for(&self, need: Need) -> bool {
+        need == Need::Memory
+    }
+
+    fn begin(&mut self) {
+        *self = Self::new(self.layer);
+    }
+
+    fn plan(&self, os: &Os, step: &mut Step) {
+        match &self.state {
+            KswapdState::Scan => plan_scan(&os.layers[self.layer], Pressure::Memory, step),
+            KswapdState::Submit(scan) => {
+                if let Some(costs) = &os.costs.block_io {
+                    plan_submit(costs, scan.io.len(), step);
+                }
+            }
+            KswapdState::WriteBack(scan) => step.io.clone_from(&scan.io),
+            &KswapdState::Completion(requests) => {
+                if let Some(costs) = &os.costs.block_io {
+                    plan_completion(costs, requests, step);
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        let layer = &mut os.layers[self.layer];
+        layer.acting_cpu = cpu.0;
+        let costly = os.costs.block_io.is_some();
+        self.state = match std::mem::replace(&mut self.state, KswapdState::Scan) {
+            KswapdState::Submit(scan) => KswapdState::WriteBack(scan),
+            KswapdState::WriteBack(scan) => {
+                os.written_back(self.layer, &scan, cpu);
+                if costly { KswapdState::Completion(scan.io.len()) } else { KswapdState::Scan }
+            }
+            KswapdState::Completion(_) => KswapdState::Scan,
+            KswapdState::Scan => return self.scan(os, cpu),
+        };
+        Next::Continue
+    }
+}
+
+impl Kswapd {
+    /// Scans once, unless there is enough memory or nothing to be found.
+    fn scan(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+        let layer = &mut os.layers[self.layer];
+        let free = layer.free_frame_count();
+        let enough = layer
+            .reclaim
+            .as_ref()
+            .is_none_or(|reclaim| free >= reclaim.marks.high || !reclaim.has_pages(Pressure::Memory));
+        if enough || self.fruitless == MAX_FRUITLESS {
+            return Next::Done;
+        }
+        let scan = os.scan_pages(self.layer, Pressure::Memory, cpu);
+        self.fruitless = if scan.freed == 0 { self.fruitless + 1 } else { 0 };
+        if !scan.io.is_empty() {
+            self.state =
+                if os.costs.block_io.is_some() { KswapdState::Submit(scan) } else { KswapdState::WriteBack(scan) };
+        }
+        Next::Continue
+    }
+}

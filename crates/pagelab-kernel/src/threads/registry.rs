@@ -1,0 +1,139 @@
+//! The enum of the registered kernel threads, and what each of them is asked.
+
+use super::config::{ThreadConfig, ThreadsConfig};
+use super::{EngineThread, Thread};
+use crate::layer::Layer;
+use crate::needs::Need;
+use crate::os::Os;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::step::{Next, Step};
+
+macro_rules! make_threads {
+    (
+        of_kernels { $($module:ident::$Thread:ident = $text:literal;)+ }
+        of_engines { $($engine:ident::$file:ident::$OfEngine:ident;)+ }
+    ) => {
+        /// Any kernel thread.
+        #[derive(Clone, Debug)]
+        pub enum KernelThread {
+            $(#[doc = $text] $Thread(super::$module::$Thread),)+
+            $(
+                #[doc = concat!("Serves the fault engine `", stringify!($engine), "`.")]
+                $OfEngine(crate::fault_engine::$engine::$file::$OfEngine),
+            )+
+        }
+
+        $(impl From<super::$module::$Thread> for KernelThread {
+            fn from(thread: super::$module::$Thread) -> Self {
+                Self::$Thread(thread)
+            }
+        })+
+
+        impl KernelThread {
+            /// The threads of a layer that the configuration has.
+            pub fn of_layer(layer: LayerId, of: &Layer, config: &ThreadsConfig) -> Vec<Self> {
+                let mut all = Vec::new();
+                $(if let ThreadConfig::On(parameters) = &config.$module {
+                    let thread = super::$module::$Thread::of_layer(layer, of, parameters);
+                    all.extend(thread.map(Self::$Thread));
+                })+
+                all
+            }
+
+            /// The threads of a layer that serve its engine.
+            pub fn of_engine(layer: LayerId, of: &Layer) -> Vec<Self> {
+                let mut all = Vec::new();
+                $(all.extend(
+                    crate::fault_engine::$engine::$file::$OfEngine::of_layer(layer, of).into_iter().map(Self::$OfEngine),
+                );)+
+                all
+            }
+
+            /// What threads have counted: names, sums over those of a kind, and meanings, also of kinds that are not among them.
+            pub fn counters<'a>(
+                threads: impl Iterator<Item = &'a Self> + Clone,
+            ) -> Vec<(&'static str, u64, &'static str)> {
+                let mut all = Vec::new();
+                $(for (name, get, text) in super::$module::$Thread::counters() {
+                    let count = |thread: &Self| if let Self::$Thread(of) = thread { get(of) } else { 0 };
+                    all.push((*name, threads.clone().map(count).sum(), *text));
+                })+
+                all
+            }
+
+            /// The layer whose kernel it is of.
+            pub fn layer(&self) -> LayerId {
+                match self {
+                    $(Self::$Thread(of) => of.layer(),)+
+                    $(Self::$OfEngine(of) => of.layer(),)+
+                }
+            }
+
+            /// See [`Thread::sleep_cycles`]; none for threads of engines, which have a delay.
+            pub fn sleep_cycles(&self) -> Option<Cycles> {
+                match self {
+                    $(Self::$Thread(of) => of.sleep_cycles(),)+
+                    $(Self::$OfEngine(_) => None,)+
+                }
+            }
+
+            /// See [`EngineThread::delay`].
+            pub fn delay(&self, layer: &Layer) -> Option<Cycles> {
+                match self {
+                    $(Self::$Thread(_) => None,)+
+                    $(Self::$OfEngine(of) => of.delay(layer),)+
+                }
+            }
+
+            /// Whether it is woken for this.
+            pub fn wakes_for(&self, need: Need) -> bool {
+                match self {
+                    $(Self::$Thread(of) => of.wakes_for(need),)+
+                    $(Self::$OfEngine(of) => of.wakes_for(need),)+
+                }
+            }
+
+            /// It has woken up.
+            pub fn begin(&mut self) {
+                match self {
+                    $(Self::$Thread(of) => of.begin(),)+
+                    $(Self::$OfEngine(of) => of.begin(),)+
+                }
+            }
+
+            /// See [`pagelab_simulation::machine::activity::Activity::plan`].
+            pub fn plan(&self, os: &Os, step: &mut Step) {
+                match self {
+                    $(Self::$Thread(of) => of.plan(os, step),)+
+                    $(Self::$OfEngine(of) => of.plan(os, step),)+
+                }
+            }
+
+            /// See [`pagelab_simulation::machine::activity::Activity::commit`].
+            pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+                match self {
+                    $(Self::$Thread(of) => of.commit(os, cpu),)+
+                    $(Self::$OfEngine(of) => of.commit(os, cpu),)+
+                }
+            }
+
+            /// See [`Thread::held_frames`]; 0 for threads of engines, which count such frames themselves.
+            pub fn held_frames(&self) -> u64 {
+                match self {
+                    $(Self::$Thread(of) => of.held_frames(),)+
+                    $(Self::$OfEngine(_) => 0,)+
+                }
+            }
+
+            /// Counts cycles of its work for the engine that it serves, if it serves one.
+            pub fn charge(&self, os: &mut Os, cycles: Cycles) {
+                match self {
+                    $(Self::$Thread(_) => {})+
+                    $(Self::$OfEngine(of) => of.charge(os, cycles),)+
+                }
+            }
+        }
+    };
+}
+kernel_threads!(make_threads);

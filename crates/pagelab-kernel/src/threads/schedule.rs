@@ -1,0 +1,152 @@
+//! When kernel threads run: which there are, which are awake, and when the others wake up by themselves.
+//!
+//! Models: threads that sleep until a fault wakes them or their time has come, and then run as activities on a CPU, each on
+//! its own: on a core that nobody has if the machine has one left, else a hardware thread that nobody has, else one that a source
+//! uses, whose program they interrupt.
+//! Source: Linux mm/vmscan.c (`kswapd`), mm/khugepaged.c (`khugepaged`).
+//! Stats: `kthread.runs`, `kthread.cycles`.
+//! Deviations: a kernel thread stays on its CPU. Two that share one run one after the other, each to the end of its work or to
+//! its first wait.
+
+use super::KernelThread;
+use super::config::ThreadsConfig;
+use crate::layer::Layer;
+use crate::needs::Need;
+use crate::os::Os;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::step::Next;
+
+#[derive(Clone, Debug)]
+struct Slot {
+    thread: KernelThread,
+    awake: bool,
+    /// When it wakes up by itself.
+    alarm: Option<Cycles>,
+    /// How long after the end of its work that is, if it is then that the time is set.
+    delay: Option<Cycles>,
+}
+
+/// See the module's text. Threads are known by their numbers.
+#[derive(Clone, Debug, Default)]
+pub struct KernelThreads {
+    slots: Vec<Slot>,
+    /// Those that have been woken, until their CPUs know.
+    woken: Vec<usize>,
+    /// Cycles of their activities.
+    pub cycles: Cycles,
+    /// Times that a thread has woken up and run.
+    pub runs: u64,
+}
+
+impl KernelThreads {
+    /// Adds a thread, asleep; returns its number.
+    pub fn add(&mut self, thread: KernelThread) -> usize {
+        let alarm = thread.sleep_cycles();
+        self.slots.push(Slot { thread, awake: false, alarm, delay: None });
+        self.slots.len() - 1
+    }
+
+    /// Adds the threads of a layer that serve its fault engine.
+    pub fn add_of_engine(&mut self, layer: LayerId, of: &Layer) {
+        for thread in KernelThread::of_engine(layer, of) {
+            let delay = thread.delay(of);
+            let alarm = delay.map(|_| Cycles::ZERO);
+            self.slots.push(Slot { thread, awake: false, alarm, delay });
+        }
+    }
+
+    /// Adds the threads of a layer that the configuration has.
+    pub fn add_all(&mut self, layer: LayerId, of: &Layer, config: &ThreadsConfig) {
+        KernelThread::of_layer(layer, of, config).into_iter().for_each(|thread| _ = self.add(thread));
+    }
+
+    /// See [`KernelThread::counters`].
+    pub fn counters(&self) -> Vec<(&'static str, u64, &'static str)> {
+        KernelThread::counters(self.iter())
+    }
+
+    /// Threads of all layers.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether no layer has a thread.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The threads in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &KernelThread> + Clone {
+        self.slots.iter().map(|slot| &slot.thread)
+    }
+
+    /// The thread of this number.
+    pub fn get(&self, number: usize) -> &KernelThread {
+        &self.slots[number].thread
+    }
+
+    /// Wakes the threads of a layer that are there for this and sleep.
+    pub fn wake(&mut self, layer: LayerId, need: Need) {
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            if !slot.awake && slot.thread.layer() == layer && slot.thread.wakes_for(need) {
+                slot.awake = true;
+                self.woken.push(number);
+            }
+        }
+    }
+
+    /// A thread that has been woken and not been taken.
+    #[inline]
+    pub fn take_woken(&mut self) -> Option<usize> {
+        self.woken.pop()
+    }
+
+    /// When each wakes up by itself, if it does, with its number.
+    pub fn alarms(&self) -> impl Iterator<Item = (Cycles, usize)> + '_ {
+        self.slots.iter().enumerate().filter_map(|(number, slot)| Some((slot.alarm?, number)))
+    }
+
+    /// The time of a thread has come.
+    pub fn ring(&mut self, number: usize) {
+        self.slots[number].awake = true;
+    }
+
+    /// Whether the thread is to run and has not begun.
+    pub fn is_awake(&self, number: usize) -> bool {
+        self.slots[number].awake
+    }
+
+    /// A thread that is awake begins at `now`. Returns when it would have woken up by itself, and when it will.
+    pub fn begin(&mut self, number: usize, now: Cycles) -> (Option<Cycles>, Option<Cycles>) {
+        let slot = &mut self.slots[number];
+        slot.thread.begin();
+        slot.awake = false;
+        self.runs += 1;
+        let next = slot.thread.sleep_cycles().map(|cycles| now.saturating_add(cycles));
+        (std::mem::replace(&mut slot.alarm, next), next)
+    }
+
+    /// The work of a thread has ended at `now`. Returns when it wakes up by itself, if that follows from it.
+    pub fn end(&mut self, number: usize, now: Cycles) -> Option<Cycles> {
+        let slot = &mut self.slots[number];
+        slot.alarm = Some(now.saturating_add(slot.delay?));
+        slot.alarm
+    }
+
+    /// Counts cycles of a thread's work.
+    pub fn charge(&mut self, number: usize, os: &mut Os, cycles: Cycles) {
+        self.cycles += cycles;
+        self.slots[number].thread.charge(os, cycles);
+    }
+
+    /// Carries the planned step of a thread out.
+    pub fn commit(&mut self, number: usize, os: &mut Os, cpu: CpuId) -> Next {
+        self.slots[number].thread.commit(os, cpu)
+    }
+
+    /// Frames that the threads of a layer have taken and not mapped.
+    pub fn held_frames(&self, layer: LayerId) -> u64 {
+        self.iter().filter(|thread| thread.layer() == layer).map(KernelThread::held_frames).sum()
+    }
+}

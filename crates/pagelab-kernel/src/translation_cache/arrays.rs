@@ -1,0 +1,321 @@
+//! The arrays of one translation cache: where its tags and pointers are, and what look-ups and fills read and write of them.
+
+use arrayvec::ArrayVec;
+
+use crate::config::TranslationCacheConfig;
+use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, PhysAddr, VirtAddr};
+use pagelab_base::memory::PhysMem;
+
+const INDEX_BITS: u32 = 9;
+/// The lowest level whose entries are kept; pointers to those of level 1 would be of no use to any other page.
+pub const LOWEST: u8 = 2;
+pub(super) const PUD: u8 = 3;
+const POINTER_BYTES: u64 = 8;
+
+/// Lines that the sets of four levels lie in: two each, and one more where they do not begin with a line.
+pub type Lines = ArrayVec<PhysAddr, 9>;
+
+/// What hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    /// A tag of everything above the entry hits by itself.
+    FullPrefix,
+    /// A tag of the level's own offset hits if those of all levels above it hit.
+    OwnOffset,
+    /// The same, with the index of level 3 for all.
+    PudIndex,
+}
+
+/// The pointer to an entry of a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// Level of the entry that the pointer leads to.
+    pub level: u8,
+    /// Where the pointer is, if not in a line of the tags.
+    pub pointer: Option<PhysAddr>,
+    /// What it says.
+    pub entry: PhysAddr,
+}
+
+/// What a look-up read, and found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LookUp {
+    /// Lines of tags.
+    pub tags: Lines,
+    /// The deepest level that hits.
+    pub hit: Option<Hit>,
+}
+
+/// The layout of an object: tags of all levels, then pointers of all levels.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrays {
+    rule: Rule,
+    entries: u64,
+    ways: u64,
+    /// Level of the root.
+    top: u8,
+    tag_bytes: u64,
+}
+
+impl Arrays {
+    /// For tables of `top` levels; none for a form without arrays.
+    pub fn new(config: &TranslationCacheConfig, top: u8) -> Option<Self> {
+        let rule = match config {
+            TranslationCacheConfig::FullPrefix(_) => Rule::FullPrefix,
+            TranslationCacheConfig::AsPublished(_) => Rule::OwnOffset,
+            TranslationCacheConfig::PudIndex(_) => Rule::PudIndex,
+            TranslationCacheConfig::Generations(_) | TranslationCacheConfig::MmuAssisted(_) => return None,
+        };
+        let of = config.arrays()?;
+        // An offset of 9 bits fits two bytes, and so does one more for "empty".
+        let tag_bytes = if rule == Rule::FullPrefix { 8 } else { 2 };
+        Some(Self { rule, entries: of.entries.into(), ways: of.ways.into(), top, tag_bytes })
+    }
+
+    /// Size of an object.
+    pub fn bytes(&self) -> u64 {
+        self.pointers_at() + self.levels() * self.entries * POINTER_BYTES
+    }
+
+    /// The lines that a new object's tags are in.
+    pub fn tag_lines(&self, object: PhysAddr) -> impl Iterator<Item = PhysAddr> + use<> {
+        (object.0..object.0 + self.pointers_at()).step_by(LINE_BYTES as usize).map(PhysAddr)
+    }
+
+    /// Whether a level's index alone says where its pointer is.
+    pub fn is_direct_mapped(&self) -> bool {
+        self.ways == 1
+    }
+
+    fn levels(&self) -> u64 {
+        u64::from(self.top - LOWEST) + 1
+    }
+
+    fn pointers_at(&self) -> u64 {
+        (self.levels() * self.entries * self.tag_bytes).next_multiple_of(POINTER_BYTES)
+    }
+
+    /// What a level's tag of an address is; 0 is an empty place.
+    fn tag(&self, level: u8, va: VirtAddr) -> u64 {
+        1 + if self.rule == Rule::FullPrefix { prefix(level, va) } else { offset(level, va) }
+    }
+
+    /// Number of the first place of an address's set, over all levels.
+    fn set(&self, level: u8, va: VirtAddr) -> u64 {
+        let index = offset(if self.rule == Rule::PudIndex { PUD } else { level }, va) & (self.entries / self.ways - 1);
+        u64::from(level - LOWEST) * self.entries + index * self.ways
+    }
+
+    fn tag_at(&self, object: PhysAddr, place: u64) -> PhysAddr {
+        PhysAddr(object.0 + place * self.tag_bytes)
+    }
+
+    fn pointer_at(&self, object: PhysAddr, place: u64) -> PhysAddr {
+        PhysAddr(object.0 + self.pointers_at() + place * POINTER_BYTES)
+    }
+
+    fn read_tag(&self, mem: &PhysMem, at: PhysAddr) -> u64 {
+        let (shift, mask) = (8 * (at.0 % 8), u64::MAX >> (64 - 8 * self.tag_bytes));
+        mem.read(PhysAddr(at.0 & !7)) >> shift & mask
+    }
+
+    fn write_tag(&self, mem: &mut PhysMem, at: PhysAddr, tag: u64) {
+        let (shift, mask) = (8 * (at.0 % 8), u64::MAX >> (64 - 8 * self.tag_bytes));
+        let word = PhysAddr(at.0 & !7);
+        mem.write(word, mem.read(word) & !(mask << shift) | tag << shift);
+    }
+
+    /// The place of a level's set that has the tag of an address.
+    fn place(&self, mem: &PhysMem, object: PhysAddr, level: u8, va: VirtAddr) -> Option<u64> {
+        let (set, tag) = (self.set(level, va), self.tag(level, va));
+        (set..set + self.ways).find(|&place| self.read_tag(mem, self.tag_at(object, place)) == tag)
+    }
+
+    /// Looks an address up: a full prefix from the lowest level on until one hits, the others from the root on until one misses.
+    pub fn look_up(&self, mem: &PhysMem, object: PhysAddr, va: VirtAddr) -> LookUp {
+        let mut found = LookUp::default();
+        let upwards = self.rule == Rule::FullPrefix;
+        for n in 0..=self.top - LOWEST {
+            let level = if upwards { LOWEST + n } else { self.top - n };
+            self.set_lines(self.tag_at(object, self.set(level, va)), self.tag_bytes, &mut found.tags);
+            let place = self.place(mem, object, level, va);
+            if let Some(place) = place {
+                let pointer = self.pointer_at(object, place);
+                found.hit = Some(Hit { level, pointer: Some(pointer), entry: PhysAddr(mem.read(pointer)) });
+            }
+            if place.is_some() == upwards {
+                break;
+            }
+        }
+        found
+    }
+
+    /// The lines of tags that filling the levels `from` to `to` writes.
+    pub fn fill_tags(&self, object: PhysAddr, from: u8, to: u8, va: VirtAddr) -> Lines {
+        let mut lines = Lines::new();
+        for level in from..=to {
+            let set = self.set(level, va);
+            self.set_lines(self.tag_at(object, set), self.tag_bytes, &mut lines);
+        }
+        lines
+    }
+
+    /// Those of pointers.
+    pub fn fill_pointers(&self, object: PhysAddr, from: u8, to: u8, va: VirtAddr) -> Lines {
+        let mut lines = Lines::new();
+        for level in from..=to {
+            self.set_lines(self.pointer_at(object, self.set(level, va)), POINTER_BYTES, &mut lines);
+        }
+        lines
+    }
+
+    /// Adds the lines of a set that begins at an address.
+    fn set_lines(&self, at: PhysAddr, bytes: u64, lines: &mut Lines) {
+        let (first, last) = (at.0 & !(LINE_BYTES - 1), at.0 + self.ways * bytes - 1);
+        for line in (first..=last).step_by(LINE_BYTES as usize).map(PhysAddr) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+
+    /// Enters the entry that an address has at a level, instead of the oldest of its set. Several levels: from the root on. False
+    /// if it would be wrong there: with one index for all levels, the ones above may have become another path's since the walk.
+    pub fn fill(&self, mem: &mut PhysMem, object: PhysAddr, level: u8, va: VirtAddr, entry: PhysAddr) -> bool {
+        let above_hit = || (level + 1..=self.top).all(|above| self.place(mem, object, above, va).is_some());
+        if self.rule == Rule::PudIndex && !above_hit() {
+            return false;
+        }
+        let set = self.set(level, va);
+        let last = self.place(mem, object, level, va).unwrap_or(set + self.ways - 1);
+        for place in (set + 1..=last).rev() {
+            let tag = self.read_tag(mem, self.tag_at(object, place - 1));
+            self.write_tag(mem, self.tag_at(object, place), tag);
+            let pointer = mem.read(self.pointer_at(object, place - 1));
+            mem.write(self.pointer_at(object, place), pointer);
+        }
+        self.write_tag(mem, self.tag_at(object, set), self.tag(level, va));
+        mem.write(self.pointer_at(object, set), entry.0);
+        if self.rule == Rule::PudIndex {
+            // The levels below belong to another path unless they are filled next.
+            for below in LOWEST..level {
+                self.write_tag(mem, self.tag_at(object, self.set(below, va)), 0);
+            }
+        }
+        true
+    }
+}
+
+/// Everything of an address above what an entry of a level maps.
+pub(super) fn prefix(level: u8, va: VirtAddr) -> u64 {
+    va.0 >> (FRAME_SHIFT + INDEX_BITS * u32::from(level - 1))
+}
+
+/// The index of an address into a table of a level.
+pub(super) fn offset(level: u8, va: VirtAddr) -> u64 {
+    prefix(level, va) & ((1 << INDEX_BITS) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TranslationCacheArrays;
+    use pagelab_base::addr::Pfn;
+
+    type Form = fn(TranslationCacheArrays) -> TranslationCacheConfig;
+
+    const FORMS: [Form; 3] =
+        [TranslationCacheConfig::FullPrefix, TranslationCacheConfig::AsPublished, TranslationCacheConfig::PudIndex];
+
+    /// Hits, and false ones among them, by level, of accesses to random pages of a region with this many GiB.
+    fn rates(form: Form, entries: u32, ways: u32, gigabytes: u64) -> ([u64; 5], [u64; 5]) {
+        let arrays = Arrays::new(&form(TranslationCacheArrays { entries, ways, ..Default::default() }), 4).unwrap();
+        let (mut mem, object) = (PhysMem::default(), PhysAddr(0));
+        (0..arrays.bytes().div_ceil(4096)).for_each(|n| mem.create(Pfn(n)));
+        let (mut hits, mut wrong, mut random) = ([0; 5], [0; 5], 1_u64);
+        // Of every path one entry a level, which is told from all others.
+        let entry = |level: u8, va: VirtAddr| PhysAddr((u64::from(level) << 56 | prefix(level, va)) * 8);
+        for _ in 0..200_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let va = VirtAddr((0x7f00_0000_0000 + (random >> 20) % (gigabytes << 30)) & !4095);
+            let mut filled = 4;
+            if let Some(hit) = arrays.look_up(&mem, object, va).hit {
+                let level = usize::from(hit.level);
+                hits[level] += 1;
+                wrong[level] += u64::from(hit.entry != entry(hit.level, va));
+                filled = hit.level - 1;
+            }
+            (LOWEST..=filled).rev().for_each(|level| _ = arrays.fill(&mut mem, object, level, va, entry(level, va)));
+        }
+        (hits, wrong)
+    }
+
+    #[test]
+    fn full_prefixes_and_one_index_are_never_wrong() {
+        for gigabytes in [1, 2, 64, 2048] {
+            for (form, ways) in [(0, 1), (0, 4), (2, 1)] {
+                for entries in [4, 64] {
+                    let (hits, wrong) = rates(FORMS[form], entries, ways, gigabytes);
+                    assert_eq!(wrong, [0; 5], "form {form}, {entries} entries, {ways} ways, {gigabytes} GiB");
+                    assert!(hits.iter().sum::<u64>() > 1000);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_published_rule_is_wrong_beyond_a_gigabyte() {
+        let percent = |entries, gigabytes| {
+            let (hits, wrong) = rates(FORMS[1], entries, 1, gigabytes);
+            assert_eq!(wrong[4], 0, "the root's own offset is its whole prefix");
+            assert!(hits[2] > 3000, "{hits:?}");
+            100.0 * wrong[2] as f64 / hits[2] as f64
+        };
+        assert!(percent(16, 1).abs() < f64::EPSILON);
+        // The entry is of any of the regions of 1 GiB alike.
+        for (gigabytes, expected) in [(2, 50.0), (4, 75.0), (8, 87.5)] {
+            for entries in [16, 512] {
+                let found = percent(entries, gigabytes);
+                assert!((found - expected).abs() < 2.0, "{found} % with {entries} entries, {gigabytes} GiB");
+            }
+        }
+    }
+
+    #[test]
+    fn one_index_does_not_mix_the_paths_of_two_cpus() {
+        let arrays = Arrays::new(&FORMS[2](TranslationCacheArrays::default()), 4).unwrap();
+        let (mut mem, object) = (PhysMem::default(), PhysAddr(0));
+        mem.create(Pfn(0));
+        // Puds of the same index. A walk has found the first one's, and the other path is filled before it fills its pmd.
+        let [first, second] = [1 << 30, 17 << 30].map(VirtAddr);
+        (2..=4).rev().for_each(|level| assert!(arrays.fill(&mut mem, object, level, first, PhysAddr(64))));
+        (2..=4).rev().for_each(|level| assert!(arrays.fill(&mut mem, object, level, second, PhysAddr(128))));
+        let next = |va: VirtAddr| VirtAddr(va.0 + (1 << 21));
+        assert!(!arrays.fill(&mut mem, object, 2, next(first), PhysAddr(72)));
+        let hit = arrays.look_up(&mem, object, next(second)).hit.expect("its pud is there");
+        assert_eq!((hit.level, hit.entry), (3, PhysAddr(128)));
+    }
+
+    #[test]
+    fn a_set_gives_its_oldest_entry_up() {
+        let arrays =
+            Arrays::new(&FORMS[0](TranslationCacheArrays { entries: 4, ways: 4, ..Default::default() }), 5).unwrap();
+        let (mut mem, object) = (PhysMem::default(), PhysAddr(0));
+        mem.create(Pfn(0));
+        let va = |n: u64| VirtAddr(n << 21);
+        let hits =
+            |mem: &PhysMem| [1, 2, 3, 4, 5].map(|n| arrays.look_up(mem, object, va(n)).hit.map(|hit| hit.entry.0));
+        for n in 1..=4 {
+            assert!(arrays.fill(&mut mem, object, 2, va(n), PhysAddr(8 * n)));
+        }
+        assert_eq!(hits(&mem), [Some(8), Some(16), Some(24), Some(32), None]);
+        // Filled again, an entry is the youngest.
+        assert!(arrays.fill(&mut mem, object, 2, va(1), PhysAddr(80)));
+        assert!(arrays.fill(&mut mem, object, 2, va(5), PhysAddr(40)));
+        assert_eq!(hits(&mem), [Some(80), None, Some(24), Some(32), Some(40)]);
+        // Four tags of 8 bytes in four levels.
+        assert_eq!(arrays.bytes(), 4 * 4 * 16);
+        assert_eq!(arrays.tag_lines(object).count(), 2);
+        assert_eq!(arrays.fill_tags(object, 2, 5, va(1)).len(), 2);
+    }
+}

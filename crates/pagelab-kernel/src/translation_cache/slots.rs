@@ -1,0 +1,152 @@
+//! Slots of a tag, a generation and a pointer each: what pagelab's Linux keeps of the walks of faults (`linux/src/walk_cache.c`).
+
+use super::arrays::{Hit, LOWEST, Lines, LookUp, PUD, offset, prefix};
+use crate::config::{SlotKind, TranslationCacheSlots};
+use pagelab_base::addr::{LINE_BYTES, PhysAddr, VirtAddr};
+use pagelab_base::memory::PhysMem;
+
+/// Sequence count, tag, generation, pointer (`struct pagelab_walk_entry`).
+const SLOT_BYTES: u64 = 32;
+const TAG: u64 = 8;
+const GENERATION: u64 = 16;
+const POINTER: u64 = 24;
+const ENTRY_BYTES: u64 = 8;
+
+/// The layout of an object: slots of PMD entries, then of PUD entries; or of PMD tables alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Slots {
+    slots: u64,
+    /// They hold tables of PMD entries, by the tag of a PUD entry.
+    tables: bool,
+}
+
+impl Slots {
+    /// The layout of this kind of slots.
+    pub fn new(config: &TranslationCacheSlots) -> Self {
+        Self { slots: config.slots.into(), tables: config.kind == SlotKind::CpuTable }
+    }
+
+    /// The highest level that a hit may begin at.
+    pub fn highest(&self) -> u8 {
+        if self.tables { LOWEST } else { PUD }
+    }
+
+    /// Size of an object.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.highest() - LOWEST + 1) * self.slots * SLOT_BYTES
+    }
+
+    /// The lines of an object.
+    pub fn lines(&self, object: PhysAddr) -> impl Iterator<Item = PhysAddr> + use<> {
+        (object.0..object.0 + self.bytes()).step_by(LINE_BYTES as usize).map(PhysAddr)
+    }
+
+    /// All of an address above what the slot of a level serves.
+    fn tag(&self, level: u8, va: VirtAddr) -> u64 {
+        prefix(if self.tables { PUD } else { level }, va)
+    }
+
+    fn slot(&self, object: PhysAddr, level: u8, va: VirtAddr) -> PhysAddr {
+        let index = self.tag(level, va) & (self.slots - 1);
+        PhysAddr(object.0 + (u64::from(level - LOWEST) * self.slots + index) * SLOT_BYTES)
+    }
+
+    /// Looks an address up, from the PMD entry upwards. A slot lies in one line, pointer and all.
+    pub fn look_up(&self, mem: &PhysMem, object: PhysAddr, va: VirtAddr, generation: u64) -> LookUp {
+        let mut found = LookUp::default();
+        for level in LOWEST..=self.highest() {
+            let slot = self.slot(object, level, va);
+            found.tags.push(PhysAddr(slot.0 & !(LINE_BYTES - 1)));
+            let word = |at: u64| mem.read(PhysAddr(slot.0 + at));
+            // Words of a slot that was never filled are 0, and so is no generation.
+            if word(TAG) == self.tag(level, va) && word(GENERATION) == generation && generation > 0 {
+                let within = if self.tables { ENTRY_BYTES * offset(LOWEST, va) } else { 0 };
+                found.hit = Some(Hit { level, pointer: None, entry: PhysAddr(word(POINTER) + within) });
+                break;
+            }
+        }
+        found
+    }
+
+    /// The lines that filling the levels `from` to `to` writes.
+    pub fn fill_lines(&self, object: PhysAddr, from: u8, to: u8, va: VirtAddr) -> Lines {
+        (from..=to.min(self.highest()))
+            .map(|level| PhysAddr(self.slot(object, level, va).0 & !(LINE_BYTES - 1)))
+            .collect()
+    }
+
+    /// Enters the entry that an address has at a level, or the table that it is in. False if there is no slot for it.
+    pub fn fill(
+        &self,
+        mem: &mut PhysMem,
+        object: PhysAddr,
+        (level, entry): (u8, PhysAddr),
+        va: VirtAddr,
+        generation: u64,
+    ) -> bool {
+        if level > self.highest() {
+            return false;
+        }
+        let slot = self.slot(object, level, va);
+        let before = if self.tables { ENTRY_BYTES * offset(LOWEST, va) } else { 0 };
+        for (at, word) in [(TAG, self.tag(level, va)), (GENERATION, generation), (POINTER, entry.0 - before)] {
+            mem.write(PhysAddr(slot.0 + at), word);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagelab_base::addr::Pfn;
+
+    const GIB: u64 = 1 << 30;
+
+    fn new_slots(kind: SlotKind) -> (Slots, PhysMem) {
+        let mut mem = PhysMem::default();
+        mem.create(Pfn(0));
+        (Slots::new(&TranslationCacheSlots { kind, ..Default::default() }), mem)
+    }
+
+    #[test]
+    fn a_slot_of_a_table_serves_a_gigabyte_and_one_of_an_entry_two_megabytes() {
+        let entry = |va: u64| PhysAddr((1 << 20) | (8 * (va >> 21 & 511)));
+        for (kind, levels, far) in
+            [(SlotKind::Cpu, [Some(2), Some(3)], Some(3)), (SlotKind::CpuTable, [Some(2); 2], None)]
+        {
+            let (slots, mut mem) = new_slots(kind);
+            let object = PhysAddr(0);
+            let va = 5 * GIB + (7 << 21);
+            assert!(slots.fill(&mut mem, object, (2, entry(va)), VirtAddr(va), 9));
+            assert_eq!(slots.fill(&mut mem, object, (3, PhysAddr(64)), VirtAddr(va), 9), far.is_some());
+            for (at, level) in [(va + 4096, levels[0]), (va + (3 << 21), levels[1]), (va + GIB, None)] {
+                let hit = slots.look_up(&mem, object, VirtAddr(at), 9).hit;
+                assert_eq!(hit.map(|hit| hit.level), level, "{kind:?} at {at:#x}");
+                if level == Some(2) {
+                    assert_eq!(hit.unwrap().entry, entry(at));
+                }
+            }
+            // Another generation's, and that of a space that has none yet.
+            assert_eq!(slots.look_up(&mem, object, VirtAddr(va), 8).hit, None);
+            assert_eq!(slots.look_up(&mem, object, VirtAddr(0), 0).hit, None);
+        }
+    }
+
+    #[test]
+    fn slots_of_a_level_are_direct_mapped_and_two_lie_in_a_line() {
+        let (slots, mut mem) = new_slots(SlotKind::Vma);
+        assert_eq!((slots.bytes(), slots.lines(PhysAddr(0)).count()), (1024, 16));
+        assert_eq!(new_slots(SlotKind::CpuTable).0.bytes(), 512);
+        let line = |n: u64| slots.fill_lines(PhysAddr(0), 2, 5, VirtAddr(n << 21)).to_vec();
+        assert_eq!(line(0), [PhysAddr(0), PhysAddr(512)]);
+        assert_eq!(line(1), line(0));
+        assert_eq!(line(3), [PhysAddr(64), PhysAddr(512)]);
+        assert_eq!(line(16)[0], line(0)[0]);
+        for n in [1, 17] {
+            slots.fill(&mut mem, PhysAddr(0), (2, PhysAddr(8 * n)), VirtAddr(n << 21), 1);
+        }
+        let hit = |n: u64| slots.look_up(&mem, PhysAddr(0), VirtAddr(n << 21), 1).hit.map(|hit| hit.entry.0);
+        assert_eq!([1, 17].map(hit), [None, Some(8 * 17)]);
+    }
+}

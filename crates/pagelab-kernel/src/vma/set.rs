@@ -1,0 +1,373 @@
+//! The ordered set of VMAs and its operations.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pagelab_trace::event::Protection;
+
+use super::{Change, VaRange, Vma, VmaAdvice, VmaError};
+use pagelab_base::addr::{FRAME_BYTES, VirtAddr};
+
+/// No mapping begins below (Linux `vm.mmap_min_addr`, default of most distributions).
+const LOWEST_ADDRESS: VirtAddr = VirtAddr(0x1_0000);
+
+/// How far stacks grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackLimits {
+    /// Largest size of a stack VMA (`RLIMIT_STACK`, default 8 MiB).
+    pub max_bytes: u64,
+    /// Smallest distance to the accessible mapping below (`stack_guard_gap`, default 256 pages).
+    pub guard_gap_bytes: u64,
+}
+
+impl Default for StackLimits {
+    fn default() -> Self {
+        Self { max_bytes: 8 << 20, guard_gap_bytes: 256 * FRAME_BYTES }
+    }
+}
+
+/// Where the last lookup hit. A hint: every use checks it, so a stale one costs time only and results never depend
+/// on it. Atomic so that a set can be looked at from several threads.
+#[derive(Debug, Default)]
+struct LastHit(AtomicUsize);
+
+impl Clone for LastHit {
+    fn clone(&self) -> Self {
+        Self(AtomicUsize::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+/// What became of the alignment in the last brk call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BrkOutcome {
+    /// The heap ends where the trace says.
+    #[default]
+    AsRecorded,
+    /// It ends at a later multiple of the alignment.
+    Aligned,
+    /// A neighbouring mapping leaves no room for that, so it ends where the trace says.
+    Refused,
+}
+
+/// The heap of an address space (`heap.rs`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heap {
+    pub(super) alignment: u64,
+    /// What the trace says, in whole pages; `None` before the first brk.
+    pub(super) recorded: Option<VaRange>,
+    /// Where what is mapped for it ends: with an alignment, often later than what is recorded.
+    pub(super) mapped_end: VirtAddr,
+    pub(super) outcome: BrkOutcome,
+}
+
+impl Default for Heap {
+    fn default() -> Self {
+        Self { alignment: FRAME_BYTES, recorded: None, mapped_end: VirtAddr(0), outcome: BrkOutcome::default() }
+    }
+}
+
+impl Heap {
+    /// The heap of the same process after it has been unmapped with everything else.
+    fn cleared(self) -> Self {
+        Self { alignment: self.alignment, ..Self::default() }
+    }
+}
+
+/// The VMAs of one address space; see the folder's text.
+#[derive(Clone, Debug, Default)]
+pub struct VmaSet {
+    /// Ascending, disjoint, and no two neighbours that could be joined.
+    vmas: Vec<Vma>,
+    /// Their ends: what a lookup searches, eight to a cache line.
+    ends: Vec<VirtAddr>,
+    last_hit: LastHit,
+    mapped_pages: u64,
+    pub(super) heap: Heap,
+    limits: StackLimits,
+}
+
+impl VmaSet {
+    /// An address space without mappings, whose stack grows up to these limits.
+    pub fn new(limits: StackLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// The VMAs in ascending order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Vma> {
+        self.vmas.iter()
+    }
+
+    /// How many VMAs there are.
+    pub fn len(&self) -> usize {
+        self.vmas.len()
+    }
+
+    /// Whether nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.vmas.is_empty()
+    }
+
+    /// Pages of all VMAs, of 4 KiB.
+    pub fn mapped_pages(&self) -> u64 {
+        self.mapped_pages
+    }
+
+    /// The VMA that `addr` lies in.
+    #[inline]
+    pub fn find(&self, addr: VirtAddr) -> Option<&Vma> {
+        let hint = self.last_hit.0.load(Ordering::Relaxed);
+        if let Some(vma) = self.vmas.get(hint).filter(|vma| vma.contains(addr)) {
+            return Some(vma);
+        }
+        let at = self.first_ending_after(addr);
+        let vma = self.vmas.get(at).filter(|vma| vma.start <= addr)?;
+        self.last_hit.0.store(at, Ordering::Relaxed);
+        Some(vma)
+    }
+
+    /// As [`Self::find`] for an access by the program: a stack above `addr` grows down to it if the limits allow
+    /// (Linux `expand_downwards`). Growth needs no change of translations.
+    pub fn find_or_grow(&mut self, addr: VirtAddr) -> Option<&Vma> {
+        if let Some(range) = self.growth(addr) {
+            let grown = self.vmas[self.first_ending_after(addr)].over(range);
+            self.rebuild(range, |_| vec![grown]);
+        }
+        self.find(addr)
+    }
+
+    /// What a stack would take up if it grew down to `addr`; none if something maps that, or no stack may grow there.
+    pub fn growth(&self, addr: VirtAddr) -> Option<VaRange> {
+        if self.find(addr).is_some() {
+            return None;
+        }
+        let at = self.first_ending_after(addr);
+        let stack = self.vmas.get(at).filter(|vma| vma.grows_down())?;
+        let start = VirtAddr(addr.0 & !(FRAME_BYTES - 1));
+        if start < LOWEST_ADDRESS || stack.end.0 - start.0 > self.limits.max_bytes {
+            return None;
+        }
+        if let Some(below) = at.checked_sub(1).map(|below| &self.vmas[below]) {
+            let guarded = below.is_accessible() && !below.grows_down();
+            if guarded && start.0 - below.end.0 < self.limits.guard_gap_bytes {
+                return None;
+            }
+        }
+        Some(VaRange { start, end: stack.start })
+    }
+
+    /// Puts `vma` instead of whatever its range holds. `populate` is passed on.
+    pub fn map(&mut self, vma: Vma, populate: bool) -> Vec<Change> {
+        let range = vma.range();
+        self.put(vma, Change::Mapped { range, populate })
+    }
+
+    /// Puts `vma` instead of whatever its range holds; returns what follows, `new` last.
+    pub(super) fn put(&mut self, vma: Vma, new: Change) -> Vec<Change> {
+        let range = vma.range();
+        let mut changes = self.unmap(range);
+        self.rebuild(range, |_| vec![vma]);
+        changes.push(new);
+        changes
+    }
+
+    /// Removes every mapping of `range`; one [`Change::Unmapped`] for each piece, ascending.
+    pub fn unmap(&mut self, range: VaRange) -> Vec<Change> {
+        self.take(range).into_iter().map(|vma| Change::Unmapped { vma }).collect()
+    }
+
+    /// Removes everything: what exec and exit do.
+    pub fn clear(&mut self) -> Vec<Change> {
+        self.ends.clear();
+        self.mapped_pages = 0;
+        self.heap = self.heap.cleared();
+        self.vmas.drain(..).map(|vma| Change::Unmapped { vma }).collect()
+    }
+
+    /// Gives what is mapped in `range` the protection `prot`; one [`Change::Protected`] for each piece that had
+    /// another.
+    pub fn protect(&mut self, range: VaRange, prot: Protection) -> Vec<Change> {
+        let pieces = self.modify(range, |vma| {
+            vma.prot = prot;
+            vma.account();
+        });
+        let changed = pieces.into_iter();
+        changed.map(|old| Change::Protected { range: old.range(), from: old.prot, to: prot }).collect()
+    }
+
+    /// Changes the advice of what is mapped in `range`.
+    pub fn advise(&mut self, range: VaRange, mut change: impl FnMut(&mut VmaAdvice)) {
+        self.modify(range, |vma| change(&mut vma.advice));
+    }
+
+    /// The mapped parts of `range`, ascending, one a VMA.
+    pub fn mapped_parts(&self, range: VaRange) -> impl Iterator<Item = VaRange> + '_ {
+        let first = self.first_ending_after(range.start);
+        let inside = self.vmas[first..].iter().take_while(move |vma| vma.start < range.end && !range.is_empty());
+        inside.map(move |vma| vma.range().intersection(range))
+    }
+
+    /// Moves or resizes mappings as `mremap(2)`: `old` becomes `new_len` bytes at `new_addr`. What else `new` holds is
+    /// unmapped. An empty `old` makes a second mapping of the same shared memory.
+    /// Errors leave the set as it was.
+    pub fn remap(&mut self, old: VaRange, new: VaRange) -> Result<Vec<Change>, VmaError> {
+        if new.is_empty() {
+            return Err(VmaError::Empty { addr: new.start.0 });
+        }
+        let growth = new.len_bytes().saturating_sub(old.len_bytes());
+        let last = if old.is_empty() { old.start } else { VirtAddr(old.end.0 - 1) };
+        // What the new pages, if any, continue.
+        let model = match (growth, self.find(last)) {
+            (0, _) => None,
+            (_, Some(vma)) => Some(vma.clone()),
+            (_, None) => return Err(VmaError::NotMapped { addr: last.0 }),
+        };
+        if self.mapped_parts(old).next().is_none() && !old.is_empty() {
+            return Err(VmaError::NotMapped { addr: old.start.0 });
+        }
+        let in_place = old.start == new.start && !old.is_empty();
+        if !in_place && old.overlaps(new) {
+            return Err(VmaError::Overlap { old: old.start.0, new: new.start.0 });
+        }
+
+        let kept = VirtAddr(old.start.0 + old.len_bytes().min(new.len_bytes()));
+        let mut changes = Vec::new();
+        if !in_place {
+            changes.append(&mut self.unmap(new));
+        }
+        changes.append(&mut self.unmap(VaRange { start: kept, end: old.end }));
+        let moved_end = VirtAddr(new.start.0 + (kept.0 - old.start.0));
+        if !in_place && !old.is_empty() {
+            let pieces = self.take(VaRange { start: old.start, end: kept });
+            let target = |addr: VirtAddr| VirtAddr(new.start.0 + (addr.0 - old.start.0));
+            changes.extend(pieces.iter().map(|p| Change::Moved { from: p.range(), to: target(p.start) }));
+            self.rebuild(VaRange { start: new.start, end: moved_end }, |_| {
+                pieces
+                    .into_iter()
+                    .map(|piece| {
+                        let to = target(piece.start);
+                        piece.moved_to(to)
+                    })
+                    .collect()
+            });
+        }
+        if let Some(model) = model {
+            let end_of_old = model.over(VaRange { start: old.end, end: old.end });
+            let mut extension = if in_place { end_of_old } else { end_of_old.moved_to(moved_end) };
+            extension.end = new.end;
+            changes.append(&mut self.map(extension, false));
+        }
+        Ok(changes)
+    }
+
+    /// The unmapped parts of `range`.
+    pub(super) fn gaps(&self, range: VaRange) -> Vec<VaRange> {
+        let mut gaps = Vec::new();
+        let mut start = range.start;
+        for part in self.mapped_parts(range) {
+            gaps.push(VaRange { start, end: part.start });
+            start = part.end;
+        }
+        gaps.push(VaRange { start, end: range.end });
+        gaps.retain(|gap| gap.start < gap.end);
+        gaps
+    }
+
+    /// What a forked child starts with. Pages of VMAs advised `wipe_on_fork` must not be inherited.
+    pub fn fork(&self) -> Self {
+        let mut child = Self { heap: self.heap, ..Self::new(self.limits) };
+        child.vmas = self.vmas.iter().filter(|vma| !vma.advice.dont_fork).cloned().collect();
+        child.ends = child.vmas.iter().map(|vma| vma.end).collect();
+        child.mapped_pages = child.vmas.iter().map(Vma::pages).sum();
+        child
+    }
+
+    /// The VMAs that end after `addr`, ascending.
+    pub(super) fn vmas_behind(&self, addr: VirtAddr) -> impl Iterator<Item = &Vma> {
+        self.vmas[self.first_ending_after(addr)..].iter()
+    }
+
+    /// Bytes below a VMA into which nothing may grow.
+    pub(super) fn guard_gap(&self, vma: &Vma) -> u64 {
+        if vma.grows_down() { self.limits.guard_gap_bytes } else { 0 }
+    }
+
+    /// Index of the first VMA that ends after `addr`.
+    #[inline]
+    fn first_ending_after(&self, addr: VirtAddr) -> usize {
+        self.ends.partition_point(|&end| end <= addr)
+    }
+
+    /// Cuts the mappings of `range` out and returns them, ascending.
+    fn take(&mut self, range: VaRange) -> Vec<Vma> {
+        let mut taken = Vec::new();
+        if self.mapped_parts(range).next().is_some() {
+            self.rebuild(range, |inside| {
+                taken = inside;
+                Vec::new()
+            });
+        }
+        taken
+    }
+
+    /// Applies `change` to what is mapped in `range`, cutting VMAs at its edges only where that makes a difference,
+    /// and returns the pieces that changed as they were.
+    fn modify(&mut self, range: VaRange, mut change: impl FnMut(&mut Vma)) -> Vec<Vma> {
+        let mut before = Vec::new();
+        let parts: Vec<VaRange> = self.mapped_parts(range).collect();
+        for part in parts {
+            let old = self.find(part.start).expect("a mapped part lies in a VMA").over(part);
+            let mut new = old.clone();
+            change(&mut new);
+            if new != old {
+                self.rebuild(part, |_| vec![new]);
+                before.push(old);
+            }
+        }
+        before
+    }
+
+    /// The one place where VMAs change: what lies in `range`, cut at its edges, is replaced by what `contents` makes of
+    /// it, which must be ascending and inside `range`; neighbours that fit are joined.
+    fn rebuild(&mut self, range: VaRange, contents: impl FnOnce(Vec<Vma>) -> Vec<Vma>) {
+        let first = self.first_ending_after(range.start);
+        let count = self.vmas[first..].iter().take_while(|vma| vma.start < range.end).count();
+        // One more on either side, which may be joined.
+        let from = first.saturating_sub(1);
+        let to = (first + count + 1).min(self.vmas.len());
+
+        let (mut before, mut inside, mut after) = (Vec::new(), Vec::new(), Vec::new());
+        for vma in &self.vmas[from..to] {
+            let whole = vma.range();
+            let left = VaRange { start: whole.start, end: whole.end.min(range.start) };
+            let middle = whole.intersection(range);
+            let right = VaRange { start: whole.start.max(range.end), end: whole.end };
+            for (part, list) in [(left, &mut before), (middle, &mut inside), (right, &mut after)] {
+                if part.start < part.end {
+                    list.push(vma.over(part));
+                }
+            }
+        }
+        let old_pages: u64 = self.vmas[from..to].iter().map(Vma::pages).sum();
+        let mut joined: Vec<Vma> = Vec::with_capacity(before.len() + inside.len() + after.len() + 1);
+        for vma in before.into_iter().chain(contents(inside)).chain(after) {
+            match joined.last_mut() {
+                Some(last) if last.continues_in(&vma) => last.end = vma.end,
+                _ => joined.push(vma),
+            }
+        }
+        self.mapped_pages = self.mapped_pages - old_pages + joined.iter().map(Vma::pages).sum::<u64>();
+        self.ends.splice(from..to, joined.iter().map(|vma| vma.end));
+        self.vmas.splice(from..to, joined);
+    }
+
+    /// # Panics
+    /// If the set contradicts itself. For tests and `--check`.
+    pub fn check_invariants(&self) {
+        assert!(self.vmas.iter().all(|vma| vma.start < vma.end), "an empty VMA");
+        for pair in self.vmas.windows(2) {
+            assert!(pair[0].end <= pair[1].start, "VMAs overlap: {pair:?}");
+            assert!(!pair[0].continues_in(&pair[1]), "VMAs that should be one: {pair:?}");
+        }
+        assert!(self.ends.iter().copied().eq(self.vmas.iter().map(|vma| vma.end)), "ends differ");
+        assert_eq!(self.mapped_pages, self.vmas.iter().map(Vma::pages).sum::<u64>());
+    }
+}

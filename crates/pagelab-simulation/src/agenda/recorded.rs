@@ -1,0 +1,34 @@
+//! Faults whose handlers are recorded: the processor's part of them.
+//!
+//! Models: the access looks its page up in the TLBs and walks, in vain. That takes the cycles of an aborted walk. What follows is in
+//! the trace: the accesses of the recorded kernel, the mapping that it made (`MapFlags::RECORDED`), and the access itself, whose
+//! look-ups are those that count.
+//! Source: Intel SDM volume 3, 4.7 (page-fault exceptions).
+//! Parameters: none.
+//! Deviations: the delivery of the exception takes no cycles, and its words on the kernel's stack are not written. On a layer that
+//! another hosts, what the host lacks is mapped when the access is made.
+
+use crate::machine::simulation::Simulation;
+use pagelab_base::addr::VirtAddr;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{CpuId, SpaceId};
+use pagelab_base::page_fault::{Intent, Origin};
+use pagelab_translate::walker::TranslationRequest;
+
+impl Simulation {
+    /// See the module's text.
+    pub(crate) fn meet_recorded_fault(&mut self, cpu: CpuId, space: SpaceId, va: VirtAddr, intent: Intent) {
+        self.load_space(cpu, space);
+        let core = self.cpus[cpu].core;
+        let wanted = TranslationRequest { core, space, va, intent, origin: Origin::Program };
+        let before = self.hw.units[core].tlb;
+        let mut cycles = Cycles::ZERO;
+        let found = self.hw.translate(&mut self.os.layers, &wanted, &mut cycles);
+        self.hw.units[core].tlb.set_retries_apart(&before);
+        let of = &mut self.cpus[cpu];
+        of.clock.wait_for_translation(self.hw.translating(cycles, None, false));
+        of.filter.forget_data();
+        self.os.mapping.faults_recorded += 1;
+        self.os.mapping.faults_recorded_amiss += u64::from(found.is_ok());
+    }
+}

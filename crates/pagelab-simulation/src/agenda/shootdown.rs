@@ -1,0 +1,253 @@
+//! TLB shootdowns, and which address spaces a CPU still holds translations of.
+//!
+//! Models: a CPU holds translations of the spaces that it ran last, each under a PCID. A shootdown drops what has changed at
+//! the CPUs that run the space, interrupting all but its own. The others learn by a generation: every shootdown raises that
+//! of its space, and a CPU that comes to a space with an older one flushes all that it holds of it. A CPU that comes to a
+//! space for which it holds no PCID takes the next in turn and flushes it. An idle CPU keeps its last space loaded, as
+//! `kernel.idle_tlb` says.
+//! Source: Linux arch/x86/mm/tlb.c (`choose_new_asid`, `switch_mm_irqs_off`, `flush_tlb_func`, `native_flush_tlb_multi`,
+//! `enter_lazy_tlb`; `leave_mm` before 4.14). For a hypervisor's own mappings arch/x86/kvm/mmu (`kvm_flush_remote_tlbs`).
+//! Parameters: `kernel.pcids`, `kernel.idle_tlb`, `kernel.shootdown_ipi_cycles`, `kernel.invalidate_page_cycles`,
+//! `kernel.flush_space_cycles`.
+//! Stats: `shootdown.*`.
+//! Deviations: entries are tagged by address space, not by PCID, so the hardware threads of a core share their entries of a
+//! space, which Linux's numbering forbids; what one of them flushes is gone for both, so no entry outlives a flush. An idle
+//! CPU compares generations when it goes on, whatever it goes on with. A space that ends leaves all TLBs at once and for
+//! free, as tags are used again; the PCIDs that it had stay taken until their turn comes.
+
+use crate::machine::cpu::{Cpu, Filter};
+use crate::machine::pcids::{PcidState, Presence};
+use crate::machine::simulation::Simulation;
+use pagelab_base::code_cost::CodeCost;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_hardware::core_model::clock::Class;
+use pagelab_kernel::config::IdleTlb;
+use pagelab_kernel::invalidation::Invalidation;
+use pagelab_kernel::layer::Layer;
+
+impl Simulation {
+    /// Loads an address space on a CPU.
+    pub(crate) fn load_space(&mut self, cpu: CpuId, space: SpaceId) {
+        let asid = self.os.asid(space);
+        let of = &mut self.cpus[cpu];
+        if of.space != Some(space) {
+            let held = of.pcids.load(space, self.generations.generation(asid));
+            if let PcidState::Nothing { before } = held {
+                self.shootdowns.pcid_flushes += 1;
+                // Another hardware thread of the core may have brought some in, under a PCID of its own.
+                for gone in before.into_iter().chain([space]) {
+                    self.hw.flush_own(self.cpus[cpu].core, gone.layer, self.os.asid(gone));
+                }
+            }
+            self.after_load(cpu, space, held);
+            if self.os.layers[space.layer].shadowed {
+                self.hw.shadow.switches += 1;
+                self.exit_shadowed(cpu, 1);
+            }
+        }
+        self.cpus[cpu].set_space(Some((space, asid)));
+    }
+
+    /// A shadowed guest exits to its hypervisor, other than for a walk.
+    fn exit_shadowed(&mut self, cpu: CpuId, exits: u64) {
+        let cycles = exits * self.hw.vm_exit_cycles;
+        self.hw.shadow.cycles += cycles;
+        self.cpus[cpu].clock.spend(Class::Kernel, cycles);
+    }
+
+    /// An idle CPU goes on.
+    pub(crate) fn leave_idle(&mut self, cpu: CpuId) {
+        let of = &mut self.cpus[cpu];
+        of.presence = Presence::Running;
+        if let Some(space) = of.space {
+            let held = of.pcids.load(space, self.generations.generation(of.asid));
+            self.after_load(cpu, space, held);
+        }
+    }
+
+    fn after_load(&mut self, cpu: CpuId, space: SpaceId, held: PcidState) {
+        if held == PcidState::Behind {
+            self.shootdowns.generation_flushes += 1;
+            self.hw.flush_space(self.cpus[cpu].core, space.layer, self.os.asid(space));
+        }
+        if held != PcidState::Current {
+            self.cpus[cpu].filter = Filter::EMPTY;
+            self.cpus[cpu].clock.spend(Class::Kernel, self.os.costs.flush_space_cycles.into());
+        }
+    }
+
+    /// A CPU has nothing to run.
+    pub(crate) fn enter_idle(&mut self, cpu: CpuId) {
+        let leaves = self.os.costs.idle_tlb == IdleTlb::Leave;
+        self.cpus[cpu].presence = if leaves { Presence::Away } else { Presence::Lazy };
+    }
+
+    /// TLB shootdown: drops translations at the CPUs that run the space, and charges the CPU that asks and those it
+    /// interrupts. `freed_tables` if pages of the page table were freed, which idle CPUs might still read entries of.
+    pub(crate) fn invalidate(&mut self, by: CpuId, space: SpaceId, what: &Invalidation, freed_tables: bool) {
+        if what.ranges.is_empty() {
+            return;
+        }
+        self.shootdowns.count += 1;
+        let layer = &mut self.os.layers[space.layer];
+        if layer.shadowed {
+            what.ranges.iter().for_each(|range| layer.shadows.drop_range(space.index, *range));
+            let exits = if what.full { 1 } else { what.pages };
+            self.hw.shadow.invalidations += exits;
+            self.exit_shadowed(by, exits);
+        }
+        let costs = &self.os.costs;
+        let local = Cycles::from(if what.full { costs.flush_space_cycles } else { costs.invalidate_page_cycles });
+        let local = local * if what.full { 1 } else { what.pages };
+        let interrupt = costs.fault.entry.cost() + costs.fault.exit.cost();
+        let wait = Cycles::from(costs.shootdown_ipi_cycles);
+        // What a recorded kernel does for a shootdown is recorded, too.
+        let (local, interrupt, wait) =
+            if what.recorded { (Cycles::ZERO, CodeCost::NONE, Cycles::ZERO) } else { (local, interrupt, wait) };
+        let lazy = costs.idle_tlb == IdleTlb::Lazy && !freed_tables;
+        let guests = guests_in(&self.os.layers, space);
+        if !guests.is_empty() {
+            self.drop_guests(space, &guests);
+        }
+        let asid = self.os.asid(space);
+        let generation = self.generations.advance(asid);
+        let runs = |cpu: &Cpu| cpu.space.is_some_and(|of| of == space || guests.contains(&of.layer));
+        let mut interrupted = 0;
+        for (index, cpu) in self.cpus.iter_mut().enumerate().filter(|(_, cpu)| runs(cpu)) {
+            match cpu.presence {
+                Presence::Away => continue,
+                Presence::Lazy if lazy => {
+                    self.shootdowns.spared += 1;
+                    continue;
+                }
+                // Whom a shootdown finds idle switches to the kernel's own page table and finds itself behind later.
+                Presence::Lazy => cpu.presence = Presence::Away,
+                Presence::Running if cpu.space == Some(space) => {
+                    self.hw.drop_translations(cpu.core, space.layer, asid, what);
+                    cpu.pcids.catch_up(space, generation);
+                    cpu.filter = Filter::EMPTY;
+                }
+                Presence::Running => cpu.filter = Filter::EMPTY,
+            }
+            if index == by.index() {
+                cpu.clock.spend(Class::Kernel, local);
+            } else {
+                cpu.clock.spend(Class::Stolen, local);
+                cpu.clock.execute(Class::Stolen, interrupt);
+                interrupted += 1;
+            }
+        }
+        if interrupted > 0 {
+            self.cpus[by].clock.spend(Class::Kernel, wait);
+        }
+        self.shootdowns.interrupts += interrupted;
+    }
+
+    /// Drops whatever leads through a hypervisor's mapping of its guests' memory, on every core: translations of guests end
+    /// in machine memory, so that it cannot be told which of them passed the pages that changed.
+    fn drop_guests(&mut self, host: SpaceId, guests: &[LayerId]) {
+        let host_asid = u64::from(self.os.asid(host).0);
+        for unit in &mut self.hw.units {
+            if let Some(nested) = &mut unit.nested {
+                nested.invalidate(|key, _| key & 0xffff == host_asid);
+            }
+        }
+        for core in 0..self.hw.units.len() {
+            self.hw.flush_space(core, host.layer, self.os.asid(host));
+            for &guest in guests {
+                for space in &self.os.layers[guest].spaces {
+                    self.hw.flush_space(core, guest, space.asid);
+                }
+            }
+        }
+    }
+
+    /// A space ends: no CPU runs it or holds anything of it any more.
+    pub(crate) fn forget_space(&mut self, space: SpaceId) {
+        let asid = self.os.asid(space);
+        for core in 0..self.hw.units.len() {
+            self.hw.flush_space(core, space.layer, asid);
+        }
+        for cpu in &mut self.cpus {
+            cpu.pcids.forget(space);
+            if cpu.space == Some(space) {
+                cpu.thread = None;
+                cpu.set_space(None);
+            }
+        }
+    }
+}
+
+/// Layers whose physical memory lies in a space, or in that of one of them.
+fn guests_in(layers: &[Layer], space: SpaceId) -> Vec<LayerId> {
+    let hosted = |host: SpaceId| {
+        let of = move |(_, layer): &(usize, &Layer)| layer.host == Some(host);
+        layers.iter().enumerate().filter(of).map(|(index, _)| LayerId::from(index))
+    };
+    let mut guests: Vec<LayerId> = hosted(space).collect();
+    let mut at = 0;
+    while let Some(&guest) = guests.get(at) {
+        let spaces = 0..layers[guest].spaces.len() as u32;
+        guests.extend(spaces.flat_map(|index| hosted(SpaceId { layer: guest, index })).collect::<Vec<_>>());
+        at += 1;
+    }
+    guests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::machine::simulation::PlacedSource;
+    use pagelab_base::addr::VirtAddr;
+    use pagelab_base::assoc::AssocPolicy;
+    use pagelab_base::page_fault::Origin;
+    use pagelab_kernel::vma::VaRange;
+    use pagelab_trace::{Access, AccessKind};
+    use pagelab_translate::config::NestedTlbConfig;
+
+    #[test]
+    fn a_hypervisors_shootdown_reaches_its_guests_translations() {
+        let two = include_str!("../../../../presets/systems/nested-radix.toml");
+        let three = include_str!("../../../pagelab-engine/tests/systems/nested-3.toml");
+        for (system, depth) in [(two, 1), (three, 2)] {
+            let mut config = Config::from_presets(system);
+            config.machine.tlb.nested =
+                Some(NestedTlbConfig { entries: 64, ways: 4, latency_cycles: 1, policy: AssocPolicy::default() });
+            let placed = |cpu| {
+                let source = pagelab_trace::workload::parse("seq:size=64KiB,passes=1", 1).unwrap();
+                PlacedSource { source, cpus: vec![cpu], memory_limit: None }
+            };
+            let mut simulation = Simulation::new(&config, vec![placed(0), placed(2)], Some(8192)).unwrap();
+            simulation.run(&mut |_| true).unwrap();
+            let host = simulation.os.layers.iter().position(|layer| layer.host.is_none()).unwrap();
+            let memory = SpaceId { layer: host.into(), index: 1 };
+            assert_eq!(guests_in(&simulation.os.layers, memory).len(), depth);
+            let program = simulation.inputs[0].spaces().next().unwrap();
+            let of = &simulation.os.layers[program.layer].spaces[program.index as usize];
+            let (asid, last_page) = (of.asid, VirtAddr(of.vmas.iter().last().unwrap().end.0 - 4096));
+            let held = |simulation: &mut Simulation| {
+                simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program).is_some()
+            };
+            assert!(held(&mut simulation), "{depth} hosts: the last page has just been used");
+            let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 30) };
+            let gone = Invalidation { ranges: vec![range], pages: 1, ..Invalidation::default() };
+            simulation.cpus[0].presence = Presence::Running;
+            // The CPU's last access was to this page: the next one would not even ask the TLB.
+            let again = Access::new(AccessKind::Load, last_page.0, 8);
+            let reach = simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program).unwrap();
+            simulation.cpus[0].filter.code_page = 0;
+            simulation.cpus[0].filter.learn(last_page, reach, 0b1111);
+            assert!(simulation.cpus[0].filter.answers(&again), "{depth} hosts");
+            simulation.invalidate(CpuId(1), memory, &gone, false);
+            assert!(!held(&mut simulation), "{depth} hosts");
+            simulation.cpus[0].filter.code_page = 0;
+            assert!(!simulation.cpus[0].filter.answers(&again), "{depth} hosts");
+            assert_eq!(simulation.shootdowns.interrupts, 1, "{depth} hosts: the CPU that runs a guest");
+            let nested = simulation.hw.units[0].nested.as_mut().unwrap();
+            let host_asid = u64::from(simulation.os.asid(memory).0);
+            assert_eq!(nested.invalidate(|key, _| key & 0xffff == host_asid), 0, "{depth} hosts");
+        }
+    }
+}

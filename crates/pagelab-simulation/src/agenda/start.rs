@@ -1,0 +1,255 @@
+//! A simulation before its first access: which CPUs there are, and what runs on each.
+
+use crate::config::Config;
+use crate::cpu::fast_path;
+use crate::machine::agenda::{Agenda, AgendaEntry};
+use crate::machine::cpu::Cpu;
+use crate::machine::pcids::{Generations, ShootdownCounters};
+use crate::machine::simulation::{PlacedSource, Simulation};
+use crate::observe::windows::Windows;
+use crate::programs::account::FaultCounts;
+use crate::programs::input::Input;
+use crate::programs::load::{BackgroundLoad, Load};
+use crate::programs::reorder::Reordered;
+use crate::programs::role::Role;
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_hardware::cache::ReplacementPolicy;
+use pagelab_hardware::core_model::{Common, CoreModel};
+use pagelab_kernel::home::ProcessTarget;
+use pagelab_kernel::os::Os;
+use pagelab_kernel::threads::schedule::KernelThreads;
+use pagelab_trace::Source;
+use pagelab_trace::sample::Sampled;
+use pagelab_translate::config::MachineConfig;
+use pagelab_translate::hardware::Hardware;
+
+/// The CPUs that are simulated: those that sources use, and those that kernel threads have beside them.
+struct Cpus {
+    /// Their numbers on the machine, ascending.
+    numbers: Vec<usize>,
+    threads_per_core: usize,
+    /// By kernel thread, its CPU's place among them.
+    of_threads: Vec<CpuId>,
+    /// By CPU, whether no source uses it.
+    apart: Vec<bool>,
+}
+
+impl Cpus {
+    /// `used` by sources; each kernel thread gets a CPU on a core that nobody has, else one that nobody has, else
+    /// one of the sources' own, in turn.
+    fn new(mut used: Vec<usize>, kernel_threads: usize, threads_per_core: usize, total: usize) -> Self {
+        used.sort_unstable();
+        used.dedup();
+        let core = |cpu: &usize| cpu / threads_per_core;
+        let mut taken = used.clone();
+        let mut own = used.iter().copied().cycle();
+        let mut of_threads = Vec::new();
+        for _ in 0..kernel_threads {
+            let free_core = (0..total).find(|cpu| !taken.iter().any(|taken| core(taken) == core(cpu)));
+            let free = free_core.or_else(|| (0..total).find(|cpu| !taken.contains(cpu)));
+            taken.extend(free);
+            of_threads.push(free.or_else(|| own.next()).unwrap_or(0));
+        }
+        taken.sort_unstable();
+        let place = |cpu| taken.binary_search(cpu).expect("it has been taken").into();
+        let of_threads = of_threads.iter().map(place).collect();
+        let apart = taken.iter().map(|cpu| !used.contains(cpu)).collect();
+        Self { numbers: taken, threads_per_core, of_threads, apart }
+    }
+
+    /// Index of each CPU's core among those in use, and the numbers of these on the machine.
+    fn cores(&self) -> (Vec<usize>, Vec<usize>) {
+        let mut cores: Vec<usize> = self.numbers.iter().map(|cpu| cpu / self.threads_per_core).collect();
+        let of_cpus = cores.clone();
+        cores.dedup();
+        (of_cpus.iter().map(|of| cores.partition_point(|core| core < of)).collect(), cores)
+    }
+
+    /// The number of each CPU's core on the machine.
+    fn machine_cores(&self) -> Vec<u32> {
+        self.numbers.iter().map(|cpu| (cpu / self.threads_per_core) as u32).collect()
+    }
+
+    /// Tells the kernels where their CPUs are.
+    fn tell(&self, os: &mut Os, machine: &MachineConfig) {
+        os.cores = self.machine_cores();
+        if machine.memory.sizes_for_kernel().is_empty() {
+            return;
+        }
+        let node = |&core: &u32| machine.memory.node_of_core(core as usize, machine.cores as usize) as u32;
+        let nodes: Vec<u32> = os.cores.iter().map(node).collect();
+        os.layers.iter_mut().filter(|layer| layer.host.is_none()).for_each(|layer| layer.set_cpu_nodes(&nodes));
+    }
+
+    /// The places of CPUs among them.
+    fn places(&self, cpus: &[usize]) -> Vec<CpuId> {
+        let place = |cpu| self.numbers.binary_search(cpu).expect("the list was made of these");
+        cpus.iter().map(|cpu| place(cpu).into()).collect()
+    }
+}
+
+impl Simulation {
+    /// A machine that has booted, with nothing run yet. `sources` name CPUs below `machine.cores * threads_per_core`; only
+    /// the cores used are simulated.
+    pub fn new(config: &Config, sources: Vec<PlacedSource>, max_accesses: Option<u64>) -> Result<Self, EngineError> {
+        Self::with_load(config, sources, BackgroundLoad::default(), max_accesses)
+    }
+
+    /// [`Self::new`] with what runs beside the sources.
+    pub fn with_load(
+        config: &Config,
+        sources: Vec<PlacedSource>,
+        beside: BackgroundLoad,
+        max_accesses: Option<u64>,
+    ) -> Result<Self, EngineError> {
+        let machine = &config.machine;
+        let mut os = Os::boot(&config.boot())?;
+        let mut kthreads = KernelThreads::default();
+        os.tops().iter().for_each(|&top| kthreads.add_all(top, &os.layers[top], &config.kernel.threads));
+        LayerId::all(os.layers.len()).for_each(|layer| kthreads.add_of_engine(layer, &os.layers[layer]));
+        let used = sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(beside.cpus()).collect();
+        let threads = machine.threads_per_core as usize;
+        let places = Cpus::new(used, kthreads.len(), threads, machine.cores as usize * threads);
+        let (core_of, cores) = places.cores();
+        places.tell(&mut os, machine);
+        let model = CoreModel::new(&machine.core, machine.cache.l1.latency_cycles.into());
+        let cpu = |(core, &apart)| Cpu::new(core, apart, model.clone(), config.kernel.pcids);
+        let mut cpus: Vec<Cpu> = core_of.into_iter().zip(&places.apart).map(cpu).collect();
+        let (tops, mains, window) = (os.tops().to_vec(), sources.len(), config.engine.input_window_accesses);
+        let (mut many, mut inputs) = (!beside.is_empty() || !kthreads.is_empty(), Vec::new());
+        let mut homes = (0..).map(|index: usize| tops[index % tops.len()]);
+        let mut home = |name: String, limit| {
+            let layer = homes.next().expect("there is no end of them");
+            let of = &config.system.layers[layer.index()];
+            let is_for = |names: &Option<Vec<String>>| names.as_ref().is_none_or(|names| names.contains(&name));
+            let (uses_placement, uses_fault_engine) = (is_for(&of.placement_for), is_for(&of.fault_engine_for));
+            os.home(layer, &name, limit).map(|home| ProcessTarget { uses_placement, uses_fault_engine, ..home })
+        };
+        let models_dependencies = cpus.iter().any(|cpu| cpu.clock.models_dependencies());
+        let mut begin = |inputs: &mut Vec<Input>, source: Box<dyn Source>, role, on: &[usize], home| {
+            let on = places.places(on);
+            on.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len()));
+            inputs.push(Input::new(
+                source,
+                models_dependencies,
+                role,
+                home,
+                on,
+                replayed(config, max_accesses),
+                window,
+            ));
+        };
+        for (number, of) in sources.into_iter().enumerate() {
+            let home = ProcessTarget { reported: true, ..home(format!("source.{number}"), of.memory_limit)? };
+            let source = reordered(config, sampled(config, of.source, max_accesses)?);
+            begin(&mut inputs, source, Role::Main, &of.cpus, home);
+        }
+        for (number, of) in beside.co_runners.iter().enumerate() {
+            let home = home(format!("co_runner.{number}"), of.memory_limit)?;
+            begin(&mut inputs, (of.open)()?, Role::CoRunner(number), &of.cpus, home);
+        }
+        let streams = beside.arrivals.iter().enumerate();
+        let streams = streams.map(|(number, of)| home(format!("arrivals.{number}"), of.memory_limit));
+        let streams = streams.collect::<Result<Vec<_>, _>>()?;
+        let load = Load::new(config, mains, beside, streams, |cpus| places.places(cpus));
+        // Where there are devices, other threads of a program go on while one waits.
+        let devices = os.layers.iter().any(|layer| layer.reclaim.is_some());
+        many |= devices && inputs.iter().any(Input::threads_share);
+        many |= cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1);
+        places.of_threads.iter().enumerate().for_each(|(thread, &cpu)| cpus[cpu].add_thread(thread));
+        let mut hw = Hardware::new(&config.hardware(), &cores)?;
+        Ok(Self {
+            commons: commons(&cpus, cores.len()),
+            fast_path: fast_path::choose(config, &mut hw, &os.layers),
+            hw,
+            os,
+            agenda: first_entries(&kthreads, &load),
+            kthreads,
+            paused: None,
+            woke: false,
+            load,
+            replayed: 0,
+            fast_path_accesses: 0,
+            counted: FaultCounts::default(),
+            own_faults: FaultCounts::default(),
+            thread_cpus: places.of_threads,
+            many,
+            cpus,
+            inputs,
+            refused: Vec::new(),
+            windows: Windows::default(),
+            page_faults: None,
+            profile: None,
+            shootdowns: ShootdownCounters::default(),
+            generations: Generations::default(),
+            filter_hits_only: machine.cache.l1.policy == ReplacementPolicy::Srrip,
+            lookahead: config.engine.lookahead.0,
+            quantum: config.engine.sync_quantum_cycles.into(),
+            slice: config.kernel.quantum_cycles.into(),
+            max_accesses,
+            window,
+        })
+    }
+}
+
+/// What the CPUs of each core have in common; nothing where there is one. Empty if there is nothing at all.
+fn commons(cpus: &[Cpu], cores: usize) -> Vec<Option<Box<Common>>> {
+    let of = |core| cpus.iter().filter(move |cpu| cpu.core == core);
+    let commons: Vec<_> = (0..cores).map(|core| of(core).nth(1).and_then(|cpu| cpu.clock.common())).collect();
+    if commons.iter().any(Option::is_some) { commons } else { Vec::new() }
+}
+
+/// The windows of a main source that are asked for.
+fn sampled(
+    config: &Config,
+    source: Box<dyn Source>,
+    max_accesses: Option<u64>,
+) -> Result<Box<dyn Source>, EngineError> {
+    let engine = &config.engine;
+    Ok(match engine.sample.sampling_for(source.info(), max_accesses)? {
+        Some(sampling) => Box::new(Sampled::new(source, &sampling, engine.seed, max_accesses)),
+        None => source,
+    })
+}
+
+/// Of a sampled source the limit is one of what is read, and what is passed on may be more than that.
+fn replayed(config: &Config, max_accesses: Option<u64>) -> Option<u64> {
+    max_accesses.filter(|_| config.engine.sample.is_off())
+}
+
+/// A main source in the order of its threads that is asked for.
+fn reordered(config: &Config, source: Box<dyn Source>) -> Box<dyn Source> {
+    let engine = &config.engine;
+    if engine.interleaving == 0 || source.info().threads <= 1 {
+        return source;
+    }
+    Box::new(Reordered::new(source, engine.interleaving, engine.seed, engine.input_window_accesses))
+}
+
+/// What is to happen from the start.
+fn first_entries(kthreads: &KernelThreads, load: &Load) -> Agenda {
+    let mut agenda = Agenda::default();
+    kthreads.alarms().for_each(|(at, thread)| agenda.enter(at, AgendaEntry::Alarm { thread }));
+    load.arrivals().for_each(|(at, stream)| agenda.enter(at, AgendaEntry::Arrival { stream }));
+    agenda
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_threads_get_cores_then_hardware_threads_then_the_programs_cpus() {
+        let place = |used: &[usize], threads, total| {
+            let cpus = Cpus::new(used.to_vec(), 3, threads, total);
+            let numbers: Vec<usize> = cpus.of_threads.iter().map(|&place| cpus.numbers[place]).collect();
+            (numbers, cpus.apart.iter().filter(|&&apart| apart).count(), cpus.cores().1.len())
+        };
+        assert_eq!(place(&[0], 1, 8), (vec![1, 2, 3], 3, 4));
+        // Two cores with two hardware threads each: CPU 2 is on the free one.
+        assert_eq!(place(&[0], 2, 4), (vec![2, 1, 3], 3, 2));
+        assert_eq!(place(&[0, 2], 2, 4), (vec![1, 3, 0], 2, 2));
+        assert_eq!(place(&[1, 0], 1, 2), (vec![0, 1, 0], 0, 2));
+    }
+}

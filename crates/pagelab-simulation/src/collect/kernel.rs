@@ -1,0 +1,393 @@
+//! Statistics of the kernels: faults, mapping calls, reclaim, kernel threads, and what each layer's memory came to.
+
+use crate::machine::simulation::Simulation;
+use crate::observe::statistics::{Kind, Statistics};
+use pagelab_base::cycles::Cycles;
+use pagelab_hardware::cache::HitLevel;
+use pagelab_kernel::fault::stage::{FaultCounters, Stage};
+use pagelab_kernel::layer::Layer;
+use pagelab_kernel::reclaim::ReclaimCounters;
+use pagelab_tables::page_table::{Measure, Statistic};
+
+impl Statistics {
+    pub(super) fn faults(&mut self, simulation: &Simulation) {
+        let os = &simulation.os;
+        let part = |nested: bool| {
+            let of = |(layer, counters): (usize, &FaultCounters)| {
+                (os.tops().contains(&layer.into()) != nested).then_some(*counters)
+            };
+            os.faults.iter().enumerate().filter_map(of).collect::<Vec<_>>()
+        };
+        let (top, nested) = (part(false), part(true));
+        let sum = |of: &[FaultCounters], get: fn(&FaultCounters) -> u64| of.iter().map(get).sum::<u64>();
+        self.count(
+            "fault.minor.count",
+            sum(&top, |f| f.minor),
+            "Page faults of the programs that mapped a page without reading storage, and as in ru_minflt the pages that were populated",
+        );
+        self.count("fault.major.count", sum(&top, |f| f.major), "Page faults of the programs that read storage");
+        self.put(
+            "fault.raced.count",
+            sum(&top, |f| f.raced),
+            "count",
+            Kind::Timing,
+            "Page faults that found the page mapped by another CPU's handler",
+        );
+        self.count("fault.outside.count", sum(&top, |f| f.outside), "Page faults at addresses that no mapping covers");
+        self.count(
+            "fault.forbidden.count",
+            sum(&top, |f| f.forbidden),
+            "Page faults at addresses whose mapping forbids the access",
+        );
+        for (name, get, text) in FAULT_KINDS {
+            self.count(*name, sum(&top, *get), *text);
+        }
+        self.count(
+            "fault.nested.count",
+            sum(&nested, |f| f.minor + f.major),
+            "Faults of guests' physical memory that a host layer handled by mapping a page",
+        );
+        let cycles = |of: &[FaultCounters]| of.iter().map(|f| f.cycles.iter().sum::<Cycles>()).sum::<Cycles>();
+        self.cycles("fault.cycles", cycles(&top) + cycles(&nested), "Cycles of all page-fault handlers");
+        self.cycles(
+            "fault.nested.cycles",
+            cycles(&nested),
+            "Cycles of the handlers of host layers, among fault.cycles",
+        );
+        self.walks_of_faults(simulation, &top);
+        self.count(
+            "fault.instructions",
+            os.faults.iter().flat_map(|f| f.instructions).sum(),
+            "Kernel instructions of all page-fault handlers",
+        );
+        for &stage in &Stage::ALL[..os.stages()] {
+            let spent = os.faults.iter().map(|f| f.cycles[stage as usize]).sum();
+            self.cycles(
+                format!("fault.stage.{}.cycles", stage.name()),
+                spent,
+                format!("Cycles of the fault stage `{}`; the stages sum to fault.cycles", stage.name()),
+            );
+        }
+        self.work_of_stages(simulation);
+        self.cycles(
+            "fault.preset.cycles",
+            os.faults.iter().flat_map(|f| f.preset_cycles).sum(),
+            "Cycles among fault.cycles that come from the kernel preset (see its origins), not from references",
+        );
+        self.cycles(
+            "fault.timed.cycles",
+            os.faults.iter().flat_map(|f| f.timed_cycles).sum(),
+            "Cycles among fault.cycles that the core takes for instructions of the kernel preset whose cycles it does not state",
+        );
+        if os.costs.block_io.is_some() {
+            let text = "page faults of the programs that read storage, from the exception to the return";
+            self.measures("fault.major", os.major_latencies.measures("latency", text));
+            let text = "Cycles of going over from tasks that wait for a device to nothing, while it is at work; among cycles.kernel";
+            self.cycles("fault.switch.cycles", os.faults.iter().map(|f| f.switch_cycles).sum(), text);
+        }
+        self.mapping_calls(simulation);
+        self.kernel_threads(simulation);
+        self.reclaim(simulation);
+        self.shootdowns(simulation);
+    }
+
+    /// What the stages of page faults execute and refer to.
+    fn work_of_stages(&mut self, simulation: &Simulation) {
+        let os = &simulation.os;
+        for &stage in &Stage::ALL[..os.stages()] {
+            let (name, at) = (stage.name(), stage as usize);
+            self.count(
+                format!("fault.stage.{name}.instructions"),
+                os.faults.iter().map(|f| f.instructions[at]).sum(),
+                format!("Kernel instructions of the fault stage `{name}`; the stages sum to fault.instructions"),
+            );
+            for (served, place, text) in FOUND {
+                self.put(
+                    format!("fault.stage.{name}.lines.{place}"),
+                    os.faults.iter().map(|f| f.lines[at][*served as usize]).sum(),
+                    "count",
+                    Kind::Timing,
+                    format!("Lines that kernel code referred to in the fault stage `{name}` and {text}"),
+                );
+            }
+        }
+    }
+
+    /// What the walks of page faults take, of those of the programs.
+    fn walks_of_faults(&mut self, simulation: &Simulation, top: &[FaultCounters]) {
+        self.cycles(
+            "fault.handling.cycles",
+            top.iter().flat_map(|f| &f.cycles[Stage::OF_HANDLING]).copied().sum(),
+            "Cycles of the programs' faults from the walk to the installed page, their stages `walk` to `install` (Linux: __handle_mm_fault)",
+        );
+        self.cycles(
+            "fault.before_pte.cycles",
+            top.iter().map(|f| f.before_pte_cycles).sum(),
+            "Cycles of the programs' faults before the PTE is looked at: the stage `walk` without that reference and the last table (Linux: __handle_mm_fault before handle_pte_fault)",
+        );
+        if simulation.os.layers.iter().any(|layer| layer.translation_caches.is_some()) {
+            let text = "Those of them that filled translation caches";
+            self.cycles("fault.fill.cycles", top.iter().map(|f| f.fill_cycles).sum(), text);
+        }
+        self.count("fault.walk.count", top.iter().map(|f| f.walks).sum(), "Walks of the programs' faults");
+    }
+
+    /// Cycles of page faults by stage; `text` says of which.
+    pub(super) fn stages(&mut self, prefix: &str, cycles: &[Cycles], text: &str) {
+        for (stage, &spent) in Stage::ALL.iter().zip(cycles) {
+            let name = stage.name();
+            self.cycles(
+                format!("{prefix}.fault.stage.{name}.cycles"),
+                spent,
+                format!("Cycles of the stage `{name}` of {text}"),
+            );
+        }
+    }
+
+    fn mapping_calls(&mut self, simulation: &Simulation) {
+        let mapping = &simulation.os.mapping;
+        self.count("mapping.calls", mapping.calls, "Calls about mappings and mapped files");
+        self.count(
+            "mapping.impossible",
+            mapping.impossible,
+            "Mapping calls among them that no kernel would have carried out; they were skipped",
+        );
+        self.count(
+            "recorded.pages",
+            mapping.pages_recorded,
+            "Pages that were mapped since the trace says that a recorded kernel did it; no call of mapping.calls, and no cycles",
+        );
+        self.count(
+            "recorded.faults",
+            mapping.faults_recorded,
+            "Page faults whose handlers are recorded: a walk among walk.aborted, and no fault of the simulator's kernel",
+        );
+        self.count(
+            "recorded.faults.amiss",
+            mapping.faults_recorded_amiss,
+            "Those among them for which there was a translation all the same",
+        );
+        self.count(
+            "mapping.pages_unmapped",
+            mapping.pages_unmapped,
+            "Pages whose translation a call or an exit removed",
+        );
+        self.count("msync.pages", mapping.pages_synced, "Pages of files that msync wrote");
+        self.cycles("msync.cycles", mapping.sync_cycles, "Cycles of msync, waiting apart; among cycles.kernel");
+        self.count("files.cut.pages", mapping.pages_cut, "Pages that left the page cache since their file got shorter");
+        self.count("files.relocated.pages", mapping.pages_relocated, "Pages of files whose blocks were moved");
+        self.count(
+            "files.relocations_refused",
+            mapping.relocations_refused,
+            "Times that storage had no room to move blocks to",
+        );
+        self.count("fork.pages", mapping.pages_shared, "Pages that forked children shared with their parents");
+    }
+
+    fn kernel_threads(&mut self, simulation: &Simulation) {
+        for (name, count, text) in simulation.kthreads.counters() {
+            self.count(name, count, text);
+        }
+        self.count("kthread.runs", simulation.kthreads.runs, "Times that a kernel thread woke up and ran");
+        self.cycles(
+            "kthread.cycles",
+            simulation.kthreads.cycles,
+            "Cycles of kernel threads; among cycles.kernel where they have no CPU of their own",
+        );
+    }
+
+    fn reclaim(&mut self, simulation: &Simulation) {
+        let os = &simulation.os;
+        let reclaim = |get: fn(&ReclaimCounters) -> u64| {
+            os.layers
+                .iter()
+                .filter_map(|layer| layer.reclaim.as_ref())
+                .map(|reclaim| get(&reclaim.counters))
+                .sum::<u64>()
+        };
+        self.count("reclaim.scanned", reclaim(|c| c.scanned), "Pages that reclaim looked at");
+        self.count("reclaim.activated", reclaim(|c| c.activated), "Pages among them that had been accessed and stayed");
+        self.count(
+            "reclaim.deactivated",
+            reclaim(|c| c.deactivated),
+            "Pages moved from the active list to the inactive",
+        );
+        self.count("reclaim.files.dropped", reclaim(|c| c.files_dropped), "Pages of files that left memory");
+        self.count(
+            "reclaim.files.written",
+            reclaim(|c| c.files_written),
+            "Those among them that were written to storage",
+        );
+        self.count(
+            "reclaim.freed_lazily",
+            reclaim(|c| c.freed_lazily),
+            "Pages dropped whose contents MADV_FREE had given up",
+        );
+        for group in
+            os.layers.iter().filter_map(|layer| layer.reclaim.as_ref()).flat_map(|reclaim| &reclaim.groups()[1..])
+        {
+            let (name, bytes) = (&group.name, group.peak_frames * pagelab_base::addr::FRAME_BYTES);
+            let text = "Most memory that the source's cgroup was charged";
+            self.state(format!("cgroup.{name}.peak_bytes"), bytes, "bytes", text);
+            self.count(format!("cgroup.{name}.limit_scans"), group.limit_scans, "Scans that it made at its limit");
+        }
+        self.count("swap.out.pages", reclaim(|c| c.swapped_out), "Pages written to the swap device");
+        self.count("swap.in.pages", reclaim(|c| c.swapped_in), "Pages read back from it");
+    }
+
+    fn shootdowns(&mut self, simulation: &Simulation) {
+        let shootdowns = &simulation.shootdowns;
+        self.count("shootdown.count", shootdowns.count, "TLB shootdowns, local ones included");
+        for (name, count, text) in [
+            ("interrupts", shootdowns.interrupts, "CPUs interrupted by TLB shootdowns"),
+            (
+                "spared",
+                shootdowns.spared,
+                "Idle CPUs that TLB shootdowns did not interrupt, though the space was loaded",
+            ),
+            (
+                "flush.pcid",
+                shootdowns.pcid_flushes,
+                "Flushes where a CPU came to an address space that it held no PCID of",
+            ),
+            (
+                "flush.generation",
+                shootdowns.generation_flushes,
+                "Flushes where a CPU came to an address space that shootdowns had changed since it ran there",
+            ),
+        ] {
+            self.put(format!("shootdown.{name}"), count, "count", Kind::Timing, text);
+        }
+    }
+
+    pub(super) fn layers(&mut self, simulation: &Simulation) {
+        for (index, (layer, faults)) in simulation.os.layers.iter().zip(&simulation.os.faults).enumerate() {
+            let name = &layer.name;
+            let free = layer.free_frame_count() * pagelab_base::addr::FRAME_BYTES;
+            let text = "Physical memory of the layer";
+            self.state(format!("layer.{name}.memory_bytes"), layer.memory_bytes(), "bytes", text);
+            let text = "Free physical memory of the layer at the end";
+            self.state(format!("layer.{name}.free_bytes"), free, "bytes", text);
+            let frames = layer.frame_counters();
+            for (what, count, text) in [
+                ("requests", frames.requests, "Blocks asked for of the frame allocator"),
+                ("per_cpu_hits", frames.per_cpu_hits, "Frame requests that a CPU's own list of free pages served"),
+                ("zone_locks", frames.zone_locks, "Times that the frame allocator took a zone's lock"),
+                ("splits", frames.splits, "Free blocks that the frame allocator cut in two"),
+                ("merges", frames.merges, "Pairs of free blocks that it joined"),
+                ("steals", frames.steals, "Blocks that it took from pageblocks of another mobility"),
+            ] {
+                self.count(format!("layer.{name}.frames.{what}"), count, text);
+            }
+            self.ageing(layer);
+            self.count(
+                format!("layer.{name}.fault.count"),
+                faults.minor + faults.major,
+                "Pages mapped by the layer's page-fault handler",
+            );
+            self.stages(
+                &format!("layer.{name}"),
+                &faults.cycles[..simulation.os.stages()],
+                &format!("faults that the kernel of layer `{name}` handled"),
+            );
+            self.count(
+                format!("layer.{name}.fault.tables"),
+                faults.tables,
+                "Page-table pages built by the layer's page-fault handler",
+            );
+            for size in pagelab_base::addr::PageSize::ALL {
+                self.count(
+                    format!("layer.{name}.pages.{}", size.name()),
+                    faults.pages[size as usize],
+                    format!("Pages of {} that the layer's page-fault handler mapped", size.name()),
+                );
+            }
+            for &order in &layer.folio_orders {
+                let kib = 4_u64 << order;
+                self.count(
+                    format!("layer.{name}.folios.{kib}K"),
+                    faults.folios[order as usize],
+                    format!("Folios of {kib} KiB that the layer's page-fault handler mapped by 4 KiB pages"),
+                );
+            }
+            self.contiguity(name, layer, faults, simulation.os.tops().contains(&index.into()));
+            for &order in &layer.file_folio_orders {
+                let kib = 4_u64 << order;
+                self.count(
+                    format!("layer.{name}.file_folios.{kib}K"),
+                    layer.pages.folios(order),
+                    format!("Folios of {kib} KiB that pages of files came into the page cache in"),
+                );
+            }
+            self.measures(&format!("layer.{name}"), layer.placement.measures());
+            if layer.brk_alignment.is_some() {
+                self.measures(&format!("layer.{name}"), layer.brk_counters.measures());
+            }
+            if let Some(engine) = &layer.engine {
+                self.measures(&format!("layer.{name}.fault_engine"), engine.measures());
+            }
+            if let Some(reclaim) = &layer.reclaim {
+                let swap = reclaim.swap.as_ref().map(|swap| ("swap", &swap.device));
+                let storage = reclaim.storage.as_ref().map(|storage| ("storage", &storage.device));
+                for (part, device) in swap.into_iter().chain(storage) {
+                    self.measures(&format!("layer.{name}.{part}"), device.measures());
+                }
+            }
+            let text = "Frames of page tables at the end";
+            let frames = layer.table_frames() + layer.mem.block_frames() as u64;
+            self.state(format!("layer.{name}.page_table_frames"), frames, "count", text);
+            self.page_tables(layer);
+        }
+    }
+}
+
+impl Statistics {
+    /// What ageing left of a layer's memory, if it was aged.
+    fn ageing(&mut self, layer: &Layer) {
+        if let Some(aged) = &layer.aged {
+            let bytes = |frames: u64| frames * pagelab_base::addr::FRAME_BYTES;
+            for (what, frames, text) in [
+                ("free_bytes", aged.free_frames, "Memory that ageing left free"),
+                ("huge_free_bytes", aged.huge_free_frames, "Of it, what lies in blocks of 2 MiB and larger"),
+            ] {
+                self.state(format!("layer.{}.aged.{what}", layer.name), bytes(frames), "bytes", text);
+            }
+        }
+    }
+
+    /// What a layer's page tables count themselves.
+    fn page_tables(&mut self, layer: &Layer) {
+        for Statistic { name, value, unit, measure, text } in layer.tables.statistics(&layer.mem) {
+            let name = format!("layer.{}.page_table.{name}", layer.name);
+            match measure {
+                Measure::State => self.state(name, value, unit, text),
+                Measure::Count => self.put(name, value, unit, Kind::Robust, text),
+                Measure::Timing => self.put(name, value, unit, Kind::Timing, text),
+            }
+        }
+    }
+}
+
+const FOUND: &[(HitLevel, &str, &str)] = &[
+    (HitLevel::L1, "l1", "found in the L1"),
+    (HitLevel::L2, "l2", "found in the L2"),
+    (HitLevel::L3, "l3", "found in the L3"),
+    (HitLevel::Remote, "remote", "found in another core's caches"),
+    (HitLevel::Dram, "dram", "found in no cache"),
+];
+
+type FaultKind = (&'static str, fn(&FaultCounters) -> u64, &'static str);
+
+const FAULT_KINDS: &[FaultKind] = &[
+    ("fault.zero_page.count", |f| f.zero_page, "Minor faults of reads that mapped the zero page"),
+    ("fault.copy.count", |f| f.copied, "Minor faults of writes that copied a page which others use too"),
+    ("fault.reuse.count", |f| f.reused, "Minor faults of writes to a write-protected page that nobody else used"),
+    ("fault.cached.count", |f| f.cached, "Minor faults that mapped a page of the page cache"),
+    ("fault.split.count", |f| f.split, "Large pages split because a part of them was to be copied"),
+    ("fault.around.pages", |f| f.around, "Pages of the page cache mapped around those"),
+    (
+        "populate.pages",
+        |f| f.populated,
+        "Pages mapped without an exception: by MAP_POPULATE and MADV_POPULATE_*, or by kernels that are eager",
+    ),
+];

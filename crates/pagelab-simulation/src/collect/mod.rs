@@ -1,0 +1,470 @@
+//! What is counted where: the statistics of a simulation that has ended, or that is under way.
+
+pub(crate) mod check;
+mod kernel;
+mod memory;
+mod prefetch;
+mod sources;
+mod tlb;
+mod translation_cache;
+
+use std::collections::btree_map::Entry;
+
+use crate::machine::cpu::{AccessCounters, ByKernel};
+use crate::machine::simulation::Simulation;
+use crate::observe::statistics::{Kind, Meaning, Statistics};
+use pagelab_base::cycles::Cycles;
+use pagelab_hardware::cache::{CoreCacheStats, HitLevel, Requester};
+use pagelab_hardware::core_model::BranchCounts;
+use pagelab_hardware::core_model::clock::Class;
+use pagelab_translate::counters::{PLACE_NAMES, WALK_LEVELS, WALK_PLACES, WalkCounts};
+
+/// Statistics that skipped stretches leave exact, since their events and first touches are in the trace.
+const PROGRAM_COUNTS: [&str; 9] = [
+    "fault.cached.count",
+    "fault.copy.count",
+    "fault.major.count",
+    "fault.minor.count",
+    "fault.reuse.count",
+    "fault.zero_page.count",
+    "fork.pages",
+    "mapping.calls",
+    "mapping.pages_unmapped",
+];
+
+/// What faults, calls and devices take of them is known as well, as first touches and events cost it. It is not exact: caches hold
+/// what a skipped stretch used last, and not when.
+const PROGRAM_COSTS: [&str; 3] = ["cycles.fault", "cycles.io", "cycles.kernel"];
+
+/// How the counts of all layers end that are exact as well.
+const PROGRAM_COUNTS_OF_LAYERS: &str = ".fault.zeroed_bytes";
+
+impl Statistics {
+    fn put(&mut self, name: impl Into<String>, value: u64, unit: &'static str, kind: Kind, text: impl Into<String>) {
+        let name = name.into();
+        if !self.brief {
+            self.meanings.insert(name.clone(), Meaning { unit, description: text.into(), kind });
+        }
+        match self.values.entry(name) {
+            Entry::Vacant(place) => _ = place.insert(value),
+            Entry::Occupied(place) => panic!("the statistic `{}` is defined twice", place.key()),
+        }
+    }
+
+    /// What has been counted since `before` was collected; states are those of now.
+    pub fn since(mut self, before: &Self) -> Self {
+        for (name, value) in &mut self.values {
+            if !self.states.contains(name) {
+                *value -= before.values.get(name).copied().unwrap_or(0);
+            }
+        }
+        self
+    }
+
+    /// Its counts alone.
+    pub fn without_states(mut self) -> Self {
+        self.values.retain(|name, _| !self.states.contains(name));
+        self
+    }
+
+    /// What was counted in this part and in a later one; states are those of the later.
+    pub fn and_then(self, mut later: Self) -> Self {
+        for (name, value) in &mut later.values {
+            if !later.states.contains(name) {
+                *value += self.values.get(name).copied().unwrap_or(0);
+            }
+        }
+        later
+    }
+
+    /// The statistics of what was measured of a program, with those of its whole that are exact all the same.
+    pub fn of_a_part_of(mut self, whole: &Self) -> Self {
+        self.meanings.clone_from(&whole.meanings);
+        self.states.clone_from(&whole.states);
+        for state in &whole.states {
+            self.values.entry(state.clone()).or_insert(whole.values[state]);
+        }
+        let of_layers = whole.values.keys().filter(|name| name.ends_with(PROGRAM_COUNTS_OF_LAYERS)).map(String::as_str);
+        for name in PROGRAM_COUNTS.into_iter().chain(PROGRAM_COSTS).chain(of_layers) {
+            if !whole.values.contains_key(name) {
+                continue;
+            }
+            let text =
+                format!("{}; of the whole program, skipped stretches included", whole.meanings[name].description);
+            let Meaning { unit, kind, .. } = whole.meanings[name];
+            self.put(format!("program.{name}"), whole.values[name], unit, kind, text);
+        }
+        self
+    }
+
+    fn state(&mut self, name: impl Into<String>, value: u64, unit: &'static str, text: impl Into<String>) {
+        if self.brief {
+            return;
+        }
+        let name = name.into();
+        self.states.insert(name.clone());
+        self.put(name, value, unit, Kind::Robust, text);
+    }
+
+    fn count(&mut self, name: impl Into<String>, value: u64, text: impl Into<String>) {
+        self.put(name, value, "count", Kind::Robust, text);
+    }
+
+    fn cycles(&mut self, name: impl Into<String>, value: Cycles, text: impl Into<String>) {
+        self.put(name, value.0, "cycles", Kind::Timing, text);
+    }
+
+    /// All statistics of a simulation that has ended.
+    pub fn collect(simulation: &Simulation) -> Self {
+        Self::default().with(simulation)
+    }
+
+    /// What has been counted in a simulation so far, without states, and without what the counts mean.
+    pub fn counts(simulation: &Simulation) -> Self {
+        Self { brief: true, ..Self::default() }.with(simulation)
+    }
+
+    fn with(self, simulation: &Simulation) -> Self {
+        let mut stats = self;
+        stats.program(simulation);
+        stats.clocks(simulation);
+        stats.tlbs(simulation);
+        stats.walks(simulation);
+        stats.caches(simulation);
+        stats.prefetches(simulation);
+        stats.nodes_of_memory(simulation);
+        stats.faults(simulation);
+        stats.translation_caches(simulation);
+        stats.layers(simulation);
+        stats.sources(simulation);
+        stats
+    }
+
+    fn program(&mut self, simulation: &Simulation) {
+        let of = |get: fn(&AccessCounters) -> u64| simulation.cpus.iter().map(|cpu| get(&cpu.counters)).sum();
+        self.count(
+            "accesses",
+            of(|c| c.accesses),
+            "Memory accesses of the programs, instruction fetches that were recorded included",
+        );
+        self.count("accesses.writes", of(|c| c.writes), "Stores and modifies");
+        self.count("accesses.fetches", of(|c| c.fetches), "Recorded first fetches of code pages");
+        self.count(
+            "accesses.refused",
+            of(|c| c.refused),
+            "Accesses that no mapping covers or that one forbids; they were skipped",
+        );
+        let instructions = simulation.cpus.iter().map(|cpu| cpu.clock.instructions()).sum();
+        self.count("instructions", instructions, "Instructions of the programs");
+        if let Some(branches) = simulation
+            .cpus
+            .iter()
+            .filter_map(|cpu| cpu.clock.branches())
+            .reduce(|sum, of| BranchCounts { met: sum.met + of.met, mispredicted: sum.mispredicted + of.mispredicted })
+        {
+            self.count("branches", branches.met, "Conditional branches that sources tell of");
+            let text = "Conditional branches that the core's predictor mispredicted";
+            self.put("branches.mispredicted", branches.mispredicted, "count", Kind::Robust, text);
+        }
+        self.count("context_switches", of(|c| c.context_switches), "Times that a CPU went over to another thread");
+        self.by_kernel(simulation);
+    }
+
+    /// Accesses that the trace says a kernel made; these are among those of the programs.
+    fn by_kernel(&mut self, simulation: &Simulation) {
+        let of = |get: &dyn Fn(&ByKernel) -> u64| -> u64 {
+            simulation.cpus.iter().map(|cpu| get(&cpu.counters.by_kernel)).sum()
+        };
+        let text = "Accesses that a kernel made for the program, as the trace says: to user memory in system calls, or all that a \
+                    recorded kernel made";
+        self.count("accesses.by_kernel", of(&|c| c.accesses), text);
+        let text = "Instructions of these accesses, among instructions";
+        self.count("accesses.by_kernel.instructions", of(&|c| c.instructions), text);
+        let text = "Cycles of these accesses, among cycles.base, cycles.data_stall and cycles.translation";
+        let all = Cycles(of(&|c| c.cycles.iter().map(|cycles| cycles.0).sum()));
+        self.cycles("accesses.by_kernel.cycles", all, text);
+        for (index, class) in ["base", "data_stall", "translation"].into_iter().enumerate() {
+            let text = format!("Cycles of these accesses among cycles.{class}");
+            self.cycles(format!("accesses.by_kernel.cycles.{class}"), Cycles(of(&|c| c.cycles[index].0)), text);
+        }
+        let text = "Line references of these accesses";
+        self.count("accesses.by_kernel.refs", of(&|c| c.refs.iter().sum()), text);
+        for (place, name) in PLACE_NAMES.iter().enumerate() {
+            let text = format!("{text} {}", PLACE_TEXT[place]);
+            self.count(format!("accesses.by_kernel.refs.{name}"), of(&|c| c.refs[place]), text);
+        }
+        for (index, (level, text)) in [("l1", "the first-level TLB"), ("l2", "both levels")].into_iter().enumerate() {
+            let text = format!("Data look-ups of these accesses that missed {text}, among dtlb.{level}.misses");
+            self.count(format!("accesses.by_kernel.dtlb.{level}.misses"), of(&|c| c.tlb_misses[index]), text);
+        }
+        let walks = &simulation.hw.walks.by_kernel;
+        let text = "completed page walks of these accesses, among the programs'";
+        self.count("accesses.by_kernel.walk.count", walks.count, format!("Number of {text}"));
+        self.cycles("accesses.by_kernel.walk.cycles", walks.cycles, format!("Cycles of {text}"));
+        self.walk_refs("accesses.by_kernel.walk", walks, Kind::Robust, text);
+    }
+
+    /// The clocks of the CPUs that programs run on: one that kernel threads have to themselves is not among them.
+    fn clocks(&mut self, simulation: &Simulation) {
+        let spent = |class| simulation.program_cpus().map(|cpu| cpu.clock.spent(class)).sum();
+        let total = simulation.program_cpus().map(|cpu| cpu.clock.now()).sum();
+        self.cycles("cycles", total, "Cycles of all CPUs in use; the classes below sum to it");
+        self.cycles("elapsed_cycles", simulation.elapsed(), "Cycles from the start to the end of the last CPU");
+        let cpus = simulation.program_cpus().count() as u64;
+        self.state("cpus", cpus, "count", "CPUs (hardware threads) in use by programs");
+        for (class, name, text) in classes(simulation) {
+            self.cycles(format!("cycles.{name}"), spent(*class), format!("Cycles of {text}"));
+        }
+    }
+
+    fn walks(&mut self, simulation: &Simulation) {
+        let (walks, all) = (&simulation.hw.walks, simulation.hw.walks.total());
+        for (prefix, counts, text) in [
+            ("walk", &all.program, "completed page walks of the programs"),
+            ("walk.kernel", &all.kernel, "completed page walks of the kernels' direct maps"),
+            ("walk.aborted", &all.aborted, "page walks that ended in a page fault"),
+        ] {
+            self.count(format!("{prefix}.count"), counts.count, format!("Number of {text}"));
+            self.cycles(format!("{prefix}.cycles"), counts.cycles, format!("Cycles of {text}"));
+            self.walk_refs(prefix, counts, Kind::Robust, text);
+        }
+        self.count(
+            "walk.dirty.count",
+            walks.dirty_walks,
+            "Page walks of the programs, among walk.count, made only to set a dirty bit",
+        );
+        self.count(
+            "walk.accessed_dirty_updates",
+            walks.ad_updates,
+            "Locked updates of accessed and dirty bits by walkers; not among walk.refs",
+        );
+        if simulation.os.layers.iter().any(|layer| layer.shadowed) {
+            self.shadows(simulation);
+        }
+        if simulation.hw.segments {
+            self.segments(simulation);
+        }
+        if simulation.hw.speculative.is_some() {
+            self.speculation(simulation);
+        }
+        for (layer, refs) in simulation.os.layers.iter().zip(&all.program.refs) {
+            self.layer_walks("walk", &layer.name, refs, Kind::Robust, "the programs' walks");
+        }
+    }
+
+    /// References of walks over all layers, by place; `text` says of which.
+    fn walk_refs(&mut self, prefix: &str, counts: &WalkCounts, kind: Kind, text: &str) {
+        let refs = counts.refs.iter().flatten().flatten().sum();
+        let whole = format!("Memory references of {text}, over all layers");
+        self.put(format!("{prefix}.refs"), refs, "count", kind, whole);
+        for (place, name) in PLACE_NAMES.iter().enumerate() {
+            let served = counts.refs.iter().flatten().map(|places| places[place]).sum();
+            let part = format!("References of {text} {}", PLACE_TEXT[place]);
+            self.put(format!("{prefix}.refs.{name}"), served, "count", kind, part);
+        }
+    }
+
+    fn shadows(&mut self, simulation: &Simulation) {
+        let shadow = &simulation.hw.shadow;
+        let writes: u64 = simulation.os.faults.iter().map(|faults| faults.table_exits).sum();
+        let causes = [
+            (
+                "misses",
+                shadow.misses,
+                "Walks of a shadow page table that missed a translation, or one that allows stores",
+            ),
+            ("table_writes", writes, "Steps of guests' page-fault handlers that wrote to their page tables"),
+            ("invalidations", shadow.invalidations, "Translations, or whole spaces, that shadowed guests invalidated"),
+            ("switches", shadow.switches, "Switches of shadowed guests between address spaces"),
+        ];
+        let exits = causes.iter().map(|(_, count, _)| count).sum();
+        self.count("shadow.exits", exits, "Exits of guests to the hypervisor that keeps shadows of their page tables");
+        for (cause, count, text) in causes {
+            self.count(format!("shadow.exits.{cause}"), count, text);
+        }
+        self.cycles(
+            "shadow.exit_cycles",
+            shadow.cycles + writes * simulation.hw.vm_exit_cycles,
+            "Cycles of these exits: of misses in cycles.translation with their references, of table writes in cycles.fault, of \
+             the others in cycles.kernel",
+        );
+    }
+
+    fn segments(&mut self, simulation: &Simulation) {
+        let segment = &simulation.hw.segment;
+        let text = "Look-ups that direct segments answered instead of the TLBs, among dtlb.l1.look_ups and not its misses; accesses to \
+                    the page of the last one are not counted again";
+        self.put("segment.translations", segment.translations, "count", Kind::Timing, text);
+        let text = "Addresses that direct segments translated during walks, instead of a layer's page table";
+        self.count("segment.walk_translations", segment.walk_translations, text);
+    }
+
+    fn speculation(&mut self, simulation: &Simulation) {
+        let of = &simulation.hw.speculation;
+        for (name, value, text) in [
+            ("right", of.right, "Walks of the programs whose page the speculative table held and the walk confirmed"),
+            (
+                "wrong",
+                of.wrong,
+                "Walks of the programs after which the pipeline was flushed: the table held another frame, or a page that faults",
+            ),
+            (
+                "missed",
+                of.missed,
+                "Walks of the programs whose page the speculative table did not hold, or not for stores",
+            ),
+            ("updates", of.updates, "Slots of the speculative table that these walks wrote"),
+            (
+                "refs.critical",
+                of.critical_refs,
+                "References that the programs waited for: a look-up where it was right, else those of the walk",
+            ),
+            (
+                "refs.all",
+                of.all_refs,
+                "References of completed walks of the programs, look-ups and updates of the speculative table included",
+            ),
+        ] {
+            self.count(format!("speculation.{name}"), value, text);
+        }
+        self.cycles(
+            "speculation.hidden_cycles",
+            of.hidden_cycles,
+            "Cycles of the programs' walks that they did not wait for, beyond walk.cycles",
+        );
+    }
+
+    /// References of walks to one layer's page tables, by level and place; `text` says of which.
+    fn layer_walks(
+        &mut self,
+        prefix: &str,
+        layer: &str,
+        refs: &[[u64; WALK_PLACES]; WALK_LEVELS],
+        kind: Kind,
+        text: &str,
+    ) {
+        for (level, places) in refs.iter().enumerate().skip(1) {
+            let total: u64 = places.iter().sum();
+            if total == 0 {
+                continue;
+            }
+            let name = format!("{prefix}.layer.{layer}.level{level}.refs");
+            let text = format!("References of {text} to level-{level} entries of layer `{layer}`");
+            self.put(&name, total, "count", kind, &text);
+            for (place, &served) in places.iter().enumerate() {
+                let text = format!("{text} {}", PLACE_TEXT[place]);
+                self.put(format!("{name}.{}", PLACE_NAMES[place]), served, "count", kind, text);
+            }
+        }
+    }
+
+    fn caches(&mut self, simulation: &Simulation) {
+        let stats = simulation.hw.caches.stats();
+        let total: CoreCacheStats = stats.total();
+        let filtered: u64 = simulation.cpus.iter().map(|cpu| cpu.counters.filtered).sum();
+        let requesters = [(Requester::Data, "data"), (Requester::Walk, "walk"), (Requester::Kernel, "kernel")];
+        let beyond = |requester, places: &[HitLevel]| places.iter().map(|&p| total.served(requester, p)).sum::<u64>();
+        use HitLevel::{Dram, L2, L3, Remote};
+        for (index, (level, places, text)) in [
+            ("l1d", &[L2, L3, Remote, Dram][..], "the first-level data cache"),
+            ("l2", &[L3, Remote, Dram][..], "the second-level cache"),
+            ("l3", &[Dram][..], "the last-level cache"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let repeated: u64 = simulation.cpus.iter().map(|cpu| cpu.counters.split_misses[index]).sum();
+            let misses =
+                |requester| beyond(requester, places) - if requester == Requester::Data { repeated } else { 0 };
+            let all = requesters.iter().map(|&(requester, _)| misses(requester)).sum();
+            self.count(
+                format!("{level}.misses"),
+                all,
+                format!(
+                    "References that missed {text}, bulk writes apart; an access across a line boundary counts once"
+                ),
+            );
+            for (requester, name) in requesters {
+                self.count(
+                    format!("{level}.misses.{name}"),
+                    misses(requester),
+                    format!(
+                        "References of {name} requests that missed {text}; an access across a line boundary counts once"
+                    ),
+                );
+            }
+        }
+        for (requester, name) in requesters {
+            let more = if requester == Requester::Data { filtered } else { 0 };
+            self.count(
+                format!("cache.refs.{name}"),
+                total.requests(requester) + more,
+                format!("Line references of {name} requests"),
+            );
+        }
+        self.count("cache.bulk_lines", total.bulk_written.iter().sum(), "Lines written in bulk (zeroed)");
+        self.count("l1d.writebacks", total.l1_writebacks, "Modified lines that the first-level data caches passed on");
+        self.count("l2.writebacks", total.l2_writebacks, "Modified lines that the second-level caches passed on");
+        self.count(
+            "l3.writebacks",
+            stats.shared.l3_writebacks,
+            "Modified lines that the last-level cache wrote to memory",
+        );
+        self.count(
+            "cache.dma_invalidations",
+            stats.shared.dma_invalidations,
+            "Lines that left all caches since a device wrote them",
+        );
+        self.count("dram.writes", stats.shared.dram_writes, "Lines written to memory");
+        self.count(
+            "coherence.remote",
+            total.served.iter().map(|by| by[HitLevel::Remote as usize]).sum(),
+            "Line references that another core's cache served",
+        );
+        self.count("coherence.upgrades", total.upgrades, "Writes to lines that other cores held too");
+        self.count(
+            "coherence.invalidations",
+            total.invalidations,
+            "Lines that cores lost because another one wrote them",
+        );
+        self.count(
+            "coherence.back_invalidations",
+            total.back_invalidations,
+            "Lines that cores lost because an inclusive last-level cache evicted them",
+        );
+    }
+}
+
+/// The classes of cycles that a simulation has: none of branches where no core predicts any, and none of siblings where no core's
+/// threads compete.
+fn classes(simulation: &Simulation) -> impl Iterator<Item = &'static (Class, &'static str, &'static str)> {
+    let (predicts, shares_core) = (simulation.predicts(), simulation.shares_core());
+    CLASSES
+        .iter()
+        .filter(move |(class, ..)| (predicts || *class != Class::Branch) && (shares_core || *class != Class::Sibling))
+}
+
+/// Classes of cycles, by name.
+const CLASSES: &[(Class, &str, &str)] = &[
+    (Class::Base, "base", "retiring the programs' instructions"),
+    (Class::DataStall, "data_stall", "programs waiting for their data"),
+    (Class::Translation, "translation", "programs waiting for second-level TLBs and page walks"),
+    (Class::Branch, "branch", "programs waiting for instructions behind mispredicted branches"),
+    (Class::Sibling, "sibling", "programs waiting for instructions of their cores' other hardware threads"),
+    (Class::Fault, "fault", "page-fault handlers, with their own data and translation"),
+    (Class::Kernel, "kernel", "other kernel work: TLB shootdowns, context switches"),
+    (Class::LockWait, "lock_wait", "waiting for another CPU's handler of the same page"),
+    (Class::Blocked, "blocked", "waiting for other threads where the recorded order demands it"),
+    (Class::Io, "io", "waiting for devices: swap, storage"),
+    (Class::Stolen, "stolen", "interrupts by other CPUs"),
+    (Class::Idle, "idle", "nothing to run"),
+];
+
+const PLACE_TEXT: [&str; WALK_PLACES] = [
+    "that the first-level data cache served",
+    "that the second-level cache served",
+    "that the last-level cache served",
+    "that memory served",
+    "that another core's cache served",
+    "that left the caches alone (engine.kernel_refs = off)",
+];

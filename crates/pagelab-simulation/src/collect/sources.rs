@@ -1,0 +1,144 @@
+//! Who caused what, where there is more than one source.
+
+use super::classes;
+use crate::machine::simulation::Simulation;
+use crate::observe::statistics::{Kind, Statistics};
+use crate::programs::account::Account;
+use crate::programs::role::Role;
+use pagelab_base::cycles::Cycles;
+use pagelab_kernel::os::Os;
+
+impl Statistics {
+    /// The accounts of the sources and of what ran for none.
+    pub(super) fn sources(&mut self, simulation: &Simulation) {
+        let load = &simulation.load;
+        let os = &simulation.os;
+        let mains = 0..load.mains;
+        if !mains.is_empty() && simulation.has_accounts() {
+            self.cycles(
+                "main.elapsed_cycles",
+                load.main_end,
+                "Cycles from the start to the end of the last main source",
+            );
+            let each: Vec<Account> = mains.map(|input| simulation.account_of(input)).collect();
+            self.account("main", "the main sources", &sum(each.iter()), simulation);
+            for (number, account) in each.iter().enumerate().filter(|_| each.len() > 1) {
+                let text = format!("the main source {number}, {}", simulation.inputs[number].info.name);
+                self.account(&format!("source.{number}"), &text, account, simulation);
+            }
+        }
+        if load.has_co_runners() {
+            let text = "Times that a co-runner came to its end and began anew";
+            self.put("co_runner.completed", load.co_runs, "count", Kind::Timing, text);
+            let each = co_runners(simulation);
+            self.account("co_runner", "the co-runners", &sum(each.iter().map(|(_, account)| account)), simulation);
+            for (number, (name, account)) in each.iter().enumerate() {
+                let text = format!("the co-runner {number}, {name}");
+                self.account(&format!("co_runner.{number}"), &text, account, simulation);
+            }
+        }
+        if load.has_arrivals() {
+            let mut sojourns = load.sojourns.clone();
+            sojourns.sort_unstable();
+            let text = "Processes that arrived and ran to their end";
+            self.put("arrivals.count", sojourns.len() as u64, "count", Kind::Timing, text);
+            let sum = sojourns.iter().sum();
+            self.cycles("arrivals.sojourn.cycles", sum, "Cycles from arrival to exit, over all arrivals");
+            for (name, share, text) in [
+                ("p50", 50, "The time from arrival to exit that half of the arrivals kept to"),
+                ("p99", 99, "The time from arrival to exit that 99 of 100 arrivals kept to"),
+                ("max", 100, "The longest time from arrival to exit"),
+            ] {
+                let cycles = nearest_rank(&sojourns, share);
+                let name = format!("arrivals.sojourn.{name}_cycles");
+                self.states.insert(name.clone());
+                self.cycles(name, cycles, text);
+            }
+            self.account("arrivals", "the arrivals", &load.arrival_account, simulation);
+        }
+        if simulation.has_accounts() {
+            self.kernels("kthread", "kernel threads", &simulation.own_account(), os);
+        }
+    }
+
+    /// What was counted for some sources; `text` names them.
+    fn account(&mut self, prefix: &str, text: &str, account: &Account, simulation: &Simulation) {
+        let sum = account.cycles.iter().sum();
+        self.cycles(format!("{prefix}.cycles"), sum, format!("Cycles of CPUs while they ran {text}"));
+        for &(class, name, spent_on) in classes(simulation) {
+            let cycles = account.cycles[class as usize];
+            self.cycles(format!("{prefix}.cycles.{name}"), cycles, format!("Cycles of {text}: {spent_on}"));
+        }
+        let (walks, faults, os) = (&account.walks.program, &account.faults, &simulation.os);
+        self.cycles(format!("{prefix}.walk.cycles"), walks.cycles, format!("Cycles of page walks of {text}"));
+        for (name, count, what) in [
+            ("walk.count", walks.count, "Completed page walks"),
+            ("fault.minor.count", faults.minor, "Page faults without a read of storage"),
+            ("fault.major.count", faults.major, "Page faults that read storage"),
+        ] {
+            self.put(format!("{prefix}.{name}"), count, "count", Kind::Timing, format!("{what} of {text}"));
+        }
+        self.walk_refs(&format!("{prefix}.walk"), walks, Kind::Timing, &format!("completed page walks of {text}"));
+        for (layer, refs) in os.layers.iter().zip(&walks.refs) {
+            self.layer_walks(&format!("{prefix}.walk"), &layer.name, refs, Kind::Timing, &format!("walks of {text}"));
+        }
+        self.kernels(prefix, text, account, os);
+    }
+
+    /// What kernels did for some sources, or in threads of their own; `text` names them.
+    fn kernels(&mut self, prefix: &str, text: &str, account: &Account, os: &Os) {
+        for (name, counts, what) in [
+            ("walk.kernel", &account.walks.kernel, "completed page walks of the kernels' direct maps"),
+            ("walk.aborted", &account.walks.aborted, "page walks that ended in a page fault"),
+        ] {
+            let (prefix, text) = (format!("{prefix}.{name}"), format!("{what}, for {text}"));
+            self.put(format!("{prefix}.count"), counts.count, "count", Kind::Timing, format!("Number of {text}"));
+            self.cycles(format!("{prefix}.cycles"), counts.cycles, format!("Cycles of {text}"));
+            self.walk_refs(&prefix, counts, Kind::Timing, &text);
+        }
+        for (layer, cycles) in os.layers.iter().zip(&account.faults.stages) {
+            let whose = format!("page faults of {text} that the kernel of layer `{}` handled", layer.name);
+            self.stages(&format!("{prefix}.layer.{}", layer.name), &cycles[..os.stages()], &whose);
+        }
+    }
+}
+
+/// Names and accounts of the co-runners, those that have ended and begun anew included.
+fn co_runners(simulation: &Simulation) -> Vec<(&str, Account)> {
+    let mut all: Vec<_> = simulation.load.co_runner_accounts.iter().map(|account| ("", account.clone())).collect();
+    for (index, input) in simulation.inputs.iter().enumerate() {
+        if let Role::CoRunner(number) = input.role {
+            all[number].0 = &input.info.name;
+            all[number].1.add(&simulation.account_of(index));
+        }
+    }
+    all
+}
+
+fn sum<'a>(accounts: impl Iterator<Item = &'a Account>) -> Account {
+    let mut sum = Account::default();
+    accounts.for_each(|account| sum.add(account));
+    sum
+}
+
+/// The least of the sorted values that `percent` of 100 of them do not exceed; 0 of none.
+fn nearest_rank(sorted: &[Cycles], percent: usize) -> Cycles {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    rank.checked_sub(1).map_or(Cycles::ZERO, |at| sorted[at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest_rank;
+    use pagelab_base::cycles::Cycles;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let hundred: Vec<Cycles> = (1..=100).map(Cycles).collect();
+        let of = |sorted: &[Cycles]| [50, 99, 100].map(|percent| nearest_rank(sorted, percent).0);
+        assert_eq!(of(&hundred), [50, 99, 100]);
+        assert_eq!(of(&[7, 8, 9].map(Cycles)), [8, 9, 9]);
+        assert_eq!(of(&[1, 2].map(Cycles)), [1, 2, 2]);
+        assert_eq!(of(&[]), [0, 0, 0]);
+    }
+}

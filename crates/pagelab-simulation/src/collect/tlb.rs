@@ -1,0 +1,57 @@
+//! Statistics of the TLBs.
+
+use crate::machine::simulation::Simulation;
+use crate::observe::statistics::Statistics;
+use pagelab_translate::counters::{LevelCounters, TLB_DATA, TLB_FETCH, TLB_KERNEL, TlbCounters};
+
+/// A level of TLBs: its name, its counters and what look-ups that miss it have missed.
+type Level = (&'static str, fn(&TlbCounters) -> &LevelCounters, &'static str);
+
+const LEVELS: [Level; 2] = [("l1", |tlb| &tlb.l1, "the first-level TLB"), ("l2", |tlb| &tlb.l2, "both levels")];
+
+impl Statistics {
+    pub(super) fn tlbs(&mut self, simulation: &Simulation) {
+        let look_ups = simulation.cpus.iter().map(|cpu| cpu.counters.filtered + cpu.counters.pieces).sum();
+        self.count("dtlb.l1.look_ups", look_ups, "Data look-ups of the programs: one a cache line touched");
+        let all =
+            |get: &dyn Fn(&TlbCounters) -> u64| simulation.hw.units.iter().map(|unit| get(&unit.tlb)).sum::<u64>();
+        for (prefix, kind, who) in [
+            ("dtlb", TLB_DATA, "Data look-ups"),
+            ("itlb", TLB_FETCH, "Instruction look-ups"),
+            ("tlb.kernel", TLB_KERNEL, "Look-ups of the kernels' direct maps"),
+        ] {
+            for (level, of, missed) in LEVELS {
+                let name = |what: &str| format!("{prefix}.{level}.{what}");
+                let fetch = if (kind, level) == (TLB_FETCH, "l1") {
+                    "; looked up where the page of the program counter of recorded accesses changes"
+                } else {
+                    ""
+                };
+                let text = format!("{who} that missed {missed}{fetch}");
+                self.count(name("misses"), all(&|tlb| of(tlb).misses[kind]), text);
+                if kind != TLB_FETCH {
+                    let text = format!(
+                        "{who} for stores that found their page read-only or clean in the TLB of level {}: they go on as misses do",
+                        &level[1..]
+                    );
+                    self.count(name("unwritable"), all(&|tlb| of(tlb).unwritable[kind]), text);
+                }
+                if kind != TLB_KERNEL {
+                    let text = format!(
+                        "{who} of accesses made again after a page fault that did not hit the TLB of level {}; not among the others",
+                        &level[1..]
+                    );
+                    self.count(name("retries"), all(&|tlb| of(tlb).retries[kind]), text);
+                }
+            }
+        }
+        let text = "Guest-physical addresses looked up during walks";
+        self.count("nested_tlb.look_ups", all(&|tlb| tlb.nested_look_ups), text);
+        let text = "Guest-physical addresses that needed a walk of the host's page table";
+        self.count("nested_tlb.misses", all(&|tlb| tlb.nested_misses), text);
+        let text = "Walks of guests that asked the TLB of guests' large pages";
+        self.count("guest_tlb.look_ups", all(&|tlb| tlb.guest_look_ups), text);
+        let text = "Walks of guests that it did not spare the guest's tables";
+        self.count("guest_tlb.misses", all(&|tlb| tlb.guest_misses), text);
+    }
+}

@@ -1,0 +1,54 @@
+//! Statistics of the translation caches that the walks of page faults begin at.
+
+use crate::machine::simulation::Simulation;
+use crate::observe::statistics::Statistics;
+use pagelab_kernel::config::InvalidationCause;
+use pagelab_kernel::translation_cache::{LOWEST, TranslationCacheCounters, TranslationCaches};
+
+impl Statistics {
+    pub(super) fn translation_caches(&mut self, simulation: &Simulation) {
+        let layers = &simulation.os.layers;
+        let caches: Vec<&TranslationCaches> =
+            layers.iter().filter_map(|layer| layer.translation_caches.as_ref()).collect();
+        if caches.is_empty() {
+            return;
+        }
+        let sum = |get: &dyn Fn(&TranslationCacheCounters) -> u64| caches.iter().map(|of| get(&of.counters)).sum();
+        let text = "Walks of page-fault handlers that began with a look-up in a translation cache, empty ones included";
+        self.count("stc.lookups", sum(&|c| c.look_ups), text);
+        let top = layers.iter().map(|layer| layer.spaces[0].table.levels()).max().unwrap_or(LOWEST);
+        let arrays = caches[0].layout.is_some();
+        for level in if arrays { LOWEST } else { 1 }..=top {
+            let name = match level {
+                1 => "pte",
+                2 => "pmd",
+                3 => "pud",
+                4 if top > 4 => "p4d",
+                _ => "pgd",
+            };
+            let (hits, of) = (format!("stc.hits.{name}"), usize::from(level));
+            self.count(hits, sum(&|c| c.hits[of]), format!("Walks that began at a {name} entry, as the deepest known"));
+            if arrays {
+                let text = format!("Those among stc.hits.{name} whose entry was another address's");
+                self.count(format!("stc.false_hits.{name}"), sum(&|c| c.false_hits[of]), text);
+            }
+        }
+        let text = "References of walks from the root that hits spared";
+        self.count("stc.refs.spared", sum(&|c| c.refs_spared), text);
+        self.count("stc.refs.look_up", sum(&|c| c.refs_made), "References that look-ups made");
+        for cause in InvalidationCause::ALL {
+            let name = cause.name();
+            let text = format!("Translation caches emptied or freed because of: {name}");
+            self.count(format!("stc.invalidations.{name}"), sum(&|c| c.invalidations[cause as usize]), text);
+        }
+        if arrays {
+            self.count("stc.fills", sum(&|c| c.fills), "Entries written to translation caches");
+            let text = "Walks that found no memory for a translation cache";
+            self.count("stc.no_memory", sum(&|c| c.no_memory), text);
+            let bytes = caches.iter().map(|of| of.slab.bytes_in_use()).sum();
+            self.state("stc.bytes", bytes, "bytes", "Memory of translation caches at the end");
+            let peak = caches.iter().map(|of| of.slab.peak_in_use * of.slab.object_bytes()).sum();
+            self.state("stc.peak_bytes", peak, "bytes", "Most memory of translation caches");
+        }
+    }
+}

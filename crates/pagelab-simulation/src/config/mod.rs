@@ -1,0 +1,110 @@
+//! The configuration of a run: one typed definition, unknown keys refused, validated once.
+
+mod sample;
+mod validate;
+
+pub use sample::SampleConfig;
+
+use pagelab_base::switch::Switch;
+use pagelab_kernel::config::{BootConfig, KernelConfig, SystemConfig};
+use pagelab_translate::config::{HardwareConfig, MachineConfig};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Everything that determines a run, besides its traces.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The hardware.
+    pub machine: MachineConfig,
+    /// The virtual-memory system: layers, page tables, MMU caches, page sizes.
+    pub system: SystemConfig,
+    /// What the kernel's paths cost.
+    pub kernel: KernelConfig,
+    /// How the simulation runs.
+    pub engine: EngineConfig,
+}
+
+impl Config {
+    /// A system, given as the text of its preset, on a machine and under a kernel of the presets.
+    #[cfg(test)]
+    pub(crate) fn from_presets(system: &str) -> Self {
+        Self {
+            machine: toml::from_str(include_str!("../../../../presets/machines/kabylake-7700hq.toml")).unwrap(),
+            system: toml::from_str(system).unwrap(),
+            kernel: toml::from_str(include_str!("../../../../presets/kernels/linux-4.9.toml")).unwrap(),
+            engine: EngineConfig::default(),
+        }
+    }
+
+    /// What the kernels boot with.
+    pub fn boot(&self) -> BootConfig<'_> {
+        let machine = self.machine.resources();
+        BootConfig { system: &self.system, kernel: &self.kernel, machine, check: self.engine.check.0 }
+    }
+
+    /// What the hardware is built of.
+    pub fn hardware(&self) -> HardwareConfig<'_> {
+        HardwareConfig {
+            machine: &self.machine,
+            system: &self.system,
+            vm_exit_cycles: self.kernel.vm_exit_cycles,
+            seed: self.engine.seed,
+            kernel_refs: self.engine.kernel_refs.0,
+            interleaving: self.engine.interleaving,
+            check: self.engine.check.0,
+        }
+    }
+}
+
+/// How the simulation runs.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineConfig {
+    /// Seed of every random choice (replacement, workloads).
+    pub seed: u64,
+    /// Whether page walks and kernel code go through the data caches, and kernel code through the TLBs. `off` replays only
+    /// the program's own accesses through the caches: those that the kernel made for it (system-call buffers) are then
+    /// translated only, and references of walks and of the kernel are counted and charged at the L1 latency.
+    pub kernel_refs: Switch,
+    /// Cycles that a core may run ahead of the others before they synchronise; 0 is the reference: the smallest
+    /// clock always goes next.
+    pub sync_quantum_cycles: u64,
+    /// Whether the engine prefetches its own tables for accesses to come. Changes speed, never a result.
+    pub lookahead: Switch,
+    /// Whether accesses that meet nothing unusual take code that is compiled for the machine, or all of them that which does for
+    /// every system. Changes speed, never a result.
+    pub fast_path: Switch,
+    /// Accesses of a source that may be held back for threads that lag behind the recorded order.
+    pub input_window_accesses: u64,
+    /// Which legal order of the threads of the main sources is replayed: 0 as recorded, others at random. On several cores
+    /// each access to memory takes 0 to 4 ns more then, at random.
+    #[serde(skip_serializing_if = "is_as_recorded")]
+    pub interleaving: u32,
+    /// Which windows of the main source are replayed and measured; of the rest, what page faults need (`--sample`).
+    #[serde(skip_serializing_if = "SampleConfig::is_off")]
+    pub sample: SampleConfig,
+    /// Compare every translation with a flat record of what the kernel mapped (`--check`).
+    pub check: Switch,
+}
+
+/// Whether threads are replayed as recorded.
+fn is_as_recorded(interleaving: &u32) -> bool {
+    *interleaving == 0
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            kernel_refs: Switch(true),
+            sync_quantum_cycles: 1000,
+            lookahead: Switch(true),
+            fast_path: Switch(true),
+            input_window_accesses: 1 << 20,
+            interleaving: 0,
+            sample: SampleConfig::Off,
+            check: Switch(false),
+        }
+    }
+}

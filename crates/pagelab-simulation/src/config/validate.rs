@@ -1,0 +1,283 @@
+//! What makes a configuration impossible although each of its values has the right type.
+
+use super::Config;
+use pagelab_base::addr::{FRAME_BYTES, PageSize};
+use pagelab_base::error::{EngineError, LayerConfigError, between};
+use pagelab_hardware::device::DeviceConfig;
+use pagelab_kernel::config::{
+    Backing, HostMode, KernelConfig, LargePages, LayerConfig, PageCache, check_limit, validate_translation_cache,
+};
+use pagelab_kernel::fault_engine::config as engine;
+use pagelab_kernel::placement::{PlacementConfig, PolicyContext};
+use pagelab_kernel::threads::config::ThreadsConfig;
+use pagelab_kernel::vma::check_brk_alignment;
+use pagelab_trace::quantity::Bytes;
+
+/// Cores that a machine may have (presence masks of the shared cache) and hardware threads a core.
+const MAX_CORES: u32 = pagelab_hardware::cache::MAX_CORES as u32;
+const MAX_THREADS_PER_CORE: u32 = 8;
+/// Pages that a CPU may gather for the LRU lists; Linux gathers 14 to 31.
+const MAX_LRU_BATCH: u32 = 255;
+/// Folios that are neither single pages nor large ones. Linux has no anonymous folios of 8 KiB.
+const LEAST_FOLIO: u64 = 16 << 10;
+const MOST_FOLIO: u64 = 1 << 20;
+/// What may be read around a page at most.
+const MOST_READ_AHEAD: u64 = 2 << 20;
+/// Layers a system may have; a walk's references grow exponentially with them.
+const MAX_LAYERS: usize = 8;
+
+impl Config {
+    /// Checks the configuration against itself. Errors name the key and what is allowed. Geometries of TLBs and MMU caches,
+    /// and how layers are stacked, are checked where they are built.
+    pub fn validate(&self) -> Result<(), EngineError> {
+        let machine = &self.machine;
+        between("machine.cores", machine.cores, 1, MAX_CORES)?;
+        between("machine.threads_per_core", machine.threads_per_core, 1, MAX_THREADS_PER_CORE)?;
+        between("machine.frequency_mhz", machine.frequency_mhz, 1, 100_000)?;
+        machine.core.validate("machine.core")?;
+        let in_cache = |e: pagelab_hardware::cache::CacheConfigError| {
+            EngineError::config(format!("machine.cache.{}", e.key), e.what)
+        };
+        machine.cache.validate().map_err(in_cache)?;
+        machine.cache.check_memory(machine.memory_bytes).map_err(in_cache)?;
+        let nearest = machine.cache.last_latency_cycles();
+        let in_memory = |e: pagelab_hardware::cache::CacheConfigError| {
+            EngineError::config(format!("machine.memory.{}", e.key), e.what)
+        };
+        machine.memory.validate(machine.memory_bytes, machine.cores, nearest).map_err(in_memory)?;
+        machine.prefetch.validate("machine.prefetch", &machine.cache)?;
+        if machine.tlb.l1d.is_empty() || machine.tlb.l1i.is_empty() {
+            return Err(EngineError::config("machine.tlb", "l1d and l1i need an array each at least"));
+        }
+        memory("machine.memory_bytes", machine.memory_bytes.0)?;
+        let kernel = &self.kernel;
+        between("kernel.pages_per_fault", kernel.pages_per_fault, 1, 512)?;
+        kernel.fault.validate()?;
+        kernel.fault_kinds.validate(&kernel.fault)?;
+        between("kernel.lru_batch", kernel.lru_batch, 1, MAX_LRU_BATCH)?;
+        between("kernel.charge_batch", kernel.charge_batch, 1, 1 << 20)?;
+        let around = kernel.fault_around_bytes.0;
+        if !around.is_power_of_two() || !(FRAME_BYTES..=1 << 21).contains(&around) {
+            let what = format!("{around} is not possible; allowed are powers of two from 4096 (none) to 2 MiB");
+            return Err(EngineError::config("kernel.fault_around_bytes", what));
+        }
+        if let Some(cache) = &kernel.translation_cache {
+            let having = self.system.layers.iter().filter(|layer| layer.translation_cache.0);
+            let tables = having.map(|layer| (layer.name.as_str(), &layer.page_table));
+            validate_translation_cache(cache, kernel.fault.walk, tables)?;
+        }
+        self.validate_reclaim()?;
+        self.validate_system()
+    }
+
+    fn validate_reclaim(&self) -> Result<(), EngineError> {
+        let kernel = &self.kernel;
+        if let Some(swap) = &kernel.swap {
+            swap.device.validate("kernel.swap")?;
+            if swap.size_bytes.0 < FRAME_BYTES {
+                let what = format!("{} bytes hold no page; allowed is 4096 and more", swap.size_bytes.0);
+                return Err(EngineError::config("kernel.swap.size_bytes", what));
+            }
+            if let Some(capacity) = swap.device.capacity().filter(|&capacity| swap.size_bytes > capacity) {
+                let what = format!("{} are more than the device's {capacity}", swap.size_bytes);
+                return Err(EngineError::config("kernel.swap.size_bytes", what));
+            }
+        }
+        if let Some(storage) = &kernel.storage {
+            storage.validate("kernel.storage")?;
+        } else if kernel.page_cache == PageCache::Cold {
+            let device = DeviceConfig::example();
+            let what = format!(
+                "files must be read from something: set kernel.storage, for example `--set 'kernel.storage={device}'`"
+            );
+            return Err(EngineError::config("kernel.page_cache", what));
+        }
+        if let Some(block_io) = &kernel.block_io {
+            block_io.validate()?;
+        }
+        between("kernel.swappiness", kernel.swappiness, 0, 200)?;
+        kernel.threads.validate("kernel.threads")?;
+        let read_ahead = kernel.read_ahead_bytes.0;
+        if !read_ahead.is_multiple_of(FRAME_BYTES) || !(FRAME_BYTES..=MOST_READ_AHEAD).contains(&read_ahead) {
+            let what = format!("{read_ahead} is not possible; allowed are multiples of 4096 (one page) up to 2 MiB");
+            return Err(EngineError::config("kernel.read_ahead_bytes", what));
+        }
+        kernel.cgroup_limit_bytes.map_or(Ok(()), |limit| check_limit("kernel.cgroup_limit_bytes", limit, kernel))
+    }
+
+    fn validate_system(&self) -> Result<(), EngineError> {
+        let layers = &self.system.layers;
+        if self.machine.prefetch.tlb.next_page.is_on() {
+            validate_next_page(layers)?;
+        }
+        if layers.is_empty() || layers.len() > MAX_LAYERS {
+            let what = format!("{} layers are not possible; allowed are 1 to {MAX_LAYERS}", layers.len());
+            return Err(EngineError::config("system.layers", what));
+        }
+        for layer in layers {
+            let key = |part: &str| format!("system.layers.{}.{part}", layer.name);
+            let hosts = layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name));
+            let table = &layer.page_table;
+            table.validate(&layer.name, layer.page_size, hosts)?;
+            layer.mmu_cache.validate(&layer.name, table.name(), table.upper_entries())?;
+            if layer.host_mode == HostMode::Shadow {
+                let bottom = layers.iter().any(|host| host.host.is_none() && layer.host.as_ref() == Some(&host.name));
+                if !bottom || hosts {
+                    let what = "shadow page tables are for guests of the machine's own layer that host nobody; allowed here is nested";
+                    return Err(EngineError::config(key("host_mode"), what));
+                }
+            }
+            if layer.backing == Backing::Present && layer.host.is_none() {
+                let what = "present is for guests, and this layer has no host; allowed here is on-demand";
+                return Err(EngineError::config(key("backing"), what));
+            }
+            if let Some(bytes) = layer.direct_segment_bytes {
+                validate_segment(bytes, layer, layers)?;
+            }
+            if layer.speculative_table.is_some() {
+                validate_speculation(layer, layers)?;
+            }
+            folios(layer)?;
+            validate_large_pages(layer, &self.kernel)?;
+            let around = PolicyContext {
+                page_size: layer.page_size,
+                guest: layers.iter().find(|g| g.host.as_ref() == Some(&layer.name)).map(|guest| guest.name.as_str()),
+                folios: !layer.folios.is_empty(),
+            };
+            if let Some(bytes) = layer.brk_alignment_bytes {
+                check_brk_alignment(bytes, around.guest).map_err(|misfit| misfit.of_layer(&layer.name))?;
+            }
+            layer.placement.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))?;
+            validate_engine(layer, layers, self)?;
+            if let Some(bytes) = layer.memory_bytes {
+                memory(&key("memory_bytes"), bytes.0)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a fault engine finds itself in.
+fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig], config: &Config) -> Result<(), EngineError> {
+    let Some(engine) = &layer.fault_engine else {
+        return match layer.fault_engine_for {
+            Some(_) => {
+                Err(LayerConfigError::new("fault_engine_for", "the layer has no fault_engine").of_layer(&layer.name))
+            }
+            None => Ok(()),
+        };
+    };
+    let shadow = |of: &LayerConfig| of.host_mode == HostMode::Shadow;
+    let guest_is_shadowed = layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name) && shadow(guest));
+    let around = engine::EngineContext {
+        words: layer.page_table.keeps_words(),
+        page_size: layer.page_size,
+        single_pages: layer.folios.is_empty() && layer.placement == PlacementConfig::default(),
+        marks: layer.page_table.keeps_marks(),
+        alone: layers.len() == 1,
+        frames: layer.memory_bytes.unwrap_or(config.machine.memory_bytes).0 / FRAME_BYTES,
+        drives: config.kernel.storage.as_ref().map_or(0, |device| device.striping().drives),
+        cores: config.machine.cores,
+        walked: !shadow(layer) && !guest_is_shadowed && layer.direct_segment_bytes.is_none(),
+    };
+    engine.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))
+}
+
+/// `madvise` is a choice among mappings for pages, folios or a kernel thread that must be there.
+fn validate_large_pages(layer: &LayerConfig, kernel: &KernelConfig) -> Result<(), EngineError> {
+    let threads = ThreadsConfig::that_make_large_pages();
+    let thread = kernel.threads.running().iter().any(|name| threads.contains(name));
+    let some = layer.page_size != PageSize::Size4K || !layer.folios.is_empty() || thread;
+    if layer.large_pages == LargePages::Always || some {
+        return Ok(());
+    }
+    let what = format!(
+        "madvise changes nothing where the largest page is 4K: set page_size = 2M too, as the system radix-thp-madvise does, or \
+         folios, or a kernel thread that makes large pages (kernel.threads: {})",
+        threads.join(", ")
+    );
+    Err(EngineError::config(format!("system.layers.{}.large_pages", layer.name), what))
+}
+
+/// Next-page prefetch is for translations of page tables that the walker reads.
+fn validate_next_page(layers: &[LayerConfig]) -> Result<(), EngineError> {
+    for layer in layers {
+        let found = match layer {
+            of if of.host_mode == HostMode::Shadow => "shadow page tables",
+            of if of.direct_segment_bytes.is_some() => "a direct segment",
+            of if of.speculative_table.is_some() => "a speculative table",
+            LayerConfig { .. } => continue,
+        };
+        let what = format!(
+            "the walker of `{}` has {found}; allowed there is off, and on with page tables that the walker reads",
+            layer.name
+        );
+        return Err(EngineError::config("machine.prefetch.tlb.next_page", what));
+    }
+    Ok(())
+}
+
+/// A direct segment is whole pages, and no shadow table knows it.
+fn validate_segment(bytes: Bytes, layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
+    let key = format!("system.layers.{}.direct_segment_bytes", layer.name);
+    if !bytes.0.is_multiple_of(FRAME_BYTES) || bytes.0 == 0 {
+        return Err(EngineError::config(
+            key,
+            format!("{bytes} is not possible; allowed are multiples of 4096 from 4096 on"),
+        ));
+    }
+    let shadow = |of: &&LayerConfig| of.host_mode == HostMode::Shadow;
+    let guests = layers.iter().filter(|guest| guest.host.as_ref() == Some(&layer.name));
+    if let Some(of) = guests.chain([layer]).find(shadow) {
+        let what = format!(
+            "shadow page tables hold every page of `{}`, which is the walk that a segment spares; allowed is host_mode = nested there",
+            of.name
+        );
+        return Err(EngineError::config(key, what));
+    }
+    Ok(())
+}
+
+/// A speculative table is for guests whose walks are nested, and all of a machine's share one.
+fn validate_speculation(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
+    let key = format!("system.layers.{}.speculative_table", layer.name);
+    if layer.host.is_some() || layers.len() == 1 {
+        let what = "all guests share one table, of the machine's own layer, which must host some; allowed here is none";
+        return Err(EngineError::config(key, what));
+    }
+    match layers.iter().find(|guest| guest.host_mode == HostMode::Shadow) {
+        None => Ok(()),
+        Some(guest) => {
+            let what = format!(
+                "there is nothing to verify beside the shadow tables of `{}`; allowed is host_mode = nested there",
+                guest.name
+            );
+            Err(EngineError::config(key, what))
+        }
+    }
+}
+
+/// Memory is whole frames, and enough to boot a kernel.
+fn memory(key: &str, bytes: u64) -> Result<(), EngineError> {
+    const LEAST: u64 = 1 << 20;
+    if bytes.is_multiple_of(FRAME_BYTES) && bytes >= LEAST {
+        return Ok(());
+    }
+    Err(EngineError::config(
+        key,
+        format!("{bytes} bytes are not possible; allowed are multiples of 4096 from 1 MiB on"),
+    ))
+}
+
+/// The sizes of folios have to be possible.
+fn folios(layer: &LayerConfig) -> Result<(), EngineError> {
+    for (name, folios) in [("folios", &layer.folios), ("file_folios", &layer.file_folios)] {
+        for &Bytes(folio) in folios {
+            if !folio.is_power_of_two() || !(LEAST_FOLIO..=MOST_FOLIO).contains(&folio) {
+                let what = format!("{folio} bytes are not possible; allowed are powers of two from 16 KiB to 1 MiB");
+                return Err(EngineError::config(format!("system.layers.{}.{name}", layer.name), what));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! The machines that the fast path is compiled for, and which code a simulation takes.
+
+use std::marker::PhantomData;
+
+use super::core::Core;
+use super::eligibility::{hardware_is_eligible, is_eligible};
+use super::listed::Listed;
+use super::machine::{Any, Machine, OneCore};
+use super::native::Native;
+use super::nested::Nested;
+use super::walker::Walker;
+use crate::config::Config;
+use crate::machine::simulation::{FastPath, Simulation};
+use pagelab_base::cycles::Cycles;
+#[cfg(target_arch = "x86_64")]
+use pagelab_base::host::avx2;
+use pagelab_base::host::{Portable, Vectors, Work};
+use pagelab_base::ids::CpuId;
+use pagelab_hardware::core_model::{CompiledCore, CoreConfig, InOrder, Window};
+use pagelab_kernel::layer::Layer;
+use pagelab_trace::{Access, Branches};
+use pagelab_translate::hardware::Hardware;
+
+/// Who walks.
+#[derive(Clone, Copy)]
+enum Walks {
+    Native,
+    Listed,
+    Nested,
+}
+
+/// The code for a simulation that the fast path can simulate: walks are of one layer, or of guests on their host.
+pub(crate) fn choose(config: &Config, hw: &mut Hardware, layers: &[Layer]) -> Option<FastPath> {
+    if !is_eligible(config) || !hardware_is_eligible(hw, layers.len()) {
+        return None;
+    }
+    let remember = config.system.layers.iter().all(|layer| layer.page_table.remembers_ways());
+    let walks = match (layers.iter().any(|layer| layer.host.is_some()), remember) {
+        (false, true) => Walks::Native,
+        (false, false) => Walks::Listed,
+        (true, true) => Walks::Nested,
+        (true, false) => return None,
+    };
+    Some(match config.machine.core {
+        CoreConfig::InOrder(_) => code_of::<InOrder>(hw, walks),
+        CoreConfig::Window(_) => code_of::<Window>(hw, walks),
+    })
+}
+
+fn code_of<C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
+    #[cfg(target_arch = "x86_64")]
+    if avx2::is_available() {
+        return vector_code::<avx2::Avx2, C>(hw, walks);
+    }
+    code::<Any, Portable, C>(walks)
+}
+
+/// The code for the presets of machines that have a shape of their own, and that of [`Any`] for others.
+fn vector_code<V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
+    None.or_else(|| fitting::<OneCore<V, 12, 8, 64, 4, 1024, 12, 8192>, V, C>(hw, walks))
+        .or_else(|| fitting::<OneCore<V, 12, 8, 64, 4, 1024, 16, 12288>, V, C>(hw, walks))
+        .or_else(|| fitting::<OneCore<V, 8, 8, 64, 8, 512, 20, 16384>, V, C>(hw, walks))
+        .or_else(|| fitting::<OneCore<V, 4, 8, 128, 8, 1024, 20, 12288>, V, C>(hw, walks))
+        .unwrap_or_else(|| code::<Any, V, C>(walks))
+}
+
+fn fitting<M: Machine, V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> Option<FastPath> {
+    // Cores are alike.
+    let unit = &mut hw.units[0];
+    let fits = M::first(&mut unit.l1d).is_some()
+        && M::second(&mut unit.l2).is_some()
+        && M::caches(&mut hw.caches, 0).is_some();
+    fits.then(|| code::<M, V, C>(walks))
+}
+
+/// Where others run beside a program, there mostly are several cores: that code is compiled for any machine alone.
+fn code<M: Machine, V: Vectors, C: CompiledCore>(walks: Walks) -> FastPath {
+    match walks {
+        Walks::Native => FastPath {
+            alone: replay::<ByNative<M>, C, V, false>,
+            among_others: replay::<ByNative<Any>, C, Portable, true>,
+        },
+        Walks::Listed => FastPath {
+            alone: replay::<ByListed<M>, C, V, false>,
+            among_others: replay::<ByListed<Any>, C, Portable, true>,
+        },
+        Walks::Nested => FastPath {
+            alone: replay::<ByNested<M>, C, V, false>,
+            among_others: replay::<ByNested<Any>, C, Portable, true>,
+        },
+    }
+}
+
+/// A machine and who walks.
+trait Pair {
+    type Machine: Machine;
+    type Walker<'a>: Walker<'a, Self::Machine>;
+}
+
+struct ByNative<M>(PhantomData<M>);
+struct ByListed<M>(PhantomData<M>);
+struct ByNested<M>(PhantomData<M>);
+
+impl<M: Machine> Pair for ByNative<M> {
+    type Machine = M;
+    type Walker<'a> = Native<'a, M::Upper<'a>>;
+}
+
+impl<M: Machine> Pair for ByListed<M> {
+    type Machine = M;
+    type Walker<'a> = Listed<'a>;
+}
+
+impl<M: Machine> Pair for ByNested<M> {
+    type Machine = M;
+    type Walker<'a> = Nested<'a, M::Upper<'a>>;
+}
+
+/// See [`FastPath`]; compiled for `V`.
+fn replay<P: Pair, C: CompiledCore, V: Vectors, const MANY: bool>(
+    simulation: &mut Simulation,
+    cpu: CpuId,
+    accesses: &[Access],
+    branches: &[Branches],
+    limit: Cycles,
+) -> usize {
+    struct Loop<'a, P, C, const MANY: bool> {
+        simulation: &'a mut Simulation,
+        cpu: CpuId,
+        accesses: &'a [Access],
+        branches: &'a [Branches],
+        limit: Cycles,
+        of: PhantomData<(P, C)>,
+    }
+    impl<'a, P: Pair, C: CompiledCore, const MANY: bool> Work for Loop<'a, P, C, MANY> {
+        type Output = usize;
+
+        #[inline(always)]
+        fn run<V: Vectors>(self) -> usize {
+            // No closure around the loop: it would be a function of its own, which is not compiled for the vectors.
+            let Some(core) = Core::<P::Machine, P::Walker<'a>, C>::new(self.simulation, self.cpu) else { return 0 };
+            core.replay::<V, MANY>(self.accesses, self.branches, self.limit)
+        }
+    }
+    V::run(Loop::<P, C, MANY> { simulation, cpu, accesses, branches, limit, of: PhantomData })
+}

@@ -1,0 +1,354 @@
+//! A core and its program on the fast path.
+
+use super::machine::Machine;
+use super::walker::{Memory, Walker, WalkerParts};
+use crate::cpu::replay::{Stop, scan};
+use crate::machine::cpu::{AccessCounters, Filter};
+use crate::machine::simulation::Simulation;
+use pagelab_base::addr::{FRAME_SHIFT, LINE_SHIFT, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::host::{Vectors, Work};
+use pagelab_base::ids::CpuId;
+use pagelab_base::page_fault::Origin;
+use pagelab_base::translation::Translation;
+use pagelab_hardware::cache::{CoreCaches, HitLevel, Requester};
+use pagelab_hardware::core_model::clock::CpuClock;
+use pagelab_hardware::core_model::{CompiledCore, DataLocation, L1TlbMiss, ROW};
+use pagelab_tables::mmu_cache::Asid;
+use pagelab_trace::{Access, AccessKind, Branches};
+use pagelab_translate::counters::{TLB_DATA, TlbCounters, WalkCounts};
+use pagelab_translate::hardware::{CoreUnits, Hardware};
+use pagelab_translate::tlb::Tlb;
+use pagelab_translate::tlb_arrays::{self, Level};
+
+/// What is counted apart, in the processor's registers where there is room.
+#[derive(Clone, Copy, Default)]
+struct RegisterCounts {
+    filtered: u64,
+    writes: u64,
+    /// Look-ups that the second-level TLB answered.
+    second_level_hits: u64,
+    walks: u64,
+    walk_cycles: Cycles,
+}
+
+/// See the module's text.
+pub(super) struct Core<'a, M: Machine, W, C> {
+    asid: Asid,
+    filter: Filter,
+    clock: CpuClock<C>,
+    l1_latency: Cycles,
+    counted: RegisterCounts,
+    first: Level<'a, M::First<'a>>,
+    instructions: &'a mut Tlb,
+    second: Level<'a, M::Second<'a>>,
+    second_latency: Cycles,
+    tlb: &'a mut TlbCounters,
+    walker: W,
+    walks: &'a mut WalkCounts,
+    memory: Memory<M::Caches<'a>>,
+    looks_ahead: bool,
+    /// As the field of [`Simulation`].
+    filter_hits_only: bool,
+    cpu: CpuParts<'a>,
+}
+
+/// Accesses that were looked up, and that a core has still to be told of. Looking up and timing are loops of their own, as both together
+/// need more than the host's registers hold.
+struct PendingAccesses {
+    found: [DataLocation; ROW],
+    len: usize,
+}
+
+impl PendingAccesses {
+    fn new() -> Self {
+        Self { found: [DataLocation { latency: Cycles::ZERO, line: 0 }; ROW], len: 0 }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, found: DataLocation) {
+        self.found[self.len % ROW] = found;
+        self.len += 1;
+    }
+
+    fn is_full(&self) -> bool {
+        self.len == ROW
+    }
+
+    /// What was pushed since the last time.
+    #[inline(always)]
+    fn take(&mut self) -> &[DataLocation] {
+        &self.found[..std::mem::take(&mut self.len)]
+    }
+}
+
+/// Where it is noted in the end.
+struct CpuParts<'a> {
+    filter: &'a mut Filter,
+    clock: &'a mut CpuClock,
+    counters: &'a mut AccessCounters,
+}
+
+/// Tells a core of accesses that were looked up, in a loop that is compiled for `V` on its own.
+#[inline(never)]
+fn tell<V: Vectors, C: CompiledCore>(
+    clock: &mut CpuClock<C>,
+    accesses: &[Access],
+    branches: &[Branches],
+    found: &[DataLocation],
+) {
+    struct ClockUpdate<'a, C>(&'a mut CpuClock<C>, &'a [Access], &'a [Branches], &'a [DataLocation]);
+    impl<C: CompiledCore> Work for ClockUpdate<'_, C> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<V: Vectors>(self) {
+            let Self(clock, accesses, branches, found) = self;
+            clock.make_all(accesses, branches, found);
+        }
+    }
+    V::run(ClockUpdate(clock, accesses, branches, found));
+}
+
+impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
+    /// None if the next access of the CPU is not for this code.
+    #[inline(always)]
+    pub fn new(simulation: &'a mut Simulation, cpu: CpuId) -> Option<Self> {
+        let looks_ahead = simulation.looks_ahead(cpu);
+        let of = &mut simulation.cpus[cpu];
+        let space = of.space.filter(|_| of.task.outcome.is_none())?;
+        // Which of these are used, and which do not matter or are off, [`super::eligibility`] decides.
+        let Hardware {
+            units,
+            mmu_caches,
+            caches,
+            walks,
+            l2_tlb_latency,
+            nested_tlb_latency,
+            is_ahead: _,
+            kernel_refs: _,
+            l1_latency: _,
+            vm_exit_cycles: _,
+            shadow: _,
+            segments: _,
+            segment: _,
+            speculative: _,
+            speculation: _,
+            check: _,
+            check_failure: _,
+            fault: _,
+        } = &mut simulation.hw;
+        let CoreUnits { l1d, l1i, l2, nested, guest, next_page: _, tlb } = &mut units[of.core];
+        let walker = W::from_parts(WalkerParts {
+            layers: &simulation.os.layers,
+            space,
+            core: of.core,
+            mmu_caches,
+            nested_tlb: nested.as_mut(),
+            nested_tlb_latency: *nested_tlb_latency,
+            guest_tlb: guest.as_mut(),
+        })?;
+        let (first, second) = (M::first(l1d)?, M::second(l2)?);
+        let l1_latency = caches.l1_latency().into();
+        let caches = M::caches(caches, of.core)?;
+        Some(Self {
+            asid: of.asid,
+            filter: of.filter,
+            // Last, as it may not be left behind.
+            clock: of.clock.take_known()?,
+            l1_latency,
+            counted: RegisterCounts::default(),
+            cpu: CpuParts { filter: &mut of.filter, clock: &mut of.clock, counters: &mut of.counters },
+            first,
+            instructions: l1i,
+            second,
+            second_latency: *l2_tlb_latency,
+            tlb,
+            walker,
+            walks: walks.of_programs(),
+            memory: Memory { caches, refs: Default::default() },
+            looks_ahead,
+            filter_hits_only: simulation.filter_hits_only,
+        })
+    }
+
+    /// See [`FastPath`](crate::machine::simulation::FastPath).
+    #[inline(always)]
+    pub fn replay<V: Vectors, const MANY: bool>(
+        mut self,
+        accesses: &[Access],
+        branches: &[Branches],
+        limit: Cycles,
+    ) -> usize {
+        let (mut at, mut row) = (0, PendingAccesses::new());
+        while let Some(access) = accesses.get(at) {
+            if access.maker.is_kernel() {
+                break;
+            }
+            let answers = self.filter.answers(access);
+            if answers && (MANY || !self.clock.models_dependencies()) {
+                let hits = scan::<MANY, _>(&accesses[at..], &self.filter, &Stop { clock: &self.clock, limit });
+                if self.clock.models_dependencies() {
+                    let hits = &accesses[at..at + hits.accesses];
+                    self.clock.make_hits(hits, branches.get(at..).unwrap_or_default(), self.last_line());
+                } else {
+                    hits.pass(&mut self.clock);
+                }
+                self.counted.filtered += hits.accesses as u64;
+                self.counted.writes += hits.writes;
+                at += hits.accesses;
+            } else {
+                if self.looks_ahead && !answers {
+                    self.walker.look_ahead(&self.memory.caches, accesses, at);
+                }
+                let Some((found, translating)) = self.access(access, answers) else { break };
+                if !self.clock.models_dependencies() {
+                    self.clock.wait_for_data(found.latency, found.line);
+                    self.clock.retire(access.gap.into());
+                } else if let Some(translating) = translating {
+                    self.make_row::<V>(&mut row, &accesses[..at], branches);
+                    self.clock.make_translated(
+                        access,
+                        branches.get(at).copied().unwrap_or_default(),
+                        translating,
+                        found,
+                    );
+                } else {
+                    row.push(found);
+                    if MANY || row.is_full() {
+                        self.make_row::<V>(&mut row, &accesses[..=at], branches);
+                    }
+                }
+                at += 1;
+            }
+            if MANY && self.clock.now() > limit {
+                break;
+            }
+        }
+        self.make_row::<V>(&mut row, &accesses[..at], branches);
+        self.note(at as u64);
+        at
+    }
+
+    /// Tells the core of a row, the last of `accesses`.
+    #[inline(always)]
+    fn make_row<V: Vectors>(&mut self, row: &mut PendingAccesses, accesses: &[Access], branches: &[Branches]) {
+        let found = row.take();
+        let begin = accesses.len() - found.len();
+        if !found.is_empty() {
+            tell::<V, C>(&mut self.clock, &accesses[begin..], branches.get(begin..).unwrap_or_default(), found);
+        }
+    }
+
+    /// Adds the counts of this many accesses.
+    #[inline(always)]
+    fn note(mut self, accesses: u64) {
+        let RegisterCounts { filtered, writes, second_level_hits, walks, walk_cycles } = self.counted;
+        *self.cpu.filter = self.filter;
+        self.cpu.clock.take_over(self.clock);
+        let counters = &mut self.cpu.counters;
+        counters.accesses += accesses;
+        counters.filtered += filtered;
+        counters.pieces += accesses - filtered;
+        counters.writes += writes;
+        self.tlb.l1.misses[TLB_DATA] += second_level_hits + walks;
+        self.tlb.l2.misses[TLB_DATA] += walks;
+        self.walks.count += walks;
+        self.walks.cycles += walk_cycles;
+        self.walker.note(&self.memory.refs, self.walks, self.tlb);
+    }
+
+    /// Looks an access up, which the filter `answers` or not: where its data are, and how it was translated beyond the first-level TLB, for
+    /// a core that is told of each access. None, with nothing changed that the general code would not change first, if it is not for this code.
+    #[inline(always)]
+    fn access(&mut self, access: &Access, answers: bool) -> Option<(DataLocation, Option<L1TlbMiss>)> {
+        let (write, mut translating) = (access.kind.writes(), None);
+        let found = if answers {
+            self.counted.filtered += 1;
+            self.last_line()
+        } else {
+            self.data(access, write, &mut translating)?
+        };
+        self.counted.writes += u64::from(write);
+        Some((found, translating))
+    }
+
+    /// Where the filter's line is.
+    #[inline(always)]
+    fn last_line(&self) -> DataLocation {
+        DataLocation { latency: self.l1_latency, line: self.filter.physical_line() }
+    }
+
+    /// Translates an address and asks the caches for its line.
+    #[inline(always)]
+    fn data(&mut self, access: &Access, write: bool, translating: &mut Option<L1TlbMiss>) -> Option<DataLocation> {
+        let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
+        if last != access.vaddr >> LINE_SHIFT || access.kind == AccessKind::Fetch {
+            return None;
+        }
+        self.fetch(access.pc)?;
+        let va = VirtAddr(access.vaddr);
+        let translation = match self.filter.translation(va, write) {
+            Some(held) => held,
+            None => match self.first.look_up(self.asid, va, write) {
+                tlb_arrays::TlbLookup::Fit(held) => held,
+                tlb_arrays::TlbLookup::Unfit => return None,
+                tlb_arrays::TlbLookup::Nothing => self.translate(va, write, translating)?,
+            },
+        };
+        let line = translation.address(va).line();
+        let outcome = self.memory.caches.access(line, write, Requester::Data);
+        let unproven = self.filter_hits_only && outcome.served != HitLevel::L1;
+        let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
+        self.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
+        Some(DataLocation { latency: outcome.cycles.into(), line: line.0 })
+    }
+
+    /// Goes on in the page of an instruction.
+    #[inline(always)]
+    fn fetch(&mut self, pc: u64) -> Option<()> {
+        if pc >> FRAME_SHIFT != self.filter.code_page {
+            if pc == 0 {
+                return None;
+            }
+            self.instructions.look_up(self.asid, VirtAddr(pc), Origin::Program)?;
+            self.filter.code_page = pc >> FRAME_SHIFT;
+        }
+        Some(())
+    }
+
+    /// Lets the core wait for a translation, at once or, if it must be told of the access first, later.
+    #[inline(always)]
+    fn wait_for_translation(&mut self, walk: Cycles, page: Translation, later: &mut Option<L1TlbMiss>) {
+        let translating = L1TlbMiss { look_up: self.second_latency, walk, page: Some(page), fetches: false };
+        if self.clock.models_dependencies() {
+            *later = Some(translating);
+        } else {
+            self.clock.wait_for_translation(translating);
+        }
+    }
+
+    /// Translates what the first-level TLB does not hold.
+    #[inline(always)]
+    fn translate(&mut self, va: VirtAddr, write: bool, later: &mut Option<L1TlbMiss>) -> Option<Translation> {
+        let translation = match self.second.look_up(self.asid, va, write) {
+            tlb_arrays::TlbLookup::Fit(held) => {
+                self.wait_for_translation(Cycles::ZERO, held, later);
+                self.counted.second_level_hits += 1;
+                held
+            }
+            tlb_arrays::TlbLookup::Unfit => return None,
+            tlb_arrays::TlbLookup::Nothing => {
+                let mut cycles = Cycles::ZERO;
+                let translation = self.walker.walk(&mut self.memory, va, write, &mut cycles)?;
+                self.counted.walks += 1;
+                self.counted.walk_cycles += cycles;
+                self.wait_for_translation(cycles, translation, later);
+                self.second.insert(self.asid, va, translation);
+                translation
+            }
+        };
+        self.first.insert(self.asid, va, translation);
+        Some(translation)
+    }
+}

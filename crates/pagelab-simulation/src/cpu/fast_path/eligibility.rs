@@ -1,0 +1,111 @@
+//! What the fast path can simulate.
+//!
+//! The configuration and the hardware are taken apart without `..`: a key or a unit that is new does not compile here until somebody
+//! has decided whether the fast path can simulate it. Parts that are ignored (`_`) act in the general code alone, or are inside of
+//! code that both paths call. The conformance tests run every registered design with the fast path and without.
+
+use crate::config::{Config, EngineConfig};
+use pagelab_base::ids::LayerId;
+use pagelab_hardware::cache::MemoryConfig;
+use pagelab_kernel::config::{HostMode, LayerConfig, SystemConfig};
+use pagelab_translate::config::{MachineConfig, PrefetchConfig, TlbConfig, TlbPrefetchConfig};
+use pagelab_translate::hardware::{CoreUnits, Hardware};
+
+/// Whether the fast path can simulate the whole configuration.
+pub(super) fn is_eligible(config: &Config) -> bool {
+    // The kernel runs between the accesses of the fast path.
+    let Config { machine, system, kernel: _, engine } = config;
+    let SystemConfig { name: _, description: _, layers, origin: _ } = system;
+    machine_is_eligible(machine) && layers.iter().all(layer_is_eligible) && engine_is_eligible(engine)
+}
+
+/// Prefetchers and memory with more than a latency must see the time of each access.
+fn machine_is_eligible(machine: &MachineConfig) -> bool {
+    let MachineConfig {
+        name: _,
+        description: _,
+        cores: _,
+        threads_per_core: _,
+        frequency_mhz: _,
+        memory_bytes: _,
+        // The loop is compiled for each core model.
+        core: _,
+        tlb,
+        // Designs that are asked by entry are refused below; walkers ask all others.
+        mmu_cache: _,
+        // Both paths call the caches.
+        cache: _,
+        memory,
+        prefetch,
+        origin: _,
+    } = machine;
+    // Both paths look up the TLBs; walkers look up those of guests and of nested walks.
+    let TlbConfig { l1d: _, l1i: _, l2: _, l2_latency_cycles: _, nested: _, guest: _ } = tlb;
+    let MemoryConfig { bytes_per_cycle, nodes, placement: _ } = memory;
+    let PrefetchConfig { l1, l2, l3, tlb: TlbPrefetchConfig { next_page } } = prefetch;
+    bytes_per_cycle.is_none()
+        && nodes.is_empty()
+        && ![l1, l2, l3].iter().any(|level| level.is_on())
+        && !next_page.is_on()
+}
+
+/// Translations must come from page tables alone.
+fn layer_is_eligible(layer: &LayerConfig) -> bool {
+    let LayerConfig {
+        name: _,
+        // Which walker the loop is compiled for.
+        host: _,
+        host_mode,
+        backing: _,
+        // Whether it remembers ways chooses the walker.
+        page_table: _,
+        mmu_cache: _,
+        // What the kernel decides in page faults.
+        page_size: _,
+        large_pages: _,
+        folios: _,
+        file_folios: _,
+        placement: _,
+        placement_for: _,
+        translation_cache: _,
+        frame_allocator: _,
+        brk_alignment_bytes: _,
+        age: _,
+        memory_bytes: _,
+        // An access to a page that is not mapped is for the general code.
+        fault_engine: _,
+        fault_engine_for: _,
+        direct_segment_bytes,
+        speculative_table,
+    } = layer;
+    matches!(host_mode, HostMode::Nested) && direct_segment_bytes.is_none() && speculative_table.is_none()
+}
+
+fn engine_is_eligible(engine: &EngineConfig) -> bool {
+    let EngineConfig {
+        seed: _,
+        kernel_refs,
+        sync_quantum_cycles: _,
+        lookahead: _,
+        fast_path,
+        input_window_accesses: _,
+        // Both paths call the caches, which draw what interleavings cost.
+        interleaving: _,
+        sample: _,
+        // The general code calls the fast path access by access and compares.
+        check: _,
+    } = engine;
+    fast_path.0 && kernel_refs.0
+}
+
+/// Whether it can simulate the units that were made.
+pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
+    let is_eligible = |unit: &CoreUnits| {
+        let CoreUnits { l1d: _, l1i: _, l2: _, nested: _, guest: _, next_page, tlb: _ } = unit;
+        next_page.is_none()
+    };
+    !hw.units.is_empty()
+        && hw.units.iter().all(is_eligible)
+        && !hw.caches.is_timed()
+        && !LayerId::all(layers).any(|layer| hw.mmu_caches.cache(0, layer).is_asked_by_entry())
+}

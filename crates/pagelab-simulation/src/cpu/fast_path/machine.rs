@@ -1,0 +1,117 @@
+//! What is known of a machine when the fast path is compiled.
+
+use std::marker::PhantomData;
+
+use pagelab_base::assoc::AssocArray;
+use pagelab_base::host::Vectors;
+use pagelab_base::lru_sets::LruSets;
+use pagelab_hardware::cache::{AnyCaches, CoreCaches, Hierarchy, KnownCaches};
+use pagelab_tables::mmu_cache::{MmuCache, Pass, Upper};
+use pagelab_translate::tlb::Tlb;
+use pagelab_translate::tlb_arrays::{AnyArrays, Arrays, Level, SharedArray, SplitArrays};
+
+/// What is known of a machine when the loop is compiled. A part is none if the machine has another.
+pub(super) trait Machine {
+    type First<'a>: Arrays;
+    type Second<'a>: Arrays;
+    type Upper<'a>: Pass;
+    type Caches<'a>: CoreCaches;
+
+    /// Its first-level data TLB.
+    fn first(tlb: &mut Tlb) -> Option<Level<'_, Self::First<'_>>>;
+    /// Its second-level TLB.
+    fn second(tlb: &mut Tlb) -> Option<Level<'_, Self::Second<'_>>>;
+    /// The MMU cache.
+    fn upper(cache: &mut MmuCache) -> Self::Upper<'_>;
+    /// The data caches of a core.
+    fn caches(all: &mut Hierarchy, core: usize) -> Option<Self::Caches<'_>>;
+}
+
+/// Any machine.
+pub(super) struct Any;
+
+impl Machine for Any {
+    type First<'a> = AnyArrays<'a>;
+    type Second<'a> = AnyArrays<'a>;
+    type Upper<'a> = &'a mut MmuCache;
+    type Caches<'a> = AnyCaches<'a>;
+
+    #[inline(always)]
+    fn first(tlb: &mut Tlb) -> Option<Level<'_, AnyArrays<'_>>> {
+        tlb.level(|arrays, array_of| Some(AnyArrays { arrays, array_of }))
+    }
+
+    #[inline(always)]
+    fn second(tlb: &mut Tlb) -> Option<Level<'_, AnyArrays<'_>>> {
+        Self::first(tlb)
+    }
+
+    #[inline(always)]
+    fn upper(cache: &mut MmuCache) -> &mut MmuCache {
+        cache
+    }
+
+    #[inline(always)]
+    fn caches(all: &mut Hierarchy, core: usize) -> Option<AnyCaches<'_>> {
+        Some(AnyCaches { all, core })
+    }
+}
+
+/// One core of Intel's since Sandy Bridge: 64 first-level TLB entries of 4 ways for pages of 4 KiB and 32 of 4 for those of 2 MiB, a
+/// second level of 128 sets of `T` ways, and data caches of some ways and sets.
+pub(super) struct OneCore<
+    V,
+    const T: usize,
+    const W1: usize,
+    const S1: usize,
+    const W2: usize,
+    const S2: usize,
+    const W3: usize,
+    const S3: usize,
+>(PhantomData<V>);
+
+impl<
+    V: Vectors,
+    const T: usize,
+    const W1: usize,
+    const S1: usize,
+    const W2: usize,
+    const S2: usize,
+    const W3: usize,
+    const S3: usize,
+> Machine for OneCore<V, T, W1, S1, W2, S2, W3, S3>
+{
+    type First<'a> = SplitArrays<LruSets<'a, V, 4, 16>, LruSets<'a, V, 4, 8>, &'a mut AssocArray>;
+    type Second<'a> = SharedArray<LruSets<'a, V, T, 128>, &'a mut AssocArray>;
+    type Upper<'a> = Upper<'a, V>;
+    type Caches<'a> = KnownCaches<'a, V, W1, S1, W2, S2, W3, S3>;
+
+    #[inline(always)]
+    fn first(tlb: &mut Tlb) -> Option<Level<'_, Self::First<'_>>> {
+        tlb.level(|arrays, array_of| match (arrays, array_of) {
+            ([small, large, huge], [Some(0), Some(1), Some(2)]) => {
+                Some(SplitArrays(LruSets::from_array(small)?, LruSets::from_array(large)?, Some(huge)))
+            }
+            _ => None,
+        })
+    }
+
+    #[inline(always)]
+    fn second(tlb: &mut Tlb) -> Option<Level<'_, Self::Second<'_>>> {
+        tlb.level(|arrays, array_of| match (arrays, array_of) {
+            ([both, huge], [Some(0), Some(0), Some(1)]) => Some(SharedArray(LruSets::from_array(both)?, Some(huge))),
+            ([both], [Some(0), Some(0) | None, None]) => Some(SharedArray(LruSets::from_array(both)?, None)),
+            _ => None,
+        })
+    }
+
+    #[inline(always)]
+    fn upper(cache: &mut MmuCache) -> Upper<'_, V> {
+        Upper::new(cache)
+    }
+
+    #[inline(always)]
+    fn caches(all: &mut Hierarchy, _: usize) -> Option<Self::Caches<'_>> {
+        KnownCaches::from_hierarchy(all)
+    }
+}

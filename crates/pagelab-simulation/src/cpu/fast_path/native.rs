@@ -1,0 +1,123 @@
+//! Walks of one layer on the bare machine.
+
+use super::machine::Machine;
+use super::walker::{Memory, References, Walker, WalkerParts, add_refs, hint_tags};
+use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD, WAYS_AHEAD};
+use pagelab_base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::SpaceId;
+use pagelab_base::memory::PhysMem;
+use pagelab_base::translation::Translation;
+use pagelab_hardware::cache::CoreCaches;
+use pagelab_kernel::layer::Layer;
+use pagelab_tables::mmu_cache::{Asid, Pass};
+use pagelab_tables::page_table::{Way, Ways};
+use pagelab_trace::Access;
+use pagelab_translate::counters::{TlbCounters, WalkCounts};
+
+/// The page table of a space, and what lets its walks skip entries.
+pub(super) struct Table<'a, U> {
+    asid: Asid,
+    pub ways: Ways<'a>,
+    upper: U,
+    mem: &'a PhysMem,
+    /// Place of the layer's references in [`References`].
+    place: usize,
+    layer: usize,
+}
+
+impl<'a, U: Pass> Table<'a, U> {
+    #[inline(always)]
+    pub fn new(layers: &'a [Layer], space: SpaceId, upper: U, place: usize) -> Option<Self> {
+        let layer = &layers[space.layer];
+        let of = &layer.spaces[space.index as usize];
+        let ways = of.table.ways(&layer.mem)?;
+        Some(Self { asid: of.asid, ways, upper, mem: &layer.mem, place, layer: space.layer.index() })
+    }
+
+    /// Looks up and fills the MMU cache for a walk down `way`; returns the levels that it reads, by bit, and adds the cycles.
+    #[inline(always)]
+    pub fn pass(&mut self, va: VirtAddr, way: &Way, cycles: &mut Cycles) -> Levels {
+        let passed = self.upper.pass(self.asid, va, way, self.mem);
+        *cycles += passed.cycles;
+        Levels(passed.reads)
+    }
+
+    /// A whole walk on the bare machine.
+    #[inline(always)]
+    pub fn walk<C: CoreCaches>(&mut self, memory: &mut Memory<C>, va: VirtAddr, way: &Way, cycles: &mut Cycles) {
+        for level in self.pass(va, way, cycles) {
+            *cycles += memory.read(self.place, level, MachineAddr(way.entry_addr(level, va).0));
+        }
+    }
+
+    #[inline(always)]
+    pub fn note(&self, refs: &References, walks: &mut WalkCounts) {
+        add_refs(walks, self.layer, &refs[self.place]);
+    }
+}
+
+/// Levels by bit, from the highest on.
+pub(super) struct Levels(u8);
+
+impl Iterator for Levels {
+    type Item = u8;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<u8> {
+        let level = self.0.checked_ilog2()? as u8;
+        self.0 ^= 1 << level;
+        Some(level)
+    }
+}
+
+/// See the module's text.
+pub(super) struct Native<'a, U>(Table<'a, U>);
+
+impl<'a, M: Machine> Walker<'a, M> for Native<'a, M::Upper<'a>> {
+    #[inline(always)]
+    fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
+        // These are for guests' walks.
+        let WalkerParts { layers, space, core, mmu_caches, nested_tlb: _, nested_tlb_latency: _, guest_tlb: _ } = parts;
+        if layers[space.layer].host.is_some() {
+            return None;
+        }
+        let upper = M::upper(mmu_caches.cache(core, space.layer));
+        Table::new(layers, space, upper, 0).map(Self)
+    }
+
+    #[inline(always)]
+    fn walk(
+        &mut self,
+        memory: &mut Memory<M::Caches<'a>>,
+        va: VirtAddr,
+        write: bool,
+        cycles: &mut Cycles,
+    ) -> Option<Translation> {
+        let way = self.0.ways.get(va)?;
+        if !way.serves(write) {
+            return None;
+        }
+        self.0.walk(memory, va, &way, cycles);
+        Some(way.translation().on_bare_machine())
+    }
+
+    #[inline(always)]
+    fn look_ahead(&self, caches: &M::Caches<'a>, accesses: &[Access], at: usize) {
+        let Some([first, .., last]) = accesses.get(at + TAGS_AHEAD..=at + WAYS_AHEAD) else { return };
+        let (here, middle) = (accesses[at].vaddr >> FRAME_SHIFT, &accesses[at + ENTRIES_AHEAD]);
+        self.0.ways.hint(VirtAddr(last.vaddr));
+        if middle.vaddr >> FRAME_SHIFT != here {
+            self.0.ways.hint_entry(VirtAddr(middle.vaddr));
+        }
+        if first.vaddr >> FRAME_SHIFT != here
+            && let Some(there) = self.0.ways.peek(VirtAddr(first.vaddr))
+        {
+            hint_tags(caches, there, VirtAddr(first.vaddr));
+        }
+    }
+
+    fn note(&self, refs: &References, walks: &mut WalkCounts, _: &mut TlbCounters) {
+        self.0.note(refs, walks);
+    }
+}

@@ -1,0 +1,180 @@
+//! Walks of a guest on a host: each address that the guest's walk meets is walked for in the host's table.
+
+use super::machine::Machine;
+use super::native::Table;
+use super::walker::{Memory, References, Walker, WalkerParts, hint_tags};
+use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD, WAYS_AHEAD};
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
+use pagelab_base::assoc::AssocArray;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::translation::Translation;
+use pagelab_hardware::cache::CoreCaches;
+use pagelab_tables::mmu_cache::{Asid, Pass};
+use pagelab_tables::page_table::Way;
+use pagelab_trace::Access;
+use pagelab_translate::counters::{TlbCounters, WALK_LEVELS, WalkCounts};
+use pagelab_translate::guest_tlb::GuestTlb;
+
+/// See the module's text.
+pub(super) struct Nested<'a, U> {
+    guest: Table<'a, U>,
+    host: Table<'a, U>,
+    /// By level of the guest's table, the last table that was asked for and the host's way to it: the upper ones seldom change, and
+    /// the host's do not while this is there.
+    tables: [Option<(PhysAddr, Way)>; WALK_LEVELS],
+    nested_tlb: Option<&'a mut AssocArray>,
+    nested_tlb_latency: Cycles,
+    guest_tlb: Option<&'a mut GuestTlb>,
+    guest_asid: Asid,
+    host_asid: Asid,
+    nested_look_ups: u64,
+    nested_misses: u64,
+    guest_look_ups: u64,
+    guest_misses: u64,
+}
+
+impl<'a, U> Nested<'a, U> {
+    /// The host's ways to the tables that a walk of the guest may read; false if one of them is unusual.
+    #[inline(always)]
+    fn find_tables(&mut self, guest: &Way, va: VirtAddr) -> bool {
+        for level in guest.leaf..=guest.root {
+            let table = PhysAddr(guest.entry_addr(level, va).0 & !(FRAME_BYTES - 1));
+            let held = &mut self.tables[usize::from(level) % WALK_LEVELS];
+            if held.is_none_or(|(of, _)| of != table) {
+                let Some(way) = self.host.ways.get(VirtAddr(table.0)).filter(|way| way.serves(false)) else {
+                    return false;
+                };
+                *held = Some((table, way));
+            }
+        }
+        true
+    }
+}
+
+impl<'a, U: Pass> Nested<'a, U> {
+    /// Translates an address of the guest, to which the host knows a way that serves.
+    #[inline(always)]
+    fn through_host<C: CoreCaches>(
+        &mut self,
+        memory: &mut Memory<C>,
+        addr: PhysAddr,
+        way: &Way,
+        write: bool,
+        cycles: &mut Cycles,
+    ) -> Translation {
+        let frame = addr.0 >> FRAME_SHIFT;
+        let key = frame << 16 | u64::from(self.host_asid.0);
+        if let Some(tlb) = &mut self.nested_tlb {
+            self.nested_look_ups += 1;
+            *cycles += self.nested_tlb_latency;
+            let held = tlb.lookup(frame, key).map(<Translation>::from_word);
+            if let Some(hit) = held.filter(|hit| !write || hit.stores()) {
+                return hit;
+            }
+            self.nested_misses += 1;
+        }
+        self.host.walk(memory, VirtAddr(addr.0), way, cycles);
+        let found = way.translation().on_bare_machine();
+        if let Some(tlb) = &mut self.nested_tlb {
+            tlb.insert(frame, key, found.to_word());
+        }
+        found
+    }
+}
+
+impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
+    #[inline(always)]
+    fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
+        let WalkerParts { layers, space, core, mmu_caches, nested_tlb, nested_tlb_latency, guest_tlb } = parts;
+        let host = layers[space.layer].host?;
+        if layers[host.layer].host.is_some() {
+            return None;
+        }
+        let [upper, host_upper] = mmu_caches.of_both(core, space.layer, host.layer)?;
+        Some(Self {
+            guest: Table::new(layers, space, M::upper(upper), 0)?,
+            host: Table::new(layers, host, M::upper(host_upper), 1)?,
+            tables: [None; WALK_LEVELS],
+            nested_tlb,
+            nested_tlb_latency,
+            guest_tlb,
+            guest_asid: layers[space.layer].spaces[space.index as usize].asid,
+            host_asid: layers[host.layer].spaces[host.index as usize].asid,
+            nested_look_ups: 0,
+            nested_misses: 0,
+            guest_look_ups: 0,
+            guest_misses: 0,
+        })
+    }
+
+    #[inline(always)]
+    fn walk(
+        &mut self,
+        memory: &mut Memory<M::Caches<'a>>,
+        va: VirtAddr,
+        write: bool,
+        cycles: &mut Cycles,
+    ) -> Option<Translation> {
+        let way = self.guest.ways.get(va)?;
+        if !way.serves(write) {
+            return None;
+        }
+        let data = way.translation().address(va);
+        let below = self.host.ways.get(VirtAddr(data.0))?;
+        if !below.serves(write) || !self.find_tables(&way, va) {
+            return None;
+        }
+        let asid = self.guest_asid;
+        let held = self.guest_tlb.as_mut().and_then(|tlb| tlb.look_up(asid, va, write, cycles));
+        self.guest_look_ups += u64::from(self.guest_tlb.is_some());
+        if held.is_none() {
+            for level in self.guest.pass(va, &way, cycles) {
+                let (_, to_table) = self.tables[usize::from(level) % WALK_LEVELS].expect("it has been found");
+                let entry = way.entry_addr(level, va);
+                let page = self.through_host(memory, entry, &to_table, false, cycles);
+                *cycles += memory.read(0, level, page.address(VirtAddr(entry.0)));
+            }
+            if let Some(tlb) = &mut self.guest_tlb {
+                self.guest_misses += 1;
+                tlb.insert(asid, va, way.translation());
+            }
+        }
+        let page = self.through_host(memory, data, &below, write, cycles);
+        Some(way.translation().through(va, page))
+    }
+
+    #[inline(always)]
+    fn look_ahead(&self, caches: &M::Caches<'a>, accesses: &[Access], at: usize) {
+        const MIDWAY: usize = (TAGS_AHEAD + ENTRIES_AHEAD) / 2;
+        let Some(ahead) = accesses.get(at + TAGS_AHEAD..=at + WAYS_AHEAD) else { return };
+        let va = |ahead: usize| VirtAddr(accesses[at + ahead].vaddr);
+        if ahead[0].vaddr >> FRAME_SHIFT == accesses[at].vaddr >> FRAME_SHIFT {
+            return;
+        }
+        self.guest.ways.hint(va(WAYS_AHEAD));
+        self.guest.ways.hint_entry(va(ENTRIES_AHEAD));
+        let addresses = |va: VirtAddr| {
+            let (entry, page) = self.guest.ways.peek(va)?;
+            Some([entry.0, page.0 | va.0 & (FRAME_BYTES - 1)].map(VirtAddr))
+        };
+        if let Some(addresses) = addresses(va(MIDWAY)) {
+            addresses.into_iter().for_each(|addr| self.host.ways.hint_entry(addr));
+        }
+        if let Some(addresses) = addresses(va(TAGS_AHEAD)) {
+            for addr in addresses {
+                if let Some(there) = self.host.ways.peek(addr) {
+                    hint_tags(caches, there, addr);
+                }
+            }
+        }
+    }
+
+    fn note(&self, refs: &References, walks: &mut WalkCounts, tlb: &mut TlbCounters) {
+        self.guest.note(refs, walks);
+        self.host.note(refs, walks);
+        tlb.nested_look_ups += self.nested_look_ups;
+        tlb.nested_misses += self.nested_misses;
+        tlb.guest_look_ups += self.guest_look_ups;
+        tlb.guest_misses += self.guest_misses;
+    }
+}

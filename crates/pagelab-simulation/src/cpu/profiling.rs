@@ -1,0 +1,177 @@
+//! What the CPUs tell a profile.
+
+use std::ops::Range;
+
+use pagelab_trace::Batch;
+
+use crate::machine::simulation::Simulation;
+use crate::observe::profile::{
+    Area, Instruction, Miss, Place, ProcessId, SampledRef, SampledStage, SampledStep, StageCounts, StepMade, WalkMade,
+};
+use pagelab_base::addr::VirtAddr;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::page_fault::Intent;
+use pagelab_hardware::core_model::clock::Class;
+use pagelab_kernel::fault::stage::{FaultCounters, Stage};
+use pagelab_translate::counters::{MadeRef, PLACE_NAMES};
+
+/// What the kernels have counted of the stages of faults, layer by layer.
+fn stage_counts(layers: &[FaultCounters]) -> Vec<StageCounts> {
+    let counts = |of: &FaultCounters, stage| StageCounts { cycles: of.cycles[stage], lines: of.lines[stage] };
+    layers.iter().flat_map(|of| (0..Stage::ALL.len()).map(|stage| counts(of, stage))).collect()
+}
+
+impl Simulation {
+    /// Whose access is to `va`, by the instruction at `pc`.
+    fn place(&self, cpu: CpuId, va: VirtAddr, pc: u64, intent: Intent) -> Place {
+        let of = &self.cpus[cpu];
+        let (input, thread) = of.thread.expect("a thread made the access");
+        let space = of.running();
+        let vmas = &self.os.layers[space.layer].spaces[space.index as usize].vmas;
+        let code = vmas.find(VirtAddr(pc)).filter(|vma| vma.file.is_some());
+        let instruction = match code {
+            Some(vma) => Instruction { file: vma.file.clone(), offset: vma.file_offset + (pc - vma.start.0) },
+            None => Instruction { file: None, offset: pc },
+        };
+        let process = ProcessId { source: input as u32, process: self.inputs[input].process_of(thread).0 };
+        let (area, context, at) = (Area::from_vma(vmas.find(va)), of.context, of.clock.now());
+        Place { process, va, area, instruction, pc, context, intent, at }
+    }
+
+    /// As [`Self::replay`] of a part of a batch.
+    #[inline]
+    pub(crate) fn replay_part<const MANY: bool>(
+        &mut self,
+        (cpu, input): (CpuId, usize),
+        batch: &Batch,
+        part: Range<usize>,
+        limit: Cycles,
+    ) -> Result<usize, EngineError> {
+        // Sources tell contexts to profiles alone.
+        if !batch.contexts.is_empty() {
+            return self.replay_with_stacks::<MANY>((cpu, input), batch, part, limit);
+        }
+        let branches = batch.branches.get(part.clone()).unwrap_or_default();
+        self.replay::<MANY>(cpu, &batch.accesses[part], branches, limit)
+    }
+
+    /// The same of a batch that tells call stacks, piece by piece: a piece is of one context, and before it memory may have been
+    /// allocated and freed.
+    fn replay_with_stacks<const MANY: bool>(
+        &mut self,
+        (cpu, input): (CpuId, usize),
+        batch: &Batch,
+        part: Range<usize>,
+        limit: Cycles,
+    ) -> Result<usize, EngineError> {
+        let mut at = part.start;
+        let mut next = batch.allocations.partition_point(|(index, _)| *index < at);
+        while at < part.end {
+            while let Some((index, event)) = batch.allocations.get(next)
+                && *index <= at
+            {
+                if let Some(profile) = &mut self.profile {
+                    profile.note(input as u32, event);
+                }
+                next += 1;
+            }
+            let context = batch.contexts[at];
+            let until = batch.allocations.get(next).map_or(part.end, |(index, _)| part.end.min(*index));
+            let end = at + batch.contexts[at..until].iter().take_while(|of| **of == context).count();
+            self.cpus[cpu].context = context;
+            let branches = batch.branches.get(at..end).unwrap_or_default();
+            let done = self.replay::<MANY>(cpu, &batch.accesses[at..end], branches, limit)?;
+            at += done;
+            if at < end || MANY && self.turn_is_over(cpu, limit) {
+                break;
+            }
+        }
+        Ok(at - part.start)
+    }
+
+    /// An access has waited for its translation; `walked` if the last walk was for it and came to its end.
+    #[cold]
+    pub(super) fn profile_translation(
+        &mut self,
+        cpu: CpuId,
+        va: VirtAddr,
+        pc: u64,
+        intent: Intent,
+        waited: Cycles,
+        walked: bool,
+    ) {
+        let place = self.place(cpu, va, pc, intent);
+        let (walks, layers) = (&self.hw.walks, &self.os.layers);
+        let reference = |made: &MadeRef| SampledRef {
+            layer: layers[made.layer()].name.clone(),
+            level: made.level(),
+            place: PLACE_NAMES[made.place()],
+            cycles: made.cycles.into(),
+        };
+        let refs = || walks.log.iter().map(reference).collect();
+        let walk = walked.then_some(WalkMade { cycles: walks.last_cycles, refs });
+        if let Some(profile) = self.profile.as_mut().filter(|_| !self.windows.is_between()) {
+            profile.translated(&place, waited, walk);
+        }
+    }
+
+    /// A program's access has met a fault: its engine or its kernel will see to it, or a host's.
+    #[cold]
+    pub(super) fn profile_miss(&mut self, cpu: CpuId, va: VirtAddr, pc: u64, intent: Intent) {
+        let of = &mut self.cpus[cpu];
+        let stages = stage_counts(&self.os.faults);
+        let (at, spent) = (of.clock.now(), of.clock.spent(Class::Fault));
+        of.task.miss =
+            Some(Box::new(Miss { va, pc, context: of.context, intent, at, spent, stages, steps: Vec::new() }));
+    }
+
+    /// It has been seen to.
+    #[inline]
+    pub(super) fn profile_miss_end(&mut self, cpu: CpuId, major: bool) {
+        if let Some(miss) = self.cpus[cpu].task.miss.take() {
+            self.count_miss(cpu, &miss, major);
+        }
+    }
+
+    #[cold]
+    fn count_miss(&mut self, cpu: CpuId, miss: &Miss, major: bool) {
+        let place = Place { context: miss.context, ..self.place(cpu, miss.va, miss.pc, miss.intent) };
+        let (spent, took) = (self.cpus[cpu].clock.spent(Class::Fault) - miss.spent, place.at - miss.at);
+        let (now, layers) = (stage_counts(&self.os.faults), &self.os.layers);
+        // If others handled faults meanwhile, theirs are among the counts.
+        let apart =
+            now.iter().zip(&miss.stages).map(|(now, before)| now.cycles - before.cycles).sum::<Cycles>() == spent;
+        let step = |made: &StepMade| SampledStep {
+            layer: layers[made.layer].name.clone(),
+            stage: made.stage.name(),
+            cycles: made.cycles.0,
+            lines: made.lines,
+        };
+        let stages = || {
+            let stages = stages_since(miss, &now, &|layer| &layers[layer].name);
+            (stages, miss.steps.iter().map(step).collect())
+        };
+        match self.profile.as_mut() {
+            Some(profile) if self.windows.is_between() => profile.faulted_where_skipped(&place, took),
+            Some(profile) => profile.faulted(&place, took, major, apart.then_some(stages)),
+            None => {}
+        }
+    }
+}
+
+/// What has been counted since a miss, stage by stage.
+fn stages_since<'n>(miss: &Miss, now: &[StageCounts], name: &dyn Fn(LayerId) -> &'n str) -> Vec<SampledStage> {
+    let mut stages = Vec::new();
+    for (at, (now, before)) in now.iter().zip(&miss.stages).enumerate() {
+        let cycles = (now.cycles - before.cycles).0;
+        let lines = std::array::from_fn(|place| now.lines[place] - before.lines[place]);
+        if cycles > 0 {
+            let (layer, stage) =
+                (name(LayerId::from(at / Stage::ALL.len())).to_owned(), Stage::ALL[at % Stage::ALL.len()].name());
+            stages.push(SampledStage { layer, stage, cycles, lines });
+        }
+    }
+    stages
+}

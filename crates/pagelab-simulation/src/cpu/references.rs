@@ -1,0 +1,291 @@
+//! The references of a step.
+
+use crate::machine::task::StackEntry;
+use crate::observe::profile::Miss;
+use pagelab_base::addr::{FRAME_BYTES, MachineAddr, PhysAddr, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{DIRECT_MAP, LayerId, SpaceId};
+use pagelab_base::page_fault::{Intent, Origin};
+use pagelab_base::step::{Ref, RefKind, RefSpace};
+use pagelab_base::translation::Translation;
+use pagelab_hardware::cache::Requester;
+use pagelab_hardware::core_model::clock::CpuClock;
+use pagelab_kernel::fault::stage::FaultCounters;
+use pagelab_kernel::layer::Layer;
+use pagelab_translate::hardware::Hardware;
+use pagelab_translate::walker::{Faulted, TranslationRequest};
+
+/// The page of the direct map that the last of a CPU's kernel references hit in the first-level TLB. The next one to it would hit
+/// the same entry, which is the most recently used of its set, and change nothing, as long as nobody else has used the TLB since.
+/// (A TLB that takes up pieces of a page, and holds one beside the whole page, would renew the piece: that is passed over.)
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DirectMapWindow {
+    layer: LayerId,
+    /// Bits of an address that tell pages apart, and those of the page.
+    mask: u64,
+    page: u64,
+    /// Where the page is on the machine.
+    machine: u64,
+    found: Translation,
+}
+
+impl DirectMapWindow {
+    /// That of nothing.
+    pub const NONE: Self =
+        Self { layer: LayerId(u16::MAX), mask: 0, page: u64::MAX, machine: 0, found: Translation::from_word(0) };
+
+    fn new(layer: LayerId, addr: PhysAddr, va: VirtAddr, found: Translation) -> Self {
+        let offset = found.size().offset_mask();
+        let (page, machine) = (addr.0 & !offset, found.address(va).0 & !offset);
+        Self { layer, mask: !offset, page, machine, found }
+    }
+
+    /// Where an address of the window's layer is on the machine, if it is in the page.
+    #[inline(always)]
+    fn locate(&self, addr: PhysAddr, writes: bool) -> Option<MachineAddr> {
+        let held = addr.0 & self.mask == self.page && (!writes || self.found.stores());
+        held.then_some(MachineAddr(self.machine | addr.0 & !self.mask))
+    }
+}
+
+/// What a core makes references with.
+pub(super) struct RefIssuer<'a> {
+    pub hw: &'a mut Hardware,
+    pub layers: &'a mut [Layer],
+    pub core: usize,
+    pub clock: &'a CpuClock,
+    pub window: &'a mut DirectMapWindow,
+}
+
+/// How references went.
+pub(super) struct RefOutcome {
+    pub cycles: Cycles,
+    /// One met a fault of a host layer and is to be made again.
+    pub faulted: bool,
+}
+
+impl RefIssuer<'_> {
+    /// Makes the references of a step under way that are left, or as many as there is time for: `is_over` tells that of the
+    /// cycles that they have taken. What a stage of a fault counts of them is counted.
+    #[inline(never)]
+    pub fn make(
+        &mut self,
+        entry: &mut StackEntry,
+        counters: &mut [FaultCounters],
+        is_over: impl Fn(Cycles) -> bool,
+    ) -> RefOutcome {
+        if self.window.layer != entry.layer {
+            *self.window = DirectMapWindow::NONE;
+        }
+        let before_pte = entry.step.before_pte;
+        let (mut charged, mut bytes_done, mut overlap) = (entry.charged, entry.bytes_done, entry.overlap);
+        let (mut total, mut total_before, mut faulted) = (Cycles::ZERO, Cycles::ZERO, false);
+        let found_before = self.hw.caches.kernel_lines(self.core);
+        let begun = if self.hw.caches.is_timed() { self.clock.now() } else { Cycles::ZERO };
+        while let Some(reference) = entry.step.refs.get(charged) {
+            let mut cycles = Cycles::ZERO;
+            self.hw.caches.set_time(begun + total);
+            if self.make_one(entry.layer, reference, &mut bytes_done, &mut cycles).is_err() {
+                (total, faulted) = (total + cycles, true);
+                break;
+            }
+            let (step, most) = overlap;
+            if charged > 0 && step == reference.step {
+                total += cycles.saturating_sub(most);
+                overlap.1 = most.max(cycles);
+            } else {
+                total += cycles;
+                overlap = (reference.step, cycles);
+            }
+            (charged, bytes_done) = (charged + 1, 0);
+            if charged <= before_pte {
+                total_before = total;
+            }
+            if is_over(total) {
+                break;
+            }
+        }
+        (entry.charged, entry.bytes_done, entry.overlap) = (charged, bytes_done, overlap);
+        let counters = &mut counters[entry.layer];
+        if before_pte > 0 {
+            counters.spend_before_pte(if charged < before_pte { total } else { total_before }, entry.step.fills);
+        }
+        if let Some(stage) = entry.stage {
+            let found = self.hw.caches.kernel_lines(self.core).into_iter().zip(found_before);
+            let counts = &mut counters.lines[stage as usize];
+            counts.iter_mut().zip(found).for_each(|(count, (after, before))| *count += after - before);
+        }
+        RefOutcome { cycles: total, faulted }
+    }
+
+    /// As [`Self::make`], for an access that is profiled or, mostly, not.
+    #[inline(always)]
+    pub fn make_for(
+        &mut self,
+        miss: &mut Option<Box<Miss>>,
+        entry: &mut StackEntry,
+        counters: &mut [FaultCounters],
+        is_over: impl Fn(Cycles) -> bool,
+    ) -> RefOutcome {
+        match miss {
+            None => self.make(entry, counters, is_over),
+            Some(miss) => self.make_noted(entry, counters, is_over, miss),
+        }
+    }
+
+    /// As [`Self::make`], one by one, and notes each: how much longer the step took for it, and where its lines were.
+    #[cold]
+    fn make_noted(
+        &mut self,
+        entry: &mut StackEntry,
+        counters: &mut [FaultCounters],
+        is_over: impl Fn(Cycles) -> bool,
+        miss: &mut Miss,
+    ) -> RefOutcome {
+        let mut all = RefOutcome { cycles: Cycles::ZERO, faulted: false };
+        loop {
+            let before = self.hw.caches.kernel_lines(self.core);
+            let made = self.make(entry, counters, |_| true);
+            let after = self.hw.caches.kernel_lines(self.core);
+            let lines = std::array::from_fn(|place| after[place] - before[place]);
+            miss.note(entry.layer, entry.stage, made.cycles, lines);
+            all = RefOutcome { cycles: all.cycles + made.cycles, faulted: made.faulted };
+            if made.faulted || !entry.has_refs_left() || is_over(all.cycles) {
+                return all;
+            }
+        }
+    }
+
+    /// Makes one reference, from the byte on that a bulk one has come to.
+    #[inline(always)]
+    fn make_one(
+        &mut self,
+        layer: LayerId,
+        reference: &Ref,
+        done: &mut u64,
+        cycles: &mut Cycles,
+    ) -> Result<(), Faulted> {
+        if !self.hw.kernel_refs {
+            let is_free = matches!(reference.kind, RefKind::Touch { .. });
+            *cycles += if is_free { Cycles::ZERO } else { self.hw.l1_latency };
+            return Ok(());
+        }
+        let (writes, locked) = match reference.kind {
+            RefKind::Read => (false, false),
+            RefKind::Write => (true, false),
+            RefKind::Locked => (true, true),
+            RefKind::Load { bytes } | RefKind::Zero { bytes } => {
+                return self.make_bulk(layer, reference, bytes, done, cycles);
+            }
+            RefKind::Touch { bytes } => {
+                let mut spent_anyway = Cycles::ZERO;
+                return self.make_bulk(layer, reference, bytes, done, &mut spent_anyway);
+            }
+        };
+        let (addr, core) = (reference.addr, self.core);
+        let (machine, by) = match reference.space {
+            RefSpace::Kernel => {
+                let held = self.window.locate(addr, writes);
+                let machine = match held {
+                    Some(machine) => {
+                        self.check(layer, addr);
+                        machine
+                    }
+                    None => self.translate(layer, addr, writes, cycles)?.0,
+                };
+                (machine, Requester::Kernel)
+            }
+            RefSpace::Physical => (self.hw.physical(self.layers, core, layer, addr, writes, cycles)?, Requester::Walk),
+        };
+        let caches = &mut self.hw.caches;
+        let outcome = if locked {
+            caches.access_locked(core, machine.line(), by)
+        } else {
+            caches.access(core, machine.line(), writes, by)
+        };
+        *cycles += outcome.cycles.into();
+        Ok(())
+    }
+
+    /// A bulk reference goes translation by translation.
+    fn make_bulk(
+        &mut self,
+        layer: LayerId,
+        reference: &Ref,
+        bytes: u64,
+        done: &mut u64,
+        cycles: &mut Cycles,
+    ) -> Result<(), Faulted> {
+        let writes = matches!(reference.kind, RefKind::Zero { .. });
+        while *done < bytes {
+            let addr = PhysAddr(reference.addr.0 + *done);
+            let (machine, piece) = self.locate(layer, reference.space, addr, writes, cycles)?;
+            let piece = piece.min(bytes - *done);
+            let (hw, core) = (&mut *self.hw, self.core);
+            *cycles += if writes { hw.zero(core, machine, piece) } else { hw.load(core, machine, piece) };
+            *done += piece;
+        }
+        Ok(())
+    }
+
+    /// Where on the machine an address of a layer is, and how many bytes from there on lie in the same page.
+    fn locate(
+        &mut self,
+        layer: LayerId,
+        space: RefSpace,
+        addr: PhysAddr,
+        writes: bool,
+        cycles: &mut Cycles,
+    ) -> Result<(MachineAddr, u64), Faulted> {
+        match space {
+            RefSpace::Kernel => match self.window.locate(addr, writes) {
+                Some(machine) => {
+                    self.check(layer, addr);
+                    Ok((machine, !self.window.mask + 1 - (addr.0 - self.window.page)))
+                }
+                None => self.translate(layer, addr, writes, cycles),
+            },
+            RefSpace::Physical => {
+                let machine = self.hw.physical(self.layers, self.core, layer, addr, writes, cycles)?;
+                Ok((machine, FRAME_BYTES - (addr.0 & (FRAME_BYTES - 1))))
+            }
+        }
+    }
+
+    /// Compares what the window says of an address with the kernels' own records, if that is wanted.
+    #[inline(always)]
+    fn check(&mut self, layer: LayerId, addr: PhysAddr) {
+        if self.hw.check {
+            let (space, va) = (SpaceId { layer, index: DIRECT_MAP }, self.layers[layer].direct(addr));
+            self.hw.check(self.layers, space, va, self.window.found);
+        }
+    }
+
+    /// The same of an address that is reached through the direct map, beyond the window.
+    #[inline(never)]
+    fn translate(
+        &mut self,
+        layer: LayerId,
+        addr: PhysAddr,
+        writes: bool,
+        cycles: &mut Cycles,
+    ) -> Result<(MachineAddr, u64), Faulted> {
+        let Self { hw, layers, core, .. } = self;
+        let space = SpaceId { layer, index: DIRECT_MAP };
+        let of = &layers[layer];
+        let (va, asid) = (of.direct(addr), of.spaces[DIRECT_MAP as usize].asid);
+        let intent = if writes { Intent::Store } else { Intent::Load };
+        let wanted = TranslationRequest { core: *core, space, va, intent, origin: Origin::Kernel };
+        let held = hw.units[*core].first(intent).look_up(asid, va, Origin::Kernel);
+        *self.window = DirectMapWindow::NONE;
+        let found = match held {
+            Some(hit) if !writes || hit.stores() => {
+                *self.window = DirectMapWindow::new(layer, addr, va, hit);
+                hit
+            }
+            _ => hw.translate_beyond_l1(layers, asid, &wanted, held.is_none(), cycles)?,
+        };
+        hw.check(layers, space, va, found);
+        Ok((found.address(va), found.size().bytes() - (va.0 & found.size().offset_mask())))
+    }
+}

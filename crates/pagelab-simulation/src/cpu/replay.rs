@@ -1,0 +1,490 @@
+//! The loop over a run's accesses: what a core does for its program.
+
+use crate::machine::cpu::Filter;
+use crate::machine::simulation::{RefusedAccess, Simulation, StackOutcome};
+use crate::machine::task::Split;
+use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::CpuId;
+use pagelab_base::page_fault::{Intent, Origin};
+use pagelab_base::translation::Translation;
+use pagelab_hardware::cache::prefetch::ObservedAccess;
+use pagelab_hardware::cache::{HitLevel, Requester};
+use pagelab_hardware::core_model::clock::CpuClock;
+use pagelab_hardware::core_model::{CoreModel, DataLocation, Timing};
+use pagelab_kernel::fault::Outcome;
+use pagelab_trace::{Access, AccessKind, Branches};
+use pagelab_translate::counters::place_index;
+use pagelab_translate::walker::{Faulted, TranslationRequest};
+
+/// Whether an access went through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AccessOutcome {
+    Done,
+    /// A fault handler blocked or used the turn up; the access is to be made again.
+    Again,
+}
+
+/// How far a translation got.
+enum TranslationOutcome {
+    Found(Translation),
+    Refused,
+    Again,
+}
+
+impl Simulation {
+    /// Makes the accesses of a run, one after the other; returns how many were made. With `MANY` it stops when the clock
+    /// passes `limit`; in any case when a fault handler blocks.
+    /// `branches` are those before each access; empty if they are not known.
+    pub(crate) fn replay<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        accesses: &[Access],
+        branches: &[Branches],
+        limit: Cycles,
+    ) -> Result<usize, EngineError> {
+        let mut at = 0;
+        let looks_ahead = self.looks_ahead(cpu);
+        while at < accesses.len() {
+            let fast = self.replay_fast::<MANY>(cpu, &accesses[at..], branches.get(at..).unwrap_or_default(), limit);
+            self.fast_path_accesses += fast as u64;
+            at += fast;
+            // A turn makes an access at least, even if it is over before.
+            if MANY && fast > 0 && self.turn_is_over(cpu, limit) {
+                break;
+            }
+            let Some(access) = accesses.get(at) else { break };
+            let of = &self.cpus[cpu];
+            if of.filter.answers(access) {
+                let stop = Stop { clock: &of.clock, limit };
+                let hits = scan::<MANY, _>(&accesses[at..], &of.filter, &stop);
+                self.count_filtered(
+                    cpu,
+                    &accesses[at..at + hits.accesses],
+                    branches.get(at..).unwrap_or_default(),
+                    &hits,
+                );
+                at += hits.accesses;
+            } else {
+                if looks_ahead {
+                    self.look_ahead(cpu, accesses, at);
+                }
+                let of = &mut self.cpus[cpu];
+                if of.clock.models_dependencies() {
+                    let branches = branches.get(at).copied().unwrap_or_default();
+                    of.clock.meet(access, branches, of.task.outcome.is_some() || of.task.split.lines > 0);
+                }
+                let flow = if self.cpus[cpu].is_plain(access) {
+                    self.plain_access::<MANY>(cpu, access, limit)
+                } else {
+                    self.access::<MANY>(cpu, access, limit)
+                };
+                if flow? == AccessOutcome::Again {
+                    break;
+                }
+                at += 1;
+            }
+            if MANY && self.turn_is_over(cpu, limit) {
+                break;
+            }
+        }
+        Ok(at)
+    }
+
+    /// Makes the accesses that the fast path can make; returns how many.
+    #[inline(always)]
+    fn replay_fast<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        accesses: &[Access],
+        branches: &[Branches],
+        limit: Cycles,
+    ) -> usize {
+        // A turn that is over before it begins makes one access, in the general code.
+        let Some(code) = self.fast_path.filter(|_| !(MANY && self.woke)) else { return 0 };
+        let replay = if MANY { code.among_others } else { code.alone };
+        if !self.hw.check {
+            return replay(self, cpu, accesses, branches, limit);
+        }
+        // One by one, so that each translation is compared.
+        let mut at = 0;
+        while let Some(access) = accesses.get(at..=at)
+            && replay(self, cpu, access, branches.get(at..).unwrap_or_default(), limit) == 1
+        {
+            let (va, write) = (VirtAddr(access[0].vaddr), access[0].kind.writes());
+            let of = &self.cpus[cpu];
+            let intent = if write { Intent::Store } else { Intent::Load };
+            let wanted = TranslationRequest { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+            if let Some(translation) = of.filter.translation(va, write) {
+                self.check(&wanted, translation);
+            }
+            at += 1;
+            if MANY && self.turn_is_over(cpu, limit) {
+                break;
+            }
+        }
+        at
+    }
+
+    /// Counts accesses that the filter answered.
+    #[inline]
+    fn count_filtered(&mut self, cpu: CpuId, accesses: &[Access], branches: &[Branches], hits: &Hits) {
+        let mark = hits.by_kernel.then(|| self.mark(cpu));
+        let of = &mut self.cpus[cpu];
+        of.counters.accesses += hits.accesses as u64;
+        of.counters.filtered += hits.accesses as u64;
+        of.counters.writes += hits.writes;
+        if of.clock.models_dependencies() {
+            let hit = DataLocation { latency: self.hw.caches.l1_latency().into(), line: of.filter.physical_line() };
+            of.clock.make_hits(accesses, branches, hit);
+        } else {
+            hits.pass(&mut of.clock);
+        }
+        if let Some(mark) = mark {
+            let by_kernel = &mut of.counters.by_kernel;
+            by_kernel.accesses += hits.accesses as u64;
+            by_kernel.refs[place_index(Some(HitLevel::L1))] += hits.accesses as u64;
+            self.count_by_kernel(cpu, &mark);
+        }
+    }
+
+    /// [`Self::access`] for the common case that [`Cpu::is_plain`] describes.
+    #[inline(always)]
+    fn plain_access<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        access: &Access,
+        limit: Cycles,
+    ) -> Result<AccessOutcome, EngineError> {
+        let of = &self.cpus[cpu];
+        let (va, write, core) = (VirtAddr(access.vaddr), access.kind.writes(), of.core);
+        let mut found = of.filter.translation(va, write);
+        if found.is_none() {
+            let held = self.hw.units[core].l1d.look_up(of.asid, va, Origin::Program);
+            found = held.filter(|held| !write || held.stores());
+            if found.is_none() {
+                match self.translate_after_l1_miss::<MANY>(cpu, access, held.is_none(), limit)? {
+                    TranslationOutcome::Found(translation) => found = Some(translation),
+                    TranslationOutcome::Again => return Ok(AccessOutcome::Again),
+                    TranslationOutcome::Refused => {}
+                }
+            }
+        }
+        match found {
+            Some(translation) => {
+                self.touch(cpu, ObservedAccess { pc: access.pc, va, translation }, write, false);
+            }
+            None => self.refuse(cpu, access),
+        }
+        let of = &mut self.cpus[cpu];
+        of.counters.accesses += 1;
+        of.counters.writes += u64::from(write);
+        of.clock.retire(access.gap.into());
+        Ok(AccessOutcome::Done)
+    }
+
+    /// One access of any kind.
+    #[inline(never)]
+    fn access<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        access: &Access,
+        limit: Cycles,
+    ) -> Result<AccessOutcome, EngineError> {
+        if !access.maker.is_kernel() {
+            return self.make_access::<MANY>(cpu, access, limit);
+        }
+        let mark = self.mark(cpu);
+        self.hw.walks.are_by_kernel = true;
+        let flow = self.make_access::<MANY>(cpu, access, limit);
+        self.hw.walks.are_by_kernel = false;
+        self.count_by_kernel(cpu, &mark);
+        flow
+    }
+
+    fn make_access<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        access: &Access,
+        limit: Cycles,
+    ) -> Result<AccessOutcome, EngineError> {
+        let fetch = access.kind == AccessKind::Fetch;
+        if access.pc == 0 {
+            // The trace does not know the instruction; accesses that follow without one pass the filter.
+            self.cpus[cpu].filter.code_page = 0;
+        } else if !access.maker.is_kernel() && access.pc >> FRAME_SHIFT != self.cpus[cpu].filter.code_page {
+            match self.translate::<MANY>(cpu, VirtAddr(access.pc), access.pc, Intent::Fetch, limit)? {
+                // A program counter without a mapping is reported by its own access, if there is one.
+                TranslationOutcome::Found(_) | TranslationOutcome::Refused => {
+                    self.cpus[cpu].filter.code_page = access.pc >> FRAME_SHIFT;
+                }
+                TranslationOutcome::Again => return Ok(AccessOutcome::Again),
+            }
+        }
+        let mut refused = false;
+        if fetch {
+            match self.translate::<MANY>(cpu, VirtAddr(access.vaddr), access.pc, Intent::Fetch, limit)? {
+                TranslationOutcome::Found(_) => {}
+                TranslationOutcome::Refused => refused = true,
+                TranslationOutcome::Again => return Ok(AccessOutcome::Again),
+            }
+        } else if self.data::<MANY>(cpu, access, limit, &mut refused)? == AccessOutcome::Again {
+            return Ok(AccessOutcome::Again);
+        }
+        if refused {
+            self.refuse(cpu, access);
+        }
+        let of = &mut self.cpus[cpu];
+        of.counters.accesses += 1;
+        of.counters.writes += u64::from(access.kind.writes());
+        of.counters.fetches += u64::from(fetch);
+        of.counters.by_kernel.accesses += u64::from(access.maker.is_kernel());
+        of.clock.retire(access.gap.into());
+        Ok(AccessOutcome::Done)
+    }
+
+    /// The data of an access, line by line.
+    fn data<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        access: &Access,
+        limit: Cycles,
+        refused: &mut bool,
+    ) -> Result<AccessOutcome, EngineError> {
+        let write = access.kind.writes();
+        let first = access.vaddr >> LINE_SHIFT;
+        let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
+        let split = last > first && !access.maker.is_kernel();
+        let mut line = first + self.cpus[cpu].task.split.lines;
+        while line <= last {
+            let va = VirtAddr(access.vaddr.max(line * LINE_BYTES));
+            let translation = match self.cpus[cpu].filter.translation(va, write) {
+                Some(held) => held,
+                None => {
+                    let intent = if write { Intent::Store } else { Intent::Load };
+                    match self.translate::<MANY>(cpu, va, access.pc, intent, limit)? {
+                        TranslationOutcome::Found(found) => found,
+                        TranslationOutcome::Refused => {
+                            *refused = true;
+                            line += 1;
+                            continue;
+                        }
+                        TranslationOutcome::Again => {
+                            self.cpus[cpu].task.split.lines = line - first;
+                            return Ok(AccessOutcome::Again);
+                        }
+                    }
+                }
+            };
+            let demanded = ObservedAccess { pc: access.pc, va, translation };
+            if !access.maker.is_kernel() {
+                self.touch(cpu, demanded, write, split);
+            } else {
+                let served = self.hw.kernel_refs.then(|| self.touch(cpu, demanded, write, split));
+                self.cpus[cpu].counters.by_kernel.refs[place_index(served)] += 1;
+            }
+            line += 1;
+        }
+        self.cpus[cpu].task.split = Split::default();
+        Ok(AccessOutcome::Done)
+    }
+
+    /// Loads or stores a line; `split` if it is one of several of an access. Returns where the line was.
+    #[inline(always)]
+    fn touch(&mut self, cpu: CpuId, demanded: ObservedAccess, write: bool, split: bool) -> HitLevel {
+        let ObservedAccess { va, translation, .. } = demanded;
+        let of = &mut self.cpus[cpu];
+        let line = translation.address(va).line();
+        let outcome = self.hw.caches.access(of.core, line, write, Requester::Data);
+        if split {
+            of.counters.count_split_miss(&mut of.task.split.missed, outcome.served);
+        }
+        let timed = self.hw.caches.is_timed();
+        if timed {
+            self.wait_for_traffic(cpu, outcome.cycles, &demanded);
+        } else {
+            of.clock.wait_for_data(outcome.cycles.into(), line.0);
+        }
+        let of = &mut self.cpus[cpu];
+        of.counters.pieces += 1;
+        // Under SRRIP the first hit after a fill changes the line's prediction. Prefetchers look at each access.
+        let unproven = self.filter_hits_only && outcome.served != HitLevel::L1 || timed;
+        let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
+        of.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
+        outcome.served
+    }
+
+    /// Waits for data where there are prefetchers, which see the access then.
+    #[inline(never)]
+    fn wait_for_traffic(&mut self, cpu: CpuId, latency: u32, demanded: &ObservedAccess) {
+        let (of, caches) = (&mut self.cpus[cpu], &mut self.hw.caches);
+        let line = demanded.translation.address(demanded.va).line();
+        if let Some(traffic) = caches.traffic() {
+            of.clock.wait_for_traffic(latency.into(), line.0, traffic);
+        }
+        caches.prefetch_for(demanded);
+    }
+
+    /// Tells the caches when a CPU makes what comes next.
+    #[inline(always)]
+    fn set_time(&mut self, cpu: CpuId) {
+        if self.hw.caches.is_timed() {
+            self.hw.caches.set_time(self.cpus[cpu].clock.now());
+        }
+    }
+
+    /// Notes that no mapping allows an access, or a part of it.
+    #[cold]
+    fn refuse(&mut self, cpu: CpuId, access: &Access) {
+        let of = &mut self.cpus[cpu];
+        of.counters.refused += 1;
+        of.filter.forget_data();
+        let (vaddr, pc, write) = (access.vaddr, access.pc, access.kind.writes());
+        self.note_refused(RefusedAccess { vaddr, pc, write });
+    }
+
+    /// [`Self::translate`] for data that the first-level TLB has just been asked for in vain; `missed` if it does not even
+    /// hold a translation that forbids the access.
+    #[inline(always)]
+    fn translate_after_l1_miss<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        access: &Access,
+        missed: bool,
+        limit: Cycles,
+    ) -> Result<TranslationOutcome, EngineError> {
+        self.set_time(cpu);
+        let (of, made) = (&self.cpus[cpu], self.hw.walks.made);
+        let (va, intent) = (VirtAddr(access.vaddr), if access.kind.writes() { Intent::Store } else { Intent::Load });
+        let wanted = TranslationRequest { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+        let mut cycles = Cycles::ZERO;
+        let found = self.hw.translate_beyond_l1(&mut self.os.layers, of.asid, &wanted, missed, &mut cycles);
+        let translating = self.hw.translating(cycles, found.as_ref().ok().copied(), false);
+        self.cpus[cpu].clock.wait_for_translation(translating);
+        if self.profile.is_some() {
+            self.profile_translation(cpu, va, access.pc, intent, cycles, found.is_ok() && self.hw.walks.made > made);
+        }
+        match found {
+            Ok(translation) => {
+                self.check(&wanted, translation);
+                Ok(TranslationOutcome::Found(translation))
+            }
+            Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, access.pc, intent, limit),
+        }
+    }
+
+    /// Runs the handler of the fault that a translation has just met, and then translates.
+    #[inline(never)]
+    fn fault_and_translate<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        va: VirtAddr,
+        pc: u64,
+        intent: Intent,
+        limit: Cycles,
+    ) -> Result<TranslationOutcome, EngineError> {
+        let of = &mut self.cpus[cpu];
+        of.filter.forget_data();
+        let fault = self.hw.fault;
+        if !self.is_backed(&fault) {
+            if self.profile.is_some() {
+                self.profile_miss(cpu, va, pc, intent);
+            }
+            // An exception waits for all that came before.
+            self.cpus[cpu].clock.drain();
+        }
+        self.raise(cpu, &fault);
+        if self.run_stack::<MANY>(cpu, limit)? == StackOutcome::Yields {
+            return Ok(TranslationOutcome::Again);
+        }
+        self.translate::<MANY>(cpu, va, pc, intent, limit)
+    }
+
+    /// Translates for the program, running fault handlers until there is a translation or a refusal.
+    fn translate<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        va: VirtAddr,
+        pc: u64,
+        intent: Intent,
+        limit: Cycles,
+    ) -> Result<TranslationOutcome, EngineError> {
+        self.set_time(cpu);
+        let of = &mut self.cpus[cpu];
+        let fault = of.task.outcome.take();
+        if fault == Some(Outcome::Refused) {
+            return Ok(TranslationOutcome::Refused);
+        }
+        let mut cycles = Cycles::ZERO;
+        let wanted = TranslationRequest { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+        // An access is counted once, however often a fault has it made again.
+        let (counted, made) = (fault.is_some().then(|| self.hw.units[wanted.core].tlb), self.hw.walks.made);
+        let found = self.hw.translate(&mut self.os.layers, &wanted, &mut cycles);
+        if let Some(counted) = counted {
+            self.hw.units[wanted.core].tlb.set_retries_apart(&counted);
+        }
+        let of = &mut self.cpus[cpu];
+        if cycles > Cycles::ZERO {
+            let page = found.as_ref().ok().copied();
+            of.clock.wait_for_translation(self.hw.translating(cycles, page, intent == Intent::Fetch));
+            // A walk may have taken the last line's place in the cache, and a fill the last page's in the TLB.
+            of.filter.forget_data();
+            if self.profile.is_some() {
+                self.profile_translation(cpu, va, pc, intent, cycles, found.is_ok() && self.hw.walks.made > made);
+            }
+        }
+        match found {
+            Ok(translation) => {
+                self.check(&wanted, translation);
+                Ok(TranslationOutcome::Found(translation))
+            }
+            Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, pc, intent, limit),
+        }
+    }
+}
+
+/// Accesses that the filter answered.
+pub(super) struct Hits {
+    pub accesses: usize,
+    instructions: u64,
+    pub writes: u64,
+    /// Whether a kernel made them all, or the program did.
+    by_kernel: bool,
+}
+
+/// When a CPU with others beside it must stop.
+pub(super) struct Stop<'a, C = CoreModel> {
+    pub clock: &'a CpuClock<C>,
+    pub limit: Cycles,
+}
+
+impl Hits {
+    /// Lets a CPU's clock go on.
+    #[inline(always)]
+    pub fn pass<C: Timing>(&self, clock: &mut CpuClock<C>) {
+        clock.retire(self.instructions);
+        clock.repeat(self.accesses as u64);
+    }
+}
+
+/// The accesses from the first on that the filter answers: hits of the last line that change nothing. Not inlined, so that
+/// the loop has the processor's registers for itself.
+#[inline(never)]
+pub(super) fn scan<const MANY: bool, C: Timing>(accesses: &[Access], filter: &Filter, stop: &Stop<C>) -> Hits {
+    let by_kernel = accesses.first().is_some_and(|access| access.maker.is_kernel());
+    let mut hits = Hits { accesses: 0, instructions: 0, writes: 0, by_kernel };
+    let filter = *filter;
+    for access in accesses {
+        if !filter.answers(access) || access.maker.is_kernel() != by_kernel {
+            break;
+        }
+        hits.accesses += 1;
+        hits.instructions += u64::from(access.gap);
+        hits.writes += u64::from(access.kind as u8 != AccessKind::Load as u8);
+        if MANY && stop.clock.now_after(hits.instructions, hits.accesses as u64) > stop.limit {
+            break;
+        }
+    }
+    hits
+}

@@ -1,0 +1,256 @@
+//! Running the activities on a CPU's stack.
+
+use crate::cpu::references::{DirectMapWindow, RefIssuer};
+use crate::machine::activity::Activity;
+use crate::machine::agenda::AgendaEntry;
+use crate::machine::cpu::{Cpu, CpuState};
+use crate::machine::simulation::{Simulation, StackOutcome};
+use crate::machine::task::{StackEntry, Task};
+use crate::observe::profile::Miss;
+use pagelab_base::addr::{FRAME_BYTES, MachineAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::io::Answer;
+use pagelab_base::step::{Next, Step};
+use pagelab_hardware::core_model::clock::{Class, CpuClock};
+use pagelab_kernel::os::Os;
+use pagelab_kernel::threads::schedule::KernelThreads;
+
+impl Simulation {
+    /// Runs the uppermost activity until the stack is empty, the CPU blocks, or its clock passes `limit`.
+    pub(crate) fn run_stack<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        limit: Cycles,
+    ) -> Result<StackOutcome, EngineError> {
+        // Nobody else uses the core's TLBs until this returns.
+        let mut window = DirectMapWindow::NONE;
+        loop {
+            let Self { hw, os, kthreads, cpus, woke, .. } = self;
+            let Cpu { core, clock, task, .. } = &mut cpus[cpu];
+            let Task { number, stack, miss, .. } = task;
+            let Some(entry) = stack.last_mut() else { return Ok(StackOutcome::Empty) };
+            if !entry.planned {
+                entry.plan(os, kthreads);
+            }
+            if !entry.begun {
+                entry.begun = true;
+                charge_step(entry, clock, os, kthreads, miss);
+                if !entry.step.io.is_empty() {
+                    let layer = entry.layer;
+                    if self.ask_devices::<MANY>(cpu, layer, limit)? || MANY && self.turn_is_over(cpu, limit) {
+                        return Ok(StackOutcome::Yields);
+                    }
+                    continue;
+                }
+                if MANY && (*woke || clock.now() > limit) {
+                    return Ok(StackOutcome::Yields);
+                }
+            }
+            if entry.has_refs_left() {
+                let is_over = |spent: Cycles| MANY && clock.now() + spent > limit;
+                let mut maker = RefIssuer { hw, layers: &mut os.layers, core: *core, clock, window: &mut window };
+                let made = maker.make_for(miss, entry, &mut os.faults, is_over);
+                charge(entry, clock, os, kthreads, made.cycles);
+                if made.faulted {
+                    let fault = hw.fault;
+                    self.raise(cpu, &fault);
+                    if MANY && self.turn_is_over(cpu, limit) {
+                        return Ok(StackOutcome::Yields);
+                    }
+                    continue;
+                }
+                if MANY && (*woke || clock.now() > limit) {
+                    return Ok(StackOutcome::Yields);
+                }
+            }
+            // Whether devices have answered with errors; if an engine asked, it is told.
+            os.io_failed = !entry.step.io.is_empty();
+            if os.io_failed && entry.activity.asks_again() {
+                entry.begun = false;
+                continue;
+            }
+            os.locks.acting_task = *number;
+            // Matched where it is: what it holds is seldom needed.
+            let blocked = match entry.activity.commit(os, kthreads, cpu) {
+                Ok(Next::Continue) => {
+                    entry.reset();
+                    None
+                }
+                Ok(Next::Block(key)) => {
+                    entry.reset();
+                    Some(key)
+                }
+                Ok(Next::Done) => {
+                    self.end_activity(cpu);
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            if self.flush_invalid(cpu) | self.note_arrivals() {
+                window = DirectMapWindow::NONE;
+            }
+            self.wake_released::<MANY>(cpu);
+            self.wake_kthreads(cpu);
+            if let Some(key) = blocked {
+                self.wait_for(cpu, key);
+                return Ok(StackOutcome::Yields);
+            }
+            if MANY && self.turn_is_over(cpu, limit) {
+                return Ok(StackOutcome::Yields);
+            }
+        }
+    }
+
+    /// Runs the uppermost activity of a CPU on to the end of its next step; false if there is none, or if it waits. This is
+    /// how an explorer of interleavings drives what [`Self::run`] runs by the clock.
+    pub fn step(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
+        if self.cpus[cpu].state != CpuState::Ready || self.cpus[cpu].task.stack.is_empty() {
+            return Ok(false);
+        }
+        loop {
+            let charged = self.cpus[cpu].task.stack.last().map(|entry| entry.planned);
+            // A limit that has passed: one thing at a time.
+            self.run_stack::<true>(cpu, Cycles::ZERO)?;
+            // An explorer's devices answer at once.
+            while self.take_place()? {}
+            let now = self.cpus[cpu].task.stack.last().map(|entry| entry.planned);
+            if charged == Some(true) && now != Some(true) || self.cpus[cpu].state != CpuState::Ready {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Makes the requests of the step under way to the devices of a layer; those that will be answered with an error are left in
+    /// it. Where nobody could do anything before they answer, the clock goes on to then;
+    /// else the task waits. Returns whether it does.
+    fn ask_devices<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        layer: LayerId,
+        limit: Cycles,
+    ) -> Result<bool, EngineError> {
+        // Who spins for this task does so only until here.
+        let one_task = !MANY || self.cpus[cpu].has_one_task() && !self.has_sibling(cpu)? && !self.is_spun_for(cpu);
+        let Cpu { clock, task, .. } = &mut self.cpus[cpu];
+        let Step { io, switch, stalls, .. } = &mut task.stack.last_mut().expect("a step of it asks").step;
+        let reclaim = self.os.layers[layer].reclaim.as_mut().expect("a layer without devices asks nothing of them");
+        let swap = reclaim.swap.as_mut().map(|swap| &mut swap.device);
+        let mut done = clock.now();
+        let storage = reclaim.storage.as_mut().map(|storage| &mut storage.device);
+        for (device, requests) in [(swap, &mut io.swap), (storage, &mut io.storage)] {
+            if let Some(device) = device {
+                requests.retain(|&request| {
+                    let Answer { at, failed } = device.submit(request, clock.now());
+                    done = done.max(at);
+                    failed
+                });
+            }
+        }
+        let spent = (switch.cycles + clock.time(switch.timed_by_core)).min(done - clock.now());
+        clock.spend(Class::Kernel, spent);
+        self.os.faults[layer].switch_cycles += spent;
+        let waits = MANY && done > clock.now() && (done > limit || !one_task && !*stalls);
+        if waits {
+            let key = self.agenda.enter_answer(done, *stalls);
+            // Whoever goes on here is not to go beyond that.
+            self.woke = true;
+            self.wait_for(cpu, key);
+        } else {
+            clock.wait_until(Class::Io, done);
+        }
+        Ok(waits)
+    }
+
+    /// What devices have written leaves the caches; false if they have written nothing.
+    #[inline]
+    fn note_arrivals(&mut self) -> bool {
+        let any = !self.os.arrived.is_empty();
+        while let Some((layer, addr, lines)) = self.os.arrived.pop() {
+            if let Some(frame) = self.os.machine_frame(layer, addr.pfn()) {
+                let at = frame.addr().0 | addr.0 & (FRAME_BYTES - 1);
+                self.hw.caches.dma_write(MachineAddr(at).line(), lines);
+            }
+        }
+        any
+    }
+
+    /// Carries out the invalidations that an activity asked for; false if it asked for none.
+    #[inline]
+    fn flush_invalid(&mut self, cpu: CpuId) -> bool {
+        let any = !self.os.invalid.is_empty();
+        while let Some((space, what)) = self.os.invalid.pop() {
+            self.invalidate(cpu, space, &what, false);
+        }
+        any
+    }
+
+    fn end_activity(&mut self, cpu: CpuId) {
+        let Cpu { clock, task, .. } = &mut self.cpus[cpu];
+        let (now, entry) = (clock.now(), task.stack.pop());
+        match &entry.activity {
+            Activity::Engine(work) => {
+                let work = work.clone();
+                self.end_engine_work(cpu, &work);
+            }
+            Activity::Kernel { thread, .. } => {
+                if let Some(at) = self.kthreads.end(*thread, now) {
+                    self.agenda.enter(at, AgendaEntry::Alarm { thread: *thread });
+                    self.woke = true;
+                }
+            }
+            // A fault below another activity is retried by it; one of the program's is told to the access.
+            Activity::Fault(fault) => {
+                let (outcome, major, began) = (fault.outcome(), fault.is_major(), entry.began);
+                if task.stack.is_empty() {
+                    if major {
+                        self.os.major_latencies.note(now - began);
+                    }
+                    task.outcome = Some(outcome);
+                    self.note_end(cpu);
+                    self.profile_miss_end(cpu, major);
+                }
+            }
+            Activity::Populate(_) | Activity::Sync(_) | Activity::ExitScan(_) => {}
+        }
+    }
+}
+
+/// Charges what the step under way costs beyond its references, and notes it for the access that is profiled, if one is.
+#[inline(always)]
+fn charge_step(
+    entry: &StackEntry,
+    clock: &mut CpuClock,
+    os: &mut Os,
+    kthreads: &mut KernelThreads,
+    miss: &mut Option<Box<Miss>>,
+) {
+    let Step { preset, cycles, before_pte, fills, .. } = entry.step;
+    let timed = clock.time(preset.timed_by_core);
+    let cycles = cycles + preset.cycles + timed;
+    if let Some(stage) = entry.stage {
+        let counters = &mut os.faults[entry.layer];
+        counters.preset_cycles[stage as usize] += preset.cycles;
+        counters.timed_cycles[stage as usize] += timed;
+        counters.instructions[stage as usize] += preset.instructions;
+        if before_pte > 0 {
+            counters.spend_before_pte(cycles, fills);
+        }
+    }
+    charge(entry, clock, os, kthreads, cycles);
+    if let Some(miss) = miss {
+        miss.note(entry.layer, entry.stage, cycles, [0; 5]);
+    }
+}
+
+/// Charges cycles of an activity to its stage and to its CPU.
+#[inline(always)]
+fn charge(entry: &StackEntry, clock: &mut CpuClock, os: &mut Os, kthreads: &mut KernelThreads, cycles: Cycles) {
+    let Some(stage) = entry.stage else {
+        entry.activity.charge(os, kthreads, cycles);
+        return clock.spend(entry.activity.class(), cycles);
+    };
+    os.faults[entry.layer].cycles[stage as usize] += cycles;
+    clock.spend(Class::Fault, cycles);
+}

@@ -1,0 +1,114 @@
+//! Activities: what a core does besides its program, as resumable state machines.
+//!
+//! A step of an activity is planned ([`Activity::plan`]: its references and cycles, changing nothing), charged by the
+//! core, and only then committed ([`Activity::commit`]: its change of state becomes visible). Between the two, other cores
+//! may run, and a reference may itself fault in a host layer, whose handler is another activity on the same core's stack;
+//! so a commit looks again at what it relies on. After a commit the activity goes on, blocks on a key, or ends.
+//!
+//! An activity is one variant of [`Activity`]; its state machine is a file of its own.
+
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::step::{Next, Step};
+use pagelab_hardware::core_model::clock::Class;
+use pagelab_kernel::fault::Fault;
+use pagelab_kernel::fault::stage::Stage;
+use pagelab_kernel::fault_engine::work::EngineWork;
+use pagelab_kernel::os::Os;
+use pagelab_kernel::populate::Populate;
+use pagelab_kernel::sync::Sync;
+use pagelab_kernel::threads::exit_scan::ExitScan;
+use pagelab_kernel::threads::schedule::KernelThreads;
+
+/// Any activity.
+#[derive(Clone, Debug)]
+pub enum Activity {
+    /// A kernel handles a page fault.
+    Fault(Fault),
+    /// A kernel maps pages ahead of accesses, for a call or of itself.
+    Populate(Populate),
+    /// An msync that waits for storage.
+    Sync(Sync),
+    /// Work of a kernel thread, by its number, for its layer.
+    Kernel {
+        /// Number of the thread, as [`KernelThreads`] counts.
+        thread: usize,
+        /// The layer whose kernel it is of.
+        layer: LayerId,
+    },
+    /// Deleting what ended processes left in page tables.
+    ExitScan(ExitScan),
+    /// A fault engine maps a page.
+    Engine(EngineWork),
+}
+
+impl Activity {
+    /// Layer whose physical addresses its references are.
+    pub fn layer(&self) -> LayerId {
+        match self {
+            Self::Fault(fault) => fault.space().layer,
+            Self::Populate(populate) => populate.fault().space().layer,
+            Self::Sync(sync) => sync.space().layer,
+            Self::Kernel { layer, .. } => *layer,
+            Self::ExitScan(scan) => scan.layer(),
+            Self::Engine(work) => work.layer(),
+        }
+    }
+
+    /// Whether it makes a request to a device again that was answered with an error (Linux `nvme_retry_req`).
+    pub fn asks_again(&self) -> bool {
+        match self {
+            Self::Fault(_) | Self::Populate(_) | Self::Sync(_) | Self::Kernel { .. } | Self::ExitScan(_) => true,
+            Self::Engine(_) => false,
+        }
+    }
+
+    /// What the CPU spends the cycles of work on that is no fault's.
+    pub fn class(&self) -> Class {
+        match self {
+            // The program waits for its walker.
+            Self::Engine(_) => Class::Translation,
+            Self::Fault(_) | Self::Populate(_) | Self::Sync(_) | Self::Kernel { .. } | Self::ExitScan(_) => {
+                Class::Kernel
+            }
+        }
+    }
+
+    /// Counts the cycles of work that is no fault's.
+    pub fn charge(&self, os: &mut Os, threads: &mut KernelThreads, cycles: Cycles) {
+        match self {
+            Self::ExitScan(scan) => os.layers[scan.layer()].tables.charge_scan(cycles),
+            Self::Kernel { thread, .. } => threads.charge(*thread, os, cycles),
+            Self::Engine(work) => work.charge(os, cycles),
+            Self::Sync(_) => Sync::charge(os, cycles),
+            Self::Fault(_) | Self::Populate(_) => unreachable!("its cycles are a stage's"),
+        }
+    }
+
+    /// Fills `step` (cleared) with the references and cycles of the next step. Changes nothing. Returns the stage of a fault that
+    /// its cycles are counted for; none for other kernel work.
+    pub fn plan(&self, os: &Os, threads: &KernelThreads, step: &mut Step) -> Option<Stage> {
+        match self {
+            Self::Fault(fault) => return Some(fault.plan(os, step)),
+            Self::Populate(populate) => return Some(populate.fault().plan(os, step)),
+            Self::Sync(sync) => sync.plan(os, step),
+            Self::Kernel { thread, .. } => threads.get(*thread).plan(os, step),
+            Self::ExitScan(scan) => scan.plan(os, step),
+            Self::Engine(work) => work.plan(os, step),
+        }
+        None
+    }
+
+    /// Carries the planned step out, on behalf of `cpu`.
+    pub fn commit(&mut self, os: &mut Os, threads: &mut KernelThreads, cpu: CpuId) -> Result<Next, EngineError> {
+        match self {
+            Self::Fault(fault) => fault.commit(os, cpu),
+            Self::Populate(populate) => populate.commit(os, cpu),
+            Self::Sync(sync) => Ok(sync.commit(os, cpu)),
+            Self::Kernel { thread, .. } => Ok(threads.commit(*thread, os, cpu)),
+            Self::ExitScan(scan) => Ok(scan.commit(os)),
+            Self::Engine(work) => Ok(work.commit(os, cpu)),
+        }
+    }
+}

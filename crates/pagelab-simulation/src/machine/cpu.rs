@@ -1,0 +1,441 @@
+//! A CPU (hardware thread): its clock, what it runs, and what it waits for.
+
+use crate::machine::activity::Activity;
+use crate::machine::pcids::{Pcids, Presence};
+use crate::machine::task::{CpuQueue, KernelTask, NextItem, SuspendedThread, Task, TaskSlot};
+use crate::programs::input::Item;
+use pagelab_base::addr::{FRAME_SHIFT, LINE_SHIFT, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::SpaceId;
+use pagelab_base::step::BlockKey;
+use pagelab_base::translation::Translation;
+use pagelab_hardware::cache::HitLevel;
+use pagelab_hardware::core_model::CoreModel;
+use pagelab_hardware::core_model::clock::{Class, CpuClock};
+use pagelab_tables::mmu_cache::Asid;
+use pagelab_trace::{Access, AccessKind, ThreadIx};
+use pagelab_translate::counters::WALK_PLACES;
+
+/// Whether a CPU can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuState {
+    /// It has something to do now.
+    Ready,
+    /// Its task waits for a lock whose holder is at work on another CPU, and it waits with it.
+    Spins(BlockKey),
+    /// Its tasks wait for keys, and it has nothing else to run.
+    Blocked(BlockKey),
+    /// All its lanes wait for other CPUs.
+    Waiting,
+    /// All its lanes have ended, and no kernel thread runs here.
+    Finished,
+}
+
+/// What the last data access of a CPU proved: the next one to the same place need not ask again. All hits that the filter
+/// answers would have found their TLB entry and their cache line most recently used, so they change nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Filter {
+    /// Virtual line of the last data access.
+    pub line: u64,
+    /// Bit per `AccessKind`: whether an access of that kind to the line is a hit that changes no state.
+    pub kinds: u8,
+    /// Virtual page of the last instruction that was translated.
+    pub code_page: u64,
+    /// Number of the page of the last data access, and its translation.
+    page: u64,
+    translation: Translation,
+}
+
+impl Filter {
+    /// Answers no access.
+    pub const EMPTY: Self =
+        Self { line: u64::MAX, kinds: 0, code_page: u64::MAX, page: u64::MAX, translation: Translation::from_word(0) };
+
+    /// Makes the next data access ask TLB and cache.
+    #[inline]
+    pub fn forget_data(&mut self) {
+        self.line = u64::MAX;
+        self.page = u64::MAX;
+    }
+
+    /// The translation of `va` for a load or a store, if the last access proved it.
+    #[inline(always)]
+    pub fn translation(&self, va: VirtAddr, write: bool) -> Option<Translation> {
+        let held = self.page == va.0 >> FRAME_SHIFT && (!write || self.translation.stores());
+        held.then_some(self.translation)
+    }
+
+    /// Takes up what an access to `va` proved; `kinds` as the field.
+    #[inline(always)]
+    pub fn learn(&mut self, va: VirtAddr, translation: Translation, kinds: u8) {
+        self.line = va.0 >> LINE_SHIFT;
+        self.kinds = kinds;
+        self.page = va.0 >> FRAME_SHIFT;
+        self.translation = translation;
+    }
+
+    /// The physical line of the last data access.
+    #[inline(always)]
+    pub fn physical_line(&self) -> u64 {
+        self.translation.address(VirtAddr(self.line << LINE_SHIFT)).line().0
+    }
+
+    /// True if it answers this access: a hit of the last line that changes nothing.
+    #[inline(always)]
+    pub fn answers(&self, access: &Access) -> bool {
+        let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
+        let line = access.vaddr >> LINE_SHIFT ^ self.line;
+        let differs = line | (last ^ self.line) | (access.pc >> FRAME_SHIFT ^ self.code_page);
+        differs == 0 && self.kinds >> (access.kind as u8) & 1 != 0
+    }
+}
+
+/// What a CPU counted of the program's accesses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AccessCounters {
+    /// Accesses that were replayed, of all kinds; refused ones too.
+    pub accesses: u64,
+    /// Stores and modifies.
+    pub writes: u64,
+    /// Instruction fetches among them.
+    pub fetches: u64,
+    /// Those that a kernel made among them.
+    pub by_kernel: ByKernel,
+    /// Accesses that a [`Filter`] answered: hits in the first-level TLB and cache.
+    pub filtered: u64,
+    /// Line-sized pieces that were looked up in the TLBs and caches.
+    pub pieces: u64,
+    /// Accesses that no mapping covers or that one forbids.
+    pub refused: u64,
+    /// Line misses in L1, L2 and L3 of accesses across a line boundary that had missed there with an earlier line: an access
+    /// counts one miss a level, as hardware events and other simulators count.
+    pub split_misses: [u64; 3],
+    /// Times that it went over to another thread.
+    pub context_switches: u64,
+}
+
+/// What a CPU counted of the accesses that a kernel made, as the trace says: among all others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByKernel {
+    /// Accesses of all kinds.
+    pub accesses: u64,
+    /// Instructions that retired to these accesses.
+    pub instructions: u64,
+    /// Cycles of [`Class::Base`], [`Class::DataStall`] and [`Class::Translation`].
+    pub cycles: [Cycles; 3],
+    /// Line-sized pieces, by where they were found, as in [`place_index`](pagelab_translate::counters::place_index).
+    pub refs: [u64; WALK_PLACES],
+    /// Look-ups that found nothing in the first level of the TLBs, and in both.
+    pub tlb_misses: [u64; 2],
+}
+
+impl AccessCounters {
+    /// Counts a line of an access across a line boundary; `missed` says in which levels the access has missed so far.
+    pub fn count_split_miss(&mut self, missed: &mut [bool; 3], served: HitLevel) {
+        let levels = match served {
+            HitLevel::L1 => 0,
+            HitLevel::L2 => 1,
+            HitLevel::L3 | HitLevel::Remote => 2,
+            HitLevel::Dram => 3,
+        };
+        for (count, missed) in self.split_misses.iter_mut().zip(missed).take(levels) {
+            *count += u64::from(*missed);
+            *missed = true;
+        }
+    }
+}
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct Cpu {
+    /// Index of its core among those in use.
+    pub core: usize,
+    /// The time that it has come to, and what it was spent on.
+    pub clock: CpuClock,
+    /// Whether it can go on.
+    pub state: CpuState,
+    /// What it runs.
+    pub task: Task,
+    /// Where that belongs.
+    pub seat: TaskSlot,
+    /// The queues of the inputs that use it, one each.
+    pub lanes: Vec<CpuQueue>,
+    /// The lane that it runs, or ran before a kernel thread.
+    pub lane: usize,
+    /// Kernel threads that run here.
+    pub threads: Vec<KernelTask>,
+    /// No source uses it: it is there for kernel threads.
+    pub apart: bool,
+    /// A task that waited for a device can go on, and is to have the CPU before the one that has it.
+    pub preempt: bool,
+    /// Number of its next task.
+    next_task: u32,
+    /// When the current lane's time slice ends; only if there are several.
+    pub slice_end: Cycles,
+    /// Running thread: its input and number.
+    pub thread: Option<(usize, ThreadIx)>,
+    /// The space of the running thread; none if the CPU has loaded no program's.
+    pub space: Option<SpaceId>,
+    /// Tag of the space, if there is one.
+    pub asid: Asid,
+    /// Whether it makes use of that space, for shootdowns.
+    pub presence: Presence,
+    /// Spaces that it may hold translations of.
+    pub pcids: Pcids,
+    /// What the last data access proved of the next.
+    pub filter: Filter,
+    /// The context of the access that it makes, if a profile looks at call stacks.
+    pub context: u32,
+    /// What it has counted of accesses.
+    pub counters: AccessCounters,
+    /// Input that its cycles are spent for.
+    pub owner: Option<usize>,
+    /// Cycles by class that are on somebody's account.
+    pub charged: [Cycles; Class::ALL.len()],
+}
+
+impl Cpu {
+    /// A CPU of a core, with nothing to run; `apart` if it is for kernel threads alone, and with so many PCIDs.
+    pub fn new(core: usize, apart: bool, model: CoreModel, pcids: u32) -> Self {
+        Self {
+            core,
+            clock: CpuClock::new(model),
+            state: CpuState::Ready,
+            task: Task::default(),
+            seat: TaskSlot::Queue(0),
+            lanes: Vec::new(),
+            lane: 0,
+            threads: Vec::new(),
+            apart,
+            preempt: false,
+            next_task: 0,
+            slice_end: Cycles::ZERO,
+            thread: None,
+            space: None,
+            asid: Asid(0),
+            presence: Presence::Running,
+            pcids: Pcids::new(pcids),
+            filter: Filter::EMPTY,
+            context: 0,
+            counters: AccessCounters::default(),
+            owner: None,
+            charged: [Cycles::ZERO; Class::ALL.len()],
+        }
+    }
+
+    /// The space that a program runs in.
+    #[inline]
+    pub fn running(&self) -> SpaceId {
+        self.space.expect("a run's thread has a space")
+    }
+
+    /// True for an access of the program itself to data of one line, by an instruction of the page that the last one was of.
+    /// An access that a fault handler interrupted is not: how it ended is to be looked at first.
+    #[inline(always)]
+    pub fn is_plain(&self, access: &Access) -> bool {
+        let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
+        let differs = (last ^ access.vaddr >> LINE_SHIFT) | (access.pc >> FRAME_SHIFT ^ self.filter.code_page);
+        differs == 0 && access.kind != AccessKind::Fetch && !access.maker.is_kernel() && self.task.outcome.is_none()
+    }
+
+    fn number_task(&mut self) -> Task {
+        self.next_task += 1;
+        Task::new(self.next_task - 1)
+    }
+
+    /// Gives the CPU a queue for an input.
+    pub fn add_lane(&mut self, input: usize) {
+        let task = self.number_task();
+        self.lanes.push(CpuQueue::new(input, task));
+        if self.seat == TaskSlot::Queue(self.lanes.len() - 1) {
+            self.take_up();
+        }
+    }
+
+    /// Takes the queue of an input away, if there is one. It has come to its end.
+    pub fn remove_lane(&mut self, input: usize) {
+        let Some(at) = self.lanes.iter().position(|lane| lane.input == input) else { return };
+        let own = self.seat == TaskSlot::Queue(at);
+        self.lanes.remove(at);
+        self.lane -= usize::from(at < self.lane);
+        if self.lane == self.lanes.len() {
+            self.lane = 0;
+        }
+        if matches!(self.seat, TaskSlot::Queue(_)) {
+            self.seat = TaskSlot::Queue(self.lane);
+            if own {
+                self.take_up();
+            }
+        }
+    }
+
+    /// Gives the CPU a kernel thread.
+    pub fn add_thread(&mut self, thread: usize) {
+        let task = self.number_task();
+        self.threads.push(KernelTask { thread, task });
+    }
+
+    /// Where the task of a seat lies while the CPU runs another; none if there is no lane.
+    fn place(&mut self, seat: TaskSlot) -> Option<&mut Task> {
+        match seat {
+            TaskSlot::Queue(lane) => self.lanes.get_mut(lane).map(|lane| &mut lane.task),
+            TaskSlot::Kernel(thread) => Some(&mut self.threads[thread].task),
+            TaskSlot::Suspended { lane, thread } => {
+                self.lanes[lane].overtaken.iter_mut().find(|of| of.thread == thread).map(|of| &mut of.task)
+            }
+        }
+    }
+
+    /// Takes the task of its seat into its hands.
+    fn take_up(&mut self) {
+        self.task = self.place(self.seat).map(std::mem::take).unwrap_or_default();
+    }
+
+    /// The thread that the task in its hands is of, which need not run yet: whose lane has gone may leave it one that waits.
+    pub fn thread_of_task(&self) -> Option<(usize, ThreadIx)> {
+        self.task.thread.or(self.thread)
+    }
+
+    /// Leaves its task where it is and goes on with that of another seat.
+    pub fn go_over(&mut self, seat: TaskSlot) {
+        let mut task = std::mem::take(&mut self.task);
+        task.thread =
+            task.thread.or(self.thread).filter(|_| matches!(self.seat, TaskSlot::Queue(_)) && !task.stack.is_empty());
+        if let Some(place) = self.place(self.seat) {
+            *place = task;
+        }
+        self.seat = match seat {
+            TaskSlot::Queue(_) | TaskSlot::Kernel(_) => seat,
+            TaskSlot::Suspended { lane, thread } => {
+                self.lanes[lane].recall(thread);
+                TaskSlot::Queue(lane)
+            }
+        };
+        if let TaskSlot::Queue(lane) = self.seat {
+            self.lane = lane;
+        }
+        self.take_up();
+    }
+
+    /// The thread of its lane that it runs is overtaken by others of the queue; a task at rest takes its place.
+    pub fn overtake(&mut self) {
+        let idle = self.number_task();
+        let mut task = std::mem::replace(&mut self.task, idle);
+        task.thread = task.thread.or(self.thread);
+        let (_, thread) = task.thread.expect("a thread is within an access");
+        self.lanes[self.lane].overtaken.push(SuspendedThread { thread, task });
+    }
+
+    /// Who goes on if a lane does, or why nobody can. The lane comes to that item. `is_all` as for [`CpuQueue::next`].
+    pub fn next_in(&mut self, lane: usize, is_all: bool) -> Result<TaskSlot, NextItem> {
+        let task = self.task_at(TaskSlot::Queue(lane));
+        let (waits, idle) = (task.waits_for.is_some(), task.is_idle());
+        let of = &mut self.lanes[lane];
+        if waits {
+            return Err(NextItem::Event);
+        }
+        if of.at == 0 && of.overtaken.is_empty() || !idle {
+            return Ok(TaskSlot::Queue(lane));
+        }
+        match of.next(None, is_all) {
+            NextItem::At(at) => {
+                of.at = at;
+                Ok(TaskSlot::Queue(lane))
+            }
+            NextItem::Suspended(thread) => Ok(TaskSlot::Suspended { lane, thread }),
+            none => Err(none),
+        }
+    }
+
+    /// The task of a seat, wherever it is.
+    pub fn task_at(&self, seat: TaskSlot) -> &Task {
+        match seat {
+            _ if seat == self.seat => &self.task,
+            TaskSlot::Queue(lane) => &self.lanes[lane].task,
+            TaskSlot::Kernel(thread) => &self.threads[thread].task,
+            TaskSlot::Suspended { lane, thread } => {
+                let of = self.lanes[lane].overtaken.iter().find(|of| of.thread == thread);
+                &of.expect("it has been overtaken").task
+            }
+        }
+    }
+
+    /// Whether it has no other task than the one that it runs.
+    #[inline]
+    pub fn has_one_task(&self) -> bool {
+        self.lanes.len() + self.threads.len() <= 1 && self.lanes.iter().all(|lane| lane.overtaken.is_empty())
+    }
+
+    /// The tasks that it has left.
+    pub fn left(&mut self) -> impl Iterator<Item = &mut Task> {
+        let lanes = self
+            .lanes
+            .iter_mut()
+            .flat_map(|lane| std::iter::once(&mut lane.task).chain(lane.overtaken.iter_mut().map(|of| &mut of.task)));
+        lanes.chain(self.threads.iter_mut().map(|thread| &mut thread.task))
+    }
+
+    /// All seats: kernel threads, then the lanes from the one after its own, then who has been overtaken.
+    pub fn seats(&self) -> impl Iterator<Item = TaskSlot> + '_ {
+        let kernel = (0..self.threads.len()).map(TaskSlot::Kernel);
+        let lanes = (1..=self.lanes.len()).map(|n| TaskSlot::Queue((self.lane + n) % self.lanes.len()));
+        let overtaken =
+            self.lanes.iter().enumerate().flat_map(|(lane, of)| {
+                of.overtaken.iter().map(move |of| TaskSlot::Suspended { lane, thread: of.thread })
+            });
+        kernel.chain(lanes).chain(overtaken)
+    }
+
+    /// Whether a task is one of its kernel threads'.
+    pub fn is_of_thread(&self, number: u32) -> bool {
+        let in_hand = matches!(self.seat, TaskSlot::Kernel(_)) && self.task.number == number;
+        in_hand || self.threads.iter().any(|thread| thread.task.number == number)
+    }
+
+    /// A key that one of its tasks waits for, that of a device if there is one.
+    pub fn awaited(&self) -> Option<BlockKey> {
+        self.seats().filter_map(|seat| self.task_at(seat).waits_for).max_by_key(|key| key.is_of_device())
+    }
+
+    /// Its queue for an input that runs here.
+    pub fn lane_of(&mut self, input: usize) -> &mut CpuQueue {
+        self.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs here")
+    }
+
+    /// Removes the item that the current lane has come to.
+    pub fn pop_item(&mut self) {
+        let lane = &mut self.lanes[self.lane];
+        lane.queue.remove(lane.at);
+    }
+
+    /// So many accesses of the run that the current lane has come to are done.
+    pub fn advance(&mut self, accesses: usize) {
+        let lane = &mut self.lanes[self.lane];
+        let Some(Item::Run { at, .. }) = lane.queue.get_mut(lane.at) else { unreachable!("it is in a run") };
+        *at += accesses;
+    }
+
+    /// Makes an address space, with its tag, the running one, or none.
+    pub fn set_space(&mut self, space: Option<(SpaceId, Asid)>) {
+        self.space = space.map(|(space, _)| space);
+        self.asid = space.map_or(Asid(0), |(_, asid)| asid);
+        self.filter = Filter::EMPTY;
+    }
+
+    /// Puts an activity on the stack.
+    #[inline]
+    pub fn begin(&mut self, activity: Activity) {
+        self.task.stack.push(activity, self.clock.now());
+    }
+
+    /// Puts an activity on the stack of an input's task, which is at rest, on behalf of a thread.
+    pub fn begin_for(&mut self, input: usize, thread: ThreadIx, activity: Activity) {
+        let lane = self.lanes.iter().position(|lane| lane.input == input).expect("the input runs here");
+        if self.seat == TaskSlot::Queue(lane) {
+            return self.begin(activity);
+        }
+        let task = &mut self.lanes[lane].task;
+        task.thread = Some((input, thread));
+        task.stack.push(activity, self.clock.now());
+    }
+}

@@ -1,0 +1,100 @@
+//! The address spaces that a CPU holds translations of (`agenda/shootdown.rs` says what is modelled).
+
+use pagelab_base::ids::SpaceId;
+use pagelab_tables::mmu_cache::Asid;
+
+/// What shootdowns and switches between address spaces did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShootdownCounters {
+    /// Shootdowns, local ones included.
+    pub count: u64,
+    /// CPUs interrupted.
+    pub interrupts: u64,
+    /// Idle CPUs that had the space loaded and were not interrupted.
+    pub spared: u64,
+    /// Flushes of a space when a CPU came to it and held no PCID of it.
+    pub pcid_flushes: u64,
+    /// Flushes of a space when a CPU came to it and its generation was behind.
+    pub generation_flushes: u64,
+}
+
+/// Shootdowns of each space so far, by tag.
+#[derive(Clone, Default)]
+pub struct Generations(Vec<u64>);
+
+impl Generations {
+    pub(crate) fn generation(&self, asid: Asid) -> u64 {
+        self.0.get(usize::from(asid.0)).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn advance(&mut self, asid: Asid) -> u64 {
+        let index = usize::from(asid.0);
+        if index >= self.0.len() {
+            self.0.resize(index + 1, 0);
+        }
+        self.0[index] += 1;
+        self.0[index]
+    }
+}
+
+/// Whether a CPU makes use of the space that it has loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// A program runs in it.
+    Running,
+    /// Idle, with the space loaded.
+    Lazy,
+    /// Idle, with the kernel's own page table loaded: shootdowns pass it by.
+    Away,
+}
+
+/// The address spaces that a CPU has PCIDs for, with the generation that it has seen of each. Without PCIDs there is one
+/// place: coming to a space flushes the one before.
+#[derive(Clone, Debug)]
+pub struct Pcids {
+    held: Vec<Option<(SpaceId, u64)>>,
+    next: usize,
+}
+
+/// What a CPU has of the space that it comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PcidState {
+    Current,
+    /// Translations from before a shootdown.
+    Behind,
+    /// No PCID; the one that it got was this space's until now.
+    Nothing {
+        before: Option<SpaceId>,
+    },
+}
+
+impl Pcids {
+    /// No space has a PCID yet. `pcids` is 0 if the hardware has none.
+    pub fn new(pcids: u32) -> Self {
+        Self { held: vec![None; pcids.max(1) as usize], next: 0 }
+    }
+
+    /// The CPU comes to a space, which has reached `generation`.
+    pub(crate) fn load(&mut self, space: SpaceId, generation: u64) -> PcidState {
+        if let Some((_, seen)) = self.held.iter_mut().flatten().find(|(of, _)| *of == space) {
+            let behind = std::mem::replace(seen, generation) < generation;
+            return if behind { PcidState::Behind } else { PcidState::Current };
+        }
+        let before = self.held[self.next].replace((space, generation));
+        self.next = (self.next + 1) % self.held.len();
+        PcidState::Nothing { before: before.map(|(space, _)| space) }
+    }
+
+    /// A shootdown has brought the CPU up to date.
+    pub(crate) fn catch_up(&mut self, space: SpaceId, generation: u64) {
+        let seen = self.held.iter_mut().flatten().find(|(of, _)| *of == space);
+        seen.expect("a space that is loaded has a PCID").1 = generation;
+    }
+
+    /// The space has ended.
+    pub(crate) fn forget(&mut self, space: SpaceId) {
+        for held in &mut self.held {
+            held.take_if(|(of, _)| *of == space);
+        }
+    }
+}

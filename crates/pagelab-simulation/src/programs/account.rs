@@ -1,0 +1,91 @@
+//! Who the cycles of a CPU were spent for, where sources share CPUs.
+//!
+//! Counters belong to CPUs or to the whole machine. What they grew by while a source ran is that source's: a CPU's clock is
+//! looked at whenever the CPU goes over to another source or becomes idle, the machine's counters at every turn too. Walks are
+//! counted by account at once ([`WalkCounters`](pagelab_translate::counters::WalkCounters)).
+
+use pagelab_base::cycles::Cycles;
+use pagelab_hardware::core_model::clock::{Class, CpuClock};
+use pagelab_kernel::fault::stage::Stage;
+use pagelab_kernel::os::Os;
+use pagelab_translate::counters::WalksByKind;
+
+/// What was counted for a source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// By class.
+    pub cycles: [Cycles; Class::ALL.len()],
+    /// Walks that were made for it.
+    pub walks: WalksByKind,
+    /// Page faults of its programs.
+    pub faults: FaultCounts,
+}
+
+/// Counters of page faults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// Pages that fault handlers mapped for programs without reading a device, as in `fault.minor.count`.
+    pub minor: u64,
+    /// Pages that they mapped once a device had been read, as in `fault.major.count`.
+    pub major: u64,
+    /// Cycles of the stages, by layer.
+    pub stages: Vec<[Cycles; Stage::ALL.len()]>,
+}
+
+impl Account {
+    /// Adds what was counted for another source, or at another time.
+    pub fn add(&mut self, other: &Self) {
+        for (cycles, more) in self.cycles.iter_mut().zip(other.cycles) {
+            *cycles += more;
+        }
+        self.walks.add(&other.walks);
+        self.faults.add(&other.faults);
+    }
+}
+
+impl FaultCounts {
+    fn add(&mut self, other: &Self) {
+        self.minor += other.minor;
+        self.major += other.major;
+        self.fit(other.stages.len());
+        for (sum, &more) in self.stages.as_flattened_mut().iter_mut().zip(other.stages.as_flattened()) {
+            *sum += more;
+        }
+    }
+
+    /// Adds what the kernels have counted since `looked`, which then holds what they have counted until now. It is called at
+    /// every turn, and most turns have no fault.
+    pub(crate) fn add_since(&mut self, os: &Os, looked: &mut Self) {
+        let (mut minor, mut major) = (0, 0);
+        for &top in os.tops() {
+            let faults = &os.faults[top];
+            minor += faults.minor;
+            major += faults.major;
+        }
+        self.minor += minor - looked.minor;
+        self.major += major - looked.major;
+        (looked.minor, looked.major) = (minor, major);
+        looked.fit(os.faults.len());
+        for (layer, (faults, looked)) in os.faults.iter().zip(&mut looked.stages).enumerate() {
+            if faults.cycles != *looked {
+                self.fit(os.faults.len());
+                for ((sum, &now), before) in self.stages[layer].iter_mut().zip(&faults.cycles).zip(looked) {
+                    *sum += now - *before;
+                    *before = now;
+                }
+            }
+        }
+    }
+
+    /// Makes room for the stages of this many layers.
+    fn fit(&mut self, layers: usize) {
+        if self.stages.len() < layers {
+            self.stages.resize(layers, Default::default());
+        }
+    }
+}
+
+/// What a clock has spent, by class.
+pub(crate) fn spent(clock: &CpuClock) -> [Cycles; Class::ALL.len()] {
+    Class::ALL.map(|class| clock.spent(class))
+}

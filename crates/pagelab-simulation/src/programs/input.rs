@@ -1,0 +1,393 @@
+//! Sources on their way to the CPUs.
+//!
+//! An [`Input`] reads its source batch by batch and deals the runs out to a queue for each CPU that it uses (a lane),
+//! by thread; nothing is copied, the queues share the batches. Threads on different CPUs may so run ahead of each
+//! other within a window; an event stands as a barrier in the queues of all CPUs that run its process, and is carried out
+//! when the last of them has reached it. Where a stretch begins that is skipped, warms up or is measured, it does so for all CPUs.
+//!
+//! An edge, a wake in one thread and a woken in another, holds up the CPU of the latter alone, until that of the former has
+//! come to the wake. Nobody waits for ever: of all that is dealt out and not done, the first in recorded order stands at the
+//! head of its queue, or is under way, and what it may wait for stands before it, so it is done. The window holds it: what is
+//! not dealt out comes after all that is.
+
+use pagelab_base::ids::{CpuId, SpaceId};
+use pagelab_kernel::home::ProcessTarget;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pagelab_trace::calls::CallStacks;
+use pagelab_trace::{Batch, Event, EventKind, ProcessIx, Segment, Source, SourceInfo, ThreadIx};
+
+use crate::programs::account::Account;
+use crate::programs::feed::Feed;
+use crate::programs::role::Role;
+use pagelab_base::error::EngineError;
+
+/// Something for a CPU to do.
+#[derive(Clone)]
+pub enum Item {
+    /// Accesses `at..end` of the batch, by one thread.
+    Run {
+        /// The batch that holds them.
+        batch: Arc<Batch>,
+        /// Place in the batch of the next access.
+        at: usize,
+        /// Place behind the last access.
+        end: usize,
+        /// The thread that makes them.
+        thread: ThreadIx,
+    },
+    /// An event of a process that runs on this CPU only: the segment of the batch.
+    Event {
+        /// The batch that holds the event.
+        batch: Arc<Batch>,
+        /// Its place among the batch's segments.
+        segment: usize,
+    },
+    /// An event of a process on several CPUs.
+    Barrier {
+        /// Number of the barrier, a key of [`Input::barriers`].
+        barrier: u64,
+    },
+    /// Lets threads go on that come to a [`Item::Woken`] of this number.
+    Wake {
+        /// Number of the wake among those of the input.
+        wake: u64,
+    },
+    /// Waits until the CPU of this wake has come to it; none if no wake of the edge was to come when it was dealt out.
+    Woken {
+        /// Number of the wake.
+        wake: Option<u64>,
+    },
+}
+
+/// An event that several CPUs must reach.
+#[derive(Clone)]
+pub struct Barrier {
+    /// The batch that holds the event.
+    pub batch: Arc<Batch>,
+    /// Its place among the batch's segments.
+    pub segment: usize,
+    /// CPU of the event's thread, which carries it out.
+    pub owner: CpuId,
+    /// CPUs that take part.
+    pub members: Vec<CpuId>,
+    /// How many of the members have reached it.
+    pub arrived: usize,
+}
+
+impl Barrier {
+    /// The event that is carried out once all members are there.
+    pub fn event(&self) -> &Event {
+        event_of(&self.batch, self.segment)
+    }
+}
+
+/// The event at a segment of a batch.
+pub fn event_of(batch: &Batch, segment: usize) -> &Event {
+    match &batch.segments[segment] {
+        Segment::Event(event) => event,
+        Segment::Run { .. } => unreachable!("the segment was an event when it was queued"),
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Thread {
+    process: ProcessIx,
+    cpu: CpuId,
+}
+
+/// A process of an input.
+#[derive(Clone, Default)]
+struct Process {
+    space: Option<SpaceId>,
+    /// CPUs of its live threads, one entry a thread.
+    cpus: Vec<CpuId>,
+    /// CPU that forks it, until its first event.
+    forked_on: Option<CpuId>,
+}
+
+/// A batch that has been dealt out, and how many of its runs and events are not done.
+#[derive(Clone)]
+struct DispatchedBatch {
+    batch: Arc<Batch>,
+    items: usize,
+}
+
+/// Wakes that are dealt out and that no CPU has come to.
+#[derive(Clone, Default)]
+struct Wakes {
+    /// How many there were. Sources number edges as they like; a number may come again.
+    next: u64,
+    /// The last one of each edge.
+    of_edges: BTreeMap<u64, u64>,
+    /// Their edges, and the CPUs that wait for them.
+    open: BTreeMap<u64, (u64, Vec<CpuId>)>,
+}
+
+/// A source being replayed.
+#[derive(Clone)]
+pub struct Input {
+    /// What the source says of itself.
+    pub info: SourceInfo,
+    /// What it is to the run.
+    pub role: Role,
+    /// What was counted for it.
+    pub account: Account,
+    /// Where its processes live.
+    pub home: ProcessTarget,
+    /// CPUs that it may use.
+    pub cpus: Vec<CpuId>,
+    /// Barriers that some CPU has yet to reach.
+    pub barriers: BTreeMap<u64, Barrier>,
+    next_barrier: u64,
+    wakes: Wakes,
+    /// Accesses dealt out so far.
+    pub dealt: u64,
+    /// None once it has been read.
+    source: Option<Feed>,
+    max_accesses: u64,
+    window: u64,
+    /// Batches that some CPU still has work of, or whose memory is free for re-use.
+    batches: Vec<DispatchedBatch>,
+    threads: Vec<Option<Thread>>,
+    threads_seen: usize,
+    processes: Vec<Process>,
+}
+
+/// What a call to [`Input::deal`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dispatch {
+    /// A batch was dealt out.
+    Sent,
+    /// The window is full.
+    WindowFull,
+    /// The source has ended.
+    Exhausted,
+}
+
+impl Input {
+    /// A source that nobody has read from, to be read up to `max_accesses`. CPUs may run ahead of each other by
+    /// `window` accesses. `models_dependencies` says whether some core looks at dependencies and branches.
+    pub fn new(
+        mut source: Box<dyn Source>,
+        models_dependencies: bool,
+        role: Role,
+        home: ProcessTarget,
+        cpus: Vec<CpuId>,
+        max_accesses: Option<u64>,
+        window: u64,
+    ) -> Self {
+        if !models_dependencies {
+            source.leave_dependencies_out();
+        }
+        Self {
+            info: source.info().clone(),
+            role,
+            account: Account::default(),
+            home,
+            cpus,
+            barriers: BTreeMap::new(),
+            next_barrier: 0,
+            wakes: Wakes::default(),
+            dealt: 0,
+            source: Some(Feed::new(source)),
+            max_accesses: max_accesses.unwrap_or(u64::MAX),
+            window,
+            batches: Vec::new(),
+            threads: Vec::new(),
+            threads_seen: 0,
+            processes: Vec::new(),
+        }
+    }
+
+    /// Has the source tell call stacks; nothing may have been read of it.
+    pub fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, EngineError> {
+        self.source.as_mut().map_or(Ok(None), Feed::tell_call_stacks)
+    }
+
+    /// Accesses that it will have dealt out at the end, if that is known.
+    pub fn total(&self) -> Option<u64> {
+        self.info.accesses.map(|n| n.min(self.max_accesses))
+    }
+
+    /// The process of a thread; the first for threads that have not been seen.
+    pub fn process_of(&self, thread: ThreadIx) -> ProcessIx {
+        self.threads.get(thread.0 as usize).copied().flatten().map_or(ProcessIx(0), |t| t.process)
+    }
+
+    /// The address space of a process; none before it has begun and after it has ended.
+    pub fn space_of(&self, process: ProcessIx) -> Option<SpaceId> {
+        self.processes.get(process.0 as usize)?.space
+    }
+
+    /// Gives a process its address space, or takes it away.
+    pub fn set_space(&mut self, process: ProcessIx, space: Option<SpaceId>) {
+        self.process_mut(process).space = space;
+    }
+
+    /// Spaces of processes that have not ended.
+    pub fn spaces(&self) -> impl Iterator<Item = SpaceId> + '_ {
+        self.processes.iter().filter_map(|p| p.space)
+    }
+
+    /// Its processes have ended.
+    pub fn forget_processes(&mut self) {
+        self.processes.clear();
+    }
+
+    fn process_mut(&mut self, process: ProcessIx) -> &mut Process {
+        let index = process.0 as usize;
+        if index >= self.processes.len() {
+            self.processes.resize_with(index + 1, Process::default);
+        }
+        &mut self.processes[index]
+    }
+
+    /// Whether some of its threads share a CPU.
+    pub fn threads_share(&self) -> bool {
+        self.info.threads as usize > self.cpus.len()
+    }
+
+    /// CPU of a thread; a thread that was not announced is placed like one that was.
+    fn place(&mut self, thread: ThreadIx, process: ProcessIx) -> CpuId {
+        let index = thread.0 as usize;
+        if index >= self.threads.len() {
+            self.threads.resize(index + 1, None);
+        }
+        if let Some(known) = self.threads[index] {
+            return known.cpu;
+        }
+        let cpu = self.cpus[self.threads_seen % self.cpus.len()];
+        self.threads_seen += 1;
+        self.threads[index] = Some(Thread { process, cpu });
+        self.process_mut(process).cpus.push(cpu);
+        cpu
+    }
+
+    /// Reads one batch and deals it out: `push` gets each item with the CPU that it is for.
+    pub fn deal(&mut self, push: &mut dyn FnMut(CpuId, Item)) -> Result<Dispatch, EngineError> {
+        if self.dealt >= self.max_accesses {
+            self.source = None;
+        }
+        let Some(source) = &mut self.source else { return Ok(Dispatch::Exhausted) };
+        let held: u64 = self.batches.iter().filter(|of| of.items > 0).map(|of| of.batch.accesses.len() as u64).sum();
+        if held >= self.window {
+            return Ok(Dispatch::WindowFull);
+        }
+        let free = self.batches.iter().position(|of| of.items == 0);
+        let free = free.map(|at| self.batches.swap_remove(at).batch).unwrap_or_default();
+        let Some(batch) = source.next_batch(free)? else {
+            self.source = None;
+            self.batches.clear();
+            return Ok(Dispatch::Exhausted);
+        };
+        let (mut at, mut items) = (0_usize, 0);
+        for (index, segment) in batch.segments.iter().enumerate() {
+            match segment {
+                Segment::Run { thread, end } => {
+                    let left = self.max_accesses - self.dealt;
+                    let end = (*end).min(at.saturating_add(usize::try_from(left).unwrap_or(usize::MAX)));
+                    self.dealt += (end - at) as u64;
+                    let cpu = self.place(*thread, self.process_of(*thread));
+                    if end > at {
+                        items += 1;
+                        push(cpu, Item::Run { batch: batch.clone(), at, end, thread: *thread });
+                    }
+                    at = end;
+                    if self.dealt == self.max_accesses {
+                        break;
+                    }
+                }
+                Segment::Event(Event { process, thread, kind: EventKind::Wake { edge }, .. }) => {
+                    let wake = self.wakes.next;
+                    self.wakes.next += 1;
+                    self.wakes.of_edges.insert(*edge, wake);
+                    self.wakes.open.insert(wake, (*edge, Vec::new()));
+                    push(self.place(*thread, *process), Item::Wake { wake });
+                }
+                Segment::Event(Event { process, thread, kind: EventKind::Woken { edge }, .. }) => {
+                    let wake = self.wakes.of_edges.get(edge).copied();
+                    push(self.place(*thread, *process), Item::Woken { wake });
+                }
+                Segment::Event(event) => {
+                    items += 1;
+                    self.deal_event(&batch, index, event, push);
+                }
+            }
+        }
+        self.batches.push(DispatchedBatch { batch, items });
+        Ok(Dispatch::Sent)
+    }
+
+    /// A run or an event of a batch is done.
+    pub fn done_with(&mut self, batch: &Arc<Batch>) {
+        // After the source's end nobody counts.
+        if let Some(of) = self.batches.iter_mut().find(|of| Arc::ptr_eq(&of.batch, batch)) {
+            of.items -= 1;
+        }
+    }
+
+    /// A CPU has come to a wake; returns those that wait for it.
+    pub fn pass_wake(&mut self, wake: u64) -> Vec<CpuId> {
+        let (edge, waiting) = self.wakes.open.remove(&wake).expect("each wake is passed once");
+        if self.wakes.of_edges.get(&edge) == Some(&wake) {
+            self.wakes.of_edges.remove(&edge);
+        }
+        waiting
+    }
+
+    /// Whether a CPU that has come to a woken has to wait for its wake; it is noted then.
+    pub fn waits_for(&mut self, wake: u64, cpu: CpuId) -> bool {
+        self.wakes.open.get_mut(&wake).map(|(_, waiting)| waiting.push(cpu)).is_some()
+    }
+
+    /// CPUs of a process that comes to an event.
+    fn cpus_of(&mut self, process: ProcessIx, owner: CpuId) -> Vec<CpuId> {
+        let process = self.process_mut(process);
+        let mut cpus = process.cpus.clone();
+        cpus.push(owner);
+        // A child begins when its parent's CPU has come to the fork, which stands before in that CPU's queue.
+        cpus.extend(process.forked_on.take());
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+
+    /// CPUs on which threads run or ran.
+    fn cpus_with_threads(&self) -> Vec<CpuId> {
+        let mut cpus: Vec<CpuId> = self.cpus.iter().take(self.threads_seen).copied().collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+
+    fn deal_event(&mut self, batch: &Arc<Batch>, segment: usize, event: &Event, push: &mut dyn FnMut(CpuId, Item)) {
+        let owner = self.place(event.thread, event.process);
+        let members =
+            if event.kind.begins_stretch() { self.cpus_with_threads() } else { self.cpus_of(event.process, owner) };
+        if members.len() == 1 {
+            push(owner, Item::Event { batch: batch.clone(), segment });
+        } else {
+            let barrier = self.next_barrier;
+            self.next_barrier += 1;
+            for &cpu in &members {
+                push(cpu, Item::Barrier { barrier });
+            }
+            self.barriers.insert(barrier, Barrier { batch: batch.clone(), segment, owner, members, arrived: 0 });
+        }
+        match event.kind {
+            EventKind::Fork { child } | EventKind::Vfork { child } => self.process_mut(child).forked_on = Some(owner),
+            EventKind::ThreadExit => {
+                let cpus = &mut self.process_mut(event.process).cpus;
+                if let Some(at) = cpus.iter().position(|&cpu| cpu == owner) {
+                    cpus.swap_remove(at);
+                }
+            }
+            EventKind::Exit { .. } => self.process_mut(event.process).cpus.clear(),
+            // The other threads of the process end with its old image.
+            EventKind::Exec { .. } => self.process_mut(event.process).cpus = vec![owner],
+            _ => {}
+        }
+    }
+}

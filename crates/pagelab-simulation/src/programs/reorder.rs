@@ -1,0 +1,387 @@
+//! Other legal orders of a source of several threads.
+//!
+//! Models: what another schedule would have made of the program, as far as the recording knows what the program left open. Between
+//! two events that are no edges, and within the window, the runs of all threads are cut into slices and put together anew.
+//! Each thread's own order stays, and a woken comes after its wake. Which thread is next is drawn among the others by how much each has
+//! left; a slice is of 1 access to twice the mean of the recorded runs, so that there are about as many slices as recorded runs.
+//! Source: A. R. Alameldeen, D. A. Wood, "Variability in Architectural Simulations of Multi-threaded Workloads", HPCA 2003, for
+//! replaying several times at all.
+//! Parameters: `engine.interleaving` (0: as recorded), `engine.seed`, `engine.input_window_accesses`.
+//! Deviations: what the threads do does not change with their order, as it could in the program. An order that no call
+//! of the kernel tells (atomic operations, free locks) is not known, and so not kept.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use pagelab_trace::calls::CallStacks;
+use pagelab_trace::source::allocations_within;
+use pagelab_trace::{Access, Batch, Branches, Event, EventKind, Segment, Source, SourceInfo, ThreadIx, TraceError};
+
+use pagelab_base::rng::Rng;
+
+/// Accesses of a batch at most.
+const BATCH: usize = 1 << 16;
+
+/// What a thread does next.
+enum Piece {
+    /// Accesses of the stretch.
+    Run { begin: usize, end: usize },
+    /// A wake, with its number in the stretch.
+    Wake { event: Event, wake: usize },
+    /// A woken, with the number of its wake if that is in the stretch.
+    Woken { event: Event, wake: Option<usize> },
+}
+
+/// The pieces of a thread in the stretch that are left, and their accesses.
+#[derive(Default)]
+struct Remaining {
+    pieces: VecDeque<Piece>,
+    accesses: usize,
+}
+
+/// See the module's text.
+pub struct Reordered {
+    source: Box<dyn Source>,
+    rng: Rng,
+    window: usize,
+    /// What was read, and how much of it is taken: segments, and accesses before the next one.
+    read: Batch,
+    taken: (usize, usize),
+    /// Accesses of the stretch that is put together anew.
+    accesses: Vec<Access>,
+    /// Those before each of them, if they are known.
+    branches: Vec<Branches>,
+    /// Of each of them, if they are known.
+    contexts: Vec<u32>,
+    /// What was allocated and freed before which of them.
+    allocations: Vec<(usize, Event)>,
+    threads: BTreeMap<ThreadIx, Remaining>,
+    /// The thread that had the last slice: another one has the next if one can, as each switch that was recorded is one.
+    last: Option<ThreadIx>,
+    /// Wakes of the stretch that are given out.
+    woke: BTreeSet<usize>,
+    /// Accesses of the longest slice.
+    longest: u64,
+    /// Accesses given out.
+    position: u64,
+}
+
+impl Reordered {
+    /// `order` is one of the others than the recorded one.
+    pub fn new(source: Box<dyn Source>, order: u32, seed: u64, window: u64) -> Self {
+        Self {
+            source,
+            rng: Rng::new(seed, &format!("interleaving {order}")),
+            window: usize::try_from(window).unwrap_or(usize::MAX),
+            read: Batch::default(),
+            taken: (0, 0),
+            accesses: Vec::new(),
+            branches: Vec::new(),
+            contexts: Vec::new(),
+            allocations: Vec::new(),
+            threads: BTreeMap::new(),
+            last: None,
+            woke: BTreeSet::new(),
+            longest: 1,
+            position: 0,
+        }
+    }
+
+    /// The next segment that was read, if there is one.
+    fn peek(&mut self) -> Result<Option<&Segment>, TraceError> {
+        if self.taken.0 == self.read.segments.len() {
+            self.taken = (0, 0);
+            if !self.source.next_batch(&mut self.read)? {
+                return Ok(None);
+            }
+        }
+        Ok(self.read.segments.get(self.taken.0))
+    }
+
+    /// Takes up a stretch: all up to the next event that is no edge, or as much as the window holds.
+    fn take_up(&mut self) -> Result<(), TraceError> {
+        self.accesses.clear();
+        self.branches.clear();
+        self.contexts.clear();
+        self.allocations.clear();
+        self.threads.clear();
+        self.woke.clear();
+        let (mut wakes, mut wakes_n, mut runs, mut last) = (BTreeMap::new(), 0, 0_u64, None);
+        while self.accesses.len() < self.window {
+            let (thread, piece) = match self.peek()? {
+                None => break,
+                Some(&Segment::Run { thread, end }) => {
+                    let begin = self.accesses.len();
+                    self.accesses.extend_from_slice(&self.read.accesses[self.taken.1..end]);
+                    self.branches.extend_from_slice(self.read.branches.get(self.taken.1..end).unwrap_or_default());
+                    self.contexts.extend_from_slice(self.read.contexts.get(self.taken.1..end).unwrap_or_default());
+                    let those = allocations_within(&self.read.allocations, self.taken.1..end).iter();
+                    self.allocations.extend(those.map(|(at, event)| (begin + (at - self.taken.1), event.clone())));
+                    self.taken.1 = end;
+                    runs += u64::from(last.replace(thread) != Some(thread));
+                    (thread, Piece::Run { begin, end: self.accesses.len() })
+                }
+                Some(Segment::Event(event)) => match event.kind {
+                    EventKind::Wake { edge } => {
+                        wakes.insert(edge, wakes_n);
+                        wakes_n += 1;
+                        (event.thread, Piece::Wake { event: event.clone(), wake: wakes_n - 1 })
+                    }
+                    EventKind::Woken { edge } => {
+                        (event.thread, Piece::Woken { event: event.clone(), wake: wakes.get(&edge).copied() })
+                    }
+                    _ => break,
+                },
+            };
+            self.taken.0 += 1;
+            let left = self.threads.entry(thread).or_default();
+            if let Piece::Run { begin, end } = piece {
+                left.accesses += end - begin;
+            }
+            left.pieces.push_back(piece);
+        }
+        self.longest = (2 * self.accesses.len() as u64).div_ceil(runs.max(1)).max(1);
+        Ok(())
+    }
+
+    /// Draws the thread that is next: one that need not wait. There is one while pieces are left: the first of them in recorded
+    /// order has no wake before it that is left.
+    fn draw(&mut self) -> Option<ThreadIx> {
+        let woke = &self.woke;
+        let goes_on = |left: &&Remaining| match left.pieces.front() {
+            Some(Piece::Woken { wake: Some(wake), .. }) => woke.contains(wake),
+            Some(_) => true,
+            None => false,
+        };
+        let weight = |left: &Remaining| left.accesses as u64 + 1;
+        let able = || self.threads.iter().filter(|(_, left)| goes_on(left));
+        let others = || able().filter(|(thread, _)| self.last != Some(**thread));
+        let total: u64 = others().map(|(_, left)| weight(left)).sum();
+        self.last = if total == 0 {
+            able().next().map(|(thread, _)| *thread)
+        } else {
+            let mut at = self.rng.below(total);
+            others().find_map(|(thread, left)| {
+                let here = at < weight(left);
+                at = at.saturating_sub(weight(left));
+                here.then_some(*thread)
+            })
+        };
+        self.last
+    }
+
+    /// Gives out a slice of a thread.
+    fn give(&mut self, thread: ThreadIx, batch: &mut Batch) {
+        let mut slice = 1 + self.rng.below(self.longest) as usize;
+        let left = self.threads.get_mut(&thread).expect("it was drawn");
+        while let Some(piece) = left.pieces.front_mut() {
+            match piece {
+                Piece::Run { begin, end } => {
+                    let count = slice.min(*end - *begin);
+                    let of = *begin..*begin + count;
+                    batch.accesses.extend_from_slice(&self.accesses[of.clone()]);
+                    batch.branches.extend_from_slice(self.branches.get(of.clone()).unwrap_or_default());
+                    batch.contexts.extend_from_slice(self.contexts.get(of.clone()).unwrap_or_default());
+                    let first = batch.accesses.len() - count;
+                    let those = allocations_within(&self.allocations, of).iter();
+                    batch.allocations.extend(those.map(|(at, event)| (first + (at - *begin), event.clone())));
+                    batch.close_run(thread);
+                    self.position += count as u64;
+                    slice -= count;
+                    left.accesses -= count;
+                    *begin += count;
+                    if begin < end {
+                        return;
+                    }
+                }
+                Piece::Wake { event, wake } => {
+                    self.woke.insert(*wake);
+                    batch.push_event(Event { position: self.position, ..event.clone() });
+                }
+                Piece::Woken { wake: Some(wake), .. } if !self.woke.contains(wake) => return,
+                Piece::Woken { event, .. } => batch.push_event(Event { position: self.position, ..event.clone() }),
+            }
+            left.pieces.pop_front();
+        }
+    }
+}
+
+impl Source for Reordered {
+    fn info(&self) -> &SourceInfo {
+        self.source.info()
+    }
+
+    fn leave_dependencies_out(&mut self) {
+        self.source.leave_dependencies_out();
+    }
+
+    fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, TraceError> {
+        self.source.tell_call_stacks()
+    }
+
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        batch.clear();
+        while batch.accesses.len() < BATCH {
+            if let Some(thread) = self.draw() {
+                self.give(thread, batch);
+                continue;
+            }
+            match self.peek()? {
+                None => break,
+                Some(Segment::Event(event))
+                    if !matches!(event.kind, EventKind::Wake { .. } | EventKind::Woken { .. }) =>
+                {
+                    let event = event.clone();
+                    self.taken.0 += 1;
+                    batch.push_event(event);
+                }
+                Some(_) => self.take_up()?,
+            }
+        }
+        Ok(!batch.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagelab_trace::{AccessKind, ProcessIx};
+    use proptest::prelude::*;
+
+    struct BatchSource(SourceInfo, std::vec::IntoIter<Batch>);
+
+    impl Source for BatchSource {
+        fn info(&self) -> &SourceInfo {
+            &self.0
+        }
+
+        fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+            *batch = self.1.next().unwrap_or_default();
+            Ok(!batch.is_empty())
+        }
+    }
+
+    fn given(batches: Vec<Batch>) -> Box<dyn Source> {
+        let info = SourceInfo {
+            name: "given".to_owned(),
+            accesses: None,
+            threads: 4,
+            mappings_inferred: false,
+            sampled: false,
+            sampling: None,
+            dependencies: false,
+            branches: false,
+            content_hash: None,
+        };
+        Box::new(BatchSource(info, batches.into_iter()))
+    }
+
+    /// An access by its number, or an event.
+    #[derive(Clone, Debug, PartialEq)]
+    enum Step {
+        Access(u64),
+        Event(EventKind),
+    }
+
+    fn steps(mut source: Box<dyn Source>) -> Vec<(ThreadIx, Step)> {
+        let (mut batch, mut all) = (Batch::default(), Vec::new());
+        while source.next_batch(&mut batch).unwrap() {
+            let mut at = 0;
+            for segment in &batch.segments {
+                match segment {
+                    Segment::Run { thread, end } => {
+                        all.extend(batch.accesses[at..*end].iter().map(|a| (*thread, Step::Access(a.vaddr))));
+                        at = *end;
+                    }
+                    Segment::Event(event) => all.push((event.thread, Step::Event(event.kind.clone()))),
+                }
+            }
+        }
+        all
+    }
+
+    fn is_barrier(step: &Step) -> bool {
+        !matches!(step, Step::Access(_) | Step::Event(EventKind::Wake { .. } | EventKind::Woken { .. }))
+    }
+
+    /// A source of threads that make runs, wakes, wokens and barriers.
+    fn batches(acts: &[(u32, u64, u8)]) -> Vec<Batch> {
+        let (mut all, mut number) = (vec![Batch::default()], 0);
+        for &(thread, amount, what) in acts {
+            let batch = all.last_mut().unwrap();
+            let kind = match what {
+                0..=4 => {
+                    (0..amount).for_each(|n| batch.accesses.push(Access::new(AccessKind::Load, number + n, 1)));
+                    number += amount;
+                    batch.close_run(ThreadIx(thread));
+                    continue;
+                }
+                5 | 6 => EventKind::Wake { edge: amount % 3 },
+                7 | 8 => EventKind::Woken { edge: amount % 3 },
+                9 => EventKind::Munmap { addr: amount, len: 1 },
+                _ => {
+                    all.push(Batch::default());
+                    continue;
+                }
+            };
+            batch.push_event(Event { position: number, process: ProcessIx(0), thread: ThreadIx(thread), kind });
+        }
+        all.retain(|batch| !batch.is_empty());
+        all
+    }
+
+    proptest! {
+        /// Nothing is lost, threads keep their orders, barriers stay where they were, and wokens come after their wakes.
+        #[test]
+        fn other_orders_are_legal(
+            acts in prop::collection::vec((0_u32..4, 1_u64..30, 0_u8..12), 1..80),
+            order in 1_u32..5,
+            window in prop_oneof![Just(1_u64), Just(20), Just(1 << 20)],
+        ) {
+            let recorded = steps(given(batches(&acts)));
+            let other = steps(Box::new(Reordered::new(given(batches(&acts)), order, 1, window)));
+            let of = |steps: &[(ThreadIx, Step)], thread| -> Vec<Step> {
+                steps.iter().filter(|(of, step)| *of == ThreadIx(thread) || is_barrier(step)).map(|s| s.1.clone()).collect()
+            };
+            for thread in 0..4 {
+                prop_assert_eq!(of(&recorded, thread), of(&other, thread));
+            }
+            // The last wake of its edge before a woken is before it in both, told by its place in its thread.
+            let places = |steps: &[(ThreadIx, Step)]| -> BTreeMap<(ThreadIx, usize), usize> {
+                let mut counts = BTreeMap::<ThreadIx, usize>::new();
+                let place = |(at, (thread, _)): (usize, &(ThreadIx, Step))| {
+                    let nth = counts.entry(*thread).or_default();
+                    *nth += 1;
+                    ((*thread, *nth), at)
+                };
+                steps.iter().enumerate().map(place).collect()
+            };
+            let (before, after) = (places(&recorded), places(&other));
+            let key_of: BTreeMap<usize, (ThreadIx, usize)> = before.iter().map(|(key, at)| (*at, *key)).collect();
+            let mut wakes = BTreeMap::new();
+            for (at, (_, step)) in recorded.iter().enumerate() {
+                match step {
+                    Step::Event(EventKind::Wake { edge }) => _ = wakes.insert(*edge, at),
+                    Step::Event(EventKind::Woken { edge }) => {
+                        if let Some(wake) = wakes.get(edge) {
+                            prop_assert!(after[&key_of[wake]] < after[&key_of[&at]]);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn orders_differ_and_are_the_same_again() {
+        let acts: Vec<(u32, u64, u8)> = (0..40).map(|n| (n % 3, 20, 0)).collect();
+        let order = |order| steps(Box::new(Reordered::new(given(batches(&acts)), order, 7, 1 << 20)));
+        assert_eq!(order(1), order(1));
+        assert_ne!(order(1), order(2));
+        assert_ne!(order(1), steps(given(batches(&acts))));
+        let switches = |steps: &[(ThreadIx, Step)]| steps.windows(2).filter(|pair| pair[0].0 != pair[1].0).count();
+        let mean = (1..20).map(|n| switches(&order(n))).sum::<usize>() / 19;
+        assert!((20..=40).contains(&mean), "39 were recorded, {mean} are made");
+    }
+}

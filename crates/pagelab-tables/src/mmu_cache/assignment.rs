@@ -1,0 +1,68 @@
+//! Which MMU cache a layer's walks on a core use.
+
+use super::{MmuCache, MmuCacheGeometry, MmuCacheKind};
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::LayerId;
+use pagelab_base::rng::Rng;
+
+/// The MMU caches of the machine. Layers and cores refer to them, so that some can share one.
+#[derive(Clone)]
+pub struct MmuCaches {
+    caches: Vec<MmuCache>,
+    /// By core and layer: the number of the cache.
+    used: Vec<u32>,
+    layers: usize,
+    common: bool,
+}
+
+impl MmuCaches {
+    /// For the first `used` of the machine's `cores`: a cache of each layer's kind; layers have names.
+    pub fn new(
+        own: &MmuCacheGeometry,
+        layers: &[(&str, MmuCacheKind)],
+        (cores, used): (u32, usize),
+        seed: u64,
+    ) -> Result<Self, EngineError> {
+        // Cores that stand idle leave their part of a common cache to the others.
+        let common = own.shared_by_cores.map(|shared| own.together(cores, shared));
+        let geometry = common.as_ref().unwrap_or(own);
+        let mut caches = Vec::new();
+        let mut numbers = Vec::new();
+        for core in 0..used {
+            if common.is_some() && core > 0 {
+                numbers.extend_from_within(..layers.len());
+                continue;
+            }
+            let first = numbers.len();
+            for (index, &(name, kind)) in layers.iter().enumerate() {
+                let alike = layers[..index].iter().position(|&(_, other)| kind.is_shared_by_layers() && other == kind);
+                let number = alike.map_or(caches.len() as u32, |other| numbers[first + other]);
+                if number == caches.len() as u32 {
+                    let rng = Rng::new(seed, &format!("core {core} mmu cache {name}"));
+                    caches.push(MmuCache::new(kind, geometry, &rng)?);
+                }
+                numbers.push(number);
+            }
+        }
+        Ok(Self { caches, used: numbers, layers: layers.len(), common: common.is_some() })
+    }
+
+    /// Whether all cores use the same ones.
+    pub fn are_common(&self) -> bool {
+        self.common
+    }
+
+    /// Those of two layers, if they have one each.
+    #[inline(always)]
+    pub fn of_both(&mut self, core: usize, one: LayerId, other: LayerId) -> Option<[&mut MmuCache; 2]> {
+        let numbers = [one, other].map(|layer| self.used[core * self.layers + layer.index()] as usize);
+        self.caches.get_disjoint_mut(numbers).ok()
+    }
+
+    /// The cache that walks of a layer's tables ask on a core; several may have the same one.
+    #[inline(always)]
+    pub fn cache(&mut self, core: usize, layer: LayerId) -> &mut MmuCache {
+        let number = self.used[core * self.layers + layer.index()];
+        &mut self.caches[number as usize]
+    }
+}

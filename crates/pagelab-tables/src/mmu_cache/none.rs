@@ -1,0 +1,41 @@
+//! No MMU cache.
+//!
+//! Models: every walk reads every level.
+
+use super::{Asid, Design, MmuCacheGeometry, RequiredReads, Spared};
+use crate::page_table::{UpperEntries, WalkList, Way};
+use pagelab_base::addr::VirtAddr;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::memory::PhysMem;
+use pagelab_base::rng::Rng;
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct Nothing;
+
+impl Design for Nothing {
+    fn new(_: &MmuCacheGeometry, _: &Rng) -> Result<Self, EngineError> {
+        Ok(Self)
+    }
+
+    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        vec![of.clone()]
+    }
+
+    fn keeps(_: UpperEntries) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    #[inline]
+    fn look_up(&mut self, _: Asid, _: VirtAddr, _: &WalkList) -> Spared {
+        Spared { skip: 0, by_entry: false, cycles: Cycles::ZERO }
+    }
+
+    #[inline]
+    fn pass(&mut self, _: Asid, _: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
+        RequiredReads::below(way.root + 1, way, Cycles::ZERO)
+    }
+
+    fn flush(&mut self, _: Asid) {}
+}

@@ -1,0 +1,207 @@
+//! Paging-structure caches.
+//!
+//! Models: one array a level of upper-level entries, tagged by address space and virtual-address prefix, all looked up
+//! at once; the longest match tells where the walk starts.
+//! Source: Intel SDM vol. 3A, 4.10.3 (paging-structure caches); Barr, Cox, Rixner, ISCA 2010 (split translation cache).
+//! Parameters: `machine.mmu_cache.paging_structure`: entries, ways and policy a level, latency.
+//! Deviations: a look-up of a shorter prefix does not count as a use of it when a longer one matches, as only the
+//! longest match is taken.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Pass, RequiredReads, Spared, cacheable, position, prefix,
+};
+use crate::page_table::{UpperEntries, WalkList, Way};
+use pagelab_base::addr::VirtAddr;
+use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::host::Vectors;
+use pagelab_base::lru_sets::{LruLookup, LruSets, Sets};
+use pagelab_base::memory::PhysMem;
+use pagelab_base::rng::Rng;
+
+/// Paging-structure caches (Intel SDM vol. 3A, 4.10.3): one array a level, tagged by virtual-address prefix.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PagingStructureConfig {
+    /// One array a level of entries it holds: 2 caches PDEs, 3 PDPTEs, 4 PML4Es, 5 PML5Es.
+    pub arrays: Vec<PagingStructureArray>,
+    /// Cycles of one look-up of all arrays at once.
+    pub latency_cycles: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PagingStructureArray {
+    /// Level of the page-table entries held; the leaf level is 1 and is never held here.
+    pub level: u8,
+    pub entries: u32,
+    pub ways: u32,
+    #[serde(default)]
+    pub policy: AssocPolicy,
+}
+
+impl Geometry for PagingStructureConfig {
+    fn together(&mut self, cores: u32, extra_latency_cycles: u32) {
+        self.arrays.iter_mut().for_each(|array| array.entries = array.entries.saturating_mul(cores));
+        self.latency_cycles = self.latency_cycles.saturating_add(extra_latency_cycles);
+    }
+}
+
+#[derive(Clone)]
+struct Level {
+    level: u8,
+    array: AssocArray,
+}
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct PagingStructureCache {
+    /// Ascending by level: the longest prefix first.
+    levels: Vec<Level>,
+    latency_cycles: Cycles,
+}
+
+#[inline]
+fn key(asid: Asid, prefix: u64) -> u64 {
+    prefix << 16 | u64::from(asid.0)
+}
+
+impl PagingStructureCache {
+    pub fn new(config: &PagingStructureConfig, rng: &Rng) -> Result<Self, EngineError> {
+        let mut levels = Vec::new();
+        for (index, of) in config.arrays.iter().enumerate() {
+            let path = format!("machine.mmu_cache.paging_structure.arrays.{index}");
+            if !(2..=5).contains(&of.level) || levels.iter().any(|l: &Level| l.level == of.level) {
+                let what = format!("level {} is not one of 2 to 5, each at most once (leaves have level 1)", of.level);
+                return Err(EngineError::config(path, what));
+            }
+            levels.push(Level { level: of.level, array: array(&path, of.entries, of.ways, of.policy, rng)? });
+        }
+        levels.sort_by_key(|l| l.level);
+        Ok(Self { levels, latency_cycles: config.latency_cycles.into() })
+    }
+
+    /// Geometries to test such arrays with: few entries, of few levels and of all.
+    pub(super) fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        let with = |levels: &[u8]| {
+            let array = |&level| PagingStructureArray { level, entries: 4, ways: 2, policy: AssocPolicy::Lru };
+            let arrays = levels.iter().map(array).collect();
+            MmuCacheGeometry { paging_structure: PagingStructureConfig { arrays, latency_cycles: 1 }, ..of.clone() }
+        };
+        vec![of.clone(), with(&[2]), with(&[2, 3, 4, 5])]
+    }
+}
+
+impl Design for PagingStructureCache {
+    fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError> {
+        Self::new(&geometry.paging_structure, rng)
+    }
+
+    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        Self::samples(of)
+    }
+
+    fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
+        if entries == UpperEntries::Unfit { Err(NO_UPPER_LEVELS) } else { Ok(()) }
+    }
+
+    #[inline(always)]
+    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
+        let refs = &list.refs()[..cacheable(list)];
+        for of in &mut self.levels {
+            // Only entries that a walk has passed are held, but this one may end higher up.
+            let Some(at) = position(refs, of.level) else { continue };
+            let prefix = prefix(va, of.level);
+            if of.array.lookup(prefix, key(asid, prefix)).is_some() {
+                return Spared { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
+            }
+        }
+        Spared { skip: 0, by_entry: false, cycles: self.latency_cycles }
+    }
+
+    #[inline(never)]
+    fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, _: &PhysMem) {
+        // The longest match spares a walk's first references, so what was read is the rest.
+        let read = &list.refs()[skip.trailing_ones() as usize..read];
+        for of in &mut self.levels {
+            if position(read, of.level).is_some() {
+                let prefix = prefix(va, of.level);
+                // A longer match would have been found by the look-up before.
+                of.array.insert_absent(prefix, key(asid, prefix), 0);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
+        let mut from = way.root + 1;
+        for of in self.levels.iter_mut().filter(|of| way.passes(of.level)) {
+            let prefix = prefix(va, of.level);
+            if of.array.look_up_or_insert(prefix, key(asid, prefix), 0).is_some() {
+                from = of.level;
+                break;
+            }
+        }
+        RequiredReads::below(from, way, self.latency_cycles)
+    }
+
+    #[inline(always)]
+    fn common_arrays<V>(&mut self) -> Option<CommonArrays<'_, V>> {
+        // Four different levels of 2 to 5, in ascending order, are those.
+        let [pd, pdpt, pml4, pml5] = &mut self.levels[..] else { return None };
+        Some(CommonArrays {
+            pd: LruSets::from_array(&mut pd.array)?,
+            pdpt: LruSets::from_array(&mut pdpt.array)?,
+            pml4: LruSets::from_array(&mut pml4.array)?,
+            pml5: LruSets::from_array(&mut pml5.array)?,
+            latency_cycles: self.latency_cycles,
+        })
+    }
+
+    fn flush(&mut self, asid: Asid) {
+        for of in &mut self.levels {
+            of.array.invalidate(|key, _| key & 0xffff == u64::from(asid.0));
+        }
+    }
+}
+
+/// Arrays of levels 2 to 5 in the shape that most machines have: 32 entries of 4 ways, 4 of 4, 2 of 2, 2 of 2, under LRU.
+pub struct CommonArrays<'a, V> {
+    pd: LruSets<'a, V, 4, 8>,
+    pdpt: LruSets<'a, V, 4, 1>,
+    pml4: LruSets<'a, V, 2, 1>,
+    pml5: LruSets<'a, V, 2, 1>,
+    latency_cycles: Cycles,
+}
+
+impl<V: Vectors> Pass for CommonArrays<'_, V> {
+    #[inline(always)]
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
+        let from = if way.passes(2) && held_or_taken_up(&mut self.pd, asid, prefix(va, 2)) {
+            2
+        } else if held_or_taken_up(&mut self.pdpt, asid, prefix(va, 3)) {
+            3
+        } else if held_or_taken_up(&mut self.pml4, asid, prefix(va, 4)) {
+            4
+        } else if way.passes(5) && held_or_taken_up(&mut self.pml5, asid, prefix(va, 5)) {
+            5
+        } else {
+            way.root + 1
+        };
+        RequiredReads::below(from, way, self.latency_cycles)
+    }
+}
+
+#[inline(always)]
+fn held_or_taken_up(sets: &mut impl Sets, asid: Asid, prefix: u64) -> bool {
+    let key = key(asid, prefix);
+    let held = sets.look_up(prefix, key, |_| true) != LruLookup::Nothing;
+    if !held {
+        sets.insert_absent(prefix, key, 0);
+    }
+    held
+}

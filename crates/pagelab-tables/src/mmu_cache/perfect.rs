@@ -1,0 +1,44 @@
+//! An MMU cache without limits.
+//!
+//! Models: every entry but the leaf's is held, of a table that nobody has walked, too: a walk reads its leaf only.
+//! Parameters: the latency of `machine.mmu_cache.paging_structure`, that of a look-up.
+
+use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, RequiredReads, Spared, cacheable};
+use crate::page_table::{UpperEntries, WalkList, Way};
+use pagelab_base::addr::VirtAddr;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::memory::PhysMem;
+use pagelab_base::rng::Rng;
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct Perfect {
+    latency_cycles: Cycles,
+}
+
+impl Design for Perfect {
+    fn new(geometry: &MmuCacheGeometry, _: &Rng) -> Result<Self, EngineError> {
+        Ok(Self { latency_cycles: geometry.paging_structure.latency_cycles.into() })
+    }
+
+    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        vec![of.clone()]
+    }
+
+    fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
+        if entries == UpperEntries::Unfit { Err(NO_UPPER_LEVELS) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn look_up(&mut self, _: Asid, _: VirtAddr, list: &WalkList) -> Spared {
+        Spared { skip: (1 << cacheable(list)) - 1, by_entry: false, cycles: self.latency_cycles }
+    }
+
+    #[inline]
+    fn pass(&mut self, _: Asid, _: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
+        RequiredReads::below(way.leaf + 1, way, self.latency_cycles)
+    }
+
+    fn flush(&mut self, _: Asid) {}
+}

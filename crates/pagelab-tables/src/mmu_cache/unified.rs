@@ -1,0 +1,167 @@
+//! Unified translation cache.
+//!
+//! Models: one array of entries of all levels but the leaf's, tagged by address space, level and virtual-address prefix; the
+//! longest match tells where the walk starts. Unlike an array a level it adapts to how many entries of each level a program
+//! uses, but entries of level 2, which are many and seldom reused, would push out the few of the levels above. So they are
+//! inserted lower in the order of use (variable insertion point), and are taken for recently used when they hit.
+//! Source: Barr, Cox, Rixner, ISCA 2010 (unified translation cache, variable insertion-point LRU), as described by Yaniv,
+//! Tsafrir, SIGMETRICS 2016, 6.1.
+//! Parameters: `machine.mmu_cache.unified`: entries, ways, latency of a look-up, `level2_insertion` (0: plain LRU).
+//! Deviations: the insertion point is a parameter and does not move while a program runs. A look-up of a shorter prefix does
+//! not count as a use of it when a longer one matches. Each layer has its own array.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable, position, prefix};
+use crate::page_table::{UpperEntries, WalkList};
+use pagelab_base::addr::VirtAddr;
+use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::memory::PhysMem;
+use pagelab_base::rng::Rng;
+
+/// Unified translation cache: one array of entries of all levels but the leaf's, tagged by virtual-address prefix (Barr,
+/// Cox, Rixner, "Translation caching", ISCA 2010).
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UnifiedTranslationCacheConfig {
+    pub entries: u32,
+    pub ways: u32,
+    /// Cycles of one look-up of all prefixes at once.
+    pub latency_cycles: u32,
+    /// Where entries of level 2, which are reused least, are inserted among those of their set in order of use: 0 as the
+    /// most recently used (plain LRU), below `ways`. Those of higher levels are always inserted as the most recently used.
+    pub level2_insertion: u32,
+}
+
+impl Geometry for UnifiedTranslationCacheConfig {
+    fn together(&mut self, cores: u32, extra_latency_cycles: u32) {
+        self.entries = self.entries.saturating_mul(cores);
+        self.latency_cycles = self.latency_cycles.saturating_add(extra_latency_cycles);
+    }
+}
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct UnifiedTranslationCache {
+    array: AssocArray,
+    latency_cycles: Cycles,
+    level2_insertion: usize,
+}
+
+#[inline]
+fn key(asid: Asid, level: u8, prefix: u64) -> u64 {
+    prefix << 19 | u64::from(level) << 16 | u64::from(asid.0)
+}
+
+impl UnifiedTranslationCache {
+    pub fn new(config: &UnifiedTranslationCacheConfig, rng: &Rng) -> Result<Self, EngineError> {
+        let path = "machine.mmu_cache.unified";
+        let array = array(path, config.entries, config.ways, AssocPolicy::Lru, rng)?;
+        if config.level2_insertion >= config.ways {
+            let what = format!("{} is not below the {} ways", config.level2_insertion, config.ways);
+            return Err(EngineError::config(format!("{path}.level2_insertion"), what));
+        }
+        let level2_insertion = config.level2_insertion as usize;
+        Ok(Self { array, latency_cycles: config.latency_cycles.into(), level2_insertion })
+    }
+}
+
+impl Design for UnifiedTranslationCache {
+    fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError> {
+        Self::new(&geometry.unified, rng)
+    }
+
+    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        let unified = UnifiedTranslationCacheConfig { entries: 8, ways: 4, latency_cycles: 1, level2_insertion: 2 };
+        vec![of.clone(), MmuCacheGeometry { unified, ..of.clone() }]
+    }
+
+    fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
+        if entries == UpperEntries::Unfit { Err(NO_UPPER_LEVELS) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
+        let refs = &list.refs()[..cacheable(list)];
+        let top = refs.first().map_or(0, |first| first.level);
+        for level in 2..=top {
+            let Some(at) = position(refs, level) else { continue };
+            let prefix = prefix(va, level);
+            if self.array.lookup(prefix, key(asid, level, prefix)).is_some() {
+                return Spared { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
+            }
+        }
+        Spared { skip: 0, by_entry: false, cycles: self.latency_cycles }
+    }
+
+    #[inline(never)]
+    fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, _: &PhysMem) {
+        // The longest match spares a walk's first references, so what was read is the rest, and none of it is held.
+        for reference in list.refs()[skip.trailing_ones() as usize..read].iter().filter(|r| r.level > 1) {
+            let prefix = prefix(va, reference.level);
+            let rank = if reference.level == 2 { self.level2_insertion } else { 0 };
+            self.array.insert_absent_behind(prefix, key(asid, reference.level, prefix), 0, rank);
+        }
+    }
+
+    fn flush(&mut self, asid: Asid) {
+        self.array.invalidate(|key, _| key & 0xffff == u64::from(asid.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page_table::WalkRef;
+    use pagelab_base::addr::PhysAddr;
+
+    fn cache(ways: u32, level2_insertion: u32) -> UnifiedTranslationCache {
+        let config = UnifiedTranslationCacheConfig { entries: ways, ways, latency_cycles: 2, level2_insertion };
+        UnifiedTranslationCache::new(&config, &Rng::new(1, "test")).unwrap()
+    }
+
+    fn full_walk() -> WalkList {
+        let mut list = WalkList::new();
+        list.set([4, 3, 2, 1].map(|level| WalkRef { addr: PhysAddr(0), level, step: 5 - level }));
+        list
+    }
+
+    /// Walks that are spared three, two, one and no reference, over `rounds` of the same addresses.
+    fn spared(cache: &mut UnifiedTranslationCache, addresses: &[u64], rounds: usize) -> [usize; 4] {
+        let (list, asid) = (full_walk(), Asid(1));
+        let mut out = [0; 4];
+        for &va in std::iter::repeat_n(addresses, rounds).flatten() {
+            let Spared { skip, .. } = cache.look_up(asid, VirtAddr(va), &list);
+            out[3 - skip.trailing_ones() as usize] += 1;
+            cache.fill(asid, VirtAddr(va), &list, 3, skip, &PhysMem::default());
+        }
+        out
+    }
+
+    #[test]
+    fn the_longest_prefix_that_is_held_counts() {
+        let mut cache = cache(8, 0);
+        assert_eq!(spared(&mut cache, &[0x7f12_3456_7000], 1), [0, 0, 0, 1]);
+        assert_eq!(spared(&mut cache, &[0x7f12_3456_8000], 1), [1, 0, 0, 0], "the same 2 MiB");
+        assert_eq!(spared(&mut cache, &[0x7f12_0056_8000], 1), [0, 1, 0, 0], "the same 1 GiB");
+        assert_eq!(spared(&mut cache, &[0x7f00_0056_8000], 1), [0, 0, 1, 0], "the same 512 GiB");
+        cache.flush(Asid(2));
+        assert_eq!(spared(&mut cache, &[0x7f12_3456_7000], 1), [1, 0, 0, 0], "of another address space");
+        cache.flush(Asid(1));
+        assert_eq!(spared(&mut cache, &[0x7f12_3456_7000], 1), [0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_lower_insertion_point_keeps_upper_levels_from_being_pushed_out() {
+        // Ten regions of 2 MiB of one gigabyte, then ten of another: too many for eight entries.
+        let addresses: Vec<u64> = (0..20).map(|n| 0x7f00_0000_0000 + ((n / 10) << 30) + ((n % 10) << 21)).collect();
+        let lru = spared(&mut cache(8, 0), &addresses, 20);
+        assert_eq!(lru, [0, 18 * 20, 0, 2 * 20], "coming back to a gigabyte, nothing of it is left");
+        let lower = spared(&mut cache(8, 6), &addresses, 20);
+        assert_eq!((lower[2], lower[3]), (1, 1), "only the first time: {lower:?}");
+        assert!(lower[0] > 0, "and some entries of level 2 stay: {lower:?}");
+    }
+}

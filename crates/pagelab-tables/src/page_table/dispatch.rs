@@ -1,0 +1,359 @@
+//! What every design is asked for, by the variant that it is: a branch that the processor predicts, never a virtual call.
+
+use arrayvec::ArrayVec;
+
+use super::{
+    Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageTable, PageTableConfig, PteFlags,
+    Removed, Scan, ScanStep, SetAside, Shared, Statistic, TableBlock, TableFrames, TableWork, UpperEntries, WalkList,
+    Ways, Word,
+};
+use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::memory::PhysMem;
+
+impl PageTableConfig {
+    /// Checks a layer that has this table.
+    pub fn validate(&self, layer: &str, page_size: PageSize, hosts: bool) -> Result<(), EngineError> {
+        fn check<D: Design>(parameters: &D::Parameters, context: &Context) -> Result<(), EngineError> {
+            let Context { design, page_size, hosts, .. } = *context;
+            if let Some(why) = D::HOSTS_ONLY.filter(|_| !hosts) {
+                let what = format!("{why}, and this layer hosts none; allowed here are the other kinds");
+                return context.refuse("page_table.kind", what);
+            }
+            let sizes = D::PAGE_SIZES;
+            if !sizes.sizes.contains(&page_size) {
+                let allowed = sizes.sizes.iter().map(|size| size.name()).collect::<Vec<_>>().join(", ");
+                let (size, why) = (page_size.name(), sizes.why);
+                let what = format!("{size} pages are not possible with {design}: {why}; allowed is {allowed}");
+                return context.refuse("page_size", what);
+            }
+            D::validate(parameters, context)
+        }
+        let context = Context { layer, design: self.name(), page_size, hosts };
+        each_config!(self, parameters => check::<Table>(parameters, &context))
+    }
+
+    /// What of its entries an MMU cache may keep.
+    pub fn upper_entries(&self) -> UpperEntries {
+        each_config!(self, parameters => Table::upper_entries(parameters))
+    }
+
+    /// Levels of tables of 512 entries each, if it is made of such.
+    pub fn levels(&self) -> Option<u8> {
+        match self.upper_entries() {
+            UpperEntries::Levels(levels) => Some(levels),
+            UpperEntries::LargerTables | UpperEntries::Nothing | UpperEntries::Unfit => None,
+        }
+    }
+
+    /// Order of the largest block that a table asks for at once.
+    pub fn largest_block(&self) -> u32 {
+        each_config!(self, parameters => Table::largest_block(parameters))
+    }
+
+    /// The sizes of pages that it maps.
+    pub fn page_sizes(&self) -> &'static [PageSize] {
+        each_config!(self, _parameters => Table::PAGE_SIZES.sizes)
+    }
+
+    /// Whether only layers that host guests can have it.
+    pub fn is_for_hosts_only(&self) -> bool {
+        each_config!(self, _parameters => Table::HOSTS_ONLY.is_some())
+    }
+
+    /// Whether it remembers the ways of walks.
+    pub fn remembers_ways(&self) -> bool {
+        each_config!(self, _parameters => Table::REMEMBERS_WAYS)
+    }
+
+    /// Whether its entries can be marked.
+    pub fn keeps_marks(&self) -> bool {
+        each_config!(self, _parameters => Table::MARKS)
+    }
+
+    /// The pages whose entries can hold words while they are not present, or why none can.
+    pub fn keeps_words(&self) -> Result<&'static [PageSize], &'static str> {
+        each_config!(self, _parameters => Table::WORDS)
+    }
+}
+
+/// See [`Design`] for what each of these does.
+impl PageTable {
+    /// See [`Design::walk`].
+    #[inline]
+    pub fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+        each_table!(self, table => table.walk(mem, va, list))
+    }
+
+    /// See [`Design::hint_way`].
+    #[inline]
+    pub fn hint_way(&self, va: VirtAddr) {
+        each_table!(self, table => table.hint_way(va))
+    }
+
+    /// See [`Design::hint`].
+    #[inline]
+    pub fn hint(&self, mem: &PhysMem, va: VirtAddr) {
+        each_table!(self, table => table.hint(mem, va))
+    }
+
+    /// See [`Design::peek`].
+    #[inline]
+    pub fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
+        each_table!(self, table => table.peek(mem, va))
+    }
+
+    /// See [`Design::ways`].
+    #[inline(always)]
+    pub fn ways<'a>(&'a self, mem: &'a PhysMem) -> Option<Ways<'a>> {
+        each_table!(self, table => table.ways(mem))
+    }
+
+    /// See [`Design::entry`].
+    pub fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
+        each_table!(self, table => table.entry(mem, va))
+    }
+
+    /// See [`Design::mark`].
+    pub fn mark(&self, mem: &PhysMem, va: VirtAddr, level: u8) -> Option<(PhysAddr, bool)> {
+        each_table!(self, table => table.mark(mem, va, level))
+    }
+
+    /// See [`Design::set_mark`].
+    pub fn set_mark(&mut self, mem: &mut PhysMem, va: VirtAddr, level: u8, on: bool) -> PhysAddr {
+        each_table!(self, table => table.set_mark(mem, va, level, on))
+    }
+
+    /// See [`Design::missing_tables`].
+    pub fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> usize {
+        each_table!(self, table => table.missing_tables(mem, va, size))
+    }
+
+    /// See [`Design::next_table_orders`].
+    pub fn next_table_orders(&self, mem: &PhysMem, va: VirtAddr) -> ArrayVec<u32, 2> {
+        each_table!(self, table => table.next_table_orders(mem, va))
+    }
+
+    /// See [`Design::link_table`].
+    pub fn link_table(
+        &mut self,
+        mem: &mut PhysMem,
+        va: VirtAddr,
+        size: PageSize,
+        block: TableBlock,
+    ) -> Option<PhysAddr> {
+        each_table!(self, table => table.link_table(mem, va, size, block))
+    }
+
+    /// See [`Design::map`].
+    pub fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> Result<PhysAddr, NoRoom> {
+        each_table!(self, table => table.map(mem, va, mapping))
+    }
+
+    /// See [`Design::set_flags`].
+    pub fn set_flags(&mut self, mem: &mut PhysMem, va: VirtAddr, flags: PteFlags) -> PhysAddr {
+        each_table!(self, table => table.set_flags(mem, va, flags))
+    }
+
+    /// See [`Design::replace`].
+    pub fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+        each_table!(self, table => table.replace(mem, va, mapping))
+    }
+
+    /// See [`Design::unmap`].
+    pub fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr {
+        each_table!(self, table => table.unmap(mem, va))
+    }
+
+    /// See [`Design::mapped`].
+    pub fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
+        each_table!(self, table => table.mapped(mem, start, end, most, out))
+    }
+
+    /// See [`Design::set_word`].
+    pub fn set_word(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize, word: u64) -> PhysAddr {
+        each_table!(self, table => table.set_word(mem, va, size, word))
+    }
+
+    /// See [`Design::words`].
+    pub fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Word>) {
+        each_table!(self, table => table.words(mem, start, end, most, out))
+    }
+
+    /// See [`Design::prune`].
+    pub fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
+        each_table!(self, table => table.prune(mem, start, end, release))
+    }
+
+    /// See [`Design::unlink_leaf_table`].
+    pub fn unlink_leaf_table(&mut self, mem: &mut PhysMem, va: VirtAddr) -> Option<Pfn> {
+        each_table!(self, table => table.unlink_leaf_table(mem, va))
+    }
+
+    /// See [`Design::split`].
+    pub fn split(&mut self, mem: &mut PhysMem, va: VirtAddr, frame: Pfn) {
+        each_table!(self, table => table.split(mem, va, frame))
+    }
+
+    /// Whether insertions move the entries of other pages ([`Design::MOVES_ENTRIES`]).
+    pub fn moves_entries(&self) -> bool {
+        fn moves<D: Design>(_: &D) -> bool {
+            D::MOVES_ENTRIES
+        }
+        each_table!(self, table => moves(table))
+    }
+
+    /// Whether entries that are not present can hold words.
+    pub fn keeps_words(&self) -> bool {
+        fn keeps<D: Design>(_: &D) -> bool {
+            D::WORDS.is_ok()
+        }
+        each_table!(self, table => keeps(table))
+    }
+
+    /// Whether an exit leaves its entries to a later scan ([`Design::CLEARS_LAZILY`]).
+    pub fn clears_lazily(&self) -> bool {
+        fn lazily<D: Design>(_: &D) -> bool {
+            D::CLEARS_LAZILY
+        }
+        each_table!(self, table => lazily(table))
+    }
+
+    /// See [`Design::untouched_frames`].
+    pub fn untouched_frames(&self) -> u64 {
+        each_table!(self, table => table.untouched_frames())
+    }
+
+    /// See [`Design::va_bits`].
+    pub fn va_bits(&self) -> u32 {
+        each_table!(self, table => table.va_bits())
+    }
+
+    /// Levels of an x86-64 tree that translates as much.
+    pub fn levels(&self) -> u8 {
+        (self.va_bits() - FRAME_SHIFT).div_ceil(9) as u8
+    }
+}
+
+/// The tables of a layer, of one design.
+#[derive(Clone)]
+pub struct OfLayer<D: Design> {
+    parameters: D::Parameters,
+    shared: D::Shared,
+    set_aside: SetAside,
+}
+
+impl<D: Design> OfLayer<D> {
+    pub(super) fn boot(parameters: &D::Parameters, boot: &Boot, mem: &mut PhysMem) -> Result<Self, EngineError> {
+        let (shared, set_aside) = D::Shared::boot(parameters, boot, mem)?;
+        Ok(Self { parameters: parameters.clone(), shared, set_aside })
+    }
+
+    fn create(&mut self, mem: &mut PhysMem, frames: TableFrames, guest: Option<u64>) -> Result<D, NoTable> {
+        D::create(&self.parameters, &mut self.shared, mem, frames, guest)
+    }
+
+    fn direct_map_levels(&self) -> u8 {
+        D::direct_map_levels(&self.parameters)
+    }
+
+    fn statistics(&self, mem: &PhysMem) -> Vec<Statistic> {
+        self.shared.statistics(mem)
+    }
+
+    fn is_scan_due(&self) -> bool {
+        self.shared.is_scan_due()
+    }
+
+    fn begin_scan(&mut self) -> Option<Scan> {
+        self.shared.begin_scan()
+    }
+
+    fn plan_scan(&self, mem: &PhysMem, scan: &Scan) -> ScanStep {
+        self.shared.plan_scan(mem, scan)
+    }
+
+    fn commit_scan(&mut self, mem: &mut PhysMem, scan: &mut Scan) -> bool {
+        self.shared.commit_scan(mem, scan)
+    }
+
+    fn charge_scan(&mut self, cycles: Cycles) {
+        self.shared.charge_scan(cycles);
+    }
+
+    fn exhausted(&self, mem: &PhysMem, layer: &str, what: Exhausted) -> String {
+        D::exhausted(&self.shared, mem, layer, what)
+    }
+}
+
+/// See [`Design`] and [`Shared`] for what each of these does. A table of the kernel's own, such as the direct map's, may be of
+/// another design than those of the layer's spaces.
+impl LayerTables {
+    /// What boot set aside for them.
+    pub fn set_aside(&self) -> &SetAside {
+        each_layer!(self, of => &of.set_aside)
+    }
+
+    /// The empty table of a space; of one that hosts a guest with its bytes of memory.
+    pub fn create(&mut self, mem: &mut PhysMem, frames: TableFrames, guest: Option<u64>) -> Result<PageTable, NoTable> {
+        each_layer!(self, of, wrap => of.create(mem, frames, guest).map(wrap))
+    }
+
+    /// Levels of the direct map's tree ([`Design::direct_map_levels`]).
+    pub fn direct_map_levels(&self) -> u8 {
+        each_layer!(self, of => of.direct_map_levels())
+    }
+
+    /// As [`Design::report_work`]; a table of another design than the layer's, such as the direct map's, has nothing to hand
+    /// over.
+    pub fn report_work(&mut self, table: &mut PageTable, work: &mut TableWork) {
+        each_pair!(self, of, table => table.report_work(&mut of.shared, work), else {});
+    }
+
+    /// Leaves what a space has to a later scan. False if there is no tag left.
+    pub fn abandon(&mut self, mem: &mut PhysMem, table: &mut PageTable) -> bool {
+        each_pair!(self, of, table => table.abandon(&mut of.shared, mem), else true)
+    }
+
+    /// Frees a table in which nothing is mapped any more.
+    pub fn destroy(&mut self, table: PageTable, mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
+        let kernels = "a kernel's own table is there as long as the kernel";
+        each_pair!(self, of, table => table.destroy(&mut of.shared, mem, release), else unreachable!("{kernels}"));
+    }
+
+    /// See [`Shared::statistics`].
+    pub fn statistics(&self, mem: &PhysMem) -> Vec<Statistic> {
+        each_layer!(self, of => of.statistics(mem))
+    }
+
+    /// See [`Shared::is_scan_due`].
+    pub fn is_scan_due(&self) -> bool {
+        each_layer!(self, of => of.is_scan_due())
+    }
+
+    /// See [`Shared::begin_scan`].
+    pub fn begin_scan(&mut self) -> Option<Scan> {
+        each_layer!(self, of => of.begin_scan())
+    }
+
+    /// See [`Shared::plan_scan`].
+    pub fn plan_scan(&self, mem: &PhysMem, scan: &Scan) -> ScanStep {
+        each_layer!(self, of => of.plan_scan(mem, scan))
+    }
+
+    /// See [`Shared::commit_scan`].
+    pub fn commit_scan(&mut self, mem: &mut PhysMem, scan: &mut Scan) -> bool {
+        each_layer!(self, of => of.commit_scan(mem, scan))
+    }
+
+    /// See [`Shared::charge_scan`].
+    pub fn charge_scan(&mut self, cycles: Cycles) {
+        each_layer!(self, of => of.charge_scan(cycles));
+    }
+
+    /// The error that a run ends with when something has run out.
+    pub fn exhausted(&self, mem: &PhysMem, layer: &str, what: Exhausted) -> String {
+        each_layer!(self, of => of.exhausted(mem, layer, what))
+    }
+}

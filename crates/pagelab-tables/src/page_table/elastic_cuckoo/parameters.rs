@@ -1,0 +1,68 @@
+//! The parameters of elastic cuckoo page tables, and what makes them impossible.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::page_table::Context;
+use pagelab_base::error::EngineError;
+
+/// The least and the most that a way may begin with: a frame of lines, and what a block of 4 MiB holds.
+const ENTRIES: std::ops::RangeInclusive<u32> = 64..=65536;
+
+/// Parameters of an elastic cuckoo page table.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ElasticCuckooConfig {
+    /// Lines of a way of an empty table, each for 8 pages; a power of two from 64 (a frame).
+    pub way_entries: u32,
+    /// Share of the lines in use above which the next insertion begins to double the table.
+    pub max_load: f64,
+    /// Share below which the next insertion begins to halve it, down to what it began with; 0 for never.
+    pub min_load: f64,
+    /// Lines of the old table that each insertion moves to the new one while there are two.
+    pub rehashes_per_insert: u32,
+    /// Lines that an insertion displaces before it gives up.
+    pub max_displacements: u32,
+    /// Seed of the hash functions and of the choice of ways.
+    pub seed: u64,
+}
+
+impl Default for ElasticCuckooConfig {
+    fn default() -> Self {
+        Self { way_entries: 128, max_load: 0.6, min_load: 0.2, rehashes_per_insert: 2, max_displacements: 32, seed: 0 }
+    }
+}
+
+impl ElasticCuckooConfig {
+    /// Checks the parameters.
+    pub(super) fn validate(&self, context: &Context) -> Result<(), EngineError> {
+        let refuse = |part: &str, what: String| context.refuse(part, what);
+        let &Self { way_entries, max_load, min_load, rehashes_per_insert, max_displacements, .. } = self;
+        if !ENTRIES.contains(&way_entries) || !way_entries.is_power_of_two() {
+            let what = format!("{way_entries} is not possible; allowed are powers of two from 64 to 65536");
+            return refuse("page_table.way_entries", what);
+        }
+        if !(max_load > 0.0 && max_load <= 0.7) {
+            let what = format!(
+                "{max_load} is not possible; allowed is more than 0 up to 0.7: with more, what is left of a table that moves has no \
+             room for new lines"
+            );
+            return refuse("page_table.max_load", what);
+        }
+        for (key, value) in [("rehashes_per_insert", rehashes_per_insert), ("max_displacements", max_displacements)] {
+            if !(1..=1024).contains(&value) {
+                let what = format!("{value} is not possible; allowed are 1 to 1024");
+                return refuse(&format!("page_table.{key}"), what);
+            }
+        }
+        if !(0.0..=max_load / 3.0 + 1e-9).contains(&min_load) {
+            let what = format!(
+                "{min_load} is not possible; allowed is 0 (never) to {:.3}, a third of max_load: a table that was halved would be \
+             doubled soon",
+                max_load / 3.0
+            );
+            return refuse("page_table.min_load", what);
+        }
+        Ok(())
+    }
+}

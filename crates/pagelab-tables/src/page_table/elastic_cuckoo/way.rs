@@ -1,0 +1,104 @@
+//! Ways of a cuckoo table, and the lines of entries in them.
+//!
+//! A line is eight entries of neighbouring pages. Bits 52 to 56 of each, which x86-64 leaves to software, hold five bits of the
+//! line's tag: the number of its pages, plus one, so that a line of zeros has no tag.
+
+use crate::page_table::TableBlock;
+use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, PhysAddr, VirtAddr};
+use pagelab_base::memory::PhysMem;
+use pagelab_base::rng::mix;
+
+/// log2 of the pages of a line.
+pub const LINE_PAGES_SHIFT: u32 = 3;
+/// log2 of the lines of a frame.
+pub const FRAME_LINES_SHIFT: u32 = 6;
+const VA_BITS: u32 = 48;
+const PART_SHIFT: u32 = 52;
+const PART_BITS: u32 = 5;
+const PART: u64 = (1 << PART_BITS) - 1;
+
+/// Words of a line.
+pub type Line = [u64; 8];
+
+pub const EMPTY: Line = [0; 8];
+
+/// Number of the page of an address.
+pub fn vpn(va: VirtAddr) -> u64 {
+    (va.0 & ((1 << VA_BITS) - 1)) >> FRAME_SHIFT
+}
+
+/// Tag of the line of a page.
+#[inline(always)]
+pub fn tag(vpn: u64) -> u64 {
+    (vpn >> LINE_PAGES_SHIFT) + 1
+}
+
+/// A page's place in its line.
+#[inline(always)]
+pub fn index(vpn: u64) -> usize {
+    vpn as usize & ((1 << LINE_PAGES_SHIFT) - 1)
+}
+
+/// The bits of a tag that the entry at a place of its line holds.
+#[inline(always)]
+pub fn tag_part(tag: u64, index: usize) -> u64 {
+    (tag >> (PART_BITS * index as u32) & PART) << PART_SHIFT
+}
+
+/// A line without entries.
+pub fn with_tag(tag: u64) -> Line {
+    std::array::from_fn(|index| tag_part(tag, index))
+}
+
+#[inline(always)]
+pub fn has_tag(line: &Line, tag: u64) -> bool {
+    line.iter().enumerate().all(|(index, word)| word & PART << PART_SHIFT == tag_part(tag, index))
+}
+
+pub fn tag_of(line: &Line) -> u64 {
+    let part = |(index, word): (usize, &u64)| (word >> PART_SHIFT & PART) << (PART_BITS * index as u32);
+    line.iter().enumerate().map(part).sum()
+}
+
+/// A block of lines with a hash function of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    pub block: TableBlock,
+    seed: u64,
+}
+
+impl Way {
+    /// The way of a number in a table, in a block. The hash function is of both the number and the size.
+    pub fn new(block: TableBlock, number: usize, seed: u64) -> Self {
+        Self { block, seed: mix(seed ^ mix((number as u64) << 8 | u64::from(block.order))) }
+    }
+
+    /// Lines of the way.
+    #[inline(always)]
+    pub fn lines(&self) -> u64 {
+        1 << (FRAME_LINES_SHIFT + self.block.order)
+    }
+
+    /// The place that a tag hashes to.
+    #[inline(always)]
+    pub fn place(&self, tag: u64) -> u64 {
+        mix(tag ^ self.seed) >> (u64::BITS - FRAME_LINES_SHIFT - self.block.order)
+    }
+
+    /// Address of the line of a place.
+    #[inline(always)]
+    pub fn line(&self, place: u64) -> PhysAddr {
+        PhysAddr(self.block.first.addr().0 + place * LINE_BYTES)
+    }
+}
+
+/// Replaces a line by another; returns the old one.
+pub fn swap(mem: &mut PhysMem, at: PhysAddr, line: &Line) -> Line {
+    let old = *mem.line(at);
+    for (index, (&new, old)) in line.iter().zip(old).enumerate() {
+        if new != old {
+            mem.write(PhysAddr(at.0 + 8 * index as u64), new);
+        }
+    }
+    old
+}

@@ -1,0 +1,291 @@
+//! Where the slots of a hashed table are, and which of them a page belongs to.
+
+use super::parameters::{HashFunction, HashedConfig, HashedKind};
+use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, LINE_SHIFT, PhysAddr};
+use pagelab_base::error::EngineError;
+use pagelab_base::memory::PhysMem;
+use pagelab_base::rng::mix;
+use pagelab_trace::quantity::format_bytes;
+
+/// Frames that the first slot is aligned to: a super-slot of 512 lines, which are the eight pages of a cluster of the host.
+const ALIGN_FRAMES: u64 = 8;
+/// Pages whose entries fit a line beside their tag.
+const PACKED_SHIFT: u32 = 3;
+/// Bytes of a slot of the chained design: tag, entry, pointer, padding.
+const CHAINED_SLOT_BYTES: u64 = 32;
+
+/// Bytes of a slot of the power design: tag and entry.
+const POWER_SLOT_BYTES: u64 = 16;
+/// log2 of the slots of a group of the power design.
+const GROUP_SHIFT: u32 = 3;
+/// log2 of the pages of a segment of the power design: 256 MiB.
+const SEGMENT_SHIFT: u32 = 16;
+
+/// A page of an address space, as the table sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Tag of the address space.
+    pub asid: u16,
+    pub vpn: u64,
+}
+
+/// Counters that the kernel keeps with a table, in the last of its frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// Slots with an entry at least, of ended processes too.
+    Used,
+    /// Slots marked deleted.
+    Deleted,
+    /// Used slots of ended processes.
+    Stale,
+    /// Slots of the chain table that have been handed out.
+    ChainEnd,
+    /// First slot of the chain table that was given back; 0 for none.
+    ChainFree,
+}
+
+/// See the module's text.
+#[derive(Clone, Copy, Debug)]
+pub struct Geometry {
+    pub kind: HashedKind,
+    /// Address of the first slot.
+    base: PhysAddr,
+    /// Address of the counters.
+    counters: PhysAddr,
+    /// Places that a page may hash to: slots, or super-slots of several lines.
+    homes: u64,
+    slot_bytes: u64,
+    /// log2 of the pages of a slot.
+    cluster_shift: u32,
+    /// log2 of the slots of a super-slot.
+    super_shift: u32,
+    /// Slots of the chain table.
+    chain_slots: u64,
+    pub hash: HashFunction,
+    seed: u64,
+    /// Lines that a search reads at most. What would lie further away cannot be mapped: the table is full.
+    pub search_lines: u32,
+}
+
+impl Geometry {
+    /// The table of a layer of `frames` frames whose first `taken` are set aside for something else; `key` names it in
+    /// errors.
+    pub fn new(
+        config: &HashedConfig,
+        kind: HashedKind,
+        frames: u64,
+        taken: u64,
+        key: &str,
+    ) -> Result<Self, EngineError> {
+        let (load, cluster) = (config.load_factor_of(kind), config.cluster_of(kind));
+        let pages_shift = cluster.ilog2();
+        let (slot_bytes, cluster_shift) = match kind {
+            HashedKind::Chained => (CHAINED_SLOT_BYTES, 0),
+            HashedKind::Open | HashedKind::Clustered => (8 * (1 + u64::from(cluster)).next_power_of_two(), pages_shift),
+            HashedKind::Compact => (LINE_BYTES, PACKED_SHIFT),
+            HashedKind::Power => (POWER_SLOT_BYTES, 0),
+        };
+        let super_shift = match kind {
+            HashedKind::Power => GROUP_SHIFT,
+            HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => {
+                pages_shift - cluster_shift
+            }
+        };
+        let home_bytes = slot_bytes << super_shift;
+        let pages = frames as f64;
+        let homes = match config.table_bytes {
+            Some(bytes) => bytes.0 / home_bytes,
+            None => {
+                (pages * slot_bytes as f64 / home_bytes as f64 / f64::from(1 << cluster_shift) / load).ceil() as u64
+            }
+        };
+        let homes = match kind {
+            // The hash is cut to its low bits.
+            HashedKind::Power if config.table_bytes.is_none() => homes.next_power_of_two(),
+            HashedKind::Power => homes.checked_ilog2().map_or(0, |log| 1 << log),
+            HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => homes,
+        };
+        if homes == 0 {
+            let what = format!("the table must hold one slot at least, which takes {}", format_bytes(home_bytes));
+            return Err(EngineError::config(format!("{key}.table_bytes"), what));
+        }
+        let chain_slots = match kind {
+            HashedKind::Chained => (homes as f64 * load).ceil() as u64,
+            HashedKind::Open | HashedKind::Clustered | HashedKind::Compact | HashedKind::Power => 0,
+        };
+        let first = taken.next_multiple_of(ALIGN_FRAMES);
+        let slots_bytes = homes * home_bytes + chain_slots * CHAINED_SLOT_BYTES;
+        let end = first + slots_bytes.div_ceil(FRAME_BYTES);
+        if end >= frames / 2 {
+            let what = format!(
+                "a table of {} does not leave half of the layer's {} to programs; give the layer more memory or set a \
+                 higher load_factor or a smaller table_bytes",
+                format_bytes(slots_bytes),
+                format_bytes(frames * FRAME_BYTES),
+            );
+            return Err(EngineError::config(key, what));
+        }
+        Ok(Self {
+            kind,
+            base: PhysAddr(first * FRAME_BYTES),
+            counters: PhysAddr(end * FRAME_BYTES),
+            homes,
+            slot_bytes,
+            cluster_shift,
+            super_shift,
+            chain_slots,
+            hash: config.hash,
+            seed: mix(config.seed),
+            search_lines: config.search_lines,
+        })
+    }
+
+    /// Address of the first slot; the table lies in whole frames from here on.
+    pub fn base(&self) -> PhysAddr {
+        self.base
+    }
+
+    /// Frames of the slots, which a scan goes through.
+    pub fn slot_frames(&self) -> u64 {
+        (self.counters.0 - self.base.0) / FRAME_BYTES
+    }
+
+    /// Frames of the slots and the counters.
+    pub fn frames(&self) -> u64 {
+        self.slot_frames() + 1
+    }
+
+    /// Slots that pages hash to.
+    pub fn slots(&self) -> u64 {
+        self.homes << self.super_shift
+    }
+
+    pub fn homes(&self) -> u64 {
+        self.homes
+    }
+
+    pub fn slot_bytes(&self) -> u64 {
+        self.slot_bytes
+    }
+
+    /// Whether entries are of 7 bytes.
+    pub fn packed(&self) -> bool {
+        self.kind == HashedKind::Compact
+    }
+
+    /// Number of the pages that share a page's slot.
+    #[inline(always)]
+    pub fn block(&self, vpn: u64) -> u64 {
+        vpn >> self.cluster_shift
+    }
+
+    /// A page's place in its slot.
+    #[inline(always)]
+    pub fn index(&self, vpn: u64) -> u32 {
+        vpn as u32 & ((1 << self.cluster_shift) - 1)
+    }
+
+    /// The place that a page hashes to.
+    #[inline(always)]
+    pub fn home(&self, key: Key) -> u64 {
+        if self.kind == HashedKind::Power {
+            return self.group_of(key);
+        }
+        let block = key.vpn >> (self.cluster_shift + self.super_shift);
+        match self.hash {
+            HashFunction::Mix64 => {
+                let mixed = mix((block | u64::from(key.asid) << 40) ^ self.seed);
+                ((u128::from(mixed) * u128::from(self.homes)) >> 64) as u64
+            }
+            HashFunction::Modulo => block % self.homes,
+        }
+    }
+
+    /// The primary group of a page: its segment's number, scrambled as Linux does it (`vsid_scramble`), XOR its own within that.
+    #[inline(always)]
+    fn group_of(&self, key: Key) -> u64 {
+        let segment = key.vpn >> SEGMENT_SHIFT;
+        let id = match self.hash {
+            HashFunction::Mix64 => mix((segment | u64::from(key.asid) << 40) ^ self.seed),
+            HashFunction::Modulo => segment,
+        };
+        (id ^ key.vpn & ((1 << SEGMENT_SHIFT) - 1)) & (self.homes - 1)
+    }
+
+    /// The slots of a group of the power design.
+    #[inline(always)]
+    pub fn group(&self, number: u64) -> impl Iterator<Item = PhysAddr> + use<> {
+        let first = self.base.0 + (number << GROUP_SHIFT) * POWER_SLOT_BYTES;
+        (0..1 << GROUP_SHIFT).map(move |slot| PhysAddr(first + slot * POWER_SLOT_BYTES))
+    }
+
+    /// Address of the slot of a page in the place `home`: of a super-slot the line that is the page's.
+    #[inline(always)]
+    pub fn slot(&self, home: u64, vpn: u64) -> PhysAddr {
+        let line = self.block(vpn) & ((1 << self.super_shift) - 1);
+        PhysAddr(self.base.0 + ((home << self.super_shift) | line) * self.slot_bytes)
+    }
+
+    /// The slots that lie in a frame, by its number within the table; those of the chain table are no such slots.
+    pub fn slots_in(&self, frame: u64) -> impl Iterator<Item = PhysAddr> + use<> {
+        let end = self.base.0 + self.slots() * self.slot_bytes;
+        let first = self.base.0 + frame * FRAME_BYTES;
+        (first..(first + FRAME_BYTES).min(end)).step_by(self.slot_bytes as usize).map(PhysAddr)
+    }
+
+    /// A slot of the chain table that is not in use, taken out of it.
+    pub fn take_chain_slot(&self, mem: &mut PhysMem) -> Option<PhysAddr> {
+        let free = self.counter(mem, Counter::ChainFree);
+        if free != 0 {
+            let next = mem.read_block(PhysAddr(free + 16));
+            self.set_counter(mem, Counter::ChainFree, next);
+            return Some(PhysAddr(free));
+        }
+        let used = self.counter(mem, Counter::ChainEnd);
+        if used == self.chain_slots {
+            return None;
+        }
+        self.set_counter(mem, Counter::ChainEnd, used + 1);
+        Some(PhysAddr(self.base.0 + (self.slots() + used) * CHAINED_SLOT_BYTES))
+    }
+
+    /// Slots of the chain table that are not in use.
+    pub fn chain_slots_left(&self, mem: &PhysMem) -> u64 {
+        let given_back = std::iter::successors(Some(self.counter(mem, Counter::ChainFree)), |&slot| {
+            Some(mem.read_block(PhysAddr(slot + 16)))
+        });
+        let given_back = given_back.take_while(|&slot| slot != 0).count() as u64;
+        self.chain_slots - self.counter(mem, Counter::ChainEnd) + given_back
+    }
+
+    /// Gives a slot of the chain table back.
+    pub fn free_chain_slot(&self, mem: &mut PhysMem, slot: PhysAddr) {
+        mem.write_block(slot, 0);
+        mem.write_block(PhysAddr(slot.0 + 8), 0);
+        mem.write_block(PhysAddr(slot.0 + 16), self.counter(mem, Counter::ChainFree));
+        self.set_counter(mem, Counter::ChainFree, slot.0);
+    }
+
+    fn counter_addr(&self, counter: Counter) -> PhysAddr {
+        PhysAddr(self.counters.0 + 8 * counter as u64)
+    }
+
+    pub fn counter(&self, mem: &PhysMem, counter: Counter) -> u64 {
+        mem.read_block(self.counter_addr(counter))
+    }
+
+    pub fn set_counter(&self, mem: &mut PhysMem, counter: Counter, value: u64) {
+        mem.write_block(self.counter_addr(counter), value);
+    }
+
+    pub fn add_to_counter(&self, mem: &mut PhysMem, counter: Counter, more: i64) {
+        let value = self.counter(mem, counter).checked_add_signed(more).expect("what is counted down was counted");
+        self.set_counter(mem, counter, value);
+    }
+}
+
+/// Number of the cache line of an address.
+#[inline(always)]
+pub fn line_of(addr: PhysAddr) -> u64 {
+    addr.0 >> LINE_SHIFT
+}

@@ -1,0 +1,233 @@
+//! What the address spaces of a layer share of its hashed table: tags, and the slots that ended processes left.
+
+use super::geometry::{Counter, Geometry};
+use super::parameters::{HashFunction, HashedConfig, HashedKind, MAX_SEARCH_LINES};
+use super::slot::{asid_of, is_used};
+use super::{Hashed, Kind, chained, open, power};
+use crate::page_table::{Boot, Measure, Scan, ScanStep, SetAside, Shared, Statistic};
+use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PhysAddr, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::memory::PhysMem;
+
+/// What scans for the slots of ended processes did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScanCounters {
+    pub scans: u64,
+    pub lines: u64,
+    /// Slots deleted.
+    pub deleted: u64,
+    pub cycles: Cycles,
+}
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct SharedTable {
+    pub geometry: Geometry,
+    pub scans: ScanCounters,
+    exits_per_scan: usize,
+    /// Tags that were given out at least once are below.
+    next: u32,
+    free: Vec<u16>,
+    /// Tags whose slots are left in the table.
+    ended: Vec<u16>,
+}
+
+impl SharedTable {
+    pub fn new(geometry: Geometry, exits_per_scan: u32) -> Self {
+        let scans = ScanCounters::default();
+        Self { geometry, scans, exits_per_scan: exits_per_scan as usize, next: 0, free: Vec::new(), ended: Vec::new() }
+    }
+
+    fn take_tag(&mut self) -> Option<u16> {
+        self.free.pop().or_else(|| {
+            let tag = u16::try_from(self.next).ok()?;
+            self.next += 1;
+            Some(tag)
+        })
+    }
+
+    /// A new address space; none if all tags are in use or wait for a scan.
+    pub fn add_space<K: Kind>(&mut self) -> Option<Hashed<K>> {
+        Some(Hashed::new(self.geometry, self.take_tag()?))
+    }
+
+    /// Ends an address space, which has no slot.
+    pub fn remove_space<K: Kind>(&mut self, space: &Hashed<K>) {
+        assert_eq!(space.slots, 0, "the space of tag {} still has slots", space.asid);
+        self.free.push(space.asid);
+    }
+
+    /// Leaves the slots of a space to a later scan: the space goes on with another tag and maps nothing. False if there is no
+    /// such tag.
+    pub fn abandon<K: Kind>(&mut self, mem: &mut PhysMem, space: &mut Hashed<K>) -> bool {
+        if space.slots == 0 {
+            return true;
+        }
+        let Some(tag) = self.take_tag() else { return false };
+        self.geometry.add_to_counter(mem, Counter::Stale, space.slots as i64);
+        let old = std::mem::replace(space, Hashed::new(self.geometry, tag));
+        self.ended.push(old.asid);
+        true
+    }
+
+    /// How full the table is, in words.
+    pub fn occupation(&self, mem: &PhysMem) -> String {
+        let [used, deleted, stale] =
+            [Counter::Used, Counter::Deleted, Counter::Stale].map(|counter| self.geometry.counter(mem, counter));
+        let slots = self.geometry.slots();
+        format!("{used} of {slots} slots are in use ({stale} by ended processes) and {deleted} marked deleted")
+    }
+
+    /// That a page has no place in the table of a layer: what the table holds, and what would help.
+    pub fn no_place(&self, mem: &PhysMem, layer: &str, va: VirtAddr) -> String {
+        let geometry = &self.geometry;
+        let key = format!("--set system.layers.{layer}.page_table");
+        // Where the search for a slot ended, and whether a longer one may find a free one.
+        let (where_to, further) = match geometry.kind {
+            HashedKind::Power => ("in either group of it".to_owned(), false),
+            HashedKind::Chained if geometry.chain_slots_left(mem) == 0 => ("left in the chain table".to_owned(), false),
+            HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => {
+                let lines = geometry.search_lines;
+                (format!("within {lines} lines of its place"), lines < MAX_SEARCH_LINES)
+            }
+        };
+        let mut ways = Vec::new();
+        if geometry.hash == HashFunction::Modulo {
+            ways.push(format!("a hash that keeps neighbours apart ({key}.hash=mix64)"));
+        }
+        if further {
+            ways.push(format!("longer searches ({key}.search_lines=N, up to {MAX_SEARCH_LINES})"));
+        }
+        ways.push(format!("a larger table ({key}.table_bytes=SIZE or a lower load_factor)"));
+        format!(
+            "layer `{layer}` has no slot for {va:?} {where_to} in the hashed page table: {}; what helps is {}",
+            self.occupation(mem),
+            ways.join(", or "),
+        )
+    }
+
+    /// The slots in a frame of the table, by its number, that have one of these tags.
+    pub fn stale_in(&self, mem: &PhysMem, frame: u64, tags: &[u16]) -> Vec<PhysAddr> {
+        let heads = self.geometry.slots_in(frame);
+        let is_stale = |slot: &PhysAddr| is_stale(mem, *slot, tags);
+        match self.geometry.kind {
+            HashedKind::Chained => heads.flat_map(|head| chained::chain(mem, head)).filter(is_stale).collect(),
+            HashedKind::Open | HashedKind::Clustered | HashedKind::Compact | HashedKind::Power => {
+                heads.filter(is_stale).collect()
+            }
+        }
+    }
+
+    /// Deletes those slots; chains are mended with their heads.
+    pub fn delete_stale(&mut self, mem: &mut PhysMem, frame: u64, tags: &[u16]) {
+        let geometry = self.geometry;
+        let mut deleted = 0;
+        match geometry.kind {
+            HashedKind::Chained => {
+                for head in geometry.slots_in(frame) {
+                    // Mending moves slots, so that the chain is looked at anew each time.
+                    while let Some(slot) = stale_in_chain(mem, head, tags) {
+                        chained::release(&geometry, mem, head, slot);
+                        deleted += 1;
+                    }
+                }
+            }
+            HashedKind::Open | HashedKind::Clustered | HashedKind::Compact | HashedKind::Power => {
+                let release = if geometry.kind == HashedKind::Power { power::release } else { open::release };
+                for slot in self.stale_in(mem, frame, tags) {
+                    release(&geometry, mem, slot);
+                    deleted += 1;
+                }
+            }
+        }
+        geometry.add_to_counter(mem, Counter::Used, -deleted);
+        geometry.add_to_counter(mem, Counter::Stale, -deleted);
+        self.scans.deleted += deleted.unsigned_abs();
+    }
+}
+
+impl<K: Kind> Shared<Hashed<K>> for SharedTable {
+    fn boot(config: &HashedConfig, boot: &Boot, mem: &mut PhysMem) -> Result<(Self, SetAside), EngineError> {
+        let key = format!("system.layers.{}.page_table", boot.layer);
+        let geometry = Geometry::new(config, K::KIND, boot.frames, boot.taken, &key)?;
+        let first = geometry.base().pfn();
+        mem.create_block(first, geometry.frames());
+        let set_aside = SetAside { end: first.0 + geometry.frames(), of_spaces: 0, what: Some("the hashed table") };
+        Ok((Self::new(geometry, config.exits_per_scan), set_aside))
+    }
+
+    /// What the table holds at the end, and what scans for ended processes cost.
+    fn statistics(&self, mem: &PhysMem) -> Vec<Statistic> {
+        let counter = |counter| self.geometry.counter(mem, counter);
+        let state = |name, value, text| Statistic { name, value, unit: "count", measure: Measure::State, text };
+        let count = |name, value, text| Statistic { name, value, unit: "count", measure: Measure::Count, text };
+        let ScanCounters { scans, lines, deleted, cycles } = self.scans;
+        vec![
+            state("slots", self.geometry.slots(), "Slots of the hashed page table"),
+            state("slots.used", counter(Counter::Used), "Slots among them in use at the end, or on chains"),
+            state("slots.stale", counter(Counter::Stale), "Slots in use at the end by processes that have ended"),
+            state(
+                "slots.deleted",
+                counter(Counter::Deleted),
+                "Slots at the end that hold nothing, but that searches pass",
+            ),
+            count("scan.count", scans, "Scans over the table for the slots of ended processes"),
+            count("scan.lines", lines, "Lines that they read"),
+            count("scan.deleted", deleted, "Slots that they deleted"),
+            Statistic {
+                name: "scan.cycles",
+                value: cycles.0,
+                unit: "cycles",
+                measure: Measure::Timing,
+                text: "Cycles of the scans, among cycles.kernel",
+            },
+        ]
+    }
+
+    /// Enough processes have ended.
+    fn is_scan_due(&self) -> bool {
+        self.ended.len() >= self.exits_per_scan
+    }
+
+    /// The tags of the processes that have ended are the scan's from now on.
+    fn begin_scan(&mut self) -> Option<Scan> {
+        if self.ended.len() < self.exits_per_scan {
+            return None;
+        }
+        self.scans.scans += 1;
+        Some(Scan { tags: std::mem::take(&mut self.ended), at: 0 })
+    }
+
+    /// A frame of the table is read, and the lines with slots of ended processes are written.
+    fn plan_scan(&self, mem: &PhysMem, scan: &Scan) -> ScanStep {
+        let mut written = self.stale_in(mem, scan.at, &scan.tags);
+        written.dedup_by_key(|slot| slot.0 / LINE_BYTES);
+        ScanStep { read: (PhysAddr(self.geometry.base().0 + scan.at * FRAME_BYTES), FRAME_BYTES), written }
+    }
+
+    /// The tags may be used again when the scan has come to the end of the table.
+    fn commit_scan(&mut self, mem: &mut PhysMem, scan: &mut Scan) -> bool {
+        self.delete_stale(mem, scan.at, &scan.tags);
+        self.scans.lines += FRAME_BYTES / LINE_BYTES;
+        scan.at += 1;
+        let goes_on = scan.at < self.geometry.slot_frames();
+        if !goes_on {
+            self.free.append(&mut scan.tags);
+        }
+        goes_on
+    }
+
+    fn charge_scan(&mut self, cycles: Cycles) {
+        self.scans.cycles += cycles;
+    }
+}
+
+fn is_stale(mem: &PhysMem, slot: PhysAddr, tags: &[u16]) -> bool {
+    let tag = mem.read_block(slot);
+    is_used(tag) && tags.contains(&asid_of(tag))
+}
+
+fn stale_in_chain(mem: &PhysMem, head: PhysAddr, tags: &[u16]) -> Option<PhysAddr> {
+    chained::chain(mem, head).find(|&slot| is_stale(mem, slot, tags))
+}

@@ -1,0 +1,122 @@
+//! The hardware: cores, TLBs, MMU caches, data caches, memory.
+
+use std::collections::BTreeMap;
+
+use pagelab_trace::quantity::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::prefetch::PrefetchConfig;
+use pagelab_base::addr::PageSize;
+use pagelab_base::assoc::AssocPolicy;
+use pagelab_hardware::cache::{CacheConfig, MemoryConfig};
+use pagelab_hardware::core_model::CoreConfig;
+use pagelab_kernel::config::MachineResources;
+use pagelab_tables::mmu_cache::MmuCacheGeometry;
+
+/// A machine preset (`presets/machines/NAME.toml`).
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MachineConfig {
+    /// Name of the preset.
+    pub name: String,
+    /// What the preset is of, in a sentence, for lists.
+    pub description: String,
+    /// Physical cores.
+    pub cores: u32,
+    /// Hardware threads a core; they share its TLBs, MMU caches and private data caches.
+    pub threads_per_core: u32,
+    /// Clock rate, MHz; only turns cycles into time.
+    pub frequency_mhz: u32,
+    /// Physical memory.
+    pub memory_bytes: Bytes,
+    /// The core model and its parameters: what a program waits for, and what instructions cost.
+    pub core: CoreConfig,
+    /// The TLBs of one core, shared by its hardware threads. Entries carry an address-space tag.
+    pub tlb: TlbConfig,
+    /// Geometry of the MMU caches that a layer may choose to use; every layer has its own of the kind it chooses, but
+    /// for those that layers share.
+    pub mmu_cache: MmuCacheGeometry,
+    /// The data caches: private L1 and L2 a core, an L3 that all cores share, memory behind them.
+    pub cache: CacheConfig,
+    /// Bandwidth and NUMA nodes; a latency alone if left out.
+    #[serde(default, skip_serializing_if = "MemoryConfig::is_plain")]
+    pub memory: MemoryConfig,
+    /// Prefetchers; none unless they are named.
+    #[serde(default, skip_serializing_if = "PrefetchConfig::is_off")]
+    pub prefetch: PrefetchConfig,
+    /// Where each number comes from: dotted key (or a prefix of keys) → origin.
+    #[serde(default)]
+    pub origin: BTreeMap<String, String>,
+}
+
+impl MachineConfig {
+    /// Hardware threads of the machine.
+    pub fn cpus(&self) -> u32 {
+        self.cores * self.threads_per_core
+    }
+
+    /// What the kernels manage of it.
+    pub fn resources(&self) -> MachineResources {
+        MachineResources {
+            frequency_mhz: self.frequency_mhz,
+            memory_bytes: self.memory_bytes,
+            node_bytes: self.memory.sizes_for_kernel(),
+            cores: self.cores,
+            cpus: self.cpus(),
+        }
+    }
+}
+
+/// The TLBs of one core, shared by its hardware threads. Entries carry an address-space tag.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TlbConfig {
+    /// First-level data TLB: one array or several, each for some page sizes.
+    pub l1d: Vec<TlbArrayConfig>,
+    /// First-level instruction TLB.
+    pub l1i: Vec<TlbArrayConfig>,
+    /// Second-level TLB, for data and instructions; empty for none.
+    #[serde(default)]
+    pub l2: Vec<TlbArrayConfig>,
+    /// Cycles that an L1 miss waits for the second level, hit or not.
+    #[serde(default)]
+    pub l2_latency_cycles: u32,
+    /// TLB of guest-physical to machine frames, used inside nested walks; none to walk every time.
+    #[serde(default)]
+    pub nested: Option<NestedTlbConfig>,
+    /// TLB of guests' large pages, from guest-virtual to guest-physical: who hits reads no table of the guest, and is translated by the
+    /// host at once. None to read them every time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<NestedTlbConfig>,
+}
+
+/// One set-associative TLB array; any number of sets.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TlbArrayConfig {
+    /// Page sizes that it holds.
+    pub pages: Vec<PageSize>,
+    /// Entries of the array, a multiple of `ways`.
+    pub entries: u32,
+    /// Equal to `entries` for a fully associative array.
+    pub ways: u32,
+    /// Which way of a full set is replaced.
+    #[serde(default)]
+    pub policy: AssocPolicy,
+}
+
+/// A TLB of one layer's translations that nested walks ask. Each core has one.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NestedTlbConfig {
+    /// Entries of the array, a multiple of `ways`.
+    pub entries: u32,
+    /// Equal to `entries` for a fully associative array.
+    pub ways: u32,
+    /// Cycles of a look-up, hit or not.
+    pub latency_cycles: u32,
+    /// Which way of a full set is replaced.
+    #[serde(default)]
+    pub policy: AssocPolicy,
+}

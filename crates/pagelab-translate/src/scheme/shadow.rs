@@ -1,0 +1,241 @@
+//! Shadow paging: a guest whose page tables the hypervisor keeps a second time, ending in machine frames.
+//!
+//! Models: the walker reads the shadow table of an address space (as many references as the guest's table has levels, at
+//! machine addresses, counted for the host) and never the guest's. Where it finds nothing, or no permission to store, the
+//! guest exits: the hypervisor reads the guest's table; what the guest has not mapped is a page fault of the guest, and what
+//! the host has not is one of the host; anything else it enters, with the smaller of both page sizes, writable once the page
+//! is dirty in both, and the access is made again. The guest exits, too, when its handler writes a page-table entry, when it
+//! invalidates translations (each page, or once for the whole space), and when it switches address spaces.
+//! Source: Adams, Agesen, ASPLOS 2006; Linux arch/x86/kvm/mmu (`FNAME(page_fault)`, `kvm_mmu_page_unsync`,
+//! Documentation/virt/kvm/x86/mmu.rst), as summarised by Yaniv, Tsafrir, SIGMETRICS 2016, 2.2.
+//! Parameters: `system.layers.NAME.host_mode`; `kernel.vm_exit_cycles` for an exit, beyond the references of its work.
+//! Stats: `shadow.exits` and what caused them, `shadow.exit_cycles`.
+//! Deviations: the exits that the walker causes are made in one go, within the translation. The entries that one step of a
+//! handler writes cost one exit: KVM lets a guest write to a leaf table freely after the first. Shadows are not shared by
+//! spaces, not dropped for want of memory unless there is none, and only reach down to a host on the bare machine.
+
+use crate::hardware::Hardware;
+use crate::walker::{Faulted, TranslationRequest};
+use pagelab_base::addr::{MachineAddr, PhysAddr, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{LayerId, SpaceId};
+use pagelab_base::page_fault::{Intent, PageFault};
+use pagelab_base::translation::Translation;
+use pagelab_hardware::cache::Requester;
+use pagelab_kernel::frames::frame_alloc::FramePurpose;
+use pagelab_kernel::layer::{Layer, is_backed};
+use pagelab_kernel::vma::VaRange;
+use pagelab_tables::page_table::{Leaf, Mapping, PageTable, PteFlags, TableBlock, WalkList};
+
+impl Hardware {
+    /// A whole walk of a shadowed space, and its place in the counters.
+    #[inline(never)]
+    pub fn walk_shadowed(
+        &mut self,
+        layers: &mut [Layer],
+        wanted: &TranslationRequest,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
+        let &TranslationRequest { core, space, va, intent, origin } = wanted;
+        let host = layers[space.layer].host.expect("a shadowed layer has a host");
+        drop_changed(layers, space.layer, host);
+        loop {
+            self.walks.log.clear();
+            let mut spent = Cycles::ZERO;
+            let found = self.walk_shadow(layers, core, space, host, va, &mut spent);
+            if let Some(found) = found.filter(|found| intent != Intent::Store || found.stores()) {
+                *cycles += spent;
+                self.walks.complete(origin, spent);
+                return Ok(found);
+            }
+            let mut exit = self.vm_exit_cycles;
+            let filled = self.fill_shadow(layers, core, space, host, va, intent, &mut exit);
+            // The page has been in the host all along, so there was no such exit.
+            if filled.is_err() && is_backed(layers, &self.fault) {
+                return Err(Faulted);
+            }
+            self.walks.finish(|w| &mut w.aborted, spent);
+            *cycles += spent;
+            self.shadow.misses += 1;
+            self.shadow.cycles += exit;
+            *cycles += exit;
+            let (found, entered) = filled?;
+            if !entered {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// What the shadow table says.
+    fn walk_shadow(
+        &mut self,
+        layers: &[Layer],
+        core: usize,
+        space: SpaceId,
+        host: SpaceId,
+        va: VirtAddr,
+        cycles: &mut Cycles,
+    ) -> Option<Translation> {
+        let layer = &layers[space.layer];
+        let asid = layer.spaces[space.index as usize].asid;
+        let table = layer.shadows.tables.get(space.index as usize)?.as_ref()?;
+        let mem = &layers[host.layer].mem;
+        let mut list = WalkList::new();
+        table.walk(mem, va, &mut list);
+        let spared = self.mmu_caches.cache(core, space.layer).look_up(asid, va, &list);
+        *cycles += spared.cycles;
+        for (n, r) in list.refs().iter().enumerate() {
+            let entry = MachineAddr(r.addr.0);
+            let cached = spared.by_entry && n + 1 < list.refs().len();
+            let held = u64::from(spared.skip).checked_shr(n as u32).is_some_and(|skip| skip & 1 != 0)
+                || cached && self.mmu_caches.cache(core, space.layer).holds(entry, cycles);
+            if !held {
+                let done = self.system_ref(core, entry, false, false, Requester::Walk);
+                *cycles += done.cycles;
+                self.walks.note(host.layer, r.level, done.served, done.cycles);
+            }
+        }
+        self.mmu_caches.cache(core, space.layer).fill(asid, va, &list, list.refs().len(), spared.skip, mem);
+        match list.leaf {
+            Leaf::Present(mapping) => Some(Translation::from_mapping(&mapping).on_bare_machine()),
+            Leaf::NotPresent { .. } => None,
+        }
+    }
+
+    /// The hypervisor enters a translation, unless there is none in the guest or the host; false if it has no memory for it.
+    #[expect(clippy::too_many_arguments, reason = "the state of a walk at its end")]
+    fn fill_shadow(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        space: SpaceId,
+        host: SpaceId,
+        va: VirtAddr,
+        intent: Intent,
+        cycles: &mut Cycles,
+    ) -> Result<(Translation, bool), Faulted> {
+        let store = intent == Intent::Store;
+        let guest = &layers[space.layer];
+        let mut list = WalkList::new();
+        guest.spaces[space.index as usize].table.walk(&guest.mem, va, &mut list);
+        let mut entry = MachineAddr::default();
+        for r in list.refs() {
+            entry = self.in_host(layers, host, r.addr, false)?.address(VirtAddr(r.addr.0));
+            *cycles += self.system_ref(core, entry, false, false, Requester::Kernel).cycles;
+        }
+        let Leaf::Present(mut mapping) = list.leaf else { return self.fault_at(space, va, intent) };
+        if store && !mapping.flags.writable {
+            return self.fault_at(space, va, intent);
+        }
+        if !mapping.flags.accessed || store && !mapping.flags.dirty {
+            mapping.flags.accessed = true;
+            mapping.flags.dirty |= store;
+            let guest = &mut layers[space.layer];
+            guest.spaces[space.index as usize].table.set_flags(&mut guest.mem, va, mapping.flags);
+            *cycles += self.system_ref(core, entry, true, true, Requester::Kernel).cycles;
+        }
+        let guest = Translation::from_mapping(&mapping);
+        let found = guest.through(va, self.in_host(layers, host, guest.address(va), store)?);
+        let entered = enter(layers, space, host, va, found, mapping.flags);
+        if let Some(entry) = entered {
+            *cycles += self.system_ref(core, MachineAddr(entry.0), true, true, Requester::Kernel).cycles;
+        }
+        Ok((found, entered.is_some()))
+    }
+
+    /// Where a guest's page is, by the host's table; marks it used. The hypervisor knows that without a walk (memory slots).
+    fn in_host(
+        &mut self,
+        layers: &mut [Layer],
+        host: SpaceId,
+        addr: PhysAddr,
+        store: bool,
+    ) -> Result<Translation, Faulted> {
+        let (va, layer) = (VirtAddr(addr.0), &mut layers[host.layer]);
+        let table = &mut layer.spaces[host.index as usize].table;
+        let mut list = WalkList::new();
+        table.walk(&layer.mem, va, &mut list);
+        match list.leaf {
+            Leaf::Present(mut mapping) if mapping.flags.writable || !store => {
+                if !mapping.flags.accessed || store && !mapping.flags.dirty {
+                    mapping.flags.accessed = true;
+                    mapping.flags.dirty |= store;
+                    table.set_flags(&mut layer.mem, va, mapping.flags);
+                }
+                Ok(Translation::from_mapping(&mapping).on_bare_machine())
+            }
+            _ => self.fault_at(host, va, if store { Intent::Store } else { Intent::Load }),
+        }
+    }
+
+    fn fault_at<T>(&mut self, space: SpaceId, va: VirtAddr, intent: Intent) -> Result<T, Faulted> {
+        self.fault = PageFault { space, va, intent, reached: None };
+        Err(Faulted)
+    }
+}
+
+/// Writes a translation into the shadow table, instead of what is there; returns the entry, none if memory has run out.
+fn enter(
+    layers: &mut [Layer],
+    space: SpaceId,
+    host: SpaceId,
+    va: VirtAddr,
+    found: Translation,
+    guest: PteFlags,
+) -> Option<PhysAddr> {
+    let (size, guest_layer) = (found.size(), &mut layers[space.layer]);
+    let levels = guest_layer.spaces[space.index as usize].table.levels();
+    let tables = &mut guest_layer.shadows.tables;
+    tables.resize_with(tables.len().max(space.index as usize + 1), || None);
+    let mut kept = tables[space.index as usize].take();
+    let host_layer = &mut layers[host.layer];
+    if kept.is_none() {
+        kept = host_layer.new_shadow_table(levels);
+    }
+    let mut entry = None;
+    if let Some(table) = &mut kept {
+        let page = VirtAddr(va.0 & !size.offset_mask() & ((1 << table.va_bits()) - 1));
+        let end = VirtAddr(page.0 + size.bytes());
+        drop_pages(host_layer, table, VaRange { start: page, end });
+        let mut built = true;
+        while built && table.missing_tables(&host_layer.mem, page, size) > 0 {
+            let frame = host_layer.frames.alloc(0, FramePurpose::PageTable, host_layer.acting_cpu);
+            built = frame.is_some();
+            if let Some(frame) = frame {
+                host_layer.mem.create(frame);
+                let block = TableBlock::frame(frame);
+                table.link_table(&mut host_layer.mem, page, size, block).expect("a table is missing");
+            }
+        }
+        if built {
+            let flags = PteFlags { writable: found.writable(), dirty: found.stores(), accessed: true, ..guest };
+            let mapping = Mapping { pfn: PhysAddr(found.page().0).pfn(), size, flags };
+            entry = Some(table.map(&mut host_layer.mem, page, mapping).expect("a radix table has room for every page"));
+        }
+    }
+    layers[space.layer].shadows.tables[space.index as usize] = kept;
+    entry
+}
+
+/// Removes the entries that overlap a range, and the tables that have become empty.
+fn drop_pages(host: &mut Layer, table: &mut PageTable, range: VaRange) {
+    let mut pages = Vec::new();
+    table.mapped(&host.mem, range.start, range.end, usize::MAX, &mut pages);
+    for page in pages {
+        table.unmap(&mut host.mem, page.va);
+    }
+    let cpu = host.acting_cpu;
+    table.prune(&mut host.mem, range.start, range.end, &mut |pfn| host.frames.free(pfn, 0, cpu));
+}
+
+/// Removes the entries of what a guest has changed.
+fn drop_changed(layers: &mut [Layer], layer: LayerId, host: SpaceId) {
+    let shadows = &mut layers[layer].shadows;
+    for (index, range) in std::mem::take(&mut shadows.changed) {
+        let shadows = &mut layers[layer].shadows;
+        let Some(mut table) = shadows.tables[index as usize].take() else { continue };
+        let end = VirtAddr(range.end.0.min(1 << table.va_bits()));
+        drop_pages(&mut layers[host.layer], &mut table, VaRange { start: range.start, end });
+        layers[layer].shadows.tables[index as usize] = Some(table);
+    }
+}

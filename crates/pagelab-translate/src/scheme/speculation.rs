@@ -1,0 +1,95 @@
+//! Speculative inverted shadow page table: a guest goes on with what a hashed table in memory says while the walk verifies it.
+//!
+//! Models: a table of the hypervisor, shared by all guests and their processes, from an address space's tag and a page to the
+//! page's machine frame. On a miss of the TLBs the core reads the slot of the page, one reference, and starts the nested walk.
+//! A slot that is the page's, and allows the access, lets the core go on; it has waited for that reference alone. If the
+//! walk finds another frame, or a page fault, the core has waited for the walk and flushes its pipeline. A slot that is not the
+//! page's costs nothing beside the walk. What the walk finds is written to the slot if it holds anything else. Nobody else keeps
+//! the table right: guests change their page tables without an exit, and stale slots are found out when they are used.
+//! Source: Ahn et al., ISCA 2012, as described by Yaniv, Tsafrir, SIGMETRICS 2016, 6.2.
+//! Parameters: `system.layers.NAME.speculative_table` (`table_bytes`, `flush_cycles`), of the machine's own layer.
+//! Stats: `speculation.*`; `walk.cycles` are what the core waits for, `walk.refs` those of the verifying walks, all of them.
+//! Deviations: the description leaves the table's form open. Here a slot is 16 bytes (tag and entry), a hash of the tag and of
+//! the number of four pages chooses a line, and a new entry replaces the old one. In the paper's short description a miss
+//! is a page fault that the hypervisor handles; here the walk is under way by then and its result is used. Verifying walks are
+//! never in each other's way, however many are under way, and what a core does on a wrong frame until the flush touches no
+//! cache. The table's entries are for 4 KiB pages; parts of larger ones have one each.
+
+use crate::hardware::Hardware;
+use crate::walker::{Faulted, TranslationRequest};
+use pagelab_base::addr::{MachineAddr, PageSize};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::LayerId;
+use pagelab_base::page_fault::{Intent, Origin};
+use pagelab_base::translation::Translation;
+use pagelab_hardware::cache::Requester;
+use pagelab_kernel::layer::{Layer, is_backed};
+use pagelab_kernel::speculative_table::SpeculativeTable;
+
+impl Hardware {
+    /// A whole walk beside a look-up in the speculative table of layer `machine`, and its place in the counters.
+    #[inline(never)]
+    pub fn walk_speculatively(
+        &mut self,
+        layers: &mut [Layer],
+        machine: LayerId,
+        wanted: &TranslationRequest,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
+        let &TranslationRequest { core, space, va, intent, origin } = wanted;
+        let asid = layers[space.layer].spaces[space.index as usize].asid;
+        let table = table_of(layers, machine);
+        let (slot, tag) = table.place(asid, va);
+        let (address, [held_tag, word], flush) = (table.address(slot), table.slots[slot], table.flush_cycles);
+        let look_up = self.system_ref(core, address, false, false, Requester::Walk).cycles;
+        let held = (held_tag == tag).then(|| Translation::<MachineAddr>::from_word(word));
+        let usable = held.filter(|held| intent != Intent::Store || held.stores());
+
+        self.walks.log.clear();
+        let mut spent = Cycles::ZERO;
+        let walked = self.walk_to_machine(layers, core, space, va, intent, &mut spent);
+        let refs = self.walks.log.len() as u64;
+        let Ok(found) = walked else {
+            // The page has been there all along, so there was no such walk.
+            if is_backed(layers, &self.fault) {
+                return Err(Faulted);
+            }
+            let waited = spent + if usable.is_some() { flush } else { Cycles::ZERO };
+            self.speculation.wrong += u64::from(usable.is_some() && origin == Origin::Program);
+            self.walks.finish(|w| &mut w.aborted, waited);
+            *cycles += waited;
+            return Err(Faulted);
+        };
+        let entry = found.fractured(va, PageSize::Size4K);
+        let right = usable.is_some_and(|held| held.page() == entry.page());
+        let waited = match usable {
+            Some(_) if right => look_up,
+            Some(_) => spent + flush,
+            None => spent,
+        };
+        let update = held != Some(entry);
+        if update {
+            table_of(layers, machine).slots[slot] = [tag, entry.to_word()];
+            self.system_ref(core, address, true, false, Requester::Walk);
+        }
+        if origin == Origin::Program {
+            let counters = &mut self.speculation;
+            *match usable {
+                Some(_) if right => &mut counters.right,
+                Some(_) => &mut counters.wrong,
+                None => &mut counters.missed,
+            } += 1;
+            counters.updates += u64::from(update);
+            counters.critical_refs += if right { 1 } else { refs };
+            counters.all_refs += refs + 1 + u64::from(update);
+            counters.hidden_cycles += spent.saturating_sub(waited);
+        }
+        self.walks.complete(origin, waited);
+        *cycles += waited;
+        Ok(found)
+    }
+}
+
+fn table_of(layers: &mut [Layer], machine: LayerId) -> &mut SpeculativeTable {
+    layers[machine].speculative_table.as_mut().expect("it was set aside at boot")
+}

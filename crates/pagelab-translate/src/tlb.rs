@@ -1,0 +1,263 @@
+//! Translation lookaside buffers.
+//!
+//! An entry translates a virtual page of an address space straight to a machine frame: under virtualisation it holds the
+//! composition of all layers, and its page is the smallest of theirs. A [`Tlb`] is one level: one array or several, each
+//! for some page sizes, which are looked up at the same time in hardware and one after the other here.
+
+use crate::config::TlbArrayConfig;
+use pagelab_base::addr::{PageSize, VirtAddr};
+use pagelab_base::assoc::{AssocArray, array};
+use pagelab_base::error::EngineError;
+use pagelab_base::page_fault::Origin;
+use pagelab_base::rng::Rng;
+use pagelab_base::translation::Translation;
+use pagelab_tables::mmu_cache::Asid;
+
+/// Bits of a virtual address that count: 57 with five-level paging.
+const VA_MASK: u64 = (1 << 57) - 1;
+
+/// Up to this many pages are looked for page by page; a larger range, by a look at every entry.
+const FEW_PAGES: u64 = 16;
+
+#[inline(always)]
+pub(super) fn vpn(va: VirtAddr, size: PageSize) -> u64 {
+    (va.0 & VA_MASK) >> size.shift()
+}
+
+#[inline(always)]
+pub(super) fn key(asid: Asid, vpn: u64, size: PageSize) -> u64 {
+    vpn << 18 | (size as u64) << 16 | u64::from(asid.0)
+}
+
+fn key_asid(key: u64) -> Asid {
+    Asid(key as u16)
+}
+
+/// First virtual address and page size of an entry's key.
+fn key_page(key: u64) -> (u64, PageSize) {
+    let size = PageSize::ALL[(key >> 16 & 3) as usize];
+    ((key >> 18) << size.shift(), size)
+}
+
+/// One level of TLB.
+#[derive(Clone)]
+pub struct Tlb {
+    pub(super) arrays: Vec<AssocArray>,
+    /// Index of the array that holds each page size.
+    pub(super) array_of: [Option<u8>; 3],
+    /// For a page of each size: the largest size up to its own that this level holds.
+    pub(super) taken_up_as: [Option<PageSize>; 3],
+    /// Bit per size: whether an entry of it was ever inserted for programs and for kernels, whose direct maps have other
+    /// sizes; sizes never seen are not looked up.
+    pub(super) seen: [u8; 2],
+}
+
+impl Tlb {
+    /// `path` is the config key, for errors.
+    pub fn new(path: &str, configs: &[TlbArrayConfig], rng: &Rng) -> Result<Self, EngineError> {
+        let mut arrays = Vec::new();
+        let mut array_of = [None; 3];
+        for (index, config) in configs.iter().enumerate() {
+            let path = format!("{path}.{index}");
+            if config.pages.is_empty() {
+                return Err(EngineError::config(
+                    format!("{path}.pages"),
+                    "must name a page size at least: 4K, 2M or 1G",
+                ));
+            }
+            for &size in &config.pages {
+                if array_of[size as usize].replace(index as u8).is_some() {
+                    let what = format!("{} pages are held by an earlier array of this level already", size.name());
+                    return Err(EngineError::config(format!("{path}.pages"), what));
+                }
+            }
+            arrays.push(array(&path, config.entries, config.ways, config.policy, rng)?);
+        }
+        let held = |size: &PageSize| array_of[*size as usize].is_some();
+        let taken_up_as = PageSize::ALL.map(|own| PageSize::ALL.into_iter().rev().find(|s| *s <= own && held(s)));
+        Ok(Self { arrays, array_of, taken_up_as, seen: [0; 2] })
+    }
+
+    /// The translation of `va`, if it is held; a hit counts as a use.
+    #[inline(always)]
+    pub fn look_up(&mut self, asid: Asid, va: VirtAddr, origin: Origin) -> Option<Translation> {
+        let mut sizes = self.seen[origin as usize];
+        while sizes != 0 {
+            let size = PageSize::ALL[sizes.trailing_zeros() as usize];
+            sizes &= sizes - 1;
+            let array = &mut self.arrays[usize::from(self.array_of[size as usize]?)];
+            let vpn = vpn(va, size);
+            if let Some(word) = array.lookup(vpn, key(asid, vpn, size)) {
+                return Some(Translation::from_word(word));
+            }
+        }
+        None
+    }
+
+    /// Whether a translation of `va` is held, for programs; no use of it.
+    pub fn holds(&self, asid: Asid, va: VirtAddr) -> bool {
+        PageSize::ALL.into_iter().any(|size| {
+            let vpn = vpn(va, size);
+            let array = self.array_of[size as usize].map(|array| &self.arrays[usize::from(array)]);
+            array.is_some_and(|array| array.holds(vpn, key(asid, vpn, size)))
+        })
+    }
+
+    /// Takes up a translation of `va`, in the largest size not above its own that this level holds. Does nothing at a level
+    /// without arrays, or with arrays for larger pages only. `missed` says that a look-up of `va` has just found nothing.
+    #[inline(always)]
+    pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: Translation, origin: Origin, missed: bool) {
+        let Some(size) = self.taken_up_as[translation.size_index()] else { return };
+        let translation = if size == translation.size() { translation } else { translation.fractured(va, size) };
+        self.seen[origin as usize] |= 1 << size as u8;
+        let array = &mut self.arrays[usize::from(self.array_of[size as usize].expect("it holds the size"))];
+        let vpn = vpn(va, size);
+        let key = key(asid, vpn, size);
+        if missed {
+            array.insert_absent(vpn, key, translation.to_word());
+        } else {
+            array.insert(vpn, key, translation.to_word());
+        }
+    }
+
+    /// Drops the translations of `start..end` of an address space.
+    pub fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
+        let (start, end) = (start.0 & VA_MASK, end.0.wrapping_sub(1) & VA_MASK);
+        let few = end.checked_sub(start).is_some_and(|bytes| bytes >> PageSize::Size4K.shift() < FEW_PAGES);
+        for (index, array) in self.arrays.iter_mut().enumerate() {
+            if few {
+                let held = |size: &PageSize| self.array_of[*size as usize] == Some(index as u8);
+                for size in PageSize::ALL.into_iter().filter(held) {
+                    for vpn in vpn(VirtAddr(start), size)..=vpn(VirtAddr(end), size) {
+                        array.remove(vpn, key(asid, vpn, size));
+                    }
+                }
+            } else {
+                array.invalidate(|key, _| {
+                    let (first, size) = key_page(key);
+                    key_asid(key) == asid && first <= end && first + (size.bytes() - 1) >= start
+                });
+            }
+        }
+    }
+
+    /// Drops all translations that lead into machine memory mapped for an address space (any of its entries).
+    pub fn flush(&mut self, asid: Asid) {
+        for array in &mut self.arrays {
+            array.invalidate(|key, _| key_asid(key) == asid);
+        }
+    }
+
+    /// Drops everything.
+    pub fn clear(&mut self) {
+        self.arrays.iter_mut().for_each(AssocArray::clear);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagelab_base::addr::MachineAddr;
+    use pagelab_base::assoc::AssocPolicy;
+
+    fn tlb(arrays: &[(&[PageSize], u32, u32)]) -> Result<Tlb, EngineError> {
+        let configs: Vec<_> = arrays
+            .iter()
+            .map(|&(pages, entries, ways)| TlbArrayConfig {
+                pages: pages.to_vec(),
+                entries,
+                ways,
+                policy: AssocPolicy::Lru,
+            })
+            .collect();
+        Tlb::new("machine.tlb.l1d", &configs, &Rng::new(1, "tlb"))
+    }
+
+    fn translation(page: u64, size: PageSize) -> Translation {
+        Translation::new(MachineAddr(page), size, true, false)
+    }
+
+    #[test]
+    fn page_sizes_share_an_array_or_have_their_own() {
+        use PageSize::{Size1G, Size2M, Size4K};
+        let mut shared = tlb(&[(&[Size4K, Size2M], 12, 4)]).unwrap();
+        let small = translation(0x7000, Size4K);
+        let large = translation(0x4000_0000, Size2M);
+        shared.insert(Asid(1), VirtAddr(0x1234), small, Origin::Program, true);
+        shared.insert(Asid(1), VirtAddr(0x40_0000), large, Origin::Program, true);
+        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x1fff), Origin::Program), Some(small));
+        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x5f_ffff), Origin::Program), Some(large));
+        assert_eq!(shared.look_up(Asid(2), VirtAddr(0x1fff), Origin::Program), None);
+        assert_eq!(large.address(VirtAddr(0x5f_ffff)), MachineAddr(0x401f_ffff));
+        // A gigabyte page is taken up as the two-megabyte piece that was touched.
+        shared.insert(Asid(1), VirtAddr(0x8050_0000), translation(0x1_0000_0000, Size1G), Origin::Program, true);
+        let piece = shared.look_up(Asid(1), VirtAddr(0x8040_0000), Origin::Program).unwrap();
+        assert_eq!((piece.page(), piece.size()), (MachineAddr(0x1_0040_0000), Size2M));
+        shared.invalidate(Asid(1), VirtAddr(0x41_0000), VirtAddr(0x41_1000));
+        assert_eq!(
+            shared.look_up(Asid(1), VirtAddr(0x40_0000), Origin::Program),
+            None,
+            "a page that overlaps the range goes"
+        );
+        assert!(shared.look_up(Asid(1), VirtAddr(0x1000), Origin::Program).is_some());
+        shared.flush(Asid(1));
+        assert_eq!(shared.look_up(Asid(1), VirtAddr(0x1000), Origin::Program), None);
+    }
+
+    #[test]
+    fn what_one_space_loses_its_neighbours_keep() {
+        let mut tlb = tlb(&[(&[PageSize::Size4K, PageSize::Size2M], 12, 4)]).unwrap();
+        let mut held = |asids: [u16; 3], va: u64, drop: fn(&mut Tlb)| {
+            for asid in asids {
+                tlb.insert(Asid(asid), VirtAddr(va), translation(0x7000, PageSize::Size4K), Origin::Program, false);
+            }
+            drop(&mut tlb);
+            asids.map(|asid| tlb.look_up(Asid(asid), VirtAddr(va), Origin::Program).is_some())
+        };
+        assert_eq!(held([1, 2, 3], 0x5000, |_| ()), [true; 3]);
+        assert_eq!(held([1, 2, 3], 0x5000, |tlb| tlb.flush(Asid(2))), [true, false, true]);
+        let range = |tlb: &mut Tlb| tlb.invalidate(Asid(2), VirtAddr(0x5000), VirtAddr(0x6000));
+        assert_eq!(held([1, 2, 3], 0x5000, range), [true, false, true]);
+        assert_eq!(held([1, 2, 3], 0x4000, range), [true; 3], "the page before the range");
+        assert_eq!(held([1, 2, 3], 0x6000, range), [true; 3], "the page behind it");
+    }
+
+    #[test]
+    fn a_short_range_loses_what_a_look_at_every_entry_finds() {
+        let mut rng = Rng::new(5, "ranges");
+        for policy in [AssocPolicy::Lru, AssocPolicy::TreePlru, AssocPolicy::Random] {
+            let pages = vec![PageSize::Size4K, PageSize::Size2M];
+            let config = TlbArrayConfig { pages, entries: 32, ways: 4, policy };
+            let mut tlb = Tlb::new("machine.tlb.l1d", &[config], &Rng::new(1, "tlb")).unwrap();
+            for _ in 0..2000 {
+                let (asid, va) = (Asid(rng.below(2) as u16), VirtAddr(rng.below(1 << 10) << 12));
+                let size = if rng.below(4) == 0 { PageSize::Size2M } else { PageSize::Size4K };
+                tlb.insert(asid, va, translation(0x4000_0000, size), Origin::Program, false);
+                if rng.below(8) > 0 {
+                    continue;
+                }
+                let (start, bytes) = (rng.below(1 << 10) << 12, (1 + rng.below(FEW_PAGES - 1)) << 12);
+                let mut by_entry = tlb.clone();
+                by_entry.arrays[0].invalidate(|key, _| {
+                    let (first, size) = key_page(key);
+                    key_asid(key) == asid && first < start + bytes && first + size.bytes() > start
+                });
+                tlb.invalidate(asid, VirtAddr(start), VirtAddr(start + bytes));
+                for page in 0..2 << 10 {
+                    for asid in [Asid(0), Asid(1)] {
+                        let va = VirtAddr(page << 12);
+                        assert_eq!(tlb.holds(asid, va), by_entry.holds(asid, va), "{policy:?} {page:#x}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_geometries_are_refused() {
+        let error = tlb(&[(&[PageSize::Size4K], 10, 4)]).err().unwrap().to_string();
+        assert!(error.contains("machine.tlb.l1d.0") && error.contains("multiple"), "{error}");
+        let twice = tlb(&[(&[PageSize::Size4K], 8, 4), (&[PageSize::Size4K], 8, 4)]).err().unwrap().to_string();
+        assert!(twice.contains("earlier array"), "{twice}");
+    }
+}

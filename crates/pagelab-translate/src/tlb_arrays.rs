@@ -1,0 +1,167 @@
+//! The arrays of a level of TLB for code that knows their shapes, and for code that does not.
+
+use super::tlb::{Tlb, key, vpn};
+use pagelab_base::addr::{PageSize, VirtAddr};
+use pagelab_base::assoc::AssocArray;
+use pagelab_base::lru_sets::{LruLookup, Sets};
+use pagelab_base::page_fault::Origin;
+use pagelab_base::translation::Translation;
+use pagelab_tables::mmu_cache::Asid;
+
+/// What a look-up in a level found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlbLookup {
+    /// It allows the access. This was a use of it.
+    Fit(Translation),
+    /// It does not allow the store, or not yet. Nothing has changed.
+    Unfit,
+    /// No array holds the page.
+    Nothing,
+}
+
+/// The arrays of a level, by page size.
+pub trait Arrays {
+    /// [`Sets::look_up`] in the array of a size that the level holds.
+    fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup;
+
+    /// [`Sets::insert_absent`] likewise.
+    fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64);
+}
+
+/// An array for each size; that for the largest may be missing.
+pub struct SplitArrays<S, L, H>(pub S, pub L, pub Option<H>);
+
+/// One array for all sizes but the largest.
+pub struct SharedArray<S, H>(pub S, pub Option<H>);
+
+/// Any arrays.
+pub struct AnyArrays<'a> {
+    /// The arrays of the level.
+    pub arrays: &'a mut [AssocArray],
+    /// By page size, the index of its array in `arrays`; none if no array holds the size.
+    pub array_of: [Option<u8>; 3],
+}
+
+const HELD: &str = "the level holds the size";
+
+impl<S: Sets, L: Sets, H: Sets> Arrays for SplitArrays<S, L, H> {
+    #[inline(always)]
+    fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup {
+        match size {
+            PageSize::Size4K => self.0.look_up(set_hash, key, fits),
+            PageSize::Size2M => self.1.look_up(set_hash, key, fits),
+            PageSize::Size1G => self.2.as_mut().expect(HELD).look_up(set_hash, key, fits),
+        }
+    }
+
+    #[inline(always)]
+    fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64) {
+        match size {
+            PageSize::Size4K => self.0.insert_absent(set_hash, key, value),
+            PageSize::Size2M => self.1.insert_absent(set_hash, key, value),
+            PageSize::Size1G => self.2.as_mut().expect(HELD).insert_absent(set_hash, key, value),
+        }
+    }
+}
+
+impl<S: Sets, H: Sets> Arrays for SharedArray<S, H> {
+    #[inline(always)]
+    fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup {
+        match size {
+            PageSize::Size4K | PageSize::Size2M => self.0.look_up(set_hash, key, fits),
+            PageSize::Size1G => self.1.as_mut().expect(HELD).look_up(set_hash, key, fits),
+        }
+    }
+
+    #[inline(always)]
+    fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64) {
+        match size {
+            PageSize::Size4K | PageSize::Size2M => self.0.insert_absent(set_hash, key, value),
+            PageSize::Size1G => self.1.as_mut().expect(HELD).insert_absent(set_hash, key, value),
+        }
+    }
+}
+
+impl Arrays for AnyArrays<'_> {
+    #[inline(always)]
+    fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup {
+        let at = usize::from(self.array_of[size as usize].expect(HELD));
+        (&mut self.arrays[at]).look_up(set_hash, key, fits)
+    }
+
+    #[inline(always)]
+    fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64) {
+        let at = usize::from(self.array_of[size as usize].expect(HELD));
+        self.arrays[at].insert_absent(set_hash, key, value);
+    }
+}
+
+/// A level, asked by a program. It does what [`Tlb`] says.
+pub struct Level<'a, A> {
+    pub(super) arrays: A,
+    /// As the fields of [`Tlb`].
+    pub(super) taken_up_as: [Option<PageSize>; 3],
+    pub(super) seen: &'a mut u8,
+}
+
+impl<A: Arrays> Level<'_, A> {
+    /// The translation of `va`, to be stored to or not.
+    #[inline(always)]
+    pub fn look_up(&mut self, asid: Asid, va: VirtAddr, store: bool) -> TlbLookup {
+        // Written out: mostly there are small pages alone, and of other sizes there should be a single check.
+        let mut found = TlbLookup::Nothing;
+        if *self.seen & 1 != 0 {
+            found = self.look_up_of(PageSize::Size4K, asid, va, store);
+        }
+        if *self.seen > 1 {
+            for size in [PageSize::Size2M, PageSize::Size1G] {
+                if found == TlbLookup::Nothing && *self.seen & 1 << size as u8 != 0 {
+                    found = self.look_up_of(size, asid, va, store);
+                }
+            }
+        }
+        found
+    }
+
+    #[inline(always)]
+    fn look_up_of(&mut self, size: PageSize, asid: Asid, va: VirtAddr, store: bool) -> TlbLookup {
+        let vpn = vpn(va, size);
+        let fits = |word| !store || <Translation>::from_word(word).stores();
+        match self.arrays.look_up(size, vpn, key(asid, vpn, size), fits) {
+            LruLookup::Fit(word) => TlbLookup::Fit(Translation::from_word(word)),
+            LruLookup::Unfit => TlbLookup::Unfit,
+            LruLookup::Nothing => TlbLookup::Nothing,
+        }
+    }
+
+    /// Takes up a translation of `va`, of which nothing is held.
+    #[inline(always)]
+    pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: Translation) {
+        if translation.size() == PageSize::Size4K {
+            if self.taken_up_as[0].is_some() {
+                self.insert_as(PageSize::Size4K, asid, va, translation);
+            }
+        } else if let Some(size) = self.taken_up_as[translation.size_index()] {
+            self.insert_as(size, asid, va, translation.fractured(va, size));
+        }
+    }
+
+    #[inline(always)]
+    fn insert_as(&mut self, size: PageSize, asid: Asid, va: VirtAddr, translation: Translation) {
+        *self.seen |= 1 << size as u8;
+        let vpn = vpn(va, size);
+        self.arrays.insert_absent(size, vpn, key(asid, vpn, size), translation.to_word());
+    }
+}
+
+impl Tlb {
+    /// The level as programs ask it, with arrays of some shape; none if it has others.
+    #[inline(always)]
+    pub fn level<'a, A>(
+        &'a mut self,
+        shape: impl FnOnce(&'a mut [AssocArray], [Option<u8>; 3]) -> Option<A>,
+    ) -> Option<Level<'a, A>> {
+        let arrays = shape(&mut self.arrays, self.array_of)?;
+        Some(Level { arrays, taken_up_as: self.taken_up_as, seen: &mut self.seen[Origin::Program as usize] })
+    }
+}

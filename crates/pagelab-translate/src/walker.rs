@@ -1,0 +1,437 @@
+//! Address translation: TLBs, MMU caches and the page-table walker, over any number of layers.
+//!
+//! [`Hardware::translate`] is what a core does for one access. A walk of a space reads page-table entries at physical
+//! addresses of its layer; each of them, and the address that the leaf gives, is translated by the layer's host, which
+//! may walk in turn. With radix tables of L levels and no caches, d layers make (L+1)^d - 1 references. The walk stops
+//! at the first translation that some layer's kernel must provide; that kernel's fault handler runs, and the access is
+//! translated again from the start, as hardware restarts an instruction.
+
+use crate::counters::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
+use crate::hardware::Hardware;
+use crate::scheme::segment::through_segments;
+use pagelab_base::addr::{FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
+use pagelab_base::assoc::INVALID_KEY;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{LayerId, SpaceId};
+use pagelab_base::page_fault::{Intent, Origin, PageFault};
+use pagelab_base::translation::Translation;
+use pagelab_hardware::cache::Requester;
+use pagelab_kernel::layer::{Layer, is_backed};
+use pagelab_tables::mmu_cache::Asid;
+use pagelab_tables::page_table::{Leaf, Mapping, WalkList};
+
+/// What a core translates.
+#[derive(Clone, Copy, Debug)]
+pub struct TranslationRequest {
+    /// Index of the core among those in use.
+    pub core: usize,
+    /// The address space.
+    pub space: SpaceId,
+    /// The address in it.
+    pub va: VirtAddr,
+    /// What the access is.
+    pub intent: Intent,
+    /// On whose behalf.
+    pub origin: Origin,
+}
+
+/// There is no translation until some layer's kernel has acted: [`Hardware::fault`] says which and on what. The fault is
+/// left there so that what comes back from a translation fits the processor's registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faulted;
+
+impl Hardware {
+    /// Translates for a core, filling its TLBs. Adds the cycles spent beyond a first-level TLB hit, also for a fault.
+    #[inline]
+    pub fn translate(
+        &mut self,
+        layers: &mut [Layer],
+        wanted: &TranslationRequest,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
+        let asid = layers[wanted.space.layer].spaces[wanted.space.index as usize].asid;
+        let held = self.units[wanted.core].first(wanted.intent).look_up(asid, wanted.va, wanted.origin);
+        match held {
+            Some(hit) if wanted.intent != Intent::Store || hit.stores() => Ok(hit),
+            _ => self.translate_beyond_l1(layers, asid, wanted, held.is_none(), cycles),
+        }
+    }
+
+    /// The rest of [`Self::translate`] after the first-level TLB; `missed` if it has no entry of the page at all.
+    #[inline(never)]
+    pub fn translate_beyond_l1(
+        &mut self,
+        layers: &mut [Layer],
+        asid: Asid,
+        wanted: &TranslationRequest,
+        missed: bool,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
+        let &TranslationRequest { core, space, va, intent, origin } = wanted;
+        if self.segments
+            && let Some(found) = through_segments(layers, space, va)
+        {
+            self.segment.translations += 1;
+            return Ok(found);
+        }
+        *cycles += self.l2_tlb_latency;
+        self.caches.pass(self.l2_tlb_latency);
+        let unit = &mut self.units[core];
+        unit.tlb.l1.count(kind(intent, origin), missed);
+        let held = unit.l2.look_up(asid, va, origin);
+        let translation = match held {
+            Some(hit) if intent != Intent::Store || hit.stores() => hit,
+            _ => {
+                unit.tlb.l2.count(kind(intent, origin), held.is_none());
+                let translation = match self.take_prefetched(asid, wanted, cycles) {
+                    Some(found) => found,
+                    None => {
+                        let found = self.walk_all(layers, wanted, cycles)?;
+                        if held.is_some() && origin == Origin::Program {
+                            self.walks.dirty_walks += 1;
+                        }
+                        found
+                    }
+                };
+                self.units[core].l2.insert(asid, va, translation, origin, held.is_none());
+                self.prefetch_next_page(layers, asid, wanted, translation);
+                translation
+            }
+        };
+        self.units[core].first(intent).insert(asid, va, translation, origin, missed);
+        Ok(translation)
+    }
+
+    /// A whole walk, from the space's root to the machine, and its place in the counters.
+    #[inline]
+    fn walk_all(
+        &mut self,
+        layers: &mut [Layer],
+        wanted: &TranslationRequest,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
+        if layers[wanted.space.layer].shadowed {
+            return self.walk_shadowed(layers, wanted, cycles);
+        }
+        if let Some(machine) = self.speculative.filter(|&machine| machine != wanted.space.layer) {
+            return self.walk_speculatively(layers, machine, wanted, cycles);
+        }
+        self.walks.log.clear();
+        let mut spent = Cycles::ZERO;
+        let walked = self.walk_to_machine(layers, wanted.core, wanted.space, wanted.va, wanted.intent, &mut spent);
+        match walked {
+            Ok(_) => self.walks.complete(wanted.origin, spent),
+            // The page has been there all along, so there was no such walk.
+            Err(Faulted) if is_backed(layers, &self.fault) => return walked,
+            Err(Faulted) => self.walks.finish(|w| &mut w.aborted, spent),
+        }
+        *cycles += spent;
+        walked
+    }
+
+    /// Walks the page table of a space, and translates what it finds down to the machine.
+    #[inline]
+    pub fn walk_to_machine(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        space: SpaceId,
+        va: VirtAddr,
+        intent: Intent,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
+        let Some(host) = layers[space.layer].host else {
+            return self.walk(layers, core, space, va, intent, cycles).map(Translation::on_bare_machine);
+        };
+        let store = intent == Intent::Store;
+        let found = match self.large_page_of_guest(layers, core, space, va, store, cycles) {
+            Some(held) => held,
+            None => {
+                let found = self.walk(layers, core, space, va, intent, cycles)?;
+                if let Some(guest) = self.units[core].guest.as_mut().filter(|_| !self.segments) {
+                    let asid = layers[space.layer].spaces[space.index as usize].asid;
+                    guest.insert(asid, va, found);
+                }
+                found
+            }
+        };
+        let below = self.through_host(layers, core, host, found.address(va), store, cycles)?;
+        Ok(found.through(va, below))
+    }
+
+    /// What the TLB of guests' large pages knows of a page of a guest.
+    #[inline]
+    fn large_page_of_guest(
+        &mut self,
+        layers: &[Layer],
+        core: usize,
+        space: SpaceId,
+        va: VirtAddr,
+        store: bool,
+        cycles: &mut Cycles,
+    ) -> Option<Translation<PhysAddr>> {
+        let unit = &mut self.units[core];
+        // Where there are segments, what is in them is no page.
+        let guest = unit.guest.as_mut().filter(|_| !self.segments)?;
+        let before = *cycles;
+        let held = guest.look_up(layers[space.layer].spaces[space.index as usize].asid, va, store, cycles);
+        unit.tlb.guest_look_ups += 1;
+        unit.tlb.guest_misses += u64::from(held.is_none());
+        self.caches.pass(*cycles - before);
+        held
+    }
+
+    /// Walks the page table of one space, unless its segment has the address; every reference is translated by the layer's host.
+    #[inline(never)]
+    fn walk(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        space: SpaceId,
+        va: VirtAddr,
+        intent: Intent,
+        cycles: &mut Cycles,
+    ) -> Result<Translation<PhysAddr>, Faulted> {
+        if self.segments
+            && let Some(found) = self.through_segment(layers, space, va)
+        {
+            return Ok(found);
+        }
+        let layer = &layers[space.layer];
+        let (host, of) = (layer.host, &layer.spaces[space.index as usize]);
+        let asid = of.asid;
+        let mut list = WalkList::new();
+        of.table.walk(&layer.mem, va, &mut list);
+        let spared = self.mmu_caches.cache(core, space.layer).look_up(asid, va, &list);
+        let mut total = spared.cycles;
+        // References of one dependency step overlap: the step costs its slowest.
+        let (mut step, mut step_cycles) = (u8::MAX, Cycles::ZERO);
+        let mut leaf_entry = MachineAddr::default();
+        let refs = list.refs();
+        let begun = self.caches.time();
+        for n in UnsparedRefs::new(refs.len(), spared.skip) {
+            let r = &refs[n];
+            let mut spent = Cycles::ZERO;
+            let before = if r.step == step { Cycles::ZERO } else { step_cycles };
+            self.caches.set_time(begun + total + before);
+            leaf_entry = match self.on_machine(layers, core, host, r.addr, &mut spent) {
+                Ok(entry) => entry,
+                Err(Faulted) => {
+                    *cycles += total + step_cycles + spent;
+                    let mem = &layers[space.layer].mem;
+                    self.mmu_caches.cache(core, space.layer).fill(asid, va, &list, n, spared.skip, mem);
+                    return Err(Faulted);
+                }
+            };
+            // The leaf is the last; MMU caches hold none.
+            let cached = spared.by_entry && n + 1 < refs.len();
+            if !cached || !self.mmu_caches.cache(core, space.layer).holds(leaf_entry, &mut spent) {
+                let done = self.system_ref(core, leaf_entry, false, false, Requester::Walk);
+                spent += done.cycles;
+                self.walks.note(space.layer, r.level, done.served, done.cycles);
+            }
+            if r.step == step {
+                step_cycles = spent.max(step_cycles);
+            } else {
+                total += step_cycles;
+                (step, step_cycles) = (r.step, spent);
+            }
+        }
+        *cycles += total + step_cycles;
+        self.caches.set_time(begun + total + step_cycles);
+        let mem = &layers[space.layer].mem;
+        self.mmu_caches.cache(core, space.layer).fill(asid, va, &list, refs.len(), spared.skip, mem);
+        let store = intent == Intent::Store;
+        match list.leaf {
+            Leaf::Present(mapping) if mapping.flags.writable || !store => {
+                let marked = mapping.flags.accessed && (mapping.flags.dirty || !store);
+                if self.is_ahead && !marked {
+                    return Err(Faulted);
+                }
+                let mapping = if marked {
+                    mapping
+                } else {
+                    self.mark(layers, core, space, va, mapping, store, leaf_entry, cycles)
+                };
+                Ok(Translation::from_mapping(&mapping))
+            }
+            _ => {
+                let reached = layers[space.layer].reached(space.index, &list);
+                self.fault = PageFault { space, va, intent, reached };
+                Err(Faulted)
+            }
+        }
+    }
+
+    /// Sets the accessed bit of a page, and the dirty bit for a store.
+    #[expect(clippy::too_many_arguments, reason = "the state of a walk at its end")]
+    #[cold]
+    fn mark(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        space: SpaceId,
+        va: VirtAddr,
+        mut mapping: Mapping,
+        store: bool,
+        leaf_entry: MachineAddr,
+        cycles: &mut Cycles,
+    ) -> Mapping {
+        mapping.flags.accessed = true;
+        mapping.flags.dirty |= store;
+        let layer = &mut layers[space.layer];
+        layer.spaces[space.index as usize].table.set_flags(&mut layer.mem, va, mapping.flags);
+        *cycles += self.system_ref(core, leaf_entry, true, true, Requester::Walk).cycles;
+        self.walks.ad_updates += 1;
+        mapping
+    }
+
+    /// Enters a page that an engine has mapped in a core's TLBs, as its walker does. A guest's page is left to the walk that follows,
+    /// which asks the host.
+    pub fn fill(&mut self, layers: &[Layer], core: usize, fault: &PageFault, mapping: &Mapping) {
+        let &PageFault { space, va, intent, .. } = fault;
+        let layer = &layers[space.layer];
+        if layer.host.is_some() {
+            return;
+        }
+        let asid = layer.spaces[space.index as usize].asid;
+        let translation = Translation::from_mapping(mapping).on_bare_machine();
+        let unit = &mut self.units[core];
+        let absent = unit.l2.look_up(asid, va, Origin::Program).is_none();
+        unit.l2.insert(asid, va, translation, Origin::Program, absent);
+        let absent = unit.first(intent).look_up(asid, va, Origin::Program).is_none();
+        unit.first(intent).insert(asid, va, translation, Origin::Program, absent);
+    }
+
+    /// Where on the machine a read of a layer's physical address goes.
+    #[inline(always)]
+    fn on_machine(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        host: Option<SpaceId>,
+        addr: PhysAddr,
+        cycles: &mut Cycles,
+    ) -> Result<MachineAddr, Faulted> {
+        match host {
+            None => Ok(MachineAddr(addr.0)),
+            Some(host) => {
+                let page = self.through_host(layers, core, host, addr, false, cycles)?;
+                Ok(page.address(VirtAddr(addr.0)))
+            }
+        }
+    }
+
+    /// Translates a guest's physical address, a virtual one of the space that hosts it.
+    #[inline(never)]
+    fn through_host(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        host: SpaceId,
+        addr: PhysAddr,
+        store: bool,
+        cycles: &mut Cycles,
+    ) -> Result<Translation, Faulted> {
+        let asid = layers[host.layer].spaces[host.index as usize].asid;
+        let frame = addr.0 >> FRAME_SHIFT;
+        let key = frame << 16 | u64::from(asid.0);
+        debug_assert_ne!(key, INVALID_KEY);
+        let unit = &mut self.units[core];
+        let mut missed = true;
+        if let Some(nested) = &mut unit.nested {
+            if self.segments
+                && let Some(found) = through_segments(layers, host, VirtAddr(addr.0))
+            {
+                self.segment.walk_translations += 1;
+                return Ok(found);
+            }
+            unit.tlb.nested_look_ups += 1;
+            *cycles += self.nested_tlb_latency;
+            self.caches.pass(self.nested_tlb_latency);
+            if let Some(word) = nested.lookup(frame, key) {
+                let hit = Translation::from_word(word);
+                if !store || hit.stores() {
+                    return Ok(hit);
+                }
+                missed = false;
+            }
+            unit.tlb.nested_misses += 1;
+        }
+        let intent = if store { Intent::Store } else { Intent::Load };
+        let found = self.walk_to_machine(layers, core, host, VirtAddr(addr.0), intent, cycles)?;
+        if let Some(nested) = &mut self.units[core].nested {
+            if missed {
+                nested.insert_absent(frame, key, found.to_word());
+            } else {
+                nested.insert(frame, key, found.to_word());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Translates a physical address of a layer without a TLB, as hardware engines do. Faults of the hosts only.
+    pub fn physical(
+        &mut self,
+        layers: &mut [Layer],
+        core: usize,
+        layer: LayerId,
+        addr: PhysAddr,
+        store: bool,
+        cycles: &mut Cycles,
+    ) -> Result<MachineAddr, Faulted> {
+        let Some(host) = layers[layer].host else { return Ok(MachineAddr(addr.0)) };
+        let page = self.through_host(layers, core, host, addr, store, cycles)?;
+        Ok(page.address(VirtAddr(addr.0)))
+    }
+}
+
+/// Places of the references that a walk makes: all but those that MMU caches spare, which are among the first.
+pub struct UnsparedRefs {
+    count: usize,
+    /// Those of the next 64 that are still to come, behind `passed` others.
+    left: u64,
+    passed: usize,
+}
+
+impl UnsparedRefs {
+    /// `count` references, of which `skip` has a bit for each that is spared.
+    #[inline(always)]
+    pub fn new(count: usize, skip: u32) -> Self {
+        Self { count, left: first_bits(count) & !u64::from(skip), passed: 0 }
+    }
+}
+
+impl Iterator for UnsparedRefs {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        if self.left == 0 {
+            self.passed += u64::BITS as usize;
+            if self.passed >= self.count {
+                return None;
+            }
+            self.left = first_bits(self.count - self.passed);
+        }
+        let n = self.passed + self.left.trailing_zeros() as usize;
+        self.left &= self.left - 1;
+        Some(n)
+    }
+}
+
+/// The lowest `count` bits, of which there is one at least; all if it is more than there are.
+#[inline(always)]
+fn first_bits(count: usize) -> u64 {
+    !0 >> (u64::BITS as usize).saturating_sub(count)
+}
+
+/// Index of a look-up in [`TlbCounters`](crate::counters::TlbCounters).
+#[inline]
+fn kind(intent: Intent, origin: Origin) -> usize {
+    match (origin, intent) {
+        (Origin::Kernel, _) => TLB_KERNEL,
+        (_, Intent::Fetch) => TLB_FETCH,
+        _ => TLB_DATA,
+    }
+}
