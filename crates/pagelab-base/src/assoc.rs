@@ -243,7 +243,8 @@ impl AssocArray {
         held
     }
 
-    /// [`Self::insert_absent`] under LRU, behind the `rank` most recently used entries of the set instead of before them.
+    /// [`Self::insert_absent`] under LRU, behind the `rank` most recently used entries of the set instead of before
+    /// them.
     ///
     /// # Panics
     /// If `key` is [`INVALID_KEY`] or the policy is another.
@@ -344,8 +345,8 @@ fn find(keys: &[u64], key: u64) -> Option<usize> {
     Some(4 * quads.len() + at)
 }
 
-/// Looks for `key`, behind the first way, in a set of `N` ways in recency order and moves it to the front. Common widths
-/// are settled at compile time: their search and their moves are a few instructions each.
+/// Looks for `key`, behind the first way, in a set of `N` ways in recency order and moves it to the front. Common
+/// widths are settled at compile time: their search and their moves are a few instructions each.
 #[inline(always)]
 fn promote<const N: usize>(keys: &mut [u64], values: &mut [u64], key: u64) -> Option<u64> {
     let keys = <&mut [u64; N]>::try_from(keys).expect("the length was matched");
@@ -375,7 +376,8 @@ fn promote_any(keys: &mut [u64], values: &mut [u64], key: u64) -> Option<u64> {
     Some(value)
 }
 
-/// Puts an entry in front of a set of `N` ways, moves the others down by one and returns the key that falls off the end.
+/// Puts an entry in front of a set of `N` ways, moves the others down by one and returns the key that falls off the
+/// end.
 #[inline(always)]
 fn push_front<const N: usize>(keys: &mut [u64], values: &mut [u64], key: u64, value: u64) -> u64 {
     let keys = <&mut [u64; N]>::try_from(keys).expect("the length was matched");

@@ -21,14 +21,16 @@ impl Part {
         self.0.remove(key).map(serde_json::from_value).transpose()
     }
 
-    /// Reads all other keys as parameters. Errors: a key that they do not have; one that is missing; a value of the wrong type.
+    /// Reads all other keys as parameters. Errors: a key that they do not have; one that is missing; a value of the
+    /// wrong type.
     pub fn rest<T: DeserializeOwned>(self) -> serde_json::Result<T> {
         serde_json::from_value(Value::Object(self.0))
     }
 }
 
-/// Makes the enum of a configuration whose key `model` chooses a design, the first one if it is absent. A line is a variant, the
-/// design, its name and its description; `$Contract` is the trait that has the parameters, their checks and their samples.
+/// Makes the enum of a configuration whose key `model` chooses a design, the first one if it is absent. A line is a
+/// variant, the design, its name and its description; `$Contract` is the trait that has the parameters, their checks
+/// and their samples.
 #[macro_export]
 macro_rules! model_choice {
     (

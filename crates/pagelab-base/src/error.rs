@@ -48,7 +48,8 @@ pub fn between(key: &str, value: u32, least: u32, most: u32) -> Result<(), Engin
     Err(EngineError::config(key, format!("{value} is out of range; allowed are {least} to {most}")))
 }
 
-/// Why a design of a layer is impossible, by its parameters or where it stands: the key, within the layer, and what is allowed.
+/// Why a design of a layer is impossible, by its parameters or where it stands: the key, within the layer, and what is
+/// allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerConfigError {
     /// The key, within the layer.

@@ -91,9 +91,10 @@ impl Vectors for Portable {
     }
 }
 
-/// Asks the host to back a large array that is read at random by its own large pages, or the simulator waits for the host's page
-/// walks as long as for its memory: GUPS over 2 GiB under `hashed-compact`, whose table is 1 GiB, replays a third faster. A host
-/// that cannot, or will not, leaves the array as it is. It is for arrays that have not been written to yet.
+/// Asks the host to back a large array that is read at random by its own large pages, or the simulator waits for the
+/// host's page walks as long as for its memory: GUPS over 2 GiB under `hashed-compact`, whose table is 1 GiB, replays a
+/// third faster. A host that cannot, or will not, leaves the array as it is. It is for arrays that have not been
+/// written to yet.
 pub fn prefer_large_pages<T>(words: &mut [T]) {
     #[cfg(target_os = "linux")]
     {
@@ -173,9 +174,9 @@ fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<
     words.iter().position(|word| word & mask == wanted)
 }
 
-/// Puts `word` in front; the words before `way` move back by one, onto the one at `way`. Without a branch on `way`, which
-/// is unpredictable, and with writes that a later [`position`] reads whole: the host passes those on before they reach
-/// its cache. `N` is a multiple of 4.
+/// Puts `word` in front; the words before `way` move back by one, onto the one at `way`. Without a branch on `way`,
+/// which is unpredictable, and with writes that a later [`position`] reads whole: the host passes those on before they
+/// reach its cache. `N` is a multiple of 4.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn shift_back<const N: usize>(set: &mut [u32; N], way: usize, word: u32) {

@@ -1,7 +1,7 @@
 //! Names of what a simulation holds many of.
 //!
-//! Each is a type of its own, so that a CPU's number is not taken for its core's. Lists that hold one thing for each of them are
-//! indexed by it.
+//! Each is a type of its own, so that a CPU's number is not taken for its core's. Lists that hold one thing for each of
+//! them are indexed by it.
 
 /// Defines a number by which lists are indexed.
 macro_rules! id {

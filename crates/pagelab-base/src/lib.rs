@@ -1,5 +1,5 @@
-//! What every room builds on: addresses, names, errors, how a configuration chooses designs, the seeded generator, associative
-//! arrays, contents of simulated memory, and the vocabulary of activities and page faults.
+//! What every room builds on: addresses, names, errors, how a configuration chooses designs, the seeded generator,
+//! associative arrays, contents of simulated memory, and the vocabulary of activities and page faults.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,5 +1,5 @@
-//! Sets of an associative array for code that knows their shape: ways and sets are known when the program is compiled, and
-//! the policy is LRU.
+//! Sets of an associative array for code that knows their shape: ways and sets are known when the program is compiled,
+//! and the policy is LRU.
 
 use std::marker::PhantomData;
 

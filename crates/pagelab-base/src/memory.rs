@@ -19,7 +19,8 @@ pub struct PhysMem {
     live: Vec<u16>,
     free: Vec<u32>,
     destroyed: u64,
-    /// The words of a block of frames that a large table was given at boot. The host's memory is taken where they are written.
+    /// The words of a block of frames that a large table was given at boot. The host's memory is taken where they are
+    /// written.
     block: Vec<u64>,
     block_base: u64,
 }
@@ -44,8 +45,8 @@ impl PhysMem {
         self.slots[index] = slot + 1;
     }
 
-    /// Makes room for as many frames again. They are moved, not grown in place: only memory that has not been written to is backed
-    /// by the host's large pages.
+    /// Makes room for as many frames again. They are moved, not grown in place: only memory that has not been written
+    /// to is backed by the host's large pages.
     #[cold]
     fn make_room(&mut self) {
         let mut larger = Vec::with_capacity((2 * self.frames.len()).max(64));

@@ -66,12 +66,13 @@ pub struct Step {
     pub cycles: Cycles,
     /// What it asks of the layer's devices; its references are made when they have answered.
     pub io: Requests,
-    /// What the CPU does while the devices are at work, as long as nobody waits for them; its instructions are among those above.
+    /// What the CPU does while the devices are at work, as long as nobody waits for them; its instructions are among
+    /// those above.
     pub switch: CodeCost,
     /// The CPU runs nobody else until the devices have answered.
     pub stalls: bool,
-    /// Of a fault's walk: how many of the references come before the one of its PTE. Their cycles and the step's own are counted
-    /// apart.
+    /// Of a fault's walk: how many of the references come before the one of its PTE. Their cycles and the step's own
+    /// are counted apart.
     pub before_pte: usize,
     /// It fills a translation cache.
     pub fills: bool,
@@ -150,7 +151,8 @@ pub enum BlockKey {
         /// The block, as the layer's storage device numbers them.
         lba: Lba,
     },
-    /// A device's answer to a request, by the request's number. Where the core stalls until it comes, nobody else runs there.
+    /// A device's answer to a request, by the request's number. Where the core stalls until it comes, nobody else runs
+    /// there.
     Answer {
         /// Number of the request.
         request: u64,

@@ -124,8 +124,8 @@ impl Translation<PhysAddr> {
         Translation(self.0, PhantomData)
     }
 
-    /// For a guest: `host` translates the physical address that this gives `va`. What comes out has the smaller size of the
-    /// two, and allows what both allow.
+    /// For a guest: `host` translates the physical address that this gives `va`. What comes out has the smaller size of
+    /// the two, and allows what both allow.
     #[inline(always)]
     pub fn through(self, va: VirtAddr, host: Translation) -> Translation {
         let size = self.size().min(host.size());

@@ -1,7 +1,7 @@
 //! The shape of the simulator's sources: who imports whom, how long functions are, where files lie.
 //!
-//! The compiler sees to it that no crate imports one above it. This test does the same for the folders within a crate (*rooms*)
-//! and forbids circles between files.
+//! The compiler sees to it that no crate imports one above it. This test does the same for the folders within a crate
+//! (*rooms*) and forbids circles between files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use syn::{Attribute, ItemUse, UseTree, Visibility};
 /// Lines that a function may have.
 const LONGEST_FUNCTION: usize = 80;
 
-/// The crates of the simulator, from the lowest up, each with its rooms in the same order. No room imports one behind it.
+/// The crates of the simulator, from the lowest up, each with its rooms in the same order. No room imports one behind
+/// it.
 const CRATES: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("tables", &["page_table", "mmu_cache"]),
@@ -186,7 +187,8 @@ fn module_of(names: &BTreeMap<Vec<String>, Names>, path: &[String]) -> Option<Ve
     }
 }
 
-/// Modules that a module imports. A folder's `mod.rs` and the files below it are one: what it says of them is no import.
+/// Modules that a module imports. A folder's `mod.rs` and the files below it are one: what it says of them is no
+/// import.
 fn imports(names: &BTreeMap<Vec<String>, Names>) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     let related = |a: &[String], b: &[String]| a.starts_with(b) || b.starts_with(a);
     let of = |module: &Vec<String>, what: &Names| {

@@ -1,7 +1,7 @@
 //! The faults core by core, as a model takes them.
 //!
-//! [`Recording`] holds what a trace, a text or a process says. [`Timeline`] is made of it: the faults that are looked at,
-//! each with a latency, and without the time that recording them took.
+//! [`Recording`] holds what a trace, a text or a process says. [`Timeline`] is made of it: the faults that are looked
+//! at, each with a latency, and without the time that recording them took.
 
 use std::{num::NonZeroU32, path::Path};
 
@@ -166,7 +166,8 @@ pub struct Timeline {
 
 impl Timeline {
     /// # Errors
-    /// [`TraceError::Usage`] if the latencies are unknown, or the selection has no faults or takes more time than there is.
+    /// [`TraceError::Usage`] if the latencies are unknown, or the selection has no faults or takes more time than there
+    /// is.
     pub fn new(recording: &Recording, selection: &Selection) -> Result<Self, TraceError> {
         let info = &recording.info;
         let latency = match (selection.latency_ns, &info.latency) {

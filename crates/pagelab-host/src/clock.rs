@@ -1,13 +1,14 @@
 //! The rate of the core's clock, in which all cycles of this crate are.
 //!
-//! Models: nothing. It times [`CHAINS`], instructions of which each needs the result of the one before. The latency of each is the
-//! same on nearly all x86-64 cores, so the time of a chain gives the rate at which the core runs now, turbo included. The
-//! time-stamp counter runs at another rate, which does not change.
+//! Models: nothing. It times [`CHAINS`], instructions of which each needs the result of the one before. The latency of
+//! each is the same on nearly all x86-64 cores, so the time of a chain gives the rate at which the core runs now, turbo
+//! included. The time-stamp counter runs at another rate, which does not change.
 //! Source: latencies are those of A. Fog, "Instruction tables", and of uops.info.
 //! Parameters: none.
-//! Deviations: no single chain can be trusted. Cores from Golden Cove on (Intel, 2021) carry out additions of small immediates and
-//! `inc` while they rename registers, up to six per cycle, so such a chain tells a rate of 12 to 20 GHz. Bulldozer and some Atoms
-//! take 4 or 5 cycles for a multiplication. So a rate counts only if most chains agree on it ([`agree`]).
+//! Deviations: no single chain can be trusted. Cores from Golden Cove on (Intel, 2021) carry out additions of small
+//! immediates and `inc` while they rename registers, up to six per cycle, so such a chain tells a rate of 12 to 20 GHz.
+//! Bulldozer and some Atoms take 4 or 5 cycles for a multiplication. So a rate counts only if most chains agree on it
+//! ([`agree`]).
 //!
 //! Why `unsafe`: the instructions are in assembly, so that no compiler folds them.
 #![allow(unsafe_code)]
@@ -18,13 +19,15 @@ use serde::Serialize;
 
 use crate::sys;
 
-/// Rates of the cores that there are, in cycles per nanosecond: from one that saves power to above the fastest that is sold.
+/// Rates of the cores that there are, in cycles per nanosecond: from one that saves power to above the fastest that is
+/// sold.
 pub const PLAUSIBLE: RangeInclusive<f64> = 0.4..=8.0;
 /// Chains agree if their rates differ by no more than this factor.
 const AGREEMENT: f64 = 1.1;
 /// Cycles of one chain in a round: a tenth of a millisecond or so.
 const CYCLES: usize = 400_000;
-/// Rounds, in each of which every chain is timed. The lower quartile of each chain counts, as interruptions only add time.
+/// Rounds, in each of which every chain is timed. The lower quartile of each chain counts, as interruptions only add
+/// time.
 const ROUNDS: usize = 41;
 /// The clock may change its rate while the chains are timed. Then they are timed again.
 const ATTEMPTS: usize = 3;
@@ -78,7 +81,8 @@ macro_rules! chain {
     };
 }
 
-/// Instructions that no core carries out while it renames registers. Loads are not among them: their latency is 3 to 5 cycles.
+/// Instructions that no core carries out while it renames registers. Loads are not among them: their latency is 3 to 5
+/// cycles.
 const CHAINS: [Chain; 4] = [
     chain!("additions of registers", 1, "add {0}, {1}"),
     chain!("exclusive or", 1, "xor {0}, {1}"),
@@ -195,8 +199,8 @@ pub fn stated() -> Vec<StatedRate> {
 fn frequencies_of_cpuid() -> Option<[(&'static str, f64); 2]> {
     use std::arch::x86_64::__cpuid;
     const LEAF: u32 = 0x16;
-    // SAFETY: every x86-64 processor has CPUID; the leaf is asked for only if it is there. Newer versions of Rust have the
-    // intrinsic as a safe function.
+    // SAFETY: every x86-64 processor has CPUID; the leaf is asked for only if it is there. Newer versions of Rust have
+    // the intrinsic as a safe function.
     #[allow(unused_unsafe)]
     let leaf = unsafe { (__cpuid(0).eax >= LEAF).then(|| __cpuid(LEAF)) }?;
     let gigahertz = |megahertz: u32| f64::from(megahertz & 0xffff) / 1e3;

@@ -1,4 +1,5 @@
-//! The micro-benchmarks that fault, as a table: what is run on the host and what is written as a trace are both made of it.
+//! The micro-benchmarks that fault, as a table: what is run on the host and what is written as a trace are both made of
+//! it.
 
 /// Pages that a benchmark touches, or spans if it touches only some: more than a TLB reaches, less than caches hold.
 const PAGES: usize = 2048;
@@ -14,8 +15,8 @@ pub enum Kind {
     Anonymous,
     /// One private mapping of a file that the page cache holds.
     File,
-    /// A mapping for each page of the file, which no fault can map others around (`do_fault_around` stays within the VMA).
-    /// Neighbours lie apart in the file, so that the kernel does not merge them.
+    /// A mapping for each page of the file, which no fault can map others around (`do_fault_around` stays within the
+    /// VMA). Neighbours lie apart in the file, so that the kernel does not merge them.
     FileByPage,
 }
 

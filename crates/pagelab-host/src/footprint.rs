@@ -1,17 +1,17 @@
 //! What a major fault pushes out of the caches: what a program takes longer to read its own lines again.
 //!
-//! Models: nothing; it measures. A working set is read line by line in random order, each address being the content of the line
-//! before (a pointer chase). It is read until it is warm, then twice with a clock, then a page of a file is touched that the page
-//! cache does not hold, and then it is read once more with a clock. What the last reading takes longer is the fault's; what the
-//! second one takes longer than the first is the control's. Chases through smaller and larger sets tell how long one line takes
-//! from each cache.
-//! Source: the indirect cost of system calls, measured so by Soares and Stumm (OSDI 2010, section 2), and of context switches by
-//! Li, Ding and Shen (ExpCS 2007).
-//! Parameters: [`Displacing`]. While a fault sleeps, a loop of a few instructions has the CPU (nice -20), so that neither other
-//! programs nor an idle state are measured.
-//! Deviations: what the host of a virtual machine does at exits is included, and so is what translations take longer where its
-//! pages are small. A working set as large as a cache that goes by physical addresses does not stay in it while it is warm; only
-//! what it loses beyond that is seen.
+//! Models: nothing; it measures. A working set is read line by line in random order, each address being the content of
+//! the line before (a pointer chase). It is read until it is warm, then twice with a clock, then a page of a file is
+//! touched that the page cache does not hold, and then it is read once more with a clock. What the last reading takes
+//! longer is the fault's; what the second one takes longer than the first is the control's. Chases through smaller and
+//! larger sets tell how long one line takes from each cache.
+//! Source: the indirect cost of system calls, measured so by Soares and Stumm (OSDI 2010, section 2), and of context
+//! switches by Li, Ding and Shen (ExpCS 2007).
+//! Parameters: [`Displacing`]. While a fault sleeps, a loop of a few instructions has the CPU (nice -20), so that
+//! neither other programs nor an idle state are measured.
+//! Deviations: what the host of a virtual machine does at exits is included, and so is what translations take longer
+//! where its pages are small. A working set as large as a cache that goes by physical addresses does not stay in it
+//! while it is warm; only what it loses beyond that is seen.
 
 use std::{
     hint::black_box,
@@ -87,8 +87,8 @@ pub struct WorkingSet {
 /// Touches pages of a file as [`crate::touch`] does, each between readings of a working set, on a thread of its own.
 ///
 /// # Errors
-/// If the file cannot be read, has too few pages or other contents than were written, if a set has no lines, or if the processor
-/// has no clock for this.
+/// If the file cannot be read, has too few pages or other contents than were written, if a set has no lines, or if the
+/// processor has no clock for this.
 pub fn displace(path: &Path, displacing: &Displacing, going: &(dyn Fn() -> bool + Sync)) -> io::Result<Displaced> {
     on_its_own_thread(&displacing.thread, || {
         let stamps = Stamps::new()?;

@@ -1,11 +1,11 @@
 //! What page faults and their surroundings cost on the machine that this runs on.
 //!
-//! Models: nothing; it measures. [`measure`] runs micro-benchmarks on the host's kernel, and [`write_traces`] writes those
-//! that fault as traces, so that the same accesses can be simulated. What follows from the two is decided elsewhere
-//! (`python/pagelab/host/calibrate.py`).
-//! Source: the benchmarks are named after what Linux does for them (mm/memory.c); see [`FAULTS`]. The walk of a fault's handler is
-//! too short to be seen from outside: a replica of it is timed (`walk.rs`). [`yardsticks`] times what a rate of replay is held
-//! against (`benches/throughput.py`).
+//! Models: nothing; it measures. [`measure`] runs micro-benchmarks on the host's kernel, and [`write_traces`] writes
+//! those that fault as traces, so that the same accesses can be simulated. What follows from the two is decided
+//! elsewhere (`python/pagelab/host/calibrate.py`).
+//! Source: the benchmarks are named after what Linux does for them (mm/memory.c); see [`FAULTS`]. The walk of a fault's
+//! handler is too short to be seen from outside: a replica of it is timed (`walk.rs`). [`yardsticks`] times what a rate
+//! of replay is held against (`benches/throughput.py`).
 //! Parameters: none. Every benchmark is repeated; what is reported is the median and the quartiles.
 //! Deviations: time is turned into cycles by the rate of the core's clock after each benchmark (`clock.rs`). A core
 //! that changes it within one of them is not noticed.

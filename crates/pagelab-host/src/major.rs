@@ -1,9 +1,10 @@
 //! Major page faults: touching pages of a file that the page cache does not hold.
 //!
-//! Models: nothing; it measures. Each page is touched once, at random, and a clock is read before and after. Tracepoints tell what
-//! the kernel does in between; others record them (`python/pagelab/major_faults`). So the clock is one that perf has, too
-//! (CLOCK_MONOTONIC_RAW), and the thread has a name that tracepoints can be filtered by.
-//! Source: mm/filemap.c (`filemap_fault`) of Linux 6.12: MADV_RANDOM leaves out reading ahead, so that a fault reads one page.
+//! Models: nothing; it measures. Each page is touched once, at random, and a clock is read before and after.
+//! Tracepoints tell what the kernel does in between; others record them (`python/pagelab/major_faults`). So the clock
+//! is one that perf has, too (CLOCK_MONOTONIC_RAW), and the thread has a name that tracepoints can be filtered by.
+//! Source: mm/filemap.c (`filemap_fault`) of Linux 6.12: MADV_RANDOM leaves out reading ahead, so that a fault reads
+//! one page.
 //! Parameters: [`Touching`].
 //! Deviations: each time includes a reading of the clock, some 20 to 50 ns.
 

@@ -82,8 +82,8 @@ pub fn repeated(mut sample: impl FnMut() -> io::Result<f64>) -> io::Result<Vec<f
     (0..REPEATS).map(|_| sample()).collect()
 }
 
-/// Nanoseconds for which a piece of work occupies a CPU; the work is all of this thread. So other programs that have the CPU
-/// in between do not count.
+/// Nanoseconds for which a piece of work occupies a CPU; the work is all of this thread. So other programs that have
+/// the CPU in between do not count.
 fn cpu_timed(work: impl FnOnce()) -> f64 {
     let begin = sys::thread_cpu_time();
     work();

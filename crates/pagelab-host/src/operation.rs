@@ -62,8 +62,8 @@ fn context_switch() -> io::Result<Vec<f64>> {
     })
 }
 
-/// Nanoseconds of forbidding writes to each page of a range, one call a page; every second call, since neighbours with equal
-/// permissions would be merged.
+/// Nanoseconds of forbidding writes to each page of a range, one call a page; every second call, since neighbours with
+/// equal permissions would be merged.
 fn protect_pages(memory: &Memory) -> io::Result<f64> {
     let pages = || (0..2 * BATCH).step_by(2);
     let time = timed(|| pages().try_for_each(|page| memory.protect(page, false)))?;

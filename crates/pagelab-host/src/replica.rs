@@ -1,19 +1,19 @@
 //! A replica of the walk in Linux's page-fault handler, plain and with a translation cache.
 //!
-//! Models: what `__handle_mm_fault` of Linux 4.19 (mm/memory.c) does from its entry to its call of `handle_pte_fault`, on arrays
-//! that are laid out like page-table pages: it fills `struct vm_fault`, finds the root by the mapping's `vm_mm` and that one's
-//! `pgd`, and goes from the pgd to the pmd with the checks of each level (`p4d_none`, `pud_none`, `pud_trans_huge`, `pmd_none`,
-//! `is_swap_pmd`, `pmd_trans_huge`). Tables are found as in the kernel, by a base that is read from memory (`page_offset_base`).
-//! With four levels the p4d is the pgd's entry.
-//! The translation cache is that of Wu and Patel, Fig 5: an array of tags and one of pointers for each level above the last,
-//! of 16 entries. [`Form::Published`] compares offsets from the pgd on; [`Form::FullPrefix`] compares all of the address above
-//! the entry, from the pmd on.
-//! Nine words of `struct vm_fault` are zero. Compilers write them by a store each, or by a string instruction, which takes about
-//! ten cycles longer (GCC 12 for x86-64 without vector registers, as the kernel is built).
+//! Models: what `__handle_mm_fault` of Linux 4.19 (mm/memory.c) does from its entry to its call of `handle_pte_fault`,
+//! on arrays that are laid out like page-table pages: it fills `struct vm_fault`, finds the root by the mapping's
+//! `vm_mm` and that one's `pgd`, and goes from the pgd to the pmd with the checks of each level (`p4d_none`,
+//! `pud_none`, `pud_trans_huge`, `pmd_none`, `is_swap_pmd`, `pmd_trans_huge`). Tables are found as in the kernel, by a
+//! base that is read from memory (`page_offset_base`). With four levels the p4d is the pgd's entry. The translation
+//! cache is that of Wu and Patel, Fig 5: an array of tags and one of pointers for each level above the last, of 16
+//! entries. [`Form::Published`] compares offsets from the pgd on; [`Form::FullPrefix`] compares all of the address
+//! above the entry, from the pmd on. Nine words of `struct vm_fault` are zero. Compilers write them by a store each, or
+//! by a string instruction, which takes about ten cycles longer (GCC 12 for x86-64 without vector registers, as the
+//! kernel is built).
 //! Deviations: nothing is ever missing, so what builds tables is never run.
 //!
-//! Why `unsafe`: bounds checks are not in the kernel's code, and would be a good part of what is timed. Pointers stay inside
-//! one allocation: every entry of its tables is written by [`Replica::new`], and indices have nine bits.
+//! Why `unsafe`: bounds checks are not in the kernel's code, and would be a good part of what is timed. Pointers stay
+//! inside one allocation: every entry of its tables is written by [`Replica::new`], and indices have nine bits.
 #![allow(unsafe_code)]
 
 use std::{arch::asm, hint::black_box, mem::MaybeUninit, ptr};
@@ -122,7 +122,8 @@ pub enum From {
     Pmd,
 }
 
-/// A mapping of 1 GiB, its tables and its caches. `struct vm_fault` is zeroed by a string instruction, or by a store for each word.
+/// A mapping of 1 GiB, its tables and its caches. `struct vm_fault` is zeroed by a string instruction, or by a store
+/// for each word.
 pub struct Replica<const BY_STRING: bool> {
     /// Root, pud and pmd table; no table of PTEs, since those are not read.
     tables: Box<[Table]>,
@@ -258,8 +259,8 @@ impl<const BY_STRING: bool> Replica<BY_STRING> {
     #[inline(always)]
     unsafe fn descend(&self, fault: &mut VmFault, from: From, entry: *const u64) -> [*const u64; LEVELS] {
         let mut path = [ptr::null(); LEVELS];
-        // SAFETY: by the caller's promise the entry is in our tables, all of whose entries on the way lead to the next of them;
-        // indices have nine bits.
+        // SAFETY: by the caller's promise the entry is in our tables, all of whose entries on the way lead to the next
+        // of them; indices have nine bits.
         unsafe {
             if from == From::Pgd {
                 path[0] = entry;
@@ -310,8 +311,8 @@ impl<const BY_STRING: bool> Replica<BY_STRING> {
         let fault = self.begin(&mut fault, address);
         let offsets = SHIFTS.map(|shift| index(fault.address, shift));
         let cache = black_box(&raw mut *self.published);
-        // SAFETY: the cache is our own, and indices are below its entries. What a tag of an address hits was filled for an
-        // address with the same offsets at all levels above, which in a region of 1 GiB is the right entry.
+        // SAFETY: the cache is our own, and indices are below its entries. What a tag of an address hits was filled for
+        // an address with the same offsets at all levels above, which in a region of 1 GiB is the right entry.
         unsafe {
             let (mut hits, mut entry) = (0, ptr::null());
             for (level, &offset) in offsets.iter().enumerate() {

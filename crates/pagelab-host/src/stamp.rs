@@ -1,7 +1,7 @@
 //! Fenced readings of the time-stamp counter, for pieces of work of a few cycles.
 //!
-//! Why `unsafe`: the instructions are there as intrinsics alone, which ask that the processor has them. [`Stamps::new`] asks the
-//! processor; who has a `Stamps` may read.
+//! Why `unsafe`: the instructions are there as intrinsics alone, which ask that the processor has them. [`Stamps::new`]
+//! asks the processor; who has a `Stamps` may read.
 #![allow(unsafe_code)]
 
 use std::{
@@ -35,8 +35,8 @@ impl Stamps {
             (0x8000_0007, 8, "a time-stamp counter of constant rate"),
         ];
         for (leaf, bit, what) in NEEDED {
-            // SAFETY: every x86-64 processor has CPUID, and these leaves once it says that they are there. Newer versions of Rust have
-            // the intrinsic as a safe function.
+            // SAFETY: every x86-64 processor has CPUID, and these leaves once it says that they are there. Newer
+            // versions of Rust have the intrinsic as a safe function.
             #[allow(unused_unsafe)]
             let has = unsafe { __cpuid(leaf & 0x8000_0000).eax >= leaf && __cpuid(leaf).edx >> bit & 1 == 1 };
             if !has {

@@ -1,9 +1,9 @@
 //! System calls and memory that faults when it is touched.
 //!
-//! Why `unsafe`: the benchmarks are about mmap(2), madvise(2), mprotect(2), fork(2) and accesses to such memory, none of which
-//! safe Rust offers. All of it is here, behind safe functions: accesses are checked against the mapping's length and
-//! volatile, nobody gets a reference to memory that is protected, given back or a file's, and a forked child calls
-//! async-signal-safe functions alone.
+//! Why `unsafe`: the benchmarks are about mmap(2), madvise(2), mprotect(2), fork(2) and accesses to such memory, none
+//! of which safe Rust offers. All of it is here, behind safe functions: accesses are checked against the mapping's
+//! length and volatile, nobody gets a reference to memory that is protected, given back or a file's, and a forked child
+//! calls async-signal-safe functions alone.
 //!
 //! rustix makes the system calls. fork and _exit are the C library's: rustix has them for programs without one only.
 #![allow(unsafe_code)]
@@ -101,7 +101,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and nothing uses it any more. It cannot fail but for want of VMAs, which it gives back.
+        // SAFETY: the range is ours, and nothing uses it any more. It cannot fail but for want of VMAs, which it gives
+        // back.
         let _ = unsafe { munmap(self.start.cast(), self.bytes) };
     }
 }
@@ -142,8 +143,8 @@ impl Words {
     }
 
     pub fn words(&self) -> &[u64] {
-        // SAFETY: so many words lie inside the mapping, aligned and zero at first. It stays as it is until it is dropped, and
-        // nobody else knows it.
+        // SAFETY: so many words lie inside the mapping, aligned and zero at first. It stays as it is until it is
+        // dropped, and nobody else knows it.
         unsafe { std::slice::from_raw_parts(self.start.wrapping_add(self.skipped).cast(), self.count) }
     }
 
@@ -198,8 +199,8 @@ impl ReadOnlyFile {
     /// The first eight bytes of a page.
     pub fn read(&self, page: usize) -> u64 {
         assert!(page < self.pages(), "page {page} is not in the mapping");
-        // SAFETY: the place lies inside the mapping, which can be read until it is dropped, and is aligned to a page. The file is
-        // the caller's own and not cut meanwhile, or the process would end.
+        // SAFETY: the place lies inside the mapping, which can be read until it is dropped, and is aligned to a page.
+        // The file is the caller's own and not cut meanwhile, or the process would end.
         unsafe { ptr::read_volatile(self.start.wrapping_add(page * PAGE_BYTES).cast()) }
     }
 }
@@ -246,7 +247,8 @@ pub fn ordinary() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const parameters) == 0 }
 }
 
-/// Has the calling thread, which must not be real-time, run before all others that are not (nice -20), if that is allowed.
+/// Has the calling thread, which must not be real-time, run before all others that are not (nice -20), if that is
+/// allowed.
 pub fn first_of_the_ordinary() {
     // SAFETY: 0 is the calling thread; nothing is passed by reference.
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
@@ -277,8 +279,8 @@ impl Child {
         let (answers, child_answers) = io::pipe()?;
         let (from, to) = (child_requests.as_raw_fd(), child_answers.as_raw_fd());
         let (ours, other) = (requests.as_raw_fd(), answers.as_raw_fd());
-        // SAFETY: other threads may hold locks at this moment, so the child calls nothing but close, read, write and _exit,
-        // which are async-signal-safe, and never returns.
+        // SAFETY: other threads may hold locks at this moment, so the child calls nothing but close, read, write and
+        // _exit, which are async-signal-safe, and never returns.
         let process = unsafe {
             let process = libc::fork();
             if process == 0 {

@@ -1,13 +1,14 @@
-//! The micro-benchmark of walks: what the replica of the fault handler's walk takes, plain and with a translation cache.
+//! The micro-benchmark of walks: what the replica of the fault handler's walk takes, plain and with a translation
+//! cache.
 //!
-//! Models: nothing; it times the [`Replica`], one walk at a time, between fenced readings of the time-stamp counter. What
-//! two readings take with nothing between them is measured beside it and taken off.
-//! Source: the patterns are those of Wu and Patel, section 5.1: each page after the other, random pages, and random pages
-//! with four page-sized steps after each. Between two walks other data is touched, a buffer line by line, as the rest of a
-//! fault and the program would.
+//! Models: nothing; it times the [`Replica`], one walk at a time, between fenced readings of the time-stamp counter.
+//! What two readings take with nothing between them is measured beside it and taken off.
+//! Source: the patterns are those of Wu and Patel, section 5.1: each page after the other, random pages, and random
+//! pages with four page-sized steps after each. Between two walks other data is touched, a buffer line by line, as the
+//! rest of a fault and the program would.
 //! Parameters: none.
-//! Deviations: only the walk is timed in its place; the rest of a fault does not happen. Loads go through pages of 4 KiB,
-//! where the kernel's direct map has larger ones.
+//! Deviations: only the walk is timed in its place; the rest of a fault does not happen. Loads go through pages of 4
+//! KiB, where the kernel's direct map has larger ones.
 
 use std::{hint::black_box, io};
 
@@ -199,9 +200,9 @@ impl<const BY_STRING: bool> Bench<BY_STRING> {
 
 const OF_EACH: usize = 6;
 
-/// What [`parts`] tells: two readings of the clock; the walk, what it takes to find the root, each level with its reference, a
-/// look-up that hits the pmd with its references, by whole prefixes and as published, and filling one level. The same where
-/// `struct vm_fault` is zeroed by a store for each word.
+/// What [`parts`] tells: two readings of the clock; the walk, what it takes to find the root, each level with its
+/// reference, a look-up that hits the pmd with its references, by whole prefixes and as published, and filling one
+/// level. The same where `struct vm_fault` is zeroed by a store for each word.
 pub const PARTS: [&str; 1 + 2 * OF_EACH] = [
     "walk-timer",
     "walk",

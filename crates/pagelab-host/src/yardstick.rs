@@ -1,11 +1,13 @@
-//! What a rate of replay is held against on the same machine: a simulator that does nothing but count, and the accesses themselves.
+//! What a rate of replay is held against on the same machine: a simulator that does nothing but count, and the accesses
+//! themselves.
 //!
-//! Models: two TLBs and three caches, each an array of sets in order of use. It is the simplest program that counts the same hits: no
-//! page table is walked, nothing faults, nothing takes cycles. Entries are searched and moved one by one.
+//! Models: two TLBs and three caches, each an array of sets in order of use. It is the simplest program that counts the
+//! same hits: no page table is walked, nothing faults, nothing takes cycles. Entries are searched and moved one by one.
 //! Parameters: none. The geometry is that of the data side of the machine `kabylake-7700hq`, with pages of 4 KiB
 //! (`tests/yardstick.rs` compares the counts with the engine's).
-//! Deviations: caches know virtual addresses alone, and L3 evicts nothing from L1 and L2. An access lies in one line, and fetches count
-//! as loads. On the host, no access waits for the value of the one before, also where the workload chases pointers.
+//! Deviations: caches know virtual addresses alone, and L3 evicts nothing from L1 and L2. An access lies in one line,
+//! and fetches count as loads. On the host, no access waits for the value of the one before, also where the workload
+//! chases pointers.
 
 use std::{ops::Range, time::Duration};
 
@@ -28,7 +30,8 @@ pub struct Yardsticks {
     pub generator_nanoseconds: f64,
     /// What the naive simulator takes for the accesses that are timed.
     pub naive_nanoseconds: f64,
-    /// What loading and storing memory of this machine takes, its page faults included. None if the workload has too much memory.
+    /// What loading and storing memory of this machine takes, its page faults included. None if the workload has too
+    /// much memory.
     pub host_nanoseconds: Option<f64>,
 }
 
@@ -43,9 +46,9 @@ pub struct Misses {
 
 /// Makes the first accesses of a workload, batch by batch: by the naive simulator, then on this machine.
 ///
-/// `accesses` begins where times begin to count, so that the first touches of most pages can be left out, and ends where the
-/// measurement does. Workloads that write to mappings of more than `most_bytes` are not made on this machine. `goes_on` is asked
-/// between batches.
+/// `accesses` begins where times begin to count, so that the first touches of most pages can be left out, and ends
+/// where the measurement does. Workloads that write to mappings of more than `most_bytes` are not made on this machine.
+/// `goes_on` is asked between batches.
 ///
 /// # Errors
 /// Those of the source, and if it has no access that would be timed.
@@ -167,8 +170,8 @@ impl Naive {
     }
 }
 
-/// Memory of this process instead of what the workload writes to, by address modulo its size. That is a power of two: neighbours
-/// stay neighbours, and no page is touched that the workload does not touch.
+/// Memory of this process instead of what the workload writes to, by address modulo its size. That is a power of two:
+/// neighbours stay neighbours, and no page is touched that the workload does not touch.
 struct Host {
     most_bytes: u64,
     /// Of all mappings that can be written, as they were made.

@@ -65,8 +65,8 @@ pub struct SegmentMemory {
 }
 
 impl SegmentMemory {
-    /// The memory that a layer's configuration sets aside behind its first `taken` of `frames` frames; none if there is to be
-    /// no segment.
+    /// The memory that a layer's configuration sets aside behind its first `taken` of `frames` frames; none if there is
+    /// to be no segment.
     pub fn set_aside(config: &LayerConfig, taken: u64, frames: u64) -> Result<Option<Self>, EngineError> {
         let Some(bytes) = config.direct_segment_bytes.map(|bytes| bytes.0) else { return Ok(None) };
         let first = taken.next_multiple_of(1 << PageSize::Size2M.order());

@@ -1,12 +1,14 @@
 //! What a kernel keeps in the entry of a page that is not present.
 //!
-//! Models: the words that Linux calls swap entries: a kind and a number that means something to the word's owner; and those that
-//! tell a fault engine that it may map the page.
-//! Source: Linux include/linux/swapops.h (`swp_entry_t`, `swp_type`, `swp_offset`); for armed entries Tirumalasetty et al., "Reducing
-//! Minor Page Fault Overheads through Enhanced Page Walker", 4.3; for stored pages Lee et al., "A Case for Hardware-Based Demand
-//! Paging" (the LBA-augmented page table: 41 bits of address, and 3 of device and 3 of socket).
-//! Deviations: no bits for what the page was (`pte_swp_exclusive`, `pte_swp_soft_dirty`). The bit of an entry that engines and kernels
-//! lock it by is the page's key in [`Locks`](crate::locks::Locks): it is there of entries without a word, too.
+//! Models: the words that Linux calls swap entries: a kind and a number that means something to the word's owner; and
+//! those that tell a fault engine that it may map the page.
+//! Source: Linux include/linux/swapops.h (`swp_entry_t`, `swp_type`, `swp_offset`); for armed entries Tirumalasetty et
+//! al., "Reducing Minor Page Fault Overheads through Enhanced Page Walker", 4.3; for stored pages Lee et al., "A Case
+//! for Hardware-Based Demand Paging" (the LBA-augmented page table: 41 bits of address, and 3 of device and 3 of
+//! socket).
+//! Deviations: no bits for what the page was (`pte_swp_exclusive`, `pte_swp_soft_dirty`). The bit of an entry that
+//! engines and kernels lock it by is the page's key in [`Locks`](crate::locks::Locks): it is there of entries without a
+//! word, too.
 
 use pagelab_base::io::{Lba, NVME_UNITS};
 
@@ -69,15 +71,18 @@ pub struct Stored {
     pub executable: bool,
 }
 
-/// What stands instead of a translation. Each kind has an owner, who is told of every entry that has such a word from then on
-/// and of every one that has it no more. What calls do to entries (`layer/words.rs`) is decided kind by kind.
+/// What stands instead of a translation. Each kind has an owner, who is told of every entry that has such a word from
+/// then on and of every one that has it no more. What calls do to entries (`layer/words.rs`) is decided kind by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryWord {
-    /// The page's contents are in a slot of the swap area ([`Swap`](crate::reclaim::Swap)), which counts the entries that say so.
+    /// The page's contents are in a slot of the swap area ([`Swap`](crate::reclaim::Swap)), which counts the entries
+    /// that say so.
     Swap(Slot),
-    /// Nobody has touched the page, and it is known what it would be. It means nothing to anyone else: it goes and comes freely.
+    /// Nobody has touched the page, and it is known what it would be. It means nothing to anyone else: it goes and
+    /// comes freely.
     Armed(Armed),
-    /// The page's contents are on storage. It goes and comes freely, too: the kernel knows the same of the page's mapping.
+    /// The page's contents are on storage. It goes and comes freely, too: the kernel knows the same of the page's
+    /// mapping.
     Stored(Stored),
 }
 

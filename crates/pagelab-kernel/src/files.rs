@@ -1,12 +1,13 @@
 //! What becomes of a file changes its mappings: it is cut, or its blocks move.
 //!
-//! Models: a cut takes the pages behind the new end from all who map them, copies of them too, and from the page cache; what was not
-//! written of them is lost. A file system that moves blocks rewrites the entries that name them. Both wait for faults on the mappings,
-//! for misses that an engine sees to, and for pages that are being written.
-//! Source: Linux mm/truncate.c (`truncate_pagecache`, `truncate_inode_pages_range`), mm/memory.c (`unmap_mapping_range`),
-//! fs/ext4/move_extent.c; for engines Lee, Jin et al., "A Case for Hardware-Based Demand Paging" (entries that name blocks).
-//! Deviations: the call takes no cycles but those of the translations that go and of entries that are written. What is read and written
-//! to move blocks is another program's work, and is not there.
+//! Models: a cut takes the pages behind the new end from all who map them, copies of them too, and from the page cache;
+//! what was not written of them is lost. A file system that moves blocks rewrites the entries that name them. Both wait
+//! for faults on the mappings, for misses that an engine sees to, and for pages that are being written.
+//! Source: Linux mm/truncate.c (`truncate_pagecache`, `truncate_inode_pages_range`), mm/memory.c
+//! (`unmap_mapping_range`), fs/ext4/move_extent.c; for engines Lee, Jin et al., "A Case for Hardware-Based Demand
+//! Paging" (entries that name blocks).
+//! Deviations: the call takes no cycles but those of the translations that go and of entries that are written. What is
+//! read and written to move blocks is another program's work, and is not there.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -130,7 +131,8 @@ impl Os {
 }
 
 impl Layer {
-    /// Pages of a file that nobody maps any more leave the page cache, and their blocks are unwritten. Returns how many were there.
+    /// Pages of a file that nobody maps any more leave the page cache, and their blocks are unwritten. Returns how many
+    /// were there.
     fn cut_file(&mut self, part: &FilePart<'_>) -> u64 {
         let first = part.pages.start;
         let known = self.pages.known_file(part.name);

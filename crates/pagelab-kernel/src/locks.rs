@@ -88,8 +88,8 @@ impl Locks {
     }
 
     /// Whether mappings may change now: those in `range`, or all of the space. Under the lock of the address space any
-    /// fault in it is in the way, under those of VMAs one in a VMA that changes: that lies in the range, or borders on it
-    /// and might be joined with what comes to be there (`vma_merge` locks both).
+    /// fault in it is in the way, under those of VMAs one in a VMA that changes: that lies in the range, or borders on
+    /// it and might be joined with what comes to be there (`vma_merge` locks both).
     pub fn may_change(&self, space: SpaceId, range: Option<VaRange>, lock: FaultLock) -> bool {
         let bordering = range.map(|range| VaRange {
             start: VirtAddr(range.start.0.saturating_sub(1)),

@@ -1,8 +1,10 @@
-//! Mapping calls: what mmap, munmap, mremap, mprotect, madvise and brk, fork, exec and exit do to page tables and frames.
+//! Mapping calls: what mmap, munmap, mremap, mprotect, madvise and brk, fork, exec and exit do to page tables and
+//! frames.
 //!
 //! Models: the effect on VMAs, page tables and frames, at once; which translations must leave the TLBs comes back as an
 //! [`Invalidation`].
-//! Source: Linux kernel/fork.c, mm/memory.c (`copy_page_range`), mm/mmap.c, mm/mremap.c, mm/mprotect.c, mm/madvise.c; arch/x86/mm/tlb.c for the full-flush ceiling.
+//! Source: Linux kernel/fork.c, mm/memory.c (`copy_page_range`), mm/mmap.c, mm/mremap.c, mm/mprotect.c, mm/madvise.c;
+//! arch/x86/mm/tlb.c for the full-flush ceiling.
 //! Deviations: MADV_FREE drops what is on the swap device only when its pages are read back and leave again.
 
 use crate::config::InvalidationCause;
@@ -246,9 +248,9 @@ impl Os {
         Ok(Invalidation { ranges: vec![everything], pages, full: true, recorded: false })
     }
 
-    /// Gives a child its parent's VMAs, and the pages of those whose contents it could not demand anew (Linux `dup_mmap`,
-    /// `vma_needs_copy`): private ones are write-protected in both until one of them writes. Returns the translations of
-    /// the parent that changed.
+    /// Gives a child its parent's VMAs, and the pages of those whose contents it could not demand anew (Linux
+    /// `dup_mmap`, `vma_needs_copy`): private ones are write-protected in both until one of them writes. Returns the
+    /// translations of the parent that changed.
     pub fn fork(&mut self, parent: SpaceId, child: SpaceId) -> Result<Invalidation, EngineError> {
         self.account_for_taken(parent);
         let layer = &mut self.layers[parent.layer];
@@ -295,8 +297,8 @@ pub(super) fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Res
     })
 }
 
-/// Frees the frames of a whole space and leaves the entries behind, with a tag that nobody has any more; returns how many pages
-/// there were.
+/// Frees the frames of a whole space and leaves the entries behind, with a tag that nobody has any more; returns how
+/// many pages there were.
 fn abandon_pages(layer: &mut Layer, index: u32, everything: VaRange) -> Result<u64, EngineError> {
     layer.drop_words(index, everything);
     let pages = layer.for_mapped(index, everything.start, everything.end, |layer, page| {
@@ -308,8 +310,8 @@ fn abandon_pages(layer: &mut Layer, index: u32, everything: VaRange) -> Result<u
     Ok(pages)
 }
 
-/// Gives the contents of a range's own anonymous pages up until they are written again (`madvise_free_pte_range`), if memory
-/// is ever reclaimed; returns how many pages these are.
+/// Gives the contents of a range's own anonymous pages up until they are written again (`madvise_free_pte_range`), if
+/// memory is ever reclaimed; returns how many pages these are.
 fn free_lazily(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
     if layer.reclaim.is_none() {
         return Ok(0);
@@ -372,8 +374,8 @@ fn protect_pages(layer: &mut Layer, index: u32, range: VaRange, prot: Protection
     layer.for_mapped(index, range.start, range.end, |layer, page| {
         let mut flags = page.mapping.flags;
         // A private page that others use stays write-protected, and a shared one until its first store
-        // (`can_change_pte_writable`). A page that becomes writable is clean until then; one that ceases to be keeps its
-        // dirty bit.
+        // (`can_change_pte_writable`). A page that becomes writable is clean until then; one that ceases to be keeps
+        // its dirty bit.
         let own =
             if shared { flags.dirty } else { layer.pages.are_exclusive(page.mapping.pfn, page.mapping.size.order()) };
         flags.writable = prot.write && own;

@@ -1,4 +1,5 @@
-//! A layer's memory: what takes frames, charges them and gives them back, and the lines of kernel objects that it touches.
+//! A layer's memory: what takes frames, charges them and gives them back, and the lines of kernel objects that it
+//! touches.
 
 use crate::frames::frame_alloc::{FramePurpose, Near};
 use crate::frames::supply::Frames;
@@ -14,8 +15,8 @@ pub fn page_metadata(pfn: Pfn) -> PhysAddr {
     PhysAddr(pfn.0 * PAGE_METADATA_BYTES)
 }
 
-/// Address of one of the smaller objects of an address space: one of the lines of its objects' frame but for the first two, chosen
-/// by `key`.
+/// Address of one of the smaller objects of an address space: one of the lines of its objects' frame but for the first
+/// two, chosen by `key`.
 pub fn object_line(objects: Pfn, key: u64) -> PhysAddr {
     let lines = FRAME_BYTES / LINE_BYTES - 2;
     let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -105,8 +106,8 @@ impl Memory<'_> {
         self.frames.alloc_near(order, purpose, self.cpu, near)
     }
 
-    /// Whole frames for so many bytes of a kernel's objects that lie side by side, all 0: the first of them, and how many. None if
-    /// there is no memory.
+    /// Whole frames for so many bytes of a kernel's objects that lie side by side, all 0: the first of them, and how
+    /// many. None if there is no memory.
     pub fn take_ring(&mut self, bytes: u64) -> Option<(Pfn, u64)> {
         let order = bytes.div_ceil(FRAME_BYTES).next_power_of_two().ilog2();
         let first = self.take(order, FramePurpose::KernelObject)?;

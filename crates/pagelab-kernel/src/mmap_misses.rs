@@ -1,4 +1,5 @@
-//! How often a process's mappings of files were missed. What follows from it is said where files are read (`fault/read_ahead.rs`).
+//! How often a process's mappings of files were missed. What follows from it is said where files are read
+//! (`fault/read_ahead.rs`).
 
 use rustc_hash::FxHashMap;
 

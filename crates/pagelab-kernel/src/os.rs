@@ -38,7 +38,8 @@ pub struct Os {
     pub costs: KernelConfig,
     /// What was counted of page faults, by layer.
     pub faults: Vec<FaultCounters>,
-    /// Cycles of the programs' faults for which a device was read, from the exception to the return, if the layer has devices.
+    /// Cycles of the programs' faults for which a device was read, from the exception to the return, if the layer has
+    /// devices.
     pub major_latencies: Latencies,
     /// What mapping calls of all programs did.
     pub mapping: MappingCounters,
@@ -99,8 +100,8 @@ impl Os {
         Ok(os)
     }
 
-    /// The layers that programs run on reclaim memory, if there is a device to put it on; what a hypervisor gave a guest stays
-    /// the guest's.
+    /// The layers that programs run on reclaim memory, if there is a device to put it on; what a hypervisor gave a
+    /// guest stays the guest's.
     fn set_reclaim_up(&mut self, config: &BootConfig<'_>, booted: &mut [Option<Layer>]) -> Result<(), EngineError> {
         let hosts: Vec<Option<LayerId>> = booted.iter().flatten().map(|l| l.host.map(|host| host.layer)).collect();
         let clock = Clock { mhz: config.machine.frequency_mhz };
@@ -263,8 +264,9 @@ impl Os {
         (0..of.spaces.len() as u32).map(|index| of.account_for_taken(index)).sum()
     }
 
-    /// A home on a layer for the processes of a source, with a memory cgroup of its own if it has a limit; it is not measured,
-    /// and the layer's placement policy and fault engine are for it. Errors: the limit is too low, or nothing could make room below it.
+    /// A home on a layer for the processes of a source, with a memory cgroup of its own if it has a limit; it is not
+    /// measured, and the layer's placement policy and fault engine are for it. Errors: the limit is too low, or nothing
+    /// could make room below it.
     pub fn home(&mut self, layer: LayerId, name: &str, limit: Option<Bytes>) -> Result<ProcessTarget, EngineError> {
         let home = ProcessTarget {
             layer,

@@ -1,8 +1,8 @@
 //! Mapping pages ahead of any access, as MAP_POPULATE and MADV_POPULATE_* ask for, or a placement policy.
 //!
-//! Models: the pages of a range are handled one after the other by the stages of a fault without exception and return. Those
-//! that are present by then are passed over, also those that a fault on a file has mapped around its own. What the page
-//! cache does not have, such a fault leaves out, and it gets one of its own.
+//! Models: the pages of a range are handled one after the other by the stages of a fault without exception and return.
+//! Those that are present by then are passed over, also those that a fault on a file has mapped around its own. What
+//! the page cache does not have, such a fault leaves out, and it gets one of its own.
 //! Source: Linux `populate_vma_page_range`, `faultin_page` (mm/gup.c).
 //! Parameters: those of the fault's stages.
 //! Deviations: the look-up of the VMA is made for every page, where Linux makes it once a VMA.

@@ -1,11 +1,14 @@
 //! msync(2): what a program has stored to a file's mapping goes to storage, and the program waits for it.
 //!
-//! Models: pages of the range that are dirty, by an entry or by what the page cache remembers, some at a time: their entries become
-//! clean and read-only, so that the next store is seen, and they are written. They stay in memory, and cannot leave it meanwhile.
-//! Source: Linux mm/msync.c, mm/page-writeback.c (`write_cache_pages`, `folio_clear_dirty_for_io`), mm/rmap.c (`folio_mkclean`).
+//! Models: pages of the range that are dirty, by an entry or by what the page cache remembers, some at a time: their
+//! entries become clean and read-only, so that the next store is seen, and they are written. They stay in memory, and
+//! cannot leave it meanwhile.
+//! Source: Linux mm/msync.c, mm/page-writeback.c (`write_cache_pages`, `folio_clear_dirty_for_io`), mm/rmap.c
+//! (`folio_mkclean`).
 //! Parameters: `kernel.storage`, `kernel.block_io`.
-//! Deviations: MS_ASYNC does nothing, as in Linux. Pages that are dirty in entries of other processes alone wait until those sync, are
-//! unmapped, or memory runs short. Journals and metadata of file systems are not written. What write(2) has changed is not known.
+//! Deviations: MS_ASYNC does nothing, as in Linux. Pages that are dirty in entries of other processes alone wait until
+//! those sync, are unmapped, or memory runs short. Journals and metadata of file systems are not written. What write(2)
+//! has changed is not known.
 
 use crate::fault::io::{plan_completion, plan_submit, plan_wait};
 use crate::frames::page_use::FilePage;
@@ -196,8 +199,8 @@ impl Layer {
         self.reclaim.as_ref().map_or(Vec::new(), |reclaim| reclaim.rmap.pages(frame).collect())
     }
 
-    /// A page of a file is about to be written: its entries say no more that it is dirty, and the next store faults. Returns where they
-    /// are.
+    /// A page of a file is about to be written: its entries say no more that it is dirty, and the next store faults.
+    /// Returns where they are.
     fn clean(&mut self, frame: Pfn) -> Vec<(u32, VaRange)> {
         self.pages.set_clean(frame);
         let mut changed = Vec::new();

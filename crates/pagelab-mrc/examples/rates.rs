@@ -1,5 +1,5 @@
-//! How many accesses a pass takes per second of CPU time, of traces or workloads: `rates SPEC…`. The best of three. Workloads are
-//! generated meanwhile; traces are decoded by a thread that is not counted.
+//! How many accesses a pass takes per second of CPU time, of traces or workloads: `rates SPEC…`. The best of three.
+//! Workloads are generated meanwhile; traces are decoded by a thread that is not counted.
 
 use pagelab_mrc::{Options, Sampling, analyse};
 

@@ -78,8 +78,8 @@ impl Options {
 
 /// Looks at a source once.
 ///
-/// `progress` is told the accesses done after each batch, and ends the pass by saying false; what was seen until then is the
-/// answer.
+/// `progress` is told the accesses done after each batch, and ends the pass by saying false; what was seen until then
+/// is the answer.
 ///
 /// # Errors
 /// [`TraceError::Usage`] for options that cannot be, and those of the source.

@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::histogram::{Histogram, Tails};
 use crate::tracker::{PARTS, Tracker};
 
-/// Standard deviations that the bounds of a sample lie apart from it. The bounds of a curve's sizes are to hold together, and
-/// a spread of 64 parts is known to a tenth: 2 would do for one size whose spread is known.
+/// Standard deviations that the bounds of a sample lie apart from it. The bounds of a curve's sizes are to hold
+/// together, and a spread of 64 parts is known to a tenth: 2 would do for one size whose spread is known.
 const DEVIATIONS: f64 = 3.5;
 /// Sizes of a curve per octave.
 const SIZES_PER_OCTAVE: u64 = 16;
@@ -59,8 +59,8 @@ pub struct Curve {
     pub pages: u64,
     /// Share of the pages that was looked at, at the end.
     pub sample_rate: f64,
-    /// Entries: each number up to 16, then 16 per octave, up to a size at which first references alone miss; and those that
-    /// were asked for.
+    /// Entries: each number up to 16, then 16 per octave, up to a size at which first references alone miss; and those
+    /// that were asked for.
     pub sizes: Vec<u64>,
     /// Misses at each of the sizes.
     pub misses: Vec<u64>,
@@ -113,10 +113,11 @@ impl Counts<'_> {
 
     /// Between which the misses are.
     ///
-    /// A sample is off in two ways. Of the pages above a page, it holds a share that is not quite its rate: a depth d is
-    /// found with the standard deviation √(d (1 − R) / R). So misses of a size are those of a size that is at most `DEVIATIONS`
-    /// of these larger or smaller. And the pages that miss are a sample: what its parts find apart says how far their sum
-    /// may be off. One more use than was seen counts beside them, as uses that were never seen have no spread.
+    /// A sample is off in two ways. Of the pages above a page, it holds a share that is not quite its rate: a depth d
+    /// is found with the standard deviation √(d (1 − R) / R). So misses of a size are those of a size that is at most
+    /// `DEVIATIONS` of these larger or smaller. And the pages that miss are a sample: what its parts find apart says
+    /// how far their sum may be off. One more use than was seen counts beside them, as uses that were never seen have
+    /// no spread.
     fn bounds(&self, size: u64) -> (f64, f64) {
         let Some(Estimate { rate, tracker }) = &self.estimate else { return (self.misses(size), self.misses(size)) };
         let left_out = 1.0 - rate;

@@ -1,7 +1,7 @@
 //! Counts by depth in the LRU stack.
 
-/// Counts of depths. `2^BITS` depths from 0 on have a bin of their own. Beyond, `2^(BITS-1)` bins share an octave, so that
-/// what lies below a depth is exact for every depth of at most `BITS` significant bits.
+/// Counts of depths. `2^BITS` depths from 0 on have a bin of their own. Beyond, `2^(BITS-1)` bins share an octave, so
+/// that what lies below a depth is exact for every depth of at most `BITS` significant bits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram<const BITS: u32> {
     counts: Vec<f64>,

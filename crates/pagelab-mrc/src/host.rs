@@ -1,8 +1,9 @@
-//! What the host offers and safe Rust has no word for: prefetch, large pages, and code for newer processors than the program
-//! was compiled for.
+//! What the host offers and safe Rust has no word for: prefetch, large pages, and code for newer processors than the
+//! program was compiled for.
 //!
-//! Why `unsafe`: a stable compiler offers them only as calls that are. The tables of a program with many lines are larger than
-//! the host's caches and TLBs, and each access is a few words of them at random places. `examples/rates.rs` measures it.
+//! Why `unsafe`: a stable compiler offers them only as calls that are. The tables of a program with many lines are
+//! larger than the host's caches and TLBs, and each access is a few words of them at random places. `examples/rates.rs`
+//! measures it.
 #![allow(unsafe_code)]
 
 /// Work to be compiled for what some processors can do.

@@ -1,10 +1,11 @@
 //! The order of last uses: a mark for each place of the LRU stack, in the order of time.
 //!
-//! Time is counted in uses; a stamp is such a time. A page that is used gives up the mark of its last use and gets one at
-//! the end, so the marks behind a page's are the pages used since: its stack distance (Bennett and Kruskal, "LRU stack
-//! processing", IBM J. R&D 1975; Olken, LBL-12370, 1981). They are bits of words. Above the words is a tree of 16 children per node whose
-//! nodes hold sums of the children before, so counting reads one number per level and taking a mark away changes one cache
-//! line per level. Marks at the end cost no more than their bit, as a node's later sums are written when time gets there.
+//! Time is counted in uses; a stamp is such a time. A page that is used gives up the mark of its last use and gets one
+//! at the end, so the marks behind a page's are the pages used since: its stack distance (Bennett and Kruskal, "LRU
+//! stack processing", IBM J. R&D 1975; Olken, LBL-12370, 1981). They are bits of words. Above the words is a tree of 16
+//! children per node whose nodes hold sums of the children before, so counting reads one number per level and taking a
+//! mark away changes one cache line per level. Marks at the end cost no more than their bit, as a node's later sums are
+//! written when time gets there.
 
 use crate::host;
 
@@ -31,7 +32,8 @@ pub(crate) const MOST_MARKS: usize = MOST_STAMPS / 2;
 /// Marks in the order of time.
 pub(crate) struct Marks {
     words: Vec<u64>,
-    /// For each node and child, the marks of the node's children before it. Nodes lie level by level, those above words first.
+    /// For each node and child, the marks of the node's children before it. Nodes lie level by level, those above words
+    /// first.
     sums: Vec<[u32; FAN_OUT]>,
     /// Where each level's nodes begin.
     begins: [usize; MOST_LEVELS],

@@ -1,7 +1,8 @@
 //! When each page of an address space was used last.
 //!
-//! A hash table with open addressing. Its entries are groups of 16 adjacent pages, since programs use neighbours: a group's
-//! stamps are a cache line, and a page costs 4 bytes and a share of the key where all are used, 72 where one is.
+//! A hash table with open addressing. Its entries are groups of 16 adjacent pages, since programs use neighbours: a
+//! group's stamps are a cache line, and a page costs 4 bytes and a share of the key where all are used, 72 where one
+//! is.
 
 use crate::host;
 use crate::marks::Stamp;

@@ -1,8 +1,8 @@
 //! Which pages are looked at: all, or a sample of them (SHARDS).
 //!
-//! Source: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC construction with SHARDS", FAST 2015. A page is in the sample
-//! if the hash of its number is below a threshold, so all of its uses are seen or none. A sample of the rate R has R times as
-//! many pages between two uses. Each use stands for 1/R.
+//! Source: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC construction with SHARDS", FAST 2015. A page is in the
+//! sample if the hash of its number is below a threshold, so all of its uses are seen or none. A sample of the rate R
+//! has R times as many pages between two uses. Each use stands for 1/R.
 
 use std::collections::BinaryHeap;
 

@@ -42,9 +42,9 @@ impl Spaces {
 
     /// Notes an event; `left` is told what it takes out of the TLBs and caches.
     ///
-    /// That is what the program gives up: what it unmaps, moves, maps over or drops, the end of its heap, and all of a space
-    /// whose last process ends or execs. Changes of permission and copies on write leave the pages where they are: what
-    /// a kernel flushes for them is the kernel's to say, and `pagelab run` simulates it.
+    /// That is what the program gives up: what it unmaps, moves, maps over or drops, the end of its heap, and all of a
+    /// space whose last process ends or execs. Changes of permission and copies on write leave the pages where they
+    /// are: what a kernel flushes for them is the kernel's to say, and `pagelab run` simulates it.
     pub fn event<E>(&mut self, event: &Event, mut left: impl FnMut(DroppedPages) -> Result<(), E>) -> Result<(), E> {
         let thread = event.thread.0 as usize;
         if self.process_of.len() <= thread {

@@ -1,16 +1,16 @@
 //! The LRU stack: how deep a page lies when it is used.
 //!
-//! A fully associative cache with LRU replacement holds the pages on top of the stack, as many as it has entries. So a use
-//! hits every cache with more entries than pages lie above (Mattson, Gecsei, Slutz, Traiger, "Evaluation techniques for
-//! storage hierarchies", IBM Systems J. 9(2), 1970).
+//! A fully associative cache with LRU replacement holds the pages on top of the stack, as many as it has entries. So a
+//! use hits every cache with more entries than pages lie above (Mattson, Gecsei, Slutz, Traiger, "Evaluation techniques
+//! for storage hierarchies", IBM Systems J. 9(2), 1970).
 //!
-//! **Pages that are forgotten** leave holes, as an invalidated entry leaves a place free in each cache that held it. The
-//! next use that misses in a cache takes its uppermost hole, and the pages below it stay where they are. A page that is used
-//! and lies below the hole leaves one itself, as every cache that hits still has a place free. So the stack stays that of
-//! all caches at once.
+//! **Pages that are forgotten** leave holes, as an invalidated entry leaves a place free in each cache that held it.
+//! The next use that misses in a cache takes its uppermost hole, and the pages below it stay where they are. A page
+//! that is used and lies below the hole leaves one itself, as every cache that hits still has a place free. So the
+//! stack stays that of all caches at once.
 //!
-//! **The top of the stack** may be the caller's, who finds the pages used last without a table. It hands a page down when
-//! another takes its place, and all of them before anything is forgotten.
+//! **The top of the stack** may be the caller's, who finds the pages used last without a table. It hands a page down
+//! when another takes its place, and all of them before anything is forgotten.
 
 use std::collections::BinaryHeap;
 
@@ -51,8 +51,8 @@ impl Default for Stack {
 }
 
 impl Stack {
-    /// Uses pages of an address space in their order. `found` is told for each its place in the list and how many pages lay
-    /// above it, none if it was not in the stack.
+    /// Uses pages of an address space in their order. `found` is told for each its place in the list and how many pages
+    /// lay above it, none if it was not in the stack.
     pub fn touch(&mut self, space: usize, uses: &[Use], found: impl FnMut(usize, Option<usize>)) {
         if self.spaces.len() <= space {
             self.spaces.resize_with(space + 1, Positions::default);

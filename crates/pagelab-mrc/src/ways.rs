@@ -5,12 +5,13 @@ use crate::histogram::Histogram;
 impl<const BITS: u32> Histogram<BITS> {
     /// Misses of caches of `ways` ways at sizes that are multiples of them.
     ///
-    /// Source: A. J. Smith, "A comparative study of set associative memory mapping algorithms and their use for cache and main
-    /// memory", IEEE TSE 4(2), 1978. The pages above a page lie in its set with the chance 1/sets each, independently. So it
-    /// misses if `ways` or more of them do, by the binomial distribution.
+    /// Source: A. J. Smith, "A comparative study of set associative memory mapping algorithms and their use for cache
+    /// and main memory", IEEE TSE 4(2), 1978. The pages above a page lie in its set with the chance 1/sets each,
+    /// independently. So it misses if `ways` or more of them do, by the binomial distribution.
     ///
-    /// Deviations: real sets are chosen by low bits of the page number, which divide neighbours evenly. So programs that use
-    /// arrays in order miss less, and those with a stride of a power of two more. Depths are those of their bins.
+    /// Deviations: real sets are chosen by low bits of the page number, which divide neighbours evenly. So programs
+    /// that use arrays in order miss less, and those with a stride of a power of two more. Depths are those of their
+    /// bins.
     pub(crate) fn misses_with_ways(&self, first: f64, sizes: &[u64], ways: u64) -> Vec<u64> {
         let misses = |&size: &u64| {
             let sets = size / ways;

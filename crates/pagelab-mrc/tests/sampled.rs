@@ -18,7 +18,8 @@ fn curves(spec: &str, sampling: Sampling, seed: u64) -> Analysis {
     analyse(&mut *workload::parse(spec, 1).unwrap(), &options, &mut |_| true).unwrap()
 }
 
-/// Of 20 seeds, one at most has a curve that leaves its bounds at some size. Prints how wide these are at the median size.
+/// Of 20 seeds, one at most has a curve that leaves its bounds at some size. Prints how wide these are at the median
+/// size.
 fn check(spec: &str, sampling: Sampling) {
     let exact = curves(spec, Sampling::All, 1);
     let samples: Vec<Analysis> = (0..SEEDS).map(|seed| curves(spec, sampling, seed)).collect();

@@ -21,7 +21,8 @@ fn model_mfoe_json(py: Python<'_>, request: &str) -> PyResult<String> {
     supervise(py, |stop| mfoe::study(&request, &|| !stop.requested()).map(|study| json(&study)), |_| Ok(()))
 }
 
-/// Makes a fault trace of a text of perf or ftrace. `facts` is JSON (`pagelab_faults::import::Facts`), and so is the answer.
+/// Makes a fault trace of a text of perf or ftrace. `facts` is JSON (`pagelab_faults::import::Facts`), and so is the
+/// answer.
 #[pyfunction]
 fn import_faults_json(py: Python<'_>, input: PathBuf, output: PathBuf, facts: &str) -> PyResult<String> {
     let facts: Facts = read(facts)?;

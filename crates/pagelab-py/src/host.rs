@@ -22,8 +22,8 @@ fn measure_host_json(py: Python<'_>) -> PyResult<String> {
     Ok(serde_json::to_string(&report).expect("plain data serialises"))
 }
 
-/// The rate of the core's clock of rates that chains of instructions tell, a JSON object of cycles per nanosecond by name. The answer is
-/// JSON: `clock` (`pagelab_host::Clock`) and `stated_rates`, a list of `pagelab_host::StatedRate`.
+/// The rate of the core's clock of rates that chains of instructions tell, a JSON object of cycles per nanosecond by
+/// name. The answer is JSON: `clock` (`pagelab_host::Clock`) and `stated_rates`, a list of `pagelab_host::StatedRate`.
 #[pyfunction]
 fn core_clock_json(rates: &str) -> PyResult<String> {
     let rates: BTreeMap<String, f64> =
@@ -48,8 +48,8 @@ fn host_traces_json(py: Python<'_>, folder: PathBuf) -> PyResult<String> {
     )
 }
 
-/// Touches pages of a file that the page cache does not hold. `touching` is JSON (`pagelab_host::Touching`), and so is the answer
-/// (`pagelab_host::Touches`).
+/// Touches pages of a file that the page cache does not hold. `touching` is JSON (`pagelab_host::Touching`), and so is
+/// the answer (`pagelab_host::Touches`).
 #[pyfunction]
 fn touch_file_json(py: Python<'_>, path: PathBuf, touching: &str) -> PyResult<String> {
     let touching: Touching =
@@ -62,8 +62,8 @@ fn touch_file_json(py: Python<'_>, path: PathBuf, touching: &str) -> PyResult<St
     Ok(serde_json::to_string(&touches).expect("plain data serialises"))
 }
 
-/// What touching such pages pushes out of the caches. `displacing` is JSON (`pagelab_host::Displacing`), and so is the answer
-/// (`pagelab_host::Displaced`).
+/// What touching such pages pushes out of the caches. `displacing` is JSON (`pagelab_host::Displacing`), and so is the
+/// answer (`pagelab_host::Displaced`).
 #[pyfunction]
 fn displace_json(py: Python<'_>, path: PathBuf, displacing: &str) -> PyResult<String> {
     let displacing: Displacing =
@@ -78,8 +78,8 @@ fn displace_json(py: Python<'_>, path: PathBuf, displacing: &str) -> PyResult<St
     Ok(serde_json::to_string(&displaced).expect("plain data serialises"))
 }
 
-/// Makes accesses of a workload by a naive simulator and on this machine, times those from `first_timed` on, and ends before `end`; the
-/// answer is JSON (`pagelab_host::Yardsticks`).
+/// Makes accesses of a workload by a naive simulator and on this machine, times those from `first_timed` on, and ends
+/// before `end`; the answer is JSON (`pagelab_host::Yardsticks`).
 #[pyfunction]
 fn yardsticks_json(py: Python<'_>, workload: &str, first_timed: u64, end: u64, most_bytes: u64) -> PyResult<String> {
     let work = |stop: &Stop| {

@@ -28,8 +28,8 @@ struct Named {
     threads: u32,
 }
 
-/// The curves of a trace or workload, as JSON; the options are `pagelab_mrc::Options` as JSON. `progress(name, done, total)`
-/// is called about ten times a second.
+/// The curves of a trace or workload, as JSON; the options are `pagelab_mrc::Options` as JSON.
+/// `progress(name, done, total)` is called about ten times a second.
 #[pyfunction]
 #[pyo3(signature = (source, options, progress=None))]
 fn miss_ratio_curves_json(

@@ -33,8 +33,8 @@ fn check_stretches(json: &str) -> PyResult<()> {
 /// Runs `command` and records it into a new trace at `output`. The answer says what was recorded.
 ///
 /// The recorder passes signals on to the program and goes on until that has ended, so a caller that wants the trace
-/// of an interrupted program installs a handler for SIGINT that raises nothing. `progress(accesses)` is called about ten
-/// times a second.
+/// of an interrupted program installs a handler for SIGINT that raises nothing. `progress(accesses)` is called about
+/// ten times a second.
 #[pyfunction]
 #[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None, stretches=None, follow=None, dependencies=true, max_bytes=None, max_seconds=None, replace=false, anonymous=false, call_stacks=false))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]

@@ -22,8 +22,8 @@ use crate::{
     supervise::{Stop, supervise},
 };
 
-/// Replays sources under systems; request and answer are JSON (`pagelab_engine::run`). The page faults go to a fault trace at
-/// `faults`, if that is given.
+/// Replays sources under systems; request and answer are JSON (`pagelab_engine::run`). The page faults go to a fault
+/// trace at `faults`, if that is given.
 ///
 /// `progress(system, accesses_done, accesses_total)` is called in the caller's thread about ten times a second.
 #[pyfunction]
@@ -50,10 +50,12 @@ fn run_json(
     )
 }
 
-/// Records `command` and replays it meanwhile under all systems of a request; the answer is a pair of results and of what was
-/// recorded, as JSON. `cpus` is over how many CPUs the program's threads are spread, `tool_dir` what `prepare_recorder` returned.
+/// Records `command` and replays it meanwhile under all systems of a request; the answer is a pair of results and of
+/// what was recorded, as JSON. `cpus` is over how many CPUs the program's threads are spread, `tool_dir` what
+/// `prepare_recorder` returned.
 ///
-/// Signals are passed on to the program; a caller that wants the results so far installs a handler for SIGINT that raises nothing.
+/// Signals are passed on to the program; a caller that wants the results so far installs a handler for SIGINT that
+/// raises nothing.
 #[pyfunction]
 #[pyo3(signature = (request, command, tool_dir, cpus, max_threads=None, progress=None, stretches=None, follow=None))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]

@@ -58,7 +58,8 @@ fn import_json(
     })
 }
 
-/// Exports a trace for another tool; the answer lists the files. `progress(accesses, accesses_in_all)` is called about ten times a second.
+/// Exports a trace for another tool; the answer lists the files. `progress(accesses, accesses_in_all)` is called about
+/// ten times a second.
 #[pyfunction]
 #[pyo3(signature = (trace, output, format, thread=None, progress=None))]
 fn export_json(
@@ -75,8 +76,8 @@ fn export_json(
     })
 }
 
-/// Writes a sample of a trace, or of a workload with a seed, as a trace; the answer says what became of it. `progress(accesses,
-/// accesses_in_all)` is called about ten times a second.
+/// Writes a sample of a trace, or of a workload with a seed, as a trace; the answer says what became of it.
+/// `progress(accesses, accesses_in_all)` is called about ten times a second.
 #[pyfunction]
 #[pyo3(signature = (source, output, sample, seed, max_accesses=None, reach=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
@@ -115,8 +116,8 @@ fn replace_advice(
     supervise(py, |_| format::replace_advice(&trace, &output, &replacements), |_| Ok(()))
 }
 
-/// Does work that takes long, and gives its result as JSON. The work says how far it has come, and of how much if that is known;
-/// `progress` is called with that about ten times a second, and Ctrl-C breaks the work.
+/// Does work that takes long, and gives its result as JSON. The work says how far it has come, and of how much if that
+/// is known; `progress` is called with that about ten times a second, and Ctrl-C breaks the work.
 fn tell<R: Serialize>(
     py: Python<'_>,
     progress: Option<&Bound<'_, PyAny>>,
@@ -157,8 +158,8 @@ fn write_trace(py: Python<'_>, output: PathBuf, facts: &str, rows: &[u8]) -> PyR
     py.detach(|| import::rows::write(&output, facts, rows)).map_err(IntoPython::into_python)
 }
 
-/// When the first `max_accesses` of a trace, or of a workload with a seed, touch pages for the first time: how many accesses
-/// there are, how many pages, and how many accesses until the last new page.
+/// When the first `max_accesses` of a trace, or of a workload with a seed, touch pages for the first time: how many
+/// accesses there are, how many pages, and how many accesses until the last new page.
 #[pyfunction]
 fn first_touches(py: Python<'_>, source: &str, seed: u64, max_accesses: u64) -> PyResult<(u64, u64, u64)> {
     let found = py.detach(|| FirstTouches::from_source(&mut *pagelab_trace::open(source, seed)?.source, max_accesses));

@@ -1,5 +1,5 @@
-//! Records a program: `record [-n MAX_ACCESSES] SOURCES CACHE OUTPUT.trace PROGRAM [ARGUMENTS…]`, with the tool's C sources
-//! in SOURCES (`capture/valgrind`) and compiled tools kept in CACHE.
+//! Records a program: `record [-n MAX_ACCESSES] SOURCES CACHE OUTPUT.trace PROGRAM [ARGUMENTS…]`, with the tool's C
+//! sources in SOURCES (`capture/valgrind`) and compiled tools kept in CACHE.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -49,8 +49,8 @@ impl Maker {
     /// The farthest producer, in accesses of the thread, that can be told.
     pub const REACH: u64 = 254;
 
-    /// The program, with an address that comes from what the thread loaded `distance` of its accesses before (1: by the access just
-    /// before). [`Self::PROGRAM`] for 0, and beyond the reach.
+    /// The program, with an address that comes from what the thread loaded `distance` of its accesses before (1: by the
+    /// access just before). [`Self::PROGRAM`] for 0, and beyond the reach.
     #[inline]
     pub const fn after(distance: u64) -> Self {
         if distance <= Self::REACH { Self(distance as u8) } else { Self::PROGRAM }
@@ -97,14 +97,15 @@ impl Branches {
         Self { outcomes, producer }
     }
 
-    /// The outcomes as a trace has them: a bit per branch (1: taken), the last one lowest, below a leading 1; 0 without branches.
+    /// The outcomes as a trace has them: a bit per branch (1: taken), the last one lowest, below a leading 1; 0 without
+    /// branches.
     #[inline]
     pub const fn outcome_byte(self) -> u8 {
         self.outcomes
     }
 
-    /// Accesses of the thread back, from the access that these stand before, to the load that one of the branches waited
-    /// for last; none if it is known of none in reach.
+    /// Accesses of the thread back, from the access that these stand before, to the load that one of the branches
+    /// waited for last; none if it is known of none in reach.
     #[inline]
     pub const fn producer(self) -> Option<u64> {
         if self.producer == 0 { None } else { Some(self.producer as u64) }
@@ -118,7 +119,8 @@ impl Branches {
         self.outcomes = before << 1 | taken as u8 | full;
     }
 
-    /// Those branches wait for what the thread loaded so many of its accesses before; for none that is known beyond the reach.
+    /// Those branches wait for what the thread loaded so many of its accesses before; for none that is known beyond the
+    /// reach.
     #[inline]
     pub const fn wait_for(&mut self, distance: u64) {
         self.producer = if distance <= Maker::REACH { distance as u8 } else { 0 };

@@ -1,4 +1,5 @@
-//! Call stacks of a trace: the contexts in which a program's code was executed, as a tree, and the names of code that no file holds.
+//! Call stacks of a trace: the contexts in which a program's code was executed, as a tree, and the names of code that
+//! no file holds.
 
 use std::sync::Arc;
 

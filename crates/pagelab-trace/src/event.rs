@@ -55,11 +55,11 @@ impl MapFlags {
     pub const POPULATE: u32 = 0x8000;
     /// Of huge pages that are set aside.
     pub const HUGETLB: u32 = 0x40000;
-    /// Not a bit of mmap(2): the kernel that makes the mapping is recorded, so what it does is among the accesses. Whoever
-    /// replays it maps the pages at once, and spends nothing. For shared mappings of files.
+    /// Not a bit of mmap(2): the kernel that makes the mapping is recorded, so what it does is among the accesses.
+    /// Whoever replays it maps the pages at once, and spends nothing. For shared mappings of files.
     pub const RECORDED: u32 = 1 << 25;
-    /// Not a bit of mmap(2). Generated workloads set it on memory that a real program would have written before the part
-    /// that is replayed: a page gets a frame of its own even if it is read first.
+    /// Not a bit of mmap(2). Generated workloads set it on memory that a real program would have written before the
+    /// part that is replayed: a page gets a frame of its own even if it is read first.
     pub const WRITTEN_BEFORE: u32 = 1 << 31;
 
     /// Those of memory of the process's own.
@@ -159,7 +159,8 @@ pub enum EventKind {
         /// `MS_*`.
         flags: u32,
     },
-    /// A file has `new_len` bytes from here on, where it had `old_len` (`truncate(2)`, `ftruncate(2)`); not page-aligned.
+    /// A file has `new_len` bytes from here on, where it had `old_len` (`truncate(2)`, `ftruncate(2)`); not
+    /// page-aligned.
     Truncate {
         /// Path of the file.
         file: Arc<str>,
@@ -168,8 +169,8 @@ pub enum EventKind {
         /// Its length from here on, in bytes.
         new_len: u64,
     },
-    /// The file system has moved `len` bytes of a file, from `offset` on, to other blocks (`EXT4_IOC_MOVE_EXT`, the cleaner of a
-    /// log-structured file system). Programs do not see it.
+    /// The file system has moved `len` bytes of a file, from `offset` on, to other blocks (`EXT4_IOC_MOVE_EXT`, the
+    /// cleaner of a log-structured file system). Programs do not see it.
     Relocate {
         /// Path of the file.
         file: Arc<str>,
@@ -178,8 +179,8 @@ pub enum EventKind {
         /// Length in bytes.
         len: u64,
     },
-    /// The thread's access to `addr` has met no translation that allows it, and the accesses of the recorded kernel that follow
-    /// are its handler. The access itself comes after them.
+    /// The thread's access to `addr` has met no translation that allows it, and the accesses of the recorded kernel
+    /// that follow are its handler. The access itself comes after them.
     Fault {
         /// The address, in bytes; not page-aligned.
         addr: u64,
@@ -221,8 +222,8 @@ pub enum EventKind {
     },
     /// The event's thread ends.
     ThreadExit,
-    /// The thread is about to let others go on: it makes one, ends, or wakes those that wait for a futex. What it has done
-    /// comes before what those do after their [`EventKind::Woken`] of the same edge. Nobody need have waited.
+    /// The thread is about to let others go on: it makes one, ends, or wakes those that wait for a futex. What it has
+    /// done comes before what those do after their [`EventKind::Woken`] of the same edge. Nobody need have waited.
     Wake {
         /// Its number, one of a kind in the source.
         edge: u64,
@@ -232,7 +233,8 @@ pub enum EventKind {
         /// The number of its wake.
         edge: u64,
     },
-    /// From here on most accesses of all threads are left out. Those that follow are the first read and the first write of each page.
+    /// From here on most accesses of all threads are left out. Those that follow are the first read and the first write
+    /// of each page.
     Skip,
     /// A skipped stretch with this many instructions ends, of all threads together, of which `accesses` were left out.
     Resume {
@@ -241,7 +243,8 @@ pub enum EventKind {
         /// Accesses of it that were left out.
         accesses: u64,
     },
-    /// What follows is to be measured, up to the next [`EventKind::Skip`]; accesses since [`EventKind::Resume`] are for warming up.
+    /// What follows is to be measured, up to the next [`EventKind::Skip`]; accesses since [`EventKind::Resume`] are for
+    /// warming up.
     Measure,
 }
 
@@ -251,7 +254,8 @@ impl EventKind {
         matches!(self, Self::Allocated { .. } | Self::Freed { .. })
     }
 
-    /// Whether a stretch begins with it, of all processes and threads, whichever it names: one that is skipped, warms up or is measured.
+    /// Whether a stretch begins with it, of all processes and threads, whichever it names: one that is skipped, warms
+    /// up or is measured.
     pub const fn begins_stretch(&self) -> bool {
         matches!(self, Self::Skip | Self::Resume { .. } | Self::Measure)
     }

@@ -19,7 +19,8 @@ pub struct Ending {
     pub complete: bool,
     /// Whether recording or sampling was stopped before the program's end.
     pub stopped: bool,
-    /// The program's exit status as a shell has it: 128 plus the signal's number if a signal ended it. None if it is not known.
+    /// The program's exit status as a shell has it: 128 plus the signal's number if a signal ended it. None if it is
+    /// not known.
     pub exit_status: Option<i32>,
 }
 

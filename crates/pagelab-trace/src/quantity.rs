@@ -1,8 +1,8 @@
 //! Sizes and counts as people write them: `2GiB`, `64K`, `25M`, `1e6`.
 //!
 //! Sizes: `K M G T P` and `KiB MiB GiB TiB PiB` (also `Ki Mi Gi Ti Pi`) are powers of 1024, `KB MB GB TB PB` powers of
-//! 1000, `B` or nothing is bytes. Counts: `K M G T P` are powers of 1000, `Ki Mi Gi Ti Pi` powers of 1024. Case does not
-//! matter. A number may have a fraction and a decimal exponent (`1.5GiB`, `2.5e6`) as long as the result is whole.
+//! 1000, `B` or nothing is bytes. Counts: `K M G T P` are powers of 1000, `Ki Mi Gi Ti Pi` powers of 1024. Case does
+//! not matter. A number may have a fraction and a decimal exponent (`1.5GiB`, `2.5e6`) as long as the result is whole.
 //! Arithmetic is exact, so that what is printed parses to the same number.
 
 use std::{borrow::Cow, fmt};

@@ -1,14 +1,14 @@
 //! Windows of a source: systematic sampling, so that a replay takes a fraction of the time.
 //!
-//! Of each period of instructions a window is passed on, and before it what warms up for it. Of the rest come events and first
-//! touches, by the rules by which a recording skips ([`record`](crate::record)), and at its end last touches, which leave caches and
-//! TLBs about as all accesses would; the events between say which is which. So faults and mappings are those of the whole program,
-//! and what is measured is the windows.
-//! Source: Wunderlich, Wenisch, Falsafi, Hoe, "SMARTS: Accelerating Microarchitecture Simulation via Rigorous Statistical
-//! Sampling", ISCA 2003: systematic sampling with a random start.
-//! Deviations: SMARTS warms caches and TLBs by all accesses between windows; here last touches stand for them. Branch predictors and
-//! prefetchers are warmed up by what comes right before a window. One window in [`LONGER_EACH`] is warmed up [`LONGER_TIMES`] as long,
-//! so that results can tell how much that matters.
+//! Of each period of instructions a window is passed on, and before it what warms up for it. Of the rest come events
+//! and first touches, by the rules by which a recording skips ([`record`](crate::record)), and at its end last touches,
+//! which leave caches and TLBs about as all accesses would; the events between say which is which. So faults and
+//! mappings are those of the whole program, and what is measured is the windows.
+//! Source: Wunderlich, Wenisch, Falsafi, Hoe, "SMARTS: Accelerating Microarchitecture Simulation via Rigorous
+//! Statistical Sampling", ISCA 2003: systematic sampling with a random start.
+//! Deviations: SMARTS warms caches and TLBs by all accesses between windows; here last touches stand for them. Branch
+//! predictors and prefetchers are warmed up by what comes right before a window. One window in [`LONGER_EACH`] is
+//! warmed up [`LONGER_TIMES`] as long, so that results can tell how much that matters.
 
 mod last_touches;
 mod save;
@@ -36,7 +36,8 @@ use crate::{
 pub const LONGER_EACH: u64 = 8;
 /// How many times as long.
 pub const LONGER_TIMES: u64 = 4;
-/// Windows of a source that [`Sampling::scaled`] makes, at least, if each of its accesses is an instruction; and below which it refuses.
+/// Windows of a source that [`Sampling::scaled`] makes, at least, if each of its accesses is an instruction; and below
+/// which it refuses.
 const WINDOWS_WANTED: u64 = 100;
 const WINDOWS_NEEDED: u64 = 30;
 /// Of a period of [`Sampling::scaled`], which part is measured, and which warms up.
@@ -211,8 +212,8 @@ impl Sampled {
         }
     }
 
-    /// The same for caches of at most this many bytes. Of what a skipped stretch touched before that many bytes, less is
-    /// touched again: a line per page, and of the oldest a line in each 2 MiB.
+    /// The same for caches of at most this many bytes. Of what a skipped stretch touched before that many bytes, less
+    /// is touched again: a line per page, and of the oldest a line in each 2 MiB.
     #[must_use]
     pub fn reaching(mut self, bytes: u64) -> Self {
         self.last_touches.reach(bytes);
@@ -262,7 +263,8 @@ impl Sampled {
         self.announce_stretch((process, thread), batch);
     }
 
-    /// Passes on what was allocated and freed within accesses that were read, of which those from `first` on were passed on.
+    /// Passes on what was allocated and freed within accesses that were read, of which those from `first` on were
+    /// passed on.
     fn allocations(&self, of: std::ops::Range<usize>, first: usize, batch: &mut Batch) {
         let Some(last) = batch.accesses.len().checked_sub(1) else { return };
         let begin = of.start;

@@ -35,7 +35,8 @@ fn event(thread: u32, kind: EventKind) -> Event {
     Event { position: 0, process: ProcessIx(0), thread: ThreadIx(thread), kind }
 }
 
-/// Two threads in turn, 30 instructions each; all accesses go to a page, each waits for the one 5 before, and so do its branches.
+/// Two threads in turn, 30 instructions each; all accesses go to a page, each waits for the one 5 before, and so do its
+/// branches.
 fn turns(count: u64) -> Vec<Batch> {
     let mut batches = vec![Batch::default()];
     batches[0].push_event(event(0, EventKind::ProcessStart { parent: None }));

@@ -28,8 +28,8 @@ pub struct Batch {
     pub branches: Vec<Branches>,
     /// The context of each access ([`Context`](crate::calls::Context)); empty if they are not known or not asked for.
     pub contexts: Vec<u32>,
-    /// What was allocated and freed, each with its place: the number of accesses of the batch before it, fewer than there are. Only if
-    /// contexts are asked for.
+    /// What was allocated and freed, each with its place: the number of accesses of the batch before it, fewer than
+    /// there are. Only if contexts are asked for.
     pub allocations: Vec<(usize, Event)>,
     /// Whose they are, and what happened between them.
     pub segments: Vec<Segment>,
@@ -114,11 +114,12 @@ pub trait Source: Send {
     /// What is known of it before its first batch.
     fn info(&self) -> &SourceInfo;
 
-    /// Says, before the first batch, that nobody will look at dependencies and branches: they may be left out, which saves time.
+    /// Says, before the first batch, that nobody will look at dependencies and branches: they may be left out, which
+    /// saves time.
     fn leave_dependencies_out(&mut self) {}
 
-    /// Asks, before the first batch, for the contexts of accesses and for events of allocations; returns the contexts, none if they are
-    /// not known. Without being asked, a source leaves all of that out.
+    /// Asks, before the first batch, for the contexts of accesses and for events of allocations; returns the contexts,
+    /// none if they are not known. Without being asked, a source leaves all of that out.
     ///
     /// # Errors
     /// [`TraceError::Io`] and [`TraceError::Corrupt`] of a trace whose contexts cannot be read.
@@ -130,6 +131,7 @@ pub trait Source: Send {
     /// segment and at most a few hundred thousand accesses.
     ///
     /// # Errors
-    /// [`TraceError::Io`] and [`TraceError::Corrupt`] of a trace that cannot be read or is damaged. Workloads have none.
+    /// [`TraceError::Io`] and [`TraceError::Corrupt`] of a trace that cannot be read or is damaged. Workloads have
+    /// none.
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError>;
 }

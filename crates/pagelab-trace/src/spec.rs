@@ -1,4 +1,5 @@
-//! Parameters of what a spec names, such as a workload: their kinds and limits, and the values that the spec gives them.
+//! Parameters of what a spec names, such as a workload: their kinds and limits, and the values that the spec gives
+//! them.
 //!
 //! A spec is `name` or `name:key=value,key=value`. Sizes and counts are written as in [`quantity`](crate::quantity).
 

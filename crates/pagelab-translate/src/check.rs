@@ -1,7 +1,8 @@
 //! Comparing translations with a flat record of what the kernels mapped (`--check`).
 //!
-//! The record ([`Layer::recorded`]) is kept by the kernels' decisions alone, apart from page tables, TLBs and MMU caches. So a
-//! translation that is stale, misread or mixed up between spaces differs from it. A page that is swapped out has none.
+//! The record ([`Layer::recorded`]) is kept by the kernels' decisions alone, apart from page tables, TLBs and MMU
+//! caches. So a translation that is stale, misread or mixed up between spaces differs from it. A page that is swapped
+//! out has none.
 
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
@@ -12,8 +13,8 @@ use pagelab_kernel::layer::Layer;
 use crate::hardware::Hardware;
 
 impl Hardware {
-    /// Compares a translation with the record, if checking is on. A difference is kept in [`Hardware::check_failure`], which
-    /// ends the run soon: the simulator is wrong then, not its user.
+    /// Compares a translation with the record, if checking is on. A difference is kept in [`Hardware::check_failure`],
+    /// which ends the run soon: the simulator is wrong then, not its user.
     #[inline]
     pub fn check(&mut self, layers: &[Layer], space: SpaceId, va: VirtAddr, translation: Translation) {
         if self.check && self.check_failure.is_none() {

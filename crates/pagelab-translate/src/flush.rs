@@ -15,8 +15,8 @@ impl Hardware {
         }
     }
 
-    /// Drops what a core has to itself of a space, whose PCID there is to be another's: a cache of all cores tells address
-    /// spaces apart by more than a core's PCIDs.
+    /// Drops what a core has to itself of a space, whose PCID there is to be another's: a cache of all cores tells
+    /// address spaces apart by more than a core's PCIDs.
     pub fn flush_own(&mut self, core: usize, layer: LayerId, asid: Asid) {
         let unit = &mut self.units[core];
         for tlb in [&mut unit.l1d, &mut unit.l1i, &mut unit.l2] {

@@ -1,11 +1,12 @@
 //! The TLB of guests' large pages.
 //!
-//! Models: what a guest's page table says of a large page, from guest-virtual to guest-physical addresses. A nested walk asks it first;
-//! on a hit the guest's tables are not read, and the host's table is walked for the page's address alone. The usual TLBs hold such pages
-//! in pieces as small as the host's pages, so that one page misses often.
-//! Source: an inference. On a virtual machine (AMD EPYC, Zen 3) whose host has pages of 4 KiB, a miss of the second-level TLB costs 45 to
-//! 58 cycles in a large page of the guest and 126 to 165 in a small one; `pagelab calibrate --hardware` measures that
-//! (`docs/run-time.md`). Bhargava et al. (ASPLOS 2008) keep guests' leaves out of their page-walk cache.
+//! Models: what a guest's page table says of a large page, from guest-virtual to guest-physical addresses. A nested
+//! walk asks it first; on a hit the guest's tables are not read, and the host's table is walked for the page's address
+//! alone. The usual TLBs hold such pages in pieces as small as the host's pages, so that one page misses often.
+//! Source: an inference. On a virtual machine (AMD EPYC, Zen 3) whose host has pages of 4 KiB, a miss of the
+//! second-level TLB costs 45 to 58 cycles in a large page of the guest and 126 to 165 in a small one;
+//! `pagelab calibrate --hardware` measures that (`docs/run-time.md`). Bhargava et al. (ASPLOS 2008) keep guests' leaves
+//! out of their page-walk cache.
 //! Parameters: `machine.tlb.guest`: entries, ways, latency and policy.
 //! Stats: `guest_tlb.look_ups`, `guest_tlb.misses`.
 //! Deviations: pages of 1 GiB take an entry for each 2 MiB of them. Pages of 4 KiB are asked for in vain.
@@ -42,7 +43,8 @@ impl GuestTlb {
         Ok(Self { array, latency: latency_cycles.into() })
     }
 
-    /// What the guest's table says of the page, if it is held and allows the access without a walk; adds the cycles of the look-up.
+    /// What the guest's table says of the page, if it is held and allows the access without a walk; adds the cycles of
+    /// the look-up.
     #[inline]
     pub fn look_up(
         &mut self,

@@ -166,8 +166,8 @@ impl Hardware {
         })
     }
 
-    /// One reference of a walk or of the kernel. Without `engine.kernel_refs` it leaves the caches alone and costs an L1
-    /// hit.
+    /// One reference of a walk or of the kernel. Without `engine.kernel_refs` it leaves the caches alone and costs an
+    /// L1 hit.
     #[inline]
     pub fn system_ref(
         &mut self,

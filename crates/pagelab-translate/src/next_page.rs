@@ -1,15 +1,16 @@
 //! Next-page prefetch of translations.
 //!
-//! Models: after a miss of both levels of the data TLB, a walk for the page behind, into a buffer beside the TLBs. What misses
-//! the TLBs and is there needs no walk: it goes into the TLBs, and sets the next walk off. One that is still under way is waited
-//! for. The walk's references go through MMU caches and data caches. It never faults: a page without a translation, or one that
-//! has never been accessed, is dropped. The oldest entry makes room. What leaves the TLBs leaves the buffer.
-//! Source: Kandiraju and Sivasubramaniam, "Going the Distance for TLB Prefetching", ISCA 2002: sequential prefetch into a buffer
-//! of 16 entries.
+//! Models: after a miss of both levels of the data TLB, a walk for the page behind, into a buffer beside the TLBs. What
+//! misses the TLBs and is there needs no walk: it goes into the TLBs, and sets the next walk off. One that is still
+//! under way is waited for. The walk's references go through MMU caches and data caches. It never faults: a page
+//! without a translation, or one that has never been accessed, is dropped. The oldest entry makes room. What leaves the
+//! TLBs leaves the buffer.
+//! Source: Kandiraju and Sivasubramaniam, "Going the Distance for TLB Prefetching", ISCA 2002: sequential prefetch into
+//! a buffer of 16 entries.
 //! Parameters: `machine.prefetch.tlb.next_page`: `entries` (16).
 //! Stats: `prefetch.tlb.*`. None of its walks is in `walk.*`, none of its references in `cache.refs.walk`.
-//! Deviations: it has a page walker of its own. The page behind has the size of the one that missed. Layers with shadow tables,
-//! direct segments or a speculative table refuse it.
+//! Deviations: it has a page walker of its own. The page behind has the size of the one that missed. Layers with shadow
+//! tables, direct segments or a speculative table refuse it.
 
 use std::collections::VecDeque;
 
@@ -19,7 +20,8 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::translation::Translation;
 use pagelab_tables::mmu_cache::Asid;
 
-/// What became of translations that nobody had asked for. `entered` is the sum of `useful`, `late`, `useless` and `unused`.
+/// What became of translations that nobody had asked for. `entered` is the sum of `useful`, `late`, `useless` and
+/// `unused`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NextPageCounts {
     /// Walks.

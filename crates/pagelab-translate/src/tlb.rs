@@ -1,8 +1,8 @@
 //! Translation lookaside buffers.
 //!
-//! An entry translates a virtual page of an address space straight to a machine frame: under virtualisation it holds the
-//! composition of all layers, and its page is the smallest of theirs. A [`Tlb`] is one level: one array or several, each
-//! for some page sizes, which are looked up at the same time in hardware and one after the other here.
+//! An entry translates a virtual page of an address space straight to a machine frame: under virtualisation it holds
+//! the composition of all layers, and its page is the smallest of theirs. A [`Tlb`] is one level: one array or several,
+//! each for some page sizes, which are looked up at the same time in hardware and one after the other here.
 
 use crate::config::TlbArrayConfig;
 use pagelab_base::addr::{PageSize, VirtAddr};
@@ -47,8 +47,8 @@ pub struct Tlb {
     pub(super) array_of: [Option<u8>; 3],
     /// For a page of each size: the largest size up to its own that this level holds.
     pub(super) taken_up_as: [Option<PageSize>; 3],
-    /// Bit per size: whether an entry of it was ever inserted for programs and for kernels, whose direct maps have other
-    /// sizes; sizes never seen are not looked up.
+    /// Bit per size: whether an entry of it was ever inserted for programs and for kernels, whose direct maps have
+    /// other sizes; sizes never seen are not looked up.
     pub(super) seen: [u8; 2],
 }
 
@@ -103,8 +103,9 @@ impl Tlb {
         })
     }
 
-    /// Takes up a translation of `va`, in the largest size not above its own that this level holds. Does nothing at a level
-    /// without arrays, or with arrays for larger pages only. `missed` says that a look-up of `va` has just found nothing.
+    /// Takes up a translation of `va`, in the largest size not above its own that this level holds. Does nothing at a
+    /// level without arrays, or with arrays for larger pages only. `missed` says that a look-up of `va` has just found
+    /// nothing.
     #[inline(always)]
     pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: Translation, origin: Origin, missed: bool) {
         let Some(size) = self.taken_up_as[translation.size_index()] else { return };

@@ -35,8 +35,8 @@ pub struct TranslationRequest {
     pub origin: Origin,
 }
 
-/// There is no translation until some layer's kernel has acted: [`Hardware::fault`] says which and on what. The fault is
-/// left there so that what comes back from a translation fits the processor's registers.
+/// There is no translation until some layer's kernel has acted: [`Hardware::fault`] says which and on what. The fault
+/// is left there so that what comes back from a translation fits the processor's registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faulted;
 
@@ -181,7 +181,8 @@ impl Hardware {
         held
     }
 
-    /// Walks the page table of one space, unless its segment has the address; every reference is translated by the layer's host.
+    /// Walks the page table of one space, unless its segment has the address; every reference is translated by the
+    /// layer's host.
     #[inline(never)]
     fn walk(
         &mut self,
@@ -286,8 +287,8 @@ impl Hardware {
         mapping
     }
 
-    /// Enters a page that an engine has mapped in a core's TLBs, as its walker does. A guest's page is left to the walk that follows,
-    /// which asks the host.
+    /// Enters a page that an engine has mapped in a core's TLBs, as its walker does. A guest's page is left to the walk
+    /// that follows, which asks the host.
     pub fn fill(&mut self, layers: &[Layer], core: usize, fault: &PageFault, mapping: &Mapping) {
         let &PageFault { space, va, intent, .. } = fault;
         let layer = &layers[space.layer];

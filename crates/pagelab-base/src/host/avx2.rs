@@ -1,8 +1,9 @@
-//! Sets in AVX2: the code that every x86-64 server and desktop since 2013 can run, chosen once, when a simulation is made.
+//! Sets in AVX2: the code that every x86-64 server and desktop since 2013 can run, chosen once, when a simulation is
+//! made.
 //!
-//! Why `unsafe`: see [`super`]. A miss through three levels of data caches executes less than half the instructions of the
-//! portable code (example `cache_rates`). The vector functions are inlined into [`Vectors::run`], which is compiled for AVX2 as a
-//! whole; a function between them that is not inlined would be correct and slow.
+//! Why `unsafe`: see [`super`]. A miss through three levels of data caches executes less than half the instructions of
+//! the portable code (example `cache_rates`). The vector functions are inlined into [`Vectors::run`], which is compiled
+//! for AVX2 as a whole; a function between them that is not inlined would be correct and slow.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
@@ -62,7 +63,8 @@ const FRONT_OF_FOUR_WORDS: [[u32; 8]; 4] = {
     rows
 };
 
-/// First words of the vectors of four words of 64 bits that cover all but the first; the last may overlap its neighbour.
+/// First words of the vectors of four words of 64 bits that cover all but the first; the last may overlap its
+/// neighbour.
 #[inline(always)]
 fn word_chunks<const N: usize>() -> impl Iterator<Item = usize> {
     const { assert!(N <= 17, "four vectors cover them") };

@@ -92,7 +92,8 @@ impl<'k> UserKeys<'k> {
     }
 }
 
-/// Where `key` chooses a design, or names a drive: takes away what a preset gave the design before, and the user did not write.
+/// Where `key` chooses a design, or names a drive: takes away what a preset gave the design before, and the user did
+/// not write.
 fn drop_keys_of_other_designs(tree: &mut Value, key: &str, written: &UserKeys) -> Result<(), EngineError> {
     let Some((part, last)) = key.rsplit_once('.') else { return Ok(()) };
     let is_written = |of: &str| written.contains(part, of);
@@ -287,8 +288,8 @@ fn place<'t>(tree: &'t mut Value, key: &str) -> Result<&'t mut Value, EngineErro
         if at.is_null() {
             *at = Value::Object(serde_json::Map::new());
         }
-        // Only the top is fixed; deeper down a key may be absent because it is optional, and the typed definition refuses
-        // it if it is unknown.
+        // Only the top is fixed; deeper down a key may be absent because it is optional, and the typed definition
+        // refuses it if it is unknown.
         let known = match at {
             Value::Object(map) => !path.is_empty() || map.contains_key(part),
             Value::Array(list) => element(list, part).is_some(),

@@ -1,5 +1,5 @@
-//! Parts of a configuration whose design is chosen anew, such as `machine.core.model`: keys that a preset gave the former
-//! design, and that the new one does not have, fall away.
+//! Parts of a configuration whose design is chosen anew, such as `machine.core.model`: keys that a preset gave the
+//! former design, and that the new one does not have, fall away.
 
 use std::sync::LazyLock;
 
@@ -58,8 +58,8 @@ impl Node {
         self.choice().is_some_and(|(_, designs)| designs.iter().any(|design| has(design, key)))
     }
 
-    /// Takes from `part` the keys that the design called `name` does not have, but for those that `keep` names. An unknown name
-    /// changes nothing: the error names it.
+    /// Takes from `part` the keys that the design called `name` does not have, but for those that `keep` names. An
+    /// unknown name changes nothing: the error names it.
     pub fn retain_keys_of(self, name: &Value, part: &mut Map<String, Value>, keep: impl Fn(&str) -> bool) {
         let Some((tag, designs)) = self.choice() else { return };
         if let Some(design) = designs.iter().find(|design| design["properties"][tag]["const"] == *name) {
@@ -67,7 +67,8 @@ impl Node {
         }
     }
 
-    /// Replaces in `part` what `own` says otherwise: tables key by key, lists of named elements by name, all else whole.
+    /// Replaces in `part` what `own` says otherwise: tables key by key, lists of named elements by name, all else
+    /// whole.
     pub fn merge(this: Option<Self>, part: &mut Value, own: Value) {
         match (part, own) {
             (Value::Object(part), Value::Object(own)) => {

@@ -1,8 +1,10 @@
-//! What of a configuration does not fit its schema: the key as the user writes it, what is wrong and what would be right.
+//! What of a configuration does not fit its schema: the key as the user writes it, what is wrong and what would be
+//! right.
 //!
-//! The typed definition decides what is a configuration ([`super::assemble`]). Where it refuses one, this says why. It reads the
-//! schema that the definition has anyway, so no type has texts of its own for keys that are unknown or missing, or for values
-//! of the wrong kind. Only types with a notation of their own, as sizes, are asked for their text.
+//! The typed definition decides what is a configuration ([`super::assemble`]). Where it refuses one, this says why. It
+//! reads the schema that the definition has anyway, so no type has texts of its own for keys that are unknown or
+//! missing, or for values of the wrong kind. Only types with a notation of their own, as sizes, are asked for their
+//! text.
 
 use pagelab_trace::quantity::Bytes;
 use pagelab_trace::suggestion::nearest;
@@ -94,8 +96,8 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// A value of one of several forms, of which nothing may be one. Where none fits, what is wrong is told of the form that is
-    /// most like it: keys, or else names.
+    /// A value of one of several forms, of which nothing may be one. Where none fits, what is wrong is told of the form
+    /// that is most like it: keys, or else names.
     fn check_forms(&mut self, forms: &'s [Value], value: &Value, key: &str) {
         if value.is_null() {
             return;

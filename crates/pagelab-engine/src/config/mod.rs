@@ -1,7 +1,7 @@
 //! Putting the configuration of a run together.
 //!
-//! A run's [`Config`] is put together from presets (a machine, a system, a kernel's costs), the engine's defaults and the
-//! user's `--set key=value` overrides, in this order; [`assemble`] does it. What the user does not name keeps the
+//! A run's [`Config`] is put together from presets (a machine, a system, a kernel's costs), the engine's defaults and
+//! the user's `--set key=value` overrides, in this order; [`assemble`] does it. What the user does not name keeps the
 //! preset's value, and the effective configuration is written with every result.
 
 mod assemble;

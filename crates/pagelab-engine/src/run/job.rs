@@ -1,7 +1,7 @@
 //! A run as asked for from outside: sources, systems and overrides in, results out.
 //!
-//! Each system is a simulation of its own with its own sources, so that several can run at once on the host's threads and
-//! none sees another. A result holds the effective configuration beside the statistics.
+//! Each system is a simulation of its own with its own sources, so that several can run at once on the host's threads
+//! and none sees another. A result holds the effective configuration beside the statistics.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -32,17 +32,18 @@ use pagelab_simulation::observe::windows::Windows;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// Traces (folders) and workload specs, each optionally followed by `@CPUS` (`@0`, `@1-3,5`) and `,memory_limit=SIZE`.
+    /// Traces (folders) and workload specs, each optionally followed by `@CPUS` (`@0`, `@1-3,5`) and
+    /// `,memory_limit=SIZE`.
     pub sources: Vec<String>,
     /// Sources of the same form that run beside them and begin anew whenever they end.
     #[serde(default)]
     pub with: Vec<String>,
-    /// Short-lived processes that arrive during the run: `SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson]
-    /// [,memory_limit=SIZE]`.
+    /// Short-lived processes that arrive during the run:
+    /// `SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson] [,memory_limit=SIZE]`.
     #[serde(default)]
     pub arrivals: Vec<String>,
-    /// System presets or TOML files, each optionally followed by `@KERNEL` instead of `kernel` and by overrides that hold
-    /// for it alone, `{key=value,…}`; each is run.
+    /// System presets or TOML files, each optionally followed by `@KERNEL` instead of `kernel` and by overrides that
+    /// hold for it alone, `{key=value,…}`; each is run.
     pub systems: Vec<String>,
     /// Machine preset or TOML file; none for the default preset.
     #[serde(default)]
@@ -62,8 +63,8 @@ pub struct Request {
     /// Accesses of the main sources, together, before counting begins.
     #[serde(default)]
     pub warm_up: Option<u64>,
-    /// Equal parts that what is counted is counted in as well; at least half as many, where a source cannot tell how many accesses
-    /// it has.
+    /// Equal parts that what is counted is counted in as well; at least half as many, where a source cannot tell how
+    /// many accesses it has.
     #[serde(default)]
     pub windows: Option<u32>,
     /// Whether results hold where the pages of the main sources lay at their end.
@@ -121,7 +122,8 @@ pub struct SystemResult {
     pub warm_up: Option<u64>,
     /// The effective configuration.
     pub config: Config,
-    /// Accesses that took the code for those that meet nothing unusual (`engine.fast_path`): of the simulator, not of the system.
+    /// Accesses that took the code for those that meet nothing unusual (`engine.fast_path`): of the simulator, not of
+    /// the system.
     #[serde(skip)]
     pub fast_path_accesses: u64,
     /// Statistics by name ([`Results::statistics`] says what they mean).
@@ -186,8 +188,8 @@ pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineErr
     run_systems(request, &all.collect::<Vec<_>>(), Vec::new(), &AtomicBool::new(false), progress)
 }
 
-/// Runs what [`prepare`] has looked at; with a source more for each system, the first of its main ones, or with none. These sources
-/// are read at the same time. `stop` interrupts the run, and is set when a system fails.
+/// Runs what [`prepare`] has looked at; with a source more for each system, the first of its main ones, or with none.
+/// These sources are read at the same time. `stop` interrupts the run, and is set when a system fails.
 pub(crate) fn run_systems(
     request: &Request,
     systems: &[System],
@@ -541,7 +543,8 @@ const KINDS: &[(&str, &str)] = &[
     ("kernel-threads", "threads of a kernel that work beside the programs (kernel.threads.NAME)"),
 ];
 
-/// Describes all of a kind of `KINDS`, as JSON; the kinds themselves are `kinds`, with `others` that the caller can list.
+/// Describes all of a kind of `KINDS`, as JSON; the kinds themselves are `kinds`, with `others` that the caller can
+/// list.
 pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineError> {
     let of = |kind: PresetKind| {
         presets(kind)

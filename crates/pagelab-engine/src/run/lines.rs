@@ -26,8 +26,9 @@ pub struct LabelledRefs {
     pub waited: u64,
 }
 
-/// Replays references by one core of a machine through empty caches. A reference is the number of its line, plus its label, at
-/// most 255, from bit 48 on; bit 62: it writes; bit 63: the caches are emptied before. Returns what was found by label.
+/// Replays references by one core of a machine through empty caches. A reference is the number of its line, plus its
+/// label, at most 255, from bit 48 on; bit 62: it writes; bit 63: the caches are emptied before. Returns what was found
+/// by label.
 ///
 /// Errors: there is no such machine, or a line beyond its memory.
 pub fn replay(machine: Option<&str>, references: impl Iterator<Item = u64>) -> Result<Vec<LabelledRefs>, EngineError> {

@@ -9,8 +9,8 @@ use pagelab_trace::{Source, SourceInfo};
 use crate::run::job::{OnProgress, Request, Results, System, prepare, run_systems};
 use pagelab_base::error::EngineError;
 
-/// Records a program and replays it under every system of a request at the same time, as the first of its main sources. The program's
-/// threads are spread over `cpus` CPUs. It waits for the slowest system.
+/// Records a program and replays it under every system of a request at the same time, as the first of its main sources.
+/// The program's threads are spread over `cpus` CPUs. It waits for the slowest system.
 ///
 /// # Errors
 /// Of the simulation; the program is ended then. Of the recording, as [`Recording::run`].

@@ -1,7 +1,8 @@
 //! Which sources of a request run where: main sources, co-runners and arrivals.
 //!
-//! A source goes to the CPUs that it names, `SPEC@CPUS`, or to the next ones: one hardware thread of each core first, then
-//! the second ones. `,memory_limit=SIZE` behind that puts it into a memory cgroup of its own. Its threads keep the CPU that they were placed on; no scheduler moves them.
+//! A source goes to the CPUs that it names, `SPEC@CPUS`, or to the next ones: one hardware thread of each core first,
+//! then the second ones. `,memory_limit=SIZE` behind that puts it into a memory cgroup of its own. Its threads keep the
+//! CPU that they were placed on; no scheduler moves them.
 
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ pub struct SourceResult {
     /// True if its recording or sampling was stopped before the program's end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
-    /// The program's exit status as a shell has it: 128 plus the signal's number if a signal ended it. None if it is not known.
+    /// The program's exit status as a shell has it: 128 plus the signal's number if a signal ended it. None if it is
+    /// not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
     /// Threads that run at once at most.

@@ -1,4 +1,5 @@
-//! A system as a user asks for it, `SYSTEM[@KERNEL][{KEY=VALUE,…}]`, and the label that tells it from the others of its run.
+//! A system as a user asks for it, `SYSTEM[@KERNEL][{KEY=VALUE,…}]`, and the label that tells it from the others of its
+//! run.
 
 use std::path::Path;
 
@@ -68,8 +69,8 @@ fn split(text: &str) -> Option<Vec<&str>> {
     (open.is_empty() && !quoted).then_some(parts)
 }
 
-/// A label for each of a run's systems, of its name and the settings that it alone has: by the last part of their keys, by
-/// whole keys where two systems would be called the same, and numbered where they are the same.
+/// A label for each of a run's systems, of its name and the settings that it alone has: by the last part of their keys,
+/// by whole keys where two systems would be called the same, and numbered where they are the same.
 pub fn labels(systems: &[(&str, &[&str])]) -> Vec<String> {
     let write = |name: &str, settings: Vec<&str>| match settings[..] {
         [] => name.to_owned(),

@@ -19,9 +19,9 @@ pub trait Race: Clone {
     fn check(&mut self);
 }
 
-/// Runs one schedule: at the n-th step it is the turn of the `schedule[n]`-th of those that may go on, the one who went before
-/// first, and of the first one after the schedule's end. Actors that could go on are interrupted so often at most. Returns for each
-/// step whose turn it was, and of how many.
+/// Runs one schedule: at the n-th step it is the turn of the `schedule[n]`-th of those that may go on, the one who went
+/// before first, and of the first one after the schedule's end. Actors that could go on are interrupted so often at
+/// most. Returns for each step whose turn it was, and of how many.
 fn run_schedule<R: Race>(
     begin: &R,
     actors: &[R::Actor],
@@ -51,7 +51,8 @@ fn run_schedule<R: Race>(
     taken
 }
 
-/// Runs every schedule from `begin` on in which actors that could go on are interrupted so often at most; returns how many there are.
+/// Runs every schedule from `begin` on in which actors that could go on are interrupted so often at most; returns how
+/// many there are.
 pub fn explore<R: Race>(begin: &R, actors: &[R::Actor], interruptions: usize, finish: &dyn Fn(&R)) -> usize {
     let (mut schedule, mut count) = (Vec::new(), 0);
     loop {

@@ -257,7 +257,8 @@ pub fn assert_all_is_on_an_account(stats: &Statistics) {
     }
 }
 
-/// Names of what walks and stages of faults have counted and every account has: all references that there are, by place too.
+/// Names of what walks and stages of faults have counted and every account has: all references that there are, by place
+/// too.
 fn shared_between_accounts(stats: &Statistics, family: &str) -> Vec<String> {
     let everywhere = ["walk.dirty.count", "walk.accessed_dirty_updates"];
     let shared = |name: &&String| {
@@ -299,8 +300,8 @@ pub fn assert_clocks_conserved(simulation: &Simulation) {
     }
 }
 
-/// Every frame is free, mapped as often as is known of it, a page table, the kernel's or metadata; and page tables say what
-/// the VMAs allow. `live` are the spaces that exist besides the kernels' own.
+/// Every frame is free, mapped as often as is known of it, a page table, the kernel's or metadata; and page tables say
+/// what the VMAs allow. `live` are the spaces that exist besides the kernels' own.
 pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
     if simulation.os.layers.iter().all(|layer| layer.engine.is_none()) {
         return assert_all_frames_conserved(simulation, live);

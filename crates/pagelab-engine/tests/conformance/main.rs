@@ -1,5 +1,5 @@
-//! What every registered design must do. The designs, their parameters and the systems are those that are registered: one that
-//! is new is tested by that.
+//! What every registered design must do. The designs, their parameters and the systems are those that are registered:
+//! one that is new is tested by that.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -51,8 +51,8 @@ fn with_storage(mut config: Config, device: &DeviceConfig) -> Config {
     config
 }
 
-/// A system for each page table, MMU cache and page size that go together: of a program, or of a host if the table is for those
-/// only.
+/// A system for each page table, MMU cache and page size that go together: of a program, or of a host if the table is
+/// for those only.
 fn combinations() -> Vec<Config> {
     let mut all = Vec::new();
     for table in PageTableConfig::samples() {

@@ -199,7 +199,8 @@ impl Lab {
         }
     }
 
-    /// Puts a word where no page is, or takes it away. That of a large page stands where neither pages are nor other words.
+    /// Puts a word where no page is, or takes it away. That of a large page stands where neither pages are nor other
+    /// words.
     fn set_word(&mut self, vpn: u64, size: PageSize) {
         let first = vpn & !(pages_of(size) - 1);
         let word = [0, 1 + self.rng.below((1 << WORD_BITS) - 1)][self.rng.below(2) as usize];

@@ -206,8 +206,8 @@ fn advice_that_cuts_a_mapped_page_finds_it_accounted_for() {
     }
 }
 
-/// Where no block of 2 MiB is left, pages that were mapped are accounted for all the same, and the parts of a page that the kernel
-/// had to map in parts are the engine's.
+/// Where no block of 2 MiB is left, pages that were mapped are accounted for all the same, and the parts of a page that
+/// the kernel had to map in parts are the engine's.
 #[test]
 fn without_contiguous_memory_pages_are_accounted_for_and_parts_are_armed() {
     let mut script = armed_script(16);

@@ -1,9 +1,9 @@
-//! Every order in which engines, handlers, the threads of MFOE and mapping calls can take their steps about a page, through the
-//! functions that a run uses.
+//! Every order in which engines, handlers, the threads of MFOE and mapping calls can take their steps about a page,
+//! through the functions that a run uses.
 //!
-//! Each actor has a CPU. A schedule says whose turn it is at every step that others can see; steps that touch only what belongs
-//! to the actor are not told apart. Of two actors all schedules are run, of three those in which an actor that could go on is
-//! interrupted three times at most.
+//! Each actor has a CPU. A schedule says whose turn it is at every step that others can see; steps that touch only what
+//! belongs to the actor are not told apart. Of two actors all schedules are run, of three those in which an actor that
+//! could go on is interrupted three times at most.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

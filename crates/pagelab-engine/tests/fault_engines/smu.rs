@@ -1,4 +1,5 @@
-//! What the storage management unit costs and saves, where it falls back to the kernel, and what calls do to its entries.
+//! What the storage management unit costs and saves, where it falls back to the kernel, and what calls do to its
+//! entries.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_all};
 use pagelab_engine::base::addr::VirtAddr;
@@ -102,8 +103,8 @@ fn a_page_of_a_file_is_read_without_a_page_fault() {
     assert_eq!((stats.values["fault.major.count"], stats.values["fault.minor.count"]), (0, 1), "the script's own page");
     assert_eq!(stats.values["layer.native.storage.requests"], 64);
     assert_eq!(stats.values["cycles.io"], 64 * READ);
-    // Look-up; a free page; command and doorbell; completion and doorbell; entry; two marks. Each reference takes 4 cycles;
-    // a free page takes one for each line of the queue's, and marks one per entry above.
+    // Look-up; a free page; command and doorbell; completion and doorbell; entry; two marks. Each reference takes 4
+    // cycles; a free page takes one for each line of the queue's, and marks one per entry above.
     let (fetched, doorbell) = (64 / 4 - 1, 200);
     let free_page = 64 + (1 + fetched - fetched) * 4;
     let steps = ["lookup", "free_page", "submit", "complete", "map", "marks"];

@@ -1,9 +1,10 @@
-//! Every order in which misses of the storage management unit, handlers, kpted, kpoold, reclaim, msync, cuts, moves of blocks and
-//! mapping calls can take their steps about a page, through the functions that a run uses. At its end every page that is mapped holds what was stored to it last.
+//! Every order in which misses of the storage management unit, handlers, kpted, kpoold, reclaim, msync, cuts, moves of
+//! blocks and mapping calls can take their steps about a page, through the functions that a run uses. At its end every
+//! page that is mapped holds what was stored to it last.
 //!
-//! Each actor has a CPU. A schedule says whose turn it is at every step that others can see. Of two actors all schedules are run, of
-//! three, or with kpted, which goes through two tables entry by entry, those in which an actor that could go on is interrupted twice at
-//! most.
+//! Each actor has a CPU. A schedule says whose turn it is at every step that others can see. Of two actors all
+//! schedules are run, of three, or with kpted, which goes through two tables entry by entry, those in which an actor
+//! that could go on is interrupted twice at most.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -29,8 +30,8 @@ const LAYER: LayerId = LayerId(0);
 const BASE: u64 = 0x7f00_0000_0000;
 const PAGE: u64 = 4096;
 const PAGES: u64 = 16;
-/// The page that the unit has mapped before and that nobody has accounted for, the one that is accounted for, written and not in use,
-/// and one that is not in memory.
+/// The page that the unit has mapped before and that nobody has accounted for, the one that is accounted for, written
+/// and not in use, and one that is not in memory.
 const PENDING: u64 = 0;
 const OLD: u64 = 1;
 const ABSENT: u64 = 5;

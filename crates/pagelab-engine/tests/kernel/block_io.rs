@@ -1,4 +1,5 @@
-//! What requests to devices cost a kernel: the stages of a major fault add up to its latency, and who waits lets others run.
+//! What requests to devices cost a kernel: the stages of a major fault add up to its latency, and who waits lets others
+//! run.
 
 use crate::common::{ScriptWriter, assert_conserved, config, run, run_all};
 use pagelab_engine::config::Config;
@@ -146,7 +147,8 @@ fn the_kernels_own_lines_push_the_programs_out() {
     }
 }
 
-/// What a device writes is not in the caches, so a completion comes from memory each time; a submission stays where the kernel wrote it.
+/// What a device writes is not in the caches, so a completion comes from memory each time; a submission stays where the
+/// kernel wrote it.
 #[test]
 fn completions_come_from_memory() {
     let kernel_misses = |completion_by: &str| {

@@ -1,4 +1,5 @@
-//! Contiguity-aware paging: which frames pages get, against cases computed by hand, and how well those of each placement lie together.
+//! Contiguity-aware paging: which frames pages get, against cases computed by hand, and how well those of each
+//! placement lie together.
 
 use crate::common::{ScriptWriter, checked, config, frames_from, run};
 use pagelab_engine::base::addr::VirtAddr;

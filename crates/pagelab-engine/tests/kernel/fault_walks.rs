@@ -17,8 +17,8 @@ const CACHE: &str = r#"kernel.translation_cache={"form":"full-prefix","per":"cpu
 /// Of each thread.
 const PAGES: u64 = 400;
 
-/// The root's address and the entries on the way to a page beside one that is there; all that the handler of its fault refers to
-/// until it allocates a frame, and how much of that comes before the PTE.
+/// The root's address and the entries on the way to a page beside one that is there; all that the handler of its fault
+/// refers to until it allocates a frame, and how much of that comes before the PTE.
 fn references(system: &str, set: &[&str]) -> (Vec<PhysAddr>, Vec<Ref>, usize) {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, MIB);

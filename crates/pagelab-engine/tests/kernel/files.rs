@@ -1,4 +1,5 @@
-//! What calls about mapped files do: msync writes what is dirty, a cut empties pages, and blocks that move are found again.
+//! What calls about mapped files do: msync writes what is dirty, a cut empties pages, and blocks that move are found
+//! again.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
 use pagelab_engine::base::ids::SpaceId;

@@ -1,8 +1,9 @@
 //! Every order in which a few faults and mapping calls can take their steps, through the functions that a run uses.
 //!
-//! A schedule says whose turn it is at every step that others can see: the look-up of the VMA, the walk, the allocation,
-//! the lock of the page-table page, the write of the entry and the return. Steps in between touch only what belongs to
-//! the CPU or to the frame that nobody else knows of, so their order does not matter and they are not told apart.
+//! A schedule says whose turn it is at every step that others can see: the look-up of the VMA, the walk, the
+//! allocation, the lock of the page-table page, the write of the entry and the return. Steps in between touch only what
+//! belongs to the CPU or to the frame that nobody else knows of, so their order does not matter and they are not told
+//! apart.
 
 use crate::common::{ScriptWriter, assert_frames_conserved, config, explore, run};
 use pagelab_engine::base::addr::VirtAddr;
@@ -67,7 +68,8 @@ fn load(page: u64) -> Actor {
     Actor::Fault { page, intent: Intent::Load }
 }
 
-/// A race before its first step: a process with a mapping, and a child that exists before the race or comes to be in it.
+/// A race before its first step: a process with a mapping, and a child that exists before the race or comes to be in
+/// it.
 #[derive(Clone)]
 struct Race {
     simulation: Simulation,

@@ -1,7 +1,7 @@
 //! Memory that runs short: reclaim, swap and cgroup limits.
 //!
-//! How well the two lists do what exact LRU would: with the workloads below, which have twice as many pages as fit, they
-//! take 1.00 to 1.10 times as many major faults (printed with --nocapture).
+//! How well the two lists do what exact LRU would: with the workloads below, which have twice as many pages as fit,
+//! they take 1.00 to 1.10 times as many major faults (printed with --nocapture).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -155,8 +155,8 @@ fn files_that_are_not_in_memory_are_read_in_windows() {
     (0..96).for_each(|n| script.load(0, page(n)));
     let config = config("radix", &[STORAGE, "kernel.page_cache=cold"]);
     let (_, stats) = run(&config, script.finish(), &[0]);
-    // Page 0 reads 0 to 31; page 32 finds itself missing and reads 16 to 47, page 48 reads 32 to 63, and so on. Each fault
-    // maps the 16 pages of its window.
+    // Page 0 reads 0 to 31; page 32 finds itself missing and reads 16 to 47, page 48 reads 32 to 63, and so on. Each
+    // fault maps the 16 pages of its window.
     assert_eq!(stats.values["fault.major.count"], 5);
     assert_eq!(stats.values["fault.minor.count"], 1, "page 16 was read with page 0");
     assert_eq!(stats.values["cycles.io"], 5 * 300_000);
@@ -442,7 +442,8 @@ fn pages_around_a_fault_spare_those_that_were_swapped_out() {
     let mut script = ScriptWriter::new();
     map_file(&mut script, 16, MapFlags::PRIVATE);
     script.mmap(0, page(1024), 0x100_0000);
-    // A copy of a page of the file leaves memory. The neighbour's fault maps all of the file that there is, but not this.
+    // A copy of a page of the file leaves memory. The neighbour's fault maps all of the file that there is, but not
+    // this.
     script.store(0, page(3));
     (1024..1624).for_each(|n| script.store(0, page(n)));
     script.load(0, page(4));
@@ -466,8 +467,8 @@ fn a_page_in_use_stays_whoever_walks_for_it() {
         for used in [false, true] {
             let mut script = ScriptWriter::new();
             script.mmap(0, BASE, 0x1000_0000);
-            // 256 pages fit, all of them accessed when the first is to leave: their bits are cleared, and the oldest go. When
-            // it is the turn of page 100, it has been used again, or not.
+            // 256 pages fit, all of them accessed when the first is to leave: their bits are cleared, and the oldest
+            // go. When it is the turn of page 100, it has been used again, or not.
             for n in 0..600 {
                 script.store(0, page(n));
                 if used && n > 100 && n % 8 == 0 {
@@ -545,8 +546,8 @@ fn majors_beside_warm(advice: Option<u32>, set: &[&str]) -> u64 {
     run(&config("radix", &[&common[..], set].concat()), script.finish(), &[0]).1.values["fault.major.count"]
 }
 
-/// Pages that a program comes back to all the time stay, but for those of a mapping that is to be read at random, in kernels that do
-/// not heed accesses to it.
+/// Pages that a program comes back to all the time stay, but for those of a mapping that is to be read at random, in
+/// kernels that do not heed accesses to it.
 #[test]
 fn accesses_under_advice_about_their_order_count_as_the_kernel_says() {
     // Who has a translation in a TLB does not set the accessed bit.

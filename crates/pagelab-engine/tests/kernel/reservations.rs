@@ -78,10 +78,12 @@ fn a_look_up_and_a_group_take_what_a_real_kernel_executes() {
     assert_eq!(none, 0);
     let counted = traced(r#"257,"cpu":0,"space":0,"kernel":0"#, r#"890,"cpu":0,"space":0,"kernel":0"#);
     assert_eq!(counted, (4 * 257 + 2 * 890, cycles + 4 * 129 + 2 * 445, lines));
-    // The first fault takes the memory that its lines are in: three look-ups and two groups have theirs, of spaces four and two.
+    // The first fault takes the memory that its lines are in: three look-ups and two groups have theirs, of spaces four
+    // and two.
     let touched = traced(r#"0,"cpu":3,"space":2,"kernel":1"#, r#"0,"cpu":5,"space":0,"kernel":7"#);
     assert_eq!(touched, (0, cycles, lines + 3 * (3 + 1) + 4 * 2 + 2 * (5 + 7)));
-    // Without locks, the four nodes are half as large, and the three look-ups that find a leaf have a line less to write.
+    // Without locks, the four nodes are half as large, and the three look-ups that find a leaf have a line less to
+    // write.
     let published = of(r#"{"kind":"ptemagnet"}"#);
     assert_eq!((published.0, published.2), (4 * 60 + 2 * 600, lines + 4 * 64 + 3));
 }

@@ -1,7 +1,7 @@
 //! Tasks that wait for a device: who runs meanwhile, and what the whole takes, to the cycle.
 //!
-//! Walks and kernels leave the caches alone here (`engine.kernel_refs`), and the programs share no line, so each costs on a shared
-//! CPU what it costs alone, apart from its waits: a run's cycles are a sum that can be written down.
+//! Walks and kernels leave the caches alone here (`engine.kernel_refs`), and the programs share no line, so each costs
+//! on a shared CPU what it costs alone, apart from its waits: a run's cycles are a sum that can be written down.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run_all};
 use pagelab_engine::config::Config;
@@ -78,8 +78,8 @@ fn alone_and_together(set: &[&str], accesses: u64) -> [Statistics; 3] {
 
 #[test]
 fn another_program_runs_while_one_waits_for_its_read() {
-    // The worker has more to do than the read takes: it hides the wait, is preempted when the page is there, and goes on at the
-    // end. Three switches: to the worker, back to the reader, to the worker.
+    // The worker has more to do than the read takes: it hides the wait, is preempted when the page is there, and goes
+    // on at the end. Three switches: to the worker, back to the reader, to the worker.
     let [reader, worker, both] = alone_and_together(&[], 400_000);
     assert!(elapsed(&worker) > READ);
     assert_eq!((reader.values["cycles.io"], both.values["cycles.io"]), (READ, 0));
@@ -129,7 +129,8 @@ fn a_program_that_swaps_leaves_its_waits_to_another() {
     let major = swaps.values["fault.major.count"];
     assert!(major >= 512 && waits > 512 * 250_000, "{major} major faults, {waits} cycles");
     assert_eq!(both.values["source.0.fault.major.count"], major);
-    // The lines of the two compete for the caches, so no cycle-exact sum; the waits are filled with all that there is to do.
+    // The lines of the two compete for the caches, so no cycle-exact sum; the waits are filled with all that there is
+    // to do.
     let busy = |stats: &Statistics| stats.values["cycles"] - stats.values["cycles.io"];
     let filled = waits.saturating_sub(both.values["cycles.io"]);
     assert!(
@@ -165,7 +166,8 @@ fn what_a_programs_last_call_populates_is_read_to_its_end() {
 
 #[test]
 fn populating_for_loads_reads_every_page_of_a_file_that_is_not_in_memory() {
-    // A window of one page; one of four around the page, of which 0 reads four and 4 the two that are not there, and so on.
+    // A window of one page; one of four around the page, of which 0 reads four and 4 the two that are not there, and so
+    // on.
     for (read_ahead, reads) in [("4KiB", 16), ("16KiB", 7)] {
         let mut script = ScriptWriter::new();
         let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED | MapFlags::POPULATE));

@@ -1,6 +1,7 @@
 //! Threads of one program that share a CPU: who goes on while one waits for a device, to the cycle.
 //!
-//! Set up as in `tasks.rs`: walks and kernels leave the caches alone and threads share no line, so a run's cycles are a sum.
+//! Set up as in `tasks.rs`: walks and kernels leave the caches alone and threads share no line, so a run's cycles are a
+//! sum.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
 use pagelab_engine::config::Config;
@@ -31,7 +32,8 @@ fn quiet(set: &[&str]) -> Config {
     config("radix", &[&all[..], set].concat())
 }
 
-/// A program with this many threads, a file of as many pages, none in memory, and a page of memory for each thread, in use.
+/// A program with this many threads, a file of as many pages, none in memory, and a page of memory for each thread, in
+/// use.
 fn program(threads: u32) -> (ScriptWriter, Vec<u32>) {
     let mut script = ScriptWriter::new();
     let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::PRIVATE));
@@ -167,7 +169,8 @@ fn a_thread_that_wants_the_same_page_waits_with_the_first() {
     assert_eq!((of("fault.major.count"), of("fault.raced.count")), (1, 1));
     assert_eq!((of("cycles.io"), of("cycles.lock_wait")), (0, 0), "the third thread fills both waits");
     assert_eq!(of("accesses"), 3 * 2 + 2 + 400_200);
-    // For its own page each thread walks once, the reader before and after it reads, the other one before and after it waits.
+    // For its own page each thread walks once, the reader before and after it reads, the other one before and after it
+    // waits.
     assert_eq!(of("fault.walk.count"), 3 + 2 + 2);
 }
 
@@ -209,8 +212,9 @@ fn a_chain_of_threads_that_wait_for_each_other_leaves_the_cpu_to_others() {
     assert_eq!(of("fault.minor.count"), 4 + 1);
 }
 
-/// What a CPU and those that wait with it spend on waits for locks, if a reader takes so long from its lock to its request:
-/// each CPU has a second thread, which computes. The threads that want what it holds begin `delay` accesses later.
+/// What a CPU and those that wait with it spend on waits for locks, if a reader takes so long from its lock to its
+/// request: each CPU has a second thread, which computes. The threads that want what it holds begin `delay` accesses
+/// later.
 fn spun(cpus: &[usize], allocation: u64, delay: u64) -> u64 {
     let others = cpus.len() as u32;
     let (mut script, threads) = program(2 * others);

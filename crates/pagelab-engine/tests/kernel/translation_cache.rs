@@ -59,8 +59,9 @@ fn three_pages() -> ScriptWriter {
 fn a_walk_begins_at_the_deepest_entry_known_and_fills_what_is_below() {
     let names = ["lookups", "hits.pmd", "hits.pud", "hits.pgd", "fills", "refs.look_up", "refs.spared", "bytes"];
     let of = |system, form| stc(&checked(system, &cache(form, ""), three_pages()), names);
-    // The first walk fills pgd, pud and pmd. The second reads the pmd's tag and pointer and is spared the root's address, pgd and
-    // pud; the third misses the pmd and hits the pud: two tags and a pointer, two references spared, a pmd to fill.
+    // The first walk fills pgd, pud and pmd. The second reads the pmd's tag and pointer and is spared the root's
+    // address, pgd and pud; the third misses the pmd and hits the pud: two tags and a pointer, two references spared, a
+    // pmd to fill.
     assert_eq!(of("radix", "full-prefix"), [3, 1, 1, 0, 3 + 1, 2 + 3, 3 + 2, 1024]);
     // Tags of 32 bytes a level: three levels lie in two lines, read from the root on.
     assert_eq!(of("radix", "as-published"), [3, 1, 1, 0, 3 + 1, 3 + 3, 3 + 2, 512]);
@@ -85,8 +86,8 @@ fn what_hits_spare_and_look_ups_cost_is_what_the_kernel_refers_to() {
     let l1 = u64::from(config("radix", &[]).machine.cache.l1.latency_cycles);
     let with = |form, more| walk(&[&cache(form, more)]);
     let only_refs = r#""cycles":0,"level_cycles":0,"root_cycles":0,"fill_cycles":0"#;
-    // Of the second and the third walk: tags and pointer at once, five references spared. The first and the third fill, which
-    // waits for nothing.
+    // Of the second and the third walk: tags and pointer at once, five references spared. The first and the third fill,
+    // which waits for nothing.
     assert_eq!(with("full-prefix", only_refs), walk(&[]) + 4 * l1 - 5 * l1);
     assert_eq!(with("as-published", only_refs), with("full-prefix", only_refs));
     // With several ways, which of them hits says where the pointer is.
@@ -397,8 +398,8 @@ fn exec_and_exit_leave_nothing() {
     assert_eq!(stc(&stats, names), [1 + 3, 2, 3 + 3, 1, 1024, 2048]);
 }
 
-/// A program with a page at `BASE` and a fault at another of the same page table, which hardware has given up on and whose
-/// handler has yet to begin; something happens; the handler runs.
+/// A program with a page at `BASE` and a fault at another of the same page table, which hardware has given up on and
+/// whose handler has yet to begin; something happens; the handler runs.
 fn interrupted(
     omitted: Option<&str>,
     cause: &str,

@@ -1,5 +1,5 @@
-//! Translation caches in slots with generations, as pagelab's Linux has them: what they read, keep and take for valid, against cases
-//! computed by hand.
+//! Translation caches in slots with generations, as pagelab's Linux has them: what they read, keep and take for valid,
+//! against cases computed by hand.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
 use pagelab_engine::base::error::EngineError;
@@ -38,8 +38,8 @@ fn stc<const N: usize>(stats: &Statistics, names: [&str; N]) -> [u64; N] {
     names.map(|name| stats.values[&format!("stc.{name}")])
 }
 
-/// Two pages of a page table: the first walk gives the space a generation, the second fills. Then one more page there, one of the
-/// next page table, and one of the next gigabyte.
+/// Two pages of a page table: the first walk gives the space a generation, the second fills. Then one more page there,
+/// one of the next page table, and one of the next gigabyte.
 fn five_pages() -> ScriptWriter {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 2 * GIB);
@@ -51,8 +51,9 @@ fn five_pages() -> ScriptWriter {
 fn a_walk_begins_at_the_slot_that_holds_its_address() {
     let names = ["lookups", "hits.pmd", "hits.pud", "fills", "refs.look_up", "refs.spared", "bytes"];
     let of = |system, kind| stc(&checked(system, &cache(kind, ""), five_pages()), names);
-    // There is a cache from the second walk on, so the third looks up: generation and PMD slot. It is spared the root's address, PGD
-    // and PUD. The fourth finds the PUD in a second slot, and is spared two; the fifth finds nothing in two slots.
+    // There is a cache from the second walk on, so the third looks up: generation and PMD slot. It is spared the root's
+    // address, PGD and PUD. The fourth finds the PUD in a second slot, and is spared two; the fifth finds nothing in
+    // two slots.
     for kind in ["vma", "cpu"] {
         assert_eq!(of("radix", kind), [5, 1, 1, 2 + 1 + 2, 2 + 3 + 3, 3 + 2, 1024], "{kind}");
         assert_eq!(of("radix-5level", kind), [5, 1, 1, 2 + 1 + 2, 2 + 3 + 3, 4 + 3, 1024], "{kind}");
@@ -194,8 +195,8 @@ fn a_cpu_has_one_cache_for_all_spaces_and_takes_no_entry_for_another_space() {
         (4..6).for_each(|n| script.store(0, BASE + 4096 * n));
         stc(&checked("radix", &cache(kind, ""), script), ["lookups", "hits.pmd", "fills", "bytes", "peak_bytes"])
     };
-    // The child's first walk gives it a generation, its second fills, and two hit. Of the parent's last two, one finds the child's
-    // entry in its slot and fills again.
+    // The child's first walk gives it a generation, its second fills, and two hit. Of the parent's last two, one finds
+    // the child's entry in its slot and fills again.
     assert_eq!(of("cpu"), [2 + 4 + 2, 2 + 1, 2 + 2 + 2, 1024, 1024]);
     assert_eq!(of("cpu-table"), [2 + 4 + 2, 2 + 1, 1 + 1 + 1, 512, 512]);
     // Of mappings, the child has its own, which goes with it.

@@ -1,5 +1,5 @@
-//! Words in entries that are not present, under every page table: what faults, mapping calls, forks, exits, reclaim and khugepaged
-//! do to them, against a flat map of what each page holds.
+//! Words in entries that are not present, under every page table: what faults, mapping calls, forks, exits, reclaim and
+//! khugepaged do to them, against a flat map of what each page holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 

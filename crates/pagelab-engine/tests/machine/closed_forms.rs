@@ -26,7 +26,8 @@ fn a_cold_walk_reads_one_entry_a_level_and_a_warm_one_its_leaf() {
         script.mmap(0, BASE, 0x2000);
         script.load(0, BASE);
         let (_, one) = run(&config(system, &[]), script.finish(), &[0]);
-        // The first walk ends at the empty root; the second, after the fault, goes all the way. Nothing is cached before.
+        // The first walk ends at the empty root; the second, after the fault, goes all the way. Nothing is cached
+        // before.
         assert_eq!(one.values["walk.aborted.refs"], 1, "{system}");
         assert_eq!((one.values["walk.count"], one.values["walk.refs"]), (1, levels), "{system}");
         let (_, two) = run(&config(system, &[]), sweep(2, 1), &[0]);

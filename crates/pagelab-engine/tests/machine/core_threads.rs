@@ -8,8 +8,8 @@ use pagelab_engine::core_model::{
 };
 use pagelab_trace::{Access, AccessKind};
 
-/// Hardware threads of one core: their clocks, and the steps of each. Whoever has the least time makes its next step, and goes on
-/// while it is not `quantum` cycles ahead. Who has come to its end is there until that time.
+/// Hardware threads of one core: their clocks, and the steps of each. Whoever has the least time makes its next step,
+/// and goes on while it is not `quantum` cycles ahead. Who has come to its end is there until that time.
 struct Threads {
     cores: Vec<CoreModel>,
     steps: Vec<std::vec::IntoIter<Step>>,

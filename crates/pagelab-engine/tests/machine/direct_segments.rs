@@ -101,7 +101,8 @@ fn what_does_not_fit_is_paged() {
 #[test]
 fn one_mapping_has_the_segment_until_it_ends() {
     let mut script = ScriptWriter::new();
-    // Too small, not writable, shared: the fourth has it, the fifth comes too late, the sixth comes when it is free again.
+    // Too small, not writable, shared: the fourth has it, the fifth comes too late, the sixth comes when it is free
+    // again.
     script.mmap(0, BASE, 4096);
     let at = |n: u64| BASE + n * 64 * MIB;
     script.event(0, mmap(at(1), 4 * MIB, Protection { read: true, ..Protection::default() }));

@@ -1,4 +1,5 @@
-//! Page tables of other designs in whole systems, most of them hashed: references per walk over any number of layers, what fills a table, and exits.
+//! Page tables of other designs in whole systems, most of them hashed: references per walk over any number of layers,
+//! what fills a table, and exits.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_workload};
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};

@@ -185,7 +185,8 @@ fn guest_and_host_compete_for_what_they_share() {
 
 #[test]
 fn every_walk_pays_for_its_look_ups() {
-    // Without references there is nothing but look-ups: 24 of them less those for leaves, where each entry is asked for.
+    // Without references there is nothing but look-ups: 24 of them less those for leaves, where each entry is asked
+    // for.
     let quiet = |system, latency: &str| {
         let set = ["machine.mmu_cache.unified.latency_cycles=", "machine.mmu_cache.page_walk_cache.latency_cycles="]
             .map(|key| format!("{key}{latency}"));

@@ -24,8 +24,8 @@ fn walks_that_fault_in_the_host_cost_what_they_have_read() {
     // References cost an L1 hit, and kernels make none: nobody but the walker asks the host for the guest's tables.
     let (_, stats) = run(&config("nested-radix-no-mmu-cache-cold", &["engine.kernel_refs=off"]), script.finish(), &[0]);
     assert_conserved(&stats);
-    // The host's own root is empty first; the guest's root, backed by now, is empty, too. Then each table of the guest is
-    // missing in a leaf table of the host that exists, and last the page itself, in one that does not.
+    // The host's own root is empty first; the guest's root, backed by now, is empty, too. Then each table of the guest
+    // is missing in a leaf table of the host that exists, and last the page itself, in one that does not.
     let host = 4;
     let missing =
         [1, host + 1, (host + 1) + host, 2 * (host + 1) + host, 3 * (host + 1) + host, 4 * (host + 1) + host - 1];
@@ -68,7 +68,8 @@ fn memory_that_the_host_has_from_before_costs_it_nothing() {
         stats.values
     };
     for warm in ["nested-radix", "nested-radix-shadow", "nested-radix-speculative"] {
-        // Without references of kernels, all that differs is the time of the host's faults and of walks that end in one.
+        // Without references of kernels, all that differs is the time of the host's faults and of walks that end in
+        // one.
         let set = ["engine.kernel_refs=off"];
         let (cold, warm) = (stats(&format!("{warm}-cold"), &set), stats(warm, &set));
         assert!(cold["fault.nested.count"] > 64, "the pages, and their tables");
@@ -118,8 +119,8 @@ fn a_guests_large_page_is_walked_for_once_and_in_the_host_for_each_of_its_pages(
     }
 }
 
-/// A guest that has stored to the page at [`BASE`], without MMU caches. The host has made the page clean since, as one that
-/// migrates its guest does, and nothing is in the TLBs.
+/// A guest that has stored to the page at [`BASE`], without MMU caches. The host has made the page clean since, as one
+/// that migrates its guest does, and nothing is in the TLBs.
 fn with_a_clean_page(nested_tlb: bool) -> (Simulation, PhysAddr) {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 0x1000);
@@ -147,7 +148,8 @@ fn is_dirty_in_the_host(simulation: &Simulation, addr: PhysAddr) -> bool {
     simulation.os.layers[HOST].mapped(space, VirtAddr(addr.0), VirtAddr(addr.0 + 4096))[0].mapping.flags.dirty
 }
 
-/// Walks, references, walks for a dirty bit and updates of accessed and dirty bits, of an origin's accesses one after the other.
+/// Walks, references, walks for a dirty bit and updates of accessed and dirty bits, of an origin's accesses one after
+/// the other.
 fn walked(simulation: &mut Simulation, origin: Origin, wanted: (SpaceId, VirtAddr), intents: &[Intent]) -> [u64; 4] {
     let count = |simulation: &Simulation| {
         let (walks, all) = (&simulation.hw.walks, simulation.hw.walks.total());
@@ -168,8 +170,8 @@ fn walked(simulation: &mut Simulation, origin: Origin, wanted: (SpaceId, VirtAdd
 
 #[test]
 fn a_guests_store_to_a_page_that_it_has_loaded_walks_to_make_the_hosts_page_dirty() {
-    // The nested TLB knows where the guest's tables are and where the page is, but not for stores: to set the host's dirty
-    // bit, the host's table is walked again.
+    // The nested TLB knows where the guest's tables are and where the page is, but not for stores: to set the host's
+    // dirty bit, the host's table is walked again.
     for (nested_tlb, refs) in [(false, 24), (true, 4 + 4)] {
         let (mut simulation, addr) = with_a_clean_page(nested_tlb);
         let page = (SpaceId { layer: GUEST, index: 1 }, VirtAddr(BASE));

@@ -25,13 +25,14 @@ fn small(system: &str, core: &str, prefetch: &str) -> pagelab_engine::config::Co
 
 const IN_ORDER: &str = r#"{"cycles_per_instruction":1.0,"l1_hit_hidden":false}"#;
 
-/// What loading `offsets` of a region costs, one load every `gap` instructions, once its pages are mapped and its lines have
-/// left the cache.
+/// What loading `offsets` of a region costs, one load every `gap` instructions, once its pages are mapped and its lines
+/// have left the cache.
 fn loads(config: &pagelab_engine::config::Config, gap: u32, offsets: &[u64]) -> Statistics {
     let script = |offsets: &[u64]| {
         let mut script = ScriptWriter::new();
         script.event(0, mmap(BASE, 2 << 20, Protection::from_bits(7)));
-        // Stores, so that each page gets a frame of its own. The last of them leaves nothing of the others in the cache.
+        // Stores, so that each page gets a frame of its own. The last of them leaves nothing of the others in the
+        // cache.
         (0..PAGES).for_each(|page| script.store(0, BASE + page * 4096));
         let code = BASE + (PAGES - 1) * 4096;
         for offset in (0..PAGES).map(|page| page * 4096).chain(offsets.iter().copied()) {
@@ -98,7 +99,8 @@ fn the_page_that_maps_a_line_is_the_border() {
     let prefetch = r#"{"l1":{"ip_stride":{"border":"mapping"}}}"#;
     let count = BYTES / stride;
     let stats = loads(&small("radix", IN_ORDER, prefetch), 200, &sequence(stride));
-    // Two strides alike are seen with the third access. Then the first access to each page misses, and the last is cut off.
+    // Two strides alike are seen with the third access. Then the first access to each page misses, and the last is cut
+    // off.
     assert_eq!(stats.values["l1d.misses.data"], PAGES + 2);
     assert_eq!(of_l1(&stats, ["useful", "late", "dropped.border"]), [count - PAGES - 2, 0, PAGES]);
     // In a page of 2 MiB only the first three miss, and one line too many is fetched.

@@ -55,7 +55,8 @@ fn walks_are_bound_by_page_walkers_and_stalls_are_of_translation() {
 
 #[test]
 fn what_waits_for_its_data_holds_neither_walkers_nor_buffers() {
-    // Loads that depend on nothing, each with one that depends on it. Only the last ones' own chain comes on top of what is short.
+    // Loads that depend on nothing, each with one that depends on it. Only the last ones' own chain comes on top of
+    // what is short.
     let pairs: Vec<Step> = (0..100).flat_map(|_| [walking(), after(1, walking())]).collect();
     let chain = 2 * (50 + LATENCY);
     for (walkers, buffers) in [(1, 64), (2, 64), (3, 64), (64, 1), (64, 2), (64, 5), (1, 5), (4, 10), (6, 16)] {

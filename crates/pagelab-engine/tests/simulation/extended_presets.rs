@@ -69,7 +69,8 @@ fn every_design_can_be_chosen_in_place_of_every_other() {
         ] {
             let set = [format!("system.layers.0.{set}")];
             let assembled = assemble(&Assembly { system: Some(system), set: &set, ..Assembly::default() });
-            // Some need keys that they have no default for, or cannot be combined; none is refused for a key of another.
+            // Some need keys that they have no default for, or cannot be combined; none is refused for a key of
+            // another.
             if let Err(error) = assembled {
                 assert!(!error.to_string().contains("there is no key"), "{system} {set:?}: {error}");
             }

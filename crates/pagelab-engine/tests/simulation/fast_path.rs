@@ -7,7 +7,8 @@ use pagelab_engine::config::{PresetKind, presets};
 use pagelab_engine::run::{Request, run};
 use pagelab_trace::cases;
 
-/// At random, at random with stores to what was loaded, one page after the other, and by two threads that share a core or not.
+/// At random, at random with stores to what was loaded, one page after the other, and by two threads that share a core
+/// or not.
 const WORKLOADS: &[&str] = &[
     "random:size=8MiB,accesses=15K",
     "gups:size=8MiB,updates=8K",
@@ -37,7 +38,8 @@ fn values_beside(source: &str, with: &[&str], system: &str, machine: &str, set: 
     Ok(results.results.remove(0).stats.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
 }
 
-/// Runs with either code, and with each translation compared with the kernel's own record. False if the machine is impossible.
+/// Runs with either code, and with each translation compared with the kernel's own record. False if the machine is
+/// impossible.
 fn assert_same(source: &str, system: &str, machine: &str, set: &[String]) -> bool {
     let with = |keys: &[&str]| {
         let keys: Vec<_> = keys.iter().map(|&key| key.to_owned()).collect();
@@ -122,7 +124,8 @@ fn co_runners_have_the_same_results() {
     }
 }
 
-/// Entries of different sizes for one page: which of them a kernel's reference hits is the same with the check and without.
+/// Entries of different sizes for one page: which of them a kernel's reference hits is the same with the check and
+/// without.
 #[test]
 fn checking_changes_no_result() {
     let set = [

@@ -1,16 +1,17 @@
 //! How much results change when CPUs synchronise less often than at every step.
 //!
-//! The reference is `engine.sync_quantum_cycles = 0`: the smallest clock always goes next. A quantum lets each CPU run ahead
-//! by that many cycles, which reorders what CPUs do to shared caches and pages. Measured with the workloads below, at most:
+//! The reference is `engine.sync_quantum_cycles = 0`: the smallest clock always goes next. A quantum lets each CPU run
+//! ahead by that many cycles, which reorders what CPUs do to shared caches and pages. Measured with the workloads
+//! below, at most:
 //!
 //! | quantum | cycles, elapsed cycles | cycles of walks | references and misses |
 //! |---|---|---|---|
 //! | 1000 | 0.9 % | 0.9 % | 1.2 % |
 //! | 10,000 | 2.2 % | 2.3 % | 0.8 % |
 //!
-//! The test takes the plain buddy allocator. With Linux's lists of free pages a CPU, the order in which CPUs refill them
-//! decides which frames the threads get, and so which lines compete for a set: the L3 misses of `bfs`, a few hundred cold
-//! ones, then differ by 22 %. That is what page placement does, in a real machine too.
+//! The test takes the plain buddy allocator. With Linux's lists of free pages a CPU, the order in which CPUs refill
+//! them decides which frames the threads get, and so which lines compete for a set: the L3 misses of `bfs`, a few
+//! hundred cold ones, then differ by 22 %. That is what page placement does, in a real machine too.
 //!
 //! Walks of `bfs` are few, so that a single one that waits for memory shows. The test allows about twice as much.
 

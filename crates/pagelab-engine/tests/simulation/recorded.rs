@@ -1,5 +1,5 @@
-//! Programs whose kernel is recorded: both reach a machine's memory at addresses of their own, by pages of 4 KiB and of 2 MiB, and
-//! the simulator's kernel adds nothing to what the recorded one did.
+//! Programs whose kernel is recorded: both reach a machine's memory at addresses of their own, by pages of 4 KiB and of
+//! 2 MiB, and the simulator's kernel adds nothing to what the recorded one did.
 
 use crate::common::{ScriptWriter, checked, config, frames_from, mmap, run};
 use pagelab_engine::base::addr::PageSize;

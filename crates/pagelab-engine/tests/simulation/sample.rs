@@ -121,7 +121,8 @@ fn the_seed_places_the_windows_and_an_offset_does() {
     assert_eq!(offset("every=20K,length=2K,offset=77", 2), 77);
 }
 
-/// Two processes in turn, 1000 accesses each, on two CPUs: 200 on new pages, then as many on old ones as there are pages to come.
+/// Two processes in turn, 1000 accesses each, on two CPUs: 200 on new pages, then as many on old ones as there are
+/// pages to come.
 fn two_by_turns() -> ScriptWriter {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, PAGES * PAGE);

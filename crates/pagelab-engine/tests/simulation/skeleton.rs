@@ -66,8 +66,8 @@ fn a_guests_fault_step_faults_in_the_host() {
     script.store(0, BASE);
     let (simulation, stats) = run(&config("nested-radix-cold", &[]), script.finish(), &[0]);
     assert_eq!(stats.values["fault.minor.count"], 1);
-    // The guest's handler touches at least its page's metadata, the new table pages, the zeroed frame and the allocator's
-    // line for the first time, each in a frame that the host had not backed.
+    // The guest's handler touches at least its page's metadata, the new table pages, the zeroed frame and the
+    // allocator's line for the first time, each in a frame that the host had not backed.
     assert!(stats.values["fault.nested.count"] >= 5, "{}", stats.values["fault.nested.count"]);
     assert!(stats.values["fault.nested.cycles"] < stats.values["fault.cycles"]);
     // Whatever the guest mapped has a frame on the machine by now.

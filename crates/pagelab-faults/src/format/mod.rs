@@ -12,8 +12,9 @@
 //! | `thread` | u32 | thread id |
 //! | `latency_ns` | u32 | how long this fault took; 0 if that was not measured |
 //!
-//! The key `pagelab` of the footer holds [`FaultTraceInfo`](crate::FaultTraceInfo) as JSON, and the hash of all bytes before
-//! the footer. The reader checks it. The file is written under a name ending in `.tmp` and renamed when it is whole.
+//! The key `pagelab` of the footer holds [`FaultTraceInfo`](crate::FaultTraceInfo) as JSON, and the hash of all bytes
+//! before the footer. The reader checks it. The file is written under a name ending in `.tmp` and renamed when it is
+//! whole.
 
 mod columns;
 mod reader;

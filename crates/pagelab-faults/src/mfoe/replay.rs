@@ -49,7 +49,8 @@ pub fn run(config: &Config, timeline: &Timeline) -> Outcome {
     run_with(config, timeline, &mut |_, _, _| {})
 }
 
-/// As [`run`]. `each` is told core, new time in picoseconds and whether it was a hit, of every fault in their new order.
+/// As [`run`]. `each` is told core, new time in picoseconds and whether it was a hit, of every fault in their new
+/// order.
 pub fn run_with(config: &Config, timeline: &Timeline, each: &mut dyn FnMut(usize, u64, bool)) -> Outcome {
     let begin = |faults| Core { faults, at: 0, shift_ps: 0, outcome: CoreOutcome::default() };
     let mut cores: Vec<_> = timeline.cores.iter().map(|faults| begin(&faults[..])).collect();

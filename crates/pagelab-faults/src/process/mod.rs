@@ -1,9 +1,9 @@
 //! Synthetic fault processes: faults at given rates, computed from a spec.
 //!
 //! A spec is `name` or `name:key=value,key=value`, such as `poisson:rate=365K,cores=12,seconds=2`. [`parse`] makes a
-//! [`FaultProcess`] of it, [`list`] documents what there is. Each core raises its share of the faults, one after the other:
-//! a fault begins after the end of the one before. Each is the first write of another page. The times of a core follow from
-//! spec, seed and the core's number alone.
+//! [`FaultProcess`] of it, [`list`] documents what there is. Each core raises its share of the faults, one after the
+//! other: a fault begins after the end of the one before. Each is the first write of another page. The times of a core
+//! follow from spec, seed and the core's number alone.
 //!
 //! A new process is one file with a `pub(super) static PROCESS` and one line in `PROCESSES`.
 

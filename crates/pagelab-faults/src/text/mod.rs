@@ -5,7 +5,8 @@
 //! | `exceptions:page_fault_user`, `…_kernel` | address and error code |
 //! | `page-faults`, `minor-faults` of perf | address; the kind of access is not known |
 //!
-//! Other events are left out and counted. A line that is none of the format is an error. Times count from the first fault.
+//! Other events are left out and counted. A line that is none of the format is an error. Times count from the first
+//! fault.
 
 mod ftrace;
 mod perf_script;

@@ -39,7 +39,8 @@ pub(super) fn hexadecimal(digits: &str) -> Option<u64> {
 /// Addresses from here on are the kernel's own: not the program's, whoever faults there.
 const KERNEL: u64 = 1 << 63;
 
-/// Address and kind of `address=0x… ip=0x… error_code=0x…`; none if the address is one of the kernel's, which may be a symbol.
+/// Address and kind of `address=0x… ip=0x… error_code=0x…`; none if the address is one of the kernel's, which may be a
+/// symbol.
 pub(super) fn tracepoint(payload: &str) -> Result<Option<(u64, FaultKind)>, String> {
     let text =
         |name: &str| payload.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));

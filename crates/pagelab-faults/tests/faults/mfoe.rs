@@ -267,7 +267,8 @@ fn the_cost_of_recording_is_taken_off() {
     let recording = Recording::from_faults(info, all);
     let made = Timeline::new(&recording, &ALL).unwrap();
     let times: Vec<_> = made.cores.iter().map(|core| core.iter().map(|f| f.time_ns).collect::<Vec<_>>()).collect();
-    // The third comes 500 ns after the second, which 1000 cannot be taken off; the fault that is not looked at counts, too.
+    // The third comes 500 ns after the second, which 1000 cannot be taken off; the fault that is not looked at counts,
+    // too.
     assert_eq!(times, [vec![0, 4000, 6500], vec![9000]]);
     assert_eq!((made.left_out, made.parallelism, made.duration_ns), (1, 2.0, 10_000_000.0 - 2500.0));
     let whole = Timeline::new(&recording, &parameters::parse("recording_cost_ns=0,faults=all").unwrap().1).unwrap();

@@ -1,4 +1,5 @@
-//! The event model against a naive one: rings of slots with valid bits, every event of all threads and cores in one order.
+//! The event model against a naive one: rings of slots with valid bits, every event of all threads and cores in one
+//! order.
 
 use std::collections::VecDeque;
 

@@ -22,8 +22,8 @@ impl Hierarchy {
         sum.div_ceil(self.bulk_parallelism.into())
     }
 
-    /// Reads `lines` whole lines from `first` on, as `rep movsb` reads its source. Returns the cycles that it takes: the
-    /// lines' latencies overlap by `bulk_parallelism`.
+    /// Reads `lines` whole lines from `first` on, as `rep movsb` reads its source. Returns the cycles that it takes:
+    /// the lines' latencies overlap by `bulk_parallelism`.
     pub fn load_lines(&mut self, core: usize, first: LineAddr, lines: u64, requester: Requester) -> Cycles {
         let all = (first.0..first.0 + lines).map(LineAddr);
         let parallelism = self.bulk_parallelism.into();

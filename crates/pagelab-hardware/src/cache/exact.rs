@@ -278,7 +278,8 @@ mod tests {
     use pagelab_base::host::Portable;
     use pagelab_base::rng::Rng;
 
-    /// Sets and ways a level of every shape that is known exactly, and of neighbours that are not; and slices of the L3.
+    /// Sets and ways a level of every shape that is known exactly, and of neighbours that are not; and slices of the
+    /// L3.
     const GEOMETRIES: [([[u64; 2]; 3], u32); 9] = [
         ([[64, 8], [1024, 4], [8192, 12]], 1),
         ([[64, 8], [1024, 4], [8192, 12]], 4),
@@ -306,8 +307,9 @@ mod tests {
         config
     }
 
-    /// One request drawn from `rng`: all over twice the capacity, or on a few sets (lines `together` and those behind them) of which some lines are asked for
-    /// often, so that the L3, which does not see hits further in, evicts lines that the private caches hold.
+    /// One request drawn from `rng`: all over twice the capacity, or on a few sets (lines `together` and those behind
+    /// them) of which some lines are asked for often, so that the L3, which does not see hits further in, evicts lines
+    /// that the private caches hold.
     fn request(caches: &mut Hierarchy, sets: u64, ways: u64, together: &[u64], rng: &mut Rng) -> u64 {
         let line = LineAddr(match rng.below(4) {
             0 => rng.below(2 * sets * ways),

@@ -5,7 +5,8 @@
 //! line × r / 2^64 is below line × sets / 2^64 / sets, which cannot carry the quotient to the next integer as long as
 //! line × sets < 2^64 (Granlund, Montgomery, "Division by invariant integers using multiplication", PLDI 1994).
 //!
-//! With slices that a hash chooses, both are of the sets that have one hash, and the hash says which of these groups it is.
+//! With slices that a hash chooses, both are of the sets that have one hash, and the hash says which of these groups it
+//! is.
 
 use super::slices::hash;
 

@@ -1,13 +1,15 @@
 //! The memory behind the caches: its NUMA nodes, how far they are from each core, and how much they transfer.
 //!
-//! Models: an address is some node's. A line takes that node's latency, from cores of its own or from others, and the node's
-//! channel for as long as its bytes need. A line that finds the channel taken waits. Reads, prefetches and write-backs share it;
-//! nobody waits for write-backs. What is asked for first is served first; as overlapping cores ask in another order than that of
-//! time, a request may take a turn that one made before it in the simulation left free.
+//! Models: an address is some node's. A line takes that node's latency, from cores of its own or from others, and the
+//! node's channel for as long as its bytes need. A line that finds the channel taken waits. Reads, prefetches and
+//! write-backs share it; nobody waits for write-backs. What is asked for first is served first; as overlapping cores
+//! ask in another order than that of time, a request may take a turn that one made before it in the simulation left
+//! free.
 //! Source: the queueing bound of a server with a fixed service time: so many bytes per cycle and no more.
 //! Parameters: `machine.memory`.
 //! Stats: `memory.*`.
-//! Deviations: no banks, no rows, no turnaround of the bus. Bulk writes fetch nothing. A device's transfers take no bandwidth.
+//! Deviations: no banks, no rows, no turnaround of the bus. Bulk writes fetch nothing. A device's transfers take no
+//! bandwidth.
 
 use std::collections::VecDeque;
 
@@ -44,8 +46,8 @@ pub struct MemoryConfig {
     /// Bytes that each node transfers per cycle; no limit if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_cycle: Option<f64>,
-    /// NUMA nodes in the order of their addresses; one with all of the memory if left out. The machine's cores are dealt out to
-    /// them in equal, contiguous parts.
+    /// NUMA nodes in the order of their addresses; one with all of the memory if left out. The machine's cores are
+    /// dealt out to them in equal, contiguous parts.
     pub nodes: Vec<MemoryNodeConfig>,
     /// Which node an address is of.
     pub placement: MemoryPlacement,

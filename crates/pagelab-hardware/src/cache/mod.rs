@@ -65,22 +65,22 @@
 //! line that L3 or DRAM would serve costs the latency of the outermost cache, since only ownership is asked for. The
 //! sum is divided by `bulk_parallelism` and rounded up.
 //!
-//! **Bulk read** ([`Hierarchy::load_lines`]: the source of `rep movsb`): every line in ascending order is a read of its own;
-//! the sum of their cycles is divided by `bulk_parallelism` and rounded up.
+//! **Bulk read** ([`Hierarchy::load_lines`]: the source of `rep movsb`): every line in ascending order is a read of its
+//! own; the sum of their cycles is divided by `bulk_parallelism` and rounded up.
 //!
 //! **Device writes** ([`Hierarchy::dma_write`]) remove the lines from every cache; nothing is written back. Device
 //! reads see what the caches hold and change nothing, so there is no operation for them.
 //!
 //! # Prefetch
-//! A prefetcher of a level ([`prefetch`]) has a line fetched into that level: a read by the core, of L1 or L2 as a request that enters
-//! there, of L3 as steps 4 to 6 alone. It changes what such a request changes, policies and other cores' copies included, and is
-//! not counted as one. Nothing is done if the level has the line or, of L2 and L3, one nearer to a core. Prefetchers are told of the
-//! requests of programs once those have been made. The line is *under way* until a request made with the prefetch would have its
-//! data; whoever asks before has them then.
+//! A prefetcher of a level ([`prefetch`]) has a line fetched into that level: a read by the core, of L1 or L2 as a
+//! request that enters there, of L3 as steps 4 to 6 alone. It changes what such a request changes, policies and other
+//! cores' copies included, and is not counted as one. Nothing is done if the level has the line or, of L2 and L3, one
+//! nearer to a core. Prefetchers are told of the requests of programs once those have been made. The line is *under
+//! way* until a request made with the prefetch would have its data; whoever asks before has them then.
 //!
 //! # Memory
-//! With `machine.memory` a line from DRAM takes the latency of its node instead of `dram_latency_cycles`, and waits until the node's
-//! channel is free (`memory.rs`). Where lines are found does not depend on it.
+//! With `machine.memory` a line from DRAM takes the latency of its node instead of `dram_latency_cycles`, and waits
+//! until the node's channel is free (`memory.rs`). Where lines are found does not depend on it.
 //!
 //! Not modelled: bank and miss-buffer conflicts, instruction caches, directories that forget.
 
@@ -187,8 +187,9 @@ pub struct Hierarchy {
     traffic: Option<Box<Traffic>>,
 }
 
-/// Cycles that accesses to memory take more, at random, so that cores meet otherwise than they would: Alameldeen and Wood,
-/// "Variability in Architectural Simulations of Multi-threaded Workloads", HPCA 2003. With one core there is none.
+/// Cycles that accesses to memory take more, at random, so that cores meet otherwise than they would: Alameldeen and
+/// Wood, "Variability in Architectural Simulations of Multi-threaded Workloads", HPCA 2003. With one core there is
+/// none.
 #[derive(Clone, Debug)]
 struct Perturbation {
     rng: Rng,
@@ -333,8 +334,8 @@ impl Hierarchy {
         self.private.len()
     }
 
-    /// Lines that kernel code of a core has referred to since the start, by where they were found ([`HitLevel`]); those of bulk
-    /// writes too.
+    /// Lines that kernel code of a core has referred to since the start, by where they were found ([`HitLevel`]); those
+    /// of bulk writes too.
     #[inline(always)]
     pub fn kernel_lines(&self, core: usize) -> [u64; 5] {
         let CoreCacheStats { served, bulk_written, .. } = &self.private[core].stats;

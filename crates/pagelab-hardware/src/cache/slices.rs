@@ -1,14 +1,14 @@
 //! Which slice of the last-level cache a line is in.
 //!
-//! Models: a cache of 2^n × m slices (m odd) whose lines are dealt out by the machine address. n bits of the slice's number
-//! are each the parity of some address bits ("complex addressing"). The odd factor is the remainder of the line's number,
-//! which is in its set already: sets are chosen by a remainder, too.
-//! Source: Maurice, Le Scouarnec, Neumann, Heen, Francillon, "Reverse Engineering Intel Last-Level Cache Complex Addressing
-//! Using Performance Counters", RAID 2015: the functions of processors with 2, 4 and 8 slices.
+//! Models: a cache of 2^n × m slices (m odd) whose lines are dealt out by the machine address. n bits of the slice's
+//! number are each the parity of some address bits ("complex addressing"). The odd factor is the remainder of the
+//! line's number, which is in its set already: sets are chosen by a remainder, too.
+//! Source: Maurice, Le Scouarnec, Neumann, Heen, Francillon, "Reverse Engineering Intel Last-Level Cache Complex
+//! Addressing Using Performance Counters", RAID 2015: the functions of processors with 2, 4 and 8 slices.
 //! Parameters: `machine.cache.l3.slices`, `machine.cache.l3.slice_hash`.
 //! Deviations: the functions of processors whose slices are no power of two are published as tables (McCalpin, "Mapping
-//! Addresses to L3/CHA Slices in Intel Processors", 2021), for numbers of slices other than those of the presets. The odd
-//! factor is an approximation here. All slices have the same latency.
+//! Addresses to L3/CHA Slices in Intel Processors", 2021), for numbers of slices other than those of the presets. The
+//! odd factor is an approximation here. All slices have the same latency.
 
 use pagelab_base::addr::LINE_SHIFT;
 

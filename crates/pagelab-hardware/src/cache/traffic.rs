@@ -1,9 +1,9 @@
-//! What is on its way between memory and caches, and the requests of hierarchies that have such: with prefetchers, or with memory
-//! that has more than a latency.
+//! What is on its way between memory and caches, and the requests of hierarchies that have such: with prefetchers, or
+//! with memory that has more than a latency.
 //!
-//! A line is in the caches as soon as it is asked for. When its data are there is another matter: a request that finds it before
-//! waits for the rest. So requests have times. A core model says when an access issues ([`Traffic::there`]); all else is made at
-//! the time that the hierarchy was told last ([`Hierarchy::set_time`]).
+//! A line is in the caches as soon as it is asked for. When its data are there is another matter: a request that finds
+//! it before waits for the rest. So requests have times. A core model says when an access issues ([`Traffic::there`]);
+//! all else is made at the time that the hierarchy was told last ([`Hierarchy::set_time`]).
 
 use super::array::Evicted;
 use super::memory::{Memory, MemoryConfig, MemoryCounts, RequestKind};
@@ -130,8 +130,8 @@ impl Traffic {
 }
 
 impl Hierarchy {
-    /// Gives requests times, the levels from L1 to L3 prefetchers if any is on, and the memory its nodes: `of_core` is that of each
-    /// core.
+    /// Gives requests times, the levels from L1 to L3 prefetchers if any is on, and the memory its nodes: `of_core` is
+    /// that of each core.
     pub fn set_traffic(&mut self, levels: [&LevelPrefetchConfig; 3], memory: &MemoryConfig, of_core: Vec<usize>) {
         let plain = self.latency[HitLevel::Dram as usize].into();
         let memory = (!memory.is_plain()).then(|| Memory::new(memory, of_core, plain));
@@ -214,8 +214,8 @@ impl Hierarchy {
         Some(all)
     }
 
-    /// A whole request, where there is traffic. The latency is that without, for a program's request, of which a core model
-    /// knows when it issues; else that which it has.
+    /// A whole request, where there is traffic. The latency is that without, for a program's request, of which a core
+    /// model knows when it issues; else that which it has.
     pub(super) fn serve_timed<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool, by: Requester) -> Outcome {
         if let Some(traffic) = &mut self.traffic {
             traffic.filling = Filling::Request(line, by);
@@ -404,7 +404,8 @@ mod tests {
         caches.set_traffic(levels, &MemoryConfig::default(), vec![0; caches.cores()]);
     }
 
-    /// A random request, as the engine makes them, and what it took. One core at a time goes through memory line by line.
+    /// A random request, as the engine makes them, and what it took. One core at a time goes through memory line by
+    /// line.
     fn request(caches: &mut Hierarchy, rng: &mut Rng, now: Cycles, last: &mut [u64], n: u64) -> Cycles {
         let (goes, cores) = (n / 50 % 2 == 1, last.len() as u64);
         let core = if goes { n / 100 % cores } else { rng.below(cores) } as usize;

@@ -73,7 +73,8 @@ pub struct CpuClock<C = CoreModel> {
 }
 
 impl CpuClock {
-    /// The same with a core that is known to be of a model, if it is one: for [`Self::take_over`] later, which it must be given to.
+    /// The same with a core that is known to be of a model, if it is one: for [`Self::take_over`] later, which it must
+    /// be given to.
     #[inline]
     pub fn take_known<C: CompiledCore>(&mut self) -> Option<CpuClock<C>> {
         let core = C::take(&mut self.core)?;
@@ -103,7 +104,8 @@ impl<C: Timing> CpuClock<C> {
         self.base() + self.beyond_base
     }
 
-    /// What [`Self::now`] will be once `instructions` more have retired, with `repeats` accesses as in [`Self::repeat`].
+    /// What [`Self::now`] will be once `instructions` more have retired, with `repeats` accesses as in
+    /// [`Self::repeat`].
     #[inline]
     pub fn now_after(&self, instructions: u64, repeats: u64) -> Cycles {
         let stall = repeats * self.core.repeat_stall();
@@ -170,8 +172,8 @@ impl<C: Timing> CpuClock<C> {
         self.stall(stall);
     }
 
-    /// The program makes accesses after these branches, or after none, that hit where the access before them was, and retires their
-    /// instructions.
+    /// The program makes accesses after these branches, or after none, that hit where the access before them was, and
+    /// retires their instructions.
     #[inline(never)]
     pub fn make_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: DataLocation) {
         let hits = [hit; ROW];
@@ -291,7 +293,7 @@ impl<C: Timing> CpuClock<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagelab_hardware::core_model::CoreConfig;
+    use crate::core_model::CoreConfig;
 
     fn clock(config: &str) -> CpuClock {
         CpuClock::new(CoreModel::new(&serde_json::from_str::<CoreConfig>(config).unwrap(), Cycles(4)))

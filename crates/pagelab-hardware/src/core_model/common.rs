@@ -1,15 +1,19 @@
-//! What the hardware threads of a core have in common: fill buffers, page walkers, and the width at which instructions enter.
+//! What the hardware threads of a core have in common: fill buffers, page walkers, and the width at which instructions
+//! enter.
 //!
-//! Models: each buffer, each walker and the width has a time line of when it is taken. Who asks first in the simulation gets the first
-//! time that is free, also one before what another has taken already, for threads are simulated in turns and one may be ahead of
-//! the other. No thread is later than it would be with its share alone (of F units and n active threads, F/n): what it is ahead of the
-//! time line by is taken from that later, so that in the long run no more is used than there is.
-//! Source: Intel, Optimization Reference Manual 248966, "Intel Hyper-Threading Technology": the reorder buffer and the load and store
-//! buffers are partitioned, caches and execution units shared, and instructions are taken from the threads in turn unless one cannot go
-//! on; Marr et al., "Hyper-Threading Technology Architecture and Microarchitecture" (Intel Technology Journal, 2002): what is
-//! partitioned is one again while only one thread is active. That fill buffers and walkers are shared is an estimate.
-//! Deviations: for as long as a turn (`engine.sync_quantum_cycles`) more may be in use than there is. A buffer that waits for memory's channel
-//! is taken for the latency alone. A thread that wakes does not see what was begun while it slept.
+//! Models: each buffer, each walker and the width has a time line of when it is taken. Who asks first in the simulation
+//! gets the first time that is free, also one before what another has taken already, for threads are simulated in turns
+//! and one may be ahead of the other. No thread is later than it would be with its share alone (of F units and n active
+//! threads, F/n): what it is ahead of the time line by is taken from that later, so that in the long run no more is
+//! used than there is.
+//! Source: Intel, Optimization Reference Manual 248966, "Intel Hyper-Threading Technology": the reorder buffer and the
+//! load and store buffers are partitioned, caches and execution units shared, and instructions are taken from the
+//! threads in turn unless one cannot go on; Marr et al., "Hyper-Threading Technology Architecture and
+//! Microarchitecture" (Intel Technology Journal, 2002): what is partitioned is one again while only one thread is
+//! active. That fill buffers and walkers are shared is an estimate.
+//! Deviations: for as long as a turn (`engine.sync_quantum_cycles`) more may be in use than there is. A buffer that
+//! waits for memory's channel is taken for the latency alone. A thread that wakes does not see what was begun while it
+//! slept.
 
 use std::collections::VecDeque;
 
@@ -85,8 +89,8 @@ impl Units {
         Self(vec![BusyTimes::default(); units as usize])
     }
 
-    /// Takes a unit for so long from `from` on at the earliest, of which the thread has this share; when it gets it. Nobody will ask for
-    /// one before `floor`.
+    /// Takes a unit for so long from `from` on at the earliest, of which the thread has this share; when it gets it.
+    /// Nobody will ask for one before `floor`.
     fn take(&mut self, share: &mut UnitShare, from: Cycles, long: Cycles, floor: Cycles) -> Cycles {
         let mut first = (Cycles::MAX, 0);
         for (number, unit) in self.0.iter_mut().enumerate() {
@@ -104,7 +108,8 @@ impl Units {
 struct UnitShare {
     /// When each unit of it is free.
     free: Vec<Cycles>,
-    /// For how long one is taken is this many times as long as it is needed, in parts of `of`: shares need not be whole units.
+    /// For how long one is taken is this many times as long as it is needed, in parts of `of`: shares need not be whole
+    /// units.
     times: u64,
     of: u64,
 }
@@ -158,8 +163,8 @@ impl Common {
         }
     }
 
-    /// Lets instructions enter that take so long from `from` on where they are alone; by how much that takes longer, where one of
-    /// `threads` is never slower than with its share.
+    /// Lets instructions enter that take so long from `from` on where they are alone; by how much that takes longer,
+    /// where one of `threads` is never slower than with its share.
     fn enter(&mut self, from: Cycles, long: Cycles, threads: u32, floor: Cycles) -> Cycles {
         self.width.forget(floor);
         let end = self.width.free_by(from, long);
@@ -174,8 +179,8 @@ impl Common {
         self.last_there = self.last_there.max(there);
     }
 
-    /// When a line is there that a thread finds in the cache at `hit`. Who would have asked for it before the other did, which was
-    /// simulated first, has it as much sooner.
+    /// When a line is there that a thread finds in the cache at `hit`. Who would have asked for it before the other
+    /// did, which was simulated first, has it as much sooner.
     fn line_there(&self, number: u64, hit: Cycles) -> Cycles {
         if self.last_there <= hit {
             return hit;
@@ -321,7 +326,8 @@ mod tests {
     fn width_is_shared_by_who_enters_at_the_same_time() {
         let mut common = Common::new(1, 1);
         let mut enter = |from, long| common.enter(Cycles(from), Cycles(long), 2, Cycles::ZERO).0;
-        // One enters for 100 cycles; the other may enter every other cycle meanwhile, and the first has to wait for that later.
+        // One enters for 100 cycles; the other may enter every other cycle meanwhile, and the first has to wait for
+        // that later.
         assert_eq!(enter(0, 100), 0);
         assert_eq!([enter(0, 10), enter(20, 10)], [10, 10]);
         assert_eq!(enter(100, 100), 20);

@@ -1,9 +1,9 @@
 //! An in-order core that waits for memory.
 //!
-//! Models: a core that retires instructions at a fixed rate, one access at a time. Each is waited for; the pipeline may hide what a
-//! hit of the first-level cache takes.
-//! Source: the textbook's sum of execution and memory-stall cycles (Hennessy and Patterson); with a rate of 1 and nothing
-//! hidden, gem5's TimingSimpleCPU.
+//! Models: a core that retires instructions at a fixed rate, one access at a time. Each is waited for; the pipeline may
+//! hide what a hit of the first-level cache takes.
+//! Source: the textbook's sum of execution and memory-stall cycles (Hennessy and Patterson); with a rate of 1 and
+//! nothing hidden, gem5's TimingSimpleCPU.
 //! Parameters: `cycles_per_instruction`, `l1_hit_hidden`.
 //! Deviations: stores are waited for like loads: there is no store buffer.
 

@@ -1,8 +1,8 @@
 //! Core models: what instructions cost a program, and what of an access's latency it waits for.
 //!
-//! A model is one file here that implements [`Core`], and one line below. `registry.rs` makes the enums [`CoreModel`] and
-//! [`CoreConfig`] of these lines. A line gives the model its name in the configuration (the key `model` of `machine.core`), its
-//! row in `pagelab list cores`, its place in error texts and in the conformance tests.
+//! A model is one file here that implements [`Core`], and one line below. `registry.rs` makes the enums [`CoreModel`]
+//! and [`CoreConfig`] of these lines. A line gives the model its name in the configuration (the key `model` of
+//! `machine.core`), its row in `pagelab list cores`, its place in error texts and in the conformance tests.
 
 #[macro_use]
 mod registry;
@@ -164,23 +164,25 @@ impl std::ops::AddAssign for Stall {
 
 /// What a model of a core, of one CPU, is asked.
 ///
-/// The engine makes a program's accesses in their order. Each is translated, and then made; the model is told the latency of
-/// both, and says how long the program stalls. A CPU's time is the sum of [`base_cycles`](Self::base_cycles), of what it said, and
-/// of what is no core's to hide: handlers, the kernel, devices and other CPUs.
+/// The engine makes a program's accesses in their order. Each is translated, and then made; the model is told the
+/// latency of both, and says how long the program stalls. A CPU's time is the sum of
+/// [`base_cycles`](Self::base_cycles), of what it said, and of what is no core's to hide: handlers, the kernel, devices
+/// and other CPUs.
 ///
 /// What an implementor must uphold:
 ///
-/// - [`base_cycles`](Self::base_cycles) follows from the number alone, is 0 for none and never falls. The clock asks it anew for
-///   every reading.
-/// - Up to any moment, the stalls sum to no more than the latencies. What is left of one access's latency may stall a later
-///   access; it passes by itself while the CPU's time goes on otherwise, as the moment shows.
-/// - An access to the line of the access before it hits the first-level TLB and cache. It is counted and not looked at, so it
-///   stalls for a constant ([`repeat_stall`](Self::repeat_stall)), whatever was asked before.
-/// - A model that overlaps accesses ([`models_dependencies`](Self::models_dependencies)) is told of each of them, repeated ones included, before anything of it is
-///   made. What is left in the end is waited for where it [drains](Self::drain): before the kernel does anything, and at the end.
-/// - Hardware threads of a core may have something in common ([`common`](Self::common)). Whoever goes on is given it, and told of the
-///   others; while none of these has anything to run, it says what it would say on a core of its own. For their instructions it
-///   stalls beyond the latencies, but never for longer than they take in all.
+/// - [`base_cycles`](Self::base_cycles) follows from the number alone, is 0 for none and never falls. The clock asks it
+///   anew for every reading.
+/// - Up to any moment, the stalls sum to no more than the latencies. What is left of one access's latency may stall a
+///   later access; it passes by itself while the CPU's time goes on otherwise, as the moment shows.
+/// - An access to the line of the access before it hits the first-level TLB and cache. It is counted and not looked at,
+///   so it stalls for a constant ([`repeat_stall`](Self::repeat_stall)), whatever was asked before.
+/// - A model that overlaps accesses ([`models_dependencies`](Self::models_dependencies)) is told of each of them,
+///   repeated ones included, before anything of it is made. What is left in the end is waited for where it
+///   [drains](Self::drain): before the kernel does anything, and at the end.
+/// - Hardware threads of a core may have something in common ([`common`](Self::common)). Whoever goes on is given it,
+///   and told of the others; while none of these has anything to run, it says what it would say on a core of its own.
+///   For their instructions it stalls beyond the latencies, but never for longer than they take in all.
 /// - Moments of a CPU never go back. What is said follows from parameters and calls alone, and a copy says the same.
 /// - This is asked for every access: nothing allocates.
 ///
@@ -204,11 +206,12 @@ pub trait Timing {
         Stall::default()
     }
 
-    /// How long the program stalls at an access to data. The model asks the data once when they are there ([`Data::arrival`]).
+    /// How long the program stalls at an access to data. The model asks the data once when they are there
+    /// ([`Data::arrival`]).
     fn data_stall(&mut self, data: Data, at: CoreTime) -> Stall;
 
-    /// [`Self::meet`] and [`Self::data_stall`] of each access of a row, one after the other, where nothing comes between. How long all
-    /// of them stall.
+    /// [`Self::meet`] and [`Self::data_stall`] of each access of a row, one after the other, where nothing comes
+    /// between. How long all of them stall.
     fn make_all(&mut self, row: &Row, mut at: CoreTime) -> Stall {
         let mut all = Stall::default();
         for (number, (access, found)) in row.accesses.iter().zip(row.found).enumerate() {
@@ -249,7 +252,8 @@ pub trait Timing {
         None
     }
 
-    /// What it takes accesses as whose source does not tell what they wait for, as the end of a sentence; none if it does not ask.
+    /// What it takes accesses as whose source does not tell what they wait for, as the end of a sentence; none if it
+    /// does not ask.
     fn dependency_assumption(&self) -> Option<&'static str> {
         None
     }
@@ -277,7 +281,8 @@ pub trait Core: Timing + Sized + Clone + Debug {
 
 /// A model that code is compiled for.
 pub trait CompiledCore: Timing + Sized {
-    /// Takes it out of a core, if that is of the model. It must be [given back](Self::give_back) before the core is asked for anything.
+    /// Takes it out of a core, if that is of the model. It must be [given back](Self::give_back) before the core is
+    /// asked for anything.
     fn take(from: &mut CoreModel) -> Option<Self>;
 
     /// Puts it back.

@@ -1,9 +1,10 @@
 //! Units of a kind, each of which does one thing at a time: page walkers, fill buffers.
 //!
-//! Instructions ask in program order, and not in that of time: one waits for its data while another behind it is ready at once. So what
-//! is kept is how many units are busy when, and who asks has one from the first time on that one is free, also before what was taken
-//! already. Of units that are free for less than is needed the rest is taken from the time after: in a processor, whatever was to begin
-//! meanwhile would begin later instead. So units never idle while somebody is ready, and in the long run no more is taken than there is.
+//! Instructions ask in program order, and not in that of time: one waits for its data while another behind it is ready
+//! at once. So what is kept is how many units are busy when, and who asks has one from the first time on that one is
+//! free, also before what was taken already. Of units that are free for less than is needed the rest is taken from the
+//! time after: in a processor, whatever was to begin meanwhile would begin later instead. So units never idle while
+//! somebody is ready, and in the long run no more is taken than there is.
 
 use pagelab_base::cycles::Cycles;
 
@@ -60,7 +61,8 @@ impl Pool {
         Free { begin, step }
     }
 
-    /// How much earlier one that is ready at `before` had a unit for the whole of `length` than at what was found for a later one.
+    /// How much earlier one that is ready at `before` had a unit for the whole of `length` than at what was found for a
+    /// later one.
     #[inline]
     pub fn earlier(&self, found: Free, before: Cycles, length: Cycles) -> Cycles {
         if before >= self.full_until {

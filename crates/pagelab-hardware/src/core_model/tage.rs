@@ -1,13 +1,16 @@
 //! A branch predictor: TAGE.
 //!
-//! Models: a table of two-bit counters, and four tables of tagged entries for histories of 5 to 127 outcomes, in a geometric series. The longest
-//! history whose entry has the branch's tag predicts. A misprediction takes an entry of a longer history that has not been useful.
-//! Source: Seznec and Michaud, "A case for (partially) TAgged GEometric history length branch prediction" (JILP 2006), the predictor of
-//! five components; 8,192 counters and four times 1,024 entries with tags of 9 bits, 3-bit counters and 2-bit useful counters.
-//! Deviations: recordings hold outcomes and no addresses of branches, so a branch is known by the access before it and the outcomes
-//! since, which no other branch has, but one that is reached on several ways has several names. New entries are always believed, and the
-//! first table with room is taken, where the paper draws. Useful counters are halved now and then, where the paper clears their two bits
-//! in turn. Indirect branches and returns are always predicted.
+//! Models: a table of two-bit counters, and four tables of tagged entries for histories of 5 to 127 outcomes, in a
+//! geometric series. The longest history whose entry has the branch's tag predicts. A misprediction takes an entry of a
+//! longer history that has not been useful.
+//! Source: Seznec and Michaud, "A case for (partially) TAgged GEometric history length branch prediction" (JILP 2006),
+//! the predictor of five components; 8,192 counters and four times 1,024 entries with tags of 9 bits, 3-bit counters
+//! and 2-bit useful counters.
+//! Deviations: recordings hold outcomes and no addresses of branches, so a branch is known by the access before it and
+//! the outcomes since, which no other branch has, but one that is reached on several ways has several names. New
+//! entries are always believed, and the first table with room is taken, where the paper draws. Useful counters are
+//! halved now and then, where the paper clears their two bits in turn. Indirect branches and returns are always
+//! predicted.
 
 use pagelab_trace::Branches;
 
@@ -21,8 +24,8 @@ const TAG_BITS: u32 = 9;
 /// Branches after which all entries become less useful.
 const AGEING: u64 = 1 << 18;
 
-/// An entry of a table in 16 bits, so that the tables leave the host's first-level cache to others: 11 bits for a tag beyond 0, a counter of
-/// 3, how useful it is in 2.
+/// An entry of a table in 16 bits, so that the tables leave the host's first-level cache to others: 11 bits for a tag
+/// beyond 0, a counter of 3, how useful it is in 2.
 #[derive(Clone, Copy, Debug)]
 struct TageEntry(u16);
 
@@ -103,8 +106,9 @@ const fn count(counter: u8, up: bool, most: u8) -> u8 {
     }
 }
 
-/// What becomes of a state, by itself and three bits above: whether the branch is taken, whether another would have predicted differently, and
-/// whether it is the one that predicted; if not, it stays. A table, as the host could not predict branches of this code's own.
+/// What becomes of a state, by itself and three bits above: whether the branch is taken, whether another would have
+/// predicted differently, and whether it is the one that predicted; if not, it stays. A table, as the host could not
+/// predict branches of this code's own.
 static AFTER: [u8; 8 << Counters::BITS] = {
     let mut all = [0; 8 << Counters::BITS];
     let mut at = 0;
@@ -119,8 +123,8 @@ static AFTER: [u8; 8 << Counters::BITS] = {
 /// Counters without tags are 0 to 3: taken from 2 on.
 const MOST_OF_BASE: u8 = 3;
 
-/// What becomes of such a counter, by itself and two bits above: whether the branch is taken, and whether it is one of a table, so that the
-/// counter stays.
+/// What becomes of such a counter, by itself and two bits above: whether the branch is taken, and whether it is one of
+/// a table, so that the counter stays.
 static BASE_AFTER: [u8; 16] = {
     let mut all = [0; 16];
     let mut at = 0;
@@ -132,8 +136,8 @@ static BASE_AFTER: [u8; 16] = {
     all
 };
 
-/// Who predicts, by a bit for each table that has the branch: the last of these, or 0 for the counters without tags; and who would if that
-/// one did not have it.
+/// Who predicts, by a bit for each table that has the branch: the last of these, or 0 for the counters without tags;
+/// and who would if that one did not have it.
 static PREDICTS: [(u8, u8); 1 << LENGTHS.len()] = {
     let mut all = [(0, 0); 1 << LENGTHS.len()];
     let mut has = 1_u32;
@@ -173,8 +177,8 @@ struct BranchHistory {
 
 /// Branches, and where they are looked for: in the counters without tags, and in each table.
 ///
-/// Outcomes are known before they are predicted. So where branches are looked for is found for many of them before any is met: the host then
-/// overlaps what it would wait for one branch after the other, and hashes with vectors.
+/// Outcomes are known before they are predicted. So where branches are looked for is found for many of them before any
+/// is met: the host then overlaps what it would wait for one branch after the other, and hashes with vectors.
 #[derive(Clone, Debug)]
 struct BranchBatch {
     count: usize,
@@ -273,11 +277,12 @@ const fn mix(value: u32) -> u32 {
     value ^ value >> 15
 }
 
-/// By how much an outcome counts for more in the hash of a history with each that comes after it: a polynomial, as of Karp and Rabin (IBM
-/// Journal of Research and Development 31, 1987).
+/// By how much an outcome counts for more in the hash of a history with each that comes after it: a polynomial, as of
+/// Karp and Rabin (IBM Journal of Research and Development 31, 1987).
 const FACTOR: u32 = 0x9e37_79b1;
 
-/// What outcomes that leave the tables' histories take from their hashes, by a bit for each; and above, what the one that comes adds.
+/// What outcomes that leave the tables' histories take from their hashes, by a bit for each; and above, what the one
+/// that comes adds.
 static CHANGES: [[u32; LENGTHS.len()]; 2 << LENGTHS.len()] = {
     let mut all = [[0; LENGTHS.len()]; 2 << LENGTHS.len()];
     let mut at = 0;
@@ -378,8 +383,8 @@ impl Default for Tage {
 }
 
 impl Tage {
-    /// Meets branches between accesses, of which each comes with the instruction of the one before and the number of the one behind: how
-    /// many are mispredicted, by that number.
+    /// Meets branches between accesses, of which each comes with the instruction of the one before and the number of
+    /// the one behind: how many are mispredicted, by that number.
     #[inline(always)]
     pub fn meet_all(&mut self, all: impl Iterator<Item = (u64, Branches, u8)>, missed: &mut [u8; ROW]) {
         // In the host's registers.

@@ -1,7 +1,7 @@
 //! What is under way, by its number: lines to the first-level cache, translations to its TLB.
 //!
-//! Caches and TLBs hold what they have been asked for from the request on. When it is there is kept here. The oldest of a set makes
-//! room, which is there in all but rare cases.
+//! Caches and TLBs hold what they have been asked for from the request on. When it is there is kept here. The oldest of
+//! a set makes room, which is there in all but rare cases.
 
 use pagelab_base::cycles::Cycles;
 

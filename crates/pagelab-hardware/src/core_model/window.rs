@@ -1,30 +1,33 @@
 //! A core with a window: misses overlap as far as dependencies, the window and its buffers allow.
 //!
-//! Models: instructions enter a reorder window in program order, at a fixed rate, and leave it in that order once they are complete. Each
-//! access issues when it is in the window and the load that its address comes from has its data. Its translation takes one of the page
-//! walkers if it is a walk, its line one of the fill buffers of the first-level cache if it is elsewhere; an access to a line under way
-//! waits for that line, and one to a page whose translation is under way for that. Walkers and buffers are taken from when they are
-//! needed on, so that what waits for its data leaves them to others before (`pool.rs`). So walks and misses overlap. A store leaves the
-//! window once it is translated, into a store queue that drains in order as the lines come. What the kernel does waits until the window
-//! is empty.
-//! Source: the first-order model of Karkhanis and Smith, "A First-Order Superscalar Processor Model" (ISCA 2004), made exact for each
-//! access instead of each miss event: as long as the window is not full, instructions go on at their rate; once it is, they wait for the
-//! oldest. MSHRs after Kroft, "Lockup-Free Instruction Fetch/Prefetch Cache Organization" (ISCA 1981).
-//! Hardware threads of a core that have something to run divide the window and the queues equally; they compete for fill buffers,
-//! walkers, and the width at which instructions enter ([`super::common`]).
-//! A stall for the oldest instruction is for its translation as far as it would be shorter had that taken no time, and else for its data.
-//! Behind a mispredicted branch nothing enters before the load that its condition comes from is there and `mispredict_penalty` is over.
-//! Parameters: `cycles_per_instruction` (where nothing stalls), `window`, `load_queue`, `store_queue` (entries; 0: stores are waited for as loads are),
-//! `fill_buffers`, `page_walkers`, `unknown_dependencies`, `branch_predictor`, `mispredict_penalty`. The defaults are an Intel Skylake's: 224 entries of the reorder buffer, 72 loads,
-//! 56 stores (WikiChip, "Skylake (client)"; Intel, Optimization Reference Manual 248966, chapter 2). 12 fill buffers and two page
-//! walks at a time are estimates: Intel publishes 10 fill buffers for older cores, and later ones walk two pages at once. So are 16 cycles
-//! for a misprediction (Fog, "The microarchitecture of Intel, AMD and VIA CPUs": 15 to 20).
-//! Deviations: all instructions but loads are complete as they enter, indirect branches are predicted, and nothing is executed on a wrong
-//! path. The lines that accesses find in the caches are those that they would find in program order; so are those that walks find, which
-//! do not wait for lines that other walks have under way. A load that reads what a waiting store writes waits for the line. An
-//! instruction's second access is an entry of the window of its own; the lines of an access that crosses one come one after the other.
-//! Instructions are fetched in order: their translation is waited for. A page fault empties the window, also where a fault engine handles
-//! it. Each hardware thread has a predictor of its own; what the kernel does takes none of the width. All cores divide as Intel's do.
+//! Models: instructions enter a reorder window in program order, at a fixed rate, and leave it in that order once they
+//! are complete. Each access issues when it is in the window and the load that its address comes from has its data. Its
+//! translation takes one of the page walkers if it is a walk, its line one of the fill buffers of the first-level cache
+//! if it is elsewhere; an access to a line under way waits for that line, and one to a page whose translation is under
+//! way for that. Walkers and buffers are taken from when they are needed on, so that what waits for its data leaves
+//! them to others before (`pool.rs`). So walks and misses overlap. A store leaves the window once it is translated,
+//! into a store queue that drains in order as the lines come. What the kernel does waits until the window is empty.
+//! Source: the first-order model of Karkhanis and Smith, "A First-Order Superscalar Processor Model" (ISCA 2004), made
+//! exact for each access instead of each miss event: as long as the window is not full, instructions go on at their
+//! rate; once it is, they wait for the oldest. MSHRs after Kroft, "Lockup-Free Instruction Fetch/Prefetch Cache
+//! Organization" (ISCA 1981). Hardware threads of a core that have something to run divide the window and the queues
+//! equally; they compete for fill buffers, walkers, and the width at which instructions enter ([`super::common`]). A
+//! stall for the oldest instruction is for its translation as far as it would be shorter had that taken no time, and
+//! else for its data. Behind a mispredicted branch nothing enters before the load that its condition comes from is
+//! there and `mispredict_penalty` is over.
+//! Parameters: `cycles_per_instruction` (where nothing stalls), `window`, `load_queue`, `store_queue` (entries; 0:
+//! stores are waited for as loads are), `fill_buffers`, `page_walkers`, `unknown_dependencies`, `branch_predictor`,
+//! `mispredict_penalty`. The defaults are an Intel Skylake's: 224 entries of the reorder buffer, 72 loads, 56 stores
+//! (WikiChip, "Skylake (client)"; Intel, Optimization Reference Manual 248966, chapter 2). 12 fill buffers and two page
+//! walks at a time are estimates: Intel publishes 10 fill buffers for older cores, and later ones walk two pages at
+//! once. So are 16 cycles for a misprediction (Fog, "The microarchitecture of Intel, AMD and VIA CPUs": 15 to 20).
+//! Deviations: all instructions but loads are complete as they enter, indirect branches are predicted, and nothing is
+//! executed on a wrong path. The lines that accesses find in the caches are those that they would find in program
+//! order; so are those that walks find, which do not wait for lines that other walks have under way. A load that reads
+//! what a waiting store writes waits for the line. An instruction's second access is an entry of the window of its own;
+//! the lines of an access that crosses one come one after the other. Instructions are fetched in order: their
+//! translation is waited for. A page fault empties the window, also where a fault engine handles it. Each hardware
+//! thread has a predictor of its own; what the kernel does takes none of the width. All cores divide as Intel's do.
 
 mod config;
 mod entered;
@@ -143,8 +146,8 @@ impl WindowState {
         at.now + self.enters(at, instructions)
     }
 
-    /// Lets entries go so that the window has room for all up to `entry`: how long that stalls, where the last `gap` instructions enter
-    /// after the moment.
+    /// Lets entries go so that the window has room for all up to `entry`: how long that stalls, where the last `gap`
+    /// instructions enter after the moment.
     #[inline(always)]
     fn make_room(&mut self, entry: u64, gap: u64, at: CoreTime) -> Stall {
         if entry < self.progress.leaves_for { Stall::default() } else { self.let_go(entry, gap, at) }
@@ -213,8 +216,8 @@ impl WindowState {
         self.current = Current { gap, enters: self.enters(at, gap), loads, stores, ..Current::default() };
     }
 
-    /// The program comes to an access for the first time, behind so many mispredicted branches: how long it has to wait before it is in
-    /// the window.
+    /// The program comes to an access for the first time, behind so many mispredicted branches: how long it has to wait
+    /// before it is in the window.
     fn come_in(&mut self, met: &IncomingAccess, missed: u64, at: CoreTime) -> Stall {
         self.progress = self.progress.with(met.access);
         self.come_to(met.access, at);

@@ -1,20 +1,24 @@
 //! A drive: a controller before units that serve side by side.
 //!
-//! Models: a request waits until fewer than `queue_depth` others are unanswered, then passes the controller, which takes one at a
-//! time, block by block. Blocks are striped over the units (dies of flash, or the arm of a disk), each of which serves one request at
-//! a time, in the order in which they come. A read is answered when the last of its units has served it. A write is answered
-//! `write_ns` after it has passed, out of the drive's buffer; its units are busy with it for `program_ns`, and reads that come there
-//! meanwhile wait. A full buffer makes writes wait for the unit that is done first. Some reads take longer than others: they are
-//! tried again, or meet the drive's own housekeeping. Some requests are answered with an error. Several drives make one device: its
-//! blocks lie on them in chunks (RAID 0), and a request is answered when the last drive has answered its part.
-//! Source: the common model of solid-state drives (Agrawal et al., "Design Tradeoffs for SSD Performance", USENIX ATC 2008): queues per
-//! element behind a shared controller, with a static allocation of blocks to elements.
-//! Parameters: `queue_depth`, `controller_ns`, `block_ns`, `units`, `stripe_blocks`, `read_ns`, `write_ns`, `program_ns`,
-//! `buffer_blocks`, `slow_per_million`, `slow_ns`, `errors_per_million`, `capacity_bytes`, `drives`, `chunk_blocks`, `seed`.
-//! Stats: of all drives together `requests`, `queued_cycles`, `reads`, `reads.blocks`, `reads.cycles`, `reads.p50`, `reads.p99`, `reads.p999`, `writes`,
-//! `writes.blocks`, `writes.cycles`, `slow_reads`, `errors`; of each, if there are several, `drive.N.requests`.
-//! Deviations: a unit takes as long for all blocks of a stripe as for one. No erasing, no mapping tables, no sleep. Of several drives each
-//! chunk of a request is a request of its own, also where chunks follow each other on a drive; one error is the whole request's.
+//! Models: a request waits until fewer than `queue_depth` others are unanswered, then passes the controller, which
+//! takes one at a time, block by block. Blocks are striped over the units (dies of flash, or the arm of a disk), each
+//! of which serves one request at a time, in the order in which they come. A read is answered when the last of its
+//! units has served it. A write is answered `write_ns` after it has passed, out of the drive's buffer; its units are
+//! busy with it for `program_ns`, and reads that come there meanwhile wait. A full buffer makes writes wait for the
+//! unit that is done first. Some reads take longer than others: they are tried again, or meet the drive's own
+//! housekeeping. Some requests are answered with an error. Several drives make one device: its blocks lie on them in
+//! chunks (RAID 0), and a request is answered when the last drive has answered its part.
+//! Source: the common model of solid-state drives (Agrawal et al., "Design Tradeoffs for SSD Performance", USENIX ATC
+//! 2008): queues per element behind a shared controller, with a static allocation of blocks to elements.
+//! Parameters: `queue_depth`, `controller_ns`, `block_ns`, `units`, `stripe_blocks`, `read_ns`, `write_ns`,
+//! `program_ns`, `buffer_blocks`, `slow_per_million`, `slow_ns`, `errors_per_million`, `capacity_bytes`, `drives`,
+//! `chunk_blocks`, `seed`.
+//! Stats: of all drives together `requests`, `queued_cycles`, `reads`, `reads.blocks`, `reads.cycles`, `reads.p50`,
+//! `reads.p99`, `reads.p999`, `writes`, `writes.blocks`, `writes.cycles`, `slow_reads`, `errors`; of each, if there are
+//! several, `drive.N.requests`.
+//! Deviations: a unit takes as long for all blocks of a stripe as for one. No erasing, no mapping tables, no sleep. Of
+//! several drives each chunk of a request is a request of its own, also where chunks follow each other on a drive; one
+//! error is the whole request's.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -445,8 +449,8 @@ mod tests {
         assert_eq!(answers, [11_000, 12_000, 201_000 + 10_000, 401_000 + 10_000]);
     }
 
-    /// The sweep of an NVMe drive's queue depth: requests per second rise up to what the units serve, and latency times rate is
-    /// what is unanswered (Little's law).
+    /// The sweep of an NVMe drive's queue depth: requests per second rise up to what the units serve, and latency times
+    /// rate is what is unanswered (Little's law).
     #[test]
     fn a_deeper_queue_saturates_the_units() {
         let (config, requests) = (config(), 40_000);

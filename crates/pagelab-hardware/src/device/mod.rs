@@ -1,8 +1,9 @@
 //! Devices: what kernels write pages to and read them from.
 //!
-//! A design is one file here that implements [`Device`], and one line below. `registry.rs` makes the enums [`BlockDevice`] and
-//! [`DeviceConfig`] of these lines. A line gives the design its name in the configuration (the key `model` of `kernel.swap` and
-//! `kernel.storage`), its row in `pagelab list devices`, its place in error texts and in the conformance tests.
+//! A design is one file here that implements [`Device`], and one line below. `registry.rs` makes the enums
+//! [`BlockDevice`] and [`DeviceConfig`] of these lines. A line gives the design its name in the configuration (the key
+//! `model` of `kernel.swap` and `kernel.storage`), its row in `pagelab list devices`, its place in error texts and in
+//! the conformance tests.
 
 #[macro_use]
 mod registry;
@@ -49,15 +50,15 @@ impl Clock {
 ///
 /// What an implementor must uphold:
 ///
-/// - [`submit`](Self::submit) takes a request, and says when it is answered: not before it is made. What it has said stands, whatever
-///   is asked of it later.
+/// - [`submit`](Self::submit) takes a request, and says when it is answered: not before it is made. What it has said
+///   stands, whatever is asked of it later.
 /// - CPUs take turns, so a request may come with an earlier time than the one before it. What is asked first is served
 ///   first all the same.
-/// - Answers follow from parameters and calls alone: no clock of the host, no order of a hash map. A copy answers as the original
-///   would have.
+/// - Answers follow from parameters and calls alone: no clock of the host, no order of a hash map. A copy answers as
+///   the original would have.
 /// - It only says when. The engine enters the answer on the agenda, and whoever asked waits for it by a key
-///   ([`BlockKey::Answer`](pagelab_base::step::BlockKey::Answer)). It moves no page, wakes nobody and touches no simulated memory.
-///   What a driver writes to memory for a request is references of the step that makes it.
+///   ([`BlockKey::Answer`](pagelab_base::step::BlockKey::Answer)). It moves no page, wakes nobody and touches no
+///   simulated memory. What a driver writes to memory for a request is references of the step that makes it.
 ///
 /// `tests/conformance` runs every registered design, with its samples as swap device and as storage.
 pub trait Device: Sized + Clone {

@@ -14,8 +14,8 @@ pub struct BlockIoConfig {
     /// How it learns of answers.
     #[serde(default)]
     pub completion_by: CompletionBy,
-    /// Cache lines of its own code and data that the kernel touches for a fault's requests, beyond those that the model knows. What
-    /// they take is in the costs below.
+    /// Cache lines of its own code and data that the kernel touches for a fault's requests, beyond those that the model
+    /// knows. What they take is in the costs below.
     #[serde(default)]
     pub lines: u32,
     /// Block layer and driver, up to the doorbell; per request.
@@ -39,9 +39,9 @@ impl BlockIoConfig {
         between("kernel.block_io.lines", self.lines, 0, MOST_LINES)
     }
 
-    /// Of the lines, those up to the end of each of the three parts that a request's way has, in proportion to their cycles: up to the
-    /// sleep, up to the wake-up, and from there on; in proportion to their instructions if the core gives cycles of any of them. A kernel
-    /// that polls touches those of the parts alone that its way has.
+    /// Of the lines, those up to the end of each of the three parts that a request's way has, in proportion to their
+    /// cycles: up to the sleep, up to the wake-up, and from there on; in proportion to their instructions if the core
+    /// gives cycles of any of them. A kernel that polls touches those of the parts alone that its way has.
     pub fn line_ends(&self) -> [u32; 3] {
         let all = [self.submit, self.switch, self.interrupt, self.completion, self.wakeup];
         let stated = all.iter().all(|of| of.cycles != CodeCycles::Core);

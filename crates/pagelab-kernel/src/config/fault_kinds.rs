@@ -51,8 +51,8 @@ impl FaultKind {
     }
 }
 
-/// Stages of faults of these kinds that cost something else than those of a first touch ([`StageCosts`]). What a fault is of is
-/// known after its walk, so the stages `entry`, `lookup` and `walk` cost all kinds the same.
+/// Stages of faults of these kinds that cost something else than those of a first touch ([`StageCosts`]). What a fault
+/// is of is known after its walk, so the stages `entry`, `lookup` and `walk` cost all kinds the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct FaultKinds {

@@ -67,8 +67,8 @@ pub struct KernelConfig {
     /// Threads of each layer's kernel; one that is off sleeps for as long as a run takes.
     #[serde(default)]
     pub threads: ThreadsConfig,
-    /// What page faults keep of their walks for later ones, in all layers but those whose `translation_cache` is off; none:
-    /// each walks from the root, as Linux does.
+    /// What page faults keep of their walks for later ones, in all layers but those whose `translation_cache` is off;
+    /// none: each walks from the root, as Linux does.
     #[serde(default)]
     pub translation_cache: Option<TranslationCacheConfig>,
     /// Memory that the programs of a layer may use (`memory.max` of their cgroup); none for all of it. Needs `swap` or
@@ -77,8 +77,8 @@ pub struct KernelConfig {
     pub cgroup_limit_bytes: Option<Bytes>,
     /// The LRU list that new pages begin on.
     pub new_pages: LruList,
-    /// Whether reclaim heeds accesses to mappings that are read at random (MADV_RANDOM). Those to mappings that are read in sequence
-    /// never count; without this, their accessed bits stay, too.
+    /// Whether reclaim heeds accesses to mappings that are read at random (MADV_RANDOM). Those to mappings that are
+    /// read in sequence never count; without this, their accessed bits stay, too.
     #[serde(default = "on")]
     pub advised_recency: Switch,
     /// What leaves the TLBs when a scan takes pages away from an address space.
@@ -90,8 +90,8 @@ pub struct KernelConfig {
     pub context_switch_cycles: u32,
     /// Time slice when several processes share a CPU.
     pub quantum_cycles: u64,
-    /// Whether a thread that has waited for a device gets its CPU back as soon as the one that runs is between two accesses; `off`:
-    /// when its turn comes by the time slices.
+    /// Whether a thread that has waited for a device gets its CPU back as soon as the one that runs is between two
+    /// accesses; `off`: when its turn comes by the time slices.
     #[serde(default = "on")]
     pub wakeup_preemption: Switch,
     /// Cycles that the initiator of a TLB shootdown waits for each other CPU that runs the address space.
@@ -113,7 +113,8 @@ pub struct KernelConfig {
 }
 
 impl KernelConfig {
-    /// What a stage, by its number, costs a fault of a kind; of a first touch, and as long as nothing is known, of none.
+    /// What a stage, by its number, costs a fault of a kind; of a first touch, and as long as nothing is known, of
+    /// none.
     #[inline]
     pub fn stage_cost(&self, kind: Option<FaultKind>, stage: usize) -> &StageCost {
         let of_kind = kind.and_then(|kind| self.fault_kinds.kind_costs(kind).stage(stage));
@@ -149,8 +150,8 @@ pub enum FaultLock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum IdleTlb {
-    /// Keeps it loaded; the first shootdown interrupts the CPU and makes it leave (`leave_mm`, until Linux 4.13, and later
-    /// without PCIDs).
+    /// Keeps it loaded; the first shootdown interrupts the CPU and makes it leave (`leave_mm`, until Linux 4.13, and
+    /// later without PCIDs).
     Interrupt,
     /// Leaves it at once (`tlb_defer_switch_to_init_mm`, Linux 4.14 to 4.19 with PCIDs).
     Leave,

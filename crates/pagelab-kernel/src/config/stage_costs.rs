@@ -113,15 +113,16 @@ impl StageCosts {
 pub struct StageCost {
     /// Instructions of a fault that maps one page.
     pub instructions: u32,
-    /// Cycles, those of the instructions included; or `core`, as unless given: those that the machine's core takes for the
-    /// instructions.
+    /// Cycles, those of the instructions included; or `core`, as unless given: those that the machine's core takes for
+    /// the instructions.
     #[serde(default)]
     pub cycles: CodeCycles,
-    /// Cycles of the processor on top of them, which are no instruction's: delivery of an exception, start of a string instruction;
-    /// none unless given.
+    /// Cycles of the processor on top of them, which are no instruction's: delivery of an exception, start of a string
+    /// instruction; none unless given.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hardware_cycles: u32,
-    /// Instructions per page that is mapped beside the first: of a folio, or around a page of a file. Their cycles are the core's.
+    /// Instructions per page that is mapped beside the first: of a folio, or around a page of a file. Their cycles are
+    /// the core's.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub page_instructions: u32,
     /// Lines that it touches in every fault beside those that the engine knows the meaning of; none unless given.
@@ -154,8 +155,8 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Lines of the kernel's data, by whose they are, and whether the fault has touched them before. Those of a stage are touched
-/// together.
+/// Lines of the kernel's data, by whose they are, and whether the fault has touched them before. Those of a stage are
+/// touched together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StageLines {

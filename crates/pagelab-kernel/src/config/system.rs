@@ -57,32 +57,34 @@ pub struct LayerConfig {
     /// Which mappings get pages above 4 KiB (`/sys/kernel/mm/transparent_hugepage/enabled`).
     #[serde(default)]
     pub large_pages: LargePages,
-    /// What the program break (`brk(2)`) is rounded up to a multiple of, a power of two: the heap then grows in such steps, as with
-    /// `glibc.malloc.hugetlb=1` by the size of a huge page. None: the heap ends where the trace says.
+    /// What the program break (`brk(2)`) is rounded up to a multiple of, a power of two: the heap then grows in such
+    /// steps, as with `glibc.malloc.hugetlb=1` by the size of a huge page. None: the heap ends where the trace says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brk_alignment_bytes: Option<Bytes>,
     /// Sizes of the folios that the kernel may map anonymous memory with by 4 KiB pages, in the mappings that get large
     /// pages (`/sys/kernel/mm/transparent_hugepage/hugepages-*kB/enabled`): powers of two from 16 KiB to 1 MiB.
     #[serde(default)]
     pub folios: Vec<Bytes>,
-    /// Sizes of the folios that the page cache may hold files in: powers of two from 16 KiB to 1 MiB. Which there are is the
-    /// file system's choice in Linux.
+    /// Sizes of the folios that the page cache may hold files in: powers of two from 16 KiB to 1 MiB. Which there are
+    /// is the file system's choice in Linux.
     #[serde(default)]
     pub file_folios: Vec<Bytes>,
     /// Which of the frames that are free its programs get.
     #[serde(default)]
     pub placement: PlacementConfig,
-    /// Hardware that maps pages of new memory before the kernel is asked; none for a walker that raises a fault for each.
+    /// Hardware that maps pages of new memory before the kernel is asked; none for a walker that raises a fault for
+    /// each.
     #[serde(default)]
     pub fault_engine: Option<FaultEngineConfig>,
-    /// The sources for whose processes `fault_engine` is, as in `placement_for`: those that have enabled it. None for all.
+    /// The sources for whose processes `fault_engine` is, as in `placement_for`: those that have enabled it. None for
+    /// all.
     #[serde(default)]
     pub fault_engine_for: Option<Vec<String>>,
     /// Whether the layer's kernel has the translation cache of `kernel.translation_cache`, if there is one.
     #[serde(default = "super::kernel::on")]
     pub translation_cache: Switch,
-    /// The sources for whose processes `placement` is, as the statistics name them (`source.0`, `co_runner.1`, `arrivals.0`);
-    /// the pages of others get frames the ordinary way. None for all.
+    /// The sources for whose processes `placement` is, as the statistics name them (`source.0`, `co_runner.1`,
+    /// `arrivals.0`); the pages of others get frames the ordinary way. None for all.
     #[serde(default)]
     pub placement_for: Option<Vec<String>>,
     /// Who hands out the layer's physical memory.
@@ -95,8 +97,8 @@ pub struct LayerConfig {
     /// sixteenth for the host's own tables), and the whole machine for the bottom layer.
     #[serde(default)]
     pub memory_bytes: Option<Bytes>,
-    /// Contiguous physical memory that is set aside at boot for a direct segment: of the first program with a large mapping,
-    /// or of a host's guests; none for a layer that translates by its page tables alone.
+    /// Contiguous physical memory that is set aside at boot for a direct segment: of the first program with a large
+    /// mapping, or of a host's guests; none for a layer that translates by its page tables alone.
     #[serde(default)]
     pub direct_segment_bytes: Option<Bytes>,
     /// A table of machine frames that the cores of guests go on with while they walk; of the machine's own layer.
@@ -121,7 +123,8 @@ impl SystemConfig {
         LayerId::all(self.layers.len()).filter(|&layer| !hosts(&self.layers[layer])).collect()
     }
 
-    /// Refuses names of sources in a layer's settings that no source on the layer has; `sources` are all, in their order.
+    /// Refuses names of sources in a layer's settings that no source on the layer has; `sources` are all, in their
+    /// order.
     pub fn check_names(&self, sources: &[String]) -> Result<(), EngineError> {
         for (index, layer) in self.layers.iter().enumerate() {
             self.check_names_of(index, layer, "placement_for", layer.placement_for.as_deref(), sources)?;
@@ -183,8 +186,8 @@ pub enum HostMode {
     /// The walker reads the guest's table and translates each of its addresses by the host's.
     #[default]
     Nested,
-    /// The host keeps tables of its own for the guest's address spaces (shadow page tables). For guests of the bottom layer
-    /// that host nobody.
+    /// The host keeps tables of its own for the guest's address spaces (shadow page tables). For guests of the bottom
+    /// layer that host nobody.
     Shadow,
 }
 
@@ -195,7 +198,8 @@ pub enum Backing {
     /// At the first touch in the guest, by a fault in the host, as for a virtual machine that has just started.
     #[default]
     OnDemand,
-    /// Before the run, as for a virtual machine that has used all of its memory before: a first touch costs the host nothing.
+    /// Before the run, as for a virtual machine that has used all of its memory before: a first touch costs the host
+    /// nothing.
     Present,
 }
 

@@ -12,8 +12,8 @@ const MOST_ENTRIES: u32 = 512;
 const MOST_WAYS: u32 = 16;
 /// Of reading the mapping's `vm_mm`.
 const ROOT_INSTRUCTIONS: u32 = 4;
-/// Cycles where neither the cache's parameters nor the walk leave them to the core: of reading the mapping's `vm_mm`, of a level's
-/// offset and checks, of a look-up of arrays, of one by hardware's help, and of filling a level.
+/// Cycles where neither the cache's parameters nor the walk leave them to the core: of reading the mapping's `vm_mm`,
+/// of a level's offset and checks, of a look-up of arrays, of one by hardware's help, and of filling a level.
 const ROOT_CYCLES: u32 = 1;
 const LEVEL_CYCLES: u32 = 1;
 const LOOK_UP_CYCLES: u32 = 0;
@@ -27,12 +27,13 @@ const FILL_CYCLES: u32 = 0;
 pub enum TranslationCacheConfig {
     /// Tags of the whole address above the entry: never wrong.
     FullPrefix(TranslationCacheArrays),
-    /// Tags of a level's own offset, which hit if those of the levels above hit: the published rule, wrong beyond 1 GiB.
+    /// Tags of a level's own offset, which hit if those of the levels above hit: the published rule, wrong beyond 1
+    /// GiB.
     AsPublished(TranslationCacheArrays),
     /// The same with one index for all levels, from the pud offset: what the paper rejects.
     PudIndex(TranslationCacheArrays),
-    /// Slots whose tags are the whole address above the entry and the address space's generation: never wrong. As in Linux 6.12
-    /// with pagelab's patches.
+    /// Slots whose tags are the whole address above the entry and the address space's generation: never wrong. As in
+    /// Linux 6.12 with pagelab's patches.
     Generations(TranslationCacheSlots),
     /// No arrays: the hardware walker tells the fault handler the last entry that it read.
     MmuAssisted(MmuAssist),
@@ -67,8 +68,8 @@ pub struct TranslationCacheArrays {
     pub cycles: Option<CodeCycles>,
     /// Instructions of a look-up.
     pub instructions: u32,
-    /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an entry
-    /// (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage costs.
+    /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an
+    /// entry (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level_cycles: Option<CodeCycles>,
     /// Instructions of the stage `walk` that a hit saves per level that it skips.
@@ -114,7 +115,8 @@ pub struct TranslationCacheSlots {
     pub kind: SlotKind,
     /// Slots of a level, of 32 bytes each: a power of two from 4 to 512; 16 as there (`PAGELAB_WALK_CACHE_BITS`).
     pub slots: u32,
-    /// Instructions; those traced of this kind unless given. They take the cycles that the stage `walk` has for as many.
+    /// Instructions; those traced of this kind unless given. They take the cycles that the stage `walk` has for as
+    /// many.
     pub costs: Option<SlotCosts>,
     /// For tests only: leaves these invalidations out, to show that it needs them.
     pub omit_invalidation: Option<InvalidationCause>,
@@ -155,9 +157,9 @@ impl SlotKind {
         }
     }
 
-    /// What `pagelab linux trace` counts in Linux 6.12.117-1~deb12u1 with pagelab's patches, beside a walk of 228 instructions with
-    /// the cache off, or 240 with five levels: PMD hits in `touch,sequential,64`, PUD hits in `touch,random,64`, misses in
-    /// `touch,regions,32`. Each is what 98 % of such faults execute, to the instruction.
+    /// What `pagelab linux trace` counts in Linux 6.12.117-1~deb12u1 with pagelab's patches, beside a walk of 228
+    /// instructions with the cache off, or 240 with five levels: PMD hits in `touch,sequential,64`, PUD hits in
+    /// `touch,random,64`, misses in `touch,regions,32`. Each is what 98 % of such faults execute, to the instruction.
     fn traced(self) -> SlotCosts {
         let (pmd_hit, pud_hit, miss, fill, fill_slot) = match self {
             Self::Vma => (-41, 21, 30, 56, 9),
@@ -190,13 +192,14 @@ pub struct SlotCosts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MmuAssist {
-    /// What it costs beyond its reference to read the entry's address and see whether it still holds. Both are estimates.
+    /// What it costs beyond its reference to read the entry's address and see whether it still holds. Both are
+    /// estimates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles: Option<CodeCycles>,
     /// Instructions of reading the entry's address and checking it.
     pub instructions: u32,
-    /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an entry
-    /// (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage costs.
+    /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an
+    /// entry (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level_cycles: Option<CodeCycles>,
     /// Instructions of the stage `walk` that a hit saves per level that it skips.
@@ -398,7 +401,8 @@ fn refuse(part: &str, what: String) -> Result<(), EngineError> {
     Err(EngineError::config(format!("kernel.translation_cache{part}"), what))
 }
 
-/// What is skipped is a part of the walk: its cycles are given as those of the walk are, and it cannot save more than that costs.
+/// What is skipped is a part of the walk: its cycles are given as those of the walk are, and it cannot save more than
+/// that costs.
 fn validate_savings(cache: &TranslationCacheConfig, levels: u8, walk: StageCost) -> Result<(), EngineError> {
     for (key, given) in cache.cycles_saved() {
         match (given, walk.cycles) {

@@ -11,8 +11,8 @@ use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
 use pagelab_base::step::BlockKey;
 
-/// Scans in a row that may find nothing to give back before a fault does without: several times through the lists, whose
-/// pages' accessed bits the scans clear.
+/// Scans in a row that may find nothing to give back before a fault does without: several times through the lists,
+/// whose pages' accessed bits the scans clear.
 const MAX_FRUITLESS: u32 = 1 << 16;
 
 impl Fault {
@@ -117,8 +117,8 @@ impl Fault {
         self.begin_allocation(os)
     }
 
-    /// Scans for pages that can leave. If it finds none but some that are being written, these are to be waited for (Linux
-    /// `reclaim_throttle`, VMSCAN_THROTTLE_WRITEBACK).
+    /// Scans for pages that can leave. If it finds none but some that are being written, these are to be waited for
+    /// (Linux `reclaim_throttle`, VMSCAN_THROTTLE_WRITEBACK).
     pub(super) fn reclaim(&mut self, os: &mut Os, pressure: Pressure, cpu: CpuId) -> Result<FaultState, BlockKey> {
         let layer = self.space.layer;
         let scan = os.scan_pages(layer, pressure, cpu);

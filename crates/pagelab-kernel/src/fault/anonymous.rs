@@ -42,8 +42,8 @@ impl Fault {
         }
     }
 
-    /// Makes the page a folio: the largest of the layer's orders up to `most` whose place lies inside the VMA and has no page
-    /// yet (Linux `alloc_anon_folio`); a single page if there is none.
+    /// Makes the page a folio: the largest of the layer's orders up to `most` whose place lies inside the VMA and has
+    /// no page yet (Linux `alloc_anon_folio`); a single page if there is none.
     pub(super) fn set_folio(&mut self, layer: &mut Layer, vma: &Vma, most: u32) {
         let space = self.space.index;
         let free = |layer: &mut Layer, start: u64, end: u64| {

@@ -1,8 +1,8 @@
-//! Walks of faults in kernels with translation caches ([`crate::translation_cache`]): where they begin, and what they leave for
-//! later ones.
+//! Walks of faults in kernels with translation caches ([`crate::translation_cache`]): where they begin, and what they
+//! leave for later ones.
 //!
-//! Every hit is held against the walk from the root, which the engine knows: the published rule's wrong ones are counted, any other
-//! is an error of the simulator.
+//! Every hit is held against the walk from the root, which the engine knows: the published rule's wrong ones are
+//! counted, any other is an error of the simulator.
 
 use super::{Fault, FaultState};
 use crate::config::{TranslationCacheConfig, TranslationCacheCosts, TranslationCacheSlots};
@@ -117,7 +117,8 @@ impl Fault {
             begin.counted.iter().for_each(|&line| step.kernel_beside(RefKind::Write, line));
         }
         if begin.as_ref().is_none_or(Begin::needs_root) {
-            // `mm->pgd`, in the line of the lock (Linux 4.9 and 4.19: `mmap_sem`), or in one that faults read only (6.12: `mm_mt`).
+            // `mm->pgd`, in the line of the lock (Linux 4.9 and 4.19: `mmap_sem`), or in one that faults read only
+            // (6.12: `mm_mt`).
             step.kernel(RefKind::Read, layer.spaces[self.space.index as usize].lock_line());
         }
         step.before_pte = step.refs.len();

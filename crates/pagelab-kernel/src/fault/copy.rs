@@ -1,4 +1,5 @@
-//! Faults on pages that are mapped and may not be written: copies, pages that nobody else uses, large pages to be split.
+//! Faults on pages that are mapped and may not be written: copies, pages that nobody else uses, large pages to be
+//! split.
 
 use super::Fault;
 use crate::fault::work::Work;

@@ -68,8 +68,8 @@ impl Fault {
         Ok(mapped.max(1))
     }
 
-    /// Takes frames for the pages of a file that are read together: those that are not in memory; returns them with their
-    /// numbers.
+    /// Takes frames for the pages of a file that are read together: those that are not in memory; returns them with
+    /// their numbers.
     pub(super) fn take_window(&mut self, os: &mut Os, file: u32, page: u64) -> Vec<(u64, Pfn)> {
         let bytes = os.costs.read_ahead_bytes.0;
         let va = self.va;
@@ -100,8 +100,8 @@ impl Fault {
         taken
     }
 
-    /// Pages of a file have been read. The entry of the one that was missed says no more that it is on storage: an engine would read
-    /// it again before the fault has mapped it.
+    /// Pages of a file have been read. The entry of the one that was missed says no more that it is on storage: an
+    /// engine would read it again before the fault has mapped it.
     pub(super) fn finish_read(&mut self, os: &mut Os, file: u32, read: &[(u64, Pfn)]) {
         let (space, page) = (self.space.index, self.page);
         let storage = os.layers[self.space.layer].storage().expect("pages are read from storage");

@@ -1,15 +1,15 @@
 //! What a fault's requests to devices cost beside the device, in kernels whose configuration says so.
 //!
-//! Models: the request goes through block layer and driver up to the doorbell; the task sleeps, and the CPU goes over to another or to
-//! nothing; the device's interrupt is handled, the request completed, and the task woken, which runs again. A kernel that polls keeps
-//! the CPU until the answer is there, and has neither interrupt nor wake-up.
-//! Source: Linux block/blk-mq.c (`blk_mq_submit_bio`, `blk_mq_complete_request`), drivers/nvme/host/pci.c (`nvme_queue_rq`, `nvme_irq`,
-//! `nvme_poll`), mm/filemap.c (`folio_wait_bit_common`, `folio_end_read`).
+//! Models: the request goes through block layer and driver up to the doorbell; the task sleeps, and the CPU goes over
+//! to another or to nothing; the device's interrupt is handled, the request completed, and the task woken, which runs
+//! again. A kernel that polls keeps the CPU until the answer is there, and has neither interrupt nor wake-up.
+//! Source: Linux block/blk-mq.c (`blk_mq_submit_bio`, `blk_mq_complete_request`), drivers/nvme/host/pci.c
+//! (`nvme_queue_rq`, `nvme_irq`, `nvme_poll`), mm/filemap.c (`folio_wait_bit_common`, `folio_end_read`).
 //! Parameters: `kernel.block_io`. What the stages touch: [`requests`](crate::layer::requests).
-//! Deviations: the CPU that asked handles the interrupt, as part of the task that waits. One interrupt tells of all that a step asked
-//! for. A request that is made again costs the device's time and the step's own cycles anew, not these stages. kpted pays none of them
-//! for what it writes at a cgroup's limit. The lines of its own that the kernel touches are the same for all CPUs and requests, and are
-//! read only; kernel threads and msync touch none.
+//! Deviations: the CPU that asked handles the interrupt, as part of the task that waits. One interrupt tells of all
+//! that a step asked for. A request that is made again costs the device's time and the step's own cycles anew, not
+//! these stages. kpted pays none of them for what it writes at a cgroup's limit. The lines of its own that the kernel
+//! touches are the same for all CPUs and requests, and are read only; kernel threads and msync touch none.
 
 use super::{Fault, FaultState};
 use crate::config::{BlockIoConfig, CompletionBy, StageCost};

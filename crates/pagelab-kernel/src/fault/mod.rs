@@ -1,25 +1,25 @@
 //! The page-fault handler of a kernel.
 //!
-//! Models: an activity of named stages ([`Stage`]), each with the instructions and cycles that the kernel preset gives and
-//! with references to the kernel's data, which go through TLB and caches: saved registers on the CPU's stack, the lock and
-//! the nodes of the VMA index, page-table entries, the allocator's lists, page metadata, the CPU's batches for cgroup and
-//! LRU lists, and every so often the line behind each batch that all CPUs share. What a fault maps is decided after its
-//! walk (`Work`): a zeroed frame, the zero page, a copy of a write-protected page, that page itself if nobody else uses
-//! it, or a page of the page cache and those around it.
+//! Models: an activity of named stages ([`Stage`]), each with the instructions and cycles that the kernel preset gives
+//! and with references to the kernel's data, which go through TLB and caches: saved registers on the CPU's stack, the
+//! lock and the nodes of the VMA index, page-table entries, the allocator's lists, page metadata, the CPU's batches for
+//! cgroup and LRU lists, and every so often the line behind each batch that all CPUs share. What a fault maps is
+//! decided after its walk (`Work`): a zeroed frame, the zero page, a copy of a write-protected page, that page itself
+//! if nobody else uses it, or a page of the page cache and those around it.
 //!
-//! The first handler of a page takes the page's key and does the work; others that fault on the page meanwhile wait, then
-//! find the translation and return. The PTE is written under the lock of its page-table page.
-//! Source: Linux `exc_page_fault`, `handle_mm_fault`, `do_anonymous_page`, `do_wp_page`, `do_read_fault`, `do_cow_fault`,
-//! `do_shared_fault`, `do_fault_around` (mm/memory.c), `filemap_map_pages` (mm/filemap.c).
-//! Parameters: `kernel.fault.*` (instructions and cycles of each stage beyond its references), `kernel.fault_kinds.*` (where kinds
-//! of faults differ), `kernel.fault_lock`,
-//! `kernel.vma_index`, `kernel.zero_page`, `kernel.fault_around_bytes`, `kernel.pages_per_fault`, `kernel.lru_batch`,
-//! `kernel.charge_batch`, `kernel.vm_exit_cycles`.
-//! Deviations: in Linux two handlers of one page both allocate and zero a frame, and the one that comes second to the PTE
-//! lock gives its frame back; here it waits from the end of its walk, so a frame is never allocated twice. A mapping call
-//! waits for faults in its way, but not the other way round, since it is made at once. A kernel's objects of an address
-//! space share one frame. Pages that are mapped beside another cost
-//! references, and instructions of their own only where the preset says so (`page_instructions`).
+//! The first handler of a page takes the page's key and does the work; others that fault on the page meanwhile wait,
+//! then find the translation and return. The PTE is written under the lock of its page-table page.
+//! Source: Linux `exc_page_fault`, `handle_mm_fault`, `do_anonymous_page`, `do_wp_page`, `do_read_fault`,
+//! `do_cow_fault`, `do_shared_fault`, `do_fault_around` (mm/memory.c), `filemap_map_pages` (mm/filemap.c).
+//! Parameters: `kernel.fault.*` (instructions and cycles of each stage beyond its references), `kernel.fault_kinds.*`
+//! (where kinds of faults differ), `kernel.fault_lock`, `kernel.vma_index`, `kernel.zero_page`,
+//! `kernel.fault_around_bytes`, `kernel.pages_per_fault`, `kernel.lru_batch`, `kernel.charge_batch`,
+//! `kernel.vm_exit_cycles`.
+//! Deviations: in Linux two handlers of one page both allocate and zero a frame, and the one that comes second to the
+//! PTE lock gives its frame back; here it waits from the end of its walk, so a frame is never allocated twice. A
+//! mapping call waits for faults in its way, but not the other way round, since it is made at once. A kernel's objects
+//! of an address space share one frame. Pages that are mapped beside another cost references, and instructions of their
+//! own only where the preset says so (`page_instructions`).
 
 mod allocate;
 mod anonymous;

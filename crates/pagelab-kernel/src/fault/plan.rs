@@ -18,7 +18,8 @@ use pagelab_base::step::{RefKind, Step};
 
 /// Lines of the saved registers of an exception (`struct pt_regs`, 168 bytes).
 const REGISTER_LINES: u64 = 3;
-/// Ranges that a node of the maple tree holds, above the leaves and in them (`MAPLE_ARANGE64_SLOTS`, `MAPLE_RANGE64_SLOTS`).
+/// Ranges that a node of the maple tree holds, above the leaves and in them (`MAPLE_ARANGE64_SLOTS`,
+/// `MAPLE_RANGE64_SLOTS`).
 const MAPLE_FANOUT: u64 = 10;
 const MAPLE_LEAF: u64 = 16;
 /// Lines of a maple-tree node of 256 bytes that a search reads: one of pivots, one of slots.

@@ -1,15 +1,17 @@
 //! How much of a file is read with a page that a mapping misses.
 //!
-//! Models: what lies around the page; what comes from it on if the mapping is read in sequence; the page alone if at random. Of a
-//! file whose mappings are missed much more often than hit, each page is read alone: a miss counts up, and a page that is found in
-//! memory, or that a read fault finds around its own, counts down.
-//! Source: Linux mm/filemap.c (`do_sync_mmap_readahead`, `do_async_mmap_readahead`, `filemap_map_pages`; `file_ra_state.mmap_miss`).
+//! Models: what lies around the page; what comes from it on if the mapping is read in sequence; the page alone if at
+//! random. Of a file whose mappings are missed much more often than hit, each page is read alone: a miss counts up, and
+//! a page that is found in memory, or that a read fault finds around its own, counts down.
+//! Source: Linux mm/filemap.c (`do_sync_mmap_readahead`, `do_async_mmap_readahead`, `filemap_map_pages`;
+//! `file_ra_state.mmap_miss`).
 //! Parameters: `kernel.read_ahead_bytes`, `kernel.fault_around_bytes`.
-//! Deviations: Linux counts for each opened file, which a trace does not tell apart. Here a file has a count in each address space:
-//! opened twice by a process it is one file, and a forked child does not share its parent's count but begins at 0. Pages that were
-//! active and came back after they had left (`PG_workingset`) count down like others, which Linux 6.12 leaves out. A page that is
-//! found in memory and then copied does not count. No page is marked for the next ones to be read when it is used
-//! (`PG_readahead`), so a program that goes through a file misses once per window.
+//! Deviations: Linux counts for each opened file, which a trace does not tell apart. Here a file has a count in each
+//! address space: opened twice by a process it is one file, and a forked child does not share its parent's count but
+//! begins at 0. Pages that were active and came back after they had left (`PG_workingset`) count down like others,
+//! which Linux 6.12 leaves out. A page that is found in memory and then copied does not count. No page is marked for
+//! the next ones to be read when it is used (`PG_readahead`), so a program that goes through a file misses once per
+//! window.
 
 use std::ops::Range;
 

@@ -1,15 +1,16 @@
 //! Faults that get a frame which a fault engine keeps ready: its software form.
 //!
-//! Models: with the lock of the page-table page, the handler takes the frame from where the engine would, and writes the PTE. It
-//! allocates, zeroes, charges and lists nothing: the engine's threads have done so, or will. Without a frame it goes the
-//! ordinary way.
+//! Models: with the lock of the page-table page, the handler takes the frame from where the engine would, and writes
+//! the PTE. It allocates, zeroes, charges and lists nothing: the engine's threads have done so, or will. Without a
+//! frame it goes the ordinary way.
 //! Source: Tirumalasetty et al., "Reducing Minor Page Fault Overheads through Enhanced Page Walker", 4.8.
-//! Deviations: the paper calls this by a system call before each access; here it is in the fault handler, as it proposes.
+//! Deviations: the paper calls this by a system call before each access; here it is in the fault handler, as it
+//! proposes.
 //!
-//! With `in_fault` it is as in pagelab's Linux (`linux/src/rings.c`): the frame comes instead of an allocation, whatever the entry
-//! says, and zeroed. The fault charges it and enters it in the reverse map, and leaves the LRU lists to the thread. (What is counted
-//! of cgroups and lists, the thread enters with the page; the fault has paid for its part.) One that finds no frame takes no
-//! instructions beyond those of its allocation.
+//! With `in_fault` it is as in pagelab's Linux (`linux/src/rings.c`): the frame comes instead of an allocation,
+//! whatever the entry says, and zeroed. The fault charges it and enters it in the reverse map, and leaves the LRU lists
+//! to the thread. (What is counted of cgroups and lists, the thread enters with the page; the fault has paid for its
+//! part.) One that finds no frame takes no instructions beyond those of its allocation.
 
 use super::work::Work;
 use super::{Fault, FaultState};
@@ -44,8 +45,8 @@ impl Fault {
         }
     }
 
-    /// With the lock of the page-table page, unless it is instead of an allocation: takes a frame, or goes for one the ordinary
-    /// way.
+    /// With the lock of the page-table page, unless it is instead of an allocation: takes a frame, or goes for one the
+    /// ordinary way.
     pub(super) fn take_ready(&mut self, os: &mut Os, cpu: CpuId, entry: PhysAddr) -> FaultState {
         if std::mem::take(&mut self.defers) {
             return FaultState::Lock;

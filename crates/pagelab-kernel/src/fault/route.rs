@@ -1,8 +1,8 @@
 //! Which way a fault goes: to a handler, and there to the kind of work that its page needs, by what the walk found.
 //!
-//! A walk begins at what a translation cache knows ([`super::cached_walk`]); what it ends at and the VMA decide the [`Work`]: of
-//! anonymous memory ([`super::anonymous`]), of a file ([`super::file`]), of a page that is there and must be copied
-//! ([`super::copy`]) or of one in the swap area ([`super::swap`]).
+//! A walk begins at what a translation cache knows ([`super::cached_walk`]); what it ends at and the VMA decide the
+//! [`Work`]: of anonymous memory ([`super::anonymous`]), of a file ([`super::file`]), of a page that is there and must
+//! be copied ([`super::copy`]) or of one in the swap area ([`super::swap`]).
 
 use super::{Fault, FaultState};
 use crate::entry_word::EntryWord;
@@ -68,8 +68,8 @@ impl Fault {
         Some(BlockKey::Writeback { layer, lba: storage.lba(file, page) })
     }
 
-    /// The PTE has been reached, `by` a walk or from the one before it: chooses the work and takes the page's key. Says what is to be
-    /// done instead of going on, if it must.
+    /// The PTE has been reached, `by` a walk or from the one before it: chooses the work and takes the page's key. Says
+    /// what is to be done instead of going on, if it must.
     pub(super) fn commit_walk(
         &mut self,
         os: &mut Os,

@@ -23,7 +23,8 @@ impl Os {
 }
 
 impl Fault {
-    /// What comes first: frames for the engine, if it had none. Nothing is held yet, and no page can leave meanwhile that it maps.
+    /// What comes first: frames for the engine, if it had none. Nothing is held yet, and no page can leave meanwhile
+    /// that it maps.
     pub(super) fn after_entry(&self, os: &Os) -> FaultState {
         let lacks = os.layers[self.space.layer].engine.as_ref().is_some_and(EngineState::lacks_frames);
         if lacks { FaultState::Supply } else { FaultState::Lookup }

@@ -48,8 +48,8 @@ impl Work {
         matches!(self, Self::Fresh | Self::SwapIn | Self::Copy { .. } | Self::Shared { present: false, .. })
     }
 
-    /// What the preset calls it, where the walk found a page or none, of a store or of another access; none for what costs as much as
-    /// a first touch.
+    /// What the preset calls it, where the walk found a page or none, of a store or of another access; none for what
+    /// costs as much as a first touch.
     pub(super) fn kind(self, present: bool, store: bool) -> Option<FaultKind> {
         match self {
             Self::ZeroPage => Some(FaultKind::ZeroPage),

@@ -59,8 +59,9 @@ pub struct EngineScope {
 /// The kernel's part of an engine: a state of the layer.
 ///
 /// What an implementor must uphold: what the hardware reads and writes stands in frames of the layer, as words of
-/// [`PhysMem`]; frames that it keeps for pages to come are nobody's charge, and it counts them in [`Self::held_frames`]; after
-/// [`Self::space_ended`] nothing of the space is left in it, the frames taken for its pages being the page table's.
+/// [`PhysMem`]; frames that it keeps for pages to come are nobody's charge, and it counts them in
+/// [`Self::held_frames`]; after [`Self::space_ended`] nothing of the space is left in it, the frames taken for its
+/// pages being the page table's.
 pub trait KernelSide: Sized {
     /// What the configuration says of it.
     type Parameters: EngineParameters;
@@ -71,8 +72,8 @@ pub trait KernelSide: Sized {
     /// Whether the engine may map pages of a mapping.
     fn serves(&self, space: u32, vma: &Vma) -> bool;
 
-    /// What stands in the entry of a page of such a mapping until it is mapped; `stored` says where on storage the page is, if it is of
-    /// a file and not in memory. None: the page is the kernel's.
+    /// What stands in the entry of a page of such a mapping until it is mapped; `stored` says where on storage the page
+    /// is, if it is of a file and not in memory. None: the page is the kernel's.
     fn word(&self, space: u32, vma: &Vma, stored: Option<DriveBlock>) -> Option<EntryWord>;
 
     /// Cycles per entry if the call that makes a mapping writes its entries; none: threads of the engine do.
@@ -91,7 +92,8 @@ pub trait KernelSide: Sized {
     /// The sizes of pages that it maps.
     fn page_sizes(&self) -> &'static [PageSize];
 
-    /// What it has taken for pages of a space, some of which may be about to be mapped, and what nobody has accounted for.
+    /// What it has taken for pages of a space, some of which may be about to be mapped, and what nobody has accounted
+    /// for.
     fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<UnaccountedPage>;
 
     /// A mapping call accounts for a page of these.
@@ -126,8 +128,8 @@ pub trait KernelSide: Sized {
     /// Whether faults that the kernel handles get frames that are ready here.
     fn serves_faults(&self) -> bool;
 
-    /// What such a fault costs in an ordinary kernel, which takes one instead of an allocation; none: it takes one for an entry
-    /// that is armed.
+    /// What such a fault costs in an ordinary kernel, which takes one instead of an allocation; none: it takes one for
+    /// an entry that is armed.
     fn in_fault(&self) -> Option<RingCosts> {
         None
     }

@@ -19,9 +19,10 @@ pub enum Verdict {
 
 /// The work of an engine for a page.
 ///
-/// What an implementor must uphold: its references are [`pagelab_base::step::RefSpace::Physical`]; it changes a page table, or what
-/// the kernel keeps, with the page's key ([`pagelab_base::step::BlockKey::Page`]) alone; it looks again at what it relies on when it
-/// has got it; and while it holds it, mapping calls about what the key stands for wait for it ([`crate::locks::Locks::read_mappings`]).
+/// What an implementor must uphold: its references are [`pagelab_base::step::RefSpace::Physical`]; it changes a page
+/// table, or what the kernel keeps, with the page's key ([`pagelab_base::step::BlockKey::Page`]) alone; it looks again
+/// at what it relies on when it has got it; and while it holds it, mapping calls about what the key stands for wait for
+/// it ([`crate::locks::Locks::read_mappings`]).
 pub trait Work: Sized {
     /// Of the engine of the faulting page's layer, if it has one: none if it has nothing to do with the page.
     fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self>;

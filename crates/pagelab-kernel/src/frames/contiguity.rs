@@ -1,8 +1,9 @@
 //! How well adjacent pages lie together: what a host's walker finds of a guest's memory.
 //!
-//! The eight PTEs of a cache line translate a group of eight pages. Where the frames of these lie in one aligned block of eight, their
-//! host's PTEs share a cache line too; where they are strewn, each has one of its own.
-//! Source: PTEMagnet (ASPLOS 2021), whose measure is the host's PTE lines for each PTE line of the guest: 1 at best, 8 at worst.
+//! The eight PTEs of a cache line translate a group of eight pages. Where the frames of these lie in one aligned block
+//! of eight, their host's PTEs share a cache line too; where they are strewn, each has one of its own.
+//! Source: PTEMagnet (ASPLOS 2021), whose measure is the host's PTE lines for each PTE line of the guest: 1 at best, 8
+//! at worst.
 
 use serde::Serialize;
 

@@ -1,13 +1,15 @@
-//! Who uses a frame of program memory: one page table, several after a fork, the page cache, or everybody (the zero page).
+//! Who uses a frame of program memory: one page table, several after a fork, the page cache, or everybody (the zero
+//! page).
 //!
-//! Models: what Linux keeps in `struct page` to decide whether a write-protected page may be written in place, and whether
-//! a frame is free once a mapping has gone: the map count of anonymous pages, the page cache's own reference, and the
-//! zero page's lack of any.
-//! Source: Linux mm/memory.c (`do_wp_page`, `wp_can_reuse_anon_folio`, `zap_pte_range`), mm/filemap.c (`filemap_map_pages`).
+//! Models: what Linux keeps in `struct page` to decide whether a write-protected page may be written in place, and
+//! whether a frame is free once a mapping has gone: the map count of anonymous pages, the page cache's own reference,
+//! and the zero page's lack of any.
+//! Source: Linux mm/memory.c (`do_wp_page`, `wp_can_reuse_anon_folio`, `zap_pte_range`), mm/filemap.c
+//! (`filemap_map_pages`).
 //! Parameters: `kernel.fault_around_bytes`, `kernel.page_cache`.
 //! Deviations: with a page cache that is warm, every page that has not left it counts as being there, and takes a frame
-//! when it is first asked for. It cannot tell where a file ends, so the last window of a mapping may get pages that no file
-//! has.
+//! when it is first asked for. It cannot tell where a file ends, so the last window of a mapping may get pages that no
+//! file has.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -32,8 +34,8 @@ pub struct PageUse {
     cached: FxHashMap<FilePage, Pfn>,
     /// The same by frame.
     cache_frames: FxHashMap<Pfn, FilePage>,
-    /// Shared anonymous memory, by its place in [`Os::shared_bytes`](super::Os), and the same by frame. A page is here as
-    /// long as some page table maps it.
+    /// Shared anonymous memory, by its place in [`Os::shared_bytes`](super::Os), and the same by frame. A page is here
+    /// as long as some page table maps it.
     objects: FxHashMap<u64, Pfn>,
     object_frames: FxHashMap<Pfn, u64>,
     /// Whether files must be read before their pages are there.

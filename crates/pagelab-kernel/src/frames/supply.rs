@@ -73,8 +73,8 @@ impl Clone for Frames {
 }
 
 impl Frames {
-    /// The frames of a layer in the state that its programs find, with those of its page metadata set aside, and what ageing
-    /// came to.
+    /// The frames of a layer in the state that its programs find, with those of its page metadata set aside, and what
+    /// ageing came to.
     pub fn new(
         want: &WantedFrames,
         frames: u64,
@@ -169,8 +169,8 @@ fn frame_allocator(
             Ok((Box::new(buddy), None))
         }
         FrameAllocatorConfig::Linux(linux) => {
-            // Blocks above Linux's largest order stand for pages that were set aside at boot, or for what it puts together
-            // (`alloc_contig_range`).
+            // Blocks above Linux's largest order stand for pages that were set aside at boot, or for what it puts
+            // together (`alloc_contig_range`).
             let max_order = linux.max_order.max(config.largest_block);
             let linux = PageAllocatorConfig { max_order, ..linux.clone() };
             let mut pages = PageAllocator::new(Pfn(0), frames, cpus, &linux).map_err(error("frame_allocator"))?;

@@ -2,8 +2,8 @@
 //!
 //! Models: a virtual machine that has used all of its memory before, so that first touches cost the host nothing.
 //! Parameters: `system.layers.GUEST.backing`.
-//! Deviations: the host finds each frame when the guest first touches it, at no cost, and not before the run. So the frames
-//! are those that first touches in this order get.
+//! Deviations: the host finds each frame when the guest first touches it, at no cost, and not before the run. So the
+//! frames are those that first touches in this order get.
 
 use crate::config::Backing;
 use crate::entry_word::EntryWord;

@@ -9,8 +9,8 @@ use pagelab_base::ids::CpuId;
 use pagelab_base::step::{RefKind, Step};
 
 impl Layer {
-    /// References of a charge of `pages` to a group: what the CPU has charged in advance, and the counters of the cgroups where that is
-    /// not enough.
+    /// References of a charge of `pages` to a group: what the CPU has charged in advance, and the counters of the
+    /// cgroups where that is not enough.
     pub fn plan_charge(&self, cpu: CpuId, group: GroupId, pages: u32, step: &mut Step) {
         step.kernel(RefKind::Write, self.cpu_line(cpu, CpuLine::Charge));
         let of = &self.cpus[cpu];
@@ -35,7 +35,8 @@ impl Layer {
         of.charged -= pages;
     }
 
-    /// References of gathering a page for the LRU lists of a group: with the CPU's `batch` full, the lists' lock and the pages.
+    /// References of gathering a page for the LRU lists of a group: with the CPU's `batch` full, the lists' lock and
+    /// the pages.
     pub fn plan_gather(&self, cpu: CpuId, group: GroupId, batch: u32, step: &mut Step) {
         step.kernel(RefKind::Write, self.cpu_line(cpu, CpuLine::Lru));
         let gathered = &self.cpus[cpu].lru;

@@ -26,8 +26,8 @@ impl Layer {
         self.frames.allocator.set_cpu_nodes(nodes);
     }
 
-    /// Boots a kernel on `memory_bytes` of physical memory for so many CPUs: sets the page metadata and what its tables take, also for
-    /// guests of the sizes in `guests`, aside and builds the direct map.
+    /// Boots a kernel on `memory_bytes` of physical memory for so many CPUs: sets the page metadata and what its tables
+    /// take, also for guests of the sizes in `guests`, aside and builds the direct map.
     pub fn boot(
         config: &LayerConfig,
         host: Option<SpaceId>,

@@ -1,8 +1,9 @@
-//! With `--check`: what every frame and every block of storage holds of files, as tags. A page that a program sees must have been read
-//! from its own block, with all that has been stored there since; one that a cut has emptied must hold zeros.
+//! With `--check`: what every frame and every block of storage holds of files, as tags. A page that a program sees must
+//! have been read from its own block, with all that has been stored there since; one that a cut has emptied must hold
+//! zeros.
 //!
-//! What moves contents tells of it: a device's reads and writes, stores of programs to pages of files that they share, cuts of files and
-//! a file system that moves their blocks.
+//! What moves contents tells of it: a device's reads and writes, stores of programs to pages of files that they share,
+//! cuts of files and a file system that moves their blocks.
 
 use rustc_hash::FxHashMap;
 
@@ -142,7 +143,8 @@ impl Layer {
         }
     }
 
-    /// A program loads from or stores to an address that is translated to `frame`: says what is wrong with what it sees.
+    /// A program loads from or stores to an address that is translated to `frame`: says what is wrong with what it
+    /// sees.
     pub fn access_contents(&mut self, index: u32, va: VirtAddr, frame: Pfn, store: bool) -> Option<String> {
         let (file, page) = self.file_page(index, va)?;
         let lba = self.storage()?.lba(file, page);

@@ -31,7 +31,8 @@ impl Layer {
         runs
     }
 
-    /// Calls with the numbers of each 4 KiB page of the anonymous memory of a space and of its frame, in ascending order.
+    /// Calls with the numbers of each 4 KiB page of the anonymous memory of a space and of its frame, in ascending
+    /// order.
     fn for_anonymous(&self, space: u32, mut each: impl FnMut(u64, u64)) {
         let mut pages = Vec::new();
         let vmas = self.spaces[space as usize].vmas.iter();

@@ -79,8 +79,8 @@ impl Layer {
         ArmingMode::Thread
     }
 
-    /// Puts a word into the entry of each page of a range that has one to get and neither a word nor a translation, as long as there is
-    /// memory to spare for their tables; returns how many.
+    /// Puts a word into the entry of each page of a range that has one to get and neither a word nor a translation, as
+    /// long as there is memory to spare for their tables; returns how many.
     fn fill_entries(&mut self, index: u32, range: VaRange) -> u64 {
         const TABLE: PageSize = PageSize::Size2M;
         let (mut filled, mut start) = (0, range.start.0);
@@ -97,7 +97,8 @@ impl Layer {
         filled
     }
 
-    /// The words that pages of one mapping get that have neither a word nor a translation; their entries are in one table.
+    /// The words that pages of one mapping get that have neither a word nor a translation; their entries are in one
+    /// table.
     fn words_to_get(&self, index: u32, range: VaRange) -> Vec<WordOf> {
         let (space, size) = (&self.spaces[index as usize], PageSize::Size4K);
         let (Some(engine), Some(vma)) =
@@ -115,8 +116,8 @@ impl Layer {
         pages.filter_map(word).collect()
     }
 
-    /// The other mappings of the file that a mapping is of, by their spaces: those of other spaces, and of this one those of the same
-    /// pages.
+    /// The other mappings of the file that a mapping is of, by their spaces: those of other spaces, and of this one
+    /// those of the same pages.
     fn sharers(&self, index: u32, vma: &Vma) -> Vec<u32> {
         let (name, pages) = (vma.file.as_ref(), vma.file_pages());
         let overlaps = |of: &Vma| of.file_pages().start < pages.end && pages.start < of.file_pages().end;
@@ -128,8 +129,8 @@ impl Layer {
         self.spaces.iter().enumerate().filter_map(shares).collect()
     }
 
-    /// A mapping is made of a file: if others have it, too, the engine serves it no more. Returns how many pages that it has mapped were
-    /// accounted for, and the cycles of taking entries back.
+    /// A mapping is made of a file: if others have it, too, the engine serves it no more. Returns how many pages that
+    /// it has mapped were accounted for, and the cycles of taking entries back.
     pub fn note_sharing(&mut self, index: u32, range: VaRange) -> Result<(u64, Cycles), EngineError> {
         let each = self.engine.as_ref().filter(|engine| engine.maps_files()).and_then(EngineState::fills_at_once);
         let Some(each) = each else { return Ok((0, Cycles::ZERO)) };
@@ -175,8 +176,8 @@ impl Layer {
         Ok(())
     }
 
-    /// Arms the entry of a page that was armed before, if its engine may map it. One that it may not map whole is wanted anew.
-    /// Entries of a process that is armed no more are not looked for again where a thread has been.
+    /// Arms the entry of a page that was armed before, if its engine may map it. One that it may not map whole is
+    /// wanted anew. Entries of a process that is armed no more are not looked for again where a thread has been.
     pub fn put_armed(&mut self, index: u32, va: VirtAddr, size: PageSize) -> Result<(), EngineError> {
         let Some(word) = self.armed(index, va) else { return Ok(()) };
         let of = WordOf { va, size, word };
@@ -229,8 +230,8 @@ impl Layer {
         outcome
     }
 
-    /// Pages of files have left memory: the entries of those that the engine may map say where they are, if their tables are there or
-    /// there is memory for them.
+    /// Pages of files have left memory: the entries of those that the engine may map say where they are, if their
+    /// tables are there or there is memory for them.
     pub fn arm_again(&mut self, pages: &[(u32, VirtAddr)]) {
         for &(index, va) in pages {
             if self.is_served(index, va)
@@ -242,8 +243,8 @@ impl Layer {
         }
     }
 
-    /// Enters a page that the engine has mapped in the reverse map and the LRU lists, one of a file in the page cache, too, and
-    /// charges it.
+    /// Enters a page that the engine has mapped in the reverse map and the LRU lists, one of a file in the page cache,
+    /// too, and charges it.
     pub fn account(&mut self, index: u32, UnaccountedPage { va, size, frame, file, .. }: UnaccountedPage) {
         let mut list = WalkList::new();
         self.spaces[index as usize].table.walk(&self.mem, va, &mut list);

@@ -137,8 +137,8 @@ impl AddressSpace {
         self.objects.addr()
     }
 
-    /// The frame whose metadata has the lock of an entry: its page-table page, or that of the space's objects where entries move
-    /// (`mm->page_table_lock`).
+    /// The frame whose metadata has the lock of an entry: its page-table page, or that of the space's objects where
+    /// entries move (`mm->page_table_lock`).
     pub fn lock_frame(&self, entry: PhysAddr) -> Pfn {
         if self.table.moves_entries() { self.objects } else { entry.pfn() }
     }
@@ -175,8 +175,8 @@ pub struct Layer {
     pub brk_alignment: Option<Bytes>,
     /// What became of that.
     pub brk_counters: BrkCounters,
-    /// Orders of the folios that anonymous memory may get beside single pages and large ones, or of the blocks of eager paging,
-    /// ascending.
+    /// Orders of the folios that anonymous memory may get beside single pages and large ones, or of the blocks of eager
+    /// paging, ascending.
     pub folio_orders: Vec<u32>,
     /// Whether these are blocks that its placement policy maps ahead of any access.
     pub blocks_ahead: bool,
@@ -186,7 +186,8 @@ pub struct Layer {
     pub spaces: Vec<AddressSpace>,
     /// What the page tables of its address spaces have in common, but for the direct map's.
     pub tables: LayerTables,
-    /// Frames of the page metadata, of what boot set aside for tables and of the segment, which the allocator knows nothing of.
+    /// Frames of the page metadata, of what boot set aside for tables and of the segment, which the allocator knows
+    /// nothing of.
     set_aside: u64,
     /// What is for direct segments of its address spaces.
     pub segment_memory: Option<SegmentMemory>,
@@ -194,7 +195,8 @@ pub struct Layer {
     pub speculative_table: Option<SpeculativeTable>,
     /// Frames of physical memory.
     frame_count: u64,
-    /// The frame that stands for what all CPUs share: the allocator's lock and lists, the LRU lists, the cgroup's counter.
+    /// The frame that stands for what all CPUs share: the allocator's lock and lists, the LRU lists, the cgroup's
+    /// counter.
     zone: Pfn,
     /// One per CPU of the simulation.
     pub cpus: Vec<CpuData>,
@@ -475,7 +477,8 @@ impl Layer {
         matches!(list.leaf, Leaf::NotPresent { .. })
     }
 
-    /// Puts another frame or other flags instead of a page that is mapped in the same size. Returns the entry's address.
+    /// Puts another frame or other flags instead of a page that is mapped in the same size. Returns the entry's
+    /// address.
     pub fn remap(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> PhysAddr {
         let mut list = WalkList::new();
         self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
@@ -497,7 +500,8 @@ impl Layer {
         space.table.replace(&mut self.mem, va, mapping)
     }
 
-    /// Unmaps a page. The caller decides what becomes of its frames; tables stay, as reclaim and MADV_DONTNEED leave them.
+    /// Unmaps a page. The caller decides what becomes of its frames; tables stay, as reclaim and MADV_DONTNEED leave
+    /// them.
     pub fn unmap(&mut self, index: u32, page: &Removed) {
         self.forget(index, page);
         self.spaces[index as usize].table.unmap(&mut self.mem, page.va);
@@ -561,8 +565,8 @@ impl Layer {
         out
     }
 
-    /// Does something to each page of a space that overlaps `start..end`, in ascending order; returns how many there were.
-    /// Pages are listed a few at a time, so that a large range takes no memory.
+    /// Does something to each page of a space that overlaps `start..end`, in ascending order; returns how many there
+    /// were. Pages are listed a few at a time, so that a large range takes no memory.
     pub fn for_mapped<E>(
         &mut self,
         index: u32,
@@ -592,7 +596,8 @@ impl Layer {
         }
     }
 
-    /// Splits large pages that `start..end` cuts, so that every page lies inside the range or outside; words of such pages go.
+    /// Splits large pages that `start..end` cuts, so that every page lies inside the range or outside; words of such
+    /// pages go.
     pub fn split_at_edges(&mut self, index: u32, start: VirtAddr, end: VirtAddr) -> Result<(), EngineError> {
         self.cut_words(index, start, end);
         for edge in [start, end] {

@@ -38,7 +38,8 @@ impl Layer {
         EngineError::OutOfMemory { what }
     }
 
-    /// The error that a request for a page ends the run with whose cgroup is at its limit and has nothing that could leave.
+    /// The error that a request for a page ends the run with whose cgroup is at its limit and has nothing that could
+    /// leave.
     pub fn at_its_limit(&self) -> EngineError {
         let reclaim = self.reclaim.as_ref().expect("only such layers have limits");
         let group = &reclaim.groups()[usize::from(self.acting_group.0)];

@@ -1,14 +1,14 @@
 //! The page cache of a layer: which pages of files are in memory, and in what blocks they come there.
 //!
-//! Models: a page that is brought in comes in a folio, the largest of the layer's sizes whose place lies inside what may be
-//! read and holds no page yet, or else alone. A warm cache has every page that has not left it, and gives it a frame when it is
-//! first asked for; others are read from storage, a window at a time.
+//! Models: a page that is brought in comes in a folio, the largest of the layer's sizes whose place lies inside what
+//! may be read and holds no page yet, or else alone. A warm cache has every page that has not left it, and gives it a
+//! frame when it is first asked for; others are read from storage, a window at a time.
 //! Source: Linux mm/readahead.c (`page_cache_ra_order`), mm/filemap.c (`__filemap_get_folio`), mm/memory.c.
 //! Parameters: `system.layers.NAME.file_folios`, `kernel.page_cache`, `kernel.storage`, `kernel.read_ahead_bytes`.
 //! Stats: `layer.NAME.file_folios.*`.
-//! Deviations: which sizes there are is the file system's choice in Linux, which begins a stream of read(2) with small folios and
-//! makes them larger as it goes on, but reads around a fault in single pages; a trace knows nothing of read(2), so here each
-//! takes the largest that fits. The pages of a folio age and leave one by one.
+//! Deviations: which sizes there are is the file system's choice in Linux, which begins a stream of read(2) with small
+//! folios and makes them larger as it goes on, but reads around a fault in single pages; a trace knows nothing of
+//! read(2), so here each takes the largest that fits. The pages of a folio age and leave one by one.
 
 use std::ops::Range;
 
@@ -42,8 +42,8 @@ impl Layer {
         self.reclaim.as_ref()?.storage.as_ref()
     }
 
-    /// Whether a page of a file must be read from storage. A warm cache holds what memory has room for. What a block does not hold
-    /// yet is not read.
+    /// Whether a page of a file must be read from storage. A warm cache holds what memory has room for. What a block
+    /// does not hold yet is not read.
     pub fn must_be_read(&self, file: u32, page: u64) -> bool {
         let storage = self.storage();
         let crowded = || storage.is_some() && self.is_short(0);
@@ -52,8 +52,8 @@ impl Layer {
             && !storage.is_some_and(|storage| storage.is_unwritten(file, page))
     }
 
-    /// The frame that holds a page of a file which is in memory, brought into the page cache if need be, perhaps with others
-    /// `within` these.
+    /// The frame that holds a page of a file which is in memory, brought into the page cache if need be, perhaps with
+    /// others `within` these.
     pub fn cached_page(&mut self, file: u32, page: u64, within: &Range<u64>) -> Result<Pfn, EngineError> {
         if let Some(frame) = self.pages.cached(file, page) {
             return Ok(frame);
@@ -88,7 +88,8 @@ impl Layer {
         })
     }
 
-    /// A block for a page of a file and those beside it, as far as they are `within` these, not in the cache, and `wanted`.
+    /// A block for a page of a file and those beside it, as far as they are `within` these, not in the cache, and
+    /// `wanted`.
     pub fn take_cache_folio(
         &mut self,
         file: u32,

@@ -1,14 +1,16 @@
-//! Pages that a recorded kernel has mapped: a trace says where and when, and what that kernel did is among its accesses.
+//! Pages that a recorded kernel has mapped: a trace says where and when, and what that kernel did is among its
+//! accesses.
 //!
-//! Models: a machine's memory as a file whose offsets are physical addresses. Kernel and programs of that machine map it, shared, each
-//! at its own addresses; so all reach the same frames. With MAP_HUGETLB a mapping has pages of 2 MiB, for which the file gets its
-//! frames in blocks; others map parts of these by pages of 4 KiB.
-//! Source: Linux mm/shmem.c and mm/memory.c (`do_set_pmd`, `finish_fault`): a large folio of tmpfs is mapped by a PMD where
-//! a mapping has room for all of it, and by PTEs elsewhere.
+//! Models: a machine's memory as a file whose offsets are physical addresses. Kernel and programs of that machine map
+//! it, shared, each at its own addresses; so all reach the same frames. With MAP_HUGETLB a mapping has pages of 2 MiB,
+//! for which the file gets its frames in blocks; others map parts of these by pages of 4 KiB.
+//! Source: Linux mm/shmem.c and mm/memory.c (`do_set_pmd`, `finish_fault`): a large folio of tmpfs is mapped by a PMD
+//! where a mapping has room for all of it, and by PTEs elsewhere.
 //! Parameters: none.
-//! Deviations: nothing of it costs cycles or references: that would count the recorded kernel's work twice. Page tables have memory
-//! of the simulator, so their lines are not those that the recorded kernel writes. Without such a block, as where memory is
-//! fragmented, where frames may be reclaimed, or where parts came to the file one by one, pages are of 4 KiB.
+//! Deviations: nothing of it costs cycles or references: that would count the recorded kernel's work twice. Page tables
+//! have memory of the simulator, so their lines are not those that the recorded kernel writes. Without such a block, as
+//! where memory is fragmented, where frames may be reclaimed, or where parts came to the file one by one, pages are of
+//! 4 KiB.
 
 use crate::frames::frame_alloc::FramePurpose;
 use crate::layer::Layer;
@@ -19,7 +21,8 @@ use pagelab_tables::page_table::{Leaf, Mapping, PteFlags, WalkList};
 use pagelab_trace::MapFlags;
 
 impl Layer {
-    /// Maps a new mapping's pages of its file; returns how many these are. Where nothing may be accessed, none is mapped.
+    /// Maps a new mapping's pages of its file; returns how many these are. Where nothing may be accessed, none is
+    /// mapped.
     pub fn map_recorded(&mut self, index: u32, range: VaRange) -> Result<u64, EngineError> {
         let vma = self.spaces[index as usize].vmas.find(range.start).expect("it has just been made").clone();
         if !(vma.prot.read || vma.prot.write || vma.prot.execute) {

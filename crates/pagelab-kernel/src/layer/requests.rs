@@ -1,9 +1,10 @@
 //! The memory that a kernel's requests to devices touch: a queue pair of its own, and other lines of its code and data.
 //!
-//! Source: NVM Express base specification 1.4, 4.2 and 4.6 (entries of 64 and of 16 bytes); Linux drivers/nvme/host/pci.c.
+//! Source: NVM Express base specification 1.4, 4.2 and 4.6 (entries of 64 and of 16 bytes); Linux
+//! drivers/nvme/host/pci.c.
 //! Parameters: `kernel.block_io`.
-//! Deviations: one pair for all CPUs and for both devices, where Linux has one per CPU. It tells what is touched; what the entries say is
-//! not written.
+//! Deviations: one pair for all CPUs and for both devices, where Linux has one per CPU. It tells what is touched; what
+//! the entries say is not written.
 
 use crate::layer::Layer;
 use pagelab_base::addr::{LINE_BYTES, Pfn, PhysAddr};

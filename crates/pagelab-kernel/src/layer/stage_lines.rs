@@ -1,11 +1,13 @@
 //! Lines of the kernel's data that the stages of a page fault touch beside those that the engine knows the meaning of.
 //!
-//! Models: which lines are there, whose they are, and in which stage a fault comes to them first. What they hold is not modelled. So
-//! caches have to keep as many lines between two faults as a real kernel's, and lose them to the program as that does.
+//! Models: which lines are there, whose they are, and in which stage a fault comes to them first. What they hold is not
+//! modelled. So caches have to keep as many lines between two faults as a real kernel's, and lose them to the program
+//! as that does.
 //! Source: `pagelab linux trace`, which counts the lines of a real kernel.
 //! Parameters: `kernel.fault.STAGE.lines`, `kernel.fault_kinds.KIND.STAGE.lines`.
-//! Deviations: the lines lie side by side. Address spaces whose numbers differ by a multiple of 64 share theirs, which are only
-//! read. A stage's lines are touched together, so they cost what the slowest of them does. Kinds of faults share a stage's lines.
+//! Deviations: the lines lie side by side. Address spaces whose numbers differ by a multiple of 64 share theirs, which
+//! are only read. A stage's lines are touched together, so they cost what the slowest of them does. Kinds of faults
+//! share a stage's lines.
 
 use crate::config::StageLines;
 use crate::layer::Layer;

@@ -7,7 +7,8 @@ use pagelab_base::error::EngineError;
 use pagelab_tables::page_table::{Exhausted, NoTable, PageTable, TableBlock};
 
 impl Layer {
-    /// An empty page table of a space: the kernel's own is the first; of one that hosts a guest with its bytes of memory.
+    /// An empty page table of a space: the kernel's own is the first; of one that hosts a guest with its bytes of
+    /// memory.
     pub fn new_table(&mut self, guest: Option<u64>) -> Result<PageTable, EngineError> {
         let cpu = self.acting_cpu;
         let mut frames = |order| self.frames.alloc(order, FramePurpose::PageTable, cpu);

@@ -60,8 +60,8 @@ impl Layer {
         true
     }
 
-    /// Gives a space its first generation, in kernels whose caches go by them. False if that is all that there is to do: what the
-    /// walk found is of none.
+    /// Gives a space its first generation, in kernels whose caches go by them. False if that is all that there is to
+    /// do: what the walk found is of none.
     pub fn begin_generation(&mut self, space: u32) -> bool {
         let caches = self.translation_caches.as_mut().expect("a walk has something to keep");
         let generation = &mut self.spaces[space as usize].caches.generation;
@@ -162,8 +162,8 @@ impl Layer {
         }
     }
 
-    /// The entries of a space's caches are of no use any more, if PMD tables were freed and not only those of PTEs (Linux
-    /// `free_pmd_range`, and `move_normal_pud`).
+    /// The entries of a space's caches are of no use any more, if PMD tables were freed and not only those of PTEs
+    /// (Linux `free_pmd_range`, and `move_normal_pud`).
     fn renew_generation(&mut self, space: u32, range: VaRange, cause: InvalidationCause) {
         let around = self.missing_around(space, range);
         let of_pmd_table = 1 << (FRAME_SHIFT + 9 * u32::from(LOWEST));
@@ -200,7 +200,8 @@ impl Layer {
         VaRange { start: VirtAddr(start), end: VirtAddr((last.0 | (span(last) - 1)) + 1) }
     }
 
-    /// Mappings have changed: caches whose mapping was cut are emptied, and those go whose mapping is a part of the one before.
+    /// Mappings have changed: caches whose mapping was cut are emptied, and those go whose mapping is a part of the one
+    /// before.
     pub fn follow_mappings(&mut self, space: u32) {
         if !self.owner_is_vma() {
             return;

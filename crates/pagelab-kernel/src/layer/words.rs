@@ -1,11 +1,12 @@
 //! Entries that are not present and hold a word: where the words are, and what becomes of them.
 //!
-//! Models: swap entries in the page table, which stay in their tables, move and are inherited with them. Page tables without room
-//! for words ([`keeps_words`](pagelab_tables::page_table::PageTable::keeps_words)) have them beside: the kernel finds them by page.
+//! Models: swap entries in the page table, which stay in their tables, move and are inherited with them. Page tables
+//! without room for words ([`keeps_words`](pagelab_tables::page_table::PageTable::keeps_words)) have them beside: the
+//! kernel finds them by page.
 //! Source: Linux mm/memory.c (`copy_nonpresent_pte`, `zap_nonpresent_ptes`), mm/mremap.c (`move_ptes`), mm/rmap.c
 //! (`try_to_unmap_one`).
-//! Deviations: Linux sets the table of a large page aside when it maps one (`pgtable_trans_huge_deposit`); here the kernel
-//! takes it when the page leaves, of the memory that becomes free. Words beside a page table cost no reference.
+//! Deviations: Linux sets the table of a large page aside when it maps one (`pgtable_trans_huge_deposit`); here the
+//! kernel takes it when the page leaves, of the memory that becomes free. Words beside a page table cost no reference.
 
 use crate::entry_word::EntryWord;
 use crate::layer::Layer;
@@ -67,7 +68,8 @@ impl Layer {
         Some(WordOf { va: VirtAddr(va.0 & !size.offset_mask()), size, word })
     }
 
-    /// Whether the page of a size that `va` is in is neither mapped nor has it a word, nor stands a table there for smaller ones.
+    /// Whether the page of a size that `va` is in is neither mapped nor has it a word, nor stands a table there for
+    /// smaller ones.
     pub fn is_untouched(&self, index: u32, va: VirtAddr, size: PageSize) -> bool {
         let leaf = self.leaf(index, va);
         let is_free = matches!(leaf, Leaf::NotPresent { level, .. } if size == PageSize::Size4K || PageSize::of_level(level) >= size);
@@ -115,8 +117,8 @@ impl Layer {
         found.into_iter().map(word).collect()
     }
 
-    /// Gives a page a word, which its owner counts by now. The page is untouched ([`Self::is_untouched`]). Errors: there is no
-    /// memory for the tables on its way.
+    /// Gives a page a word, which its owner counts by now. The page is untouched ([`Self::is_untouched`]). Errors:
+    /// there is no memory for the tables on its way.
     pub fn put_word(&mut self, index: u32, of: WordOf) -> Result<(), EngineError> {
         let WordOf { va, size, word } = of;
         assert!(
@@ -161,8 +163,8 @@ impl Layer {
         Some(of)
     }
 
-    /// Takes the word of a larger page away that a table for a page of `size` at `va` is to replace. What it said of the
-    /// parts is to be said anew (`Layer::cut`).
+    /// Takes the word of a larger page away that a table for a page of `size` at `va` is to replace. What it said of
+    /// the parts is to be said anew (`Layer::cut`).
     pub fn clear_above(&mut self, index: u32, va: VirtAddr, size: PageSize) {
         if let Some(of) = self.word(index, va).filter(|of| of.size > size) {
             self.take_word(index, va);
@@ -171,8 +173,8 @@ impl Layer {
         }
     }
 
-    /// Frees the tables of places that may have large pages by now, where such a table holds nothing but armed entries; returns those
-    /// places, which are to be armed anew. Of layers with an engine.
+    /// Frees the tables of places that may have large pages by now, where such a table holds nothing but armed entries;
+    /// returns those places, which are to be armed anew. Of layers with an engine.
     pub fn free_armed_tables(&mut self, index: u32, range: VaRange) -> Vec<VaRange> {
         const LARGE: PageSize = PageSize::Size2M;
         let mut freed = Vec::new();
@@ -205,8 +207,8 @@ impl Layer {
         }
     }
 
-    /// Takes the words of large pages away that `start..end` cuts, so that every word's page lies inside the range or outside.
-    /// What they said of the parts is to be said anew: those are wanted again (`Layer::cut`).
+    /// Takes the words of large pages away that `start..end` cuts, so that every word's page lies inside the range or
+    /// outside. What they said of the parts is to be said anew: those are wanted again (`Layer::cut`).
     pub fn cut_words(&mut self, index: u32, start: VirtAddr, end: VirtAddr) {
         for edge in [start, end] {
             if let Some(of) = self.word(index, edge).filter(|of| of.va != edge) {

@@ -1,23 +1,24 @@
 //! Contiguity-aware paging: each page is given the frame that continues those of its mapping, as long as it is free.
 //!
-//! Models: the first fault of a mapping chooses a place for all of it: the next run of free blocks of the largest order that is
-//! large enough, or the largest there is, going on behind the last choice (next fit). What is remembered is an [`Offset`], from
-//! pages to frames; each later fault, of a small page or a large one, asks for exactly the frame at its offset. Nothing is
-//! reserved: where that frame is taken, a new place is chosen for the rest of the mapping, and its offset holds from that page
-//! on. Where there is no run, the page gets whatever frame the allocator has next. A mapping keeps a bounded number of offsets, the
-//! oldest is forgotten first.
-//! Source: Alverti, Psomadakis, Karakostas, Gandhi, Nikas, Goumas, Koziris, "Enhancing and exploiting contiguity for fast memory
-//! virtualization" (ISCA 2020), its part on software.
+//! Models: the first fault of a mapping chooses a place for all of it: the next run of free blocks of the largest order
+//! that is large enough, or the largest there is, going on behind the last choice (next fit). What is remembered is an
+//! [`Offset`], from pages to frames; each later fault, of a small page or a large one, asks for exactly the frame at
+//! its offset. Nothing is reserved: where that frame is taken, a new place is chosen for the rest of the mapping, and
+//! its offset holds from that page on. Where there is no run, the page gets whatever frame the allocator has next. A
+//! mapping keeps a bounded number of offsets, the oldest is forgotten first.
+//! Source: Alverti, Psomadakis, Karakostas, Gandhi, Nikas, Goumas, Koziris, "Enhancing and exploiting contiguity for
+//! fast memory virtualization" (ISCA 2020), its part on software.
 //! Parameters: `system.layers.NAME.placement` of kind `ca-paging`: `max_offsets`, `cycles`, `instructions`.
 //! Stats: `layer.NAME.ca_paging.*`.
-//! Deviations from the source: a place agrees with its mapping in the address's bits below the size of a block, so that large
-//! pages and lines of PTEs fit. The free memory is searched where the paper keeps a contiguity map. Copies of pages that are
-//! written after a fork, shared memory, files and the pages that khugepaged makes are placed as by any kernel. A frame on a CPU's
-//! list of free pages counts as taken. What is split off beside a mapping's frames goes to the lists for smaller blocks, so other
-//! memory may come from there: of the same mobility with Linux's allocator, of any with the plain buddy allocator. The authors'
-//! kernel was not compared, which may do otherwise in what is chosen here: a page follows the offset that was chosen at or below
-//! it, if there is one; small pages whose frame is taken choose a new place as large ones do; an offset leaves with what is
-//! unmapped and moves with what is moved; a forked child begins without any.
+//! Deviations from the source: a place agrees with its mapping in the address's bits below the size of a block, so that
+//! large pages and lines of PTEs fit. The free memory is searched where the paper keeps a contiguity map. Copies of
+//! pages that are written after a fork, shared memory, files and the pages that khugepaged makes are placed as by any
+//! kernel. A frame on a CPU's list of free pages counts as taken. What is split off beside a mapping's frames goes to
+//! the lists for smaller blocks, so other memory may come from there: of the same mobility with Linux's allocator, of
+//! any with the plain buddy allocator. The authors' kernel was not compared, which may do otherwise in what is chosen
+//! here: a page follows the offset that was chosen at or below it, if there is one; small pages whose frame is taken
+//! choose a new place as large ones do; an offset leaves with what is unmapped and moves with what is moved; a forked
+//! child begins without any.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -71,8 +72,8 @@ struct Offsets {
 }
 
 impl Offsets {
-    /// The offset of a page of a mapping: the last that was chosen at or below it, for this mapping or for what was one with it;
-    /// else, in a mapping that has grown downwards, the next above.
+    /// The offset of a page of a mapping: the last that was chosen at or below it, for this mapping or for what was one
+    /// with it; else, in a mapping that has grown downwards, the next above.
     pub fn find(&self, va: VirtAddr, mapping: VaRange) -> Option<Offset> {
         let below = self.chosen.range(..=va).next_back();
         let below = below.filter(|&(&start, chosen)| va < chosen.end || start >= mapping.start);
@@ -160,8 +161,8 @@ impl Default for CaPagingConfig {
     }
 }
 
-/// A step on the way to the frame at an offset. A fault reads its mapping's offset and goes for the frame there. Where there is no
-/// offset, or that frame is taken, it chooses a place under the zone's lock and goes for the frame in it.
+/// A step on the way to the frame at an offset. A fault reads its mapping's offset and goes for the frame there. Where
+/// there is no offset, or that frame is taken, it chooses a place under the zone's lock and goes for the frame in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllocTarget {
     /// Look the offset up and take its frame.
@@ -195,7 +196,8 @@ impl CaPaging {
         &mut self.offsets[index]
     }
 
-    /// Chooses a place for a mapping: all of it if it has no offset at a page, else the rest from there on. False if nothing is free.
+    /// Chooses a place for a mapping: all of it if it has no offset at a page, else the rest from there on. False if
+    /// nothing is free.
     fn place(&mut self, page: &WantedPage, memory: &mut Memory) -> bool {
         let again = self.offset(page).is_some();
         let mapping = page.mapping;

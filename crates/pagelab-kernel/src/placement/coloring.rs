@@ -1,16 +1,18 @@
-//! Page colouring: a page gets a frame of its own colour, so that adjacent pages lie in different parts of a cache that is indexed by
-//! physical address.
+//! Page colouring: a page gets a frame of its own colour, so that adjacent pages lie in different parts of a cache that
+//! is indexed by physical address.
 //!
-//! Models: the colour of a page or a frame is its number modulo `colours`. The kernel keeps lists of free frames, one a colour, beside
-//! the allocator's and under the allocator's lock. A fault takes the first frame of its page's colour. Where there is none, a block of
-//! as many adjacent frames as there are colours is cut up into the lists; where there is no such block, the page is placed as by any
-//! kernel. Frames on the lists go back to the allocator when memory is needed and when a process ends.
-//! Source: Kessler, Hill, "Page placement algorithms for large real-indexed caches" (ACM Transactions on Computer Systems 10(4), 1992),
-//! its page colouring.
-//! Parameters: `system.layers.NAME.placement` of kind `coloring`: `colours`, `release_above_percent`, `cycles`, `instructions`.
+//! Models: the colour of a page or a frame is its number modulo `colours`. The kernel keeps lists of free frames, one a
+//! colour, beside the allocator's and under the allocator's lock. A fault takes the first frame of its page's colour.
+//! Where there is none, a block of as many adjacent frames as there are colours is cut up into the lists; where there
+//! is no such block, the page is placed as by any kernel. Frames on the lists go back to the allocator when memory is
+//! needed and when a process ends.
+//! Source: Kessler, Hill, "Page placement algorithms for large real-indexed caches" (ACM Transactions on Computer
+//! Systems 10(4), 1992), its page colouring.
+//! Parameters: `system.layers.NAME.placement` of kind `coloring`: `colours`, `release_above_percent`, `cycles`,
+//! `instructions`.
 //! Stats: `layer.NAME.coloring.*`.
-//! Deviations from the source: large pages and folios have no colour. The source leaves open where a kernel keeps its lists and when
-//! it gives frames back.
+//! Deviations from the source: large pages and folios have no colour. The source leaves open where a kernel keeps its
+//! lists and when it gives frames back.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,18 +1,19 @@
 //! Eager paging: memory is taken and mapped when a program asks for it, in blocks as large as can be had.
 //!
-//! Models: of a private anonymous mapping that can be written, made by mmap or mremap or grown by brk, all pages are mapped before
-//! the call returns, as MAP_POPULATE would, by 4 KiB PTEs: in each place the largest naturally aligned block of frames that lies
-//! inside the mapping and that the allocator has. A layer whose pages may be large maps large ones where they fit. What is
-//! discarded later is faulted in page by page. None of it is counted as a fault, but for what programs touch later.
-//! Source: Karakostas, Gandhi, Ayar, Cristal, Hill, McKinley, Nemirovsky, Swift, Unsal, "Redundant memory mappings for fast access to
-//! large memories" (ISCA 2015), its eager paging.
+//! Models: of a private anonymous mapping that can be written, made by mmap or mremap or grown by brk, all pages are
+//! mapped before the call returns, as MAP_POPULATE would, by 4 KiB PTEs: in each place the largest naturally aligned
+//! block of frames that lies inside the mapping and that the allocator has. A layer whose pages may be large maps large
+//! ones where they fit. What is discarded later is faulted in page by page. None of it is counted as a fault, but for
+//! what programs touch later.
+//! Source: Karakostas, Gandhi, Ayar, Cristal, Hill, McKinley, Nemirovsky, Swift, Unsal, "Redundant memory mappings for
+//! fast access to large memories" (ISCA 2015), its eager paging.
 //! Parameters: `system.layers.NAME.placement` of kind `eager`: `largest_block`, `stop_above_percent`.
 //! Stats: `populate.pages`, `layer.NAME.fault.zeroed_bytes`, `layer.NAME.folios.*` (blocks by size).
-//! Deviations from the source: a block begins at a virtual address that is a multiple of its size, so that the PTEs of a line lead to
-//! frames of a line; the paper's ranges may begin anywhere. The range table and the
-//! range TLB are not modelled. Mappings that reserve nothing (MAP_NORESERVE, thread stacks among them), stacks and what mprotect makes
-//! writable later stay on demand, and so does everything while more memory is in use than `stop_above_percent`, or while reclaim
-//! would be needed. Each block pays for the stages of a fault without exception and return.
+//! Deviations from the source: a block begins at a virtual address that is a multiple of its size, so that the PTEs of
+//! a line lead to frames of a line; the paper's ranges may begin anywhere. The range table and the range TLB are not
+//! modelled. Mappings that reserve nothing (MAP_NORESERVE, thread stacks among them), stacks and what mprotect makes
+//! writable later stay on demand, and so does everything while more memory is in use than `stop_above_percent`, or
+//! while reclaim would be needed. Each block pays for the stages of a fault without exception and return.
 
 use std::convert::Infallible;
 

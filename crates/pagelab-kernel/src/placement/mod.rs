@@ -1,11 +1,12 @@
 //! Which frames the pages of programs get: policies in front of the frame allocator.
 //!
-//! A fault that needs a frame asks its layer's policy first ([`Policy::begin`]) and takes the policy's steps, which are planned,
-//! charged and committed as all steps of a fault are. What the policy does not serve goes the ordinary way. The kernel tells it
-//! what happens to pages and spaces.
+//! A fault that needs a frame asks its layer's policy first ([`Policy::begin`]) and takes the policy's steps, which are
+//! planned, charged and committed as all steps of a fault are. What the policy does not serve goes the ordinary way.
+//! The kernel tells it what happens to pages and spaces.
 //!
 //! A policy is one file here and one line in `policies!` below: that gives it its `kind` in configurations
-//! (`system.layers.NAME.placement`), its row in `pagelab list placements`, its place in error texts and in the conformance tests.
+//! (`system.layers.NAME.placement`), its row in `pagelab list placements`, its place in error texts and in the
+//! conformance tests.
 
 use pagelab_base::ids::{CpuId, SpaceId};
 use std::fmt::Debug;
@@ -67,8 +68,8 @@ pub enum Progress<S> {
     Go(S),
     /// Wait until the key is released, then plan the same step again.
     Wait(BlockKey, S),
-    /// The frame is the page's. If the allocator's lists were refilled for it, the fault still has to pay for reading the
-    /// metadata of these pages under the zone's lock.
+    /// The frame is the page's. If the allocator's lists were refilled for it, the fault still has to pay for reading
+    /// the metadata of these pages under the zone's lock.
     Taken {
         /// The first frame of the page.
         frame: Pfn,
@@ -97,11 +98,12 @@ pub struct PolicyContext<'a> {
 /// A placement policy of a layer.
 ///
 /// What an implementor must uphold:
-/// - [`Self::begin`] and [`Self::plan`] change nothing; a plan lists all that its commit reads and writes of the kernel's memory.
+/// - [`Self::begin`] and [`Self::plan`] change nothing; a plan lists all that its commit reads and writes of the
+///   kernel's memory.
 /// - A commit looks again at what it relies on: others may have run since the plan. What it holds by a lock
 ///   ([`BlockKey::Placement`]) it releases before it ends with anything but [`Progress::Go`].
-/// - A frame that it hands out is charged ([`Memory::charge`]) and handed out once; frames that it keeps are not, and it counts
-///   them in [`Self::held_frames`]. After [`Self::space_ended`] of all spaces it holds none.
+/// - A frame that it hands out is charged ([`Memory::charge`]) and handed out once; frames that it keeps are not, and
+///   it counts them in [`Self::held_frames`]. After [`Self::space_ended`] of all spaces it holds none.
 /// - Results follow from calls alone: no clock, no order of a hash map.
 pub trait Policy: Sized {
     /// Parameters as a configuration has them.
@@ -130,8 +132,8 @@ pub trait Policy: Sized {
         None
     }
 
-    /// Fills `step` with the references and cycles of one of its own. There is no page where memory is given back by a fault that wants
-    /// none of the policy's frames.
+    /// Fills `step` with the references and cycles of one of its own. There is no page where memory is given back by a
+    /// fault that wants none of the policy's frames.
     fn plan(&self, _page: Option<&WantedPage>, _of: &Self::Step, _memory: &MemoryView, _step: &mut Step) {}
 
     /// Carries a step out.
@@ -222,8 +224,8 @@ macro_rules! policies {
     (@all $d:tt $first:ident::$default:ident, $($module:ident::$policy:ident),*) => {
         $(pub mod $module;)*
 
-        /// How the kernel of a layer chooses the frames of anonymous pages. Folios and large pages are set by `folios` and
-        /// `page_size`.
+        /// How the kernel of a layer chooses the frames of anonymous pages. Folios and large pages are set by `folios`
+        /// and `page_size`.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
         #[expect(missing_docs, reason = "the parameters' own texts describe them, and one here would replace those in the schema")]

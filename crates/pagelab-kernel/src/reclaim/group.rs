@@ -1,12 +1,13 @@
 //! Memory cgroups: whose pages are charged to whom, and which group the next scan is for.
 //!
-//! Models: every page that a program touches first is charged to its group, files' pages too, and stays with it; each group has
-//! LRU lists of its own. A group at its limit makes room among its own pages; when the machine runs short, groups are scanned in
-//! proportion to what they have.
+//! Models: every page that a program touches first is charged to its group, files' pages too, and stays with it; each
+//! group has LRU lists of its own. A group at its limit makes room among its own pages; when the machine runs short,
+//! groups are scanned in proportion to what they have.
 //! Source: Linux mm/memcontrol.c (`try_charge_memcg`, `mem_cgroup_lruvec`), mm/vmscan.c (`shrink_node_memcgs`).
 //! Parameters: `kernel.cgroup_limit_bytes` (all that are in no other group), `memory_limit` of a source.
 //! Stats: `cgroup.*`.
-//! Deviations: groups are not nested and have no `memory.low` or `memory.high`. Page tables and kernel objects are not charged.
+//! Deviations: groups are not nested and have no `memory.low` or `memory.high`. Page tables and kernel objects are not
+//! charged.
 
 use super::Reclaim;
 use super::lru::{Lru, LruPageKind};

@@ -1,12 +1,12 @@
 //! The LRU lists: which pages are the next that may leave.
 //!
 //! Models: an active and an inactive list each for anonymous pages and for pages of files. New pages go to the head of
-//! one of them; scans take pages from the tail of an inactive list; when that is short, pages move to it from the tail of
-//! the active one.
+//! one of them; scans take pages from the tail of an inactive list; when that is short, pages move to it from the tail
+//! of the active one.
 //! Source: Linux mm/vmscan.c (`inactive_is_low`, `get_scan_count`), mm/swap.c (`folio_add_lru`, `lru_lazyfree_fn`).
 //! Parameters: `kernel.new_pages`, `kernel.swappiness`.
-//! Deviations: which kind is scanned follows from `swappiness` and the lists' lengths; what reclaim of either kind cost of
-//! late (`anon_cost`, `file_cost`) does not count. A large page is one entry.
+//! Deviations: which kind is scanned follows from `swappiness` and the lists' lengths; what reclaim of either kind cost
+//! of late (`anon_cost`, `file_cost`) does not count. A large page is one entry.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +94,8 @@ impl Lru {
         }
     }
 
-    /// 2^order frames from `pfn` on are free. Of a large page of which they are a part the others stay, each on its own.
+    /// 2^order frames from `pfn` on are free. Of a large page of which they are a part the others stay, each on its
+    /// own.
     pub fn forget(&mut self, pfn: Pfn, order: u32) {
         if self.entries.get(&pfn).is_some_and(|entry| entry.order == order) {
             self.remove(pfn);
@@ -141,7 +142,8 @@ impl Lru {
         inactive * ratio < active
     }
 
-    /// The kind that the next scan is for; `swappiness` of 200 parts are for anonymous pages. Only kinds in `possible` count.
+    /// The kind that the next scan is for; `swappiness` of 200 parts are for anonymous pages. Only kinds in `possible`
+    /// count.
     pub fn choose(&self, swappiness: u32, possible: [bool; 2]) -> (LruPageKind, [i64; 2]) {
         let weight = [i64::from(swappiness), i64::from(200 - swappiness)];
         let due = |kind: LruPageKind| {

@@ -1,18 +1,19 @@
 //! Giving memory back when it runs short: LRU lists, a reverse map, a swap area and storage for files.
 //!
-//! Models: a scan takes the oldest inactive pages, looks at the accessed bits of all PTEs that map them, gives those that
-//! are in use another round and takes the others away from their page tables: to the swap area if they are anonymous,
-//! back to storage if they are dirty pages of files, nowhere if they are clean ones. kswapd scans between the low and
-//! the high watermark; below the min watermark, or at its cgroup's limit ([`Group`]), a fault scans for itself.
+//! Models: a scan takes the oldest inactive pages, looks at the accessed bits of all PTEs that map them, gives those
+//! that are in use another round and takes the others away from their page tables: to the swap area if they are
+//! anonymous, back to storage if they are dirty pages of files, nowhere if they are clean ones. kswapd scans between
+//! the low and the high watermark; below the min watermark, or at its cgroup's limit ([`Group`]), a fault scans for
+//! itself.
 //! Source: Linux mm/vmscan.c (`shrink_folio_list`, `shrink_active_list`, `folio_check_references`, `balance_pgdat`),
-//! mm/page_alloc.c (`calculate_min_free_kbytes`, `__setup_per_zone_wmarks`), mm/rmap.c (`try_to_unmap`, `folio_referenced_one`),
-//! include/linux/mm_inline.h (`vma_has_recency`).
+//! mm/page_alloc.c (`calculate_min_free_kbytes`, `__setup_per_zone_wmarks`), mm/rmap.c (`try_to_unmap`,
+//! `folio_referenced_one`), include/linux/mm_inline.h (`vma_has_recency`).
 //! Parameters: `kernel.swap`, `kernel.storage`, `kernel.swappiness`, `kernel.cgroup_limit_bytes`, `kernel.new_pages`,
 //! `kernel.advised_recency`, `kernel.threads.kswapd`.
 //! Deviations: what is written is waited for by whoever scans, where Linux puts it under write-back and goes on. Shared
-//! anonymous memory stays, and so do files without `kernel.storage`. No flusher threads: dirty pages of files are written
-//! when they leave. A large page leaves whole (`THP_SWAP`) and comes back as 4 KiB pages. No multi-generational LRU, no
-//! refault distance.
+//! anonymous memory stays, and so do files without `kernel.storage`. No flusher threads: dirty pages of files are
+//! written when they leave. A large page leaves whole (`THP_SWAP`) and comes back as 4 KiB pages. No multi-generational
+//! LRU, no refault distance.
 
 mod group;
 mod lru;
@@ -131,8 +132,8 @@ impl Reclaim {
         self.group_mut(id).lru.add(pfn, order, kind, active);
     }
 
-    /// The contents of an anonymous page are given up (MADV_FREE), unless somebody writes to it again. False if the lists do
-    /// not know it as a page of this order.
+    /// The contents of an anonymous page are given up (MADV_FREE), unless somebody writes to it again. False if the
+    /// lists do not know it as a page of this order.
     pub fn free_lazily(&mut self, pfn: Pfn, order: u32) -> bool {
         let id = self.group_of(pfn);
         let lru = &mut self.group_mut(id).lru;

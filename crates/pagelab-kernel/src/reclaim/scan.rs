@@ -54,7 +54,8 @@ fn va(page: u64) -> VirtAddr {
     VirtAddr(page << FRAME_SHIFT)
 }
 
-/// Lists the references of a scan under some pressure: the lists' lock once, and for each page its metadata and the entries that map it.
+/// Lists the references of a scan under some pressure: the lists' lock once, and for each page its metadata and the
+/// entries that map it.
 pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
     let Some(reclaim) = &layer.reclaim else { return };
     let id = reclaim.next_group(pressure).group;
@@ -101,8 +102,8 @@ impl Reclaim {
 }
 
 impl Layer {
-    /// Scans the oldest inactive pages of one kind of one group once. `is_busy` tells of pages of address spaces that a handler is
-    /// working on: these stay.
+    /// Scans the oldest inactive pages of one kind of one group once. `is_busy` tells of pages of address spaces that a
+    /// handler is working on: these stay.
     pub fn scan_pages(&mut self, pressure: Pressure, is_busy: &dyn Fn(u32, u64) -> bool) -> Scan {
         let mut scan = Scan::default();
         let Some(mut reclaim) = self.reclaim.take() else { return scan };

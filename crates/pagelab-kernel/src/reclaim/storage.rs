@@ -1,14 +1,14 @@
 //! Storage: where on a device the blocks of files are.
 //!
-//! Models: extents. What a program maps of a file for the first time gets blocks that follow each other, behind all that have been
-//! given before; what follows on from the file's last extent extends it. A file that is cut keeps the blocks behind its new end, which
-//! are unwritten from then on: their pages need not be read until they have been written. What the file system moves gets other blocks,
-//! those first that were given up so.
-//! Source: Linux fs/ext4/extents.c (`ext4_ext_map_blocks`, unwritten extents), fs/ext4/move_extent.c, of a file system on which files
-//! were written one after the other.
+//! Models: extents. What a program maps of a file for the first time gets blocks that follow each other, behind all
+//! that have been given before; what follows on from the file's last extent extends it. A file that is cut keeps the
+//! blocks behind its new end, which are unwritten from then on: their pages need not be read until they have been
+//! written. What the file system moves gets other blocks, those first that were given up so.
+//! Source: Linux fs/ext4/extents.c (`ext4_ext_map_blocks`, unwritten extents), fs/ext4/move_extent.c, of a file system
+//! on which files were written one after the other.
 //! Parameters: `kernel.storage`.
-//! Deviations: a cut file's blocks are not given to others, so a device never gets too full to write a page. Metadata of the file system
-//! costs nothing: it is in memory.
+//! Deviations: a cut file's blocks are not given to others, so a device never gets too full to write a page. Metadata
+//! of the file system costs nothing: it is in memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -61,7 +61,8 @@ pub struct Storage {
     extents: BTreeMap<FilePage, Extent>,
     /// Blocks that files have given up.
     free: VecDeque<Extent>,
-    /// Of files that were cut: the first page whose block is unwritten, and the pages behind that have been written since.
+    /// Of files that were cut: the first page whose block is unwritten, and the pages behind that have been written
+    /// since.
     cut: FxHashMap<u32, u64>,
     rewritten: FxHashSet<FilePage>,
 }
@@ -147,8 +148,8 @@ impl Storage {
         }
     }
 
-    /// Moves the blocks of pages of a file, of those that have any. Returns where they were; none, and nothing moves, if the device has
-    /// not so many that are free.
+    /// Moves the blocks of pages of a file, of those that have any. Returns where they were; none, and nothing moves,
+    /// if the device has not so many that are free.
     pub fn relocate(&mut self, file: u32, pages: Range<u64>) -> Option<Vec<Run>> {
         let moved = self.runs_of(file, pages);
         let mut places = self.places(moved.iter().map(|run| run.pages).sum())?.into_iter();

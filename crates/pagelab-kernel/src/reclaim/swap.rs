@@ -5,8 +5,8 @@
 //! Source: Linux mm/swapfile.c (`swap_duplicate`, `swap_free`), mm/swap_state.c, mm/memory.c (`do_swap_page`).
 //! Parameters: `kernel.swap`.
 //! Deviations: a page that is read back leaves its slot unless others refer to it, so it is written again even if it
-//! stays clean. A store that reads a slot which others refer to gets a frame of its own at once, and the others read the
-//! slot anew.
+//! stays clean. A store that reads a slot which others refer to gets a frame of its own at once, and the others read
+//! the slot anew.
 
 use std::collections::BTreeSet;
 
@@ -82,8 +82,8 @@ impl Swap {
         self.cached.get(&slot).map_or(Swapped::OnDevice, |frame| Swapped::InMemory(*frame))
     }
 
-    /// A slot has been read into a frame, to which one of its entries refers now. If the page is to be `shared`, the others will
-    /// find it there; returns how many these are.
+    /// A slot has been read into a frame, to which one of its entries refers now. If the page is to be `shared`, the
+    /// others will find it there; returns how many these are.
     pub fn read(&mut self, slot: Slot, frame: Pfn, shared: bool) -> u32 {
         let others = self.release(slot);
         if others == 0 || !shared {

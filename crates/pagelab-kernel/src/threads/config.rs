@@ -1,6 +1,7 @@
 //! What the configuration says of kernel threads: which there are, and with which parameters.
 //!
-//! It lies below the kernels. Of a thread's file it knows the module `parameters` alone, which imports nothing of them either.
+//! It lies below the kernels. Of a thread's file it knows the module `parameters` alone, which imports nothing of them
+//! either.
 
 use std::fmt::Debug;
 

@@ -1,10 +1,10 @@
 //! Deleting what ended processes left in page tables that are cleared lazily.
 //!
-//! Models: a scan over all of a layer's table, piece by piece. It is begun by the first CPU that has nothing else on its stack
-//! once enough processes have ended, and is for all of them. What a piece is, what is read and what is written, is the design's
-//! ([`Shared::plan_scan`](pagelab_tables::page_table::Shared::plan_scan)).
-//! Source: Yaniv and Tsafrir, "Hash, Don't Cache (the Page Table)", SIGMETRICS 2016, 5.4: "a linear scan of the hash table",
-//! "carried out lazily".
+//! Models: a scan over all of a layer's table, piece by piece. It is begun by the first CPU that has nothing else on
+//! its stack once enough processes have ended, and is for all of them. What a piece is, what is read and what is
+//! written, is the design's ([`Shared::plan_scan`](pagelab_tables::page_table::Shared::plan_scan)).
+//! Source: Yaniv and Tsafrir, "Hash, Don't Cache (the Page Table)", SIGMETRICS 2016, 5.4: "a linear scan of the hash
+//! table", "carried out lazily".
 //! Deviations: the paper does not say who scans and when. Comparing tags costs the references only.
 
 use crate::os::Os;

@@ -6,8 +6,9 @@
 //! their place.
 //! Source: Linux mm/khugepaged.c (`khugepaged_scan_mm_slot`, `hpage_collapse_scan_pmd`, `collapse_huge_page`).
 //! Parameters: `kernel.threads.khugepaged` (`scan_sleep_cycles`, `pages_to_scan`, `max_ptes_none`).
-//! Deviations: pages on the swap device are not read back (`max_ptes_swap` of 0), shared ones stay (`max_ptes_shared` of 0),
-//! files stay. The copy is made before the mapping is locked; if a fault is in the way then, the place is passed over.
+//! Deviations: pages on the swap device are not read back (`max_ptes_swap` of 0), shared ones stay (`max_ptes_shared`
+//! of 0), files stay. The copy is made before the mapping is locked; if a fault is in the way then, the place is passed
+//! over.
 
 use crate::fault::gets_large_pages;
 use crate::layer::Layer;

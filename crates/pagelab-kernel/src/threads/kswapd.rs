@@ -1,7 +1,7 @@
 //! kswapd: makes room before faults must.
 //!
-//! Models: from the moment a fault finds less free memory than the low watermark, scans of the LRU lists follow each other
-//! until the high watermark is reached or nothing is left that could leave.
+//! Models: from the moment a fault finds less free memory than the low watermark, scans of the LRU lists follow each
+//! other until the high watermark is reached or nothing is left that could leave.
 //! Source: Linux mm/vmscan.c (`balance_pgdat`, `kswapd_shrink_node`), mm/page_alloc.c (`wake_all_kswapds`).
 //! Parameters: none (`kernel.threads.kswapd`).
 //! Deviations: one for the layer, not one a node. It waits for what it writes.

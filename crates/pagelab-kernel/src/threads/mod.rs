@@ -1,15 +1,15 @@
 //! Kernel threads and other work of a kernel that no program waits for.
 //!
 //! A kernel thread is one file here with a type that is a [`Thread`] and a module `parameters`, and one line below.
-//! `registry.rs` makes the enum [`KernelThread`] of these lines, `config.rs` what the configuration says of them. A line gives the
-//! thread its key below `kernel.threads`, its row in `pagelab list kernel-threads`, its place in error texts and in the conformance
-//! tests.
+//! `registry.rs` makes the enum [`KernelThread`] of these lines, `config.rs` what the configuration says of them. A
+//! line gives the thread its key below `kernel.threads`, its row in `pagelab list kernel-threads`, its place in error
+//! texts and in the conformance tests.
 //!
-//! The threads of a fault engine are files of the engine with a type that is an [`EngineThread`], and a line each. They are there
-//! where the engine is, with parameters of the engine.
+//! The threads of a fault engine are files of the engine with a type that is an [`EngineThread`], and a line each. They
+//! are there where the engine is, with parameters of the engine.
 
-/// The kernel threads, for a macro that makes something of them: the file, the type in it, and what the thread does. Then those of
-/// fault engines: the engine's folder, the file and the type.
+/// The kernel threads, for a macro that makes something of them: the file, the type in it, and what the thread does.
+/// Then those of fault engines: the engine's folder, the file and the type.
 macro_rules! kernel_threads {
     ($make:ident) => {
         $make! {
@@ -55,10 +55,10 @@ pub type Counter<T> = (&'static str, fn(&T) -> u64, &'static str);
 
 /// A thread of a layer's kernel: a state machine that runs when it is awake and then sleeps again.
 ///
-/// What an implementor must uphold: [`Self::plan`] changes nothing; a step takes effect in [`Self::commit`], which looks again at
-/// what it relies on, since others have run since the plan; a step that makes requests to devices does nothing else; a lock
-/// is held from one step to another only if it is taken under the key of [`crate::locks`]; all that it allocates is given
-/// back or told by [`Self::held_frames`].
+/// What an implementor must uphold: [`Self::plan`] changes nothing; a step takes effect in [`Self::commit`], which
+/// looks again at what it relies on, since others have run since the plan; a step that makes requests to devices does
+/// nothing else; a lock is held from one step to another only if it is taken under the key of [`crate::locks`]; all
+/// that it allocates is given back or told by [`Self::held_frames`].
 ///
 /// `tests/conformance` runs every registered thread, with its samples, where memory is short.
 pub trait Thread: Sized {
@@ -112,8 +112,8 @@ pub trait EngineThread: Sized {
     /// The layer whose kernel it is of.
     fn layer(&self) -> LayerId;
 
-    /// How long after the end of its work it begins anew, as delayed work does that queues itself; at boot it begins at once. None: it
-    /// waits to be woken.
+    /// How long after the end of its work it begins anew, as delayed work does that queues itself; at boot it begins at
+    /// once. None: it waits to be woken.
     fn delay(&self, _of: &Layer) -> Option<Cycles> {
         None
     }

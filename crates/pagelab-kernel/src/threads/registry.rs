@@ -50,7 +50,8 @@ macro_rules! make_threads {
                 all
             }
 
-            /// What threads have counted: names, sums over those of a kind, and meanings, also of kinds that are not among them.
+            /// What threads have counted: names, sums over those of a kind, and meanings, also of kinds that are not
+            /// among them.
             pub fn counters<'a>(
                 threads: impl Iterator<Item = &'a Self> + Clone,
             ) -> Vec<(&'static str, u64, &'static str)> {

@@ -1,12 +1,12 @@
 //! When kernel threads run: which there are, which are awake, and when the others wake up by themselves.
 //!
-//! Models: threads that sleep until a fault wakes them or their time has come, and then run as activities on a CPU, each on
-//! its own: on a core that nobody has if the machine has one left, else a hardware thread that nobody has, else one that a source
-//! uses, whose program they interrupt.
+//! Models: threads that sleep until a fault wakes them or their time has come, and then run as activities on a CPU,
+//! each on its own: on a core that nobody has if the machine has one left, else a hardware thread that nobody has, else
+//! one that a source uses, whose program they interrupt.
 //! Source: Linux mm/vmscan.c (`kswapd`), mm/khugepaged.c (`khugepaged`).
 //! Stats: `kthread.runs`, `kthread.cycles`.
-//! Deviations: a kernel thread stays on its CPU. Two that share one run one after the other, each to the end of its work or to
-//! its first wait.
+//! Deviations: a kernel thread stays on its CPU. Two that share one run one after the other, each to the end of its
+//! work or to its first wait.
 
 use super::KernelThread;
 use super::config::ThreadsConfig;

@@ -1,4 +1,5 @@
-//! The arrays of one translation cache: where its tags and pointers are, and what look-ups and fills read and write of them.
+//! The arrays of one translation cache: where its tags and pointers are, and what look-ups and fills read and write of
+//! them.
 
 use arrayvec::ArrayVec;
 
@@ -131,7 +132,8 @@ impl Arrays {
         (set..set + self.ways).find(|&place| self.read_tag(mem, self.tag_at(object, place)) == tag)
     }
 
-    /// Looks an address up: a full prefix from the lowest level on until one hits, the others from the root on until one misses.
+    /// Looks an address up: a full prefix from the lowest level on until one hits, the others from the root on until
+    /// one misses.
     pub fn look_up(&self, mem: &PhysMem, object: PhysAddr, va: VirtAddr) -> LookUp {
         let mut found = LookUp::default();
         let upwards = self.rule == Rule::FullPrefix;
@@ -179,8 +181,9 @@ impl Arrays {
         }
     }
 
-    /// Enters the entry that an address has at a level, instead of the oldest of its set. Several levels: from the root on. False
-    /// if it would be wrong there: with one index for all levels, the ones above may have become another path's since the walk.
+    /// Enters the entry that an address has at a level, instead of the oldest of its set. Several levels: from the root
+    /// on. False if it would be wrong there: with one index for all levels, the ones above may have become another
+    /// path's since the walk.
     pub fn fill(&self, mem: &mut PhysMem, object: PhysAddr, level: u8, va: VirtAddr, entry: PhysAddr) -> bool {
         let above_hit = || (level + 1..=self.top).all(|above| self.place(mem, object, above, va).is_some());
         if self.rule == Rule::PudIndex && !above_hit() {
@@ -286,7 +289,8 @@ mod tests {
         let arrays = Arrays::new(&FORMS[2](TranslationCacheArrays::default()), 4).unwrap();
         let (mut mem, object) = (PhysMem::default(), PhysAddr(0));
         mem.create(Pfn(0));
-        // Puds of the same index. A walk has found the first one's, and the other path is filled before it fills its pmd.
+        // Puds of the same index. A walk has found the first one's, and the other path is filled before it fills its
+        // pmd.
         let [first, second] = [1 << 30, 17 << 30].map(VirtAddr);
         (2..=4).rev().for_each(|level| assert!(arrays.fill(&mut mem, object, level, first, PhysAddr(64))));
         (2..=4).rev().for_each(|level| assert!(arrays.fill(&mut mem, object, level, second, PhysAddr(128))));

@@ -1,30 +1,31 @@
-//! A software translation cache: what a kernel keeps of the walks that page faults trigger, so that later ones need not begin
-//! at the root.
+//! A software translation cache: what a kernel keeps of the walks that page faults trigger, so that later ones need not
+//! begin at the root.
 //!
-//! Models: for each level of a radix page table above the last (pgd, p4d, pud, pmd) an array of tags and one of pointers to
-//! entries, in kernel memory. A fault's walk looks its address up ([`Arrays`]), reads the pointer of the deepest level that hits,
-//! and goes on from that entry; after the walk it fills the levels below, or all of them if none hit. A cache is a
-//! mapping's, an address space's, or one of those that an address space has for each CPU; it is made by the first
-//! walk that has something to fill. Whatever frees page-table pages, or changes whose they are, empties the caches that may
-//! point to them ([`InvalidationCause`]).
-//! In the form `generations` there are slots instead, as in pagelab's Linux ([`Slots`]): of mappings or of CPUs, of PMD and PUD
-//! entries or of PMD tables. Their tags have the address space's generation beside the address. The first walk of a space gives it
-//! one; whenever a PMD table is freed it gets another, and nothing has to be emptied.
-//! In the form `mmu-assisted` there are no arrays: hardware gives the handler the last entry that it read, with the
-//! address space's count of times that page-table pages were freed, and the handler begins there if the count is still the same.
-//! Source: Wu, Patel, "Accelerating Fault-Triggered Page Table Walks Using Software Translation Caches" (Rutgers University),
-//! for Linux 4.19.80 (`__handle_mm_fault`, mm/memory.c); the full prefix as a tag: Barr, Cox, Rixner, "Translation Caching: Skip,
-//! Don't Walk (the Page Table)" (ISCA 2010). Slots: `linux/src/walk_cache.c`.
-//! Parameters: `kernel.translation_cache` (`form`, `entries`, `ways`, `per`, `cycles`, `level_cycles`, `fill_cycles` and the same of
-//! instructions; `kind`, `slots` and `costs` of slots), `system.layers.NAME.translation_cache`.
+//! Models: for each level of a radix page table above the last (pgd, p4d, pud, pmd) an array of tags and one of
+//! pointers to entries, in kernel memory. A fault's walk looks its address up ([`Arrays`]), reads the pointer of the
+//! deepest level that hits, and goes on from that entry; after the walk it fills the levels below, or all of them if
+//! none hit. A cache is a mapping's, an address space's, or one of those that an address space has for each CPU; it is
+//! made by the first walk that has something to fill. Whatever frees page-table pages, or changes whose they are,
+//! empties the caches that may point to them ([`InvalidationCause`]). In the form `generations` there are slots
+//! instead, as in pagelab's Linux ([`Slots`]): of mappings or of CPUs, of PMD and PUD entries or of PMD tables. Their
+//! tags have the address space's generation beside the address. The first walk of a space gives it one; whenever a PMD
+//! table is freed it gets another, and nothing has to be emptied. In the form `mmu-assisted` there are no arrays:
+//! hardware gives the handler the last entry that it read, with the address space's count of times that page-table
+//! pages were freed, and the handler begins there if the count is still the same.
+//! Source: Wu, Patel, "Accelerating Fault-Triggered Page Table Walks Using Software Translation Caches" (Rutgers
+//! University), for Linux 4.19.80 (`__handle_mm_fault`, mm/memory.c); the full prefix as a tag: Barr, Cox, Rixner,
+//! "Translation Caching: Skip, Don't Walk (the Page Table)" (ISCA 2010). Slots: `linux/src/walk_cache.c`.
+//! Parameters: `kernel.translation_cache` (`form`, `entries`, `ways`, `per`, `cycles`, `level_cycles`, `fill_cycles`
+//! and the same of instructions; `kind`, `slots` and `costs` of slots), `system.layers.NAME.translation_cache`.
 //! Stats: `stc.*`.
-//! Deviations: the published rule hits wrongly where two regions of 1 GiB lie in one mapping. Such hits are counted, and the
-//! walk is made from the root beside what was paid for the look-up: no wrong entry is ever used. The paper says nothing of
-//! invalidation. Invalidations cost nothing, as what else mapping calls write. With tables of four levels there is no array of
-//! p4d, whose only entry the pgd's is (`p4d_offset`). A munmap that takes the first page of a mapping away takes the rest's cache
-//! too. `prune` frees tables that have become empty whoever's range they lie in, where `free_pgtables` looks at the neighbours, so
-//! theirs are emptied as well. A munmap gives a space one generation, whatever number of PMD tables it frees. The cache of a CPU
-//! takes memory with the first walk that has something to keep, until the last process ends; in Linux it is always there.
+//! Deviations: the published rule hits wrongly where two regions of 1 GiB lie in one mapping. Such hits are counted,
+//! and the walk is made from the root beside what was paid for the look-up: no wrong entry is ever used. The paper says
+//! nothing of invalidation. Invalidations cost nothing, as what else mapping calls write. With tables of four levels
+//! there is no array of p4d, whose only entry the pgd's is (`p4d_offset`). A munmap that takes the first page of a
+//! mapping away takes the rest's cache too. `prune` frees tables that have become empty whoever's range they lie in,
+//! where `free_pgtables` looks at the neighbours, so theirs are emptied as well. A munmap gives a space one generation,
+//! whatever number of PMD tables it frees. The cache of a CPU takes memory with the first walk that has something to
+//! keep, until the last process ends; in Linux it is always there.
 
 pub mod arrays;
 mod slab;

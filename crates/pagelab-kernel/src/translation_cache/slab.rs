@@ -1,4 +1,5 @@
-//! Memory of translation caches: objects of one size, several a frame or several frames each, as a slab cache gives them out.
+//! Memory of translation caches: objects of one size, several a frame or several frames each, as a slab cache gives
+//! them out.
 
 use std::collections::{BTreeMap, BTreeSet};
 

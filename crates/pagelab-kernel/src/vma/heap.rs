@@ -1,16 +1,17 @@
 //! The heap of an address space: what `brk(2)` has made of it, and how far it is mapped.
 //!
 //! Models: the heap ends where the trace says. With an alignment, it is mapped up to the next multiple of it, as by an
-//! allocator that moves the program break in steps of a huge page. A heap that shrinks gives whole steps back. A step must
-//! leave the gap to the next mapping that brk(2) asks for.
-//! Source: glibc 2.35 malloc/malloc.c (`sysmalloc`, `systrim` with `thp_pagesize`, which `glibc.malloc.hugetlb=1` sets);
-//! Linux 6.1 mm/mmap.c (`brk`).
+//! allocator that moves the program break in steps of a huge page. A heap that shrinks gives whole steps back. A step
+//! must leave the gap to the next mapping that brk(2) asks for.
+//! Source: glibc 2.35 malloc/malloc.c (`sysmalloc`, `systrim` with `thp_pagesize`, which `glibc.malloc.hugetlb=1`
+//! sets); Linux 6.1 mm/mmap.c (`brk`).
 //! Parameters: `system.layers.NAME.brk_alignment_bytes`.
 //! Stats: `layer.NAME.brk.*`.
 //! Deviations from the source:
-//! - glibc goes on in a new mapping where brk(2) fails. Addresses of a trace cannot move, so the heap then ends where the trace
-//!   says.
-//! - A mapping that the trace has where the heap was extended to takes that place. Linux would have placed it elsewhere.
+//! - glibc goes on in a new mapping where brk(2) fails. Addresses of a trace cannot move, so the heap then ends where
+//!   the trace says.
+//! - A mapping that the trace has where the heap was extended to takes that place. Linux would have placed it
+//!   elsewhere.
 //! - glibc also asks for huge pages by madvise(2). Here `large_pages` decides, or the trace.
 
 use pagelab_trace::event::{MapFlags, Protection};
@@ -128,8 +129,8 @@ impl VmaSet {
         if end.saturating_add(FRAME_BYTES) <= room { (VirtAddr(end), BrkOutcome::Aligned) } else { refused }
     }
 
-    /// Unmaps what a heap gives back that ended at `old_end` by the trace, and was mapped up to `old_mapped_end`: of its own what
-    /// lies behind the last step that it needs, and of other mappings what the trace has it give back.
+    /// Unmaps what a heap gives back that ended at `old_end` by the trace, and was mapped up to `old_mapped_end`: of
+    /// its own what lies behind the last step that it needs, and of other mappings what the trace has it give back.
     fn shrink_heap(&mut self, old_end: VirtAddr, old_mapped_end: VirtAddr) -> Vec<Change> {
         let end = self.heap.recorded.map_or(old_end, |recorded| recorded.end);
         let own = VaRange { start: self.heap.mapped_end, end: old_mapped_end };

@@ -19,11 +19,11 @@
 //! - The events of a trace are calls that succeeded, so limits (map count, address-space size, overcommit) are not
 //!   enforced, and a change of a range with holes applies to what is mapped there.
 //! - Neighbours join if protection, flags, kind, advice and accounting are equal and, if a file or shared memory backs
-//!   them, they continue each other in it. Linux also looks at `anon_vma` and, after a move, at the page offset, and may
-//!   then keep apart what is joined here; it joins the heap with an equal anonymous mapping beside it, which stays apart
-//!   here.
-//! - Shared anonymous memory has no name, so two such mappings count as one object if their offsets continue; the kernel
-//!   model gives each an offset of its own.
+//!   them, they continue each other in it. Linux also looks at `anon_vma` and, after a move, at the page offset, and
+//!   may then keep apart what is joined here; it joins the heap with an equal anonymous mapping beside it, which stays
+//!   apart here.
+//! - Shared anonymous memory has no name, so two such mappings count as one object if their offsets continue; the
+//!   kernel model gives each an offset of its own.
 
 mod apply;
 mod heap;

@@ -1,4 +1,5 @@
-//! Events of programs: mapping calls, forks, execs and exits, carried out when all CPUs of their process have come to them.
+//! Events of programs: mapping calls, forks, execs and exits, carried out when all CPUs of their process have come to
+//! them.
 
 use crate::machine::activity::Activity;
 use crate::machine::simulation::Simulation;

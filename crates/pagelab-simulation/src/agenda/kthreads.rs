@@ -1,7 +1,7 @@
 //! When kernel threads run.
 //!
-//! Each has a CPU ([`Simulation::thread_cpus`]). One that is woken begins there when the CPU has nothing on its stack: at once
-//! if it idles or waits for a device, else after the access that its program is at.
+//! Each has a CPU ([`Simulation::thread_cpus`]). One that is woken begins there when the CPU has nothing on its stack:
+//! at once if it idles or waits for a device, else after the access that its program is at.
 
 use crate::machine::activity::Activity;
 use crate::machine::agenda::AgendaEntry;

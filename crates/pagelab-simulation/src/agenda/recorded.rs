@@ -1,12 +1,12 @@
 //! Faults whose handlers are recorded: the processor's part of them.
 //!
-//! Models: the access looks its page up in the TLBs and walks, in vain. That takes the cycles of an aborted walk. What follows is in
-//! the trace: the accesses of the recorded kernel, the mapping that it made (`MapFlags::RECORDED`), and the access itself, whose
-//! look-ups are those that count.
+//! Models: the access looks its page up in the TLBs and walks, in vain. That takes the cycles of an aborted walk. What
+//! follows is in the trace: the accesses of the recorded kernel, the mapping that it made (`MapFlags::RECORDED`), and
+//! the access itself, whose look-ups are those that count.
 //! Source: Intel SDM volume 3, 4.7 (page-fault exceptions).
 //! Parameters: none.
-//! Deviations: the delivery of the exception takes no cycles, and its words on the kernel's stack are not written. On a layer that
-//! another hosts, what the host lacks is mapped when the access is made.
+//! Deviations: the delivery of the exception takes no cycles, and its words on the kernel's stack are not written. On a
+//! layer that another hosts, what the host lacks is mapped when the access is made.
 
 use crate::machine::simulation::Simulation;
 use pagelab_base::addr::VirtAddr;

@@ -1,19 +1,20 @@
 //! TLB shootdowns, and which address spaces a CPU still holds translations of.
 //!
-//! Models: a CPU holds translations of the spaces that it ran last, each under a PCID. A shootdown drops what has changed at
-//! the CPUs that run the space, interrupting all but its own. The others learn by a generation: every shootdown raises that
-//! of its space, and a CPU that comes to a space with an older one flushes all that it holds of it. A CPU that comes to a
-//! space for which it holds no PCID takes the next in turn and flushes it. An idle CPU keeps its last space loaded, as
-//! `kernel.idle_tlb` says.
-//! Source: Linux arch/x86/mm/tlb.c (`choose_new_asid`, `switch_mm_irqs_off`, `flush_tlb_func`, `native_flush_tlb_multi`,
-//! `enter_lazy_tlb`; `leave_mm` before 4.14). For a hypervisor's own mappings arch/x86/kvm/mmu (`kvm_flush_remote_tlbs`).
+//! Models: a CPU holds translations of the spaces that it ran last, each under a PCID. A shootdown drops what has
+//! changed at the CPUs that run the space, interrupting all but its own. The others learn by a generation: every
+//! shootdown raises that of its space, and a CPU that comes to a space with an older one flushes all that it holds of
+//! it. A CPU that comes to a space for which it holds no PCID takes the next in turn and flushes it. An idle CPU keeps
+//! its last space loaded, as `kernel.idle_tlb` says.
+//! Source: Linux arch/x86/mm/tlb.c (`choose_new_asid`, `switch_mm_irqs_off`, `flush_tlb_func`,
+//! `native_flush_tlb_multi`, `enter_lazy_tlb`; `leave_mm` before 4.14). For a hypervisor's own mappings
+//! arch/x86/kvm/mmu (`kvm_flush_remote_tlbs`).
 //! Parameters: `kernel.pcids`, `kernel.idle_tlb`, `kernel.shootdown_ipi_cycles`, `kernel.invalidate_page_cycles`,
 //! `kernel.flush_space_cycles`.
 //! Stats: `shootdown.*`.
-//! Deviations: entries are tagged by address space, not by PCID, so the hardware threads of a core share their entries of a
-//! space, which Linux's numbering forbids; what one of them flushes is gone for both, so no entry outlives a flush. An idle
-//! CPU compares generations when it goes on, whatever it goes on with. A space that ends leaves all TLBs at once and for
-//! free, as tags are used again; the PCIDs that it had stay taken until their turn comes.
+//! Deviations: entries are tagged by address space, not by PCID, so the hardware threads of a core share their entries
+//! of a space, which Linux's numbering forbids; what one of them flushes is gone for both, so no entry outlives a
+//! flush. An idle CPU compares generations when it goes on, whatever it goes on with. A space that ends leaves all TLBs
+//! at once and for free, as tags are used again; the PCIDs that it had stay taken until their turn comes.
 
 use crate::machine::cpu::{Cpu, Filter};
 use crate::machine::pcids::{PcidState, Presence};
@@ -144,8 +145,8 @@ impl Simulation {
         self.shootdowns.interrupts += interrupted;
     }
 
-    /// Drops whatever leads through a hypervisor's mapping of its guests' memory, on every core: translations of guests end
-    /// in machine memory, so that it cannot be told which of them passed the pages that changed.
+    /// Drops whatever leads through a hypervisor's mapping of its guests' memory, on every core: translations of guests
+    /// end in machine memory, so that it cannot be told which of them passed the pages that changed.
     fn drop_guests(&mut self, host: SpaceId, guests: &[LayerId]) {
         let host_asid = u64::from(self.os.asid(host).0);
         for unit in &mut self.hw.units {

@@ -90,8 +90,8 @@ impl Cpus {
 }
 
 impl Simulation {
-    /// A machine that has booted, with nothing run yet. `sources` name CPUs below `machine.cores * threads_per_core`; only
-    /// the cores used are simulated.
+    /// A machine that has booted, with nothing run yet. `sources` name CPUs below `machine.cores * threads_per_core`;
+    /// only the cores used are simulated.
     pub fn new(config: &Config, sources: Vec<PlacedSource>, max_accesses: Option<u64>) -> Result<Self, EngineError> {
         Self::with_load(config, sources, BackgroundLoad::default(), max_accesses)
     }

@@ -1,17 +1,18 @@
 //! Which of its tasks a CPU runs.
 //!
-//! Models: a task that waits for a device gives its CPU to another that is ready; so does one that waits for a lock, unless the
-//! lock's holder is at work on another CPU, which is then waited for. That lasts as long as the holder is at work: when it waits
-//! for a device, or for a lock whose own holder is not at work, whoever has spun for it gives the CPU away, too. A task whose
-//! device has answered goes before the one that runs, as soon as that one is between two accesses
-//! (`kernel.wakeup_preemption`); else its turn comes by the time slices.
+//! Models: a task that waits for a device gives its CPU to another that is ready; so does one that waits for a lock,
+//! unless the lock's holder is at work on another CPU, which is then waited for. That lasts as long as the holder is at
+//! work: when it waits for a device, or for a lock whose own holder is not at work, whoever has spun for it gives the
+//! CPU away, too. A task whose device has answered goes before the one that runs, as soon as that one is between two
+//! accesses (`kernel.wakeup_preemption`); else its turn comes by the time slices.
 //! Source: Linux kernel/sched/fair.c (`check_preempt_wakeup_fair`), kernel/sched/core.c (`io_schedule`),
 //! kernel/locking/mutex.c (`mutex_optimistic_spin`). Kernel code is not preempted (`CONFIG_PREEMPT_VOLUNTARY`).
 //! Parameters: `kernel.wakeup_preemption`, `kernel.context_switch_cycles`, `kernel.quantum_cycles`.
-//! Threads of one input that share a CPU run in recorded order, but one that waits within a fault is overtaken by those that
-//! come next in the queue, up to the next event.
-//! Deviations: who has given its CPU away does not spin again when the holder goes on. Run times do not count: who wakes up goes
-//! first, and who runs the longest does not come later for it. Switches to and from kernel threads are free.
+//! Threads of one input that share a CPU run in recorded order, but one that waits within a fault is overtaken by those
+//! that come next in the queue, up to the next event.
+//! Deviations: who has given its CPU away does not spin again when the holder goes on. Run times do not count: who
+//! wakes up goes first, and who runs the longest does not come later for it. Switches to and from kernel threads are
+//! free.
 
 use crate::machine::activity::Activity;
 use crate::machine::cpu::CpuState;
@@ -38,8 +39,8 @@ impl Simulation {
         of.state = CpuState::Blocked(key);
     }
 
-    /// Whether a CPU waits for a lock rather than give itself away: its holder is at work on another, and nobody here who has
-    /// begun something, and so may hold a lock himself, could go on.
+    /// Whether a CPU waits for a lock rather than give itself away: its holder is at work on another, and nobody here
+    /// who has begun something, and so may hold a lock himself, could go on.
     fn spins(&self, cpu: CpuId, key: BlockKey) -> bool {
         let at_work = |holder: Holder| {
             let of = &self.cpus[holder.cpu];
@@ -107,7 +108,8 @@ impl Simulation {
         Ok(gone)
     }
 
-    /// Goes over from a task that waits for a key to another, if there is one; `overtakes` if it may be one of the same lane.
+    /// Goes over from a task that waits for a key to another, if there is one; `overtakes` if it may be one of the same
+    /// lane.
     fn leave(&mut self, cpu: CpuId, key: BlockKey, overtakes: bool) -> Result<bool, EngineError> {
         if overtakes {
             self.cpus[cpu].overtake();
@@ -124,8 +126,8 @@ impl Simulation {
         }
     }
 
-    /// Whether a CPU runs a thread within an access, and another one of its lane could go on now: reads on in the input until it
-    /// finds one, comes to an event, or the window is full.
+    /// Whether a CPU runs a thread within an access, and another one of its lane could go on now: reads on in the input
+    /// until it finds one, comes to an event, or the window is full.
     pub(crate) fn has_sibling(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         loop {
             match self.sibling(cpu) {
@@ -136,7 +138,8 @@ impl Simulation {
         }
     }
 
-    /// If a CPU runs a thread within an access: its input, and what its lane could go on with as far as the queue tells.
+    /// If a CPU runs a thread within an access: its input, and what its lane could go on with as far as the queue
+    /// tells.
     fn sibling(&self, cpu: CpuId) -> Option<(usize, NextItem)> {
         let of = &self.cpus[cpu];
         let (TaskSlot::Queue(lane), Some((input, thread))) = (of.seat, of.thread_of_task()) else { return None };
@@ -201,8 +204,8 @@ impl Simulation {
         left_as.map_or(Ok(()), |(input, thread)| self.switch_to(cpu, input, thread))
     }
 
-    /// Somebody can run on a CPU from `time` on; `class` is what the CPU's cycles were if it had nothing to run at all. Returns
-    /// whether that was so.
+    /// Somebody can run on a CPU from `time` on; `class` is what the CPU's cycles were if it had nothing to run at all.
+    /// Returns whether that was so.
     pub(crate) fn stir(&mut self, cpu: CpuId, class: Class, time: Cycles) -> bool {
         let waits_for = match self.cpus[cpu].state {
             CpuState::Ready | CpuState::Finished => return false,

@@ -1,8 +1,8 @@
 //! Whose turn it is, and what a CPU does with its turn.
 //!
-//! The CPU with the smallest clock goes next, for as long as it stays within `sync_quantum_cycles` of the second and nothing on
-//! the agenda ([`crate::machine::agenda`]) takes place. A CPU goes on with the uppermost activity of its task if there is one,
-//! else with its queue. With one CPU none of this is left but the loop over its queue.
+//! The CPU with the smallest clock goes next, for as long as it stays within `sync_quantum_cycles` of the second and
+//! nothing on the agenda ([`crate::machine::agenda`]) takes place. A CPU goes on with the uppermost activity of its
+//! task if there is one, else with its queue. With one CPU none of this is left but the loop over its queue.
 
 use crate::machine::agenda::AgendaEntry;
 use crate::machine::cpu::{Cpu, CpuState};
@@ -20,8 +20,8 @@ use pagelab_trace::{EventKind, ProcessIx, ThreadIx};
 use std::sync::Arc;
 
 impl Simulation {
-    /// Replays all sources to their end. `progress` gets the number of accesses dealt out so far, every now and then; false
-    /// interrupts the run, which goes on where it stopped if it is run again.
+    /// Replays all sources to their end. `progress` gets the number of accesses dealt out so far, every now and then;
+    /// false interrupts the run, which goes on where it stopped if it is run again.
     pub fn run(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<(), EngineError> {
         if self.many {
             // What was counted while the machine booted is nobody's.
@@ -110,7 +110,8 @@ impl Simulation {
         turn
     }
 
-    /// Gives a CPU what it has in common with the other hardware threads of its core; how far it may go with what it is told of these.
+    /// Gives a CPU what it has in common with the other hardware threads of its core; how far it may go with what it is
+    /// told of these.
     fn enter_core(&mut self, cpu: CpuId) -> Cycles {
         let (core, now) = (self.cpus[cpu].core, self.cpus[cpu].clock.now());
         let mut until = Cycles::MAX;
@@ -218,7 +219,8 @@ impl Simulation {
         }
     }
 
-    /// Whether somebody is in the way of the event that a CPU has come to, as the last one of those that take part: it waits then.
+    /// Whether somebody is in the way of the event that a CPU has come to, as the last one of those that take part: it
+    /// waits then.
     fn waits_before(&mut self, cpu: CpuId, input: usize, item: &Item) -> bool {
         let (batch, segment) = match item {
             Item::Run { .. } | Item::Wake { .. } | Item::Woken { .. } => return false,

@@ -1,8 +1,9 @@
 //! `--check`: every translation against a flat record of what the kernels mapped.
 //!
-//! The record ([`pagelab_kernel::layer::Layer::recorded`]) is kept by the kernels' decisions alone, apart from page tables, TLBs and
-//! MMU caches, so a translation that is stale, misread or mixed up between spaces differs from it. And a page that is swapped
-//! out has none. Of pages of files that are read from storage it compares what they hold, too ([`pagelab_kernel::layer::contents`]).
+//! The record ([`pagelab_kernel::layer::Layer::recorded`]) is kept by the kernels' decisions alone, apart from page
+//! tables, TLBs and MMU caches, so a translation that is stale, misread or mixed up between spaces differs from it. And
+//! a page that is swapped out has none. Of pages of files that are read from storage it compares what they hold, too
+//! ([`pagelab_kernel::layer::contents`]).
 
 use crate::machine::simulation::Simulation;
 use pagelab_base::ids::SpaceId;

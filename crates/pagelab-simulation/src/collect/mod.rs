@@ -32,8 +32,8 @@ const PROGRAM_COUNTS: [&str; 9] = [
     "mapping.pages_unmapped",
 ];
 
-/// What faults, calls and devices take of them is known as well, as first touches and events cost it. It is not exact: caches hold
-/// what a skipped stretch used last, and not when.
+/// What faults, calls and devices take of them is known as well, as first touches and events cost it. It is not exact:
+/// caches hold what a skipped stretch used last, and not when.
 const PROGRAM_COSTS: [&str; 3] = ["cycles.fault", "cycles.io", "cycles.kernel"];
 
 /// How the counts of all layers end that are exact as well.
@@ -435,8 +435,8 @@ impl Statistics {
     }
 }
 
-/// The classes of cycles that a simulation has: none of branches where no core predicts any, and none of siblings where no core's
-/// threads compete.
+/// The classes of cycles that a simulation has: none of branches where no core predicts any, and none of siblings where
+/// no core's threads compete.
 fn classes(simulation: &Simulation) -> impl Iterator<Item = &'static (Class, &'static str, &'static str)> {
     let (predicts, shares_core) = (simulation.predicts(), simulation.shares_core());
     CLASSES

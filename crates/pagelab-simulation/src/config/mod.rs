@@ -63,22 +63,22 @@ impl Config {
 pub struct EngineConfig {
     /// Seed of every random choice (replacement, workloads).
     pub seed: u64,
-    /// Whether page walks and kernel code go through the data caches, and kernel code through the TLBs. `off` replays only
-    /// the program's own accesses through the caches: those that the kernel made for it (system-call buffers) are then
-    /// translated only, and references of walks and of the kernel are counted and charged at the L1 latency.
+    /// Whether page walks and kernel code go through the data caches, and kernel code through the TLBs. `off` replays
+    /// only the program's own accesses through the caches: those that the kernel made for it (system-call buffers) are
+    /// then translated only, and references of walks and of the kernel are counted and charged at the L1 latency.
     pub kernel_refs: Switch,
     /// Cycles that a core may run ahead of the others before they synchronise; 0 is the reference: the smallest
     /// clock always goes next.
     pub sync_quantum_cycles: u64,
     /// Whether the engine prefetches its own tables for accesses to come. Changes speed, never a result.
     pub lookahead: Switch,
-    /// Whether accesses that meet nothing unusual take code that is compiled for the machine, or all of them that which does for
-    /// every system. Changes speed, never a result.
+    /// Whether accesses that meet nothing unusual take code that is compiled for the machine, or all of them that which
+    /// does for every system. Changes speed, never a result.
     pub fast_path: Switch,
     /// Accesses of a source that may be held back for threads that lag behind the recorded order.
     pub input_window_accesses: u64,
-    /// Which legal order of the threads of the main sources is replayed: 0 as recorded, others at random. On several cores
-    /// each access to memory takes 0 to 4 ns more then, at random.
+    /// Which legal order of the threads of the main sources is replayed: 0 as recorded, others at random. On several
+    /// cores each access to memory takes 0 to 4 ns more then, at random.
     #[serde(skip_serializing_if = "is_as_recorded")]
     pub interleaving: u32,
     /// Which windows of the main source are replayed and measured; of the rest, what page faults need (`--sample`).

@@ -7,7 +7,8 @@ use pagelab_trace::{SourceInfo, TraceError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which part of the main source is replayed, as `off`, `auto` or `every=N,length=N[,warm=N][,offset=N]` in instructions.
+/// Which part of the main source is replayed, as `off`, `auto` or `every=N,length=N[,warm=N][,offset=N]` in
+/// instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]

@@ -27,8 +27,8 @@ const MOST_READ_AHEAD: u64 = 2 << 20;
 const MAX_LAYERS: usize = 8;
 
 impl Config {
-    /// Checks the configuration against itself. Errors name the key and what is allowed. Geometries of TLBs and MMU caches,
-    /// and how layers are stacked, are checked where they are built.
+    /// Checks the configuration against itself. Errors name the key and what is allowed. Geometries of TLBs and MMU
+    /// caches, and how layers are stacked, are checked where they are built.
     pub fn validate(&self) -> Result<(), EngineError> {
         let machine = &self.machine;
         between("machine.cores", machine.cores, 1, MAX_CORES)?;

@@ -1,8 +1,8 @@
 //! Look-ahead: having the host fetch what the simulation of coming accesses will read of the simulator's own tables.
 //!
-//! A program that touches memory at random makes the simulator do the same with its page tables and cache tags, and wait
-//! for the host's memory. The coming accesses of a run are known, so their table entries are prefetched, and a little later,
-//! when these have arrived, the tags of the lines that they lead to. Nothing here changes a result.
+//! A program that touches memory at random makes the simulator do the same with its page tables and cache tags, and
+//! wait for the host's memory. The coming accesses of a run are known, so their table entries are prefetched, and a
+//! little later, when these have arrived, the tags of the lines that they lead to. Nothing here changes a result.
 
 use crate::machine::simulation::Simulation;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
@@ -15,8 +15,8 @@ pub(super) const WAYS_AHEAD: usize = 32;
 pub(super) const ENTRIES_AHEAD: usize = 24;
 /// Accesses ahead whose cache tags are prefetched.
 pub(super) const TAGS_AHEAD: usize = 8;
-/// Frames of page tables from which on they are looked ahead for: 1 MiB, half of what a host core's own caches hold. Below, finding
-/// out what to prefetch takes longer than waiting for it.
+/// Frames of page tables from which on they are looked ahead for: 1 MiB, half of what a host core's own caches hold.
+/// Below, finding out what to prefetch takes longer than waiting for it.
 const TABLE_FRAMES: usize = 256;
 
 impl Simulation {
@@ -29,7 +29,8 @@ impl Simulation {
             })
     }
 
-    /// Prefetches for the accesses that follow `accesses[at]`: each step for those that the step before has had its time for.
+    /// Prefetches for the accesses that follow `accesses[at]`: each step for those that the step before has had its
+    /// time for.
     #[inline]
     pub(super) fn look_ahead(&self, cpu: CpuId, accesses: &[Access], at: usize) {
         let here = accesses[at].vaddr >> FRAME_SHIFT;

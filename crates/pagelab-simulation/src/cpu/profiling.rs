@@ -57,8 +57,8 @@ impl Simulation {
         self.replay::<MANY>(cpu, &batch.accesses[part], branches, limit)
     }
 
-    /// The same of a batch that tells call stacks, piece by piece: a piece is of one context, and before it memory may have been
-    /// allocated and freed.
+    /// The same of a batch that tells call stacks, piece by piece: a piece is of one context, and before it memory may
+    /// have been allocated and freed.
     fn replay_with_stacks<const MANY: bool>(
         &mut self,
         (cpu, input): (CpuId, usize),

@@ -15,9 +15,10 @@ use pagelab_kernel::layer::Layer;
 use pagelab_translate::hardware::Hardware;
 use pagelab_translate::walker::{Faulted, TranslationRequest};
 
-/// The page of the direct map that the last of a CPU's kernel references hit in the first-level TLB. The next one to it would hit
-/// the same entry, which is the most recently used of its set, and change nothing, as long as nobody else has used the TLB since.
-/// (A TLB that takes up pieces of a page, and holds one beside the whole page, would renew the piece: that is passed over.)
+/// The page of the direct map that the last of a CPU's kernel references hit in the first-level TLB. The next one to it
+/// would hit the same entry, which is the most recently used of its set, and change nothing, as long as nobody else has
+/// used the TLB since. (A TLB that takes up pieces of a page, and holds one beside the whole page, would renew the
+/// piece: that is passed over.)
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DirectMapWindow {
     layer: LayerId,
@@ -65,8 +66,8 @@ pub(super) struct RefOutcome {
 }
 
 impl RefIssuer<'_> {
-    /// Makes the references of a step under way that are left, or as many as there is time for: `is_over` tells that of the
-    /// cycles that they have taken. What a stage of a fault counts of them is counted.
+    /// Makes the references of a step under way that are left, or as many as there is time for: `is_over` tells that of
+    /// the cycles that they have taken. What a stage of a fault counts of them is counted.
     #[inline(never)]
     pub fn make(
         &mut self,

@@ -34,9 +34,9 @@ enum TranslationOutcome {
 }
 
 impl Simulation {
-    /// Makes the accesses of a run, one after the other; returns how many were made. With `MANY` it stops when the clock
-    /// passes `limit`; in any case when a fault handler blocks.
-    /// `branches` are those before each access; empty if they are not known.
+    /// Makes the accesses of a run, one after the other; returns how many were made. With `MANY` it stops when the
+    /// clock passes `limit`; in any case when a fault handler blocks. `branches` are those before each access; empty if
+    /// they are not known.
     pub(crate) fn replay<const MANY: bool>(
         &mut self,
         cpu: CpuId,
@@ -344,8 +344,8 @@ impl Simulation {
         self.note_refused(RefusedAccess { vaddr, pc, write });
     }
 
-    /// [`Self::translate`] for data that the first-level TLB has just been asked for in vain; `missed` if it does not even
-    /// hold a translation that forbids the access.
+    /// [`Self::translate`] for data that the first-level TLB has just been asked for in vain; `missed` if it does not
+    /// even hold a translation that forbids the access.
     #[inline(always)]
     fn translate_after_l1_miss<const MANY: bool>(
         &mut self,
@@ -468,8 +468,8 @@ impl Hits {
     }
 }
 
-/// The accesses from the first on that the filter answers: hits of the last line that change nothing. Not inlined, so that
-/// the loop has the processor's registers for itself.
+/// The accesses from the first on that the filter answers: hits of the last line that change nothing. Not inlined, so
+/// that the loop has the processor's registers for itself.
 #[inline(never)]
 pub(super) fn scan<const MANY: bool, C: Timing>(accesses: &[Access], filter: &Filter, stop: &Stop<C>) -> Hits {
     let by_kernel = accesses.first().is_some_and(|access| access.maker.is_kernel());

@@ -103,8 +103,8 @@ impl Simulation {
         }
     }
 
-    /// Runs the uppermost activity of a CPU on to the end of its next step; false if there is none, or if it waits. This is
-    /// how an explorer of interleavings drives what [`Self::run`] runs by the clock.
+    /// Runs the uppermost activity of a CPU on to the end of its next step; false if there is none, or if it waits.
+    /// This is how an explorer of interleavings drives what [`Self::run`] runs by the clock.
     pub fn step(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         if self.cpus[cpu].state != CpuState::Ready || self.cpus[cpu].task.stack.is_empty() {
             return Ok(false);
@@ -122,9 +122,9 @@ impl Simulation {
         }
     }
 
-    /// Makes the requests of the step under way to the devices of a layer; those that will be answered with an error are left in
-    /// it. Where nobody could do anything before they answer, the clock goes on to then;
-    /// else the task waits. Returns whether it does.
+    /// Makes the requests of the step under way to the devices of a layer; those that will be answered with an error
+    /// are left in it. Where nobody could do anything before they answer, the clock goes on to then; else the task
+    /// waits. Returns whether it does.
     fn ask_devices<const MANY: bool>(
         &mut self,
         cpu: CpuId,
@@ -217,7 +217,8 @@ impl Simulation {
     }
 }
 
-/// Charges what the step under way costs beyond its references, and notes it for the access that is profiled, if one is.
+/// Charges what the step under way costs beyond its references, and notes it for the access that is profiled, if one
+/// is.
 #[inline(always)]
 fn charge_step(
     entry: &StackEntry,

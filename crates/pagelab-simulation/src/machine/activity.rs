@@ -1,9 +1,10 @@
 //! Activities: what a core does besides its program, as resumable state machines.
 //!
 //! A step of an activity is planned ([`Activity::plan`]: its references and cycles, changing nothing), charged by the
-//! core, and only then committed ([`Activity::commit`]: its change of state becomes visible). Between the two, other cores
-//! may run, and a reference may itself fault in a host layer, whose handler is another activity on the same core's stack;
-//! so a commit looks again at what it relies on. After a commit the activity goes on, blocks on a key, or ends.
+//! core, and only then committed ([`Activity::commit`]: its change of state becomes visible). Between the two, other
+//! cores may run, and a reference may itself fault in a host layer, whose handler is another activity on the same
+//! core's stack; so a commit looks again at what it relies on. After a commit the activity goes on, blocks on a key, or
+//! ends.
 //!
 //! An activity is one variant of [`Activity`]; its state machine is a file of its own.
 
@@ -86,8 +87,8 @@ impl Activity {
         }
     }
 
-    /// Fills `step` (cleared) with the references and cycles of the next step. Changes nothing. Returns the stage of a fault that
-    /// its cycles are counted for; none for other kernel work.
+    /// Fills `step` (cleared) with the references and cycles of the next step. Changes nothing. Returns the stage of a
+    /// fault that its cycles are counted for; none for other kernel work.
     pub fn plan(&self, os: &Os, threads: &KernelThreads, step: &mut Step) -> Option<Stage> {
         match self {
             Self::Fault(fault) => return Some(fault.plan(os, step)),

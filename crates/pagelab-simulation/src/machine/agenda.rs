@@ -1,7 +1,7 @@
 //! What is to happen at a time that is known: answers of devices, alarms of kernel threads, arrivals of processes.
 //!
-//! CPUs are not entered, since their clocks move while others run: whose turn it is looks at them and at the first entry
-//! ([`crate::agenda::turns`]). An entry takes place when no CPU that can go on is before it.
+//! CPUs are not entered, since their clocks move while others run: whose turn it is looks at them and at the first
+//! entry ([`crate::agenda::turns`]). An entry takes place when no CPU that can go on is before it.
 
 use pagelab_base::cycles::Cycles;
 use pagelab_base::step::BlockKey;

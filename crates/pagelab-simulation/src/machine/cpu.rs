@@ -31,8 +31,8 @@ pub enum CpuState {
     Finished,
 }
 
-/// What the last data access of a CPU proved: the next one to the same place need not ask again. All hits that the filter
-/// answers would have found their TLB entry and their cache line most recently used, so they change nothing.
+/// What the last data access of a CPU proved: the next one to the same place need not ask again. All hits that the
+/// filter answers would have found their TLB entry and their cache line most recently used, so they change nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter {
     /// Virtual line of the last data access.
@@ -107,8 +107,8 @@ pub struct AccessCounters {
     pub pieces: u64,
     /// Accesses that no mapping covers or that one forbids.
     pub refused: u64,
-    /// Line misses in L1, L2 and L3 of accesses across a line boundary that had missed there with an earlier line: an access
-    /// counts one miss a level, as hardware events and other simulators count.
+    /// Line misses in L1, L2 and L3 of accesses across a line boundary that had missed there with an earlier line: an
+    /// access counts one miss a level, as hardware events and other simulators count.
     pub split_misses: [u64; 3],
     /// Times that it went over to another thread.
     pub context_switches: u64,
@@ -229,8 +229,8 @@ impl Cpu {
         self.space.expect("a run's thread has a space")
     }
 
-    /// True for an access of the program itself to data of one line, by an instruction of the page that the last one was of.
-    /// An access that a fault handler interrupted is not: how it ended is to be looked at first.
+    /// True for an access of the program itself to data of one line, by an instruction of the page that the last one
+    /// was of. An access that a fault handler interrupted is not: how it ended is to be looked at first.
     #[inline(always)]
     pub fn is_plain(&self, access: &Access) -> bool {
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
@@ -291,7 +291,8 @@ impl Cpu {
         self.task = self.place(self.seat).map(std::mem::take).unwrap_or_default();
     }
 
-    /// The thread that the task in its hands is of, which need not run yet: whose lane has gone may leave it one that waits.
+    /// The thread that the task in its hands is of, which need not run yet: whose lane has gone may leave it one that
+    /// waits.
     pub fn thread_of_task(&self) -> Option<(usize, ThreadIx)> {
         self.task.thread.or(self.thread)
     }

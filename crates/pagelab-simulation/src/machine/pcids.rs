@@ -48,8 +48,8 @@ pub enum Presence {
     Away,
 }
 
-/// The address spaces that a CPU has PCIDs for, with the generation that it has seen of each. Without PCIDs there is one
-/// place: coming to a space flushes the one before.
+/// The address spaces that a CPU has PCIDs for, with the generation that it has seen of each. Without PCIDs there is
+/// one place: coming to a space flushes the one before.
 #[derive(Clone, Debug)]
 pub struct Pcids {
     held: Vec<Option<(SpaceId, u64)>>,

@@ -113,12 +113,13 @@ pub struct Simulation {
     pub(crate) agenda: Agenda,
     /// By kernel thread, the CPU that it runs on.
     pub(crate) thread_cpus: Vec<CpuId>,
-    /// What the hardware threads of a core have in common, by core; none if only one of it is in use, or while it has its turn. Empty
-    /// if there is no such core.
+    /// What the hardware threads of a core have in common, by core; none if only one of it is in use, or while it has
+    /// its turn. Empty if there is no such core.
     pub(crate) commons: Vec<Option<Box<Common>>>,
     /// The turn that an interrupted run goes on with.
     pub(crate) paused: Option<(CpuId, Cycles)>,
-    /// Another CPU has become ready during this turn, or something is new on the agenda, so that its limit no longer holds.
+    /// Another CPU has become ready during this turn, or something is new on the agenda, so that its limit no longer
+    /// holds.
     pub(crate) woke: bool,
 }
 

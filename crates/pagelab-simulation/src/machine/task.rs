@@ -1,7 +1,7 @@
 //! A task: a thread of a program or of a kernel as its CPU sees it, and how far it has come.
 //!
-//! A CPU has the task that it runs in its hands ([`crate::machine::cpu::Cpu::task`]), as a processor has it in its registers. What
-//! it has left in the middle lies with its lane or its kernel thread until it goes on.
+//! A CPU has the task that it runs in its hands ([`crate::machine::cpu::Cpu::task`]), as a processor has it in its
+//! registers. What it has left in the middle lies with its lane or its kernel thread until it goes on.
 
 use crate::machine::activity::Activity;
 use crate::observe::page_faults::SeenFault;
@@ -87,7 +87,8 @@ impl StackEntry {
     }
 }
 
-/// The activities of a task, each but the first on behalf of the one below. What has ended stays where it is, for its memory.
+/// The activities of a task, each but the first on behalf of the one below. What has ended stays where it is, for its
+/// memory.
 #[derive(Clone, Default)]
 pub struct Activities {
     entries: Vec<StackEntry>,
@@ -214,9 +215,9 @@ impl CpuQueue {
         Self { input, queue, at: 0, last: None, state: LaneState::Ready, task, overtaken }
     }
 
-    /// What it could go on with, if `waiting` cannot go on either: a thread goes on for as long as nobody else's item follows,
-    /// then comes the first in recorded order. Nobody overtakes at an event: what follows may depend on it. `is_all` if nothing
-    /// can be read on that the thread would go on with.
+    /// What it could go on with, if `waiting` cannot go on either: a thread goes on for as long as nobody else's item
+    /// follows, then comes the first in recorded order. Nobody overtakes at an event: what follows may depend on it.
+    /// `is_all` if nothing can be read on that the thread would go on with.
     pub fn next(&self, waiting: Option<ThreadIx>, is_all: bool) -> NextItem {
         let is_overtaken = |thread| self.overtaken.iter().any(|of| of.thread == thread);
         if self.last != waiting && self.last.is_some_and(|last| !is_overtaken(last)) {

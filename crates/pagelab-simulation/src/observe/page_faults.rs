@@ -1,8 +1,8 @@
 //! The page faults of programs, one by one: what a fault trace of the run holds.
 //!
-//! Models: what a recorder sees that listens to the exceptions of the programs' own kernels, at no cost. Not among them are faults
-//! that a host handles on behalf of a guest, pages that a call populates, and those that a fault engine maps.
-//! Memory: 64 bytes per fault, until the run ends.
+//! Models: what a recorder sees that listens to the exceptions of the programs' own kernels, at no cost. Not among them
+//! are faults that a host handles on behalf of a guest, pages that a call populates, and those that a fault engine
+//! maps. Memory: 64 bytes per fault, until the run ends.
 
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;

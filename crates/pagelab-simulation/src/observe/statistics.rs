@@ -1,7 +1,8 @@
 //! Statistics: named plain counters with unit and description.
 //!
-//! Names are dotted and stable. Ratios are derived by whoever reads them. Each statistic says whether it is *robust* (what
-//! was referenced, missed, faulted: it follows from the order of accesses) or depends on *timing* (cycles, contention).
+//! Names are dotted and stable. Ratios are derived by whoever reads them. Each statistic says whether it is *robust*
+//! (what was referenced, missed, faulted: it follows from the order of accesses) or depends on *timing* (cycles,
+//! contention).
 
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,8 @@
 //! Parts of a run that are counted apart.
 //!
-//! A part begins and ends at a mark: a number of accesses of the main sources. Where it is not known how many there will be, parts
-//! are short at first; whenever there are too many, two neighbours become one, and those to come are twice as long.
+//! A part begins and ends at a mark: a number of accesses of the main sources. Where it is not known how many there
+//! will be, parts are short at first; whenever there are too many, two neighbours become one, and those to come are
+//! twice as long.
 
 use crate::observe::statistics::Statistics;
 
@@ -44,8 +45,8 @@ struct Stretches {
 }
 
 impl Windows {
-    /// Counting begins after `warm_up` accesses, and what is counted is cut into `parts`: equal ones if it is known how many accesses
-    /// there are `in_all`, else at least half as many of them.
+    /// Counting begins after `warm_up` accesses, and what is counted is cut into `parts`: equal ones if it is known how
+    /// many accesses there are `in_all`, else at least half as many of them.
     pub fn new(warm_up: u64, parts: Option<u32>, in_all: Option<u64>) -> Self {
         let counted = in_all.unwrap_or(warm_up).saturating_sub(warm_up);
         let parts = u64::from(parts.unwrap_or(1));
@@ -87,8 +88,8 @@ impl Windows {
         }
     }
 
-    /// What follows is to be measured, or is skipped; so many accesses were replayed before. From the first call on, the stretches
-    /// that are measured are the parts.
+    /// What follows is to be measured, or is skipped; so many accesses were replayed before. From the first call on,
+    /// the stretches that are measured are the parts.
     pub fn stretch(&mut self, measured: bool, replayed: u64, counted: Statistics) {
         let of = self.stretches.get_or_insert_default();
         (self.listed, self.growing, self.noted) = (Vec::new(), None, Vec::new());
@@ -142,7 +143,8 @@ impl Windows {
         }
     }
 
-    /// What has been counted in each part; `end` is what had been in all. Parts between skipped stretches have counts alone.
+    /// What has been counted in each part; `end` is what had been in all. Parts between skipped stretches have counts
+    /// alone.
     pub fn parts(&self, end: &Statistics) -> Vec<Statistics> {
         if let Some(of) = &self.stretches {
             let last = of.begin.as_ref().map(|begin| end.clone().since(begin).without_states());

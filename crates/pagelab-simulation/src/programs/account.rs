@@ -1,8 +1,8 @@
 //! Who the cycles of a CPU were spent for, where sources share CPUs.
 //!
-//! Counters belong to CPUs or to the whole machine. What they grew by while a source ran is that source's: a CPU's clock is
-//! looked at whenever the CPU goes over to another source or becomes idle, the machine's counters at every turn too. Walks are
-//! counted by account at once ([`WalkCounters`](pagelab_translate::counters::WalkCounters)).
+//! Counters belong to CPUs or to the whole machine. What they grew by while a source ran is that source's: a CPU's
+//! clock is looked at whenever the CPU goes over to another source or becomes idle, the machine's counters at every
+//! turn too. Walks are counted by account at once ([`WalkCounters`](pagelab_translate::counters::WalkCounters)).
 
 use pagelab_base::cycles::Cycles;
 use pagelab_hardware::core_model::clock::{Class, CpuClock};
@@ -53,8 +53,8 @@ impl FaultCounts {
         }
     }
 
-    /// Adds what the kernels have counted since `looked`, which then holds what they have counted until now. It is called at
-    /// every turn, and most turns have no fault.
+    /// Adds what the kernels have counted since `looked`, which then holds what they have counted until now. It is
+    /// called at every turn, and most turns have no fault.
     pub(crate) fn add_since(&mut self, os: &Os, looked: &mut Self) {
         let (mut minor, mut major) = (0, 0);
         for &top in os.tops() {

@@ -2,8 +2,8 @@
 //!
 //! Models: a stream of arrivals at a mean rate, evenly spaced or as a Poisson process, over simulated time
 //! (`machine.frequency_mhz`).
-//! Source: the draw of exponential distances is von Neumann's, "Various techniques used in connection with random digits"
-//! (1951), by comparisons of uniform numbers alone: no logarithm, whose last digit could differ between hosts.
+//! Source: the draw of exponential distances is von Neumann's, "Various techniques used in connection with random
+//! digits" (1951), by comparisons of uniform numbers alone: no logarithm, whose last digit could differ between hosts.
 //! Parameters: `per_second` (mean rate), `count` (arrivals at most), `spacing` (`poisson`, the default, or `uniform`).
 
 use pagelab_trace::quantity::parse_count;
@@ -39,7 +39,8 @@ pub struct ArrivalRate {
 const KEYS: [&str; 3] = ["per_second", "count", "spacing"];
 
 impl ArrivalRate {
-    /// Splits `SPEC,per_second=RATE[,count=N][,spacing=uniform|poisson]`: the source, perhaps with its CPUs, and the pace.
+    /// Splits `SPEC,per_second=RATE[,count=N][,spacing=uniform|poisson]`: the source, perhaps with its CPUs, and the
+    /// pace.
     pub fn parse(text: &str) -> Result<(&str, Self), EngineError> {
         let wrong = |what: String| EngineError::config("arrivals", format!("`{text}`: {what}"));
         let begins = |part: &str| KEYS.iter().any(|key| part.trim_start().starts_with(&format!("{key}=")));
@@ -124,8 +125,9 @@ impl Iterator for Times {
 
 /// A draw of the exponential distribution with mean 1: whole part and fraction in 2^-64.
 ///
-/// Uniform numbers are drawn for as long as each is below the last. A run of odd length, which has the probability 1 - 1/e
-/// given its first number's share, yields its first number as the fraction; each run of even length before it adds one.
+/// Uniform numbers are drawn for as long as each is below the last. A run of odd length, which has the probability 1 -
+/// 1/e given its first number's share, yields its first number as the fraction; each run of even length before it adds
+/// one.
 fn exponential(rng: &mut Rng) -> (u64, u64) {
     let mut whole = 0;
     loop {

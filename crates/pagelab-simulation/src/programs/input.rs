@@ -2,13 +2,14 @@
 //!
 //! An [`Input`] reads its source batch by batch and deals the runs out to a queue for each CPU that it uses (a lane),
 //! by thread; nothing is copied, the queues share the batches. Threads on different CPUs may so run ahead of each
-//! other within a window; an event stands as a barrier in the queues of all CPUs that run its process, and is carried out
-//! when the last of them has reached it. Where a stretch begins that is skipped, warms up or is measured, it does so for all CPUs.
+//! other within a window; an event stands as a barrier in the queues of all CPUs that run its process, and is carried
+//! out when the last of them has reached it. Where a stretch begins that is skipped, warms up or is measured, it does
+//! so for all CPUs.
 //!
-//! An edge, a wake in one thread and a woken in another, holds up the CPU of the latter alone, until that of the former has
-//! come to the wake. Nobody waits for ever: of all that is dealt out and not done, the first in recorded order stands at the
-//! head of its queue, or is under way, and what it may wait for stands before it, so it is done. The window holds it: what is
-//! not dealt out comes after all that is.
+//! An edge, a wake in one thread and a woken in another, holds up the CPU of the latter alone, until that of the former
+//! has come to the wake. Nobody waits for ever: of all that is dealt out and not done, the first in recorded order
+//! stands at the head of its queue, or is under way, and what it may wait for stands before it, so it is done. The
+//! window holds it: what is not dealt out comes after all that is.
 
 use pagelab_base::ids::{CpuId, SpaceId};
 use pagelab_kernel::home::ProcessTarget;

@@ -1,9 +1,10 @@
-//! What runs beside the main sources: co-runners that begin anew until the run ends, and short-lived processes that arrive.
+//! What runs beside the main sources: co-runners that begin anew until the run ends, and short-lived processes that
+//! arrive.
 //!
-//! A run lasts until the last main source and the last process that has arrived have ended; processes arrive until the main
-//! sources have ended or their number is reached. An arrival runs on one CPU for life, the one of its stream's with the
-//! fewest sources at that time. A source is opened when it starts and closed when it has been read; when it has ended, its
-//! queues are gone and its place is taken by the next, so that what has ended costs nothing.
+//! A run lasts until the last main source and the last process that has arrived have ended; processes arrive until the
+//! main sources have ended or their number is reached. An arrival runs on one CPU for life, the one of its stream's
+//! with the fewest sources at that time. A source is opened when it starts and closed when it has been read; when it
+//! has ended, its queues are gone and its place is taken by the next, so that what has ended costs nothing.
 //!
 //! Stats: `main.*`, `source.*`, `co_runner.*`, `arrivals.*`.
 

@@ -1,11 +1,12 @@
 //! Other legal orders of a source of several threads.
 //!
-//! Models: what another schedule would have made of the program, as far as the recording knows what the program left open. Between
-//! two events that are no edges, and within the window, the runs of all threads are cut into slices and put together anew.
-//! Each thread's own order stays, and a woken comes after its wake. Which thread is next is drawn among the others by how much each has
-//! left; a slice is of 1 access to twice the mean of the recorded runs, so that there are about as many slices as recorded runs.
-//! Source: A. R. Alameldeen, D. A. Wood, "Variability in Architectural Simulations of Multi-threaded Workloads", HPCA 2003, for
-//! replaying several times at all.
+//! Models: what another schedule would have made of the program, as far as the recording knows what the program left
+//! open. Between two events that are no edges, and within the window, the runs of all threads are cut into slices and
+//! put together anew. Each thread's own order stays, and a woken comes after its wake. Which thread is next is drawn
+//! among the others by how much each has left; a slice is of 1 access to twice the mean of the recorded runs, so that
+//! there are about as many slices as recorded runs.
+//! Source: A. R. Alameldeen, D. A. Wood, "Variability in Architectural Simulations of Multi-threaded Workloads", HPCA
+//! 2003, for replaying several times at all.
 //! Parameters: `engine.interleaving` (0: as recorded), `engine.seed`, `engine.input_window_accesses`.
 //! Deviations: what the threads do does not change with their order, as it could in the program. An order that no call
 //! of the kernel tells (atomic operations, free locks) is not known, and so not kept.
@@ -56,7 +57,8 @@ pub struct Reordered {
     /// What was allocated and freed before which of them.
     allocations: Vec<(usize, Event)>,
     threads: BTreeMap<ThreadIx, Remaining>,
-    /// The thread that had the last slice: another one has the next if one can, as each switch that was recorded is one.
+    /// The thread that had the last slice: another one has the next if one can, as each switch that was recorded is
+    /// one.
     last: Option<ThreadIx>,
     /// Wakes of the stretch that are given out.
     woke: BTreeSet<usize>,
@@ -144,8 +146,8 @@ impl Reordered {
         Ok(())
     }
 
-    /// Draws the thread that is next: one that need not wait. There is one while pieces are left: the first of them in recorded
-    /// order has no wake before it that is left.
+    /// Draws the thread that is next: one that need not wait. There is one while pieces are left: the first of them in
+    /// recorded order has no wake before it that is left.
     fn draw(&mut self) -> Option<ThreadIx> {
         let woke = &self.woke;
         let goes_on = |left: &&Remaining| match left.pieces.front() {
@@ -331,7 +333,8 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing is lost, threads keep their orders, barriers stay where they were, and wokens come after their wakes.
+        /// Nothing is lost, threads keep their orders, barriers stay where they were, and wokens come after their
+        /// wakes.
         #[test]
         fn other_orders_are_legal(
             acts in prop::collection::vec((0_u32..4, 1_u64..30, 0_u8..12), 1..80),

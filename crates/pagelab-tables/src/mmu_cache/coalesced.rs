@@ -1,14 +1,14 @@
 //! Coalesced paging-structure caches.
 //!
-//! Models: paging-structure caches whose entries of level 2 stand for several: where the entries of a line of the page table
-//! point to leaf tables in frames that follow each other as the entries do, one entry of the cache holds them all, with a
-//! bit for each. The walker sees the line anyway when it reads one of them. Linux takes page-table pages from blocks of
-//! unmovable memory, so that those of a growing region often follow each other.
-//! Source: Bhattacharjee, MICRO 2013, as described by Yaniv, Tsafrir, SIGMETRICS 2016, 6.1. That cores share a cache of the
-//! same total size, its second proposal, is `machine.mmu_cache.shared_by_cores`, for this and every other design.
+//! Models: paging-structure caches whose entries of level 2 stand for several: where the entries of a line of the page
+//! table point to leaf tables in frames that follow each other as the entries do, one entry of the cache holds them
+//! all, with a bit for each. The walker sees the line anyway when it reads one of them. Linux takes page-table pages
+//! from blocks of unmovable memory, so that those of a growing region often follow each other.
+//! Source: Bhattacharjee, MICRO 2013, as described by Yaniv, Tsafrir, SIGMETRICS 2016, 6.1. That cores share a cache of
+//! the same total size, its second proposal, is `machine.mmu_cache.shared_by_cores`, for this and every other design.
 //! Parameters: `machine.mmu_cache.paging_structure`.
-//! Deviations: the operating system is not changed to place page-table pages side by side. An entry covers a line of the
-//! page table (8 entries) at most; the paper merges more.
+//! Deviations: the operating system is not changed to place page-table pages side by side. An entry covers a line of
+//! the page table (8 entries) at most; the paper merges more.
 
 use super::paging_structure::{PagingStructureCache, PagingStructureConfig};
 use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable, position, prefix};

@@ -1,10 +1,11 @@
 //! MMU caches: what lets a walker skip references to the upper levels of a page table.
 //!
 //! A layer's walks on a core use one ([`MmuCaches`]). It is asked once a walk which of the walk's references it spares
-//! ([`MmuCache::look_up`]) and told afterwards what was read ([`MmuCache::fill`]); one that is tagged by machine addresses
-//! is asked for each entry when its address is known ([`MmuCache::holds`]). It never answers a leaf: leaves belong to the
-//! TLBs. Since the list of references is drawn from the page table as it stands, a cache holds tags only and cannot return
-//! a stale pointer; the kernel flushes it nevertheless where a real one must, so that its hit counts are right.
+//! ([`MmuCache::look_up`]) and told afterwards what was read ([`MmuCache::fill`]); one that is tagged by machine
+//! addresses is asked for each entry when its address is known ([`MmuCache::holds`]). It never answers a leaf: leaves
+//! belong to the TLBs. Since the list of references is drawn from the page table as it stands, a cache holds tags only
+//! and cannot return a stale pointer; the kernel flushes it nevertheless where a real one must, so that its hit counts
+//! are right.
 //!
 //! A design is one file here that implements [`Design`], and one line below, of which `registry.rs` makes the enums
 //! [`MmuCache`] and [`MmuCacheKind`] and the machine's geometry of all designs.
@@ -32,8 +33,8 @@ mmu_caches! {
         None(none::Nothing) = "none", "every walk reads every level";
     }
     mod paging_structure [
-        /// Of `paging-structure` and `coalesced`: one array a level, tagged by virtual-address prefix (Intel SDM vol. 3A,
-        /// 4.10.3).
+        /// Of `paging-structure` and `coalesced`: one array a level, tagged by virtual-address prefix (Intel SDM vol.
+        /// 3A, 4.10.3).
         paging_structure: paging_structure::PagingStructureConfig
     ] {
         PagingStructure(paging_structure::PagingStructureCache) = "paging-structure",
@@ -44,8 +45,8 @@ mmu_caches! {
             "paging-structure caches whose entries stand for several that point to adjacent leaf tables";
     }
     mod page_walk_cache [
-        /// Of `page-walk-cache` and `shared-page-walk-cache`: one array of entries of all levels but the leaf's, tagged by
-        /// physical address (AMD; Barr, Cox, Rixner, "Translation caching", ISCA 2010).
+        /// Of `page-walk-cache` and `shared-page-walk-cache`: one array of entries of all levels but the leaf's, tagged
+        /// by physical address (AMD; Barr, Cox, Rixner, "Translation caching", ISCA 2010).
         page_walk_cache: page_walk_cache::PageWalkCacheConfig
     ] {
         PageWalkCache(page_walk_cache::PageWalkCache) = "page-walk-cache",
@@ -54,8 +55,8 @@ mmu_caches! {
             "one page-walk cache for all layers that choose it, tagged by machine address (AMD, nested)";
     }
     mod unified [
-        /// Of `unified`: one array of entries of all levels but the leaf's, tagged by virtual-address prefix (Barr, Cox,
-        /// Rixner, "Translation caching", ISCA 2010).
+        /// Of `unified`: one array of entries of all levels but the leaf's, tagged by virtual-address prefix (Barr,
+        /// Cox, Rixner, "Translation caching", ISCA 2010).
         unified: unified::UnifiedTranslationCacheConfig
     ] {
         Unified(unified::UnifiedTranslationCache) = "unified",
@@ -103,8 +104,8 @@ impl RequiredReads {
 /// What an implementor must uphold:
 ///
 /// - It holds tags, never translations, and never answers a walk's last reference.
-/// - What [`look_up`](Self::look_up) spares was read by an earlier walk of the same space (or prefix, or address) and not flushed
-///   since, unless the design says otherwise in its documentation.
+/// - What [`look_up`](Self::look_up) spares was read by an earlier walk of the same space (or prefix, or address) and
+///   not flushed since, unless the design says otherwise in its documentation.
 /// - After [`flush`](Self::flush) nothing of the space is spared until it was read again.
 /// - [`pass`](Self::pass) does what a look-up and the fill after it do.
 /// - Nothing allocates after it was made; choices come from the generator that it is given.
@@ -128,14 +129,14 @@ pub trait Design: Sized {
     /// Which references of the walk `list` for `va` need not be made.
     fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared;
 
-    /// Whether it holds the entry at a machine address, if it is one to be asked by that; adds the cycles of the look-up. An
-    /// entry that it does not hold is taken up, as the walker reads it next.
+    /// Whether it holds the entry at a machine address, if it is one to be asked by that; adds the cycles of the
+    /// look-up. An entry that it does not hold is taken up, as the walker reads it next.
     fn holds(&mut self, _: MachineAddr, _: &mut Cycles) -> bool {
         unreachable!("its look-up has told all it knows")
     }
 
-    /// Takes up the entries that a walk has read: its first `read` references but for those that were spared. `mem` has the
-    /// page table.
+    /// Takes up the entries that a walk has read: its first `read` references but for those that were spared. `mem` has
+    /// the page table.
     fn fill(&mut self, _: Asid, _: VirtAddr, _: &WalkList, _read: usize, _skip: u32, _: &PhysMem) {}
 
     /// Look-up and fill in one, for a walk down a way that reads all that it is not spared. `mem` has the page table.
@@ -304,8 +305,8 @@ fn prefix(va: VirtAddr, level: u8) -> u64 {
     (va.0 & ((1 << 57) - 1)) >> (FRAME_SHIFT + 9 * u32::from(level - 1))
 }
 
-/// Where the reference to an entry of `level` is among those of a radix walk, which go down level by level; those of a flattened
-/// table pass over some.
+/// Where the reference to an entry of `level` is among those of a radix walk, which go down level by level; those of a
+/// flattened table pass over some.
 #[inline(always)]
 fn position(refs: &[WalkRef], level: u8) -> Option<usize> {
     let at = usize::from(refs.first()?.level.checked_sub(level)?);

@@ -1,15 +1,16 @@
 //! Page-walk cache.
 //!
 //! Models: one array of page-table entries of all levels but the leaf's, tagged by the physical address of the entry; a
-//! walk looks its entries up one after the other, as each gives the address of the next. As `page-walk-cache` each layer has
-//! its own, tagged by addresses of that layer; as `shared-page-walk-cache` the entries of guests and hosts compete for one
-//! array, tagged by machine address: then a guest's entry is found after its address has been translated, so that a hit
-//! spares the reference to it but not the walk of the host (24 references become 6 if all upper entries are held).
-//! Source: Barr, Cox, Rixner, ISCA 2010 (unified page table cache, AMD); Bhargava et al., ASPLOS 2008 (two-dimensional page
-//! walk cache); Yaniv, Tsafrir, SIGMETRICS 2016, 3.2.
+//! walk looks its entries up one after the other, as each gives the address of the next. As `page-walk-cache` each
+//! layer has its own, tagged by addresses of that layer; as `shared-page-walk-cache` the entries of guests and hosts
+//! compete for one array, tagged by machine address: then a guest's entry is found after its address has been
+//! translated, so that a hit spares the reference to it but not the walk of the host (24 references become 6 if all
+//! upper entries are held).
+//! Source: Barr, Cox, Rixner, ISCA 2010 (unified page table cache, AMD); Bhargava et al., ASPLOS 2008 (two-dimensional
+//! page walk cache); Yaniv, Tsafrir, SIGMETRICS 2016, 3.2.
 //! Parameters: `machine.mmu_cache.page_walk_cache`: entries, ways, policy, latency of one look-up.
-//! Deviations: a layer's own one is tagged by the layer's physical addresses, so that guest entries need no translation to
-//! be found; AMD's is the shared one.
+//! Deviations: a layer's own one is tagged by the layer's physical addresses, so that guest entries need no translation
+//! to be found; AMD's is the shared one.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -169,7 +169,8 @@ impl Design for PagingStructureCache {
     }
 }
 
-/// Arrays of levels 2 to 5 in the shape that most machines have: 32 entries of 4 ways, 4 of 4, 2 of 2, 2 of 2, under LRU.
+/// Arrays of levels 2 to 5 in the shape that most machines have: 32 entries of 4 ways, 4 of 4, 2 of 2, 2 of 2, under
+/// LRU.
 pub struct CommonArrays<'a, V> {
     pd: LruSets<'a, V, 4, 8>,
     pdpt: LruSets<'a, V, 4, 1>,

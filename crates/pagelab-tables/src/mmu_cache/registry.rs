@@ -1,7 +1,7 @@
 //! The macro that makes the enums of the registered MMU caches, and what each of them is asked.
 
-/// Registers designs. A line is a variant, the design's cache, its name and its description; a module that has parameters names
-/// them and their type.
+/// Registers designs. A line is a variant, the design's cache, its name and its description; a module that has
+/// parameters names them and their type.
 macro_rules! mmu_caches {
     ($(mod $module:ident $([$(#[$meta:meta])* $part:ident: $Part:ty])? {
         $($Variant:ident($Cache:ty) = $name:literal, $text:literal;)*
@@ -17,8 +17,8 @@ macro_rules! mmu_caches {
             $($(#[doc = $text] #[serde(rename = $name)] $Variant,)*)*
         }
 
-        /// Geometry of the MMU caches that a layer may choose to use; every layer has its own of the kind it chooses, but for
-        /// those that layers share.
+        /// Geometry of the MMU caches that a layer may choose to use; every layer has its own of the kind it chooses,
+        /// but for those that layers share.
         #[derive(Clone, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct MmuCacheGeometry {

@@ -1,14 +1,15 @@
 //! Unified translation cache.
 //!
-//! Models: one array of entries of all levels but the leaf's, tagged by address space, level and virtual-address prefix; the
-//! longest match tells where the walk starts. Unlike an array a level it adapts to how many entries of each level a program
-//! uses, but entries of level 2, which are many and seldom reused, would push out the few of the levels above. So they are
-//! inserted lower in the order of use (variable insertion point), and are taken for recently used when they hit.
-//! Source: Barr, Cox, Rixner, ISCA 2010 (unified translation cache, variable insertion-point LRU), as described by Yaniv,
-//! Tsafrir, SIGMETRICS 2016, 6.1.
+//! Models: one array of entries of all levels but the leaf's, tagged by address space, level and virtual-address
+//! prefix; the longest match tells where the walk starts. Unlike an array a level it adapts to how many entries of each
+//! level a program uses, but entries of level 2, which are many and seldom reused, would push out the few of the levels
+//! above. So they are inserted lower in the order of use (variable insertion point), and are taken for recently used
+//! when they hit.
+//! Source: Barr, Cox, Rixner, ISCA 2010 (unified translation cache, variable insertion-point LRU), as described by
+//! Yaniv, Tsafrir, SIGMETRICS 2016, 6.1.
 //! Parameters: `machine.mmu_cache.unified`: entries, ways, latency of a look-up, `level2_insertion` (0: plain LRU).
-//! Deviations: the insertion point is a parameter and does not move while a program runs. A look-up of a shorter prefix does
-//! not count as a use of it when a longer one matches. Each layer has its own array.
+//! Deviations: the insertion point is a parameter and does not move while a program runs. A look-up of a shorter prefix
+//! does not count as a use of it when a longer one matches. Each layer has its own array.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,8 +23,8 @@ use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::Rng;
 
-/// Unified translation cache: one array of entries of all levels but the leaf's, tagged by virtual-address prefix (Barr,
-/// Cox, Rixner, "Translation caching", ISCA 2010).
+/// Unified translation cache: one array of entries of all levels but the leaf's, tagged by virtual-address prefix
+/// (Barr, Cox, Rixner, "Translation caching", ISCA 2010).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UnifiedTranslationCacheConfig {
@@ -31,8 +32,9 @@ pub struct UnifiedTranslationCacheConfig {
     pub ways: u32,
     /// Cycles of one look-up of all prefixes at once.
     pub latency_cycles: u32,
-    /// Where entries of level 2, which are reused least, are inserted among those of their set in order of use: 0 as the
-    /// most recently used (plain LRU), below `ways`. Those of higher levels are always inserted as the most recently used.
+    /// Where entries of level 2, which are reused least, are inserted among those of their set in order of use: 0 as
+    /// the most recently used (plain LRU), below `ways`. Those of higher levels are always inserted as the most
+    /// recently used.
     pub level2_insertion: u32,
 }
 

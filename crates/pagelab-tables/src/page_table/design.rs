@@ -1,7 +1,7 @@
 //! What a page-table design is: the traits that one implements, and the words that they speak in.
 //!
-//! [`Design`] is the table of one address space and all that is said of the design as a whole; [`Shared`] is what the tables of
-//! a layer have in common, for most designs nothing: `()`. Nothing here knows a design by name.
+//! [`Design`] is the table of one address space and all that is said of the design as a whole; [`Shared`] is what the
+//! tables of a layer have in common, for most designs nothing: `()`. Nothing here knows a design by name.
 
 use arrayvec::ArrayVec;
 
@@ -16,22 +16,24 @@ use pagelab_trace::quantity::format_bytes;
 ///
 /// What an implementor must uphold:
 ///
-/// - The table is words of `mem` in frames that it was given, and nothing else that a walk would need: references have real
-///   addresses. What the host remembers beside them (a memo, an index) must never change what a walk lists.
-/// - [`walk`](Self::walk) changes nothing and lists every reference of a full walk, from the root on. It reads an entry at
-///   least; the last reference is the leaf entry, or the one that the walk gave up at. The references of one dependency step
-///   follow each other. Levels are 1 to 5, those of x86-64 with the same reach: 1 for an entry of a 4 KiB page.
-/// - [`ways`](Self::ways), where there are any, say what `walk` would: the entries of all levels from the root down to the page's,
-///   one dependency step each.
-/// - A translation that was mapped is found with the same frame, size and flags until it is unmapped, replaced, split or its
-///   flags are set; [`mapped`](Self::mapped) lists exactly those, in ascending order.
+/// - The table is words of `mem` in frames that it was given, and nothing else that a walk would need: references have
+///   real addresses. What the host remembers beside them (a memo, an index) must never change what a walk lists.
+/// - [`walk`](Self::walk) changes nothing and lists every reference of a full walk, from the root on. It reads an entry
+///   at least; the last reference is the leaf entry, or the one that the walk gave up at. The references of one
+///   dependency step follow each other. Levels are 1 to 5, those of x86-64 with the same reach: 1 for an entry of a 4
+///   KiB page.
+/// - [`ways`](Self::ways), where there are any, say what `walk` would: the entries of all levels from the root down to
+///   the page's, one dependency step each.
+/// - A translation that was mapped is found with the same frame, size and flags until it is unmapped, replaced, split
+///   or its flags are set; [`mapped`](Self::mapped) lists exactly those, in ascending order.
 /// - A page can be mapped when [`missing_tables`](Self::missing_tables) is 0. Until then each block that
-///   [`next_table_orders`](Self::next_table_orders) asks for and [`link_table`](Self::link_table) takes brings it nearer.
+///   [`next_table_orders`](Self::next_table_orders) asks for and [`link_table`](Self::link_table) takes brings it
+///   nearer.
 /// - What was taken is given back: after everything was unmapped and pruned, `destroy` leaves no frame with contents.
 /// - Choices come from a seed in the parameters, never from the host.
 ///
-/// The defaults are those of a table of fixed places for pages of 4 KiB that needs no memory beyond what it begins with.
-/// `tests/conformance` holds every registered design to this.
+/// The defaults are those of a table of fixed places for pages of 4 KiB that needs no memory beyond what it begins
+/// with. `tests/conformance` holds every registered design to this.
 pub trait Design: Sized {
     /// What the configuration says of it.
     type Parameters: Clone;
@@ -44,7 +46,8 @@ pub trait Design: Sized {
     const HOSTS_ONLY: Option<&'static str> = None;
     /// The pages whose entries can hold words while they are not present, or why none can.
     const WORDS: Result<&'static [PageSize], &'static str>;
-    /// Whether entries have a bit that walks ignore and that kernel and engines may set, in leaves and in the entries above.
+    /// Whether entries have a bit that walks ignore and that kernel and engines may set, in leaves and in the entries
+    /// above.
     const MARKS: bool = false;
     /// Whether insertions move the entries of other pages: no lock of a page-table page keeps them where they are.
     const MOVES_ENTRIES: bool = false;
@@ -69,8 +72,8 @@ pub trait Design: Sized {
         0
     }
 
-    /// Levels of the x86-64 tree that the direct map of a kernel is whose programs have this table: the kernel itself has large
-    /// pages.
+    /// Levels of the x86-64 tree that the direct map of a kernel is whose programs have this table: the kernel itself
+    /// has large pages.
     fn direct_map_levels(_: &Self::Parameters) -> u8 {
         4
     }
@@ -91,12 +94,13 @@ pub trait Design: Sized {
     #[inline(always)]
     fn hint_way(&self, _: VirtAddr) {}
 
-    /// Has the host fetch the leaf entry that a walk for `va` will end at, if the table knows where that is. Changes nothing.
+    /// Has the host fetch the leaf entry that a walk for `va` will end at, if the table knows where that is. Changes
+    /// nothing.
     #[inline]
     fn hint(&self, _: &PhysMem, _: VirtAddr) {}
 
-    /// The leaf entry that a walk for `va` will end at and the first frame that it maps, if the table knows where that is;
-    /// for look-ahead only.
+    /// The leaf entry that a walk for `va` will end at and the first frame that it maps, if the table knows where that
+    /// is; for look-ahead only.
     #[inline]
     fn peek(&self, _: &PhysMem, _: VirtAddr) -> Option<(PhysAddr, Pfn)> {
         None
@@ -115,8 +119,8 @@ pub trait Design: Sized {
         list.refs().last().expect("a walk reads an entry at least").addr
     }
 
-    /// Tables that must be built before a page of `size` at `va` can be mapped, top first; of a table that is to grow, the
-    /// blocks for that.
+    /// Tables that must be built before a page of `size` at `va` can be mapped, top first; of a table that is to grow,
+    /// the blocks for that.
     fn missing_tables(&self, _: &PhysMem, _: VirtAddr, _: PageSize) -> usize {
         0
     }
@@ -148,9 +152,9 @@ pub trait Design: Sized {
     /// Appends the pages that overlap `start..end` in ascending order, until `out` has `most`.
     fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>);
 
-    /// Puts a word in the entry of the page of `size` at `va`, which is not present; 0 for none. All tables on its way exist, and
-    /// none for smaller pages. The word has [`WORD_BITS`](super::WORD_BITS) bits. A walk reports it ([`Leaf::NotPresent`]), and
-    /// prune leaves the table that it is in. Returns the entry's address.
+    /// Puts a word in the entry of the page of `size` at `va`, which is not present; 0 for none. All tables on its way
+    /// exist, and none for smaller pages. The word has [`WORD_BITS`](super::WORD_BITS) bits. A walk reports it
+    /// ([`Leaf::NotPresent`]), and prune leaves the table that it is in. Returns the entry's address.
     fn set_word(&mut self, _: &mut PhysMem, va: VirtAddr, _size: PageSize, _: u64) -> PhysAddr {
         unreachable!("a design without room for words is asked to keep one at {va:?}")
     }
@@ -158,8 +162,8 @@ pub trait Design: Sized {
     /// Appends the words of the entries for pages that overlap `start..end` in ascending order, until `out` has `most`.
     fn words(&self, _: &PhysMem, _: VirtAddr, _: VirtAddr, _most: usize, _out: &mut Vec<Word>) {}
 
-    /// Whether the entry of a level on the way to `va` is marked, and its address; none if the way ends above. What else is done to
-    /// an entry that stays present leaves its mark.
+    /// Whether the entry of a level on the way to `va` is marked, and its address; none if the way ends above. What
+    /// else is done to an entry that stays present leaves its mark.
     fn mark(&self, _: &PhysMem, va: VirtAddr, _level: u8) -> Option<(PhysAddr, bool)> {
         unreachable!("a design without marks is asked for one at {va:?}")
     }
@@ -172,14 +176,14 @@ pub trait Design: Sized {
     /// Hands the tables that are empty and translate a part of `start..end` to `release`, each by its first frame.
     fn prune(&mut self, _: &mut PhysMem, _start: VirtAddr, _end: VirtAddr, _release: &mut dyn FnMut(Pfn)) {}
 
-    /// Takes the table of level 1 that translates `va` away, if there is one; it is empty, and those above stay. Asked of designs
-    /// with large pages.
+    /// Takes the table of level 1 that translates `va` away, if there is one; it is empty, and those above stay. Asked
+    /// of designs with large pages.
     fn unlink_leaf_table(&mut self, _: &mut PhysMem, va: VirtAddr) -> Option<Pfn> {
         unreachable!("a design without large pages is to make room for one at {va:?}")
     }
 
-    /// Replaces the large page at `va` by pages of the next smaller size over the same frames, linking `frame` (zeroed contents
-    /// already created) as their table. Asked of designs with large pages.
+    /// Replaces the large page at `va` by pages of the next smaller size over the same frames, linking `frame` (zeroed
+    /// contents already created) as their table. Asked of designs with large pages.
     fn split(&mut self, _: &mut PhysMem, va: VirtAddr, _: Pfn) {
         unreachable!("a design without large pages is to split one at {va:?}")
     }
@@ -187,8 +191,8 @@ pub trait Design: Sized {
     /// Hands over what was done besides what was asked for.
     fn report_work(&mut self, _: &mut Self::Shared, _: &mut TableWork) {}
 
-    /// Leaves its entries, to which nobody has a claim any more, to a later scan: from now on it maps nothing. False if the
-    /// layer's part has no tag left for it. Asked of designs that clear lazily.
+    /// Leaves its entries, to which nobody has a claim any more, to a later scan: from now on it maps nothing. False if
+    /// the layer's part has no tag left for it. Asked of designs that clear lazily.
     fn abandon(&mut self, _: &mut Self::Shared, _: &mut PhysMem) -> bool {
         true
     }

@@ -1,4 +1,5 @@
-//! What every design is asked for, by the variant that it is: a branch that the processor predicts, never a virtual call.
+//! What every design is asked for, by the variant that it is: a branch that the processor predicts, never a virtual
+//! call.
 
 use arrayvec::ArrayVec;
 
@@ -287,8 +288,8 @@ impl<D: Design> OfLayer<D> {
     }
 }
 
-/// See [`Design`] and [`Shared`] for what each of these does. A table of the kernel's own, such as the direct map's, may be of
-/// another design than those of the layer's spaces.
+/// See [`Design`] and [`Shared`] for what each of these does. A table of the kernel's own, such as the direct map's,
+/// may be of another design than those of the layer's spaces.
 impl LayerTables {
     /// What boot set aside for them.
     pub fn set_aside(&self) -> &SetAside {
@@ -305,8 +306,8 @@ impl LayerTables {
         each_layer!(self, of => of.direct_map_levels())
     }
 
-    /// As [`Design::report_work`]; a table of another design than the layer's, such as the direct map's, has nothing to hand
-    /// over.
+    /// As [`Design::report_work`]; a table of another design than the layer's, such as the direct map's, has nothing to
+    /// hand over.
     pub fn report_work(&mut self, table: &mut PageTable, work: &mut TableWork) {
         each_pair!(self, of, table => table.report_work(&mut of.shared, work), else {});
     }

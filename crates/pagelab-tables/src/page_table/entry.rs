@@ -1,7 +1,7 @@
 //! Entries as x86-64 writes them, which most designs share.
 //!
-//! Source: Intel SDM vol. 3A, chapter 4 (entry formats of tables 4-15 to 4-20). Words of entries that are not present stand in
-//! the other 63 bits, which the processor ignores.
+//! Source: Intel SDM vol. 3A, chapter 4 (entry formats of tables 4-15 to 4-20). Words of entries that are not present
+//! stand in the other 63 bits, which the processor ignores.
 
 use super::{Leaf, Mapping, PteFlags};
 use pagelab_base::addr::{PageSize, Pfn, PhysAddr};

@@ -1,16 +1,16 @@
 //! Flattened radix page table: two levels of the tree are one table.
 //!
-//! Models: the x86-64 tree of four levels in which a table of 4 KiB and the 512 tables below it are one *flattened* table of 2 MiB,
-//! with an index of 18 bits. With levels 4 and 3 and levels 2 and 1 merged a walk makes two references, and (2 + 1)^d - 1 over d
-//! layers. An entry tells by a bit whether the table that it points to is flattened: where no block of 2 MiB is free, there are
-//! ordinary tables of 4 KiB instead, and a walk makes a reference more.
-//! Source: Park, Vougioukas, Sandberg and Black-Schaffer, "Every Walk's a Hit: Making Page Walks Single-Access Cache Hits",
-//! ASPLOS 2022.
+//! Models: the x86-64 tree of four levels in which a table of 4 KiB and the 512 tables below it are one *flattened*
+//! table of 2 MiB, with an index of 18 bits. With levels 4 and 3 and levels 2 and 1 merged a walk makes two references,
+//! and (2 + 1)^d - 1 over d layers. An entry tells by a bit whether the table that it points to is flattened: where no
+//! block of 2 MiB is free, there are ordinary tables of 4 KiB instead, and a walk makes a reference more.
+//! Source: Park, Vougioukas, Sandberg and Black-Schaffer, "Every Walk's a Hit: Making Page Walks Single-Access Cache
+//! Hits", ASPLOS 2022.
 //! Parameters: `merge`, the levels that are merged: `l4l3+l2l1` (default), `l4l3`, `l3l2` or `l2l1`.
 //! Stats: `layer.NAME.fault.tables`, `layer.NAME.page_table_frames`.
-//! Deviations: pages of 4 KiB only: the paper copies the entry of a page of 2 MiB to all of its 512 places, or leaves levels 2 and 1
-//! unmerged where there are such pages. Tables are zeroed by the fault that builds them, all of their 2 MiB. Caches do not
-//! favour entries of page tables, which is the paper's other half.
+//! Deviations: pages of 4 KiB only: the paper copies the entry of a page of 2 MiB to all of its 512 places, or leaves
+//! levels 2 and 1 unmerged where there are such pages. Tables are zeroed by the fault that builds them, all of their 2
+//! MiB. Caches do not favour entries of page tables, which is the paper's other half.
 
 use arrayvec::ArrayVec;
 use schemars::JsonSchema;
@@ -106,7 +106,8 @@ impl Node {
         Self { block: TableBlock { first: target(entry), order }, level: self.entry_level() - 1 }
     }
 
-    /// Numbers and contents of the entries in use for a part of `start..end`, if the table begins to translate at `base`.
+    /// Numbers and contents of the entries in use for a part of `start..end`, if the table begins to translate at
+    /// `base`.
     fn used(self, mem: &PhysMem, base: u64, (start, end): (VirtAddr, VirtAddr)) -> impl Iterator<Item = (u64, u64)> {
         let first = start.0.saturating_sub(base) >> self.shift();
         let last = ((end.0 - 1 - base) >> self.shift()).min(self.entries() - 1);

@@ -1,11 +1,11 @@
 //! Linear page table.
 //!
-//! Models: a flat array of 8-byte entries indexed by page number, in one piece of physical memory: a walk is one reference.
-//! For the physical memory of a guest, which begins at 0 and whose size is known, so that the host sets the array aside when
-//! it boots; with 4-level radix tables in the guest, 24 references become 9. The host's kernel itself runs on a radix
-//! table.
-//! Source: Ahn, Jin, Huh, ISCA 2012 (flat nested page table), as described by Yaniv, Tsafrir, SIGMETRICS 2016, 6.2; entries
-//! as the leaves of x86-64's tables.
+//! Models: a flat array of 8-byte entries indexed by page number, in one piece of physical memory: a walk is one
+//! reference. For the physical memory of a guest, which begins at 0 and whose size is known, so that the host sets the
+//! array aside when it boots; with 4-level radix tables in the guest, 24 references become 9. The host's kernel itself
+//! runs on a radix table.
+//! Source: Ahn, Jin, Huh, ISCA 2012 (flat nested page table), as described by Yaniv, Tsafrir, SIGMETRICS 2016, 6.2;
+//! entries as the leaves of x86-64's tables.
 //! Parameters: none; the array has an entry for each frame of the guest.
 //! Deviations: pages of 4 KiB only. All of the array is set aside, but only the parts in use have contents here.
 

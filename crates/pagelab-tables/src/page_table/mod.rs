@@ -4,9 +4,10 @@
 //! lists the references of a full walk, of every level even where an MMU cache will let the walker skip some, because
 //! fault handlers need the entries' addresses. Only the walker turns references into cycles.
 //!
-//! A design is one file here that implements [`Design`], and one line below. `registry.rs` makes the enums [`PageTable`],
-//! [`PageTableConfig`] and [`LayerTables`] of these lines, `dispatch.rs` asks them. What designs share: `entry.rs`, entries as
-//! x86-64 writes them; `page_index.rs`, which pages are mapped; `paths.rs`, ways that the host remembers.
+//! A design is one file here that implements [`Design`], and one line below. `registry.rs` makes the enums
+//! [`PageTable`], [`PageTableConfig`] and [`LayerTables`] of these lines, `dispatch.rs` asks them. What designs share:
+//! `entry.rs`, entries as x86-64 writes them; `page_index.rs`, which pages are mapped; `paths.rs`, ways that the host
+//! remembers.
 
 mod design;
 mod entry;
@@ -67,8 +68,8 @@ mod dispatch;
 pub enum Leaf {
     /// The page is mapped.
     Present(Mapping),
-    /// No translation: the walk ended at an entry of this level, 1 in designs without larger pages. What the entry of a page
-    /// holds instead of a translation; 0 for nothing.
+    /// No translation: the walk ended at an entry of this level, 1 in designs without larger pages. What the entry of a
+    /// page holds instead of a translation; 0 for nothing.
     NotPresent {
         /// Level of the entry that the walk ended at.
         level: u8,

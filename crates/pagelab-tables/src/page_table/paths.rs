@@ -1,9 +1,9 @@
 //! A memo of ways down a radix tree: which table of a level maps the region around an address, and the tables above it.
 //!
-//! Finding the table that has a page's entry is a chain of reads of the simulator's own memory, a host cache miss each where a program touches
-//! gigabytes at random. The memo is a direct-mapped array in front of it, with a place at least for each table of the
-//! level; it holds nothing that the tables do not say, and changes no result. A way stays valid as long as its last table does,
-//! since tables are freed from the leaf upwards.
+//! Finding the table that has a page's entry is a chain of reads of the simulator's own memory, a host cache miss each
+//! where a program touches gigabytes at random. The memo is a direct-mapped array in front of it, with a place at least
+//! for each table of the level; it holds nothing that the tables do not say, and changes no result. A way stays valid
+//! as long as its last table does, since tables are freed from the leaf upwards.
 
 use std::cell::Cell;
 

@@ -133,7 +133,8 @@ impl Radix {
         }
     }
 
-    /// Tells `each` the level, page and contents of every entry in use that a walk can end at; it says whether to go on.
+    /// Tells `each` the level, page and contents of every entry in use that a walk can end at; it says whether to go
+    /// on.
     fn visit<F: FnMut(u8, u64, u64) -> bool>(
         &self,
         mem: &PhysMem,

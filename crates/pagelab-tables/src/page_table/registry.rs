@@ -96,7 +96,8 @@ macro_rules! page_tables {
             };
         }
 
-        /// Does something with a table and its layer's part; something else with one of another design: the kernel's own.
+        /// Does something with a table and its layer's part; something else with one of another design: the kernel's
+        /// own.
         macro_rules! each_pair {
             ($d of:expr, $d layer:ident, $d table:ident => $d does:expr, else $d other:expr) => {
                 match $d of {

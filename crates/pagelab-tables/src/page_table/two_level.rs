@@ -1,14 +1,14 @@
 //! Two-level page table: a walk of two references, whatever memory is left for tables.
 //!
-//! Models: a tree of tables of 2^18 entries of 8 bytes, 2 MiB each in contiguous memory: a root, each of whose entries stands for
-//! 1 GiB, and a table below it for each GiB that is in use. With 12 bits of offset that is 48 bits of virtual address. Over d
-//! layers a walk makes (2 + 1)^d - 1 references.
-//! Source: none: a design of this project's own, as an example of one. It is what the flattened table comes to where memory for
-//! tables is never short.
+//! Models: a tree of tables of 2^18 entries of 8 bytes, 2 MiB each in contiguous memory: a root, each of whose entries
+//! stands for 1 GiB, and a table below it for each GiB that is in use. With 12 bits of offset that is 48 bits of
+//! virtual address. Over d layers a walk makes (2 + 1)^d - 1 references.
+//! Source: none: a design of this project's own, as an example of one. It is what the flattened table comes to where
+//! memory for tables is never short.
 //! Parameters: none.
 //! Stats: `layer.NAME.fault.tables`, `layer.NAME.page_table_frames`.
-//! Deviations: pages of 4 KiB only. A space takes 2 MiB for its root and 2 MiB for each GiB that it touches, zeroed by the fault
-//! that builds them; without a free block of 2 MiB the run ends with an error.
+//! Deviations: pages of 4 KiB only. A space takes 2 MiB for its root and 2 MiB for each GiB that it touches, zeroed by
+//! the fault that builds them; without a free block of 2 MiB the run ends with an error.
 
 use arrayvec::ArrayVec;
 use schemars::JsonSchema;
@@ -52,8 +52,8 @@ fn entry_of(table: Pfn, va: VirtAddr, shift: u32) -> PhysAddr {
     PhysAddr(table.addr().0 + 8 * (va.0 >> shift & ((1 << INDEX_BITS) - 1)))
 }
 
-/// Tells `each` the entries of a table in use for a part of `start..end`: the first byte that each stands for, its address and
-/// contents. The table begins to translate at `base`.
+/// Tells `each` the entries of a table in use for a part of `start..end`: the first byte that each stands for, its
+/// address and contents. The table begins to translate at `base`.
 fn used(
     mem: &PhysMem,
     table: Pfn,

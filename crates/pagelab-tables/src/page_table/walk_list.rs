@@ -12,13 +12,13 @@ pub struct WalkRef {
     pub addr: PhysAddr,
     /// Level of the entry: leaf 1; for designs without levels 1.
     pub level: u8,
-    /// Dependency step: references of one step follow each other, are made at the same time and cost their maximum. Long walks
-    /// begin to count anew.
+    /// Dependency step: references of one step follow each other, are made at the same time and cost their maximum.
+    /// Long walks begin to count anew.
     pub step: u8,
 }
 
-/// References that a list holds without memory of its own: more than any walk makes but a search through a hashed table, since an
-/// unused place costs nothing.
+/// References that a list holds without memory of its own: more than any walk makes but a search through a hashed
+/// table, since an unused place costs nothing.
 const FEW: usize = 64;
 
 /// The references of one walk in order, and where it ended.

@@ -1,8 +1,8 @@
 //! ChampSim's records, as `import::champsim` describes them.
 //!
-//! Registers and branches are not in a trace: they are 0, so ChampSim sees no dependencies between instructions and no branches. Sizes are
-//! lost. An access that reads and writes becomes a load and a store. Loads come before stores. What is more than fits a record goes into a
-//! further one, which counts as an instruction.
+//! Registers and branches are not in a trace: they are 0, so ChampSim sees no dependencies between instructions and no
+//! branches. Sizes are lost. An access that reads and writes becomes a load and a store. Loads come before stores. What
+//! is more than fits a record goes into a further one, which counts as an instruction.
 
 use super::{Instruction, Lost, Writer};
 use crate::AccessKind;

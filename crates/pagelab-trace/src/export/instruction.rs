@@ -1,8 +1,8 @@
 //! The accesses of a thread put together into instructions.
 //!
-//! A trace counts instructions by gaps and has addresses only of those that access something. An access with a gap begins an instruction,
-//! and those without one that follow belong to it. The other instructions of a gap stand at the address of the instruction before: so their
-//! number is kept, and no page is executed that was not.
+//! A trace counts instructions by gaps and has addresses only of those that access something. An access with a gap
+//! begins an instruction, and those without one that follow belong to it. The other instructions of a gap stand at the
+//! address of the instruction before: so their number is kept, and no page is executed that was not.
 
 use super::Lost;
 use crate::{Access, AccessKind};

@@ -1,8 +1,8 @@
 //! pagelab traces become traces of other tools.
 //!
-//! The other tools' formats know instructions and accesses of one thread, so there is a file per thread. A trace knows only the
-//! instructions that access something: `instruction` says what becomes of the others. Mappings, processes, and who of the program and
-//! the kernel makes an access are lost. What else is lost, the format's file says.
+//! The other tools' formats know instructions and accesses of one thread, so there is a file per thread. A trace knows
+//! only the instructions that access something: `instruction` says what becomes of the others. Mappings, processes, and
+//! who of the program and the kernel makes an access are lost. What else is lost, the format's file says.
 //!
 //! A new format is one file with a `Writer` and one line of `formats!`.
 
@@ -105,13 +105,14 @@ pub struct ExportedFile {
     pub lost: Lost,
 }
 
-/// Exports a trace: all threads, each to a file of its own if there are several, or one of them. The number of a thread goes into the name
-/// of its file, `NAME-THREAD.ENDINGS`. How the name ends says how the file is compressed: `.gz`, `.xz`, `.bz2`, `.zst`, or not.
-/// `progress(done, all)` tells accesses a few times a second; if it breaks, the export stops with an error. After an error no file is left.
+/// Exports a trace: all threads, each to a file of its own if there are several, or one of them. The number of a thread
+/// goes into the name of its file, `NAME-THREAD.ENDINGS`. How the name ends says how the file is compressed: `.gz`,
+/// `.xz`, `.bz2`, `.zst`, or not. `progress(done, all)` tells accesses a few times a second; if it breaks, the export
+/// stops with an error. After an error no file is left.
 ///
 /// # Errors
-/// Those of the trace; [`TraceError::Usage`] for a thread that makes no accesses, a file that exists, or when `progress` breaks;
-/// [`TraceError::Io`].
+/// Those of the trace; [`TraceError::Usage`] for a thread that makes no accesses, a file that exists, or when
+/// `progress` breaks; [`TraceError::Io`].
 pub fn export(
     trace: impl AsRef<Path>,
     output: impl AsRef<Path>,

@@ -97,8 +97,8 @@ fn kind_of(path: &str) -> &'static str {
 }
 
 impl TraceMeta {
-    /// Leaves out the program's name and arguments, the kernel's release, the time of day, and notes, which name programs
-    /// and functions. The processor's model stays, as advice rests on it.
+    /// Leaves out the program's name and arguments, the kernel's release, the time of day, and notes, which name
+    /// programs and functions. The processor's model stays, as advice rests on it.
     pub(crate) fn anonymize(&mut self) {
         self.command = vec!["program".to_owned()];
         self.started_unix_seconds -= self.started_unix_seconds % SECONDS_PER_DAY;
@@ -116,8 +116,8 @@ impl TraceMeta {
 /// Writes the trace at `old` to the new folder `new`, without what tells of its owner. Accesses stay as they are.
 ///
 /// # Errors
-/// [`TraceError::Usage`] if `new` exists; [`TraceError::Corrupt`] if `old` is damaged; [`TraceError::Io`]. Nothing is then left
-/// at `new`.
+/// [`TraceError::Usage`] if `new` exists; [`TraceError::Corrupt`] if `old` is damaged; [`TraceError::Io`]. Nothing is
+/// then left at `new`.
 pub fn anonymize(old: &Path, new: &Path) -> Result<(), TraceError> {
     let folder = Folder::open(old)?;
     let existed = new.exists();

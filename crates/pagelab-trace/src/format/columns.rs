@@ -41,8 +41,8 @@ pub(super) fn schema(dependencies: bool) -> &'static TypePtr {
     &SCHEMAS[usize::from(dependencies)]
 }
 
-/// What an access and the branches before it wait for, in one word: the producer of the address in the lowest byte, that of the
-/// branches above it, then their outcomes.
+/// What an access and the branches before it wait for, in one word: the producer of the address in the lowest byte,
+/// that of the branches above it, then their outcomes.
 #[inline(always)]
 pub(crate) fn waits_of(maker: Maker, branches: Branches) -> u32 {
     let producers = [maker.producer(), branches.producer()].map(|distance| distance.unwrap_or(0) as u8);

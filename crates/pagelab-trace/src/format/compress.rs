@@ -73,8 +73,8 @@ impl PlaneCompressor {
         Ok(Self { zstd, compressed: Vec::new() })
     }
 
-    /// Sets `frame` to `planes`, followed by planes of `rows` times one byte of `constant` each: the upper bytes of addresses
-    /// are often all the same. As blocks that say just that, they cost no search.
+    /// Sets `frame` to `planes`, followed by planes of `rows` times one byte of `constant` each: the upper bytes of
+    /// addresses are often all the same. As blocks that say just that, they cost no search.
     pub(super) fn compress(
         &mut self,
         planes: &[u8],

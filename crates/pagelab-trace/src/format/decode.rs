@@ -54,8 +54,8 @@ pub(super) struct Run {
     pub end: usize,
 }
 
-/// What is kept from part to part. Freed memory goes back to the system, and costs page faults when it comes again: more
-/// than a third of the time.
+/// What is kept from part to part. Freed memory goes back to the system, and costs page faults when it comes again:
+/// more than a third of the time.
 pub(super) struct Memory {
     zstd: Decompressor<'static>,
     /// Accesses by index, all but the address; those beyond the dictionary are of other parts.
@@ -94,8 +94,8 @@ pub(super) struct PartDecoder {
 }
 
 impl PartDecoder {
-    /// Reads the part and the dictionaries of its columns. `has_waits` says whether there is a column of dependencies, `wants_waits`
-    /// whether it is decoded.
+    /// Reads the part and the dictionaries of its columns. `has_waits` says whether there is a column of dependencies,
+    /// `wants_waits` whether it is decoded.
     pub(super) fn new(part: &Part, memory: Memory, has_waits: bool, wants_waits: bool) -> Result<Self, TraceError> {
         let (content, group) = part.read(columns::schema(has_waits))?;
         let rows = part.facts.rows as usize;
@@ -148,8 +148,8 @@ impl PartDecoder {
         Memory { zstd: self.zstd, sites: self.sites, bodies, last_waits: self.last_waits }
     }
 
-    /// Replaces `accesses` by the next page's and `branches` by those before them, if they are known, and appends the page's runs,
-    /// counted from its start, to `runs`, which is empty. False at the end of the part.
+    /// Replaces `accesses` by the next page's and `branches` by those before them, if they are known, and appends the
+    /// page's runs, counted from its start, to `runs`, which is empty. False at the end of the part.
     pub(super) fn next_page(
         &mut self,
         accesses: &mut Vec<Access>,
@@ -386,7 +386,8 @@ fn join<'a>(planes: &[u8], site: impl Fn(usize) -> &'a Access, accesses: &mut [A
     }
 }
 
-/// Tells a page's accesses, and the branches before them, what they wait for, from the byte streams of what is stored of their words.
+/// Tells a page's accesses, and the branches before them, what they wait for, from the byte streams of what is stored
+/// of their words.
 #[inline(always)]
 fn tell(
     planes: &[u8],

@@ -20,7 +20,8 @@ pub(super) trait Value: Copy + Eq {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
     pub pc: u64,
-    /// `gap`, `size` (16 bits) and index of the kind (8 bits) from the lowest bit on, in one word that is quick to compare.
+    /// `gap`, `size` (16 bits) and index of the kind (8 bits) from the lowest bit on, in one word that is quick to
+    /// compare.
     rest: u64,
 }
 

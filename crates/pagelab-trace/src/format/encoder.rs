@@ -88,7 +88,8 @@ impl Encoder {
         self.written.bytes.store(self.bytes, Ordering::Relaxed);
     }
 
-    /// Takes messages, whose addresses are compressed, to their end, giving the empty pages back, then writes the events that are left.
+    /// Takes messages, whose addresses are compressed, to their end, giving the empty pages back, then writes the
+    /// events that are left.
     pub(super) fn run(
         mut self,
         messages: impl IntoIterator<Item = Result<Message, io::Error>>,

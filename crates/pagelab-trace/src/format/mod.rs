@@ -18,10 +18,11 @@
 //! | `gap` | u32 | instructions the thread retired since its last access, this access's own included |
 //! | `waits` | u32 | only if `trace.json` says `"dependencies": true`: see below |
 //!
-//! `waits` has in its lowest byte the thread's accesses back to the load that the address (of a store, its data, too) comes
-//! from, 0 if none is known within 254; in the next byte those back to the load that one of the conditional branches since the
-//! last access waits for, of several the one that is probably there last; in the third their outcomes ([`Branches`](crate::Branches)). The highest byte is 0. Stored is the exclusive or of
-//! this word and that of the page's last row before with the same `kind`, `size`, `pc` and `gap`, so what repeats is 0.
+//! `waits` has in its lowest byte the thread's accesses back to the load that the address (of a store, its data, too)
+//! comes from, 0 if none is known within 254; in the next byte those back to the load that one of the conditional
+//! branches since the last access waits for, of several the one that is probably there last; in the third their
+//! outcomes ([`Branches`](crate::Branches)). The highest byte is 0. Stored is the exclusive or of this word and that of
+//! the page's last row before with the same `kind`, `size`, `pc` and `gap`, so what repeats is 0.
 //!
 //! Columns of events: see [`EventRow`].
 //!
@@ -33,17 +34,17 @@
 //! **Integrity.** The footer of every part names its place in the trace and the hash of all bytes before the footer;
 //! `trace.json` of a complete trace holds the hash over these hashes. The reader checks both.
 //!
-//! **Encoding.** Plain Parquet 1.0 data pages of up to [`PAGE_ROWS`] rows at the same rows in every column, compressed by
-//! zstd. Addresses and `waits` are split into byte streams; the upper ones, mostly constant, are blocks of one repeated byte. Every other
-//! column is dictionary indices in one run a page: repeated, or packed at a width of whole bytes, because zstd finds
-//! repetitions of bytes and not of bits.
+//! **Encoding.** Plain Parquet 1.0 data pages of up to [`PAGE_ROWS`] rows at the same rows in every column, compressed
+//! by zstd. Addresses and `waits` are split into byte streams; the upper ones, mostly constant, are blocks of one
+//! repeated byte. Every other column is dictionary indices in one run a page: repeated, or packed at a width of whole
+//! bytes, because zstd finds repetitions of bytes and not of bits.
 //!
 //! `kind`, `size`, `pc` and `gap` repeat together, so their dictionaries have one entry for each combination that
 //! occurs, and their data pages are the same bytes: looked up and compressed once, written four times, read and
 //! decompressed once. A part whose dictionaries are full (65,536 entries) ends early.
 //!
-//! **Threads.** The writer's caller fills a page and splits it into planes and indices (`page`). Two threads encode: one
-//! compresses addresses, the next one everything else, and writes the files (`pipeline`).
+//! **Threads.** The writer's caller fills a page and splits it into planes and indices (`page`). Two threads encode:
+//! one compresses addresses, the next one everything else, and writes the files (`pipeline`).
 
 mod anonymize;
 mod call_parts;

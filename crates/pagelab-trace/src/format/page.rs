@@ -80,9 +80,10 @@ impl Columns<'_> {
         self.rows
     }
 
-    /// Appends `len` accesses of which all but the addresses is known: their sites and what they wait for, in whole groups, one at
-    /// least, and what they amount to. `group` gives the addresses of a group; those beyond the last access do not matter. Returns
-    /// the words of what they wait for, to be completed; none if it gives none, or if there is no room.
+    /// Appends `len` accesses of which all but the addresses is known: their sites and what they wait for, in whole
+    /// groups, one at least, and what they amount to. `group` gives the addresses of a group; those beyond the last
+    /// access do not matter. Returns the words of what they wait for, to be completed; none if it gives none, or if
+    /// there is no room.
     #[inline(always)]
     pub(crate) fn append(
         &mut self,
@@ -250,8 +251,8 @@ impl OpenPage {
         self.page.rows == self.capacity()
     }
 
-    /// Appends accesses of the current thread as long as there is room, with the branches before each; returns how many. Without
-    /// `branches` there are none.
+    /// Appends accesses of the current thread as long as there is room, with the branches before each; returns how
+    /// many. Without `branches` there are none.
     pub(crate) fn append(&mut self, accesses: &[Access], branches: &[Branches]) -> usize {
         let room = self.capacity() - self.page.rows;
         let now = &accesses[..room.min(accesses.len())];

@@ -5,11 +5,12 @@
 //!    ▲───────────────────── empty pages ───────────────────┘
 //! ```
 //!
-//! There are two whatever is recorded, since all processes of a recording have one writer. Messages stay in their order,
-//! so what is written does not depend on who is faster. A thread that fails is gone for the one before it, up to the writer.
+//! There are two whatever is recorded, since all processes of a recording have one writer. Messages stay in their
+//! order, so what is written does not depend on who is faster. A thread that fails is gone for the one before it, up to
+//! the writer.
 //!
-//! A host with few CPUs has one thread that does both: the program, the recorder and it have enough for them, and two threads
-//! would only wake each other (`benches/HISTORY.md`).
+//! A host with few CPUs has one thread that does both: the program, the recorder and it have enough for them, and two
+//! threads would only wake each other (`benches/HISTORY.md`).
 
 use std::{
     io,

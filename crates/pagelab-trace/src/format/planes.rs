@@ -41,8 +41,8 @@ impl Planes {
     }
 }
 
-/// Writes byte `k` of each address to plane `k`, for the first `count` planes. Words are halved again and again, which the
-/// compiler makes vector instructions of.
+/// Writes byte `k` of each address to plane `k`, for the first `count` planes. Words are halved again and again, which
+/// the compiler makes vector instructions of.
 fn fill(addresses: &[u64], count: usize, planes: &mut [u8]) {
     let mut halves = [[0u32; BLOCK]; 2];
     let mut quarters = [[0u16; BLOCK]; 2];

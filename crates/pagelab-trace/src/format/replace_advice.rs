@@ -1,5 +1,5 @@
-//! Copies of a trace that differ in the advice on huge pages: one recording stands for a program under several layouts of page
-//! sizes.
+//! Copies of a trace that differ in the advice on huge pages: one recording stands for a program under several layouts
+//! of page sizes.
 
 use std::{fs, path::Path};
 
@@ -27,9 +27,9 @@ pub struct Advice {
     pub advice: u32,
 }
 
-/// Copies the trace at `old` to the new folder `new`. Each advice to use huge pages, in the order of the trace, becomes the
-/// advice that `replacements` has at its place, which may be none. Accesses are not copied: both traces share their files where the
-/// file system has hard links.
+/// Copies the trace at `old` to the new folder `new`. Each advice to use huge pages, in the order of the trace, becomes
+/// the advice that `replacements` has at its place, which may be none. Accesses are not copied: both traces share their
+/// files where the file system has hard links.
 ///
 /// # Errors
 /// [`TraceError::Usage`] if `new` exists or there are more or fewer replacements than advice to replace;

@@ -1,4 +1,5 @@
-//! Tables whose rows are structs, one column after the other with the parquet crate's own writers and readers: for all but accesses.
+//! Tables whose rows are structs, one column after the other with the parquet crate's own writers and readers: for all
+//! but accesses.
 
 use bytes::Bytes;
 use parquet::{

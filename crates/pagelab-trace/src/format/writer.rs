@@ -20,8 +20,8 @@ const FIRST_BYTES_PER_ACCESS: f64 = 2.0;
 /// How a trace is written.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterOptions {
-    /// Accesses in a part at most, 1 to [`MAX_PART_ROWS`], which is the default. A recorder that is killed loses less than
-    /// that. The first parts have a million at most, later ones more.
+    /// Accesses in a part at most, 1 to [`MAX_PART_ROWS`], which is the default. A recorder that is killed loses less
+    /// than that. The first parts have a million at most, later ones more.
     pub rows_per_part: usize,
 }
 
@@ -193,8 +193,8 @@ impl TraceWriter {
         self.finish_with(&[])
     }
 
-    /// As [`finish`](Self::finish), for a trace whose events become known only at its end: `events` are all of its events,
-    /// in the order of their positions.
+    /// As [`finish`](Self::finish), for a trace whose events become known only at its end: `events` are all of its
+    /// events, in the order of their positions.
     ///
     /// # Errors
     /// As [`finish`](Self::finish), and [`TraceError::Usage`] if there were events before, or these are out of order or

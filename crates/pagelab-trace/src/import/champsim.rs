@@ -1,10 +1,10 @@
 //! ChampSim's records: `input_instr`, and `cloudsuite_instr` of its CloudSuite traces.
 //!
-//! An instruction each, little-endian: instruction pointer (8), is-branch and branch-taken (1 each, 0 or 1), destination registers (1
-//! each: 2, of CloudSuite 4), 4 source registers (1 each), store addresses (8 each: 2, of CloudSuite 4), 4 load addresses (8 each), 0
-//! where there is none. That makes 64 bytes. CloudSuite's records have 96, with 6 unused bytes before the addresses, address-space ids
-//! (2) and 6 more unused bytes behind them. Loads come before stores. Registers, branches and address-space ids are dropped. Source:
-//! `inc/trace_instruction.h` of ChampSim.
+//! An instruction each, little-endian: instruction pointer (8), is-branch and branch-taken (1 each, 0 or 1),
+//! destination registers (1 each: 2, of CloudSuite 4), 4 source registers (1 each), store addresses (8 each: 2, of
+//! CloudSuite 4), 4 load addresses (8 each), 0 where there is none. That makes 64 bytes. CloudSuite's records have 96,
+//! with 6 unused bytes before the addresses, address-space ids (2) and 6 more unused bytes behind them. Loads come
+//! before stores. Registers, branches and address-space ids are dropped. Source: `inc/trace_instruction.h` of ChampSim.
 //!
 //! The records tell no sizes: data accesses get an assumed one, fetches 1 byte, so that no page is fetched from that
 //! the trace does not name.
@@ -48,9 +48,9 @@ pub(super) fn looks_like_cloudsuite(head: Head<'_>) -> bool {
     }
 }
 
-/// How many of a thousand instructions are near the one before, if the data has records of this many bytes; none if it is not, as the
-/// flags are no flags. Records read at the wrong distance have addresses of data or nothing instead of half their instructions,
-/// and zeros often enough instead of flags.
+/// How many of a thousand instructions are near the one before, if the data has records of this many bytes; none if it
+/// is not, as the flags are no flags. Records read at the wrong distance have addresses of data or nothing instead of
+/// half their instructions, and zeros often enough instead of flags.
 fn likelihood<const BYTES: usize>(head: &[u8]) -> Option<usize> {
     let (records, _) = head.as_chunks::<BYTES>();
     // Text has no bytes 0 and 1, in which every record must consist at two places.

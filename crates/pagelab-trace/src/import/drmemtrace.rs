@@ -1,12 +1,13 @@
 //! DynamoRIO's memory traces, as `drcachesim -offline` leaves them after post-processing: a file per thread.
 //!
-//! Entries of 12 bytes, little-endian: type (2), size (2), address or value (8). Loads, stores and instructions become what they say.
-//! Instructions of a bundle follow each other, with their lengths in the value. Prefetches, flushes and encodings are left out and counted.
-//! Markers tell times, among others: a thread's entries up to its next time come after those that other threads made before. A thread's file
-//! names it and its process. Source: `clients/drcachesim/common/trace_entry.h` of DynamoRIO, trace versions 2 to 5.
+//! Entries of 12 bytes, little-endian: type (2), size (2), address or value (8). Loads, stores and instructions become
+//! what they say. Instructions of a bundle follow each other, with their lengths in the value. Prefetches, flushes and
+//! encodings are left out and counted. Markers tell times, among others: a thread's entries up to its next time come
+//! after those that other threads made before. A thread's file names it and its process. Source:
+//! `clients/drcachesim/common/trace_entry.h` of DynamoRIO, trace versions 2 to 5.
 //!
-//! The file may be compressed, or a zip archive of chunks (see [`zip_members`](super::zip_members)), which follow each other without a gap:
-//! the time and processor that each chunk says again change nothing.
+//! The file may be compressed, or a zip archive of chunks (see [`zip_members`](super::zip_members)), which follow each
+//! other without a gap: the time and processor that each chunk says again change nothing.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 

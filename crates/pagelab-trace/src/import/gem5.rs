@@ -1,14 +1,15 @@
 //! gem5's packet traces, as `CommMonitor`'s `MemTraceProbe` writes them.
 //!
-//! Four bytes `gem5`, then protobuf messages, each behind its length (a varint). The first is a `PacketHeader` (object, version, ticks
-//! per second, names of requestors), the others are `Packet`s (tick, command, address, size, flags, requestor, instruction pointer). Fields
-//! that are unknown are passed by. gem5's instruction traces begin as these do and are refused. Source: `src/proto/packet.proto`,
-//! `src/proto/protoio.cc`, `src/mem/packet.hh` and `src/mem/request.hh` of gem5 22.0. The numbers of reads (1) and writes (4) are the same in
-//! every version.
+//! Four bytes `gem5`, then protobuf messages, each behind its length (a varint). The first is a `PacketHeader` (object,
+//! version, ticks per second, names of requestors), the others are `Packet`s (tick, command, address, size, flags,
+//! requestor, instruction pointer). Fields that are unknown are passed by. gem5's instruction traces begin as these do
+//! and are refused. Source: `src/proto/packet.proto`, `src/proto/protoio.cc`, `src/mem/packet.hh` and
+//! `src/mem/request.hh` of gem5 22.0. The numbers of reads (1) and writes (4) are the same in every version.
 //!
-//! Requests that read or write become accesses, those with the flag of an instruction fetch become fetches. Responses, prefetches,
-//! write-backs, and the page walks of gem5's own walker are left out and counted. A packet counts for one instruction, as nothing tells
-//! them. A requestor's name without its last part (`system.cpu0` of `system.cpu0.data`) is its thread.
+//! Requests that read or write become accesses, those with the flag of an instruction fetch become fetches. Responses,
+//! prefetches, write-backs, and the page walks of gem5's own walker are left out and counted. A packet counts for one
+//! instruction, as nothing tells them. A requestor's name without its last part (`system.cpu0` of `system.cpu0.data`)
+//! is its thread.
 
 use std::collections::HashMap;
 

@@ -7,12 +7,14 @@
 //!  S 1ffefffe48,8
 //!  M 0421d7f0,4
 //! ```
-//! The accesses of an instruction follow it. Valgrind's own lines (`==12345== …`, `--12345-- …`, `**12345** …`) and blank ones are
-//! skipped. So are accesses of 0 bytes, which lackey writes now and then; they are counted. Source: `lackey/lk_main.c` of Valgrind 3.19.
+//! The accesses of an instruction follow it. Valgrind's own lines (`==12345== …`, `--12345-- …`, `**12345** …`) and
+//! blank ones are skipped. So are accesses of 0 bytes, which lackey writes now and then; they are counted. Source:
+//! `lackey/lk_main.c` of Valgrind 3.19.
 //!
-//! Valgrind writes to the standard error output, and so may the program. Lines that do not begin as lackey's are taken for the program's,
-//! left out and counted. Where the program has written a part of a line, lackey's next line is behind it, and is found there. A text with
-//! more lines of others than of lackey's is refused: a program makes hundreds of lines of lackey's for each that it writes.
+//! Valgrind writes to the standard error output, and so may the program. Lines that do not begin as lackey's are taken
+//! for the program's, left out and counted. Where the program has written a part of a line, lackey's next line is
+//! behind it, and is found there. A text with more lines of others than of lackey's is refused: a program makes
+//! hundreds of lines of lackey's for each that it writes.
 
 use super::{
     Head, ImportOptions,

@@ -8,12 +8,12 @@ pub(super) const MAX_LINE_BYTES: usize = 8192;
 /// Bytes of a line that an error shows.
 const SHOWN_BYTES: usize = 80;
 
-/// Feeds the meaning of every line to `take`, with the line, its end not included, and its number, until `sink` has enough. A problem is
-/// told with the line's number and text.
+/// Feeds the meaning of every line to `take`, with the line, its end not included, and its number, until `sink` has
+/// enough. A problem is told with the line's number and text.
 ///
-/// `parse` is given a whole line. `usual` is asked before: it knows lines in the form that the format's tool writes them in, at the
-/// beginning of a text, and how long they are with their end. It saves looking for the end of the line, and reads numbers faster, as the
-/// text goes on behind them. What both know means the same.
+/// `parse` is given a whole line. `usual` is asked before: it knows lines in the form that the format's tool writes
+/// them in, at the beginning of a text, and how long they are with their end. It saves looking for the end of the line,
+/// and reads numbers faster, as the text goes on behind them. What both know means the same.
 pub(super) fn each_line<L>(
     input: &mut Input,
     sink: &mut Sink,
@@ -70,8 +70,8 @@ pub(super) mod tests {
 
     use crate::rng::Rng;
 
-    /// `usual` knows each of the `known` lines, and whatever it knows is what `parse` makes of the line alone: of these, of the `others`, and
-    /// of all of them with random changes, before every kind of text.
+    /// `usual` knows each of the `known` lines, and whatever it knows is what `parse` makes of the line alone: of
+    /// these, of the `others`, and of all of them with random changes, before every kind of text.
     pub(in crate::import) fn usual_means_the_same<L: Debug + PartialEq>(
         usual: impl Fn(&[u8]) -> Option<(L, usize)>,
         parse: impl Fn(&[u8]) -> L,

@@ -1,10 +1,11 @@
 //! Traces of other tools become pagelab traces.
 //!
-//! [`Format::KNOWN`] lists the formats. Their data is plain or compressed ([`Compression`]), read once and never held whole. None of them
-//! knows mappings: these are inferred from the pages touched (see [`mappings`]), and the trace is marked so. Most know no threads.
+//! [`Format::KNOWN`] lists the formats. Their data is plain or compressed ([`Compression`]), read once and never held
+//! whole. None of them knows mappings: these are inferred from the pages touched (see [`mappings`]), and the trace is
+//! marked so. Most know no threads.
 //!
-//! A new format is one file and one line of `formats!`. The file says how the data is recognised (`looks_like`), which records it has and
-//! what they become (`read`), and what readers of results should know (`notes`). It upholds:
+//! A new format is one file and one line of `formats!`. The file says how the data is recognised (`looks_like`), which
+//! records it has and what they become (`read`), and what readers of results should know (`notes`). It upholds:
 //!
 //! - records go to the `Sink` in their order, each after `next_record` and with its thread entered before;
 //! - what is malformed is an error that says where: the number of the line or the offset in the decompressed data;
@@ -43,7 +44,8 @@ use crate::{
     format::{MAX_ACCESS_BYTES, MAX_PART_ROWS, WriterOptions},
 };
 
-/// The formats: variant, name, whether its accesses are samples, how it is recognised and read, what is to be known of it, and what it is.
+/// The formats: variant, name, whether its accesses are samples, how it is recognised and read, what is to be known of
+/// it, and what it is.
 macro_rules! formats {
     ($($variant:ident = $name:literal, $sampled:literal, $looks_like:path, $read:path, $notes:path, $about:literal;)*) => {
         /// Format of a trace of another tool.
@@ -55,7 +57,8 @@ macro_rules! formats {
         }
 
         impl Format {
-            /// The formats there are, with what their documentation calls them, in the order in which they are recognised.
+            /// The formats there are, with what their documentation calls them, in the order in which they are
+            /// recognised.
             pub const KNOWN: &[(Self, &str, &str)] = &[$((Self::$variant, $name, $about),)*];
 
             fn looks_like(self, head: Head<'_>) -> bool {
@@ -222,8 +225,9 @@ pub struct ImportSummary {
     pub cut_short: bool,
 }
 
-/// Imports `input`, a file or a folder of the files of threads, into a new trace at `output`. `progress` is called every few hundred
-/// kilobytes; if it breaks, the import stops with an error. After an error nothing is left at `output`.
+/// Imports `input`, a file or a folder of the files of threads, into a new trace at `output`. `progress` is called
+/// every few hundred kilobytes; if it breaks, the import stops with an error. After an error nothing is left at
+/// `output`.
 ///
 /// # Errors
 /// [`TraceError::Corrupt`] with the line number or the byte offset (of the decompressed data) of what is malformed, or

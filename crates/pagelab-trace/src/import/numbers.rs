@@ -1,8 +1,9 @@
 //! Numbers in a text, eight digits at once.
 //!
-//! A word holds eight letters of the text, the first one in its lowest byte. Which bytes are digits is found for all of them at once; those
-//! behind the first other letter are shifted out, which puts zeros before the number; and neighbours are put together until one number is
-//! left. No step depends on how many digits there are, so that nothing is mispredicted where this differs from line to line.
+//! A word holds eight letters of the text, the first one in its lowest byte. Which bytes are digits is found for all of
+//! them at once; those behind the first other letter are shifted out, which puts zeros before the number; and
+//! neighbours are put together until one number is left. No step depends on how many digits there are, so that nothing
+//! is mispredicted where this differs from line to line.
 
 /// The lowest bit of each byte.
 const ONES: u64 = 0x0101_0101_0101_0101;

@@ -4,14 +4,15 @@
 //! sort 812/814 [003] 24544.670223: 1 cpu/mem-loads,ldlat=30/P: 7f0d3c2b1a40 5080022 |OP LOAD|LVL L1 hit|… 7 7f0d3c0a5e10 f+0x1 (/lib/x)
 //! sort 812/814 24544.670242:       1 page-faults:     7fac80c4f110 ffffffff817554ea
 //! ```
-//! A command, process and thread (or the thread alone), processor, time, period, event, then the address of the accessed data. What the
-//! sample did (`|OP LOAD|`, `|OP STORE|`) or the event's name says whether it is a load or a store; where neither does, it is taken for a
-//! load. The last hexadecimal word is the instruction's address. `perf mem record` and `perf script -F
-//! comm,pid,tid,time,event,addr,data_src,ip` make such lines, and so do `perf record -d -e page-faults` and `perf script -F
-//! comm,pid,tid,time,event,addr,ip`. Source: `tools/perf/builtin-script.c` of Linux 6.1.
+//! A command, process and thread (or the thread alone), processor, time, period, event, then the address of the
+//! accessed data. What the sample did (`|OP LOAD|`, `|OP STORE|`) or the event's name says whether it is a load or a
+//! store; where neither does, it is taken for a load. The last hexadecimal word is the instruction's address.
+//! `perf mem record` and `perf script -F comm,pid,tid,time,event,addr,data_src,ip` make such lines, and so do
+//! `perf record -d -e page-faults` and `perf script -F comm,pid,tid,time,event,addr,ip`. Source:
+//! `tools/perf/builtin-script.c` of Linux 6.1.
 //!
-//! Samples are a few of the accesses: the trace is marked as sampled. Those without an address, and those of the kernel's own data, are
-//! left out and counted. Each counts for one instruction.
+//! Samples are a few of the accesses: the trace is marked as sampled. Those without an address, and those of the
+//! kernel's own data, are left out and counted. Each counts for one instruction.
 
 use super::{
     Head, ImportOptions,
@@ -155,8 +156,8 @@ fn addresses(payload: &[u8]) -> Option<(u64, u64)> {
     Some((hexadecimal(first)?, pc(behind)?))
 }
 
-/// The instruction's address in what is behind that of the data, 0 if it is not told. A symbol alone makes the address before it the
-/// instruction's, and then there is none of the data.
+/// The instruction's address in what is behind that of the data, 0 if it is not told. A symbol alone makes the address
+/// before it the instruction's, and then there is none of the data.
 fn pc(behind: &[u8]) -> Option<u64> {
     let is_word = |word: &&[u8]| !word.is_empty();
     // From the end: the words of a data source are many.

@@ -7,11 +7,13 @@
 //! R 0x12345680           the same, in the order of Ramulator 2
 //! 12 20734016 20850816   instructions before a load, its address and, for some, that of a store (SimpleO3; Ramulator 1's CPU)
 //! ```
-//! A file is of one of these kinds. Blank lines and lines that begin with `#` are skipped. Ramulator 2 also writes `R 0,1,2,3,4,5`:
-//! places in DRAM, which have no addresses and are refused. In the last kind, a store is a write-back that no instruction makes.
+//! A file is of one of these kinds. Blank lines and lines that begin with `#` are skipped. Ramulator 2 also writes
+//! `R 0,1,2,3,4,5`: places in DRAM, which have no addresses and are refused. In the last kind, a store is a write-back
+//! that no instruction makes.
 //!
-//! Nothing tells sizes, instruction pointers or, but in the last kind, instructions: each access counts for one. Source:
-//! `loadstore_trace.cpp`, `readwrite_trace.cpp` and `simpleO3/trace.cpp` of Ramulator 2, `Processor.cpp` of Ramulator 1.
+//! Nothing tells sizes, instruction pointers or, but in the last kind, instructions: each access counts for one.
+//! Source: `loadstore_trace.cpp`, `readwrite_trace.cpp` and `simpleO3/trace.cpp` of Ramulator 2, `Processor.cpp` of
+//! Ramulator 1.
 
 use super::{
     Head, ImportOptions,

@@ -13,7 +13,8 @@ use crate::{
     format::{TraceSummary, WriterOptions},
 };
 
-/// Bytes of an access in [`write()`]: address (8), pc (8), gap (4), size (2), kind (1), by the kernel (1); little-endian.
+/// Bytes of an access in [`write()`]: address (8), pc (8), gap (4), size (2), kind (1), by the kernel (1);
+/// little-endian.
 pub const ROW_BYTES: usize = 24;
 
 /// What a trace says of itself, and its events.
@@ -81,9 +82,8 @@ impl From<Change> for EventKind {
 /// Writes a trace of these accesses.
 ///
 /// # Errors
-/// [`TraceError::Usage`] for an output that exists, for rows that are no accesses, and for an event that is not at or behind the
-/// one before it, up to the end; [`TraceError::Io`]. After an error
-/// nothing is left at `output`.
+/// [`TraceError::Usage`] for an output that exists, for rows that are no accesses, and for an event that is not at or
+/// behind the one before it, up to the end; [`TraceError::Io`]. After an error nothing is left at `output`.
 pub fn write(output: &Path, facts: Facts, rows: &[u8]) -> Result<PathBuf, TraceError> {
     let mut meta = TraceMeta::new(facts.command);
     meta.notes = facts.notes;

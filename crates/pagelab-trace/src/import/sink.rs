@@ -359,8 +359,8 @@ impl<'a> Sink<'a> {
         (self.threads.len() as u64, self.processes.len() as u64)
     }
 
-    /// Finishes the trace; returns it and the number of its mappings. Its notes are those that are known `before` it was read, those of
-    /// the way, and one about the `mappings`.
+    /// Finishes the trace; returns it and the number of its mappings. Its notes are those that are known `before` it
+    /// was read, those of the way, and one about the `mappings`.
     pub(super) fn finish(
         mut self,
         merge_gap_bytes: u64,
@@ -387,7 +387,8 @@ impl<'a> Sink<'a> {
         Ok((self.writer.finish_with_events(&events)?, extents.len() as u64))
     }
 
-    /// Instructions after the last access of a thread are counted by fetches, so that all gaps add up to all instructions.
+    /// Instructions after the last access of a thread are counted by fetches, so that all gaps add up to all
+    /// instructions.
     fn finish_gaps(&mut self) -> Result<(), Problem> {
         self.room = u64::MAX;
         for index in 0..self.threads.len() {
@@ -414,7 +415,8 @@ fn pages(address: u64, size_bytes: u16) -> (u64, u64) {
     (address >> PAGE_SHIFT, (address + u64::from(size_bytes) - 1) >> PAGE_SHIFT)
 }
 
-/// The events of the trace: processes with their first threads and mappings, then the other threads as they came and went.
+/// The events of the trace: processes with their first threads and mappings, then the other threads as they came and
+/// went.
 fn events(threads: &[Thread], processes: u32, extents: &[Extent]) -> Vec<Event> {
     let mut events = Vec::new();
     let mut first = vec![ThreadIx(0); processes as usize];

@@ -1,8 +1,8 @@
 //! A zip archive read as one stream: its members in the order of their names' numbers.
 //!
-//! DynamoRIO cuts the trace of a thread into members `chunk.0000`, `chunk.0001`, …. Any other archive must have one file in it.
-//! Only the list of members is held, whose size the archive's own size bounds; what a member claims to hold is not believed but checked
-//! at its end.
+//! DynamoRIO cuts the trace of a thread into members `chunk.0000`, `chunk.0001`, …. Any other archive must have one
+//! file in it. Only the list of members is held, whose size the archive's own size bounds; what a member claims to hold
+//! is not believed but checked at its end.
 
 use std::{
     fs::File,

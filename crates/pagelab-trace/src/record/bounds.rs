@@ -129,7 +129,8 @@ pub(super) fn explain_full_disk(error: TraceError, folder: &Path) -> TraceError 
     }
 }
 
-/// ` (FOLDER)`, where the file system of `folder`, or of the nearest folder above that exists, is mounted; empty if that is not known.
+/// ` (FOLDER)`, where the file system of `folder`, or of the nearest folder above that exists, is mounted; empty if
+/// that is not known.
 fn mounted_at(folder: &Path) -> String {
     let device = |folder: &Path| folder.metadata().ok().map(|facts| facts.dev());
     let Ok(folder) = std::path::absolute(folder) else { return String::new() };

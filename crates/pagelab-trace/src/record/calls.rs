@@ -1,9 +1,10 @@
 //! Call stacks: followed by the calls and returns that are executed, and written as a tree of contexts.
 //!
-//! A call stores its return address where the stack pointer then is, and the return loads it from there, so both name the *slot* of
-//! the frame. That is all that is needed: no frame pointers, no debug information. What leaves frames without returning (`longjmp`,
-//! exceptions) is seen at the next call or return, whose slot lies above them. Code that goes to another stack (coroutines,
-//! signal handlers with a stack of their own) has a slot far away. It is told as called from where it was left, and found again.
+//! A call stores its return address where the stack pointer then is, and the return loads it from there, so both name
+//! the *slot* of the frame. That is all that is needed: no frame pointers, no debug information. What leaves frames
+//! without returning (`longjmp`, exceptions) is seen at the next call or return, whose slot lies above them. Code that
+//! goes to another stack (coroutines, signal handlers with a stack of their own) has a slot far away. It is told as
+//! called from where it was left, and found again.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,7 +22,8 @@ use crate::{ThreadIx, TraceError};
 
 /// Frames of a stack at most: calls below the last one count as its own.
 const MOST_FRAMES: usize = 500;
-/// Contexts of a trace at most: later ones count as their callers'. Each takes some 70 bytes: 40 as a row, and the rest in the map.
+/// Contexts of a trace at most: later ones count as their callers'. Each takes some 70 bytes: 40 as a row, and the rest
+/// in the map.
 const MOST_CONTEXTS: usize = 1 << 21;
 /// A slot so far below the last one belongs to another stack: as large as most stacks may grow.
 const BELOW_BYTES: u64 = 8 << 20;
@@ -206,8 +208,8 @@ impl Calls {
         *stacks = ProcessStacks { process, root, current: ThreadStacks::new(root), ..ProcessStacks::default() };
     }
 
-    /// The current thread has called, or has returned, by the access to `slot`; its next access is number `position` of the trace.
-    /// `behind` is the instruction behind the call.
+    /// The current thread has called, or has returned, by the access to `slot`; its next access is number `position` of
+    /// the trace. `behind` is the instruction behind the call.
     #[inline]
     pub(super) fn transfer(
         &mut self,

@@ -100,8 +100,8 @@ pub(super) struct Collector<'a> {
     /// Of streams that are closed.
     life_lines: LifeLines,
     notes: Vec<String>,
-    /// Of the first program's children that executed another, those that were recorded, and those that ran natively as they were not
-    /// to be followed.
+    /// Of the first program's children that executed another, those that were recorded, and those that ran natively as
+    /// they were not to be followed.
     followed: u32,
     not_followed: u32,
 }

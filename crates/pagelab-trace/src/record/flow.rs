@@ -1,9 +1,11 @@
-//! What a thread's accesses and branches wait for: the loads that its registers come from, followed from segment to segment.
+//! What a thread's accesses and branches wait for: the loads that its registers come from, followed from segment to
+//! segment.
 //!
-//! The tool says of each segment what its addresses, branches and registers come from: an access of the same superblock, or
-//! registers as they are at the segment's entry. So for each register it is enough to keep one load. That is the youngest that its value
-//! depends on, but one at an address that is known at once, as of what was spilled, counts as older: it is there early, and would hide the load
-//! that really is waited for. Values are not followed through memory.
+//! The tool says of each segment what its addresses, branches and registers come from: an access of the same
+//! superblock, or registers as they are at the segment's entry. So for each register it is enough to keep one load.
+//! That is the youngest that its value depends on, but one at an address that is known at once, as of what was spilled,
+//! counts as older: it is there early, and would hide the load that really is waited for. Values are not followed
+//! through memory.
 
 use std::ops::Range;
 
@@ -14,8 +16,8 @@ use crate::{Branches, Maker};
 /// Rows of a thread begin beyond the reach of row 0, which stands for no load.
 const FIRST_ROW: u64 = 2 * (Maker::REACH + 1);
 
-/// A load whose address is not known at once counts as younger by so many accesses than one whose address is: about as many as a reorder
-/// window holds, after which it is there in any case.
+/// A load whose address is not known at once counts as younger by so many accesses than one whose address is: about as
+/// many as a reorder window holds, after which it is there in any case.
 const LATER: u64 = 64;
 
 /// As many as there are values of a register's number that matter, so that none is out of range.
@@ -28,9 +30,11 @@ const BRANCHES: u8 = SLOTS as u8 - 2;
 const BRANCH: u8 = SLOTS as u8 - 3;
 /// That of what nobody reads.
 const UNREAD: u8 = SLOTS as u8 - 4;
-/// Registers that are taken as the branch is at most; others have links of their own. With the flags often goes what was tested.
+/// Registers that are taken as the branch is at most; others have links of their own. With the flags often goes what
+/// was tested.
 const LIKE_BRANCH: usize = 2;
-// Half as many again for exchanges. Only where nearly all registers mix, which no code does, does the last place have to do for several.
+// Half as many again for exchanges. Only where nearly all registers mix, which no code does, does the last place have
+// to do for several.
 const _: () = assert!(REGISTERS + REGISTERS / 2 <= UNREAD as usize);
 
 /// A thread's registers and branches.
@@ -60,7 +64,8 @@ pub(super) struct Waits {
     begins: u64,
     /// Where the conditional branch at its end falls through to; 0 if there is none.
     falls_through_to: u64,
-    /// Registers that come from what the branch at its end comes from, as flags mostly do; [`UNREAD`] where there is none.
+    /// Registers that come from what the branch at its end comes from, as flags mostly do; [`UNREAD`] where there is
+    /// none.
     like_branch: [u8; LIKE_BRANCH],
     accesses: u16,
     /// Of accesses' addresses, then of moves to registers and to the branch: each from a register at the entry.
@@ -89,8 +94,8 @@ impl Default for Waits {
     }
 }
 
-/// An access by its number in the segment, or a register at its end or the branch, and a register at the entry that its address or value
-/// comes from.
+/// An access by its number in the segment, or a register at its end or the branch, and a register at the entry that its
+/// address or value comes from.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     number: u16,
@@ -122,8 +127,8 @@ fn links(number: u16, registers: u64) -> impl Iterator<Item = Link> {
     bits(registers).map(move |register| Link { number, register, is_last: u32::from(register) == last })
 }
 
-/// Moves to registers from what others hold before all of them, so ordered that one after the other does the same. Where that cannot
-/// be, as in an exchange, slots beyond the registers keep what is overwritten.
+/// Moves to registers from what others hold before all of them, so ordered that one after the other does the same.
+/// Where that cannot be, as in an exchange, slots beyond the registers keep what is overwritten.
 fn one_after_the_other(mut moves: Vec<(u8, u64)>) -> Vec<(u8, u64)> {
     let (mut ordered, mut spare) = (Vec::new(), REGISTERS as u8);
     while let Some(&(first, _)) = moves.first() {

@@ -10,9 +10,9 @@ pub(super) const NOT_FOLLOWED: &str = "is not followed";
 /// The most children that one may stand for.
 const OF_MAX: u32 = 1_000_000;
 
-/// A systematic sample of the children of a recording's program, by the order in which it makes them: of each `of` the one of number
-/// `number`. What the others execute runs natively, with all their children, and nothing of it is recorded. Children of children that
-/// are followed are followed.
+/// A systematic sample of the children of a recording's program, by the order in which it makes them: of each `of` the
+/// one of number `number`. What the others execute runs natively, with all their children, and nothing of it is
+/// recorded. Children of children that are followed are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Follow {
     /// From 1 on.

@@ -11,7 +11,8 @@ use object::{Object as _, ObjectSymbol as _, SymbolKind, elf};
 use crate::TraceError;
 use crate::suggestion::nearest;
 
-/// A function as users name it: `SYMBOL`, `OBJECT:SYMBOL`, or an address instead of the symbol; `#N` is its Nth call alone.
+/// A function as users name it: `SYMBOL`, `OBJECT:SYMBOL`, or an address instead of the symbol; `#N` is its Nth call
+/// alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionCall {
     /// As it was written.

@@ -1,5 +1,5 @@
-//! Connections on which nothing is sent: the kernel kills a recorded process once the recorder's end of its life line is
-//! closed, be it because the recorder was killed. What Valgrind runs for nobody would otherwise go on.
+//! Connections on which nothing is sent: the kernel kills a recorded process once the recorder's end of its life line
+//! is closed, be it because the recorder was killed. What Valgrind runs for nobody would otherwise go on.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
 //! A recording that is read while the program runs, without a trace.
 //!
-//! Batches go to all readers, each through a queue of its own. A full queue makes the program wait; a reader that is gone is left
-//! out. When all are, whoever started the recording is to stop it ([`Recording::stop`](super::Recording::stop)).
+//! Batches go to all readers, each through a queue of its own. A full queue makes the program wait; a reader that is
+//! gone is left out. When all are, whoever started the recording is to stop it
+//! ([`Recording::stop`](super::Recording::stop)).
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

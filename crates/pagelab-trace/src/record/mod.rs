@@ -35,8 +35,8 @@
 //!
 //! **What is recorded.** Data accesses of the program in program order for each thread, an x86 instruction that loads
 //! and stores the same place as one modify; each iteration of a `rep` instruction counts as an instruction. The
-//! kernel's accesses to system-call buffers, signal frames and the initial stack, page by page, marked as the kernel's, with no
-//! program counter. The first fetch of each code page of a process after it was mapped.
+//! kernel's accesses to system-call buffers, signal frames and the initial stack, page by page, marked as the kernel's,
+//! with no program counter. The first fetch of each code page of a process after it was mapped.
 //!
 //! **What differs from a run without Valgrind.** Threads take turns instead of running at once. The program sees a
 //! processor without AVX-512, its own small library preloaded (`vgpreload_core`), no vdso, and a `VALGRIND_LIB`

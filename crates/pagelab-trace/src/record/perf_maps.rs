@@ -1,7 +1,9 @@
-//! Names of generated code, from the files that programs write for perf (linux/tools/perf/Documentation/jit-interface.txt).
+//! Names of generated code, from the files that programs write for perf
+//! (linux/tools/perf/Documentation/jit-interface.txt).
 //!
-//! Such a file is called by the process's number, and nobody removes it. So the file of an earlier process with the same number may be
-//! there: its last change is then older than the process. Both times are of the system's real-time clock.
+//! Such a file is called by the process's number, and nobody removes it. So the file of an earlier process with the
+//! same number may be there: its last change is then older than the process. Both times are of the system's real-time
+//! clock.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -167,7 +167,8 @@ pub(super) const REGISTERS: usize = 33;
 /// What a value comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OriginRecord {
-    /// Accesses of the superblock back to the load that it comes from: from an access itself, else from the segment's end; 0 without one.
+    /// Accesses of the superblock back to the load that it comes from: from an access itself, else from the segment's
+    /// end; 0 without one.
     pub back: u16,
     /// Of that load: its address is known without any other, as far as the superblock tells.
     pub at_once: bool,

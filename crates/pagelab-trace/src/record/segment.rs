@@ -1,5 +1,5 @@
-//! Segments: stretches of code that are executed whole or not at all. Their executions differ in the addresses alone, and
-//! in what the thread did between its last access and the segment's first one.
+//! Segments: stretches of code that are executed whole or not at all. Their executions differ in the addresses alone,
+//! and in what the thread did between its last access and the segment's first one.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -73,7 +73,8 @@ impl Segment {
         self.transfer.is_some()
     }
 
-    /// The call or return at its end, with the slot of the frame and the instruction behind; `addresses` are those of all accesses.
+    /// The call or return at its end, with the slot of the frame and the instruction behind; `addresses` are those of
+    /// all accesses.
     pub(super) fn transfer(&self, addresses: &[u8]) -> Option<(Transfer, (u64, u64))> {
         let (transfer, behind) = self.transfer?;
         let (_, slot) = self.with_addresses(self.accesses.len() - 1..self.accesses.len(), addresses).next()?;
@@ -257,10 +258,11 @@ pub(super) struct KnownSegments<'a> {
     pub most: u64,
 }
 
-/// Appends executions of segments from `at` on, until the frame ends, something else comes, anything but the addresses is
-/// unknown, or the page would have its rows. `pending` are the instructions since the thread's last access. If they are
-/// counted, it also ends once `most` were executed. Where the page does not tell dependencies, they are not followed. `transferred` is
-/// told of calls and returns: with the slot of the frame and the instruction behind, and the rows of the page until then.
+/// Appends executions of segments from `at` on, until the frame ends, something else comes, anything but the addresses
+/// is unknown, or the page would have its rows. `pending` are the instructions since the thread's last access. If they
+/// are counted, it also ends once `most` were executed. Where the page does not tell dependencies, they are not
+/// followed. `transferred` is told of calls and returns: with the slot of the frame and the instruction behind, and the
+/// rows of the page until then.
 pub(super) fn execute_known<const COUNTED: bool, const TELLS: bool, const CALLS: bool>(
     known: &KnownSegments<'_>,
     frame: &Frame,
@@ -310,8 +312,9 @@ pub(super) struct Skimmed {
     pub left_out: u64,
 }
 
-/// Takes the first touches of `pages` out of executions of segments from `at` on, until the frame ends, something else comes, a
-/// function is entered, called or left while anybody looks at that, a code page may have to be fetched, or `most` instructions were executed.
+/// Takes the first touches of `pages` out of executions of segments from `at` on, until the frame ends, something else
+/// comes, a function is entered, called or left while anybody looks at that, a code page may have to be fetched, or
+/// `most` instructions were executed.
 pub(super) fn skim_known(
     table: &[Slot],
     fetch_epoch: u32,

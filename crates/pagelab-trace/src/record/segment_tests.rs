@@ -82,8 +82,8 @@ impl Expected {
     }
 }
 
-/// Pages and parts end in the middle of segments, code pages are fetched anew, and dictionaries overflow, as there are more
-/// segments with more gaps than they have room for.
+/// Pages and parts end in the middle of segments, code pages are fetched anew, and dictionaries overflow, as there are
+/// more segments with more gaps than they have room for.
 #[test]
 fn executions_are_what_the_protocol_says() {
     for (segments, executions, rows_per_part, limit) in

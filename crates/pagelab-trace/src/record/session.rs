@@ -73,9 +73,11 @@ pub struct Recording<'a> {
     pub stretches: Option<Stretches>,
     /// From [`prepare_tool`](super::prepare_tool).
     pub tool_dir: PathBuf,
-    /// Whether accesses tell what they wait for, and branches are recorded; of a recording that is read live, its readers say so.
+    /// Whether accesses tell what they wait for, and branches are recorded; of a recording that is read live, its
+    /// readers say so.
     pub dependencies: bool,
-    /// Whether call stacks are recorded, and what memory is allocated by which calls. Not of a recording that is read live.
+    /// Whether call stacks are recorded, and what memory is allocated by which calls. Not of a recording that is read
+    /// live.
     pub call_stacks: bool,
     /// Which children of the program are followed into what they execute; all unless set.
     pub follow: Option<Follow>,
@@ -111,7 +113,8 @@ pub struct RecordSummary {
 }
 
 impl<'a> Recording<'a> {
-    /// The whole of a program, with dependencies and all its children. The built Valgrind tool is in the folder `tool_dir`.
+    /// The whole of a program, with dependencies and all its children. The built Valgrind tool is in the folder
+    /// `tool_dir`.
     pub fn new(command: Vec<OsString>, tool_dir: PathBuf) -> Self {
         Self {
             command,
@@ -136,8 +139,9 @@ impl<'a> Recording<'a> {
     ///
     /// # Errors
     /// [`TraceError::Usage`] if the program cannot be recorded, Valgrind is missing, or `output` exists; then nothing
-    /// is left at `output`. [`TraceError::Io`], or [`TraceError::Usage`] of a disk that is nearly full: the program is ended, and
-    /// the trace is incomplete but opens. If it was to replace another one, that one stays, and the error names the new one.
+    /// is left at `output`. [`TraceError::Io`], or [`TraceError::Usage`] of a disk that is nearly full: the program is
+    /// ended, and the trace is incomplete but opens. If it was to replace another one, that one stays, and the error
+    /// names the new one.
     pub fn run(self, output: &Path) -> Result<(RecordSummary, TraceSummary), TraceError> {
         let valgrind = Valgrind::locate()?;
         self.check()?;

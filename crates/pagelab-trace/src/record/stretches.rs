@@ -1,7 +1,8 @@
 //! Which stretches of a program are recorded, and which are skipped.
 //!
-//! A stretch is of all processes and threads. It is given by instructions, counted over all of them, or by what happens: calls of
-//! functions, signals. The unit in which stretches begin and end is a segment of code, some dozen instructions.
+//! A stretch is of all processes and threads. It is given by instructions, counted over all of them, or by what
+//! happens: calls of functions, signals. The unit in which stretches begin and end is a segment of code, some dozen
+//! instructions.
 
 use serde::Deserialize;
 
@@ -294,7 +295,8 @@ impl Schedule {
         }
     }
 
-    /// So many instructions were executed, and recorded if that is the mode; of those skipped, so many accesses were left out.
+    /// So many instructions were executed, and recorded if that is the mode; of those skipped, so many accesses were
+    /// left out.
     pub(crate) fn executed(&mut self, instructions: u64, left_out: u64) {
         self.instructions += instructions;
         match self.phase {

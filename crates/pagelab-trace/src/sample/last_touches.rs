@@ -1,10 +1,11 @@
 //! What a skipped stretch touched last: the lines of each thread, in the order of their last touches.
 //!
-//! Caches and TLBs that evict what was used least recently hold, after the stretch, what these touches alone would bring. So a replay
-//! of them warms up structures of any size, and costs an access per line instead of all.
-//! Source: Barr, Pan, Zhang, Asanović, "Accelerating Multiprocessor Simulation with a Memory Timestamp Record", ISPASS 2005.
-//! Deviations: a replay makes the touches, where the paper rebuilds the caches' arrays; of a line only its thread's last touch counts, with
-//! whether the thread wrote to it.
+//! Caches and TLBs that evict what was used least recently hold, after the stretch, what these touches alone would
+//! bring. So a replay of them warms up structures of any size, and costs an access per line instead of all.
+//! Source: Barr, Pan, Zhang, Asanović, "Accelerating Multiprocessor Simulation with a Memory Timestamp Record", ISPASS
+//! 2005.
+//! Deviations: a replay makes the touches, where the paper rebuilds the caches' arrays; of a line only its thread's
+//! last touch counts, with whether the thread wrote to it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -90,7 +91,8 @@ impl OfThread {
         at
     }
 
-    /// Instructions come from another code page from now on. Of code the page alone matters, as there are no instruction caches.
+    /// Instructions come from another code page from now on. Of code the page alone matters, as there are no
+    /// instruction caches.
     fn go_over(&mut self, code_page: u64, when: u32) {
         let left = std::mem::replace(&mut self.code_page, code_page);
         for (page, when) in [(left, when), (code_page, when.saturating_add(1))] {
@@ -168,8 +170,8 @@ impl Default for LastTouches {
 }
 
 impl LastTouches {
-    /// Touches again, at the end of a stretch, the lines that were touched last, up to this many bytes, and less of what was touched
-    /// before.
+    /// Touches again, at the end of a stretch, the lines that were touched last, up to this many bytes, and less of
+    /// what was touched before.
     pub(super) fn reach(&mut self, bytes: u64) {
         let lines = usize::try_from(bytes >> LINE_SHIFT).unwrap_or(usize::MAX);
         self.limits = Limits { lines: lines.min(LIMITS.lines), small_pages: SMALL_PAGES, ..self.limits };
@@ -210,8 +212,8 @@ impl LastTouches {
         self.threads.remove(&thread);
     }
 
-    /// Appends the touches to a batch, with branches and contexts if `read` has those of its accesses; returns how many. Then there
-    /// are none.
+    /// Appends the touches to a batch, with branches and contexts if `read` has those of its accesses; returns how
+    /// many. Then there are none.
     pub(super) fn make(&mut self, batch: &mut Batch, read: &Batch) -> u64 {
         let touches = self.sorted();
         for run in touches.chunk_by(|one, other| one.thread == other.thread) {

@@ -1,7 +1,9 @@
-//! A sample as a trace of its own: the source is read once, and each replay reads the windows and what lies between alone.
+//! A sample as a trace of its own: the source is read once, and each replay reads the windows and what lies between
+//! alone.
 //!
-//! Source: Wenisch, Wunderlich, Falsafi, Hoe, "Simulation Sampling with Live-Points", ISPASS 2006, for windows that are kept with the
-//! state they need. Deviations: what is kept are touches, which fit any TLB and cache, instead of the contents of given ones.
+//! Source: Wenisch, Wunderlich, Falsafi, Hoe, "Simulation Sampling with Live-Points", ISPASS 2006, for windows that are
+//! kept with the state they need. Deviations: what is kept are touches, which fit any TLB and cache, instead of the
+//! contents of given ones.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -29,14 +31,15 @@ pub struct SavedSample {
     pub stretches: StretchTotals,
 }
 
-/// Writes a sample of the first `max_accesses` of a source, a trace or a workload with a seed, as a trace at `output`. Windows are those
-/// of `sampling`, or by the length of the source if there is none; `seed` draws where they begin unless that is said. `reach` is the
-/// size of the largest cache that the sample is for, in bytes; without it, any size will do ([`Sampled::reaching`]). `progress` is told of the accesses that were read, and of all if that is known; if it breaks, the work stops with an error. After an error nothing is
-/// left at `output`.
+/// Writes a sample of the first `max_accesses` of a source, a trace or a workload with a seed, as a trace at `output`.
+/// Windows are those of `sampling`, or by the length of the source if there is none; `seed` draws where they begin
+/// unless that is said. `reach` is the size of the largest cache that the sample is for, in bytes; without it, any size
+/// will do ([`Sampled::reaching`]). `progress` is told of the accesses that were read, and of all if that is known; if
+/// it breaks, the work stops with an error. After an error nothing is left at `output`.
 ///
 /// # Errors
-/// [`TraceError::Usage`] for a source that is too short for windows, or has been sampled before, for an output that exists, or when
-/// `progress` breaks; those of the source; [`TraceError::Io`].
+/// [`TraceError::Usage`] for a source that is too short for windows, or has been sampled before, for an output that
+/// exists, or when `progress` breaks; those of the source; [`TraceError::Io`].
 pub fn save(
     source: &str,
     output: &Path,

@@ -159,7 +159,8 @@ pub(super) fn build<S: Stream + 'static>(
     Ok(plan(layout, with_other.collect()))
 }
 
-/// The accesses of one thread, from `accesses` or, where the workload has them, `passes`; an element takes `each` of them.
+/// The accesses of one thread, from `accesses` or, where the workload has them, `passes`; an element takes `each` of
+/// them.
 fn accesses(values: &Values, part: &Part, elements: u64, each: u64) -> Result<u64, TraceError> {
     let total = values.optional(ACCESSES.name);
     if total.is_some() && values.has(PASSES.name) && values.given(PASSES.name) {

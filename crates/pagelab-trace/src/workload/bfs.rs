@@ -26,8 +26,8 @@ const NONE: u32 = u32::MAX;
 /// search the parents are reset.
 ///
 /// Unlike the array workloads it holds the graph in memory: 8 bytes a vertex for offsets, 4 for its parent and 4 in
-/// a queue, and 4 bytes for each of two ends of an edge; of a Kronecker graph, which is drawn where it is looked at, only
-/// parents and queues. What the program's own arrays take is said by `index`, whatever the simulator holds.
+/// a queue, and 4 bytes for each of two ends of an edge; of a Kronecker graph, which is drawn where it is looked at,
+/// only parents and queues. What the program's own arrays take is said by `index`, whatever the simulator holds.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "bfs",
     summary: "breadth-first search from random roots, level by level, over a random graph in compressed sparse rows",

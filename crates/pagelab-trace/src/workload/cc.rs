@@ -18,25 +18,27 @@ const NEIGHBOUR_ROUNDS: u64 = 2;
 /// Vertices that it asks for that.
 const SAMPLES: usize = 1024;
 
-/// Models: components as trees of parents, computed for real; in the end every vertex has the component's smallest vertex as its
-/// parent. Parents are first set, each vertex to itself. Links and hooks change a parent by compare-and-swap if
-/// there are several threads.
+/// Models: components as trees of parents, computed for real; in the end every vertex has the component's smallest
+/// vertex as its parent. Parents are first set, each vertex to itself. Links and hooks change a parent by
+/// compare-and-swap if there are several threads.
 ///
 /// - `afforest`: each vertex's first neighbour is linked with it (both parents; while they differ, the larger one's
 ///   parent, and the grandparents if it has changed already), then the trees are compressed (parent and grandparent of
 ///   each vertex, a store while they differ); the same with the second neighbour. 1,024 random vertices are
-///   asked for the most frequent component; vertices outside it link the rest of their neighbours, and the trees are compressed.
-/// - `shiloach-vishkin`: every vertex is compared with every neighbour, and a root whose neighbour has a smaller parent is
-///   hooked to that; then the trees are compressed; until nothing was hooked.
+///   asked for the most frequent component; vertices outside it link the rest of their neighbours, and the trees are
+///   compressed.
+/// - `shiloach-vishkin`: every vertex is compared with every neighbour, and a root whose neighbour has a smaller parent
+///   is hooked to that; then the trees are compressed; until nothing was hooked.
 ///
 /// In each loop threads that are free take the next chunk of 16,384 vertices and are interleaved by 64.
 ///
-/// Source: Sutton, Ben-Nun, Barak, "Optimizing Parallel Graph Connectivity Computation via Subgraph Sampling", IPDPS 2018;
-/// Shiloach, Vishkin, "An O(log n) parallel connectivity algorithm", 1982; both as in Beamer, Asanović, Patterson, "The GAP
-/// Benchmark Suite", 2015, whose kernel CC is the first since version 1.3.
+/// Source: Sutton, Ben-Nun, Barak, "Optimizing Parallel Graph Connectivity Computation via Subgraph Sampling", IPDPS
+/// 2018; Shiloach, Vishkin, "An O(log n) parallel connectivity algorithm", 1982; both as in Beamer, Asanović,
+/// Patterson, "The GAP Benchmark Suite", 2015, whose kernel CC is the first since version 1.3.
 ///
 /// Deviations: two threads never change the same parent at once, so a compare-and-swap never fails. A Kronecker graph's
-/// edge is found from one of its ends only: Shiloach and Vishkin's components do not mind, Afforest's may come out divided.
+/// edge is found from one of its ends only: Shiloach and Vishkin's components do not mind, Afforest's may come out
+/// divided.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "cc",
     summary: "connected components by linking trees of parents, over a random graph in compressed sparse rows",
@@ -115,7 +117,8 @@ struct Parents {
 }
 
 impl Parents {
-    /// The parent of `vertex`, whose number was loaded `distance` accesses before (0: was not); appends its load at `site`.
+    /// The parent of `vertex`, whose number was loaded `distance` accesses before (0: was not); appends its load at
+    /// `site`.
     #[inline]
     fn load(&self, site: Site, vertex: u32, distance: usize, out: &mut Vec<Access>) -> u32 {
         out.push(site.load(self.at(vertex)).after(distance));

@@ -27,8 +27,8 @@ pub(super) struct Kronecker {
 
 /// Probability that a bit of an edge's one end is 0.
 const ZERO: f64 = 0.57 + 0.19;
-/// A bit of the other end is 1 with probability 0.25 (0.19 of 0.76) beside a 0, and with 0.2083 (0.05 of 0.24) beside a 1: in
-/// sixty-fourths, 16 and 13.33.
+/// A bit of the other end is 1 with probability 0.25 (0.19 of 0.76) beside a 0, and with 0.2083 (0.05 of 0.24) beside a
+/// 1: in sixty-fourths, 16 and 13.33.
 const ONE_BESIDE_ZERO: u64 = 0b01_0000;
 const ONE_BESIDE_ONE: u64 = 0b00_1101;
 

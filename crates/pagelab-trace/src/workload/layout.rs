@@ -92,8 +92,8 @@ impl Layout {
         Ok(addr)
     }
 
-    /// Maps the first `bytes` (rounded up to whole pages) of a file for reading and writing, shared with all who map it, and
-    /// returns the address.
+    /// Maps the first `bytes` (rounded up to whole pages) of a file for reading and writing, shared with all who map
+    /// it, and returns the address.
     ///
     /// # Errors
     /// If the address space has no room left.
@@ -103,7 +103,8 @@ impl Layout {
         Ok(addr)
     }
 
-    /// Tells the kernel how the `bytes` (rounded up to whole pages) at `addr` will be used, with a number of madvise(2).
+    /// Tells the kernel how the `bytes` (rounded up to whole pages) at `addr` will be used, with a number of
+    /// madvise(2).
     pub fn advise(&mut self, thread: u32, addr: u64, bytes: u64, advice: u32) {
         self.push(thread, EventKind::Madvise { addr, len: bytes.next_multiple_of(PAGE_BYTES), advice });
     }
@@ -125,8 +126,8 @@ impl Layout {
         ))
     }
 
-    /// Sets the rest of the address space aside for mappings of at most `bytes` that come and go. Nothing else can be mapped
-    /// from then on.
+    /// Sets the rest of the address space aside for mappings of at most `bytes` that come and go. Nothing else can be
+    /// mapped from then on.
     ///
     /// # Errors
     /// If there is no room for `least` of them.

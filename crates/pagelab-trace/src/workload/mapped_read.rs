@@ -18,20 +18,20 @@ const DEFAULT_ACCESSES: u64 = 10_000_000;
 const MADV_RANDOM: u32 = 1;
 const MADV_SEQUENTIAL: u32 = 2;
 
-/// Models: fio's engine `mmap`. One file is mapped as a whole, shared, for reading and writing. An operation copies a block
-/// out of the mapping, or into it, line by line from its beginning. Blocks are aligned to their size. What the file has
-/// behind the last whole block is not used.
+/// Models: fio's engine `mmap`. One file is mapped as a whole, shared, for reading and writing. An operation copies a
+/// block out of the mapping, or into it, line by line from its beginning. Blocks are aligned to their size. What the
+/// file has behind the last whole block is not used.
 ///
 /// Source: fio, engines/mmap.c: one mapping, memcpy of a block, and the advice. `zipf` is fio's
 /// random_distribution=zipf:theta; `latest` is that of YCSB, with the file's end as its newest part.
 ///
-/// Parameters: see the table below. `pattern=sequential` goes through the file in order, and begins again at its end; each
-/// thread has an even part of the file to itself. With the other patterns each thread chooses from all blocks.
+/// Parameters: see the table below. `pattern=sequential` goes through the file in order, and begins again at its end;
+/// each thread has an even part of the file to itself. With the other patterns each thread chooses from all blocks.
 ///
-/// Deviations: the buffer at the other end of the copy is left out. It is the same one again and again, so it stays in the
-/// first-level cache. fio maps a file that it only reads for reading alone. Its threads map the file once each, these
-/// share one mapping. fio's default of `zipf` scatters blocks by a hash that lets several fall together; here each has a
-/// place of its own.
+/// Deviations: the buffer at the other end of the copy is left out. It is the same one again and again, so it stays in
+/// the first-level cache. fio maps a file that it only reads for reading alone. Its threads map the file once each,
+/// these share one mapping. fio's default of `zipf` scatters blocks by a hash that lets several fall together; here
+/// each has a place of its own.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "mapped-read",
     summary: "reads blocks of a memory-mapped file, or writes them: at random, in order, by Zipf's law, or the latest first",

@@ -4,8 +4,8 @@
 //! written as in [`quantity`](crate::quantity). [`parse`] makes a [`Source`] of it, [`list`] documents what there
 //! is. A workload is one process: it maps a code page, its arrays and its files, starts its threads, makes its accesses
 //! and exits. All but `bfs`, `pagerank` and `cc` compute addresses without holding the arrays, so a footprint of 32 GiB
-//! costs nothing. Those three hold a graph, or with `graph=kronecker` a few words a vertex; `btree` and `lsm` hold the keys
-//! of what has been written.
+//! costs nothing. Those three hold a graph, or with `graph=kronecker` a few words a vertex; `btree` and `lsm` hold the
+//! keys of what has been written.
 //!
 //! Every access has the program counter of its place in the source code (all within the one code page) and counts
 //! `gap` instructions. Instruction fetches are not part of the stream: it holds the data accesses alone.

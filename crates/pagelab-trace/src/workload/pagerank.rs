@@ -17,18 +17,19 @@ const SCORE: u64 = 4;
 /// Part of a vertex's score that comes along edges (Brin and Page's damping factor).
 const DAMPING: f32 = 0.85;
 
-/// Models: the pull kernel, computed for real. Each iteration goes over the vertices twice. First each vertex's score is divided
-/// by its degree: score, two offsets, a store of the contribution. Then each vertex gathers: two offsets; for each
-/// neighbour its number and, at random, its contribution; the old score and a store of the new. Scores are floats of 4
-/// bytes and are filled before the first iteration. In each of the two loops threads that are free take the next chunk of
-/// 16,384 vertices and are interleaved by 64.
+/// Models: the pull kernel, computed for real. Each iteration goes over the vertices twice. First each vertex's score
+/// is divided by its degree: score, two offsets, a store of the contribution. Then each vertex gathers: two offsets;
+/// for each neighbour its number and, at random, its contribution; the old score and a store of the new. Scores are
+/// floats of 4 bytes and are filled before the first iteration. In each of the two loops threads that are free take the
+/// next chunk of 16,384 vertices and are interleaved by 64.
 ///
-/// Source: Beamer, Asanović, Patterson, "The GAP Benchmark Suite", 2015, kernel PR with its limits of 20 iterations and a
-/// change of 1e-4.
+/// Source: Beamer, Asanović, Patterson, "The GAP Benchmark Suite", 2015, kernel PR with its limits of 20 iterations and
+/// a change of 1e-4.
 ///
 /// Deviations: the suite's later versions update contributions while they are gathered, which needs one loop; here an
-/// iteration sees only the one before, so the scores are the same for any number of threads. A Kronecker graph's edge is
-/// found from one of its ends only, which counts as the end that it leads to; the degree stands for the edges that leave.
+/// iteration sees only the one before, so the scores are the same for any number of threads. A Kronecker graph's edge
+/// is found from one of its ends only, which counts as the end that it leads to; the degree stands for the edges that
+/// leave.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "pagerank",
     summary: "PageRank that pulls contributions of neighbours, over a random graph in compressed sparse rows",

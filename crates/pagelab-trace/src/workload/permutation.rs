@@ -56,7 +56,8 @@ impl Permutation {
     }
 }
 
-/// The number whose product with an odd number is 1 modulo 2^64 (Newton's iteration, which doubles the bits that are right).
+/// The number whose product with an odd number is 1 modulo 2^64 (Newton's iteration, which doubles the bits that are
+/// right).
 #[inline(always)]
 fn inverse(odd: u64) -> u64 {
     let mut inverse = odd;

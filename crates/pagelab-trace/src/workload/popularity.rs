@@ -46,8 +46,8 @@ impl Popularity {
 
     /// One of `items` items, which are as many as at first or more.
     ///
-    /// Zipf's law goes by the number of items that there were at first: later ones are out of its reach, and those that they
-    /// push out at the far end are out of that of `latest`.
+    /// Zipf's law goes by the number of items that there were at first: later ones are out of its reach, and those that
+    /// they push out at the far end are out of that of `latest`.
     #[inline(always)]
     pub fn draw(&self, rng: &mut Rng, items: u64) -> u64 {
         match self {

@@ -22,8 +22,8 @@ pub(super) struct Plan {
 
 /// The accesses of all threads of a program.
 pub(super) trait Program: Send {
-    /// Replaces the accesses of `batch`, whose segments are empty, and pushes their runs, with events between them, whose
-    /// positions are filled in later. No segment means the end.
+    /// Replaces the accesses of `batch`, whose segments are empty, and pushes their runs, with events between them,
+    /// whose positions are filled in later. No segment means the end.
     fn next(&mut self, batch: &mut Batch) -> Result<(), TraceError>;
 }
 

@@ -132,8 +132,8 @@ impl Shares {
 /// The keys of records by their numbers, which are the order in which they come to be.
 struct Keys {
     loaded: u64,
-    /// Which place a first record has and which sequence a later one, and what says where the later ones fall; none if keys
-    /// ascend.
+    /// Which place a first record has and which sequence a later one, and what says where the later ones fall; none if
+    /// keys ascend.
     hashed: Option<(Permutation, Permutation, u64)>,
 }
 
@@ -159,8 +159,8 @@ impl Keys {
 
 /// Draws requests.
 ///
-/// Zipf's law goes by the records that are there at first ([`Popularity::draw`]). YCSB draws from those that it expects to
-/// be there at the end, and again if it hits one that is not there yet.
+/// Zipf's law goes by the records that are there at first ([`Popularity::draw`]). YCSB draws from those that it expects
+/// to be there at the end, and again if it hits one that is not there yet.
 pub(super) struct Requests {
     shares: Shares,
     popularity: Popularity,
@@ -241,7 +241,8 @@ impl Requests {
     }
 }
 
-/// Room for the inserts among `operations`, of which they are `percent` on average: eight standard deviations more than that.
+/// Room for the inserts among `operations`, of which they are `percent` on average: eight standard deviations more than
+/// that.
 fn room(operations: u64, percent: u64) -> u64 {
     if percent == 0 {
         return 0;

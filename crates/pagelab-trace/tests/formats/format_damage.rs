@@ -251,7 +251,8 @@ fn a_page_longer_than_its_part_is_refused() {
     let count = |loads: u64| format!("\"loads\":{loads}");
     assert_eq!(forged.replace_in_footer(count(loads).as_bytes(), count(loads - 1).as_bytes()), 1);
     assert_eq!(forged.replace_in_footer(b"\"rows\":500", b"\"rows\":499"), 1);
-    // 500 in Thrift's compact protocol, a field of type i64 after its predecessor: of the file, its row group, 6 columns.
+    // 500 in Thrift's compact protocol, a field of type i64 after its predecessor: of the file, its row group, 6
+    // columns.
     assert_eq!(forged.replace_in_footer(&[0x16, 0xe8, 0x07], &[0x16, 0xe6, 0x07]), 8);
     forged.refused(&[Forgery::NAME, "a page of 500 rows with 499 to come"]);
 }

@@ -177,8 +177,8 @@ fn the_same_stream_has_the_same_hash_and_another_one_has_not() {
     assert_ne!(hash("c", 5000), hash("d", 4999));
 }
 
-/// Pages pass through threads. Files must not depend on which of them waits: for a writer that stops now and then, or for
-/// the disk.
+/// Pages pass through threads. Files must not depend on which of them waits: for a writer that stops now and then, or
+/// for the disk.
 #[test]
 fn files_are_the_same_however_fast_they_are_written() {
     let dir = tempfile::tempdir().unwrap();
@@ -238,7 +238,8 @@ fn events_written_at_the_end_come_where_they_belong() {
     }
 }
 
-/// A part of events is written before the part of accesses that they came with. What comes once that is full is not among them.
+/// A part of events is written before the part of accesses that they came with. What comes once that is full is not
+/// among them.
 #[test]
 fn a_part_is_written_when_it_is_full() {
     let dir = tempfile::tempdir().unwrap();

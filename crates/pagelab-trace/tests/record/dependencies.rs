@@ -4,8 +4,8 @@ use pagelab_trace::{AccessKind, Branches};
 
 use super::{compiled, record};
 
-/// Of each access of the program to its memory: accesses back to the load that it waits for, those back to the load that the
-/// branches before it wait for, and their outcomes.
+/// Of each access of the program to its memory: accesses back to the load that it waits for, those back to the load
+/// that the branches before it wait for, and their outcomes.
 #[test]
 fn accesses_and_branches_tell_what_they_wait_for() {
     let (output, recorded) = record(&[compiled("dependencies").to_str().unwrap()]);

@@ -11,7 +11,8 @@ const ROUNDS: usize = 20;
 /// An edge: its wake and its woken.
 type Edge<'a> = (&'a Event, &'a Event);
 
-/// All edges, which are checked: each woken follows the wake of its number, which another thread of its process has made.
+/// All edges, which are checked: each woken follows the wake of its number, which another thread of its process has
+/// made.
 fn edges(recorded: &Recorded) -> Vec<Edge<'_>> {
     let mut wakes = BTreeMap::new();
     let mut edges = Vec::new();
@@ -65,8 +66,8 @@ fn waits_of_threads_for_each_other_are_edges() {
         let first = recorded.accesses.iter().position(|(thread, _)| *thread == made).unwrap() as u64;
         assert_eq!(between(main, made, 0, first), 1, "{made:?} is made once, before its first access");
     }
-    // A hand-over for which the other one waited lies between the store before it and the one after it. Whoever comes late does
-    // not wait: that depends on the machine.
+    // A hand-over for which the other one waited lies between the store before it and the one after it. Whoever comes
+    // late does not wait: that depends on the machine.
     let sums = stores(&recorded, shared + 8);
     assert_eq!(sums.len(), 2 * ROUNDS);
     let mut waited = 0;

@@ -35,8 +35,8 @@ fn compiled(name: &str) -> PathBuf {
     program
 }
 
-/// Not a test: the process that [`recorder`] starts. A process of its own has standard output, signals and an end of its
-/// own.
+/// Not a test: the process that [`recorder`] starts. A process of its own has standard output, signals and an end of
+/// its own.
 #[test]
 #[ignore = "started by other tests"]
 fn recorder_process() {

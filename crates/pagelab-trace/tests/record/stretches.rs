@@ -13,7 +13,8 @@ struct Parts {
     totals: StretchTotals,
 }
 
-/// Records the program that writes an array, calls `work` on it twice and tears it down; as many stretches as `request` says.
+/// Records the program that writes an array, calls `work` on it twice and tears it down; as many stretches as `request`
+/// says.
 fn record_parts(request: &str) -> Parts {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t.trace");
@@ -74,7 +75,8 @@ fn skipped_stretches_hold_first_touches_as_page_faults_need_them() {
     let parts = record_parts(r#"{"start_at": ["work"], "stop_at": ["tear_down"]}"#);
     let first = parts.windows()[0].clone();
     let pages = parts.pages(0..first.start);
-    // Once read and once written, whatever the rounds; again after it was emptied, and after a fork in child and parent.
+    // Once read and once written, whatever the rounds; again after it was emptied, and after a fork in child and
+    // parent.
     let (load, store) = (AccessKind::Load, AccessKind::Store);
     let mut expected: Vec<_> = (0..PAGES).flat_map(|page| [(page, load), (page, store)]).collect();
     expected.extend([(8, store), (9, store), (9, store)]);

@@ -85,8 +85,8 @@ pub struct TlbConfig {
     /// TLB of guest-physical to machine frames, used inside nested walks; none to walk every time.
     #[serde(default)]
     pub nested: Option<NestedTlbConfig>,
-    /// TLB of guests' large pages, from guest-virtual to guest-physical: who hits reads no table of the guest, and is translated by the
-    /// host at once. None to read them every time.
+    /// TLB of guests' large pages, from guest-virtual to guest-physical: who hits reads no table of the guest, and is
+    /// translated by the host at once. None to read them every time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<NestedTlbConfig>,
 }

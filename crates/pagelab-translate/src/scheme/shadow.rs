@@ -1,18 +1,20 @@
 //! Shadow paging: a guest whose page tables the hypervisor keeps a second time, ending in machine frames.
 //!
-//! Models: the walker reads the shadow table of an address space (as many references as the guest's table has levels, at
-//! machine addresses, counted for the host) and never the guest's. Where it finds nothing, or no permission to store, the
-//! guest exits: the hypervisor reads the guest's table; what the guest has not mapped is a page fault of the guest, and what
-//! the host has not is one of the host; anything else it enters, with the smaller of both page sizes, writable once the page
-//! is dirty in both, and the access is made again. The guest exits, too, when its handler writes a page-table entry, when it
-//! invalidates translations (each page, or once for the whole space), and when it switches address spaces.
+//! Models: the walker reads the shadow table of an address space (as many references as the guest's table has levels,
+//! at machine addresses, counted for the host) and never the guest's. Where it finds nothing, or no permission to
+//! store, the guest exits: the hypervisor reads the guest's table; what the guest has not mapped is a page fault of the
+//! guest, and what the host has not is one of the host; anything else it enters, with the smaller of both page sizes,
+//! writable once the page is dirty in both, and the access is made again. The guest exits, too, when its handler writes
+//! a page-table entry, when it invalidates translations (each page, or once for the whole space), and when it switches
+//! address spaces.
 //! Source: Adams, Agesen, ASPLOS 2006; Linux arch/x86/kvm/mmu (`FNAME(page_fault)`, `kvm_mmu_page_unsync`,
 //! Documentation/virt/kvm/x86/mmu.rst), as summarised by Yaniv, Tsafrir, SIGMETRICS 2016, 2.2.
 //! Parameters: `system.layers.NAME.host_mode`; `kernel.vm_exit_cycles` for an exit, beyond the references of its work.
 //! Stats: `shadow.exits` and what caused them, `shadow.exit_cycles`.
-//! Deviations: the exits that the walker causes are made in one go, within the translation. The entries that one step of a
-//! handler writes cost one exit: KVM lets a guest write to a leaf table freely after the first. Shadows are not shared by
-//! spaces, not dropped for want of memory unless there is none, and only reach down to a host on the bare machine.
+//! Deviations: the exits that the walker causes are made in one go, within the translation. The entries that one step
+//! of a handler writes cost one exit: KVM lets a guest write to a leaf table freely after the first. Shadows are not
+//! shared by spaces, not dropped for want of memory unless there is none, and only reach down to a host on the bare
+//! machine.
 
 use crate::hardware::Hardware;
 use crate::walker::{Faulted, TranslationRequest};
@@ -102,7 +104,8 @@ impl Hardware {
         }
     }
 
-    /// The hypervisor enters a translation, unless there is none in the guest or the host; false if it has no memory for it.
+    /// The hypervisor enters a translation, unless there is none in the guest or the host; false if it has no memory
+    /// for it.
     #[expect(clippy::too_many_arguments, reason = "the state of a walk at its end")]
     fn fill_shadow(
         &mut self,
@@ -143,7 +146,8 @@ impl Hardware {
         Ok((found, entered.is_some()))
     }
 
-    /// Where a guest's page is, by the host's table; marks it used. The hypervisor knows that without a walk (memory slots).
+    /// Where a guest's page is, by the host's table; marks it used. The hypervisor knows that without a walk (memory
+    /// slots).
     fn in_host(
         &mut self,
         layers: &mut [Layer],

@@ -1,19 +1,22 @@
-//! Speculative inverted shadow page table: a guest goes on with what a hashed table in memory says while the walk verifies it.
+//! Speculative inverted shadow page table: a guest goes on with what a hashed table in memory says while the walk
+//! verifies it.
 //!
-//! Models: a table of the hypervisor, shared by all guests and their processes, from an address space's tag and a page to the
-//! page's machine frame. On a miss of the TLBs the core reads the slot of the page, one reference, and starts the nested walk.
-//! A slot that is the page's, and allows the access, lets the core go on; it has waited for that reference alone. If the
-//! walk finds another frame, or a page fault, the core has waited for the walk and flushes its pipeline. A slot that is not the
-//! page's costs nothing beside the walk. What the walk finds is written to the slot if it holds anything else. Nobody else keeps
-//! the table right: guests change their page tables without an exit, and stale slots are found out when they are used.
+//! Models: a table of the hypervisor, shared by all guests and their processes, from an address space's tag and a page
+//! to the page's machine frame. On a miss of the TLBs the core reads the slot of the page, one reference, and starts
+//! the nested walk. A slot that is the page's, and allows the access, lets the core go on; it has waited for that
+//! reference alone. If the walk finds another frame, or a page fault, the core has waited for the walk and flushes its
+//! pipeline. A slot that is not the page's costs nothing beside the walk. What the walk finds is written to the slot if
+//! it holds anything else. Nobody else keeps the table right: guests change their page tables without an exit, and
+//! stale slots are found out when they are used.
 //! Source: Ahn et al., ISCA 2012, as described by Yaniv, Tsafrir, SIGMETRICS 2016, 6.2.
 //! Parameters: `system.layers.NAME.speculative_table` (`table_bytes`, `flush_cycles`), of the machine's own layer.
-//! Stats: `speculation.*`; `walk.cycles` are what the core waits for, `walk.refs` those of the verifying walks, all of them.
-//! Deviations: the description leaves the table's form open. Here a slot is 16 bytes (tag and entry), a hash of the tag and of
-//! the number of four pages chooses a line, and a new entry replaces the old one. In the paper's short description a miss
-//! is a page fault that the hypervisor handles; here the walk is under way by then and its result is used. Verifying walks are
-//! never in each other's way, however many are under way, and what a core does on a wrong frame until the flush touches no
-//! cache. The table's entries are for 4 KiB pages; parts of larger ones have one each.
+//! Stats: `speculation.*`; `walk.cycles` are what the core waits for, `walk.refs` those of the verifying walks, all of
+//! them.
+//! Deviations: the description leaves the table's form open. Here a slot is 16 bytes (tag and entry), a hash of the tag
+//! and of the number of four pages chooses a line, and a new entry replaces the old one. In the paper's short
+//! description a miss is a page fault that the hypervisor handles; here the walk is under way by then and its result is
+//! used. Verifying walks are never in each other's way, however many are under way, and what a core does on a wrong
+//! frame until the flush touches no cache. The table's entries are for 4 KiB pages; parts of larger ones have one each.
 
 use crate::hardware::Hardware;
 use crate::walker::{Faulted, TranslationRequest};

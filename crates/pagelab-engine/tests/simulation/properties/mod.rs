@@ -87,8 +87,8 @@ fn for_programs(cases: u32, check: impl Fn(&Program, System, &[usize])) {
 /// Why a program is left out that does not fit beside itself.
 const TOO_MANY: &str = "memory has no room for five of it at once";
 
-/// Runs a program beside itself: again and again, and as three arrivals. Errors: all of them together need more memory than a
-/// system has that is small on purpose.
+/// Runs a program beside itself: again and again, and as three arrivals. Errors: all of them together need more memory
+/// than a system has that is small on purpose.
 fn check_load(program: &Program, (system, set): System, cpus: &[usize]) -> Result<(), TestCaseError> {
     let more = ["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0", "kernel.quantum_cycles=30000"];
     let config = config(system, &[&more, set].concat());

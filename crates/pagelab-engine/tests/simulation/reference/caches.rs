@@ -1,5 +1,6 @@
-//! Data caches written a second time, from the text of `pagelab_engine::cache` alone and for nothing but plainness: ways in
-//! vectors, ages as numbers, states as an enum. Only the random generator is shared, since its draws are part of the text.
+//! Data caches written a second time, from the text of `pagelab_engine::cache` alone and for nothing but plainness:
+//! ways in vectors, ages as numbers, states as an enum. Only the random generator is shared, since its draws are part
+//! of the text.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! One core, one address space and its demand paging, written a second time: a two-level TLB, paging-structure caches and
-//! data caches as lists in order of use. Where the frames are comes from outside, as they are the allocator's choice.
+//! One core, one address space and its demand paging, written a second time: a two-level TLB, paging-structure caches
+//! and data caches as lists in order of use. Where the frames are comes from outside, as they are the allocator's
+//! choice.
 
 use std::collections::BTreeMap;
 

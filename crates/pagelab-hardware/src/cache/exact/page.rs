@@ -2,8 +2,8 @@
 //!
 //! Level by level instead of line by line: what each line does happens in the same order, and no two meet in a set,
 //! since the sets of a line are those of its remainder modulo 64 at every level. So sets are walked through in their
-//! order, tags are compared with one number, and where victims go is computed for eight at a time. Loops are written out:
-//! closures of iterators are functions of their own, compiled without the vector instructions of their caller.
+//! order, tags are compared with one number, and where victims go is computed for eight at a time. Loops are written
+//! out: closures of iterators are functions of their own, compiled without the vector instructions of their caller.
 
 use super::{Tables, find, is_modified, line_of, place};
 use crate::cache::array::LineState;
@@ -62,8 +62,8 @@ fn count_modified(words: &[u32; LINES]) -> u64 {
     count.into()
 }
 
-/// Sets and tags, at a level of `OUTER` sets, of the lines with these words in the sets of a page at one of `INNER`. State
-/// bits make the tag of one that is not modified a tag that nothing has.
+/// Sets and tags, at a level of `OUTER` sets, of the lines with these words in the sets of a page at one of `INNER`.
+/// State bits make the tag of one that is not modified a tag that nothing has.
 #[inline(always)]
 fn places<const INNER: usize, const OUTER: usize>(first: usize, words: &[u32; LINES]) -> [[u32; LINES]; 2] {
     let ratio = (OUTER / INNER) as u32;
@@ -120,8 +120,8 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
         true
     }
 
-    /// What left the L3's sets from `first` on. The private caches can hold it in the page's own sets; mostly they have lost
-    /// it long ago.
+    /// What left the L3's sets from `first` on. The private caches can hold it in the page's own sets; mostly they have
+    /// lost it long ago.
     #[inline(always)]
     fn drop_page_from_l3(&mut self, first: usize, out: &[u32; LINES]) {
         let mut modified = count_modified(out);

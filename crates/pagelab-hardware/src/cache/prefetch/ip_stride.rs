@@ -1,18 +1,19 @@
 //! Stride prefetch by instruction pointer.
 //!
-//! Models: a set-associative table with an entry per instruction: its last address, how far that was from the one before, and
-//! how often in a row it was so. Once that is `confidence` times, each access fetches what lies `distance` strides ahead, and
-//! `degree` - 1 strides more. An access as far from the last as from itself (stride 0) changes nothing. Strides of less than a
-//! line count as a line.
-//! Source: Fu, Patel, Janssens, "Stride Directed Prefetching in Scalar Processors", MICRO 1992. The table's size is that of
-//! Intel's Core, 256 instructions told apart by the low 8 bits of their addresses (Doweck, "Inside Intel Core Microarchitecture
-//! and Smart Memory Access", 2006).
-//! Parameters: `entries` (256), `ways` (1), `confidence` (2), `degree` (1), `distance` (1), `border` (`4KiB`). Those from `confidence` to
-//! `distance` are estimates, Intel publishes none. The border is that of Intel's: "the prefetched data is within the same 4K byte page as
-//! the load" (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Data Prefetching", Sandy Bridge).
+//! Models: a set-associative table with an entry per instruction: its last address, how far that was from the one
+//! before, and how often in a row it was so. Once that is `confidence` times, each access fetches what lies `distance`
+//! strides ahead, and `degree` - 1 strides more. An access as far from the last as from itself (stride 0) changes
+//! nothing. Strides of less than a line count as a line.
+//! Source: Fu, Patel, Janssens, "Stride Directed Prefetching in Scalar Processors", MICRO 1992. The table's size is
+//! that of Intel's Core, 256 instructions told apart by the low 8 bits of their addresses (Doweck, "Inside Intel Core
+//! Microarchitecture and Smart Memory Access", 2006).
+//! Parameters: `entries` (256), `ways` (1), `confidence` (2), `degree` (1), `distance` (1), `border` (`4KiB`). Those
+//! from `confidence` to `distance` are estimates, Intel publishes none. The border is that of Intel's: "the prefetched
+//! data is within the same 4K byte page as the load" (Intel 64 and IA-32 Architectures Optimization Reference Manual,
+//! "Data Prefetching", Sandy Bridge).
 //! Stats: those that every level has (`prefetch.LEVEL.*`).
-//! Deviations: entries are tagged with the whole address of the instruction. Strides are those of virtual addresses, so an
-//! entry survives the border; what it fetches never crosses it.
+//! Deviations: entries are tagged with the whole address of the instruction. Strides are those of virtual addresses, so
+//! an entry survives the border; what it fetches never crosses it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

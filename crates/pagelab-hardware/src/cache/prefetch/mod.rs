@@ -1,12 +1,14 @@
 //! Prefetchers: hardware that fetches lines before they are asked for.
 //!
-//! Every level of the caches may have any of them. A prefetcher sees the programs' requests that reach its level, and proposes
-//! lines; the level (`unit.rs`) drops what lies beyond the [border](Border), what is there already and what finds no buffer. Walks and the kernel's
-//! references train nothing and set nothing off, but may use what has been fetched. Neither do nearer levels' prefetches, which in real
-//! machines are requests at the next level like others: that is a deviation.
+//! Every level of the caches may have any of them. A prefetcher sees the programs' requests that reach its level, and
+//! proposes lines; the level (`unit.rs`) drops what lies beyond the [border](Border), what is there already and what
+//! finds no buffer. Walks and the kernel's references train nothing and set nothing off, but may use what has been
+//! fetched. Neither do nearer levels' prefetches, which in real machines are requests at the next level like others:
+//! that is a deviation.
 //!
-//! A design is one file here that implements [`Prefetcher`], and one line below. `registry.rs` makes the configuration of a
-//! level of these lines (`machine.prefetch.LEVEL.NAME`), the rows of `pagelab list prefetchers` and the enum [`AnyPrefetcher`].
+//! A design is one file here that implements [`Prefetcher`], and one line below. `registry.rs` makes the configuration
+//! of a level of these lines (`machine.prefetch.LEVEL.NAME`), the rows of `pagelab list prefetchers` and the enum
+//! [`AnyPrefetcher`].
 
 #[macro_use]
 mod registry;
@@ -134,7 +136,8 @@ impl Proposals {
         &self.lines
     }
 
-    /// Proposes a line by its number; false if it lies beyond the border, as all behind it do. Below line 0 there is nothing.
+    /// Proposes a line by its number; false if it lies beyond the border, as all behind it do. Below line 0 there is
+    /// nothing.
     pub fn push(&mut self, line: Option<u64>) -> bool {
         let line = line.filter(|line| self.within.contains(line));
         self.beyond += u64::from(line.is_none());
@@ -145,8 +148,8 @@ impl Proposals {
 
 /// A design of a prefetcher, of one level.
 ///
-/// What an implementor must uphold: what it proposes follows from its parameters and the requests that it was told of. It
-/// proposes [`MAX_DEGREE`] lines for a request at most, and nothing within it grows.
+/// What an implementor must uphold: what it proposes follows from its parameters and the requests that it was told of.
+/// It proposes [`MAX_DEGREE`] lines for a request at most, and nothing within it grows.
 pub trait Prefetcher: Sized + Clone + Debug {
     /// What the configuration may say of it. All have defaults. It refuses unknown fields.
     type Parameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;
@@ -186,7 +189,8 @@ mod test_support {
     /// A page that the numbers of lines are counted from.
     const PAGE: u64 = 1 << 30;
 
-    /// Lines that a prefetcher proposes for a request for the byte at `offset` of a page, and how often the border cut it off.
+    /// Lines that a prefetcher proposes for a request for the byte at `offset` of a page, and how often the border cut
+    /// it off.
     pub fn proposed<P: Prefetcher>(
         of: &mut P,
         size: PageSize,

@@ -1,9 +1,10 @@
 //! Next-line prefetch: whoever needs a line will need the next.
 //!
-//! Models: a request that sets it off fetches the lines behind its own, upwards. Which do is `trigger`: those that miss; those
-//! that miss or are the first to use a prefetched line, so that a run of lines misses once (*tagged*); or all.
-//! Source: Smith, "Cache Memories", ACM Computing Surveys 14(3), 1982: one block lookahead, prefetched always, on misses, or
-//! tagged.
+//! Models: a request that sets it off fetches the lines behind its own, upwards. Which do is `trigger`: those that
+//! miss; those that miss or are the first to use a prefetched line, so that a run of lines misses once (*tagged*); or
+//! all.
+//! Source: Smith, "Cache Memories", ACM Computing Surveys 14(3), 1982: one block lookahead, prefetched always, on
+//! misses, or tagged.
 //! Parameters: `trigger` (`tagged`), `degree` (1, as in the source), `border` (`mapping`).
 //! Stats: those that every level has (`prefetch.LEVEL.*`).
 //! Deviations: the source's next block is the next one of memory, whatever the page; here it ends with the page.

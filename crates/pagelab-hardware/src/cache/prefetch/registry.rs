@@ -9,13 +9,15 @@ macro_rules! prefetchers {
         /// Name and description of every prefetcher, for lists and error messages.
         pub const DESIGNS: &[(&str, &str)] = &[$((stringify!($module), $text)),*];
 
-        /// The prefetchers of one level of the caches: each `off`, or its parameters, for which `on` stands if none must be given.
+        /// The prefetchers of one level of the caches: each `off`, or its parameters, for which `on` stands if none
+        /// must be given.
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(deny_unknown_fields, default)]
         pub struct LevelPrefetchConfig {
             $(#[doc = $text]
             pub $module: pagelab_base::switched::Switched<<$Design as Prefetcher>::Parameters>,)*
-            /// Lines that the level's prefetchers may have under way; of each core for L1 and L2. Default 16, an estimate.
+            /// Lines that the level's prefetchers may have under way; of each core for L1 and L2. Default 16, an
+            /// estimate.
             pub buffers: u32,
         }
 

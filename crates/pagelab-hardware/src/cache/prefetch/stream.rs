@@ -1,18 +1,19 @@
 //! Stream prefetch: runs ahead of requests for line after line.
 //!
-//! Models: trackers of streams, the least recently used of which makes room. A request near no stream begins one. `train`
-//! requests in a row for adjacent lines, the first included, tell its direction. From then on each request that lies between
-//! the stream's last one and what has been fetched moves it on, and fetches up to `degree` lines, no further than `depth` lines
-//! ahead of the request.
-//! Source: Jouppi, "Improving Direct-Mapped Cache Performance by the Addition of a Small Fully-Associative Cache and Prefetch
-//! Buffers", ISCA 1990: streams. Palacharla and Kessler, "Evaluating Stream Buffers as a Secondary Cache Replacement", ISCA
-//! 1994: two misses of adjacent lines before one begins. The default numbers are those of Intel's streamer: 32 streams,
-//! forward or backward, two lines per request, 20 lines ahead (Intel 64 and IA-32 Architectures Optimization Reference Manual,
-//! "Data Prefetching", Sandy Bridge).
+//! Models: trackers of streams, the least recently used of which makes room. A request near no stream begins one.
+//! `train` requests in a row for adjacent lines, the first included, tell its direction. From then on each request that
+//! lies between the stream's last one and what has been fetched moves it on, and fetches up to `degree` lines, no
+//! further than `depth` lines ahead of the request.
+//! Source: Jouppi, "Improving Direct-Mapped Cache Performance by the Addition of a Small Fully-Associative Cache and
+//! Prefetch Buffers", ISCA 1990: streams. Palacharla and Kessler, "Evaluating Stream Buffers as a Secondary Cache
+//! Replacement", ISCA 1994: two misses of adjacent lines before one begins. The default numbers are those of Intel's
+//! streamer: 32 streams, forward or backward, two lines per request, 20 lines ahead (Intel 64 and IA-32 Architectures
+//! Optimization Reference Manual, "Data Prefetching", Sandy Bridge).
 //! Parameters: `streams` (32), `train` (2), `degree` (2), `depth` (20), `border` (`4KiB`: Intel's streamer "does not
 //! prefetch across 4K boundary", "independent of paging modes"; the same manual, "Optimizing Cache Usage").
 //! Stats: those that every level has (`prefetch.LEVEL.*`).
-//! Deviations: lines go into the cache, not into buffers beside it. Requests that hit train it too, as Intel's streamer's do.
+//! Deviations: lines go into the cache, not into buffers beside it. Requests that hit train it too, as Intel's
+//! streamer's do.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -9,8 +9,8 @@ use pagelab_base::cycles::Cycles;
 
 /// Lines that a level's prefetchers may have under way at most.
 pub const MAX_BUFFERS: u32 = 256;
-/// Lines of which it is remembered that a prefetch took their place; as in the pollution filter of Srinath, Mutlu, Kim, Patt,
-/// "Feedback Directed Prefetching", HPCA 2007.
+/// Lines of which it is remembered that a prefetch took their place; as in the pollution filter of Srinath, Mutlu, Kim,
+/// Patt, "Feedback Directed Prefetching", HPCA 2007.
 const DISPLACED: usize = 4096;
 
 /// What became of a level's prefetches. `issued` is the sum of `useful`, `late`, `useless` and `unused`.
@@ -131,8 +131,8 @@ impl Unit {
         self.counts.from_memory += u64::from(from_memory);
     }
 
-    /// When a line that is asked for at `from`, and would else be there at `hit`, is there. Who asks before the prefetch did
-    /// (cores that overlap accesses issue them in another order) waits as long as that.
+    /// When a line that is asked for at `from`, and would else be there at `hit`, is there. Who asks before the
+    /// prefetch did (cores that overlap accesses issue them in another order) waits as long as that.
     pub fn arrival(&self, line: LineAddr, from: Cycles, hit: Cycles) -> Cycles {
         if self.last_arrival <= hit {
             return hit;

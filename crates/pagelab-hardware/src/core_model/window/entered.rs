@@ -7,7 +7,8 @@ use crate::core_model::Stall;
 use crate::core_model::ring::Ring;
 use pagelab_base::cycles::Cycles;
 
-/// Completion times that are kept for accesses that depend on them: as many as [`pagelab_trace::Maker::REACH`], and one.
+/// Completion times that are kept for accesses that depend on them: as many as [`pagelab_trace::Maker::REACH`], and
+/// one.
 const REACH: usize = 256;
 
 /// When an access is complete.
@@ -81,11 +82,12 @@ pub(super) struct WindowProgress {
     last_load: u64,
     /// When all that has entered is complete.
     left: Cycles,
-    /// The entry that the oldest access in the window has to have left for, and the load that it has to have left for; beyond all if
-    /// there is none.
+    /// The entry that the oldest access in the window has to have left for, and the load that it has to have left for;
+    /// beyond all if there is none.
     pub leaves_for: u64,
     loads_for: u64,
-    /// The store that the oldest one has to be written for, of those that are not known to be; at first it is to be asked.
+    /// The store that the oldest one has to be written for, of those that are not known to be; at first it is to be
+    /// asked.
     stores_for: u64,
 }
 
@@ -114,7 +116,8 @@ impl WindowProgress {
         }
     }
 
-    /// Whether the last access, which is one of these, may have to wait before it is in the window, or another has to leave for it.
+    /// Whether the last access, which is one of these, may have to wait before it is in the window, or another has to
+    /// leave for it.
     #[inline(always)]
     pub fn is_hindered(&self, is_load: bool, is_store: bool) -> bool {
         let full_of_loads = is_load & self.is_full_of_loads();
@@ -134,7 +137,8 @@ impl WindowProgress {
         self.stores >= self.stores_for
     }
 
-    /// How many accesses back that is that the last one waits for, or that the load before it is where each waits for that; 0 for none.
+    /// How many accesses back that is that the last one waits for, or that the load before it is where each waits for
+    /// that; 0 for none.
     #[inline(always)]
     pub fn distance(&self, access: &Access, is_serial: bool) -> u64 {
         match access.maker.producer() {
@@ -255,15 +259,16 @@ impl RecentAccesses {
         store as usize & (self.stores.len() - 1)
     }
 
-    /// When an access is complete that is so many back from the last; at once if that is none. Without a branch of the host's, as it cannot
-    /// foresee who waits.
+    /// When an access is complete that is so many back from the last; at once if that is none. Without a branch of the
+    /// host's, as it cannot foresee who waits.
     #[inline(always)]
     pub fn complete(&self, progress: &WindowProgress, distance: u64) -> Cycles {
         let complete = self.complete[slot(progress.met - distance)];
         Cycles(complete.0 & u64::from(distance > 0).wrapping_neg())
     }
 
-    /// A wait from `from` on for an access so many back, which need not be the oldest: also for those that it waits for itself.
+    /// A wait from `from` on for an access so many back, which need not be the oldest: also for those that it waits for
+    /// itself.
     pub fn wait_for_chain(&self, progress: &WindowProgress, from: Cycles, distance: u64) -> Stall {
         let (mut stall, mut distance) = (Stall::default(), distance);
         while self.complete(progress, distance) > from {
@@ -278,7 +283,8 @@ impl RecentAccesses {
         stall
     }
 
-    /// Notes when an access that has entered at a time is complete, and how many accesses back that is that it waited for.
+    /// Notes when an access that has entered at a time is complete, and how many accesses back that is that it waited
+    /// for.
     #[inline(always)]
     pub fn note(&mut self, progress: &mut WindowProgress, is_load: bool, times: Times, came: Cycles, distance: u64) {
         let slot = slot(progress.met);
@@ -309,8 +315,8 @@ impl RecentAccesses {
     }
 }
 
-/// How much of a wait from `from` on, for what is there at `times`, is for what: for the translation as much as it would be shorter
-/// without.
+/// How much of a wait from `from` on, for what is there at `times`, is for what: for the translation as much as it
+/// would be shorter without.
 pub(super) fn wait(from: Cycles, times: Times) -> Stall {
     let whole = times.complete.saturating_sub(from);
     let translation = times.translation.min(whole);

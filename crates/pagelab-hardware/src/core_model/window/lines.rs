@@ -28,8 +28,8 @@ impl Lines {
         self.under_way.last()
     }
 
-    /// When an access has its line that could ask for it at `begin`, and does at `ready`, when it is translated; and how much earlier it had
-    /// it without that. The thread has come to `now`.
+    /// When an access has its line that could ask for it at `begin`, and does at `ready`, when it is translated; and
+    /// how much earlier it had it without that. The thread has come to `now`.
     #[inline(always)]
     pub fn get(
         &mut self,
@@ -84,8 +84,8 @@ impl Lines {
     }
 }
 
-/// An access that hits, and has its line when it is complete. Who did not translate hits so much earlier, but has a line that is under
-/// way no earlier.
+/// An access that hits, and has its line when it is complete. Who did not translate hits so much earlier, but has a
+/// line that is under way no earlier.
 #[inline(always)]
 fn hit_at(complete: Cycles, hit: Cycles, translation: Cycles) -> Times {
     let under_way = if complete > hit { complete } else { Cycles::ZERO };

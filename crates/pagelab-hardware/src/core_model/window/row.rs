@@ -1,5 +1,5 @@
-//! Accesses in a row, of which most meet nothing that hinders them: those are made in a loop that keeps what it needs in the host's
-//! registers. It does what `WindowState::come_in` and `WindowState::access` do for them.
+//! Accesses in a row, of which most meet nothing that hinders them: those are made in a loop that keeps what it needs
+//! in the host's registers. It does what `WindowState::come_in` and `WindowState::access` do for them.
 
 use super::WindowState;
 use super::entered::{Times, is_load};
@@ -35,8 +35,9 @@ impl WindowState {
         stall
     }
 
-    /// Makes the accesses of a row from `first` on, but none from the one on that has to wait before it is in the window, that another has
-    /// to leave for, or whose line is not in the first-level cache; how many. The moment goes on with them.
+    /// Makes the accesses of a row from `first` on, but none from the one on that has to wait before it is in the
+    /// window, that another has to leave for, or whose line is not in the first-level cache; how many. The moment goes
+    /// on with them.
     #[inline(always)]
     fn make_unhindered(&mut self, row: &Row, missed: &[u8; ROW], first: usize, at: &mut CoreTime) -> usize {
         // Where a window has one entry, each access has to leave it for the next.

@@ -1,10 +1,10 @@
 //! The thread that arms the entries of new mappings.
 //!
-//! Models: for each mapping that a program makes, and for each stretch of its heap, it goes through the pages, builds the tables
-//! that are missing as a fault handler would, and writes a word into every entry that has neither a translation nor a word; of a place
-//! that may have a page of 2 MiB into the one entry above, if that points to no table. It holds off changes of the mapping for as long
-//! as it is in one table of level 1, or at one such entry. A fault that comes first is handled by the kernel. For a
-//! process that may have no more frames it takes the words back.
+//! Models: for each mapping that a program makes, and for each stretch of its heap, it goes through the pages, builds
+//! the tables that are missing as a fault handler would, and writes a word into every entry that has neither a
+//! translation nor a word; of a place that may have a page of 2 MiB into the one entry above, if that points to no
+//! table. It holds off changes of the mapping for as long as it is in one table of level 1, or at one such entry. A
+//! fault that comes first is handled by the kernel. For a process that may have no more frames it takes the words back.
 //! Source: Tirumalasetty et al., 4.3; 4.9 for taking them back.
 //! Parameters: `fault_engine.spawn_cycles`, `fault_engine.arm_cycles`.
 //! Deviations: one thread for all mappings, in their order.
@@ -64,8 +64,8 @@ impl Arming {
         SpaceId { layer: self.layer, index: self.job.expect("a mapping is under way").space }
     }
 
-    /// The pages from the one that it has come to that are done in one step: those of 4 KiB whose entries share its line, or one of
-    /// 2 MiB, a part of which may lie before the job's range.
+    /// The pages from the one that it has come to that are done in one step: those of 4 KiB whose entries share its
+    /// line, or one of 2 MiB, a part of which may lie before the job's range.
     fn line(&self) -> VaRange {
         let job = self.job.expect("a mapping is under way");
         if self.size > PageSize::Size4K {
@@ -172,8 +172,8 @@ impl Arming {
         }
     }
 
-    /// What the table of level 1 maps that the next word from where it is on stands in; or the pages of 2 MiB from there on whose
-    /// words stand side by side. How many entries that is.
+    /// What the table of level 1 maps that the next word from where it is on stands in; or the pages of 2 MiB from
+    /// there on whose words stand side by side. How many entries that is.
     fn next_part(&self, layer: &Layer) -> Option<(VaRange, u64)> {
         let job = self.job.expect("a mapping is under way");
         let first = layer.first_word(job.space, VaRange { start: self.at, end: job.range.end })?;

@@ -1,9 +1,9 @@
 //! What the walker does about a page whose entry is armed.
 //!
-//! Models: it reads the header of its CPU's table and the entry at the tail; if that has a frame, locks the page's entry (a locked
-//! read-modify-write of its lock bit), looks at it again, enters address and owner in the table's entry, moves the tail on, writes the
-//! page's entry, which unlocks it, and fills the TLB. Who finds the entry locked spins, and then finds the page mapped: no frame is
-//! taken. Without a frame a page fault is raised.
+//! Models: it reads the header of its CPU's table and the entry at the tail; if that has a frame, locks the page's
+//! entry (a locked read-modify-write of its lock bit), looks at it again, enters address and owner in the table's
+//! entry, moves the tail on, writes the page's entry, which unlocks it, and fills the TLB. Who finds the entry locked
+//! spins, and then finds the page mapped: no frame is taken. Without a frame a page fault is raised.
 //! Source: Tirumalasetty et al., 4.4 with the locks of 4.9.
 //! Choices: each reference waits for the one before it. The dirty bit is set for a store alone, as walkers do.
 

@@ -60,8 +60,9 @@ pub struct Parameters {
     pub form: Form,
     /// Frames that are kept ready per CPU.
     pub entries: u32,
-    /// Frames that passes make ready for a CPU at first, and at least; 0: always `entries`. They are twice as many from a pass on
-    /// before which none was ready for a page, and half as many from one on before which less than a quarter were taken.
+    /// Frames that passes make ready for a CPU at first, and at least; 0: always `entries`. They are twice as many from
+    /// a pass on before which none was ready for a page, and half as many from one on before which less than a quarter
+    /// were taken.
     pub least_entries: u32,
     /// Frames of 2 MiB that are kept ready per CPU, in a table of their own; 0: pages of 2 MiB are the kernel's.
     pub huge_entries: u32,
@@ -83,8 +84,9 @@ pub struct Parameters {
     pub spawn_cycles: u32,
     /// Cycles per entry that it arms, beyond references.
     pub arm_cycles: u32,
-    /// Of the software form: nothing is armed. Every first write to a page of anonymous memory takes its frame instead of an
-    /// allocation, charges it and enters it in the reverse map by itself, and leaves the LRU lists to the thread, at these costs.
+    /// Of the software form: nothing is armed. Every first write to a page of anonymous memory takes its frame instead
+    /// of an allocation, charges it and enters it in the reverse map by itself, and leaves the LRU lists to the thread,
+    /// at these costs.
     pub in_fault: Option<Box<RingCosts>>,
 }
 

@@ -1,7 +1,8 @@
-//! Frames of one size that are ready: a pre-allocation table per CPU, how full each is to be, and what is counted of it.
+//! Frames of one size that are ready: a pre-allocation table per CPU, how full each is to be, and what is counted of
+//! it.
 //!
-//! Source: Tirumalasetty et al., 4.2; 4.5 for sizes that adapt, which are future work there; 4.9 for another table per CPU if pages
-//! of 2 MiB are to be mapped beside those of 4 KiB.
+//! Source: Tirumalasetty et al., 4.2; 4.5 for sizes that adapt, which are future work there; 4.9 for another table per
+//! CPU if pages of 2 MiB are to be mapped beside those of 4 KiB.
 
 use crate::fault_engine::kernel_side::UnaccountedPage;
 use crate::fault_engine::mfoe::parameters::Parameters;

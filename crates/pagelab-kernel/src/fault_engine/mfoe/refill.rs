@@ -1,14 +1,16 @@
 //! The background thread: accounts for the pages that were mapped, and puts zeroed frames in their place.
 //!
-//! Models: delayed work that queues itself anew at its end. It goes through the tables of the CPUs in turn, each under the lock in
-//! its header, from the head on and until it comes to an entry whose frame is still ready, or once around. If an entry is used, it
-//! does for the page what a fault handler would have done: the VMA's anon_vma, the counter of the process, the reverse map, the LRU
-//! lists and the charge to the memory cgroup. Then, if the CPU is to have more, it takes a frame, zeroes it, enters it at the head
-//! and moves that on. What each of these costs is what it costs the kernel's fault handler, stage by stage.
+//! Models: delayed work that queues itself anew at its end. It goes through the tables of the CPUs in turn, each under
+//! the lock in its header, from the head on and until it comes to an entry whose frame is still ready, or once around.
+//! If an entry is used, it does for the page what a fault handler would have done: the VMA's anon_vma, the counter of
+//! the process, the reverse map, the LRU lists and the charge to the memory cgroup. Then, if the CPU is to have more,
+//! it takes a frame, zeroes it, enters it at the head and moves that on. What each of these costs is what it costs the
+//! kernel's fault handler, stage by stage.
 //! Source: Tirumalasetty et al., 4.2 and 4.5; 4.9 for the limit.
 //! Parameters: `fault_engine.period_cycles`, `threads`, `wake_below`, `least_entries`, `limit_percent`, `numa`.
-//! Choices: an entry is used before its page is mapped; the thread waits for the lock of the page then. Where a frame cannot be had
-//! without making room, entries stay empty until the next pass, kswapd is woken, and the pass goes on to account for the others.
+//! Choices: an entry is used before its page is mapped; the thread waits for the lock of the page then. Where a frame
+//! cannot be had without making room, entries stay empty until the next pass, kswapd is woken, and the pass goes on to
+//! account for the others.
 
 use crate::fault::stage::Stage;
 use crate::fault_engine::kernel_side::{Job, KernelSide, UnaccountedPage};
@@ -61,7 +63,8 @@ enum RefillState {
 #[derive(Clone, Debug)]
 pub struct Refill {
     layer: LayerId,
-    /// The CPU whose table it is at; with N threads, each serves every Nth CPU. Of these it is that for pages of this size.
+    /// The CPU whose table it is at; with N threads, each serves every Nth CPU. Of these it is that for pages of this
+    /// size.
     table: CpuId,
     size: PageSize,
     /// The CPU that it runs on.
@@ -93,7 +96,8 @@ impl Refill {
         self.ready(layer).tables.behind_head(self.table, self.passed, &layer.mem)
     }
 
-    /// What is to be done about the next entry; or the lock of the page that its frame is for, if somebody is about to map that.
+    /// What is to be done about the next entry; or the lock of the page that its frame is for, if somebody is about to
+    /// map that.
     fn look(&mut self, os: &Os) -> Result<RefillState, BlockKey> {
         let layer = &os.layers[self.layer];
         let of = self.ready(layer);

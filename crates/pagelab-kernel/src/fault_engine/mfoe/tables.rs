@@ -1,9 +1,9 @@
 //! Pre-allocation tables: per CPU a ring of frames that are ready, in the layer's memory.
 //!
-//! Slot 0 is the header: head (where the kernel puts the next frame), tail (where the walker takes one), the number of entries and
-//! a lock, 4 bytes each. The others are entries of two words: valid, used, owner and frame in one, the page's address in the other.
-//! The kernel moves the head only and the walker the tail only, so neither needs the lock against the other: what tells whose an
-//! entry is are its bits. The lock is against other threads of the kernel.
+//! Slot 0 is the header: head (where the kernel puts the next frame), tail (where the walker takes one), the number of
+//! entries and a lock, 4 bytes each. The others are entries of two words: valid, used, owner and frame in one, the
+//! page's address in the other. The kernel moves the head only and the walker the tail only, so neither needs the lock
+//! against the other: what tells whose an entry is are its bits. The lock is against other threads of the kernel.
 //! Source: 4.2 and Fig 4; which bits is left open there.
 
 use crate::memory::Memory;

@@ -1,6 +1,7 @@
 //! The queue of free pages: a ring in the layer's memory that the kernel fills and the unit empties.
 //!
-//! Source: Lee, Jin et al., as in [`super`]: entries of a frame number and the address that the drive writes to (DMAP on the slides).
+//! Source: Lee, Jin et al., as in [`super`]: entries of a frame number and the address that the drive writes to (DMAP
+//! on the slides).
 
 use crate::memory::Memory;
 use pagelab_base::addr::{Pfn, PhysAddr};

@@ -1,6 +1,7 @@
 //! kpoold: fills the queues of free pages.
 //!
-//! Models: a thread that wakes up every so often and puts pages into the queues of all units until they are full, or memory is short.
+//! Models: a thread that wakes up every so often and puts pages into the queues of all units until they are full, or
+//! memory is short.
 //! Source: as in [`super`], slide "Management of Free Page Queue".
 //! Parameters: `fault_engine.kpoold_cycles`; 0 for none.
 

@@ -1,13 +1,13 @@
 //! kpted: accounts for the pages that the unit has mapped.
 //!
-//! Models: a thread that wakes up every so often and goes through the page tables of all that is served. Where an entry of a level
-//! above the leaves is marked it clears the mark and goes through the entries below; for a marked leaf it does what a fault handler
-//! would have done for the page, and clears the mark. As a mark is cleared before the way down, one that the unit sets meanwhile
-//! leads there the next time. It reads entries a line at a time.
+//! Models: a thread that wakes up every so often and goes through the page tables of all that is served. Where an entry
+//! of a level above the leaves is marked it clears the mark and goes through the entries below; for a marked leaf it
+//! does what a fault handler would have done for the page, and clears the mark. As a mark is cleared before the way
+//! down, one that the unit sets meanwhile leads there the next time. It reads entries a line at a time.
 //! Source: as in [`super`], the code on the slide "Updating OS Metadata for HWDP".
 //! Parameters: `fault_engine.kpted_cycles`.
-//! Choices: it wakes up when memory is low, too. Where a process comes to its cgroup's limit by what it has charged, it makes room,
-//! as whoever charges does.
+//! Choices: it wakes up when memory is low, too. Where a process comes to its cgroup's limit by what it has charged, it
+//! makes room, as whoever charges does.
 
 use crate::fault::stage::Stage;
 use crate::fault_engine::kernel_side::UnaccountedPage;

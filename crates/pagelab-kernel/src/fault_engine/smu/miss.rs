@@ -1,12 +1,13 @@
 //! What the unit does for a page that a walk has not found.
 //!
-//! Models: the walker sends the addresses of the page's entries, and what the leaf says. The page-miss handler looks among the misses
-//! under way for the same entry and waits for that one; if there is none it takes a register of its own. It takes a free page, writes a
-//! read of the block into the submission queue, and rings the doorbell. The drive writes the page and a completion, which the unit
-//! snoops. It writes the entry, marks those above, and tells all who wait.
+//! Models: the walker sends the addresses of the page's entries, and what the leaf says. The page-miss handler looks
+//! among the misses under way for the same entry and waits for that one; if there is none it takes a register of its
+//! own. It takes a free page, writes a read of the block into the submission queue, and rings the doorbell. The drive
+//! writes the page and a completion, which the unit snoops. It writes the entry, marks those above, and tells all who
+//! wait.
 //! Source: as in [`super`]. The order of the steps: claims of US 11,436,150, and the slides "SMU - Page Miss Handler".
-//! Deviations: the registers are looked up by the page's key ([`pagelab_base::step::BlockKey::Page`]), which kernels' handlers take,
-//! too.
+//! Deviations: the registers are looked up by the page's key ([`pagelab_base::step::BlockKey::Page`]), which kernels'
+//! handlers take, too.
 
 use crate::entry_word::{EntryWord, Stored};
 use crate::fault_engine::smu::of_layer::{smu, smu_mut, with_memory};

@@ -26,7 +26,8 @@ const MOST_SHARE: u64 = 8;
 pub struct Parameters {
     /// Sockets, of which each has a unit; the queues and registers below are each unit's.
     pub sockets: u32,
-    /// Cycles that a miss takes longer if its CPU is on another socket than the drive: the way to the unit there, and back.
+    /// Cycles that a miss takes longer if its CPU is on another socket than the drive: the way to the unit there, and
+    /// back.
     pub remote_cycles: u32,
     /// Misses that may be under way at a time (page miss status holding registers).
     pub pmshr: u32,
@@ -48,8 +49,8 @@ pub struct Parameters {
     pub doorbell_cycles: u32,
     /// Cycles per entry that a mapping call writes.
     pub fill_cycles: u32,
-    /// The files that it serves, a `*` at the end for all that begin so; it is an error if one of these cannot be served. Empty: all
-    /// that can be.
+    /// The files that it serves, a `*` at the end for all that begin so; it is an error if one of these cannot be
+    /// served. Empty: all that can be.
     pub files: Vec<String>,
 }
 

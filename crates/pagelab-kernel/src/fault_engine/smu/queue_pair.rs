@@ -1,9 +1,11 @@
 //! The queue pair that the unit and the drive share, in the layer's memory.
 //!
-//! Models: a ring of submission entries of 64 bytes and one of completion entries of 16, each with a phase bit that changes from one
-//! round to the next, so that a new entry is known without a register. The drive says in each completion how far it has read the
-//! submissions. Doorbells tell it how far there are any, and how far completions have been read.
-//! Source: NVM Express base specification 1.4, 4.2 (submission queue entry), 4.6 (completion queue entry); NVM command set, read.
+//! Models: a ring of submission entries of 64 bytes and one of completion entries of 16, each with a phase bit that
+//! changes from one round to the next, so that a new entry is known without a register. The drive says in each
+//! completion how far it has read the submissions. Doorbells tell it how far there are any, and how far completions
+//! have been read.
+//! Source: NVM Express base specification 1.4, 4.2 (submission queue entry), 4.6 (completion queue entry); NVM command
+//! set, read.
 
 use crate::memory::Memory;
 use pagelab_base::addr::{LINE_BYTES, Pfn, PhysAddr};
@@ -111,8 +113,8 @@ impl QueuePair {
         self.device.commands.push(((word(0) >> 16) as u16, written));
     }
 
-    /// The drive reads all commands up to the doorbell, and answers one of them: it may answer in any order. Returns what that one
-    /// asked for.
+    /// The drive reads all commands up to the doorbell, and answers one of them: it may answer in any order. Returns
+    /// what that one asked for.
     pub fn answer(&mut self, Completion { id, failed }: Completion, mem: &mut PhysMem) -> DriveRead {
         while self.device.read_to != self.tail {
             self.fetch(mem);

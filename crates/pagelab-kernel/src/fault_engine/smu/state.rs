@@ -1,4 +1,5 @@
-//! The kernel's part of the storage management unit: what stands in entries, which pages are marked, and what is counted.
+//! The kernel's part of the storage management unit: what stands in entries, which pages are marked, and what is
+//! counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -96,7 +97,8 @@ pub struct Smu {
     /// By socket.
     pub units: Vec<Unit>,
     cores: u32,
-    /// What marks of leaves say: pages that are mapped and not accounted for, with their frames, and which pages of files they are.
+    /// What marks of leaves say: pages that are mapped and not accounted for, with their frames, and which pages of
+    /// files they are.
     pub pending: BTreeMap<(u32, VirtAddr), (Pfn, FilePage)>,
     /// Files that are mapped more than once.
     shared: BTreeSet<Arc<str>>,

@@ -1,6 +1,7 @@
 //! A unit: that of a socket, for the drives that are attached there.
 //!
-//! Source: as in [`super`]; a unit per socket, and a queue pair of its own per drive: the fields of an entry (socket, device, block).
+//! Source: as in [`super`]; a unit per socket, and a queue pair of its own per drive: the fields of an entry (socket,
+//! device, block).
 
 use std::collections::BTreeMap;
 
@@ -84,7 +85,8 @@ impl Unit {
         SupplyOutcome::One
     }
 
-    /// A miss gives its frame back, to the queue, which has had it before. The frame, if the queue has got full meanwhile.
+    /// A miss gives its frame back, to the queue, which has had it before. The frame, if the queue has got full
+    /// meanwhile.
     #[must_use]
     pub fn put_back(&mut self, frame: Pfn, contents: &mut PhysMem) -> Option<Pfn> {
         self.in_hand -= 1;

@@ -182,13 +182,14 @@ pub trait FrameAllocator: Send {
     /// [`Self::max_order`]). What it took is added to `effects`.
     fn alloc(&mut self, request: FrameRequest, effects: &mut AllocEffects) -> Option<Pfn>;
 
-    /// Takes exactly the block of the requested order at `pfn`. False, and nothing has changed, if it is not one, if a part of
-    /// it is not free (a frame on a per-CPU list is not), or if the request may not have it. What it took is added to `effects`.
+    /// Takes exactly the block of the requested order at `pfn`. False, and nothing has changed, if it is not one, if a
+    /// part of it is not free (a frame on a per-CPU list is not), or if the request may not have it. What it took is
+    /// added to `effects`.
     fn alloc_at(&mut self, pfn: Pfn, request: FrameRequest, effects: &mut AllocEffects) -> bool;
 
-    /// A run of free blocks of 2^`order` frames or more, each aligned to its size: the next one after the rover, and round to
-    /// it, that has `frames`; the largest if there is none so large. Nodes and zones come in the order in which `cpu` tries
-    /// them. The first frames of the runs that were looked at are added to `looked`.
+    /// A run of free blocks of 2^`order` frames or more, each aligned to its size: the next one after the rover, and
+    /// round to it, that has `frames`; the largest if there is none so large. Nodes and zones come in the order in
+    /// which `cpu` tries them. The first frames of the runs that were looked at are added to `looked`.
     fn find_run(&self, order: u32, frames: u64, cpu: u32, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>>;
 
     /// The next search in the part of the memory that ends or goes on at `pfn` begins there.

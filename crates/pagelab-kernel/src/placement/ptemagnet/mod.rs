@@ -1,26 +1,28 @@
-//! PTEMagnet: blocks of adjacent frames that a kernel reserves for adjacent pages, so that the pages stay together however many
-//! programs ask for memory at once.
+//! PTEMagnet: blocks of adjacent frames that a kernel reserves for adjacent pages, so that the pages stay together
+//! however many programs ask for memory at once.
 //!
-//! Models: the first fault in a group of 8 pages takes a block of 8 frames and gives out, zeroes and maps one; the faults that
-//! follow in the group take theirs from the block (`Part` finds it). A reservation ends, and gives back what was not given
-//! out, when all of its pages are, when a page of the group is unmapped, copied or reclaimed, with the address space, and when
-//! memory is needed. Its frames are charged to a cgroup as they are given out.
-//! Source: Margaritov, Ustiugov, Shahab, Grot, "PTEMagnet: fine-grained physical memory reservation for faster page walks in
-//! public clouds" (ASPLOS 2021), and its artefact for Linux 4.19 (`do_anonymous_page`, `wp_page_copy`, `try_to_unmap_one`).
+//! Models: the first fault in a group of 8 pages takes a block of 8 frames and gives out, zeroes and maps one; the
+//! faults that follow in the group take theirs from the block (`Part` finds it). A reservation ends, and gives back
+//! what was not given out, when all of its pages are, when a page of the group is unmapped, copied or reclaimed, with
+//! the address space, and when memory is needed. Its frames are charged to a cgroup as they are given out.
+//! Source: Margaritov, Ustiugov, Shahab, Grot, "PTEMagnet: fine-grained physical memory reservation for faster page
+//! walks in public clouds" (ASPLOS 2021), and its artefact for Linux 4.19 (`do_anonymous_page`, `wp_page_copy`,
+//! `try_to_unmap_one`).
 //! Parameters: `system.layers.NAME.placement` of kind `ptemagnet`: `group_pages`, `release_above_percent`, `cycles`,
 //! `instructions`, `as_traced`.
 //! Stats: `layer.NAME.reservations.*`.
-//! Deviations from the artefact, which leaves these out or is wrong there: a group that does not lie wholly inside its mapping has no
-//! reservation; one whose pages are all given out is dropped; a block that cannot be had leaves the fault to the ordinary way; a
-//! page that was read before it was written (zero page) counts as untouched. Silent in the paper: a forked child has no reservations of
-//! its own or its parent's, and a page that the parent copies ends the group's. Threads of the kernel that watch memory are not
-//! modelled: the fault that finds too little gives reservations back, as many at a time as a scan of reclaim looks at pages.
-//! pagelab's Linux (`linux/src/reservation.c`) differs in its tree: entries of 8 bytes, nodes of one frame, as many levels as the page
-//! table has, a leaf's pages in its low bits, and no lock: whoever changes a leaf exchanges it. `as_traced` has what is executed
-//! there, and entries of 8 bytes. It has four levels always, and waits for another fault in the same group.
+//! Deviations from the artefact, which leaves these out or is wrong there: a group that does not lie wholly inside its
+//! mapping has no reservation; one whose pages are all given out is dropped; a block that cannot be had leaves the
+//! fault to the ordinary way; a page that was read before it was written (zero page) counts as untouched. Silent in the
+//! paper: a forked child has no reservations of its own or its parent's, and a page that the parent copies ends the
+//! group's. Threads of the kernel that watch memory are not modelled: the fault that finds too little gives
+//! reservations back, as many at a time as a scan of reclaim looks at pages. pagelab's Linux
+//! (`linux/src/reservation.c`) differs in its tree: entries of 8 bytes, nodes of one frame, as many levels as the page
+//! table has, a leaf's pages in its low bits, and no lock: whoever changes a leaf exchanges it. `as_traced` has what is
+//! executed there, and entries of 8 bytes. It has four levels always, and waits for another fault in the same group.
 //!
-//! A fault takes the lock of its group's leaf, builds the nodes and the reservation that are missing, takes its page and lets the lock
-//! go. Whoever ends a reservation does so at once, without the lock; the fault looks again.
+//! A fault takes the lock of its group's leaf, builds the nodes and the reservation that are missing, takes its page
+//! and lets the lock go. Whoever ends a reservation does so at once, without the lock; the fault looks again.
 
 mod part;
 
@@ -50,8 +52,8 @@ use part::{EntrySize, KEY_BITS, Part, Reservation, Way};
 pub struct PtemagnetConfig {
     /// Pages of a group: 2, 4 or 8. 8 (32 KiB) is the paper's, the PTEs of a cache line.
     pub group_pages: u32,
-    /// Share of the layer's memory in use above which reservations are given back and none are made. The paper leaves it to the
-    /// user; 90 is an estimate.
+    /// Share of the layer's memory in use above which reservations are given back and none are made. The paper leaves
+    /// it to the user; 90 is an estimate.
     pub release_above_percent: u32,
     /// What a look-up costs beyond its references. Both are estimates, for an index computed and four levels descended.
     pub cycles: CodeCycles,
@@ -73,8 +75,8 @@ impl Default for PtemagnetConfig {
     }
 }
 
-/// What a real kernel's stage `allocation` executes with reservations. They take the cycles that the stage has for as many
-/// instructions.
+/// What a real kernel's stage `allocation` executes with reservations. They take the cycles that the stage has for as
+/// many instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TracedReservations {

@@ -1,8 +1,8 @@
 //! PaRT, the page reservation table of an address space: which groups of pages have a block reserved.
 //!
-//! Models: a radix tree of four levels in kernel memory, keyed by the number of the group. A node is 512 entries of 16 bytes, a
-//! pointer and a lock each, in two frames; or of 8 bytes without a lock, in one. A leaf's word has the pages that are given out in
-//! its upper 8 bits and the address of the block's page metadata below.
+//! Models: a radix tree of four levels in kernel memory, keyed by the number of the group. A node is 512 entries of 16
+//! bytes, a pointer and a lock each, in two frames; or of 8 bytes without a lock, in one. A leaf's word has the pages
+//! that are given out in its upper 8 bits and the address of the block's page metadata below.
 //! Source: PTEMagnet's artefact (Linux 4.19: `get_node_index`), whose shifts are 42, 33, 24 and 15.
 //! Deviations: at the top the artefact uses 6 bits; here 9, which is more than any address has.
 
@@ -116,8 +116,8 @@ impl Part {
         way
     }
 
-    /// Links a node (a zeroed block without contents) as the topmost missing one on the way to a group's leaf. False if none is
-    /// missing: the caller keeps the block.
+    /// Links a node (a zeroed block without contents) as the topmost missing one on the way to a group's leaf. False if
+    /// none is missing: the caller keeps the block.
     pub fn link(&mut self, mem: &mut PhysMem, key: u64, node: Pfn) -> bool {
         let way = self.way(mem, key);
         if way.leaf().is_some() {

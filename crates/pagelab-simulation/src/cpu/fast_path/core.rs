@@ -53,8 +53,8 @@ pub(super) struct Core<'a, M: Machine, W, C> {
     cpu: CpuParts<'a>,
 }
 
-/// Accesses that were looked up, and that a core has still to be told of. Looking up and timing are loops of their own, as both together
-/// need more than the host's registers hold.
+/// Accesses that were looked up, and that a core has still to be told of. Looking up and timing are loops of their own,
+/// as both together need more than the host's registers hold.
 struct PendingAccesses {
     found: [DataLocation; ROW],
     len: usize,
@@ -258,8 +258,9 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
         self.walker.note(&self.memory.refs, self.walks, self.tlb);
     }
 
-    /// Looks an access up, which the filter `answers` or not: where its data are, and how it was translated beyond the first-level TLB, for
-    /// a core that is told of each access. None, with nothing changed that the general code would not change first, if it is not for this code.
+    /// Looks an access up, which the filter `answers` or not: where its data are, and how it was translated beyond the
+    /// first-level TLB, for a core that is told of each access. None, with nothing changed that the general code would
+    /// not change first, if it is not for this code.
     #[inline(always)]
     fn access(&mut self, access: &Access, answers: bool) -> Option<(DataLocation, Option<L1TlbMiss>)> {
         let (write, mut translating) = (access.kind.writes(), None);

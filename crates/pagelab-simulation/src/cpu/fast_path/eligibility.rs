@@ -1,8 +1,9 @@
 //! What the fast path can simulate.
 //!
-//! The configuration and the hardware are taken apart without `..`: a key or a unit that is new does not compile here until somebody
-//! has decided whether the fast path can simulate it. Parts that are ignored (`_`) act in the general code alone, or are inside of
-//! code that both paths call. The conformance tests run every registered design with the fast path and without.
+//! The configuration and the hardware are taken apart without `..`: a key or a unit that is new does not compile here
+//! until somebody has decided whether the fast path can simulate it. Parts that are ignored (`_`) act in the general
+//! code alone, or are inside of code that both paths call. The conformance tests run every registered design with the
+//! fast path and without.
 
 use crate::config::{Config, EngineConfig};
 use pagelab_base::ids::LayerId;

@@ -57,8 +57,8 @@ impl Machine for Any {
     }
 }
 
-/// One core of Intel's since Sandy Bridge: 64 first-level TLB entries of 4 ways for pages of 4 KiB and 32 of 4 for those of 2 MiB, a
-/// second level of 128 sets of `T` ways, and data caches of some ways and sets.
+/// One core of Intel's since Sandy Bridge: 64 first-level TLB entries of 4 ways for pages of 4 KiB and 32 of 4 for
+/// those of 2 MiB, a second level of 128 sets of `T` ways, and data caches of some ways and sets.
 pub(super) struct OneCore<
     V,
     const T: usize,

@@ -35,7 +35,8 @@ impl<'a, U: Pass> Table<'a, U> {
         Some(Self { asid: of.asid, ways, upper, mem: &layer.mem, place, layer: space.layer.index() })
     }
 
-    /// Looks up and fills the MMU cache for a walk down `way`; returns the levels that it reads, by bit, and adds the cycles.
+    /// Looks up and fills the MMU cache for a walk down `way`; returns the levels that it reads, by bit, and adds the
+    /// cycles.
     #[inline(always)]
     pub fn pass(&mut self, va: VirtAddr, way: &Way, cycles: &mut Cycles) -> Levels {
         let passed = self.upper.pass(self.asid, va, way, self.mem);

@@ -19,8 +19,8 @@ use pagelab_translate::guest_tlb::GuestTlb;
 pub(super) struct Nested<'a, U> {
     guest: Table<'a, U>,
     host: Table<'a, U>,
-    /// By level of the guest's table, the last table that was asked for and the host's way to it: the upper ones seldom change, and
-    /// the host's do not while this is there.
+    /// By level of the guest's table, the last table that was asked for and the host's way to it: the upper ones seldom
+    /// change, and the host's do not while this is there.
     tables: [Option<(PhysAddr, Way)>; WALK_LEVELS],
     nested_tlb: Option<&'a mut AssocArray>,
     nested_tlb_latency: Cycles,

@@ -1,12 +1,13 @@
-//! Where in a program's memory and code paging costs: by page and by instruction, how walks and faults are distributed, and
-//! samples of both step by step.
+//! Where in a program's memory and code paging costs: by page and by instruction, how walks and faults are distributed,
+//! and samples of both step by step.
 //!
-//! Models: nothing. A profile looks on and changes no result; a run with one makes every access in the general code, which is
-//! slower than the fast path (`tests/simulation/profile.rs` compares the results).
-//! Counted are the translations of the programs' accesses beyond the first-level TLB, and the faults that these met, from the walk
-//! that found nothing until the access is made again: whoever saw to them, a kernel or a fault engine. Faults that a host handles for
-//! a guest's handler are in the cycles of the guest's; those that it handles for the program's access itself count as its faults.
-//! Memory: at most `pages::MOST_PAGES` entries for pages (beyond, neighbours share one), one per instruction that has cost anything.
+//! Models: nothing. A profile looks on and changes no result; a run with one makes every access in the general code,
+//! which is slower than the fast path (`tests/simulation/profile.rs` compares the results). Counted are the
+//! translations of the programs' accesses beyond the first-level TLB, and the faults that these met, from the walk that
+//! found nothing until the access is made again: whoever saw to them, a kernel or a fault engine. Faults that a host
+//! handles for a guest's handler are in the cycles of the guest's; those that it handles for the program's access
+//! itself count as its faults. Memory: at most `pages::MOST_PAGES` entries for pages (beyond, neighbours share one),
+//! one per instruction that has cost anything.
 
 mod code;
 mod pages;
@@ -232,8 +233,8 @@ impl Profile {
         }
     }
 
-    /// A fault has been handled; `stages` says what it did, stage by stage and step by step, if that can be told from what others did meanwhile. It is asked if the
-    /// fault is to be a sample.
+    /// A fault has been handled; `stages` says what it did, stage by stage and step by step, if that can be told from
+    /// what others did meanwhile. It is asked if the fault is to be a sample.
     pub fn faulted(
         &mut self,
         place: &Place,

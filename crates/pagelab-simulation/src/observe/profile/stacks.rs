@@ -1,10 +1,11 @@
 //! What paging cost by call stack, and by the call that allocated the memory; of sources that tell call stacks.
 //!
-//! Memory belongs to the block of an allocator that holds the address, else to the mapping. What is allocated and freed is noted in the
-//! order of the source, whichever CPU comes to it, and may be noted twice.
+//! Memory belongs to the block of an allocator that holds the address, else to the mapping. What is allocated and freed
+//! is noted in the order of the source, whichever CPU comes to it, and may be noted twice.
 //!
-//! Memory outside of blocks may be the allocator's own: in the heap, or in a mapping that was made during an allocating call. An access to
-//! it counts for the allocating call that it was made in, if any. That is a call whose return gave a block in the same call stack, once at least.
+//! Memory outside of blocks may be the allocator's own: in the heap, or in a mapping that was made during an allocating
+//! call. An access to it counts for the allocating call that it was made in, if any. That is a call whose return gave a
+//! block in the same call stack, once at least.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -277,7 +278,8 @@ impl Stacks {
         }
     }
 
-    /// Charges what accesses outside of blocks cost: to the allocating calls that they were made in, or else to their memory.
+    /// Charges what accesses outside of blocks cost: to the allocating calls that they were made in, or else to their
+    /// memory.
     fn charge_outside(&mut self) {
         let outside = std::mem::take(&mut self.outside);
         for ((memory, context), cost) in outside {

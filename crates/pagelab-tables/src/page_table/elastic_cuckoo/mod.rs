@@ -1,25 +1,26 @@
 //! Elastic cuckoo page table: a hashed table an address space, three places a page, that grows step by step.
 //!
-//! Models: three *ways*, each contiguous, with a hash function of its own. A line of 64 bytes holds the entries of 8 neighbouring
-//! pages, with their tag in bits that entries leave unused. A walk reads the page's line of each way at once: three references
-//! of one dependency step. An insertion goes to a way at random and displaces what is there to another of its ways, until a
-//! place was empty. Above a load, a second table of twice the size is set up beside the first, and each insertion moves a few
-//! lines: of a way at random those at its *rehash pointer*, which goes on past them. A page whose place in the old way is
-//! below the pointer has its line in the new one, so that a walk reads three lines at all times. Should the load reach its bound
-//! before all lines have moved, the rest moves at once. Below another load the table is halved in the same manner. A line without entries
-//! is free at once. The table is the process's own: an exit frees it.
+//! Models: three *ways*, each contiguous, with a hash function of its own. A line of 64 bytes holds the entries of 8
+//! neighbouring pages, with their tag in bits that entries leave unused. A walk reads the page's line of each way at
+//! once: three references of one dependency step. An insertion goes to a way at random and displaces what is there to
+//! another of its ways, until a place was empty. Above a load, a second table of twice the size is set up beside the
+//! first, and each insertion moves a few lines: of a way at random those at its *rehash pointer*, which goes on past
+//! them. A page whose place in the old way is below the pointer has its line in the new one, so that a walk reads three
+//! lines at all times. Should the load reach its bound before all lines have moved, the rest moves at once. Below
+//! another load the table is halved in the same manner. A line without entries is free at once. The table is the
+//! process's own: an exit frees it.
 //! Source: Skarlatos, Kokolis, Xu and Torrellas, "Elastic Cuckoo Page Tables: Rethinking Virtual Memory Translation for
 //! Parallelism", ASPLOS 2020.
-//! Parameters: `way_entries`, lines of a way at first (128, as the contiguous 8 KiB of Stojkovic et al., HPCA 2023, for this
-//! design); `max_load` (0.6) and `min_load` (0.2), as in the paper; `rehashes_per_insert`, lines (2, estimated: with one, the
-//! load is at its bound again before all have moved, since some of those inserted meanwhile move too); `max_displacements`
-//! (32, estimated); `seed` (0).
+//! Parameters: `way_entries`, lines of a way at first (128, as the contiguous 8 KiB of Stojkovic et al., HPCA 2023, for
+//! this design); `max_load` (0.6) and `min_load` (0.2), as in the paper; `rehashes_per_insert`, lines (2, estimated:
+//! with one, the load is at its bound again before all have moved, since some of those inserted meanwhile move too);
+//! `max_displacements` (32, estimated); `seed` (0).
 //! Stats: `layer.NAME.page_table.*`.
-//! Deviations: pages of 4 KiB only, so no cuckoo walk tables and caches, which tell the sizes and ways to probe: every walk probes
-//! all three ways. A way is one block of the allocator, up to 1 GiB; if memory is too fragmented for it, the run ends with an
-//! error. Halving begins at an insertion, too. The lines that an insertion moves are charged to its fault after the entry
-//! is written, and not at all for fork and mremap, whose entries are not charged either. Which pages of a range are mapped is
-//! kept apart ([`super::page_index`]).
+//! Deviations: pages of 4 KiB only, so no cuckoo walk tables and caches, which tell the sizes and ways to probe: every
+//! walk probes all three ways. A way is one block of the allocator, up to 1 GiB; if memory is too fragmented for it,
+//! the run ends with an error. Halving begins at an insertion, too. The lines that an insertion moves are charged to
+//! its fault after the entry is written, and not at all for fork and mremap, whose entries are not charged either.
+//! Which pages of a range are mapped is kept apart ([`super::page_index`]).
 
 mod layer;
 mod parameters;
@@ -316,8 +317,8 @@ impl Design for ElasticCuckoo {
         ArrayVec::from_iter([self.wanted_order().unwrap_or(0)])
     }
 
-    /// Takes a block (with contents, all zero) for a way of the next table; with the last one, the table begins to move.
-    /// Returns where the table is described, none if no such block is wanted any more.
+    /// Takes a block (with contents, all zero) for a way of the next table; with the last one, the table begins to
+    /// move. Returns where the table is described, none if no such block is wanted any more.
     fn link_table(&mut self, mem: &mut PhysMem, _: VirtAddr, _: PageSize, block: TableBlock) -> Option<PhysAddr> {
         let order = self.wanted_order().filter(|&order| order == block.order)?;
         // Since the others were taken the load may have turned round.

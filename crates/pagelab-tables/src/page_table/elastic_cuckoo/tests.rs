@@ -155,8 +155,8 @@ fn a_table_doubles_at_its_threshold_and_has_moved_when_the_load_is_back_there() 
     (0..=2 * threshold).for_each(|line| assert_eq!(lab.walk(line * 8).leaf, Leaf::Present(mapping(1)), "{line}"));
 }
 
-/// With one place to go to out of three, at a load of a an insertion is expected to meet 1/(1 - a) lines, the last of which
-/// is empty; a random walk that comes back to full places does a little worse.
+/// With one place to go to out of three, at a load of a an insertion is expected to meet 1/(1 - a) lines, the last of
+/// which is empty; a random walk that comes back to full places does a little worse.
 #[test]
 fn insertions_displace_few_lines_at_the_papers_threshold() {
     let mut lab = Lab::new(&ElasticCuckooConfig { way_entries: 65536, ..ElasticCuckooConfig::default() });

@@ -1,7 +1,7 @@
 //! Ways of a cuckoo table, and the lines of entries in them.
 //!
-//! A line is eight entries of neighbouring pages. Bits 52 to 56 of each, which x86-64 leaves to software, hold five bits of the
-//! line's tag: the number of its pages, plus one, so that a line of zeros has no tag.
+//! A line is eight entries of neighbouring pages. Bits 52 to 56 of each, which x86-64 leaves to software, hold five
+//! bits of the line's tag: the number of its pages, plus one, so that a line of zeros has no tag.
 
 use crate::page_table::TableBlock;
 use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, PhysAddr, VirtAddr};

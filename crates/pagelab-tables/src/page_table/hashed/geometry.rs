@@ -7,7 +7,8 @@ use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::mix;
 use pagelab_trace::quantity::format_bytes;
 
-/// Frames that the first slot is aligned to: a super-slot of 512 lines, which are the eight pages of a cluster of the host.
+/// Frames that the first slot is aligned to: a super-slot of 512 lines, which are the eight pages of a cluster of the
+/// host.
 const ALIGN_FRAMES: u64 = 8;
 /// Pages whose entries fit a line beside their tag.
 const PACKED_SHIFT: u32 = 3;
@@ -201,7 +202,8 @@ impl Geometry {
         }
     }
 
-    /// The primary group of a page: its segment's number, scrambled as Linux does it (`vsid_scramble`), XOR its own within that.
+    /// The primary group of a page: its segment's number, scrambled as Linux does it (`vsid_scramble`), XOR its own
+    /// within that.
     #[inline(always)]
     fn group_of(&self, key: Key) -> u64 {
         let segment = key.vpn >> SEGMENT_SHIFT;

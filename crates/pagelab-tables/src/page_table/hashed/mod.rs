@@ -1,29 +1,31 @@
 //! Hashed page tables: one table a layer, for all its address spaces, sized once.
 //!
-//! Models: five designs. *Chained* (Itanium's, as Barr et al. simulated it): slots of 32 bytes with tag, entry and a pointer into
-//! a chain table. *Open*: slots of 16 bytes; a search goes on with the next slot. *Clustered*: a slot holds the entries of 2, 4 or
-//! 8 neighbouring pages beside one tag. *Compact*: a line holds a tag and the entries of 8 pages, of 7 bytes each; with a larger
-//! `cluster`, the lines of up to 4,096 pages lie beside each other in a super-slot, and each keeps its own tag: a guest's
-//! super-slot of 32 KiB is then one cluster of its host's table. *Power*: a page of a segment of 256 MiB is in one of the
-//! eight slots of 16 bytes of a group of two lines, which the segment's number XOR the page's names, or, if that was full, of the
-//! group with the complement of its number. A slot belongs to an address space by a tag of 16 bits. A
-//! reference is a line: slots probed in the same line cost one. Deleted slots stay in the way of searches. An exit leaves its
-//! slots behind; a later scan over the whole table (of the kernel's `exit_scan`) deletes them, and only then may another process
-//! have the tag.
-//! Source: Yaniv and Tsafrir, "Hash, Don't Cache (the Page Table)", SIGMETRICS 2016, 4.1 to 4.4 and 5.4. Power: Power ISA, book III (hashed page
-//! table translation); Linux arch/powerpc/mm/book3s64/hash_native.c (`native_hpte_insert`), mmu-hash.h (`hpt_hash`).
-//! Parameters: `load_factor`, of slots in use when all memory is mapped in whole clusters (the paper's by design: 1/2 chained, 1/4
-//! open and clustered, 1/8 compact; 1/4 power, the most that the architecture recommends); `cluster`, pages (clustered 4, compact 8); `hash` (`mix64`); `seed` (0); `table_bytes`
-//! (none: as the load factor and the layer's memory say; of a chained table the chain table comes on top); `search_lines`, lines
-//! (63, of our own: at the load factors of the paper a search of more than a few is as good as impossible);
-//! `exits_per_scan`, processes (64, estimated: the paper says "lazily").
+//! Models: five designs. *Chained* (Itanium's, as Barr et al. simulated it): slots of 32 bytes with tag, entry and a
+//! pointer into a chain table. *Open*: slots of 16 bytes; a search goes on with the next slot. *Clustered*: a slot
+//! holds the entries of 2, 4 or 8 neighbouring pages beside one tag. *Compact*: a line holds a tag and the entries of 8
+//! pages, of 7 bytes each; with a larger `cluster`, the lines of up to 4,096 pages lie beside each other in a
+//! super-slot, and each keeps its own tag: a guest's super-slot of 32 KiB is then one cluster of its host's table.
+//! *Power*: a page of a segment of 256 MiB is in one of the eight slots of 16 bytes of a group of two lines, which the
+//! segment's number XOR the page's names, or, if that was full, of the group with the complement of its number. A slot
+//! belongs to an address space by a tag of 16 bits. A reference is a line: slots probed in the same line cost one.
+//! Deleted slots stay in the way of searches. An exit leaves its slots behind; a later scan over the whole table (of
+//! the kernel's `exit_scan`) deletes them, and only then may another process have the tag.
+//! Source: Yaniv and Tsafrir, "Hash, Don't Cache (the Page Table)", SIGMETRICS 2016, 4.1 to 4.4 and 5.4. Power: Power
+//! ISA, book III (hashed page table translation); Linux arch/powerpc/mm/book3s64/hash_native.c (`native_hpte_insert`),
+//! mmu-hash.h (`hpt_hash`).
+//! Parameters: `load_factor`, of slots in use when all memory is mapped in whole clusters (the paper's by design: 1/2
+//! chained, 1/4 open and clustered, 1/8 compact; 1/4 power, the most that the architecture recommends); `cluster`,
+//! pages (clustered 4, compact 8); `hash` (`mix64`); `seed` (0); `table_bytes` (none: as the load factor and the
+//! layer's memory say; of a chained table the chain table comes on top); `search_lines`, lines (63, of our own: at the
+//! load factors of the paper a search of more than a few is as good as impossible); `exits_per_scan`, processes (64,
+//! estimated: the paper says "lazily").
 //! Stats: `layer.NAME.page_table.*`.
-//! Deviations: the tag names the address space, which the paper's leaves out although its table is global. A search ends after
-//! `search_lines`, and what would lie behind them cannot be mapped: the run ends with an error. No pages above 4 KiB and no entry for
-//! several processes: a shared page has a slot in each. The kernel's direct map has a radix table of its own, with large pages
-//! ("bolted" entries elsewhere); the paper looks at programs only. The power design's segment look-aside buffer always hits;
-//! where both groups of a page are full the run ends with an error, while Linux evicts a slot, whose page it finds in tables of
-//! its own. Which pages of a range are mapped is kept apart
+//! Deviations: the tag names the address space, which the paper's leaves out although its table is global. A search
+//! ends after `search_lines`, and what would lie behind them cannot be mapped: the run ends with an error. No pages
+//! above 4 KiB and no entry for several processes: a shared page has a slot in each. The kernel's direct map has a
+//! radix table of its own, with large pages ("bolted" entries elsewhere); the paper looks at programs only. The power
+//! design's segment look-aside buffer always hits; where both groups of a page are full the run ends with an error,
+//! while Linux evicts a slot, whose page it finds in tables of its own. Which pages of a range are mapped is kept apart
 //! ([`super::page_index`]), as kernels with hashed tables keep it in their own structures.
 
 mod chained;

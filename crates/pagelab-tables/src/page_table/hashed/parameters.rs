@@ -18,8 +18,8 @@ pub enum HashedKind {
 }
 
 impl HashedKind {
-    /// The load factor of "Hash, Don't Cache (the Page Table)", 4.2 and 4.3: all designs take 64 bytes a page of memory. So does
-    /// POWER's with a group for two pages, the fewest that the PowerPC manuals recommend.
+    /// The load factor of "Hash, Don't Cache (the Page Table)", 4.2 and 4.3: all designs take 64 bytes a page of
+    /// memory. So does POWER's with a group for two pages, the fewest that the PowerPC manuals recommend.
     fn load_factor(self) -> f64 {
         match self {
             Self::Chained => 1.0 / 2.0,
@@ -45,8 +45,8 @@ pub enum HashFunction {
     /// The mixer of SplitMix64 over the cluster's number and the address space's tag: as good as random.
     #[default]
     Mix64,
-    /// The cluster's number modulo the number of places: neighbours lie beside each other, and processes that use the same
-    /// addresses collide. Of the power design: segments' numbers that are not scrambled.
+    /// The cluster's number modulo the number of places: neighbours lie beside each other, and processes that use the
+    /// same addresses collide. Of the power design: segments' numbers that are not scrambled.
     Modulo,
 }
 
@@ -54,12 +54,12 @@ pub enum HashFunction {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HashedConfig {
-    /// Share of the slots that are in use when all of the layer's memory is mapped in whole clusters; none for the paper's:
-    /// 1/2 chained, 1/4 open, clustered and power, 1/8 compact.
+    /// Share of the slots that are in use when all of the layer's memory is mapped in whole clusters; none for the
+    /// paper's: 1/2 chained, 1/4 open, clustered and power, 1/8 compact.
     #[serde(default)]
     pub load_factor: Option<f64>,
-    /// Pages whose entries lie together; none for the paper's: clustered 4 (2 and 8 are possible), compact 8 (powers of two up to
-    /// 4096).
+    /// Pages whose entries lie together; none for the paper's: clustered 4 (2 and 8 are possible), compact 8 (powers of
+    /// two up to 4096).
     #[serde(default)]
     pub cluster: Option<u32>,
     #[serde(default)]
@@ -70,8 +70,8 @@ pub struct HashedConfig {
     /// Size of the table, whatever the memory and the load factor; of a chained one without the chain table.
     #[serde(default)]
     pub table_bytes: Option<Bytes>,
-    /// Lines that a search reads at most, or slots of a chain: 1 to 65536. A page that has no place among them cannot be mapped.
-    /// The power design has two groups and nothing to search beyond them.
+    /// Lines that a search reads at most, or slots of a chain: 1 to 65536. A page that has no place among them cannot
+    /// be mapped. The power design has two groups and nothing to search beyond them.
     #[serde(default = "search_lines")]
     pub search_lines: u32,
     /// Processes that have ended when a scan deletes what they left.
@@ -82,14 +82,14 @@ pub struct HashedConfig {
 /// The longest search that one may ask for; a walk keeps a reference to each of its lines.
 pub const MAX_SEARCH_LINES: u32 = 1 << 16;
 
-/// Far more than a search reads at the load factors of the paper if the hash spreads pages, so a table that needs more is full or
-/// has another fault, which a run had better end with.
+/// Far more than a search reads at the load factors of the paper if the hash spreads pages, so a table that needs more
+/// is full or has another fault, which a run had better end with.
 fn search_lines() -> u32 {
     63
 }
 
-/// Few enough that the slots left behind are few beside those in use, and so many that short programs do not pay for reading
-/// a table sized to all memory.
+/// Few enough that the slots left behind are few beside those in use, and so many that short programs do not pay for
+/// reading a table sized to all memory.
 fn exits_per_scan() -> u32 {
     64
 }

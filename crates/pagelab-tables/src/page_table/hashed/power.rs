@@ -6,8 +6,8 @@ use super::slot::{self, EMPTY};
 use pagelab_base::addr::PhysAddr;
 use pagelab_base::memory::PhysMem;
 
-/// Looks for the slot of a page, in the primary group and then in the secondary; `visit` is told each line that is read. A slot
-/// for the page can be made at the first empty one.
+/// Looks for the slot of a page, in the primary group and then in the secondary; `visit` is told each line that is
+/// read. A slot for the page can be made at the first empty one.
 #[inline(always)]
 pub fn probe(geometry: &Geometry, mem: &PhysMem, key: Key, mut visit: impl FnMut(PhysAddr)) -> Probe {
     let name = slot::name(geometry, key);

@@ -58,8 +58,8 @@ impl SharedTable {
         self.free.push(space.asid);
     }
 
-    /// Leaves the slots of a space to a later scan: the space goes on with another tag and maps nothing. False if there is no
-    /// such tag.
+    /// Leaves the slots of a space to a later scan: the space goes on with another tag and maps nothing. False if there
+    /// is no such tag.
     pub fn abandon<K: Kind>(&mut self, mem: &mut PhysMem, space: &mut Hashed<K>) -> bool {
         if space.slots == 0 {
             return true;

@@ -1,8 +1,8 @@
 //! The words of a slot: a tag and the entries of the pages that share it.
 //!
-//! The tag, from the top: a valid bit for each of up to eight entries, the address space's 16 bits, a mark for deleted slots and
-//! the 36 bits or fewer of the pages' common number. An empty slot is zero. Entries are those of x86-64; in seven bytes they
-//! keep the twelve low bits, forty of the frame number and the no-execute bit.
+//! The tag, from the top: a valid bit for each of up to eight entries, the address space's 16 bits, a mark for deleted
+//! slots and the 36 bits or fewer of the pages' common number. An empty slot is zero. Entries are those of x86-64; in
+//! seven bytes they keep the twelve low bits, forty of the frame number and the no-execute bit.
 
 use super::geometry::{Geometry, Key};
 use pagelab_base::addr::PhysAddr;

@@ -184,8 +184,8 @@ fn beyond(places: u32, mean: f64) -> f64 {
     })
 }
 
-/// Knuth, The Art of Computer Programming, vol. 3, 6.4: probes of a search that succeeds, (1 + 1/(1 - a)) / 2 with linear
-/// probing and 1 + a/2 with chains.
+/// Knuth, The Art of Computer Programming, vol. 3, 6.4: probes of a search that succeeds, (1 + 1/(1 - a)) / 2 with
+/// linear probing and 1 + a/2 with chains.
 #[test]
 fn references_follow_the_theory_of_collisions() {
     for load in [1.0_f64 / 8.0, 1.0 / 4.0, 1.0 / 2.0] {

@@ -21,15 +21,15 @@ use crate::{Access, Batch, ThreadIx, TraceError};
 
 use tree::Tree;
 
-/// Models: an embedded store such as LMDB: a B+tree of pages of 4 KiB in one file that is mapped as a whole. The tree is
-/// really searched. A get reads where the root is, then in each node the header and the slots and keys that its binary
-/// search compares, the child's page, and at last the value, line by line. An update writes one field in place. An insert
-/// moves slots, writes a cell, and splits full nodes up to the root. A scan finds its first record and goes on from leaf
-/// to leaf, over their parents.
+/// Models: an embedded store such as LMDB: a B+tree of pages of 4 KiB in one file that is mapped as a whole. The tree
+/// is really searched. A get reads where the root is, then in each node the header and the slots and keys that its
+/// binary search compares, the child's page, and at last the value, line by line. An update writes one field in place.
+/// An insert moves slots, writes a cell, and splits full nodes up to the root. A scan finds its first record and goes
+/// on from leaf to leaf, over their parents.
 ///
-/// The file is there before the program starts. Loading leaves the leaves in order of keys, then their parents in order,
-/// and the root as the last page. What a loaded node holds is computed from its page's number, so that records cost no
-/// memory; nodes that inserts have changed are stored, 32 bytes per entry.
+/// The file is there before the program starts. Loading leaves the leaves in order of keys, then their parents in
+/// order, and the root as the last page. What a loaded node holds is computed from its page's number, so that records
+/// cost no memory; nodes that inserts have changed are stored, 32 bytes per entry.
 ///
 /// Source: LMDB (mdb.c: MDB_page, MDB_node, mdb_node_search, mdb_page_split, mdb_cursor_sibling) for nodes and how they
 /// are searched; Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010, for requests.
@@ -37,10 +37,10 @@ use tree::Tree;
 /// Parameters: `mix`, `distribution`, `theta`, `scan`, `fields`, `insertorder` and `operations` are YCSB's. `value` and
 /// `fill` say how many records a leaf has.
 ///
-/// Deviations: pages change in place, as in Berkeley DB; LMDB writes changed pages and all above them to new places. There
-/// are no locks, no transactions and no calls of msync. Values are at most 2000 bytes; LMDB puts longer ones on pages of
-/// their own. New pages are at the file's end, which is mapped from the start. Zipf's law goes by the records that are
-/// loaded; YCSB counts those in that it expects to be inserted.
+/// Deviations: pages change in place, as in Berkeley DB; LMDB writes changed pages and all above them to new places.
+/// There are no locks, no transactions and no calls of msync. Values are at most 2000 bytes; LMDB puts longer ones on
+/// pages of their own. New pages are at the file's end, which is mapped from the start. Zipf's law goes by the records
+/// that are loaded; YCSB counts those in that it expects to be inserted.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "btree",
     summary: "a B+tree in a memory-mapped file: really searched, read, changed and split, under YCSB's requests",

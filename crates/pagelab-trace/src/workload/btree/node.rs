@@ -78,8 +78,8 @@ impl Node<'_> {
     }
 }
 
-/// Pages that the tree begins with: two of meta-data, of which it uses the first, then the leaves in order, the branches
-/// above them, and so on to the root.
+/// Pages that the tree begins with: two of meta-data, of which it uses the first, then the leaves in order, the
+/// branches above them, and so on to the root.
 pub(super) struct Loaded {
     levels: Vec<Level>,
     records: u64,

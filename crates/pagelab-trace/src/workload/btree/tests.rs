@@ -131,7 +131,8 @@ fn a_get_reads_one_node_of_each_level_and_its_value_in_the_leaf() {
         let value = &get[first..];
         assert_eq!(value.iter().map(|(_, a)| u64::from(a.size_bytes)).sum::<u64>(), 1000);
         assert!(value.windows(2).all(|w| w[0].1.vaddr + u64::from(w[0].1.size_bytes) == w[1].1.vaddr));
-        // A binary search of n entries compares log2(n) of them, rounded up, at most; of 120 and 3 leaves' keys: 7 and 2.
+        // A binary search of n entries compares log2(n) of them, rounded up, at most; of 120 and 3 leaves' keys: 7 and
+        // 2.
         let compares = get.iter().filter(|(_, a)| a.size_bytes == CELL_BYTES as u16 && a.vaddr < at).count();
         assert!(compares <= 2 + 7 + 7 + 2, "{compares}");
         assert!(get.iter().all(|(_, a)| a.kind == AccessKind::Load));

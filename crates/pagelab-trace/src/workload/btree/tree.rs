@@ -371,8 +371,8 @@ impl Tree {
 
 /// Pages that a file may come to after so many inserts.
 ///
-/// An insert makes one leaf at most. A split leaves half of the entries in each node. So no branch has fewer children than
-/// that half or a loaded branch, whichever is less, but for the last loaded one of each level and the root.
+/// An insert makes one leaf at most. A split leaves half of the entries in each node. So no branch has fewer children
+/// than that half or a loaded branch, whichever is less, but for the last loaded one of each level and the root.
 fn most_pages(loaded: &Loaded, branch_entries: u64, inserts: u64) -> u64 {
     let least = branch_entries.min(capacity(CELL_BYTES) / 2);
     let mut nodes = loaded.nodes(0) + inserts;

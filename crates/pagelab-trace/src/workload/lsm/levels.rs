@@ -21,8 +21,8 @@ pub(super) struct Levels {
     cursors: Vec<Key>,
 }
 
-/// How many levels there are below level 0, and the records of each: the last has all, each other the `ratio`-th part of the
-/// one below it, the first at most `base`.
+/// How many levels there are below level 0, and the records of each: the last has all, each other the `ratio`-th part
+/// of the one below it, the first at most `base`.
 pub(super) fn shape(records: u64, base: u64, ratio: u64) -> Vec<u64> {
     let mut levels = vec![records];
     while let Some(&least) = levels.last().filter(|&&least| least > base.max(1)) {

@@ -110,8 +110,8 @@ impl Memtable {
         self.links[self.node(node).links + level]
     }
 
-    /// The first node that is not before `key`, and the last one before it on each level. Newer versions come first. Keys
-    /// that were seen a level above are not compared again.
+    /// The first node that is not before `key`, and the last one before it on each level. Newer versions come first.
+    /// Keys that were seen a level above are not compared again.
     fn search(&self, key: Key, before: &mut Before, out: &mut Vec<Access>) -> u32 {
         let (mut at, mut bigger) = (HEAD, HEAD);
         for level in (0..self.height).rev() {

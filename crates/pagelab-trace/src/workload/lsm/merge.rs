@@ -186,8 +186,8 @@ impl Compaction {
         Self { runs, to: picked.to, builder: None }
     }
 
-    /// Copies the newest version of the next record; older ones are read and dropped. Full tables join their level. False at
-    /// the end, when what was merged is deleted.
+    /// Copies the newest version of the next record; older ones are read and dropped. Full tables join their level.
+    /// False at the end, when what was merged is deleted.
     pub fn step(&mut self, reader: &Reader, files: &mut Files, levels: &mut Levels, actions: &mut Actions) -> bool {
         let Some(key) = self.runs.iter().filter_map(Run::next).map(|record| record.key).min() else {
             if let Some(builder) = self.builder.take() {

@@ -25,15 +25,16 @@ use memtable::Memtable;
 use merge::{Actions, Compaction, Files, Flush, file_name};
 use table::{Content, Format, Reader, Record, Table};
 
-/// Models: an embedded store such as RocksDB that reads and writes its files through mappings. Writes go to a log and to a
-/// memtable, a skip list in anonymous memory. A full memtable becomes a sorted table of level 0. Four of these are merged
-/// into level 1, and a level that has grown too large gives tables to the next. A get asks the memtable, the tables of
-/// level 0 from the newest on, and one table of each further level: a line of the Bloom filter, a binary search of the
-/// index, then a data block from its restart point on. All of that is really done; a get ends at the newest version.
+/// Models: an embedded store such as RocksDB that reads and writes its files through mappings. Writes go to a log and
+/// to a memtable, a skip list in anonymous memory. A full memtable becomes a sorted table of level 0. Four of these are
+/// merged into level 1, and a level that has grown too large gives tables to the next. A get asks the memtable, the
+/// tables of level 0 from the newest on, and one table of each further level: a line of the Bloom filter, a binary
+/// search of the index, then a data block from its restart point on. All of that is really done; a get ends at the
+/// newest version.
 ///
-/// The tables are there before the program starts: the last level has all records, each level above it every `ratio`-th of
-/// them, spread evenly, so that levels are as full as they may be. What a loaded table holds is computed. Tables that
-/// were written are listed, 24 bytes per record.
+/// The tables are there before the program starts: the last level has all records, each level above it every `ratio`-th
+/// of them, spread evenly, so that levels are as full as they may be. What a loaded table holds is computed. Tables
+/// that were written are listed, 24 bytes per record.
 ///
 /// Source: RocksDB's block-based tables (format version 5: filters of one line per key), its skip list, its leveled
 /// compaction with levels sized from the last one upwards, and YCSB's binding, in which an update reads its record and
@@ -43,11 +44,11 @@ use table::{Content, Format, Reader, Record, Table};
 /// max_bytes_for_level_multiplier and bits per key. RocksDB's sizes are 64 MiB; the smaller ones here let a short run
 /// see flushes and compactions.
 ///
-/// Deviations: flushes and compactions are made at once by the thread whose turn it is, and requests wait for them; RocksDB
-/// has threads for that. The first level that is too large is compacted first, its tables in turn. The last level grows without limit.
-/// Whether a filter errs is drawn at the rate of a real one. Blocks are not compressed, keys not shortened. There is no
-/// block cache. Nothing is written when the list of tables changes. A memtable's memory and the log's file are used again;
-/// so are the files of deleted tables, as a trace has no way to delete a file.
+/// Deviations: flushes and compactions are made at once by the thread whose turn it is, and requests wait for them;
+/// RocksDB has threads for that. The first level that is too large is compacted first, its tables in turn. The last
+/// level grows without limit. Whether a filter errs is drawn at the rate of a real one. Blocks are not compressed, keys
+/// not shortened. There is no block cache. Nothing is written when the list of tables changes. A memtable's memory and
+/// the log's file are used again; so are the files of deleted tables, as a trace has no way to delete a file.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "lsm",
     summary: "a log-structured merge tree in memory-mapped files: searched, flushed and compacted, under YCSB's requests",

@@ -4,9 +4,10 @@
 //! | data block 0 | data block 1 | … | Bloom filter | index: entries, restart points | footer |
 //! ```
 //!
-//! A data block has as many entries as it takes to come to 4 KiB, then its restart points, one for every 16 entries, and
-//! their number. Blocks follow each other without gaps, so most of them lie on two pages. The filter is divided into lines
-//! of 64 bytes; all bits of a key are in one. The index has the last key of each block and where the block is.
+//! A data block has as many entries as it takes to come to 4 KiB, then its restart points, one for every 16 entries,
+//! and their number. Blocks follow each other without gaps, so most of them lie on two pages. The filter is divided
+//! into lines of 64 bytes; all bits of a key are in one. The index has the last key of each block and where the block
+//! is.
 
 use super::super::{
     layout::Site,
@@ -143,8 +144,8 @@ impl Format {
         (self.index_at(records) + self.index_bytes(records) + FOOTER_BYTES).next_multiple_of(PAGE_BYTES)
     }
 
-    /// The share of keys that a filter lets pass although they are not there, in 2^64ths: 0.6185^bits, what a Bloom filter
-    /// comes to that sets as many bits as is best for its size.
+    /// The share of keys that a filter lets pass although they are not there, in 2^64ths: 0.6185^bits, what a Bloom
+    /// filter comes to that sets as many bits as is best for its size.
     fn false_positives(&self) -> u64 {
         (libm::pow(0.6185, self.bloom_bits as f64) * (1u128 << 64) as f64) as u64
     }
@@ -196,8 +197,8 @@ impl Reader {
         Some(record)
     }
 
-    /// Asks the filter. What it says of a key that is not there follows from the key and the table, at the rate of a real
-    /// filter's errors: bits are not stored.
+    /// Asks the filter. What it says of a key that is not there follows from the key and the table, at the rate of a
+    /// real filter's errors: bits are not stored.
     fn may_contain(&self, table: &Table, key: Key, out: &mut Vec<Access>) -> bool {
         let (filter, lines) = self.format.filter(table.content.len());
         if lines == 0 {
@@ -208,7 +209,8 @@ impl Reader {
         table.content.contains(key) || mix(hash ^ mix(table.number)) < self.false_positives
     }
 
-    /// The first entry whose key is not before `key`, by the index and the restart points of a block; none behind the last.
+    /// The first entry whose key is not before `key`, by the index and the restart points of a block; none behind the
+    /// last.
     pub fn seek(&self, table: &Table, key: Key, out: &mut Vec<Access>) -> Option<u64> {
         let (format, records) = (&self.format, table.content.len());
         let blocks = format.blocks(records);

@@ -1,8 +1,9 @@
 //! Blocks that are taken at a place of the kernel's choice, and the runs of free blocks that it chooses among.
 //!
 //! # Source
-//! Linux 6.1 `mm/page_alloc.c`: `break_down_buddy_pages`, `is_free_buddy_page`. The runs are the contiguity map of Alverti et al.,
-//! "Enhancing and exploiting contiguity for fast memory virtualization" (ISCA 2020), found by a search instead of kept.
+//! Linux 6.1 `mm/page_alloc.c`: `break_down_buddy_pages`, `is_free_buddy_page`. The runs are the contiguity map of
+//! Alverti et al., "Enhancing and exploiting contiguity for fast memory virtualization" (ISCA 2020), found by a search
+//! instead of kept.
 
 use std::ops::Range;
 
@@ -64,8 +65,8 @@ impl FreeArea {
         effects.descriptors.push(self.pfn(head));
     }
 
-    /// The first run of free blocks of 2^`order` frames or more from the rover on, and round to it again, that has `frames`; the
-    /// largest if none has. The first frames of the runs that were looked at are added to `looked`.
+    /// The first run of free blocks of 2^`order` frames or more from the rover on, and round to it again, that has
+    /// `frames`; the largest if none has. The first frames of the runs that were looked at are added to `looked`.
     pub(in crate::frames::frame_alloc) fn find_run(
         &self,
         order: u32,

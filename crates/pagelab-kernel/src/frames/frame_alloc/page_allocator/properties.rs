@@ -112,7 +112,8 @@ impl Machine {
         self.count("remote", u32::from(expected.zone != Some(self.allocator.zonelist(cpu)[0])));
     }
 
-    /// Asks for a block at a place: it is served exactly where all of it is on the zone's lists and the min watermark stays.
+    /// Asks for a block at a place: it is served exactly where all of it is on the zone's lists and the min watermark
+    /// stays.
     fn alloc_at(&mut self) {
         let order = (self.rng.next_u64().trailing_zeros() / 2).min(self.allocator.max_order());
         let Range { start, end } = self.allocator.frames();
