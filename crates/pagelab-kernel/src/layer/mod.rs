@@ -15,6 +15,7 @@ mod page_cache;
 mod recorded;
 pub mod requests;
 mod segments;
+mod space;
 mod stage_lines;
 mod tables;
 mod translation_caches;
@@ -22,13 +23,13 @@ mod user_pages;
 pub mod words;
 
 pub use backing::is_backed;
+pub use space::{AddressSpace, AsidAllocator};
 
 use pagelab_base::ids::{CpuId, DIRECT_MAP, SpaceId};
 use std::collections::BTreeMap;
 
 use crate::config::{Backing, InvalidationCause, LargePages};
-use crate::direct_segment::{DirectSegment, SegmentMemory};
-use crate::entry_word::EntryWord;
+use crate::direct_segment::SegmentMemory;
 use crate::fault_engine::kernel_side::EngineState;
 use crate::frames::contiguity::{Contiguity, Run};
 use crate::frames::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
@@ -37,7 +38,7 @@ use crate::frames::supply::{FrameCounters, Frames};
 use crate::layer::contents::Contents;
 use crate::layer::requests::RequestMemory;
 use crate::layer::stage_lines::LineMemory;
-use crate::memory::{Memory, MemoryView, PAGE_METADATA_BYTES, object_line, page_metadata};
+use crate::memory::{Memory, MemoryView, PAGE_METADATA_BYTES, page_metadata};
 use crate::mmap_misses::MmapMisses;
 use crate::placement::Placement;
 use crate::reclaim::{GroupId, PageOf, Reclaim, Rmap};
@@ -48,7 +49,6 @@ use crate::vma::{BrkCounters, VaRange, VmaSet};
 use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
-use pagelab_tables::mmu_cache::Asid;
 use pagelab_tables::page_table::{
     Exhausted, LayerTables, Leaf, Mapping, NoRoom, PageTable, PteFlags, Removed, TableWork, WalkList,
 };
@@ -94,64 +94,6 @@ pub enum CpuLine {
     WalkCounters = 12,
     /// What taking a page from a ring writes: sixteen lines.
     Rings = 16,
-}
-
-/// What one address space maps and how.
-#[derive(Clone)]
-pub struct AddressSpace {
-    /// Its tag in TLBs and MMU caches.
-    pub asid: Asid,
-    /// The page table that hardware walks.
-    pub table: PageTable,
-    /// What faults keep of their walks, in kernels that do.
-    pub caches: SpaceCaches,
-    /// What is mapped, as the kernel records it.
-    pub vmas: VmaSet,
-    /// Whom its pages are charged to.
-    pub group: GroupId,
-    /// Whether the placement policy chooses the frames of its pages.
-    pub uses_placement: bool,
-    /// Whether the layer's fault engine is for it.
-    pub uses_fault_engine: bool,
-    /// Whether its memory is in the results.
-    pub reported: bool,
-    /// What of it needs no page table.
-    pub segment: Option<DirectSegment>,
-    /// How often its mappings of files were missed.
-    pub misses: MmapMisses,
-    /// Frames that it maps, the zero page apart (`get_mm_rss`).
-    pub resident: u64,
-    /// Entries of pages that are not present and hold a word.
-    words: u64,
-    /// By page (4 KiB), these words, if the page table has no room for them.
-    words_beside: BTreeMap<u64, EntryWord>,
-    /// The frame that stands for the kernel's objects of this space (mm, VMAs).
-    objects: Pfn,
-    /// With `--check`: 4 KiB page → frame and whether stores are allowed, as the kernel decided, page tables aside.
-    record: Option<BTreeMap<u64, (Pfn, bool)>>,
-}
-
-impl AddressSpace {
-    /// Address of the mm's lock.
-    pub fn lock_line(&self) -> PhysAddr {
-        self.objects.addr()
-    }
-
-    /// The frame whose metadata has the lock of an entry: its page-table page, or that of the space's objects where
-    /// entries move (`mm->page_table_lock`).
-    pub fn lock_frame(&self, entry: PhysAddr) -> Pfn {
-        if self.table.moves_entries() { self.objects } else { entry.pfn() }
-    }
-
-    /// Address of the counters of its pages.
-    pub fn counter_line(&self) -> PhysAddr {
-        PhysAddr(self.objects.addr().0 + LINE_BYTES)
-    }
-
-    /// Address of one of its smaller objects: one of the other lines of the objects' frame, chosen by `key`.
-    pub fn object_line(&self, key: u64) -> PhysAddr {
-        object_line(self.objects, key)
-    }
 }
 
 /// A kernel and what it keeps.
@@ -237,22 +179,6 @@ pub struct Layer {
     check: bool,
     /// With `--check`, what frames and storage hold of files.
     pub contents: Option<Contents>,
-}
-
-/// Hands out address-space tags: over all layers, since TLBs tell them apart by these alone.
-#[derive(Clone, Default)]
-pub struct AsidAllocator {
-    next: u16,
-}
-
-impl AsidAllocator {
-    fn take(&mut self) -> Result<Asid, EngineError> {
-        let asid = Asid(self.next);
-        self.next = self.next.checked_add(1).ok_or_else(|| EngineError::OutOfMemory {
-            what: "more than 65535 address spaces live at once".to_owned(),
-        })?;
-        Ok(asid)
-    }
 }
 
 impl Layer {

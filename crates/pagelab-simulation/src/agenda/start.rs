@@ -104,10 +104,7 @@ impl Simulation {
         max_accesses: Option<u64>,
     ) -> Result<Self, EngineError> {
         let machine = &config.machine;
-        let mut os = Os::boot(&config.boot())?;
-        let mut kthreads = KernelThreads::default();
-        os.tops().iter().for_each(|&top| kthreads.add_all(top, &os.layers[top], &config.kernel.threads));
-        LayerId::all(os.layers.len()).for_each(|layer| kthreads.add_of_engine(layer, &os.layers[layer]));
+        let (mut os, kthreads) = boot(config)?;
         let used = sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(beside.cpus()).collect();
         let threads = machine.threads_per_core as usize;
         let places = Cpus::new(used, kthreads.len(), threads, machine.cores as usize * threads);
@@ -127,18 +124,11 @@ impl Simulation {
             os.home(layer, &name, limit).map(|home| ProcessTarget { uses_placement, uses_fault_engine, ..home })
         };
         let models_dependencies = cpus.iter().any(|cpu| cpu.clock.models_dependencies());
+        let limit = replayed(config, max_accesses);
         let mut begin = |inputs: &mut Vec<Input>, source: Box<dyn Source>, role, on: &[usize], home| {
             let on = places.places(on);
             on.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len()));
-            inputs.push(Input::new(
-                source,
-                models_dependencies,
-                role,
-                home,
-                on,
-                replayed(config, max_accesses),
-                window,
-            ));
+            inputs.push(Input::new(source, models_dependencies, role, home, on, limit, window));
         };
         for (number, of) in sources.into_iter().enumerate() {
             let home = ProcessTarget { reported: true, ..home(format!("source.{number}"), of.memory_limit)? };
@@ -191,6 +181,15 @@ impl Simulation {
             window,
         })
     }
+}
+
+/// The kernels of all layers, and their threads.
+fn boot(config: &Config) -> Result<(Os, KernelThreads), EngineError> {
+    let os = Os::boot(&config.boot())?;
+    let mut kthreads = KernelThreads::default();
+    os.tops().iter().for_each(|&top| kthreads.add_all(top, &os.layers[top], &config.kernel.threads));
+    LayerId::all(os.layers.len()).for_each(|layer| kthreads.add_of_engine(layer, &os.layers[layer]));
+    Ok((os, kthreads))
 }
 
 /// What the CPUs of each core have in common; nothing where there is one. Empty if there is nothing at all.
