@@ -1,22 +1,19 @@
 //! The simulator: what a machine and its kernels do for a stream of memory accesses.
 //!
-//! Rooms in the order in which they build on each other; none imports one below it in the table:
+//! This crate runs requests. It stands on six others, each of which imports only those above it in this table:
 //!
-//! | room | what it holds |
+//! | crate | what it holds |
 //! |---|---|
-//! | [`base`] | addresses, errors, the seeded generator, associative arrays, contents of simulated memory |
-//! | [`page_table`], [`mmu_cache`], [`cache`] | page tables; MMU caches; data caches |
-//! | [`core_model`], [`device`] | what a core waits for; devices that pages are written to and read from |
-//! | [`config`] | the typed configuration and its presets |
-//! | [`engine`] | hardware that handles page faults: what the walker does, and what kernels keep for it |
-//! | [`kernel`] | kernels: address spaces, frames, page faults, mapping calls |
-//! | [`translate`] | TLBs, walks, segments, shadow tables, shootdowns |
-//! | [`programs`] | sources on their way to the CPUs; what runs beside the main ones; what each cost |
-//! | [`machine`] | the state of a simulation: hardware, kernels, CPUs, inputs |
-//! | `cpu` | what a CPU does: the loop over accesses, running activities |
-//! | `agenda` | whose turn it is, and what happens between accesses |
-//! | [`observe`] | statistics; comparing translations with the kernels' records |
-//! | [`run`] | a request from outside and its results |
+//! | [`pagelab_base`] | addresses, errors, the seeded generator, associative arrays, contents of simulated memory |
+//! | [`pagelab_tables`] | page tables; MMU caches |
+//! | [`pagelab_hardware`] | data caches and memory; what a core waits for; devices that hold pages |
+//! | [`pagelab_kernel`] | kernels: address spaces, frames, page faults, mapping calls; fault engines |
+//! | [`pagelab_translate`] | TLBs, walks, segments, shadow tables; the hardware as a whole |
+//! | [`pagelab_simulation`] | the state of a simulation, what its CPUs do, and what is counted |
+//! | this one | presets, the configuration of a run, a request from outside and its results |
+//!
+//! Each crate's folders are *rooms* with an order, too; `tests/structure.rs` has it and checks it. Modules of the other
+//! crates are named here as well, so that a user of the simulator needs this crate alone.
 //!
 //! A run from Rust: the references that a walk makes without MMU caches, on bare metal and in a virtual machine.
 //!

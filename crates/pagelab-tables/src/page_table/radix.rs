@@ -1,6 +1,6 @@
 //! x86-64 radix page table.
 //!
-//! Models: 512-entry tables at 4 levels (48-bit addresses) or 5 (57-bit); leaves at level 1 (4 KiB), 2 (2 MiB), 3 (1 GiB).
+//! Models: 512-entry tables at 4 levels (48-bit addresses) or 5 (57-bit), with leaves at levels 1 to 3 (to 1 GiB).
 //! Source: Intel SDM vol. 3A, chapter 4 (4-level and 5-level paging, entry formats of tables 4-15 to 4-20).
 //! Parameters: `levels`, 4 or 5, default 4.
 //! Deviations: no protection keys, PAT or global bit; permissions are those of the leaf, as Linux sets them.
