@@ -107,7 +107,7 @@ impl Default for TranslationCacheArrays {
     }
 }
 
-/// The slots of pagelab's Linux (`linux/src/walk_cache.c`).
+/// The slots of pagelab's Linux (`pagelab_linux/kernel/src/walk_cache.c`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TranslationCacheSlots {

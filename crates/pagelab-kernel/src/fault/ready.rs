@@ -7,10 +7,10 @@
 //! Deviations: the paper calls this by a system call before each access; here it is in the fault handler, as it
 //! proposes.
 //!
-//! With `in_fault` it is as in pagelab's Linux (`linux/src/rings.c`): the frame comes instead of an allocation,
-//! whatever the entry says, and zeroed. The fault charges it and enters it in the reverse map, and leaves the LRU lists
-//! to the thread. (What is counted of cgroups and lists, the thread enters with the page; the fault has paid for its
-//! part.) One that finds no frame takes no instructions beyond those of its allocation.
+//! With `in_fault` it is as in pagelab's Linux (`pagelab_linux/kernel/src/rings.c`): the frame comes instead of an
+//! allocation, whatever the entry says, and zeroed. The fault charges it and enters it in the reverse map, and leaves
+//! the LRU lists to the thread. (What is counted of cgroups and lists, the thread enters with the page; the fault has
+//! paid for its part.) One that finds no frame takes no instructions beyond those of its allocation.
 
 use super::work::Work;
 use super::{Fault, FaultState};

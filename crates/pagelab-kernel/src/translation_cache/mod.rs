@@ -14,7 +14,8 @@
 //! pages were freed, and the handler begins there if the count is still the same.
 //! Source: Wu, Patel, "Accelerating Fault-Triggered Page Table Walks Using Software Translation Caches" (Rutgers
 //! University), for Linux 4.19.80 (`__handle_mm_fault`, mm/memory.c); the full prefix as a tag: Barr, Cox, Rixner,
-//! "Translation Caching: Skip, Don't Walk (the Page Table)" (ISCA 2010). Slots: `linux/src/walk_cache.c`.
+//! "Translation Caching: Skip, Don't Walk (the Page Table)" (ISCA 2010). Slots:
+//! `pagelab_linux/kernel/src/walk_cache.c`.
 //! Parameters: `kernel.translation_cache` (`form`, `entries`, `ways`, `per`, `cycles`, `level_cycles`, `fill_cycles`
 //! and the same of instructions; `kind`, `slots` and `costs` of slots), `system.layers.NAME.translation_cache`.
 //! Stats: `stc.*`.

@@ -1,5 +1,5 @@
 //! Slots of a tag, a generation and a pointer each: what pagelab's Linux keeps of the walks of faults
-//! (`linux/src/walk_cache.c`).
+//! (`pagelab_linux/kernel/src/walk_cache.c`).
 
 use super::arrays::{Hit, LOWEST, Lines, LookUp, PUD, offset, prefix};
 use crate::config::{SlotKind, TranslationCacheSlots};

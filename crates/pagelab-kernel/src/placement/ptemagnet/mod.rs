@@ -17,9 +17,10 @@
 //! paper: a forked child has no reservations of its own or its parent's, and a page that the parent copies ends the
 //! group's. Threads of the kernel that watch memory are not modelled: the fault that finds too little gives
 //! reservations back, as many at a time as a scan of reclaim looks at pages. pagelab's Linux
-//! (`linux/src/reservation.c`) differs in its tree: entries of 8 bytes, nodes of one frame, as many levels as the page
-//! table has, a leaf's pages in its low bits, and no lock: whoever changes a leaf exchanges it. `as_traced` has what is
-//! executed there, and entries of 8 bytes. It has four levels always, and waits for another fault in the same group.
+//! (`pagelab_linux/kernel/src/reservation.c`) differs in its tree: entries of 8 bytes, nodes of one frame, as many
+//! levels as the page table has, a leaf's pages in its low bits, and no lock: whoever changes a leaf exchanges it.
+//! `as_traced` has what is executed there, and entries of 8 bytes. It has four levels always, and waits for another
+//! fault in the same group.
 //!
 //! A fault takes the lock of its group's leaf, builds the nodes and the reservation that are missing, takes its page
 //! and lets the lock go. Whoever ends a reservation does so at once, without the lock; the fault looks again.
