@@ -2,7 +2,7 @@
 //!
 //! Models: what Linux finds through anon_vma and address_space trees, as a list a frame.
 //! Source: Linux mm/rmap.c (`rmap_walk`).
-//! Deviations: a list of its own in place of the trees; it is kept by [`Layer`](crate::layer::Layer)'s mapping calls,
+//! Deviations: a list of its own instead of the trees; it is kept by [`Layer`](crate::layer::Layer)'s mapping calls,
 //! costs the simulated kernel nothing, and knows large pages as the frames that they are made of.
 
 use std::collections::hash_map::Entry;
