@@ -81,7 +81,7 @@ def command(
     if json == "-":
         print(text, end="")
     else:
-        looks = f"{len(measurement.samples)} look{'s' * (len(measurement.samples) != 1)}"
+        looks = f"{len(measurement.samples)} measurement{'s' * (len(measurement.samples) != 1)}"
         print(f"process {measurement.pid} ({measurement.name}), {looks}\n", file=place)
         print_table(_table(measurement), stderr=place is sys.stderr)
     if not measurement.huge_zero_known:
@@ -95,7 +95,7 @@ def _attach(pid: int, repeats: int, interval: float) -> "Measurement":
     with contiguity.Process(pid) as process:
         measurement = contiguity.watch(process, interval, repeats=repeats)
     if len(measurement.samples) < repeats:
-        warn(f"process {pid} ended after {len(measurement.samples)} of {repeats} looks")
+        warn(f"process {pid} ended after {len(measurement.samples)} of {repeats} measurements")
     return measurement
 
 
