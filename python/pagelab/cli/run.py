@@ -37,7 +37,8 @@ Json = Annotated[
     typer.Option(
         "--json",
         metavar="FILE|-",
-        help=f"Write all statistics to a file, or to standard output. {MISSING_FOLDERS}",
+        help="Write all statistics to a file, compressed if its name ends with .json.gz, or to standard output. "
+        f"{MISSING_FOLDERS}",
     ),
 ]
 

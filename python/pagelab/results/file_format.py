@@ -59,7 +59,7 @@ def decode(text: str) -> dict[str, Any]:
             "update pagelab"
         )
     entries = document.get("results")
-    if written_as > 1 and isinstance(entries, list):
+    if isinstance(entries, list):
         document["results"] = [_from_columns(entry) if isinstance(entry, dict) else entry for entry in entries]
     return document
 
