@@ -78,6 +78,7 @@ lint: $(VENV)/.packages
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace
 	setup/check-crates
 	git ls-files | grep -vE '\.(lock|png|svg|gz|1)$$' | xargs $(BIN)/codespell
+	! git grep -nE '^(<<<<<<<|>>>>>>>) ' # what a merge leaves
 	setup/check-commits
 	setup/check-prose
 	$(BIN)/ruff check python packages setup tests benches examples site setup/check-prose

@@ -25,6 +25,7 @@ def results() -> Results:
 @pytest.mark.parametrize("name", ["r.json", "r.json.gz", "R.JSON.GZ"])
 def test_what_was_saved_comes_back(results: Results, name: str, tmp_path: Path) -> None:
     results.save(tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(b"\x1f\x8b") == (name != "r.json")
     loaded = Results.load(tmp_path / name)
     assert loaded.to_document() == results.to_document()
     assert [list(result.stats) for result in loaded.systems] == [list(result.stats) for result in results.systems]
