@@ -141,6 +141,7 @@ def test_damaged_compressed_files_are_named(pagelab: Pagelab, tmp_path: Path) ->
         "cut.json.gz": whole[: len(whole) // 2],
         "head.json.gz": whole[:5],
         "flipped.json.gz": bytes(flipped),
+        "garbage.json.gz": whole[:10] + b"\xff" * 99,
         "behind.json": whole + b"more",
     }.items():
         (tmp_path / name).write_bytes(content)
