@@ -103,8 +103,8 @@ WORDS = {
     "shadow page table": "A page table that the host keeps for a guest, which maps the guest's virtual addresses "
     "directly. Walks are then as short as without a virtual machine.",
     "SMU": "Storage management unit: hardware that reads a missing page from the drive without the kernel.",
-    "software translation cache": "A cache in the kernel of recently used page-table entries, so that the walk of a page "
-    "fault can start below the root.",
+    "software translation cache": "A cache in the kernel of recently used page-table entries, so that the walk of a "
+    "page fault can start below the root.",
     "source": "What makes accesses in a run: a trace, a workload, or a live program.",
     "stage": "A part of the kernel's fault handler, such as finding the mapping, allocating the page or zeroing it.",
     "stall": "Cycles in which a core waits and completes no instructions.",
