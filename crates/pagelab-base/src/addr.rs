@@ -4,6 +4,8 @@
 //! bottom layer, the machine, reach the caches; they are [`MachineAddr`]s. The physical address of a guest is
 //! at the same time a virtual address of the space that hosts it.
 
+use std::ops::{Add, AddAssign, Sub};
+
 use serde::{Deserialize, Serialize};
 
 macro_rules! number {
@@ -12,6 +14,40 @@ macro_rules! number {
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
         #[repr(transparent)]
         pub struct $name(pub $inner);
+
+        impl Add<$inner> for $name {
+            type Output = Self;
+
+            #[inline(always)]
+            fn add(self, other: $inner) -> Self {
+                Self(self.0 + other)
+            }
+        }
+
+        impl AddAssign<$inner> for $name {
+            #[inline(always)]
+            fn add_assign(&mut self, other: $inner) {
+                self.0 += other;
+            }
+        }
+
+        impl Sub<$inner> for $name {
+            type Output = Self;
+
+            #[inline(always)]
+            fn sub(self, other: $inner) -> Self {
+                Self(self.0 - other)
+            }
+        }
+
+        impl Sub for $name {
+            type Output = $inner;
+
+            #[inline(always)]
+            fn sub(self, other: Self) -> $inner {
+                self.0 - other.0
+            }
+        }
 
         impl std::fmt::Debug for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -50,6 +86,40 @@ pub const LINE_SHIFT: u32 = 6;
 pub const FRAME_BYTES: u64 = 4096;
 /// log2 of [`FRAME_BYTES`].
 pub const FRAME_SHIFT: u32 = 12;
+
+/// Addresses of bytes.
+macro_rules! byte_address {
+    ($($name:ident),*) => {
+        $(impl $name {
+            /// The last multiple of `bytes`, a power of two, up to the address.
+            #[inline(always)]
+            pub fn align_down(self, bytes: u64) -> Self {
+                Self(self.0 & !(bytes - 1))
+            }
+
+            /// Bytes between [`Self::align_down`] and the address.
+            #[inline(always)]
+            pub fn offset_in(self, bytes: u64) -> u64 {
+                self.0 & (bytes - 1)
+            }
+
+            /// Number of the 4 KiB page or frame that the address is in.
+            #[inline(always)]
+            pub fn page_number(self) -> u64 {
+                self.0 >> FRAME_SHIFT
+            }
+        })*
+    };
+}
+byte_address!(VirtAddr, PhysAddr, MachineAddr);
+
+impl VirtAddr {
+    /// Where a 4 KiB page begins, by its number.
+    #[inline(always)]
+    pub fn from_page_number(number: u64) -> Self {
+        Self(number << FRAME_SHIFT)
+    }
+}
 
 impl MachineAddr {
     /// The cache line that the address is in.

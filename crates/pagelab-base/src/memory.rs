@@ -196,7 +196,7 @@ mod tests {
         let mut mem = PhysMem::default();
         for pfn in (0..200).map(|n| Pfn(n * 1000)) {
             mem.create(pfn);
-            mem.write(PhysAddr(pfn.addr().0 + 8 * 511), pfn.0 + 1);
+            mem.write(pfn.addr() + 8 * 511, pfn.0 + 1);
         }
         assert_eq!(mem.read(PhysAddr(5000 * FRAME_BYTES + 8 * 511)), 5001);
         assert!(!mem.is_zero(Pfn(5000)) && mem.frames_in_use() == 200);

@@ -100,7 +100,7 @@ impl<A: Target> Translation<A> {
     /// The address of `va`, which lies in the page.
     #[inline(always)]
     pub fn address(self, va: VirtAddr) -> A {
-        A::from_bits(self.0 & !(FRAME_BYTES - 1) | va.0 & self.size().offset_mask())
+        A::from_bits(self.0 & !(FRAME_BYTES - 1) | va.offset_in(self.size().bytes()))
     }
 
     /// The part of the page around `va` that has this size, not above its own.

@@ -39,7 +39,7 @@ impl DirectSegment {
             inside && offset & size.offset_mask() == 0
         };
         let size = PageSize::ALL.into_iter().rev().find(fits).unwrap_or(PageSize::Size4K);
-        Some(Translation::new(PhysAddr(frame.addr().0 & !size.offset_mask()), size, true, true))
+        Some(Translation::new(frame.addr().align_down(size.bytes()), size, true, true))
     }
 
     /// The longer of what is before a range and what is behind it.
@@ -48,8 +48,7 @@ impl DirectSegment {
         let before = VaRange { start, end: end.min(gone.start).max(start) };
         let behind = VaRange { start: start.max(gone.end).min(end), end };
         let range = if before.len_bytes() >= behind.len_bytes() { before } else { behind };
-        (!range.is_empty())
-            .then(|| Self { range, first: Pfn(self.first.0 + VaRange { start, end: range.start }.pages()) })
+        (!range.is_empty()).then(|| Self { range, first: self.first + VaRange { start, end: range.start }.pages() })
     }
 }
 

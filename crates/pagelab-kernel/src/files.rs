@@ -18,7 +18,7 @@ use crate::layer::Layer;
 use crate::mapping::remove_pages;
 use crate::os::Os;
 use crate::vma::{VaRange, Vma};
-use pagelab_base::addr::{FRAME_BYTES, VirtAddr};
+use pagelab_base::addr::FRAME_BYTES;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{LayerId, SpaceId};
 use pagelab_base::io::Lba;
@@ -50,7 +50,7 @@ impl<'a> FilePart<'a> {
     fn inside(&self, vma: &Vma) -> Option<VaRange> {
         let own = vma.file_pages();
         let (start, end) = (self.pages.start.max(own.start), self.pages.end.min(own.end));
-        let va = |page: u64| VirtAddr(vma.start.0 + (page - own.start) * FRAME_BYTES);
+        let va = |page: u64| vma.start + (page - own.start) * FRAME_BYTES;
         (vma.file.as_ref() == Some(self.name) && start < end).then(|| VaRange { start: va(start), end: va(end) })
     }
 

@@ -20,7 +20,7 @@ pub fn page_metadata(pfn: Pfn) -> PhysAddr {
 pub fn object_line(objects: Pfn, key: u64) -> PhysAddr {
     let lines = FRAME_BYTES / LINE_BYTES - 2;
     let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    PhysAddr(objects.addr().0 + LINE_BYTES * (2 + mixed % lines))
+    objects.addr() + LINE_BYTES * (2 + mixed % lines)
 }
 
 /// The memory of a layer, to look at.
@@ -111,7 +111,7 @@ impl Memory<'_> {
     pub fn take_ring(&mut self, bytes: u64) -> Option<(Pfn, u64)> {
         let order = bytes.div_ceil(FRAME_BYTES).next_power_of_two().ilog2();
         let first = self.take(order, FramePurpose::KernelObject)?;
-        (0..1 << order).for_each(|n| self.contents.create(Pfn(first.0 + n)));
+        (0..1 << order).for_each(|n| self.contents.create(first + n));
         Some((first, 1 << order))
     }
 

@@ -176,7 +176,7 @@ impl Os {
         let whole = self.costs.reclaim_flush == ReclaimFlush::Space;
         for &(index, start, bytes) in &scan.gone {
             let space = SpaceId { layer, index };
-            self.note_invalid(space, VaRange { start, end: VirtAddr(start.0 + bytes) }).full |= whole;
+            self.note_invalid(space, VaRange { start, end: start + bytes }).full |= whole;
         }
         scan
     }
@@ -198,7 +198,7 @@ impl Os {
                     let mut list = WalkList::new();
                     space.table.walk(&of.mem, va, &mut list);
                     let Leaf::Present(of) = list.leaf else { return None };
-                    Pfn(of.pfn.0 + ((va.0 & of.size.offset_mask()) >> FRAME_SHIFT))
+                    Pfn(of.pfn.0 + ((va.offset_in(of.size.bytes())) >> FRAME_SHIFT))
                 }
             };
             layer = host.layer;

@@ -49,7 +49,7 @@ impl SpeculativeTable {
 
     /// Number of a page's slot, and its tag.
     pub fn place(&self, asid: Asid, va: VirtAddr) -> (usize, u64) {
-        let page = va.0 >> FRAME_SHIFT;
+        let page = va.page_number();
         let tag = VALID | u64::from(asid.0) << 45 | page;
         let group = (tag / SLOTS_PER_LINE).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let lines = self.slots.len() as u64 / SLOTS_PER_LINE;
@@ -72,7 +72,7 @@ mod tests {
     fn neighbours_share_a_line_and_spaces_do_not() {
         let table = SpeculativeTable { first: Pfn(7), slots: vec![[0; 2]; 1 << 12], flush_cycles: Cycles::ZERO };
         assert_eq!(table.end(), Pfn(7 + 16));
-        let line = |asid, page: u64| table.address(table.place(Asid(asid), VirtAddr(page << FRAME_SHIFT)).0).line();
+        let line = |asid, page: u64| table.address(table.place(Asid(asid), VirtAddr::from_page_number(page)).0).line();
         assert_eq!(line(1, 400), line(1, 403));
         let lines: std::collections::BTreeSet<_> = (0..100).map(|group| line(1, 4 * group)).collect();
         assert!(lines.len() > 85, "{} lines of 100 groups in 1024", lines.len());

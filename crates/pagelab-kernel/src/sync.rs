@@ -109,7 +109,7 @@ impl Sync {
         found.sort_unstable_by_key(|of| of.page);
         found.dedup_by_key(|of| of.page);
         if let Some(next) = found.get(PAGES_AT_A_TIME) {
-            at = VirtAddr(start.0 + (next.page.1 - first) * FRAME_BYTES);
+            at = start + (next.page.1 - first) * FRAME_BYTES;
             found.truncate(PAGES_AT_A_TIME);
         }
         (found, at)
@@ -206,7 +206,7 @@ impl Layer {
         let mut changed = Vec::new();
         for (space, page) in self.places_of(frame) {
             let va = VirtAddr(page * FRAME_BYTES);
-            let range = VaRange { start: va, end: VirtAddr(va.0 + FRAME_BYTES) };
+            let range = VaRange { start: va, end: va + FRAME_BYTES };
             if let Some(of) = self.mapped(space, range.start, range.end).first().copied()
                 && (of.mapping.flags.dirty || of.mapping.flags.writable)
             {

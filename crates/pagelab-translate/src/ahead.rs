@@ -59,7 +59,7 @@ impl Hardware {
         let Some(buffer) = &mut unit.next_page else { return };
         buffer.note_walk(cycles, refs, walked.is_ok());
         if let Ok(translation) = walked {
-            let first = VirtAddr(first.0 & !translation.size().offset_mask());
+            let first = first.align_down(translation.size().bytes());
             buffer.enter(PrefetchedTranslation { asid, first, translation, arrives: begun + cycles });
         }
     }

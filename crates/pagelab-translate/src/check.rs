@@ -4,7 +4,7 @@
 //! caches. So a translation that is stale, misread or mixed up between spaces differs from it. A page that is swapped
 //! out has none.
 
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::SpaceId;
 use pagelab_base::translation::Translation;
@@ -33,7 +33,7 @@ fn difference(layers: &[Layer], space: SpaceId, va: VirtAddr, translation: Trans
     if let Some(word) = layers[space.layer].word(space.index, va) {
         return Some(format!("{va:?} of {space:?} has a translation, but its entry says {word:?}"));
     }
-    let found = translation.address(va).0 >> FRAME_SHIFT;
+    let found = translation.address(va).page_number();
     let what = match recorded_on_machine(layers, space, va) {
         None => format!("translates to frame {found:#x}, but no mapping is recorded"),
         Some((frame, _)) if frame != found => format!("translates to frame {found:#x}, but {frame:#x} is recorded"),
@@ -48,7 +48,7 @@ pub fn recorded_on_machine(layers: &[Layer], space: SpaceId, va: VirtAddr) -> Op
     let layer = &layers[space.layer];
     let (frame, writable) = layer.recorded(space.index, va)?;
     let Some(host) = layer.host else { return Some((frame.0, writable)) };
-    let below = PhysAddr(frame.addr().0 | va.0 & (FRAME_BYTES - 1));
+    let below = PhysAddr(frame.addr().0 | va.offset_in(FRAME_BYTES));
     let (frame, below_writable) = recorded_on_machine(layers, host, VirtAddr(below.0))?;
     Some((frame, writable && below_writable))
 }

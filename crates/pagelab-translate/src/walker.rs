@@ -9,7 +9,7 @@
 use crate::counters::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
 use crate::hardware::Hardware;
 use crate::scheme::segment::through_segments;
-use pagelab_base::addr::{FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
+use pagelab_base::addr::{MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::assoc::INVALID_KEY;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{LayerId, SpaceId};
@@ -335,7 +335,7 @@ impl Hardware {
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
         let asid = layers[host.layer].spaces[host.index as usize].asid;
-        let frame = addr.0 >> FRAME_SHIFT;
+        let frame = addr.page_number();
         let key = frame << 16 | u64::from(asid.0);
         debug_assert_ne!(key, INVALID_KEY);
         let unit = &mut self.units[core];

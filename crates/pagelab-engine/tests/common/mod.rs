@@ -342,13 +342,13 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
             assert_eq!(layer.spaces[space.index as usize].resident, resident, "frames that {space:?} maps");
             for page in pages {
                 let size = page.mapping.size;
-                let whole = VaRange { start: page.va, end: VirtAddr(page.va.0 + size.bytes()) };
+                let whole = VaRange { start: page.va, end: page.va + size.bytes() };
                 let swapped = layer.has_words(space.index, whole);
                 assert!(!swapped, "{:?} of {space:?} is mapped and swapped out at once", page.va);
                 for n in 0..1 << size.order() {
                     mapped.entry(page.mapping.pfn.0 + n).or_insert_with(Vec::new).push((*space, page));
                 }
-                let last = VirtAddr(page.va.0 + size.bytes() - 1);
+                let last = page.va + size.bytes() - 1;
                 for va in [page.va, last] {
                     let vma = vmas.find(va).unwrap_or_else(|| panic!("{va:?} of {space:?} is mapped outside all VMAs"));
                     assert!(vma.prot.write || !page.mapping.flags.writable, "{va:?} of {space:?} is writable");

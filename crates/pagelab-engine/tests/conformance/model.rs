@@ -46,7 +46,7 @@ impl Frames {
 }
 
 fn va(vpn: u64) -> VirtAddr {
-    VirtAddr(vpn << FRAME_SHIFT)
+    VirtAddr::from_page_number(vpn)
 }
 
 /// 4 KiB pages of a page.
@@ -97,7 +97,7 @@ impl Lab {
     /// What a walk finds, and what all walks have in common.
     fn check_walk(&mut self, vpn: u64) {
         let mut list = WalkList::new();
-        let at = VirtAddr(va(vpn).0 + self.rng.below(FRAME_BYTES));
+        let at = va(vpn) + self.rng.below(FRAME_BYTES);
         self.table.walk(&self.mem, at, &mut list);
         match (self.covering(vpn), list.leaf) {
             (Some((_, mapping)), leaf) => assert_eq!(leaf, Leaf::Present(mapping), "{vpn:#x} {:?}", self.config),
@@ -195,7 +195,7 @@ impl Lab {
         self.table.split(&mut self.mem, va(first), frame);
         let size = PageSize::ALL[old.size as usize - 1];
         for part in (0..pages_of(old.size)).step_by(pages_of(size) as usize) {
-            self.pages.insert(first + part, Mapping { pfn: Pfn(old.pfn.0 + part), size, ..old });
+            self.pages.insert(first + part, Mapping { pfn: old.pfn + part, size, ..old });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Frames of the right colour, by the mappings that a run ends with.
 
-use pagelab_engine::base::addr::{FRAME_BYTES, FRAME_SHIFT};
+use pagelab_engine::base::addr::FRAME_BYTES;
 use pagelab_engine::config::{Assembly, assemble};
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 
@@ -18,7 +18,7 @@ fn pages_have_frames_of_their_colour_while_there_are_blocks() {
     let vma = mappings.max_by_key(|range| range.len_bytes()).unwrap();
     let pages = layer.mapped(space.index, vma.start, vma.end);
     assert!(pages.len() > 1000, "{}", pages.len());
-    assert!(pages.iter().all(|page| page.mapping.pfn.0 % 16 == page.va.0 >> FRAME_SHIFT & 15));
+    assert!(pages.iter().all(|page| page.mapping.pfn.0 % 16 == page.va.page_number() & 15));
     // Whole blocks were cut up: what is kept is what no page of the right colour has asked for.
     let taken = pages.len() as u64;
     let blocks = (taken + layer.placement.held_frames()) / 16;

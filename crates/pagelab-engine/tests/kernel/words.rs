@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{ScriptWriter, assert_frames_conserved, config, run};
-use pagelab_engine::base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use pagelab_engine::base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
@@ -64,7 +64,7 @@ struct Lab {
 }
 
 fn va(page: u64) -> VirtAddr {
-    VirtAddr(page << FRAME_SHIFT)
+    VirtAddr::from_page_number(page)
 }
 
 fn range(from: u64, pages: u64) -> VaRange {
@@ -80,13 +80,13 @@ fn places(layer: &Layer, space: SpaceId) -> BTreeMap<Page, Place> {
     let mut all = BTreeMap::new();
     for page in layer.mapped(space.index, va(0), VirtAddr(1 << 48)) {
         for n in 0..1 << page.mapping.size.order() {
-            let at = (space.index, (page.va.0 >> FRAME_SHIFT) + n);
-            all.insert(at, Place::Frame(Pfn(page.mapping.pfn.0 + n)));
+            let at = (space.index, page.va.page_number() + n);
+            all.insert(at, Place::Frame(page.mapping.pfn + n));
         }
     }
     for WordOf { va: at, word, .. } in layer.words(space.index, VaRange { start: va(0), end: VirtAddr(1 << 48) }) {
         let EntryWord::Swap(slot) = word else { panic!("{at:?} is armed, though there is no engine") };
-        let old = all.insert((space.index, at.0 >> FRAME_SHIFT), Place::Slot(slot));
+        let old = all.insert((space.index, at.page_number()), Place::Slot(slot));
         assert_eq!(old, None, "{at:?} is mapped and has a word");
     }
     all

@@ -76,7 +76,7 @@ fn a_guests_fault_step_faults_in_the_host() {
     let host = guest.host.expect("the guest has a host");
     let below = &simulation.os.layers[host.layer];
     let gpa = VirtAddr(page.mapping.pfn.addr().0);
-    assert_eq!(below.mapped(host.index, gpa, VirtAddr(gpa.0 + 4096)).len(), 1);
+    assert_eq!(below.mapped(host.index, gpa, gpa + 4096).len(), 1);
     assert_conserved(&stats);
 }
 

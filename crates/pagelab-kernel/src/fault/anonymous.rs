@@ -4,7 +4,7 @@ use super::Fault;
 use crate::fault::work::{Work, gets_large_pages, pages};
 use crate::layer::Layer;
 use crate::vma::{VaRange, Vma, VmaKind};
-use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::page_fault::Intent;
 use pagelab_tables::page_table::Mapping;
@@ -85,8 +85,8 @@ impl Fault {
         // That of a copy of what others have read back; a folio or a large page is mapped where no words are.
         let word = layer.take_word(space, page);
         for n in 0..ptes {
-            let pfn = Pfn(self.frame.0 + n);
-            layer.map(space, VirtAddr(page.0 + n * FRAME_BYTES), Mapping { pfn, ..self.mapping() })?;
+            let pfn = self.frame + n;
+            layer.map(space, page + n * FRAME_BYTES, Mapping { pfn, ..self.mapping() })?;
         }
         word.into_iter().for_each(|of| layer.release_word(of.word));
         Ok(ptes)

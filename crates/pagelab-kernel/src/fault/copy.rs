@@ -6,7 +6,7 @@ use crate::fault::work::Work;
 use crate::layer::Layer;
 use crate::os::Os;
 use crate::vma::{VaRange, Vma};
-use pagelab_base::addr::{PageSize, Pfn, VirtAddr};
+use pagelab_base::addr::{PageSize, Pfn};
 use pagelab_tables::page_table::{Leaf, Mapping, PteFlags};
 use pagelab_trace::MapFlags;
 
@@ -36,7 +36,7 @@ impl Fault {
         let layer = self.layer(os);
         if matches!(leaf, Leaf::Present(mapping) if mapping.size == size) {
             layer.split_page(space, page, frame);
-            os.note_invalid(self.space, VaRange { start: page, end: VirtAddr(page.0 + size.bytes()) });
+            os.note_invalid(self.space, VaRange { start: page, end: page + size.bytes() });
             self.counters(os).split += 1;
         } else {
             layer.free_frames(frame, 0);

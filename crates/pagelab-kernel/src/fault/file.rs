@@ -5,7 +5,7 @@ use crate::fault::work::{Work, pages};
 use crate::layer::Layer;
 use crate::os::Os;
 use crate::vma::{VaRange, Vma};
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, Pfn};
 use pagelab_base::error::EngineError;
 use pagelab_base::page_fault::Intent;
 use pagelab_base::step::BlockKey;
@@ -30,7 +30,7 @@ impl Fault {
         }
         // Until the first store, a page that can be written is not dirty (shared) or not yet a copy (private).
         (self.flags.writable, self.flags.dirty) = (store, store);
-        (self.frame, self.around) = (frame, VaRange { start: self.page, end: VirtAddr(self.page.0 + FRAME_BYTES) });
+        (self.frame, self.around) = (frame, VaRange { start: self.page, end: self.page + FRAME_BYTES });
         if !store {
             self.around = window(vma, self.va, around);
             for page in pages(self.around).map(|at| vma.file_page(at)) {
@@ -50,7 +50,7 @@ impl Fault {
         let space = self.space.index;
         let mut mapped = 0;
         for at in pages(self.around) {
-            let number = number.wrapping_add(at.0 >> FRAME_SHIFT).wrapping_sub(self.page.0 >> FRAME_SHIFT);
+            let number = number.wrapping_add(at.page_number()).wrapping_sub(self.page.page_number());
             let mut present = !layer.is_unmapped(space, at);
             if !present
                 && let Some(pfn) = layer.pages.cached(file, number)
@@ -61,7 +61,7 @@ impl Fault {
                 (present, mapped) = (true, mapped + 1);
             }
             if present && at == self.present_to {
-                self.present_to = VirtAddr(at.0 + FRAME_BYTES);
+                self.present_to = at + FRAME_BYTES;
             }
         }
         // Another fault's window may have had the page itself by now.

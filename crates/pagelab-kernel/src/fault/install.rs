@@ -4,7 +4,7 @@ use super::work::Work;
 use super::{Fault, FaultState, PageSize};
 use crate::os::Os;
 use crate::vma::VaRange;
-use pagelab_base::addr::{Pfn, PhysAddr};
+use pagelab_base::addr::PhysAddr;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
 use pagelab_base::step::Next;
@@ -44,7 +44,7 @@ impl Fault {
         let layer = self.layer(os);
         if self.work.allocates() {
             for n in 0..1 << (self.order - self.size.order()) {
-                layer.list_page(&Mapping { pfn: Pfn(self.frame.0 + n), ..self.mapping() });
+                layer.list_page(&Mapping { pfn: self.frame + n, ..self.mapping() });
             }
         }
         self.count_mapped(os, mapped);

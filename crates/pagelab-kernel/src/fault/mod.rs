@@ -204,7 +204,7 @@ pub struct Fault {
 impl Fault {
     /// The handler, on a CPU, of what hardware reports.
     pub fn new(fault: &PageFault, cpu: CpuId) -> Self {
-        let page = VirtAddr(fault.va.0 & !(FRAME_BYTES - 1));
+        let page = fault.va.align_down(FRAME_BYTES);
         Self {
             space: fault.space,
             va: fault.va,
@@ -230,7 +230,7 @@ impl Fault {
             fruitless: 0,
             accounted: 0,
             exception: true,
-            key: BlockKey::Page { space: fault.space, page: fault.va.0 >> FRAME_SHIFT },
+            key: BlockKey::Page { space: fault.space, page: fault.va.page_number() },
             locked: false,
             reads: false,
             plain: false,
@@ -498,7 +498,7 @@ impl Fault {
         let anonymous = !work::is_file(vma);
         let size = largest_page(vma, self.va, large_pages, wanted);
         let range = vma.range();
-        let following = ((vma.end.0 - 1) >> FRAME_SHIFT) - (self.va.0 >> FRAME_SHIFT);
+        let following = ((vma.end.0 - 1) >> FRAME_SHIFT) - self.va.page_number();
         let (folio, single) = (folio.filter(|_| anonymous), size == PageSize::Size4K);
         self.wanted = size;
         self.together = folio.filter(|_| single).unwrap_or(size.order());
@@ -517,7 +517,7 @@ impl Fault {
 
     /// Where those meet who may change the same page: at the first of 2^order 4 KiB pages.
     fn meet_at(&mut self, order: u32) {
-        self.key = BlockKey::Page { space: self.space, page: self.va.0 >> FRAME_SHIFT >> order << order };
+        self.key = BlockKey::Page { space: self.space, page: self.va.page_number() >> order << order };
     }
 
     /// Where a table stands already, the page is no larger than what the table maps by an entry.

@@ -50,7 +50,7 @@ impl Fault {
                     step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
                 }
                 for line in 0..REGISTER_LINES {
-                    step.kernel(RefKind::Write, PhysAddr(cpu(CpuLine::Stack).0 + line * LINE_BYTES));
+                    step.kernel(RefKind::Write, cpu(CpuLine::Stack) + line * LINE_BYTES);
                 }
             }
             FaultState::Lookup => self.plan_lookup(os, space, step),
@@ -108,7 +108,7 @@ impl Fault {
             FaultState::Rehash { lines, .. } => lines.iter().for_each(|&line| step.kernel(RefKind::Write, line)),
             FaultState::Return => {
                 for line in 0..REGISTER_LINES {
-                    step.kernel(RefKind::Read, PhysAddr(cpu(CpuLine::Stack).0 + line * LINE_BYTES));
+                    step.kernel(RefKind::Read, cpu(CpuLine::Stack) + line * LINE_BYTES);
                 }
             }
         }

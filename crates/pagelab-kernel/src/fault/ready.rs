@@ -37,7 +37,7 @@ impl Fault {
         let again = StageLines { again: cost.again, ..StageLines::NONE };
         layer.plan_stage_lines(Stage::Zeroing as usize, again, self.cpu, self.space.index, step);
         let (own, space) = (layer.cpu_line(self.cpu, CpuLine::Rings), &layer.spaces[self.space.index as usize]);
-        (0..cost.cpu).for_each(|n| step.kernel_beside(RefKind::Write, PhysAddr(own.0 + u64::from(n) * LINE_BYTES)));
+        (0..cost.cpu).for_each(|n| step.kernel_beside(RefKind::Write, own + u64::from(n) * LINE_BYTES));
         (0..cost.space).for_each(|n| step.kernel_beside(RefKind::Read, space.object_line(OBJECTS + u64::from(n))));
         if self.defers {
             step.preset += CodeCost::new(cost.instructions, cost.cycles);

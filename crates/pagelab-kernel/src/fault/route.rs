@@ -41,7 +41,7 @@ impl Fault {
         self.flags.writable = vma.prot.write;
         // Linux installs writable anonymous pages dirty (`do_anonymous_page`: pte_mkwrite(pte_mkdirty)).
         self.flags.dirty = vma.prot.write;
-        let whole = VaRange { start: self.page, end: VirtAddr(self.page.0 + self.size.bytes()) };
+        let whole = VaRange { start: self.page, end: self.page + self.size.bytes() };
         let word = layer.word_behind(self.space.index, self.va, leaf);
         let is_of_page = word.is_some_and(|of| of.size == self.size);
         if self.size > PageSize::Size4K && !is_of_page && layer.has_words(self.space.index, whole) {

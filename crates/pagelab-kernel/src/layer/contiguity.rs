@@ -3,7 +3,6 @@
 use crate::frames::contiguity::{Contiguity, Group, LINE_ORDER, Run};
 use crate::layer::Layer;
 use crate::vma::VmaKind;
-use pagelab_base::addr::FRAME_SHIFT;
 
 impl Layer {
     /// Looks at the anonymous memory of a space.
@@ -42,7 +41,7 @@ impl Layer {
                 from = self.next_mapped(space, from, vma.end, &mut pages);
                 for page in pages.iter().filter(|page| page.mapping.pfn != self.pages.zero_page()) {
                     for n in 0..1 << page.mapping.size.order() {
-                        each((page.va.0 >> FRAME_SHIFT) + n, page.mapping.pfn.0 + n);
+                        each(page.va.page_number() + n, page.mapping.pfn.0 + n);
                     }
                 }
             }

@@ -9,7 +9,7 @@ use crate::layer::{AddressSpace, Layer};
 use crate::memory::Memory;
 use crate::reclaim::Rmap;
 use crate::vma::{VaRange, Vma};
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::SpaceId;
@@ -198,7 +198,7 @@ impl Layer {
     /// What whoever is about to map a page holds: those of a place that may become one large page meet at its first.
     pub fn page_key(&self, space: SpaceId, va: VirtAddr) -> BlockKey {
         let order = self.largest_page(space.index, va).order();
-        BlockKey::Page { space, page: va.0 >> FRAME_SHIFT >> order << order }
+        BlockKey::Page { space, page: va.page_number() >> order << order }
     }
 
     /// Accounts for all pages of a space that its engine has mapped. Returns how many there were.

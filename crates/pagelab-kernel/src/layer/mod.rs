@@ -205,17 +205,17 @@ impl Layer {
 
     /// Address of the lock and the heads of the LRU lists of a group.
     pub fn lru_line(&self, group: GroupId) -> PhysAddr {
-        PhysAddr(self.zone.addr().0 + LINE_BYTES * (1 + 2 * (u64::from(group.0) % GROUPS_A_FRAME)))
+        self.zone.addr() + LINE_BYTES * (1 + 2 * (u64::from(group.0) % GROUPS_A_FRAME))
     }
 
     /// Address of the counter of a memory cgroup.
     pub fn cgroup_line(&self, group: GroupId) -> PhysAddr {
-        PhysAddr(self.lru_line(group).0 + LINE_BYTES)
+        self.lru_line(group) + LINE_BYTES
     }
 
     /// Address of a line of a CPU's own data.
     pub fn cpu_line(&self, cpu: CpuId, line: CpuLine) -> PhysAddr {
-        PhysAddr(self.cpus[cpu].frame.addr().0 + line as u64 * LINE_BYTES)
+        self.cpus[cpu].frame.addr() + line as u64 * LINE_BYTES
     }
 
     /// Gives a block of 2^`order` frames back, on behalf of the acting CPU.
@@ -354,7 +354,7 @@ impl Layer {
             && mapping.pfn != self.pages.zero_page()
         {
             for n in 0..1 << mapping.size.order() {
-                note(&mut reclaim.rmap, Pfn(mapping.pfn.0 + n), (index, (va.0 >> FRAME_SHIFT) + n));
+                note(&mut reclaim.rmap, mapping.pfn + n, (index, va.page_number() + n));
             }
         }
     }
@@ -374,15 +374,15 @@ impl Layer {
     /// [`Self::map`] of a page that the reverse map is to know later.
     fn map_unlisted(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> Result<(), EngineError> {
         if self.check {
-            let range = VaRange { start: va, end: VirtAddr(va.0 + mapping.size.bytes()) };
+            let range = VaRange { start: va, end: va + mapping.size.bytes() };
             assert!(!self.has_words(index, range), "{va:?} of space {index} is mapped where a word is");
         }
         self.spaces[index as usize].resident += self.counted_frames(&mapping);
         let space = &mut self.spaces[index as usize];
         if let Some(record) = &mut space.record {
             for page in 0..1 << mapping.size.order() {
-                let frame = (Pfn(mapping.pfn.0 + page), mapping.flags.writable);
-                let old = record.insert((va.0 >> FRAME_SHIFT) + page, frame);
+                let frame = (mapping.pfn + page, mapping.flags.writable);
+                let old = record.insert(va.page_number() + page, frame);
                 assert!(old.is_none(), "{va:?} is mapped twice");
             }
         }
@@ -419,8 +419,8 @@ impl Layer {
         let space = &mut self.spaces[index as usize];
         if let Some(record) = &mut space.record {
             for page in 0..1 << mapping.size.order() {
-                let frame = (Pfn(mapping.pfn.0 + page), mapping.flags.writable);
-                record.insert((va.0 >> FRAME_SHIFT) + page, frame).expect("the page is mapped");
+                let frame = (mapping.pfn + page, mapping.flags.writable);
+                record.insert(va.page_number() + page, frame).expect("the page is mapped");
             }
         }
         space.table.replace(&mut self.mem, va, mapping)
@@ -443,7 +443,7 @@ impl Layer {
         let space = &mut self.spaces[index as usize];
         if let Some(record) = &mut space.record {
             for n in 0..1 << page.mapping.size.order() {
-                record.remove(&((page.va.0 >> FRAME_SHIFT) + n));
+                record.remove(&(page.va.page_number() + n));
             }
         }
     }
@@ -478,7 +478,7 @@ impl Layer {
         let space = &mut self.spaces[index as usize];
         if let Some(record) = &mut space.record {
             for n in 0..1 << page.mapping.size.order() {
-                record.get_mut(&((page.va.0 >> FRAME_SHIFT) + n)).expect("the page is mapped").1 = flags.writable;
+                record.get_mut(&(page.va.page_number() + n)).expect("the page is mapped").1 = flags.writable;
             }
         }
         space.table.set_flags(&mut self.mem, page.va, flags);
@@ -517,7 +517,7 @@ impl Layer {
         pages.clear();
         self.spaces[index as usize].table.mapped(&self.mem, from, end, PAGES_AT_A_TIME, pages);
         match pages.last() {
-            Some(last) if pages.len() == PAGES_AT_A_TIME => VirtAddr(last.va.0 + last.mapping.size.bytes()),
+            Some(last) if pages.len() == PAGES_AT_A_TIME => last.va + last.mapping.size.bytes(),
             _ => end,
         }
     }
@@ -527,7 +527,7 @@ impl Layer {
     pub fn split_at_edges(&mut self, index: u32, start: VirtAddr, end: VirtAddr) -> Result<(), EngineError> {
         self.cut_words(index, start, end);
         for edge in [start, end] {
-            while let Some(page) = self.mapped(index, edge, VirtAddr(edge.0 + 1)).first().copied() {
+            while let Some(page) = self.mapped(index, edge, edge + 1).first().copied() {
                 if page.va == edge {
                     break;
                 }
@@ -546,7 +546,7 @@ impl Layer {
 
     /// What the kernel's own record says of a page: its frame and whether stores are allowed. Only with `--check`.
     pub fn recorded(&self, index: u32, va: VirtAddr) -> Option<(Pfn, bool)> {
-        let page = va.0 >> FRAME_SHIFT;
+        let page = va.page_number();
         if index == DIRECT_MAP {
             let pfn = page.checked_sub(DIRECT_MAP_BASE >> FRAME_SHIFT)?;
             return (pfn < self.frame_count).then_some((Pfn(pfn), true));

@@ -32,7 +32,7 @@ pub struct CacheFolio {
 impl CacheFolio {
     /// Its pages' numbers in the file, with their frames.
     pub fn pages(self) -> impl Iterator<Item = (u64, Pfn)> {
-        (0..1 << self.order).map(move |n| (self.page + n, Pfn(self.pfn.0 + n)))
+        (0..1 << self.order).map(move |n| (self.page + n, self.pfn + n))
     }
 }
 
@@ -65,7 +65,7 @@ impl Layer {
             self.note_read(file, page, frame);
             self.cache_page(file, page, frame);
         }
-        Ok(Pfn(folio.pfn.0 + page - folio.page))
+        Ok(folio.pfn + page - folio.page)
     }
 
     /// A mapping's pages of a file have blocks of the layer's storage from now on. Errors: it has no more.

@@ -39,7 +39,7 @@ impl Layer {
             };
             self.build_tables(index, va, size)?;
             self.map(index, va, Mapping { pfn, size, flags })?;
-            va = VirtAddr(va.0 + size.bytes());
+            va += size.bytes();
             pages += 1;
         }
         Ok(pages)
@@ -48,7 +48,7 @@ impl Layer {
     /// The block that a page of 2 MiB is mapped to at an address; none if it is to be mapped in parts.
     fn recorded_block(&mut self, index: u32, vma: &Vma, file: u32, va: VirtAddr) -> Option<Pfn> {
         let size = PageSize::Size2M;
-        let aligned = va.0 & size.offset_mask() == 0 && vma.file_page(va) << FRAME_SHIFT & size.offset_mask() == 0;
+        let aligned = va.offset_in(size.bytes()) == 0 && vma.file_page(va) << FRAME_SHIFT & size.offset_mask() == 0;
         let inside = vma.end.0 - va.0 >= size.bytes();
         if !(vma.flags.contains(MapFlags::HUGETLB) && aligned && inside) || self.reclaim.is_some() {
             return None;
@@ -66,7 +66,7 @@ impl Layer {
         let mut others = 1..1 << order;
         match held(0) {
             Some(pfn) => {
-                let whole = pfn.0.is_multiple_of(1 << order) && others.all(|n| held(n) == Some(Pfn(pfn.0 + n)));
+                let whole = pfn.0.is_multiple_of(1 << order) && others.all(|n| held(n) == Some(pfn + n));
                 whole.then_some(pfn)
             }
             None if others.any(|n| held(n).is_some()) => None,
@@ -74,8 +74,8 @@ impl Layer {
                 let pfn = self.frames.alloc(order, FramePurpose::PageCache, self.acting_cpu)?;
                 self.pages.count_folio(order);
                 for n in 0..1 << order {
-                    self.note_read(file, first + n, Pfn(pfn.0 + n));
-                    self.cache_page(file, first + n, Pfn(pfn.0 + n));
+                    self.note_read(file, first + n, pfn + n);
+                    self.cache_page(file, first + n, pfn + n);
                 }
                 Some(pfn)
             }

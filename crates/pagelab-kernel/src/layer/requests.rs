@@ -37,13 +37,13 @@ impl RequestMemory {
     /// Address of the line that the completion of a request is in.
     fn completion(&self, number: u64) -> PhysAddr {
         let at = number % ENTRIES * NVME_COMPLETION_BYTES;
-        PhysAddr(self.completions.addr().0 + at / LINE_BYTES * LINE_BYTES)
+        self.completions.addr() + at / LINE_BYTES * LINE_BYTES
     }
 
     /// Addresses of the entries that requests are written to.
     pub fn submissions(&self, of: Requested) -> impl Iterator<Item = PhysAddr> + '_ {
         let numbers = of.first..of.first + u64::from(of.many).min(ENTRIES);
-        numbers.map(|number| PhysAddr(self.submissions.addr().0 + number % ENTRIES * LINE_BYTES))
+        numbers.map(|number| self.submissions.addr() + number % ENTRIES * LINE_BYTES)
     }
 
     /// Addresses of the lines that their completions are in, each once.
@@ -56,7 +56,7 @@ impl RequestMemory {
 
     /// Address of one of the other lines.
     pub fn line(&self, line: u32) -> PhysAddr {
-        PhysAddr(self.lines.addr().0 + u64::from(line) * LINE_BYTES)
+        self.lines.addr() + u64::from(line) * LINE_BYTES
     }
 
     /// Frames of 4 KiB that all of it takes.

@@ -3,7 +3,7 @@
 use crate::direct_segment::{DirectSegment, SegmentMemory};
 use crate::layer::Layer;
 use crate::vma::VaRange;
-use pagelab_base::addr::{Pfn, VirtAddr};
+use pagelab_base::addr::VirtAddr;
 
 impl Layer {
     /// Gives a program's new mapping the segment, if there is one, nobody has it and the mapping is worth it.
@@ -29,7 +29,7 @@ impl Layer {
         let bytes = guest_bytes.min(memory.bytes);
         let range = VaRange { start: VirtAddr(0), end: VirtAddr(bytes) };
         let segment = DirectSegment { range, first: memory.first };
-        (memory.first, memory.bytes) = (Pfn(memory.first.0 + range.pages()), memory.bytes - bytes);
+        (memory.first, memory.bytes) = (memory.first + range.pages(), memory.bytes - bytes);
         self.set_segment(index, Some(segment));
     }
 

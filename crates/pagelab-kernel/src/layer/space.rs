@@ -63,7 +63,7 @@ impl AddressSpace {
 
     /// Address of the counters of its pages.
     pub fn counter_line(&self) -> PhysAddr {
-        PhysAddr(self.objects.addr().0 + LINE_BYTES)
+        self.objects.addr() + LINE_BYTES
     }
 
     /// Address of one of its smaller objects: one of the other lines of the objects' frame, chosen by `key`.

@@ -48,7 +48,7 @@ impl LineMemory {
     }
 
     fn at(&self, line: u64) -> PhysAddr {
-        PhysAddr(self.first.addr().0 + line * LINE_BYTES)
+        self.first.addr() + line * LINE_BYTES
     }
 
     /// The references of a stage to so many of its lines, by a CPU in an address space.

@@ -195,7 +195,7 @@ impl Layer {
             let level = if let Leaf::NotPresent { level, .. } = list.leaf { level } else { 1 };
             1_u64 << (FRAME_SHIFT + 9 * u32::from(level - 1))
         };
-        let last = VirtAddr(range.end.0 - 1);
+        let last = range.end - 1;
         let start = range.start.0 & !(span(range.start) - 1);
         VaRange { start: VirtAddr(start), end: VirtAddr((last.0 | (span(last) - 1)) + 1) }
     }

@@ -25,7 +25,7 @@ impl Layer {
         match self.frames.allocator.used_order(pfn) {
             Some(held) if held == order => self.frames.free(pfn, order, self.acting_cpu),
             // What was one block is several, or this is a part of one.
-            _ => (0..1 << order).for_each(|n| self.placing().1.free_frame_of_block(Pfn(pfn.0 + n))),
+            _ => (0..1 << order).for_each(|n| self.placing().1.free_frame_of_block(pfn + n)),
         }
     }
 
@@ -38,7 +38,7 @@ impl Layer {
         if self.frames.allocator.used_order(pfn) == Some(order) && self.pages.are_exclusive(pfn, order) {
             self.free_block(pfn, order);
         } else {
-            (0..1 << order).for_each(|n| self.put_frame(Pfn(pfn.0 + n)));
+            (0..1 << order).for_each(|n| self.put_frame(pfn + n));
         }
     }
 
@@ -51,7 +51,7 @@ impl Layer {
 
     /// Others use all frames of a page too from now on.
     pub fn share_page(&mut self, mapping: &Mapping) {
-        (0..1 << mapping.size.order()).for_each(|n| self.pages.share(Pfn(mapping.pfn.0 + n)));
+        (0..1 << mapping.size.order()).for_each(|n| self.pages.share(mapping.pfn + n));
     }
 
     /// The swap area, if the layer has one.

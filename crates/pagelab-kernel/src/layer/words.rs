@@ -11,7 +11,7 @@
 use crate::entry_word::EntryWord;
 use crate::layer::Layer;
 use crate::vma::VaRange;
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_tables::page_table::{Leaf, WalkList, Word};
 
@@ -29,12 +29,12 @@ pub struct WordOf {
 impl WordOf {
     /// The page.
     pub fn range(&self) -> VaRange {
-        VaRange { start: self.va, end: VirtAddr(self.va.0 + self.size.bytes()) }
+        VaRange { start: self.va, end: self.va + self.size.bytes() }
     }
 }
 
 fn number(va: VirtAddr) -> u64 {
-    va.0 >> FRAME_SHIFT
+    va.page_number()
 }
 
 impl Layer {
@@ -65,7 +65,7 @@ impl Layer {
             }
             Leaf::NotPresent { .. } => (PageSize::Size4K, space.words_beside.get(&number(va)).copied()?),
         };
-        Some(WordOf { va: VirtAddr(va.0 & !size.offset_mask()), size, word })
+        Some(WordOf { va: va.align_down(size.bytes()), size, word })
     }
 
     /// Whether the page of a size that `va` is in is neither mapped nor has it a word, nor stands a table there for
@@ -105,7 +105,7 @@ impl Layer {
         if !space.table.keeps_words() {
             let beside = space.words_beside.range(number(range.start)..number(range.end).max(number(range.start)));
             let size = PageSize::Size4K;
-            let word = |(&page, &word): (&u64, &EntryWord)| WordOf { va: VirtAddr(page << FRAME_SHIFT), size, word };
+            let word = |(&page, &word): (&u64, &EntryWord)| WordOf { va: VirtAddr::from_page_number(page), size, word };
             return beside.take(most).map(word).collect();
         }
         let mut found = Vec::new();
@@ -202,7 +202,7 @@ impl Layer {
     pub fn cut_too_large_words(&mut self, index: u32, range: VaRange) {
         for of in self.words(index, range) {
             if of.size > PageSize::Size4K && of.size > self.largest_page(index, of.va) {
-                self.cut_words(index, of.va, VirtAddr(of.va.0 + FRAME_BYTES));
+                self.cut_words(index, of.va, of.va + FRAME_BYTES);
             }
         }
     }

@@ -46,12 +46,12 @@ pub struct Offset(u64);
 
 impl Offset {
     fn between(va: VirtAddr, pfn: u64) -> Self {
-        Self(pfn.wrapping_sub(va.0 >> FRAME_SHIFT))
+        Self(pfn.wrapping_sub(va.page_number()))
     }
 
     /// The frame that a page is to have.
     pub fn target(self, va: VirtAddr) -> Pfn {
-        Pfn((va.0 >> FRAME_SHIFT).wrapping_add(self.0))
+        Pfn(va.page_number().wrapping_add(self.0))
     }
 }
 
@@ -98,7 +98,7 @@ impl Offsets {
 
     /// What concerns a range now concerns another of its size.
     pub fn shift(&mut self, from: VaRange, to: VirtAddr) {
-        let moved = |va: VirtAddr| VirtAddr(to.0 + (va.0 - from.start.0));
+        let moved = |va: VirtAddr| to + (va.0 - from.start.0);
         for (start, chosen) in self.cut_out(from) {
             let offset = Offset::between(moved(start), chosen.offset.target(start).0);
             self.chosen.insert(moved(start), Chosen { end: moved(chosen.end), offset, ..chosen });
@@ -351,7 +351,7 @@ fn run_order(memory: &MemoryView) -> u32 {
 
 /// Frames of a block before that of a page.
 fn place_in_block(memory: &MemoryView, va: VirtAddr) -> u64 {
-    (va.0 >> FRAME_SHIFT) & ((1 << run_order(memory)) - 1)
+    va.page_number() & ((1 << run_order(memory)) - 1)
 }
 
 /// The free memory that the rest of a mapping from a page on would be placed in; the first frames of the runs that were
@@ -366,20 +366,20 @@ mod tests {
     use super::*;
 
     fn range(start: u64, end: u64) -> VaRange {
-        VaRange { start: VirtAddr(start << FRAME_SHIFT), end: VirtAddr(end << FRAME_SHIFT) }
+        VaRange { start: VirtAddr::from_page_number(start), end: VirtAddr::from_page_number(end) }
     }
 
     /// Targets of the pages `0..count` of a mapping of which nothing is known but what is remembered at them.
     fn targets(offsets: &Offsets, count: u64) -> Vec<Option<u64>> {
         let target = |n: u64| {
-            let va = VirtAddr(n << FRAME_SHIFT);
+            let va = VirtAddr::from_page_number(n);
             offsets.find(va, range(n, n + 1)).map(|offset| offset.target(va).0)
         };
         (0..count).map(target).collect()
     }
 
     fn remember(offsets: &mut Offsets, from: u64, mapping: VaRange, pfn: u64, most: u32) -> bool {
-        let va = VirtAddr(from << FRAME_SHIFT);
+        let va = VirtAddr::from_page_number(from);
         offsets.remember(va, mapping, Offset::between(va, pfn), most)
     }
 
@@ -393,7 +393,7 @@ mod tests {
         offsets.forget(range(4, 8));
         let rest = |n: u64| (!(4..8).contains(&n)).then_some(if n < 4 { 100 + n } else { 200 + n });
         assert_eq!(targets(&offsets, 10), (0..10).map(rest).collect::<Vec<_>>());
-        offsets.shift(range(2, 9), VirtAddr(20 << FRAME_SHIFT));
+        offsets.shift(range(2, 9), VirtAddr::from_page_number(20));
         let moved = |n: u64| match n {
             0 | 1 => Some(100 + n),
             9 => Some(209),
@@ -414,15 +414,16 @@ mod tests {
         assert!(!remember(&mut offsets, 10, mapping, 300, 2));
         assert!(remember(&mut offsets, 17, mapping, 900, 2));
         assert!(!remember(&mut offsets, 17, mapping, 901, 2), "in its own place");
-        let kept: Vec<u64> = offsets.chosen.keys().map(|va| va.0 >> FRAME_SHIFT).collect();
+        let kept: Vec<u64> = offsets.chosen.keys().map(|va| va.page_number()).collect();
         assert_eq!(kept, [2, 10, 17], "another mapping's is no matter");
-        let target =
-            |n: u64| offsets.find(VirtAddr(n << FRAME_SHIFT), mapping).unwrap().target(VirtAddr(n << FRAME_SHIFT));
+        let target = |n: u64| {
+            offsets.find(VirtAddr::from_page_number(n), mapping).unwrap().target(VirtAddr::from_page_number(n))
+        };
         assert_eq!([10, 16, 17, 19].map(target), [300, 306, 901, 903].map(Pfn));
         // Grown in both directions.
         let grown = range(8, 30);
         let target =
-            |n: u64| offsets.find(VirtAddr(n << FRAME_SHIFT), grown).unwrap().target(VirtAddr(n << FRAME_SHIFT));
+            |n: u64| offsets.find(VirtAddr::from_page_number(n), grown).unwrap().target(VirtAddr::from_page_number(n));
         assert_eq!([8, 29].map(target), [298, 913].map(Pfn));
     }
 }

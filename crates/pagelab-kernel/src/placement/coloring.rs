@@ -22,7 +22,7 @@ use crate::frames::frame_alloc::FramePurpose;
 use crate::locks::Locks;
 use crate::memory::{Memory, MemoryView, page_metadata};
 use crate::reclaim::{Pressure, SCAN_PAGES};
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn};
+use pagelab_base::addr::{FRAME_BYTES, Pfn};
 use pagelab_base::code_cost::{CodeCost, CodeCycles};
 use pagelab_base::error::LayerConfigError;
 use pagelab_base::measure::Measure;
@@ -83,7 +83,7 @@ pub struct Coloring {
 
 impl Coloring {
     fn colour_of(&self, page: &WantedPage) -> usize {
-        ((page.page.0 >> FRAME_SHIFT) % u64::from(self.config.colours)) as usize
+        (page.page.page_number() % u64::from(self.config.colours)) as usize
     }
 
     fn first_of_colour(&self, page: &WantedPage) -> Option<Pfn> {
@@ -102,7 +102,7 @@ impl Coloring {
         self.blocks += 1;
         // The frames are on the lists from here on, so that nobody loses them; what follows pays for it.
         for n in 0..u64::from(self.config.colours) {
-            let pfn = Pfn(block.0 + n);
+            let pfn = block + n;
             self.free[(pfn.0 % u64::from(self.config.colours)) as usize].push(pfn);
         }
         Progress::Go(Search::Cut { block, descriptors: memory.frames.effects.descriptors.clone() })

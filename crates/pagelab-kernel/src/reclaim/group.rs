@@ -90,7 +90,7 @@ impl Reclaim {
     /// 2^order frames from `pfn` on are charged to a group.
     pub fn charge(&mut self, pfn: Pfn, order: u32, id: GroupId) {
         if id != GroupId::REST {
-            (0..1 << order).for_each(|n| _ = self.members.insert(Pfn(pfn.0 + n), id));
+            (0..1 << order).for_each(|n| _ = self.members.insert(pfn + n, id));
         }
         let group = self.group_mut(id);
         group.used_frames += 1 << order;

@@ -104,12 +104,12 @@ impl Lru {
         let holds =
             |head: &Pfn| self.entries.get(head).is_some_and(|e| e.order > order && pfn.0 < head.0 + (1 << e.order));
         let Some(head) = ORDERS.into_iter().map(|o| Pfn(pfn.0 >> o << o)).find(holds) else {
-            (0..1 << order).for_each(|n| _ = self.remove(Pfn(pfn.0 + n)));
+            (0..1 << order).for_each(|n| _ = self.remove(pfn + n));
             return;
         };
         let entry = self.remove(head).expect("it was found just now");
         for n in (0..1 << entry.order).filter(|n| !(pfn.0..pfn.0 + (1 << order)).contains(&(head.0 + u64::from(*n)))) {
-            self.insert(Pfn(head.0 + u64::from(n)), LruEntry { order: 0, age: (entry.age.0, n), ..entry });
+            self.insert(head + u64::from(n), LruEntry { order: 0, age: (entry.age.0, n), ..entry });
         }
     }
 

@@ -8,7 +8,7 @@ use crate::frames::page_use::FilePage;
 use crate::layer::Layer;
 use crate::layer::words::WordOf;
 use crate::vma::{OrderAdvice, VaRange};
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use pagelab_base::io::{DeviceRequest, Lba, Requests};
 use pagelab_base::step::{RefKind, Step};
 use pagelab_tables::page_table::{Leaf, PteFlags, Removed, WalkList};
@@ -51,7 +51,7 @@ struct PteSummary {
 }
 
 fn va(page: u64) -> VirtAddr {
-    VirtAddr(page << FRAME_SHIFT)
+    VirtAddr::from_page_number(page)
 }
 
 /// Lists the references of a scan under some pressure: the lists' lock once, and for each page its metadata and the
@@ -161,7 +161,7 @@ impl Layer {
     ) -> PteSummary {
         let mut seen = PteSummary::default();
         let mut list = WalkList::new();
-        for frame in (0..1 << entry.order).map(|n| Pfn(pfn.0 + n)) {
+        for frame in (0..1 << entry.order).map(|n| pfn + n) {
             for (space, page) in reclaim.rmap.pages(frame) {
                 seen.busy |= is_busy(space, page);
                 self.spaces[space as usize].table.walk(&self.mem, va(page), &mut list);
@@ -184,7 +184,7 @@ impl Layer {
                     let flags = PteFlags { accessed: false, ..mapping.flags };
                     self.spaces[space as usize].table.set_flags(&mut self.mem, va(page), flags);
                     // A shadow goes with the bit, or its page would never be seen to be used again.
-                    let end = VirtAddr(va(page).0 + FRAME_BYTES);
+                    let end = va(page) + FRAME_BYTES;
                     self.shadows.drop_range(space, VaRange { start: va(page), end });
                 }
             }
@@ -198,7 +198,7 @@ impl Layer {
     fn evict(&mut self, pfn: Pfn, entry: &LruEntry, scan: &mut Scan) {
         let reclaim = self.reclaim.as_mut().expect("its lists named the page");
         let frames: Vec<(Pfn, Vec<PageOf>)> =
-            (0..1 << entry.order).map(|n| Pfn(pfn.0 + n)).map(|f| (f, reclaim.rmap.pages(f).collect())).collect();
+            (0..1 << entry.order).map(|n| pfn + n).map(|f| (f, reclaim.rmap.pages(f).collect())).collect();
         let swap = reclaim.swap.as_mut().filter(|_| !entry.lazy_free && entry.kind == LruPageKind::Anonymous);
         let mut slots = Vec::new();
         if let Some(swap) = swap {
@@ -209,7 +209,7 @@ impl Layer {
         reclaim.counters.freed_lazily += u64::from(entry.lazy_free);
         for &(space, page) in frames.iter().flat_map(|(_, places)| places) {
             // The first frame of a large page takes the others with it.
-            if let Some(&page) = self.mapped(space, va(page), VirtAddr(va(page).0 + FRAME_BYTES)).first() {
+            if let Some(&page) = self.mapped(space, va(page), va(page) + FRAME_BYTES).first() {
                 self.unmap(space, &page);
                 scan.gone.push((space, page.va, page.mapping.size.bytes()));
             }

@@ -16,7 +16,7 @@ use crate::os::Os;
 use crate::reclaim::{GroupId, Pressure};
 use crate::threads::{Counter, Thread};
 use crate::vma::{VaRange, Vma, VmaKind};
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
 use pagelab_base::step::{Next, RefKind, Step};
@@ -130,14 +130,14 @@ impl Khugepaged {
             self.cursor = START;
             return Next::Done;
         };
-        self.cursor = (space, VirtAddr(place.0 + LARGE.bytes()));
+        self.cursor = (space, place + LARGE.bytes());
         Next::Continue
     }
 
     /// Replaces the small pages by the large one, if nothing has changed and no fault is in the way.
     fn collapse(&mut self, os: &mut Os, frame: Pfn, pages: &[Removed]) {
         let (space, start) = self.at.expect("a place was copied");
-        let end = VirtAddr(start.0 + LARGE.bytes());
+        let end = start + LARGE.bytes();
         let range = VaRange { start, end };
         let id = SpaceId { layer: self.layer, index: space };
         let free = os.locks.may_change(id, Some(range), os.costs.fault_lock) && os.engine_in_the_way(id).is_none();
@@ -197,10 +197,10 @@ impl Thread for Khugepaged {
                 let Some((space, place)) = self.place(layer) else { return };
                 let mut list = WalkList::new();
                 layer.spaces[space as usize].table.walk(&layer.mem, place, &mut list);
-                let pages = layer.mapped(space, place, VirtAddr(place.0 + LARGE.bytes()));
+                let pages = layer.mapped(space, place, place + LARGE.bytes());
                 let small = pages.first().is_some_and(|page| page.mapping.size == PageSize::Size4K);
                 if let Some(entry) = list.refs().last().filter(|_| small) {
-                    let table = PhysAddr(entry.addr.0 & !(FRAME_BYTES - 1));
+                    let table = entry.addr.align_down(FRAME_BYTES);
                     step.kernel(RefKind::Load { bytes: FRAME_BYTES }, table);
                     pages.iter().for_each(|page| step.kernel(RefKind::Read, layer.page_metadata(page.mapping.pfn)));
                 }
@@ -226,7 +226,7 @@ impl Thread for Khugepaged {
                 if let Some((space, place)) = self.place(layer) {
                     self.scanned += 1 << LARGE.order();
                     self.counts.scanned += 1;
-                    let pages = layer.mapped(space, place, VirtAddr(place.0 + LARGE.bytes()));
+                    let pages = layer.mapped(space, place, place + LARGE.bytes());
                     if is_ripe(layer, space, place, &pages, &config) {
                         let limited = matches!(layer.pressure(LARGE.order()), Some(Pressure::Limit(_)));
                         let Some(frame) = (if limited { None } else { layer.take_page(LARGE.order()) }) else {
@@ -283,7 +283,7 @@ fn is_own(layer: &Layer, page: &Removed) -> bool {
 
 /// Whether the pages of a place are to become a large one.
 fn is_ripe(layer: &Layer, space: u32, place: VirtAddr, pages: &[Removed], config: &Parameters) -> bool {
-    let range = VaRange { start: place, end: VirtAddr(place.0 + LARGE.bytes()) };
+    let range = VaRange { start: place, end: place + LARGE.bytes() };
     let zero = layer.pages.zero_page();
     let there = pages.iter().filter(|page| page.mapping.pfn != zero).count() as u64;
     let none = (LARGE.bytes() >> FRAME_SHIFT) - there;

@@ -108,11 +108,11 @@ impl Arrays {
     }
 
     fn tag_at(&self, object: PhysAddr, place: u64) -> PhysAddr {
-        PhysAddr(object.0 + place * self.tag_bytes)
+        object + place * self.tag_bytes
     }
 
     fn pointer_at(&self, object: PhysAddr, place: u64) -> PhysAddr {
-        PhysAddr(object.0 + self.pointers_at() + place * POINTER_BYTES)
+        object + self.pointers_at() + place * POINTER_BYTES
     }
 
     fn read_tag(&self, mem: &PhysMem, at: PhysAddr) -> u64 {

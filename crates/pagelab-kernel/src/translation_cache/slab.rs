@@ -49,7 +49,7 @@ impl Slab {
     pub fn alloc(&mut self, mem: &mut PhysMem, take: impl FnOnce(u32) -> Option<Pfn>) -> Option<PhysAddr> {
         if self.free.is_empty() {
             let block = take(self.order())?;
-            (0..1 << self.order()).for_each(|n| mem.create(Pfn(block.0 + n)));
+            (0..1 << self.order()).for_each(|n| mem.create(block + n));
             self.blocks.insert(block, 0);
             self.free.extend(self.objects(block));
         }
@@ -71,14 +71,14 @@ impl Slab {
         if self.blocks[&block] == 0 {
             self.blocks.remove(&block);
             self.objects(block).for_each(|object| _ = self.free.remove(&object));
-            (0..1 << self.order()).for_each(|n| mem.destroy(Pfn(block.0 + n)));
+            (0..1 << self.order()).for_each(|n| mem.destroy(block + n));
             release(block);
         }
     }
 
     /// Makes an object all zero.
     pub fn wipe(&self, mem: &mut PhysMem, object: PhysAddr) {
-        (0..self.object_bytes).step_by(8).for_each(|at| mem.write(PhysAddr(object.0 + at), 0));
+        (0..self.object_bytes).step_by(8).for_each(|at| mem.write(object + at, 0));
     }
 
     fn objects(&self, block: Pfn) -> impl Iterator<Item = PhysAddr> + use<> {
@@ -125,9 +125,9 @@ mod tests {
     fn an_object_comes_back_empty() {
         let (mut slab, mut mem) = (Slab::new(64), PhysMem::default());
         let [first, _] = [0, 1].map(|_| slab.alloc(&mut mem, |_| Some(Pfn(3))).unwrap());
-        mem.write(PhysAddr(first.0 + 56), 7);
+        mem.write(first + 56, 7);
         slab.free(&mut mem, first, |_| unreachable!("the other one is in use"));
         assert_eq!(slab.alloc(&mut mem, |_| None), Some(first));
-        assert_eq!(mem.read(PhysAddr(first.0 + 56)), 0);
+        assert_eq!(mem.read(first + 56), 0);
     }
 }

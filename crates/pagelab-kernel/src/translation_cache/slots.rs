@@ -49,7 +49,7 @@ impl Slots {
 
     fn slot(&self, object: PhysAddr, level: u8, va: VirtAddr) -> PhysAddr {
         let index = self.tag(level, va) & (self.slots - 1);
-        PhysAddr(object.0 + (u64::from(level - LOWEST) * self.slots + index) * SLOT_BYTES)
+        object + (u64::from(level - LOWEST) * self.slots + index) * SLOT_BYTES
     }
 
     /// Looks an address up, from the PMD entry upwards. A slot lies in one line, pointer and all.
@@ -57,8 +57,8 @@ impl Slots {
         let mut found = LookUp::default();
         for level in LOWEST..=self.highest() {
             let slot = self.slot(object, level, va);
-            found.tags.push(PhysAddr(slot.0 & !(LINE_BYTES - 1)));
-            let word = |at: u64| mem.read(PhysAddr(slot.0 + at));
+            found.tags.push(slot.align_down(LINE_BYTES));
+            let word = |at: u64| mem.read(slot + at);
             // Words of a slot that was never filled are 0, and so is no generation.
             if word(TAG) == self.tag(level, va) && word(GENERATION) == generation && generation > 0 {
                 let within = if self.tables { ENTRY_BYTES * offset(LOWEST, va) } else { 0 };
@@ -71,9 +71,7 @@ impl Slots {
 
     /// The lines that filling the levels `from` to `to` writes.
     pub fn fill_lines(&self, object: PhysAddr, from: u8, to: u8, va: VirtAddr) -> Lines {
-        (from..=to.min(self.highest()))
-            .map(|level| PhysAddr(self.slot(object, level, va).0 & !(LINE_BYTES - 1)))
-            .collect()
+        (from..=to.min(self.highest())).map(|level| self.slot(object, level, va).align_down(LINE_BYTES)).collect()
     }
 
     /// Enters the entry that an address has at a level, or the table that it is in. False if there is no slot for it.
@@ -91,7 +89,7 @@ impl Slots {
         let slot = self.slot(object, level, va);
         let before = if self.tables { ENTRY_BYTES * offset(LOWEST, va) } else { 0 };
         for (at, word) in [(TAG, self.tag(level, va)), (GENERATION, generation), (POINTER, entry.0 - before)] {
-            mem.write(PhysAddr(slot.0 + at), word);
+            mem.write(slot + at, word);
         }
         true
     }

@@ -241,7 +241,7 @@ impl Vma {
 
     /// The same mapping at another address.
     fn moved_to(mut self, start: VirtAddr) -> Self {
-        self.end = VirtAddr(start.0 + self.range().len_bytes());
+        self.end = start + self.range().len_bytes();
         self.start = start;
         if self.kind == VmaKind::Heap {
             // The heap is where brk says; what is moved out of it is ordinary memory.

@@ -141,7 +141,7 @@ impl VmaSet {
         }
         let at = self.first_ending_after(addr);
         let stack = self.vmas.get(at).filter(|vma| vma.grows_down())?;
-        let start = VirtAddr(addr.0 & !(FRAME_BYTES - 1));
+        let start = addr.align_down(FRAME_BYTES);
         if start < LOWEST_ADDRESS || stack.end.0 - start.0 > self.limits.max_bytes {
             return None;
         }
@@ -213,7 +213,7 @@ impl VmaSet {
             return Err(VmaError::Empty { addr: new.start.0 });
         }
         let growth = new.len_bytes().saturating_sub(old.len_bytes());
-        let last = if old.is_empty() { old.start } else { VirtAddr(old.end.0 - 1) };
+        let last = if old.is_empty() { old.start } else { old.end - 1 };
         // What the new pages, if any, continue.
         let model = match (growth, self.find(last)) {
             (0, _) => None,
@@ -228,16 +228,16 @@ impl VmaSet {
             return Err(VmaError::Overlap { old: old.start.0, new: new.start.0 });
         }
 
-        let kept = VirtAddr(old.start.0 + old.len_bytes().min(new.len_bytes()));
+        let kept = old.start + old.len_bytes().min(new.len_bytes());
         let mut changes = Vec::new();
         if !in_place {
             changes.append(&mut self.unmap(new));
         }
         changes.append(&mut self.unmap(VaRange { start: kept, end: old.end }));
-        let moved_end = VirtAddr(new.start.0 + (kept.0 - old.start.0));
+        let moved_end = new.start + (kept.0 - old.start.0);
         if !in_place && !old.is_empty() {
             let pieces = self.take(VaRange { start: old.start, end: kept });
-            let target = |addr: VirtAddr| VirtAddr(new.start.0 + (addr.0 - old.start.0));
+            let target = |addr: VirtAddr| new.start + (addr.0 - old.start.0);
             changes.extend(pieces.iter().map(|p| Change::Moved { from: p.range(), to: target(p.start) }));
             self.rebuild(VaRange { start: new.start, end: moved_end }, |_| {
                 pieces

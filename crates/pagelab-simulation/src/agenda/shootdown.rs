@@ -227,7 +227,7 @@ mod tests {
             assert_eq!(guests_in(&simulation.os.layers, memory).len(), depth);
             let program = simulation.inputs[0].spaces().next().unwrap();
             let of = &simulation.os.layers[program.layer].spaces[program.index as usize];
-            let (asid, last_page) = (of.asid, VirtAddr(of.vmas.iter().last().unwrap().end.0 - 4096));
+            let (asid, last_page) = (of.asid, of.vmas.iter().last().unwrap().end - 4096);
             let held = |simulation: &mut Simulation| {
                 simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program).is_some()
             };

@@ -64,7 +64,7 @@ impl Simulation {
     fn hint_tags(&self, core: usize, space: SpaceId, va: VirtAddr) {
         let layer = &self.os.layers[space.layer];
         let Some((entry, frame)) = layer.spaces[space.index as usize].table.peek(&layer.mem, va) else { return };
-        for addr in [entry, PhysAddr(frame.addr().0 | va.0 & (FRAME_BYTES - 1))] {
+        for addr in [entry, PhysAddr(frame.addr().0 | va.offset_in(FRAME_BYTES))] {
             match layer.host {
                 None => self.hw.caches.hint(core, MachineAddr(addr.0).line()),
                 Some(host) => self.hint_entry(host, VirtAddr(addr.0)),

@@ -219,7 +219,7 @@ impl RefIssuer<'_> {
     ) -> Result<(), Faulted> {
         let writes = matches!(reference.kind, RefKind::Zero { .. });
         while *done < bytes {
-            let addr = PhysAddr(reference.addr.0 + *done);
+            let addr = reference.addr + *done;
             let (machine, piece) = self.locate(layer, reference.space, addr, writes, cycles)?;
             let piece = piece.min(bytes - *done);
             let (hw, core) = (&mut *self.hw, self.core);
@@ -248,7 +248,7 @@ impl RefIssuer<'_> {
             },
             RefSpace::Physical => {
                 let machine = self.hw.physical(self.layers, self.core, layer, addr, writes, cycles)?;
-                Ok((machine, FRAME_BYTES - (addr.0 & (FRAME_BYTES - 1))))
+                Ok((machine, FRAME_BYTES - addr.offset_in(FRAME_BYTES)))
             }
         }
     }
@@ -287,6 +287,6 @@ impl RefIssuer<'_> {
             _ => hw.translate_beyond_l1(layers, asid, &wanted, held.is_none(), cycles)?,
         };
         hw.check(layers, space, va, found);
-        Ok((found.address(va), found.size().bytes() - (va.0 & found.size().offset_mask())))
+        Ok((found.address(va), found.size().bytes() - (va.offset_in(found.size().bytes()))))
     }
 }

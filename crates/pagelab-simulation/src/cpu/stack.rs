@@ -169,7 +169,7 @@ impl Simulation {
         let any = !self.os.arrived.is_empty();
         while let Some((layer, addr, lines)) = self.os.arrived.pop() {
             if let Some(frame) = self.os.machine_frame(layer, addr.pfn()) {
-                let at = frame.addr().0 | addr.0 & (FRAME_BYTES - 1);
+                let at = frame.addr().0 | addr.offset_in(FRAME_BYTES);
                 self.hw.caches.dma_write(MachineAddr(at).line(), lines);
             }
         }

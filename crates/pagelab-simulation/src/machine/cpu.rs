@@ -61,7 +61,7 @@ impl Filter {
     /// The translation of `va` for a load or a store, if the last access proved it.
     #[inline(always)]
     pub fn translation(&self, va: VirtAddr, write: bool) -> Option<Translation> {
-        let held = self.page == va.0 >> FRAME_SHIFT && (!write || self.translation.stores());
+        let held = self.page == va.page_number() && (!write || self.translation.stores());
         held.then_some(self.translation)
     }
 
@@ -70,7 +70,7 @@ impl Filter {
     pub fn learn(&mut self, va: VirtAddr, translation: Translation, kinds: u8) {
         self.line = va.0 >> LINE_SHIFT;
         self.kinds = kinds;
-        self.page = va.0 >> FRAME_SHIFT;
+        self.page = va.page_number();
         self.translation = translation;
     }
 

@@ -93,7 +93,7 @@ impl Node {
 
     /// Address of an entry by its number.
     fn entry(self, index: u64) -> PhysAddr {
-        PhysAddr(self.block.first.addr().0 + 8 * index)
+        self.block.first.addr() + 8 * index
     }
 
     fn entry_of(self, va: VirtAddr) -> PhysAddr {
@@ -415,7 +415,7 @@ mod tests {
     }
 
     fn va(vpn: u64) -> VirtAddr {
-        VirtAddr(vpn << FRAME_SHIFT)
+        VirtAddr::from_page_number(vpn)
     }
 
     fn mapping(pfn: u64) -> Mapping {
@@ -479,10 +479,7 @@ mod tests {
                     let mut listed = Vec::new();
                     lab.table.mapped(&lab.mem, va(start), va(end), 150, &mut listed);
                     let known = oracle.range(start..end).take(150).map(|(vpn, mapping)| (*vpn, *mapping));
-                    assert!(
-                        listed.iter().map(|page| (page.va.0 >> FRAME_SHIFT, page.mapping)).eq(known),
-                        "{operation}"
-                    );
+                    assert!(listed.iter().map(|page| (page.va.page_number(), page.mapping)).eq(known), "{operation}");
                     oracle.range(start..end).for_each(|(&vpn, _)| _ = lab.table.unmap(&mut lab.mem, va(vpn)));
                     oracle.retain(|vpn, _| !(start..end).contains(vpn));
                     lab.table.prune(&mut lab.mem, va(start), va(end), &mut |_| {});

@@ -65,7 +65,7 @@ impl Linear {
 
     #[inline]
     fn entry_addr(&self, va: VirtAddr) -> PhysAddr {
-        PhysAddr(self.first.addr().0 + (va.0 >> FRAME_SHIFT) * 8)
+        PhysAddr(self.first.addr().0 + va.page_number() * 8)
     }
 
     #[inline]
@@ -98,13 +98,13 @@ impl Linear {
     fn visit(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, mut each: impl FnMut(VirtAddr, u64) -> bool) {
         let pages = WORDS_PER_FRAME as u64;
         let end = end.0.div_ceil(1 << FRAME_SHIFT).min(self.used.len() as u64 * pages);
-        let mut page = start.0 >> FRAME_SHIFT;
+        let mut page = start.page_number();
         while page < end {
             if !self.used[(page / pages) as usize] {
                 page = (page / pages + 1) * pages;
                 continue;
             }
-            let va = VirtAddr(page << FRAME_SHIFT);
+            let va = VirtAddr::from_page_number(page);
             let entry = mem.read(self.entry_addr(va));
             if entry != 0 && !each(va, entry) {
                 return;
@@ -211,7 +211,7 @@ impl Design for Linear {
     /// Its memory stays set aside.
     fn destroy(self, _: &mut Arrays, mem: &mut PhysMem, _: &mut dyn FnMut(Pfn)) {
         for (n, _) in self.used.iter().enumerate().filter(|(_, used)| **used) {
-            let frame = Pfn(self.first.0 + n as u64);
+            let frame = self.first + n as u64;
             assert!(mem.is_zero(frame), "a page table that is destroyed maps nothing");
             mem.destroy(frame);
         }

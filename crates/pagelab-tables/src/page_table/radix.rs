@@ -173,7 +173,7 @@ impl Radix {
         let first = start.0.saturating_sub(base) >> shift;
         let last = ((end.0 - 1 - base) >> shift).min(WORDS_PER_FRAME as u64 - 1);
         for index in first..=last {
-            let addr = PhysAddr(table.addr().0 + index * 8);
+            let addr = table.addr() + index * 8;
             let entry = mem.read(addr);
             if entry & PRESENT == 0 || is_leaf(level, entry) {
                 continue;
@@ -401,7 +401,7 @@ impl Design for Radix {
         let size = PageSize::ALL[usize::from(level) - 2];
         for index in 0..WORDS_PER_FRAME as u64 {
             let small = Mapping { pfn: Pfn(large.pfn.0 + (index << size.order())), size, flags: large.flags };
-            mem.write(PhysAddr(frame.addr().0 + 8 * index), encode(level - 1, &small));
+            mem.write(frame.addr() + 8 * index, encode(level - 1, &small));
         }
         mem.write(addr, frame.addr().0 | TABLE);
         self.make_room(level);
@@ -615,7 +615,7 @@ mod tests {
         walk(&table, &mem, large.0);
         assert_eq!(refs(&table, &mem, large).unwrap().len(), 4);
         for page in 0..512 {
-            table.unmap(&mut mem, VirtAddr(large.0 + page * 4096));
+            table.unmap(&mut mem, large + page * 4096);
         }
         table.prune(&mut mem, large, VirtAddr(large.0 + (1 << 30)), &mut |_| {});
         // What comes into their memory is not theirs.

@@ -65,7 +65,7 @@ fn used(
     let last = ((end.0 - 1 - base) >> shift).min((1 << INDEX_BITS) - 1);
     let mut index = first;
     while index <= last {
-        let entry = PhysAddr(table.addr().0 + 8 * index);
+        let entry = table.addr() + 8 * index;
         if mem.is_zero(entry.pfn()) {
             index = (index | (WORDS_PER_FRAME as u64 - 1)) + 1;
             continue;

@@ -125,5 +125,5 @@ impl Ways<'_> {
 #[inline(always)]
 pub(super) fn entry_addr(table: Pfn, level: u8, va: VirtAddr) -> PhysAddr {
     let index = va.0 >> (FRAME_SHIFT + INDEX_BITS * u32::from(level - 1)) & (WORDS_PER_FRAME as u64 - 1);
-    PhysAddr(table.addr().0 + index * 8)
+    table.addr() + index * 8
 }

@@ -199,7 +199,7 @@ fn enter(
     let mut entry = None;
     if let Some(table) = &mut kept {
         let page = VirtAddr(va.0 & !size.offset_mask() & ((1 << table.va_bits()) - 1));
-        let end = VirtAddr(page.0 + size.bytes());
+        let end = page + size.bytes();
         drop_pages(host_layer, table, VaRange { start: page, end });
         let mut built = true;
         while built && table.missing_tables(&host_layer.mem, page, size) > 0 {

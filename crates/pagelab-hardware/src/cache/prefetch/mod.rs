@@ -114,7 +114,7 @@ impl Demand {
         match border {
             Border::Mapping => self.page.clone(),
             Border::Smallest => {
-                let first = self.address.0 >> FRAME_SHIFT << (FRAME_SHIFT - LINE_SHIFT);
+                let first = self.address.page_number() << (FRAME_SHIFT - LINE_SHIFT);
                 first..first + (1 << (FRAME_SHIFT - LINE_SHIFT))
             }
         }

@@ -69,8 +69,8 @@ impl Arming {
     fn line(&self) -> VaRange {
         let job = self.job.expect("a mapping is under way");
         if self.size > PageSize::Size4K {
-            let start = VirtAddr(self.at.0 & !self.size.offset_mask());
-            return VaRange { start, end: VirtAddr(start.0 + self.size.bytes()) };
+            let start = self.at.align_down(self.size.bytes());
+            return VaRange { start, end: start + self.size.bytes() };
         }
         let end = (self.at.0 | (LINE_PAGES * FRAME_BYTES - 1)) + 1;
         VaRange { start: self.at, end: VirtAddr(end.min(job.range.end.0)) }
@@ -139,10 +139,7 @@ impl Arming {
     fn descend_further(&mut self, os: &mut Os, cpu: CpuId) {
         let (job, layer) = (self.job.expect("a mapping is under way"), &os.layers[self.layer]);
         let is_whole = layer.word(job.space, self.at).is_some_and(|of| of.size == self.size)
-            || layer
-                .mapped(job.space, self.at, VirtAddr(self.at.0 + 1))
-                .iter()
-                .any(|page| page.mapping.size == self.size);
+            || layer.mapped(job.space, self.at, self.at + 1).iter().any(|page| page.mapping.size == self.size);
         if is_whole {
             self.at = self.line().end;
             os.locks.end_read(self.space(), cpu);
@@ -178,7 +175,7 @@ impl Arming {
         let job = self.job.expect("a mapping is under way");
         let first = layer.first_word(job.space, VaRange { start: self.at, end: job.range.end })?;
         let start = VirtAddr(first.va.0 & !(TABLE_REACH - 1));
-        let mut part = VaRange { start, end: VirtAddr(start.0 + TABLE_REACH) };
+        let mut part = VaRange { start, end: start + TABLE_REACH };
         if first.size == PageSize::Size4K {
             return Some((part, TABLE_ENTRIES));
         }

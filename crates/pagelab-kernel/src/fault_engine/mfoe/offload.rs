@@ -155,7 +155,7 @@ impl Offload {
 
 impl Work for Offload {
     fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self> {
-        let page = |size: PageSize| VirtAddr(fault.va.0 & !size.offset_mask());
+        let page = |size: PageSize| fault.va.align_down(size.bytes());
         let size = PageSize::Size4K;
         let work = Self {
             fault: *fault,

@@ -55,7 +55,7 @@ impl Tables {
         let tables = Self { bases: rings.into_iter().map(|(base, _)| base).collect(), entries, frames };
         for &base in &tables.bases {
             memory.contents.write(base.addr(), 1 << 32 | 1);
-            memory.contents.write(PhysAddr(base.addr().0 + 8), u64::from(entries));
+            memory.contents.write(base.addr() + 8, u64::from(entries));
         }
         Some(tables)
     }
@@ -76,7 +76,7 @@ impl Tables {
     }
 
     fn slot(&self, cpu: CpuId, number: u32) -> PhysAddr {
-        PhysAddr(self.header(cpu).0 + u64::from(number) * SLOT_BYTES)
+        self.header(cpu) + u64::from(number) * SLOT_BYTES
     }
 
     fn places(&self, cpu: CpuId, mem: &PhysMem) -> (u32, u32) {
@@ -112,7 +112,7 @@ impl Tables {
             (false, false) => TableEntry::Empty,
             (false, true) => {
                 let owner = (word >> OWNER_SHIFT) as u32 & ((1 << (FRAME_SHIFT - OWNER_SHIFT)) - 1);
-                TableEntry::Used { owner, va: VirtAddr(mem.read(PhysAddr(at.0 + 8))), frame }
+                TableEntry::Used { owner, va: VirtAddr(mem.read(at + 8)), frame }
             }
         }
     }
@@ -123,7 +123,7 @@ impl Tables {
         let at = self.slot(cpu, tail);
         let TableEntry::Ready(frame) = self.entry(at, mem) else { return None };
         mem.write(at, frame.0 << FRAME_SHIFT | u64::from(owner) << OWNER_SHIFT | USED);
-        mem.write(PhysAddr(at.0 + 8), va.0);
+        mem.write(at + 8, va.0);
         self.set_places(cpu, mem, (head, self.after(tail)));
         Some(frame)
     }
@@ -141,7 +141,7 @@ impl Tables {
     /// What an entry said is dealt with.
     pub fn clear(&self, at: PhysAddr, mem: &mut PhysMem) {
         mem.write(at, 0);
-        mem.write(PhysAddr(at.0 + 8), 0);
+        mem.write(at + 8, 0);
     }
 
     /// Puts a frame in the entry at the head, which is empty, and goes on to the next.

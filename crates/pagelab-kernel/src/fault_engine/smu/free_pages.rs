@@ -46,7 +46,7 @@ impl FreePages {
     }
 
     fn place(&self, number: u32) -> PhysAddr {
-        PhysAddr(self.first.addr().0 + u64::from(number % self.entries) * ENTRY_BYTES)
+        self.first.addr() + u64::from(number % self.entries) * ENTRY_BYTES
     }
 
     /// The entry that the unit has to read before it can take a page; none if it has fetched one, or there is none.
@@ -66,7 +66,7 @@ impl FreePages {
         self.fetch();
         self.fetched = self.fetched.checked_sub(1)?;
         let at = self.place(self.tail);
-        let (frame, address) = (Pfn(mem.read(at)), mem.read(PhysAddr(at.0 + 8)));
+        let (frame, address) = (Pfn(mem.read(at)), mem.read(at + 8));
         debug_assert_eq!(address, frame.addr().0, "the drive writes to the frame itself");
         (self.tail, self.count) = ((self.tail + 1) % self.entries, self.count - 1);
         Some(frame)
@@ -82,7 +82,7 @@ impl FreePages {
         assert!(!self.is_full(), "the queue of free pages is full");
         let at = self.head();
         mem.write(at, frame.0);
-        mem.write(PhysAddr(at.0 + 8), frame.addr().0);
+        mem.write(at + 8, frame.addr().0);
         self.count += 1;
     }
 }

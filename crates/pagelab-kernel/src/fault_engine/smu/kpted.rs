@@ -121,11 +121,11 @@ impl Kpted {
             }
             space.table.set_mark(&mut layer.mem, va, self.level, false);
             self.level -= 1;
-            self.until[usize::from(self.level)] = VirtAddr(va.0 + reach(self.level + 1));
+            self.until[usize::from(self.level)] = va + reach(self.level + 1);
             self.at = va;
             return;
         }
-        let end = self.line().last().map_or(self.at, |va| VirtAddr(va.0 + reach(self.level)));
+        let end = self.line().last().map_or(self.at, |va| va + reach(self.level));
         self.pass(end);
     }
 

@@ -171,7 +171,7 @@ impl Offload {
         };
         let free = os.locks.acquire(key, cpu);
         assert!(free, "{key:?} was free just now");
-        let end = VirtAddr(self.page.0 + PageSize::Size4K.bytes());
+        let end = self.page + PageSize::Size4K.bytes();
         os.locks.read_mappings(self.fault.space, VaRange { start: self.page, end }, cpu);
         (self.id, self.state) = (id, MissState::FreePage);
         Next::Continue
@@ -261,7 +261,7 @@ impl Work for Offload {
         let EntryContent::Stored(stored) = Self::look(fault, &os.layers[fault.space.layer]) else { return None };
         Some(Self {
             fault: *fault,
-            page: VirtAddr(fault.va.0 & !PageSize::Size4K.offset_mask()),
+            page: fault.va.align_down(PageSize::Size4K.bytes()),
             cpu,
             arrived: false,
             stored,

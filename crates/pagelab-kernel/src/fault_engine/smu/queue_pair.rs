@@ -81,12 +81,12 @@ impl QueuePair {
     }
 
     fn completion(&self, place: u32) -> PhysAddr {
-        PhysAddr(self.completions.addr().0 + u64::from(place) * NVME_COMPLETION_BYTES)
+        self.completions.addr() + u64::from(place) * NVME_COMPLETION_BYTES
     }
 
     /// Address of the submission entry that is written next.
     pub fn submission(&self) -> PhysAddr {
-        PhysAddr(self.submissions.addr().0 + u64::from(self.tail) * LINE_BYTES)
+        self.submissions.addr() + u64::from(self.tail) * LINE_BYTES
     }
 
     /// Writes the command to read a block into a frame.
@@ -96,7 +96,7 @@ impl QueuePair {
     pub fn submit(&mut self, id: u16, lba: Lba, frame: Pfn, mem: &mut PhysMem) {
         let (at, next) = (self.submission(), self.after(self.tail));
         assert_ne!(next, self.read_to, "the submission queue is full");
-        let word = |number: u64| PhysAddr(at.0 + number * 8);
+        let word = |number: u64| at + number * 8;
         mem.write(word(0), READ | u64::from(id) << 16 | NAMESPACE << 32);
         mem.write(word(3), frame.addr().0);
         mem.write(word(5), lba.0 * NVME_UNITS);
@@ -124,7 +124,7 @@ impl QueuePair {
         let phase = u64::from(self.device.phase) << 16;
         mem.write(at, 0);
         let last = u64::from(self.device.read_to) | (u64::from(id) | phase | status) << 32;
-        mem.write(PhysAddr(at.0 + 8), last);
+        mem.write(at + 8, last);
         self.device.tail = self.after(self.device.tail);
         self.device.phase ^= self.device.tail == 0;
         let at = self.device.commands.iter().position(|&(of, _)| of == id).expect("it answers what it has read");
@@ -133,7 +133,7 @@ impl QueuePair {
 
     /// The next completion, if the drive has written one that has not been read.
     pub fn reap(&mut self, mem: &PhysMem) -> Option<Completion> {
-        let word = mem.read(PhysAddr(self.completion(self.head).0 + 8));
+        let word = mem.read(self.completion(self.head) + 8);
         let high = word >> 32;
         if (high >> 16 & 1 != 0) != self.phase {
             return None;

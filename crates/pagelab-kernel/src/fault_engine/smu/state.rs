@@ -233,7 +233,7 @@ impl KernelSide for Smu {
     }
 
     fn has_mapped(&self, space: u32, va: VirtAddr) -> bool {
-        self.pending.contains_key(&(space, VirtAddr(va.0 & !PageSize::Size4K.offset_mask())))
+        self.pending.contains_key(&(space, va.align_down(PageSize::Size4K.bytes())))
     }
 
     fn lacks_frames(&self) -> bool {

@@ -38,7 +38,7 @@ use crate::locks::Locks;
 use crate::memory::{Memory, MemoryView, page_metadata};
 use crate::reclaim::{Pressure, SCAN_PAGES};
 use crate::vma::VaRange;
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, Pfn, PhysAddr, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, Pfn, VirtAddr};
 use pagelab_base::code_cost::{CodeCost, CodeCycles};
 use pagelab_base::error::LayerConfigError;
 use pagelab_base::ids::SpaceId;
@@ -254,7 +254,7 @@ impl Ptemagnet {
     fn give_out(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) -> Option<Pfn> {
         let (group, order) = (self.group(va), self.order());
         let reservation = self.reservation(memory.contents, space, group)?;
-        let n = va.0 >> FRAME_SHIFT & ((1 << order) - 1);
+        let n = va.page_number() & ((1 << order) - 1);
         if reservation.given >> n & 1 != 0 {
             return None;
         }
@@ -263,7 +263,7 @@ impl Ptemagnet {
         self.unused -= 1;
         self.counters.given += 1;
         self.counters.peak_unused = self.counters.peak_unused.max(self.unused);
-        let pfn = Pfn(reservation.block.0 + n);
+        let pfn = reservation.block + n;
         memory.charge(pfn, 0);
         if given.count_ones() == 1 << order {
             self.end(space, group, End::Full, memory);
@@ -280,7 +280,7 @@ impl Ptemagnet {
         let order = self.order();
         self.unused -= (1 << order) - u64::from(reservation.given.count_ones());
         for n in (0..1 << order).filter(|n| reservation.given >> n & 1 == 0) {
-            memory.free_frame_of_block(Pfn(reservation.block.0 + n));
+            memory.free_frame_of_block(reservation.block + n);
         }
     }
 
@@ -311,7 +311,7 @@ impl Ptemagnet {
         let Some(reservation) = self.reservation(memory.contents, space, group) else { return };
         let pages = if new { 1 << self.order() } else { 1 };
         // Each page of a new block is referred to by the reservation (`set_page_count`).
-        (0..pages).for_each(|n| step.kernel(RefKind::Write, page_metadata(Pfn(reservation.block.0 + n))));
+        (0..pages).for_each(|n| step.kernel(RefKind::Write, page_metadata(reservation.block + n)));
         if let Some(leaf) = self.way(memory.contents, space, group).leaf() {
             // With the lock, or by an exchange.
             step.kernel(if self.config.as_traced.is_some() { RefKind::Locked } else { RefKind::Write }, leaf);
@@ -324,7 +324,7 @@ impl Ptemagnet {
         let lines = |kind: RefKind, place: usize, from: u32, number: u32, step: &mut Step| {
             let Some(Some(frame)) = self.own.get(place) else { return };
             for line in from..from + number {
-                step.kernel_beside(kind, PhysAddr(frame.addr().0 + u64::from(line) * LINE_BYTES));
+                step.kernel_beside(kind, frame.addr() + u64::from(line) * LINE_BYTES);
             }
         };
         lines(RefKind::Write, 1 + page.cpu.0 as usize, before.cpu, path.cpu, step);
@@ -357,7 +357,7 @@ impl Ptemagnet {
                 step.kernel(RefKind::Locked, leaf);
                 // `put_page` of what was not given out.
                 for n in (0..1 << self.order()).filter(|n| reservation.given >> n & 1 == 0) {
-                    step.kernel(RefKind::Locked, page_metadata(Pfn(reservation.block.0 + n)));
+                    step.kernel(RefKind::Locked, page_metadata(reservation.block + n));
                 }
             }
         }
@@ -527,7 +527,7 @@ impl Policy for Ptemagnet {
         if self.live.is_empty() || range.is_empty() {
             return;
         }
-        let (first, last) = (self.group(range.start), self.group(VirtAddr(range.end.0 - 1)));
+        let (first, last) = (self.group(range.start), self.group(range.end - 1));
         let groups: Vec<u64> = self.live.range((space, first)..=(space, last)).map(|&(_, group)| group).collect();
         groups.into_iter().for_each(|group| self.end(space, group, End::Unmapped, memory));
     }

@@ -105,7 +105,7 @@ impl Part {
         for level in (0..LEVELS).rev() {
             let Some(pfn) = node else { break };
             let index = key >> (level * INDEX_BITS) & ((1 << INDEX_BITS) - 1);
-            let entry = PhysAddr(pfn.addr().0 + index * self.entry.bytes());
+            let entry = pfn.addr() + index * self.entry.bytes();
             way.entries[way.len] = entry;
             way.len += 1;
             if level > 0 {
@@ -123,7 +123,7 @@ impl Part {
         if way.leaf().is_some() {
             return false;
         }
-        (0..1 << self.entry.node_order()).for_each(|n| mem.create(Pfn(node.0 + n)));
+        (0..1 << self.entry.node_order()).for_each(|n| mem.create(node + n));
         match way.entries().last() {
             None => self.root = Some(node),
             Some(&entry) => mem.write(entry, node.addr().0),
@@ -159,14 +159,14 @@ impl Part {
 
 fn clear_node(mem: &mut PhysMem, node: Pfn, size: EntrySize, level: u32, release: &mut dyn FnMut(Pfn)) {
     if level > 0 {
-        for entry in (0..ENTRIES).map(|index| PhysAddr(node.addr().0 + index * size.bytes())) {
+        for entry in (0..ENTRIES).map(|index| node.addr() + index * size.bytes()) {
             let word = mem.read(entry);
             if word != 0 {
                 clear_node(mem, PhysAddr(word).pfn(), size, level - 1, release);
             }
         }
     }
-    (0..1 << size.node_order()).for_each(|n| mem.destroy(Pfn(node.0 + n)));
+    (0..1 << size.node_order()).for_each(|n| mem.destroy(node + n));
     release(node);
 }
 

@@ -38,7 +38,7 @@ impl<'a, U> Nested<'a, U> {
     #[inline(always)]
     fn find_tables(&mut self, guest: &Way, va: VirtAddr) -> bool {
         for level in guest.leaf..=guest.root {
-            let table = PhysAddr(guest.entry_addr(level, va).0 & !(FRAME_BYTES - 1));
+            let table = guest.entry_addr(level, va).align_down(FRAME_BYTES);
             let held = &mut self.tables[usize::from(level) % WALK_LEVELS];
             if held.is_none_or(|(of, _)| of != table) {
                 let Some(way) = self.host.ways.get(VirtAddr(table.0)).filter(|way| way.serves(false)) else {
@@ -62,7 +62,7 @@ impl<'a, U: Pass> Nested<'a, U> {
         write: bool,
         cycles: &mut Cycles,
     ) -> Translation {
-        let frame = addr.0 >> FRAME_SHIFT;
+        let frame = addr.page_number();
         let key = frame << 16 | u64::from(self.host_asid.0);
         if let Some(tlb) = &mut self.nested_tlb {
             self.nested_look_ups += 1;
@@ -155,7 +155,7 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         self.guest.ways.hint_entry(va(ENTRIES_AHEAD));
         let addresses = |va: VirtAddr| {
             let (entry, page) = self.guest.ways.peek(va)?;
-            Some([entry.0, page.0 | va.0 & (FRAME_BYTES - 1)].map(VirtAddr))
+            Some([entry.0, page.0 | va.offset_in(FRAME_BYTES)].map(VirtAddr))
         };
         if let Some(addresses) = addresses(va(MIDWAY)) {
             addresses.into_iter().for_each(|addr| self.host.ways.hint_entry(addr));

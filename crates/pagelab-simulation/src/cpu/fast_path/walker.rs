@@ -73,7 +73,7 @@ impl<C: CoreCaches> Memory<C> {
 #[inline(always)]
 pub(super) fn hint_tags<C: CoreCaches>(caches: &C, (entry, page): (PhysAddr, PhysAddr), va: VirtAddr) {
     caches.hint(MachineAddr(entry.0).line());
-    caches.hint(MachineAddr(page.0 | va.0 & (FRAME_BYTES - 1)).line());
+    caches.hint(MachineAddr(page.0 | va.offset_in(FRAME_BYTES)).line());
 }
 
 /// Adds references of a layer to its counts.

@@ -140,7 +140,7 @@ mod tests {
         let mut pages = Pages { most: 8, ..Pages::default() };
         // Backwards, so that the order of arrival does not help.
         for page in (0..32_u64).rev() {
-            pages.count(PROCESS, VirtAddr(page << FRAME_SHIFT), &area("heap"), &cost(page));
+            pages.count(PROCESS, VirtAddr::from_page_number(page), &area("heap"), &cost(page));
         }
         assert_eq!(pages.granularity_bytes(), 16 << 10);
         let entries = pages.in_order();

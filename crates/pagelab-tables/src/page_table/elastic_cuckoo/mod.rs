@@ -219,7 +219,7 @@ impl ElasticCuckoo {
     /// The address of an entry in use and what it maps.
     fn present(&self, mem: &PhysMem, va: VirtAddr) -> (PhysAddr, Mapping) {
         let line = self.find(mem, tag(vpn(va)));
-        let addr = line.map(|line| PhysAddr(line.0 + 8 * index(vpn(va)) as u64));
+        let addr = line.map(|line| line + 8 * index(vpn(va)) as u64);
         let present = addr.map(|addr| (addr, mem.read(addr))).filter(|(_, entry)| entry & PRESENT != 0);
         let (addr, entry) = present.unwrap_or_else(|| panic!("{va:?} is not mapped"));
         (addr, decode(1, entry))
@@ -286,7 +286,7 @@ impl Design for ElasticCuckoo {
         let (tag, index) = (tag(vpn(va)), index(vpn(va)));
         let lines: [PhysAddr; WAYS] = std::array::from_fn(|way| self.line(way, tag));
         let found = lines.iter().position(|&line| has_tag(mem.line(line), tag));
-        let mut refs = lines.map(|line| WalkRef { addr: PhysAddr(line.0 + 8 * index as u64), level: 1, step: 0 });
+        let mut refs = lines.map(|line| WalkRef { addr: line + 8 * index as u64, level: 1, step: 0 });
         // They are read at once; the last is the one that says where the page is.
         refs.swap(found.unwrap_or_else(|| self.next_way()), WAYS - 1);
         list.set(refs);
@@ -345,7 +345,7 @@ impl Design for ElasticCuckoo {
             self.place(mem, tag)?;
         }
         let line = self.find(mem, tag).expect("the line has a place");
-        let addr = PhysAddr(line.0 + 8 * index(vpn(va)) as u64);
+        let addr = line + 8 * index(vpn(va)) as u64;
         assert_eq!(mem.read(addr) & PRESENT, 0, "the entry of {va:?} is in use");
         self.write(mem, addr, va, &mapping);
         self.pages.insert(vpn(va));
@@ -380,8 +380,8 @@ impl Design for ElasticCuckoo {
     fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
         let last = end.0.div_ceil(1 << FRAME_SHIFT);
         let left = most.saturating_sub(out.len());
-        for vpn in self.pages.range(start.0 >> FRAME_SHIFT, last).take(left) {
-            let va = VirtAddr(vpn << FRAME_SHIFT);
+        for vpn in self.pages.range(start.page_number(), last).take(left) {
+            let va = VirtAddr::from_page_number(vpn);
             out.push(Removed { va, mapping: self.present(mem, va).1 });
         }
     }

@@ -63,7 +63,7 @@ fn take(next: &mut u64, order: u32) -> Pfn {
 }
 
 fn va(vpn: u64) -> VirtAddr {
-    VirtAddr(vpn << FRAME_SHIFT)
+    VirtAddr::from_page_number(vpn)
 }
 
 fn mapping(pfn: u64) -> Mapping {
@@ -116,7 +116,7 @@ fn a_table_agrees_with_a_map_after_millions_of_operations() {
                 let mut listed = Vec::new();
                 lab.table.mapped(&lab.mem, VirtAddr(0), VirtAddr(1 << 48), usize::MAX, &mut listed);
                 let known = oracle.iter().map(|(vpn, mapping)| (*vpn, *mapping));
-                assert!(listed.iter().map(|page| (page.va.0 >> FRAME_SHIFT, page.mapping)).eq(known), "{operation}");
+                assert!(listed.iter().map(|page| (page.va.page_number(), page.mapping)).eq(known), "{operation}");
                 let mut lines: Vec<u64> = oracle.keys().map(|vpn| vpn >> 3).collect();
                 lines.dedup();
                 assert_eq!(lab.table.used(), lines.len() as u64, "{operation}");

@@ -88,7 +88,7 @@ impl Way {
     /// Address of the line of a place.
     #[inline(always)]
     pub fn line(&self, place: u64) -> PhysAddr {
-        PhysAddr(self.block.first.addr().0 + place * LINE_BYTES)
+        self.block.first.addr() + place * LINE_BYTES
     }
 }
 
@@ -97,7 +97,7 @@ pub fn swap(mem: &mut PhysMem, at: PhysAddr, line: &Line) -> Line {
     let old = *mem.line(at);
     for (index, (&new, old)) in line.iter().zip(old).enumerate() {
         if new != old {
-            mem.write(PhysAddr(at.0 + 8 * index as u64), new);
+            mem.write(at + 8 * index as u64, new);
         }
     }
     old

@@ -8,7 +8,7 @@ use pagelab_base::memory::PhysMem;
 
 /// Where a slot points to the next one of its chain; 0 for the last.
 fn link(slot: PhysAddr) -> PhysAddr {
-    PhysAddr(slot.0 + 16)
+    slot + 16
 }
 
 fn next(mem: &PhysMem, slot: PhysAddr) -> Option<PhysAddr> {
@@ -63,7 +63,7 @@ pub fn release(geometry: &Geometry, mem: &mut PhysMem, head: PhysAddr, at: PhysA
     // The head is where searches begin: the second slot takes its place.
     let Some(second) = behind else { return slot::clear(geometry, mem, head, EMPTY) };
     for word in [0, 8, 16] {
-        mem.write_block(PhysAddr(head.0 + word), mem.read_block(PhysAddr(second.0 + word)));
+        mem.write_block(head + word, mem.read_block(second + word));
     }
     geometry.free_chain_slot(mem, second);
 }

@@ -248,7 +248,7 @@ impl Geometry {
             return None;
         }
         self.set_counter(mem, Counter::ChainEnd, used + 1);
-        Some(PhysAddr(self.base.0 + (self.slots() + used) * CHAINED_SLOT_BYTES))
+        Some(self.base + (self.slots() + used) * CHAINED_SLOT_BYTES)
     }
 
     /// Slots of the chain table that are not in use.
@@ -263,13 +263,13 @@ impl Geometry {
     /// Gives a slot of the chain table back.
     pub fn free_chain_slot(&self, mem: &mut PhysMem, slot: PhysAddr) {
         mem.write_block(slot, 0);
-        mem.write_block(PhysAddr(slot.0 + 8), 0);
-        mem.write_block(PhysAddr(slot.0 + 16), self.counter(mem, Counter::ChainFree));
+        mem.write_block(slot + 8, 0);
+        mem.write_block(slot + 16, self.counter(mem, Counter::ChainFree));
         self.set_counter(mem, Counter::ChainFree, slot.0);
     }
 
     fn counter_addr(&self, counter: Counter) -> PhysAddr {
-        PhysAddr(self.counters.0 + 8 * counter as u64)
+        self.counters + 8 * counter as u64
     }
 
     pub fn counter(&self, mem: &PhysMem, counter: Counter) -> u64 {

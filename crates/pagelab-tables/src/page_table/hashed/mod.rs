@@ -276,11 +276,11 @@ impl<K: Kind> Design for Hashed<K> {
     fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
         let last = end.0.div_ceil(1 << FRAME_SHIFT);
         let left = most.saturating_sub(out.len());
-        let pages = || self.pages.range(start.0 >> FRAME_SHIFT, last).take(left);
+        let pages = || self.pages.range(start.page_number(), last).take(left);
         // The slots of different clusters lie anywhere: the host may fetch them all at once.
-        pages().for_each(|vpn| self.hint(mem, VirtAddr(vpn << FRAME_SHIFT)));
+        pages().for_each(|vpn| self.hint(mem, VirtAddr::from_page_number(vpn)));
         for vpn in pages() {
-            let va = VirtAddr(vpn << FRAME_SHIFT);
+            let va = VirtAddr::from_page_number(vpn);
             out.push(Removed { va, mapping: self.found(mem, va).1 });
         }
     }

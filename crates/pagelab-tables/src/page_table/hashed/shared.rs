@@ -203,7 +203,7 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
     fn plan_scan(&self, mem: &PhysMem, scan: &Scan) -> ScanStep {
         let mut written = self.stale_in(mem, scan.at, &scan.tags);
         written.dedup_by_key(|slot| slot.0 / LINE_BYTES);
-        ScanStep { read: (PhysAddr(self.geometry.base().0 + scan.at * FRAME_BYTES), FRAME_BYTES), written }
+        ScanStep { read: (self.geometry.base() + scan.at * FRAME_BYTES, FRAME_BYTES), written }
     }
 
     /// The tags may be used again when the scan has come to the end of the table.

@@ -51,7 +51,7 @@ pub fn valid(index: u32) -> u64 {
 #[inline(always)]
 pub fn entry_addr(geometry: &Geometry, slot: PhysAddr, index: u32) -> PhysAddr {
     let word = if geometry.packed() { u64::from(index * PACKED_BITS / 64) } else { u64::from(index) };
-    PhysAddr(slot.0 + 8 + 8 * word)
+    slot + 8 + 8 * word
 }
 
 /// The entry at a place of a slot, as x86-64 writes it.
@@ -65,7 +65,7 @@ pub fn read_entry(geometry: &Geometry, mem: &PhysMem, slot: PhysAddr, index: u32
     let shift = index * PACKED_BITS % 64;
     let mut packed = low >> shift;
     if shift + PACKED_BITS > 64 {
-        packed |= mem.read_block(PhysAddr(addr.0 + 8)) << (64 - shift);
+        packed |= mem.read_block(addr + 8) << (64 - shift);
     }
     packed & LOW_BITS | (packed >> 52 & 1) << NO_EXECUTE_SHIFT
 }
@@ -80,7 +80,7 @@ pub fn write_entry(geometry: &Geometry, mem: &mut PhysMem, slot: PhysAddr, index
     let (shift, mask) = (index * PACKED_BITS % 64, (1_u64 << PACKED_BITS) - 1);
     mem.write_block(addr, mem.read_block(addr) & !(mask << shift) | packed << shift);
     if shift + PACKED_BITS > 64 {
-        let (next, shift) = (PhysAddr(addr.0 + 8), 64 - shift);
+        let (next, shift) = (addr + 8, 64 - shift);
         mem.write_block(next, mem.read_block(next) & !(mask >> shift) | packed >> shift);
     }
 }
@@ -89,6 +89,6 @@ pub fn write_entry(geometry: &Geometry, mem: &mut PhysMem, slot: PhysAddr, index
 pub fn clear(geometry: &Geometry, mem: &mut PhysMem, slot: PhysAddr, tag: u64) {
     mem.write_block(slot, tag);
     for word in 1..geometry.slot_bytes() / 8 {
-        mem.write_block(PhysAddr(slot.0 + 8 * word), 0);
+        mem.write_block(slot + 8 * word, 0);
     }
 }

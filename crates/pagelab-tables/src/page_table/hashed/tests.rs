@@ -55,7 +55,7 @@ fn walk<K: Kind>(space: &Hashed<K>, mem: &PhysMem, vpn: u64) -> WalkList {
 }
 
 fn va(vpn: u64) -> VirtAddr {
-    VirtAddr(vpn << FRAME_SHIFT)
+    VirtAddr::from_page_number(vpn)
 }
 
 /// Slots of a table by what they hold, found by looking at all of them: used, deleted, used by these tags.
@@ -121,9 +121,7 @@ fn torture<K: Kind>(cluster: Option<u32>, operations: u64) {
             let mut listed = Vec::new();
             space.mapped(&mem, va(100), va(0x7f00_0100), 250, &mut listed);
             let known = oracle.range(100..0x7f00_0100).take(250);
-            assert!(
-                listed.iter().map(|page| (page.va.0 >> FRAME_SHIFT, page.mapping)).eq(known.map(|(a, b)| (*a, *b)))
-            );
+            assert!(listed.iter().map(|page| (page.va.page_number(), page.mapping)).eq(known.map(|(a, b)| (*a, *b))));
         }
         if rng.below(4000) == 0 {
             let tag = space.asid;

@@ -143,7 +143,7 @@ fn impossible_states_are_refused_and_change_nothing() {
     for _ in 0..300 {
         let pfn = cut.alloc(FrameRequest::new(9, FramePurpose::UserData), &mut effects).unwrap();
         cut.split_used(pfn, 9, 0);
-        (1..512).for_each(|n| cut.free(Pfn(pfn.0 + n), 0, 0, &mut effects));
+        (1..512).for_each(|n| cut.free(pfn + n, 0, 0, &mut effects));
     }
     let text = cut.age(&config(0.9, 0.5, 0.0)).unwrap_err().to_string();
     assert!(text.contains("huge_free_fraction: 0.5") && text.contains("Normal of node 0, which has 16;"), "{text}");

@@ -315,7 +315,7 @@ impl FrameAllocator for PageAllocator {
 
     fn set_rover(&mut self, pfn: Pfn) {
         // The end of a run belongs to the zone that the run lies in.
-        self.zone_mut(Pfn(pfn.0 - 1)).area.set_rover(pfn);
+        self.zone_mut(pfn - 1).area.set_rover(pfn);
     }
 
     #[inline]

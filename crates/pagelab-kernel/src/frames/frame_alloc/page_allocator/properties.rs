@@ -118,7 +118,7 @@ impl Machine {
         let order = (self.rng.next_u64().trailing_zeros() / 2).min(self.allocator.max_order());
         let Range { start, end } = self.allocator.frames();
         let pfn = Pfn((start.0 + self.rng.below(end.0 - start.0)) >> order << order);
-        let free = (0..1 << order).all(|n| self.allocator.is_free(Pfn(pfn.0 + n)));
+        let free = (0..1 << order).all(|n| self.allocator.is_free(pfn + n));
         let allowed = free && {
             let status = self.allocator.zone_status(self.allocator.zone_at(pfn));
             let left = status.free_frames as i64 - (1 << order) - status.lowmem_reserve as i64;
@@ -147,7 +147,7 @@ impl Machine {
             return self.count("no run", 1);
         };
         assert!((run.start.0..run.end.0).all(|pfn| self.allocator.is_free(Pfn(pfn))), "{run:?}");
-        assert_eq!(self.allocator.zone_at(run.start), self.allocator.zone_at(Pfn(run.end.0 - 1)));
+        assert_eq!(self.allocator.zone_at(run.start), self.allocator.zone_at(run.end - 1));
         self.count(if run.end.0 - run.start.0 >= frames { "fitting run" } else { "short run" }, 1);
         if self.rng.below(2) == 0 {
             self.allocator.set_rover(run.end);
