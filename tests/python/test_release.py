@@ -16,6 +16,7 @@ from conftest import ROOT, Pagelab, assert_fails
 
 import pagelab as package
 from pagelab.renamed import RENAMED, new_name
+from pagelab.results import file_format
 
 _FILES = (
     "CITATION.cff",
@@ -73,6 +74,29 @@ def test_the_changelog_has_this_version_and_a_place_for_the_next() -> None:
     assert re.fullmatch(rf"{re.escape(package.__version__)} — \d{{4}}-\d\d-\d\d", headings[1])
 
 
+def test_the_page_on_upgrading_has_the_formats_of_this_version() -> None:
+    def number(path: str, name: str) -> str:
+        found = re.search(rf"\b{name}: u32 = (\d+);", (ROOT / "crates" / path).read_text())
+        assert found
+        return found[1]
+
+    # A number may be in the next line.
+    page = re.sub(r"(?<=[a-z])\n(?=[a-z0-9])", " ", (ROOT / "docs" / "upgrading.md").read_text())
+    version, results = package.__version__, file_format.FORMAT
+    trace = number("pagelab-trace/src/format/meta.rs", "FORMAT_VERSION")
+    faults = number("pagelab-faults/src/info.rs", "FORMAT_VERSION")
+    protocol = number("pagelab-trace/src/record/protocol.rs", "VERSION")
+    for words in (
+        f"| file | written by {version} | read by {version} |",
+        f"`NAME.trace/` | format {trace} |",
+        f"`NAME.faults` | format {faults} |",
+        f"`NAME.json` | format {results} |",
+        f"(version {protocol} in {version})",
+        f"\n| {results} | {version} |",
+    ):
+        assert words in page
+
+
 class _Tree:
     """A repository with what the release script reads, a Makefile that notes what is made, and made-up wheels."""
 
@@ -115,7 +139,7 @@ class _Tree:
         log = self.folder / "made.log"
         return log.read_text().split() if log.exists() else []
 
-    def distributions(self, folder: str) -> None:
+    def distributions(self, folder: str, printed: str = package.__version__) -> None:
         """Wheels of which pagelab's has a command that answers to what the release tries, and sources."""
         dist, version = self.folder / folder, package.__version__
         dist.mkdir()
@@ -127,7 +151,7 @@ class _Tree:
                     archive.addfile(entry, io.BytesIO(text.encode()))
             about = f"{name}-{version}.dist-info"
             with zipfile.ZipFile(dist / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
-                wheel.writestr(f"{name}.py", f"def main():\n    print('pagelab {version}')\n")
+                wheel.writestr(f"{name}.py", f"def main():\n    print('pagelab {printed}')\n")
                 wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
                 wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
                 script = "[console_scripts]\npagelab = pagelab:main\n" if name == "pagelab" else ""
@@ -223,6 +247,22 @@ def test_the_tag_comes_last_and_holds_the_changelog(tree: _Tree) -> None:
     again = tree.release()
     assert again.returncode == 1
     assert "tagged already" in again.stderr
+
+
+def test_wheels_of_another_version_are_refused(tree: _Tree) -> None:
+    tree.distributions("dist", printed="9.9.9")
+    process = tree.release("--dry-run")
+    assert process.returncode == 1
+    assert "says 'pagelab 9.9.9', expected version" in process.stderr
+
+
+def test_a_build_that_changes_the_tree_ends_it_without_a_tag(tree: _Tree) -> None:
+    tree.distributions("built.log")
+    tree.replace("Makefile", "\t! test", "\t[ $@ != wheel ] || cp -r built.log dist\n\ttouch left\n\t! test")
+    process = tree.release()
+    assert process.returncode == 1
+    assert "not clean: left" in process.stderr
+    assert tree.git("tag", "--list") == ""
 
 
 def test_an_old_key_names_the_new_one(pagelab: Pagelab) -> None:
