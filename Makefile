@@ -33,7 +33,7 @@ demo: setup
 
 test: setup
 	cargo test --workspace
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n logical --dist loadfile
 
 test-linux: setup
 	$(BIN)/pagelab linux test --quick --changed $$([ "$$(id -u)" != 0 ] || echo --install)
@@ -103,7 +103,8 @@ $(VENV)/.packages: pyproject.toml constraints.txt setup/require
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		altair distributed fsspec jinja2 maturin matplotlib numpy obstore pandas polars pyelftools rich scikit-learn tomli-w typer \
-		vl-convert-python codespell docutils flit_core hypothesis mypy myst-docutils pandas-stubs pytest ruff types-docutils zensical
+		vl-convert-python codespell docutils flit_core hypothesis mypy myst-docutils pandas-stubs pytest \
+		pytest-xdist ruff types-docutils zensical
 	touch $@
 
 # The engine, installed in place: changes of Python files need no build.
