@@ -46,8 +46,11 @@ class Mutant:
     within: str = ""
 
     def apply(self, tree: Path) -> str:
-        """The file's text with the change made. Errors: the expression is not there exactly once."""
-        text = (tree / self.file).read_text(encoding="utf-8")
+        """The file's text with the change made. Errors: there is no such file, or not exactly one such expression."""
+        path = tree / self.file
+        if not path.is_file():
+            raise ListError(f"{self.name}: there is no file {self.file}")
+        text = path.read_text(encoding="utf-8")
         tokens = tokenize(text)
         wanted = [token.text for token in tokenize(self.find)]
         places = functions(tokens, self.within) if self.within else [range(len(tokens))]

@@ -48,6 +48,11 @@ def test_a_function_limits_where_an_expression_is_sought(tmp_path: Path) -> None
         dataclasses.replace(MUTANT, within="fn d").apply(tmp_path)
 
 
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ListError, match=r"off-by-one: there is no file crates/pagelab-engine/src/a\.rs"):
+        MUTANT.apply(tmp_path)
+
+
 def test_a_suite_is_in_one_crate(tmp_path: Path) -> None:
     for name in (
         "one/tests/a.rs",
