@@ -125,6 +125,17 @@ def test_the_executive_line_says_when_nothing_would_help(results: Results) -> No
     assert "`pagelab advise` does" in executive.sentences([results["radix"]])[1]
 
 
+def test_walks_of_almost_every_access_are_said_in_words(results: Results) -> None:
+    first = results.systems[0]
+
+    def sentence(accesses: int) -> str:
+        return words.costs(replace(first, stats={**first.stats, "accesses": accesses, "walk.count": 1000}))[0]
+
+    assert "Almost every access needs a page walk" in sentence(1040)
+    assert "One access in 1.1 needs a page walk" in sentence(1100)
+    assert "One access in 12 needs a page walk" in sentence(12_000)
+
+
 def test_costs_per_mib_are_of_the_memory_that_was_touched(results: Results) -> None:
     touched, how = executive.touched_bytes(results.systems)
     assert how == "touched memory"

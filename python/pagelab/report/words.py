@@ -46,7 +46,7 @@ def costs(first: SystemResult) -> list[str]:
     sentences = [
         f"Address translation takes {percent(share(stats.get('cycles.translation', 0), busy))} of all cycles"
         f"{_how_sure(first)}. "
-        f"One access in {_one_in(accesses, walks)} needs a page walk, which takes "
+        f"{_one_in(accesses, walks)} needs a page walk, which takes "
         f"{share(stats.get('walk.cycles', 0), walks):.0f} cycles and makes "
         f"{share(stats.get('walk.refs', 0), walks):.2f} references to memory or caches."
         if walks
@@ -116,7 +116,9 @@ def _from_to(before: float, after: float) -> str:
 
 
 def _one_in(whole: int, part: int) -> str:
-    return f"{whole / part:,.0f}" if whole >= 10 * part else f"{whole / part:.1f}"
+    if whole < 1.05 * part:
+        return "Almost every access"
+    return f"One access in {whole / part:,.0f}" if whole >= 10 * part else f"One access in {whole / part:.1f}"
 
 
 def orders(run: Results) -> list[str]:
