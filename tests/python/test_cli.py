@@ -15,6 +15,7 @@ import pytest
 import typer
 from conftest import COMMAND, ROOT, Pagelab, assert_fails
 from rich.text import Text
+from sweeps import wait_for
 
 from pagelab.cli import application, groups
 
@@ -93,13 +94,21 @@ def test_a_signal_ends_a_run_that_leaves_nothing(tmp_path: Path, sent: int, stat
     outputs = ["--json", "r.json", "--faults", "new/r.faults"]
     command = [*COMMAND, "run", "gups:size=32GiB,updates=1G", "-s", "radix", *outputs]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(2)
+    wait_for(lambda: _catches(process, signal.SIGTERM))
+    time.sleep(1)
     assert process.poll() is None
     process.send_signal(sent)
     out, err = process.communicate(timeout=20)
     assert process.returncode == status
     assert (out, err) == ("", f"pagelab: error: {told}\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def _catches(process: subprocess.Popen[str], number: int) -> bool:
+    """Whether a process has begun to handle a signal: on a busy machine that takes seconds."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 _INTERRUPTED_AT = """
