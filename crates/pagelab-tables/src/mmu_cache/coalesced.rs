@@ -40,7 +40,7 @@ struct Run {
 impl Run {
     /// The run that the walk's entry at `at` belongs to, by the table that the walk finds next.
     fn from_walk(va: VirtAddr, refs: &[WalkRef], at: usize) -> Self {
-        let prefix = prefix(va, MERGED);
+        let prefix = prefix(va, refs[at].shift.into());
         let member = prefix % GROUP;
         Self { group: prefix >> GROUP_SHIFT, member, base: refs[at + 1].addr.pfn().0.wrapping_sub(member) }
     }

@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::page_table::{UpperEntries, WalkList, WalkRef, Way};
-use pagelab_base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
+use pagelab_base::addr::{MachineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::host::Vectors;
@@ -299,10 +299,11 @@ fn cacheable(list: &WalkList) -> usize {
     list.refs().len() - 1
 }
 
-/// Virtual address without the bits that an entry of `level` leaves to the levels below.
+/// Virtual address without the bits that an entry leaves to the levels below: the lowest `shift` ones, as the page
+/// table says.
 #[inline(always)]
-fn prefix(va: VirtAddr, level: u8) -> u64 {
-    (va.0 & ((1 << 57) - 1)) >> (FRAME_SHIFT + 9 * u32::from(level - 1))
+fn prefix(va: VirtAddr, shift: u32) -> u64 {
+    (va.0 & ((1 << 57) - 1)) >> shift
 }
 
 /// Where the reference to an entry of `level` is among those of a radix walk, which go down level by level; those of a

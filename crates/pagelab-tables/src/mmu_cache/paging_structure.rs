@@ -115,7 +115,7 @@ impl Design for PagingStructureCache {
         for of in &mut self.levels {
             // Only entries that a walk has passed are held, but this one may end higher up.
             let Some(at) = position(refs, of.level) else { continue };
-            let prefix = prefix(va, of.level);
+            let prefix = prefix(va, refs[at].shift.into());
             if of.array.lookup(prefix, key(asid, prefix)).is_some() {
                 return Spared { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
             }
@@ -128,8 +128,8 @@ impl Design for PagingStructureCache {
         // The longest match spares a walk's first references, so what was read is the rest.
         let read = &list.refs()[skip.trailing_ones() as usize..read];
         for of in &mut self.levels {
-            if position(read, of.level).is_some() {
-                let prefix = prefix(va, of.level);
+            if let Some(at) = position(read, of.level) {
+                let prefix = prefix(va, read[at].shift.into());
                 // A longer match would have been found by the look-up before.
                 of.array.insert_absent(prefix, key(asid, prefix), 0);
             }
@@ -140,7 +140,7 @@ impl Design for PagingStructureCache {
     fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
         let mut from = way.root + 1;
         for of in self.levels.iter_mut().filter(|of| way.passes(of.level)) {
-            let prefix = prefix(va, of.level);
+            let prefix = prefix(va, Way::shift(of.level));
             if of.array.look_up_or_insert(prefix, key(asid, prefix), 0).is_some() {
                 from = of.level;
                 break;
@@ -182,13 +182,13 @@ pub struct CommonArrays<'a, V> {
 impl<V: Vectors> Pass for CommonArrays<'_, V> {
     #[inline(always)]
     fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
-        let from = if way.passes(2) && held_or_taken_up(&mut self.pd, asid, prefix(va, 2)) {
+        let from = if way.passes(2) && held_or_taken_up(&mut self.pd, asid, prefix(va, Way::shift(2))) {
             2
-        } else if held_or_taken_up(&mut self.pdpt, asid, prefix(va, 3)) {
+        } else if held_or_taken_up(&mut self.pdpt, asid, prefix(va, Way::shift(3))) {
             3
-        } else if held_or_taken_up(&mut self.pml4, asid, prefix(va, 4)) {
+        } else if held_or_taken_up(&mut self.pml4, asid, prefix(va, Way::shift(4))) {
             4
-        } else if way.passes(5) && held_or_taken_up(&mut self.pml5, asid, prefix(va, 5)) {
+        } else if way.passes(5) && held_or_taken_up(&mut self.pml5, asid, prefix(va, Way::shift(5))) {
             5
         } else {
             way.root + 1
@@ -205,4 +205,39 @@ fn held_or_taken_up(sets: &mut impl Sets, asid: Asid, prefix: u64) -> bool {
         sets.insert_absent(prefix, key, 0);
     }
     held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mmu_cache::unified::{UnifiedTranslationCache, UnifiedTranslationCacheConfig};
+    use crate::page_table::WalkRef;
+    use pagelab_base::addr::PhysAddr;
+
+    /// Which later addresses are spared the reference of level 2 that a first walk read, in a table whose leaf tables
+    /// translate 2^`shift` bytes.
+    fn spared(cache: &mut impl Design, shift: u8, first: u64, later: &[u64]) -> Vec<bool> {
+        let mut list = WalkList::new();
+        list.set([WalkRef { addr: PhysAddr(8), level: 2, shift, step: 0 }, WalkRef::to_leaf(PhysAddr(16), 1)]);
+        assert_eq!(cache.look_up(Asid(1), VirtAddr(first), &list).skip, 0);
+        cache.fill(Asid(1), VirtAddr(first), &list, 1, 0, &PhysMem::default());
+        let is_spared = |&va: &u64| cache.look_up(Asid(1), VirtAddr(va), &list).skip == 1;
+        later.iter().map(is_spared).collect()
+    }
+
+    #[test]
+    fn the_page_table_says_how_much_an_entry_translates() {
+        let level2 = PagingStructureArray { level: 2, entries: 4, ways: 4, policy: AssocPolicy::Lru };
+        let config = PagingStructureConfig { arrays: vec![level2], latency_cycles: 1 };
+        let unified = UnifiedTranslationCacheConfig { entries: 4, ways: 4, latency_cycles: 1, level2_insertion: 0 };
+        let first = 5 << 30;
+        // In the same 2 MiB, the same 1 GiB, the next 1 GiB.
+        let later = [first + 0x1f_ffff, first + 0x3fff_ffff, first + 0x4000_0000];
+        for (shift, expected) in [(21, [true, false, false]), (30, [true, true, false])] {
+            let mut arrays = PagingStructureCache::new(&config, &Rng::new(1, "test")).unwrap();
+            assert_eq!(spared(&mut arrays, shift, first, &later), expected, "{shift}");
+            let mut one = UnifiedTranslationCache::new(&unified, &Rng::new(1, "test")).unwrap();
+            assert_eq!(spared(&mut one, shift, first, &later), expected, "{shift}");
+        }
+    }
 }

@@ -91,7 +91,7 @@ impl Design for UnifiedTranslationCache {
         let top = refs.first().map_or(0, |first| first.level);
         for level in 2..=top {
             let Some(at) = position(refs, level) else { continue };
-            let prefix = prefix(va, level);
+            let prefix = prefix(va, refs[at].shift.into());
             if self.array.lookup(prefix, key(asid, level, prefix)).is_some() {
                 return Spared { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
             }
@@ -103,7 +103,7 @@ impl Design for UnifiedTranslationCache {
     fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, _: &PhysMem) {
         // The longest match spares a walk's first references, so what was read is the rest, and none of it is held.
         for reference in list.refs()[skip.trailing_ones() as usize..read].iter().filter(|r| r.level > 1) {
-            let prefix = prefix(va, reference.level);
+            let prefix = prefix(va, reference.shift.into());
             let rank = if reference.level == 2 { self.level2_insertion } else { 0 };
             self.array.insert_absent_behind(prefix, key(asid, reference.level, prefix), 0, rank);
         }
@@ -117,7 +117,7 @@ impl Design for UnifiedTranslationCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page_table::WalkRef;
+    use crate::page_table::{WalkRef, Way};
     use pagelab_base::addr::PhysAddr;
 
     fn cache(ways: u32, level2_insertion: u32) -> UnifiedTranslationCache {
@@ -127,7 +127,12 @@ mod tests {
 
     fn full_walk() -> WalkList {
         let mut list = WalkList::new();
-        list.set([4, 3, 2, 1].map(|level| WalkRef { addr: PhysAddr(0), level, step: 5 - level }));
+        list.set([4, 3, 2, 1].map(|level| WalkRef {
+            addr: PhysAddr(0),
+            level,
+            shift: Way::shift(level) as u8,
+            step: 5 - level,
+        }));
         list
     }
 

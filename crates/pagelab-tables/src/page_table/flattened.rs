@@ -27,6 +27,11 @@ use pagelab_base::memory::{PhysMem, WORDS_PER_FRAME};
 const INDEX_BITS: u32 = 9;
 const LEVELS: u8 = 4;
 const VA_BITS: u32 = FRAME_SHIFT + INDEX_BITS * LEVELS as u32;
+/// log2 of the bytes that an entry of `level` translates: levels are counted as in a tree of which none are merged.
+fn entry_shift(level: u8) -> u32 {
+    FRAME_SHIFT + INDEX_BITS * u32::from(level - 1)
+}
+
 /// Order of the block of a flattened table.
 const FLAT_ORDER: u32 = INDEX_BITS;
 /// The table that the entry points to is flattened; a bit that x86-64 leaves to software.
@@ -84,7 +89,7 @@ impl Node {
 
     /// log2 of the bytes that an entry stands for.
     fn shift(self) -> u32 {
-        FRAME_SHIFT + INDEX_BITS * u32::from(self.entry_level() - 1)
+        entry_shift(self.entry_level())
     }
 
     fn entries(self) -> u64 {
@@ -201,7 +206,7 @@ impl Design for Flattened {
         list.clear();
         let mut step = 0;
         let end = self.descend(mem, va, |addr, level| {
-            list.push(WalkRef { addr, level, step });
+            list.push(WalkRef { addr, level, shift: entry_shift(level) as u8, step });
             step += 1;
         });
         list.leaf = match end {

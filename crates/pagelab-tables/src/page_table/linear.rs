@@ -146,7 +146,7 @@ impl Design for Linear {
     #[inline]
     fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
         let addr = self.entry_addr(va);
-        list.set([WalkRef { addr, level: LEVEL, step: 0 }]);
+        list.set([WalkRef::to_leaf(addr, 0)]);
         list.leaf = leaf_of(LEVEL, self.entry(mem, addr));
     }
 
@@ -244,7 +244,7 @@ mod tests {
             assert_eq!(addr, PhysAddr((7 << 12) + 8 * page));
             let mut list = WalkList::new();
             table.walk(&mem, VirtAddr((page << 12) + 0xfff), &mut list);
-            assert_eq!(list.refs(), [WalkRef { addr, level: 1, step: 0 }]);
+            assert_eq!(list.refs(), [WalkRef::to_leaf(addr, 0)]);
             assert_eq!(list.leaf, Leaf::Present(mapping));
         }
         assert_eq!(mem.frames_in_use(), 3, "the third has no page");

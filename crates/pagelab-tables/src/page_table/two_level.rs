@@ -28,8 +28,8 @@ const ORDER: u32 = INDEX_BITS + 3 - FRAME_SHIFT;
 /// Bits of address that a table of the lower level translates.
 const REGION_SHIFT: u32 = FRAME_SHIFT + INDEX_BITS;
 const VA_BITS: u32 = REGION_SHIFT + INDEX_BITS;
-/// Level of the root's entries: they stand for as much as those of level 3 of x86-64.
-const UPPER: u8 = 3;
+/// Level of the root's entries.
+const UPPER: u8 = 2;
 
 /// Such a table has no parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -142,10 +142,10 @@ impl Design for TwoLevel {
 
     #[inline]
     fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
-        let upper = WalkRef { addr: self.upper(va), level: UPPER, step: 0 };
+        let upper = WalkRef { addr: self.upper(va), level: UPPER, shift: REGION_SHIFT as u8, step: 0 };
         match self.lower(mem, va) {
             Some(addr) => {
-                list.set([upper, WalkRef { addr, level: 1, step: 1 }]);
+                list.set([upper, WalkRef::to_leaf(addr, 1)]);
                 list.leaf = leaf_of(1, mem.read(addr));
             }
             None => {

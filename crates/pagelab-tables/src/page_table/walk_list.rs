@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use super::Leaf;
-use pagelab_base::addr::PhysAddr;
+use pagelab_base::addr::{FRAME_SHIFT, PhysAddr};
 
 /// One reference of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -12,9 +12,20 @@ pub struct WalkRef {
     pub addr: PhysAddr,
     /// Level of the entry: leaf 1; for designs without levels 1.
     pub level: u8,
+    /// log2 of the bytes that the entry translates: 12 for a page of 4 KiB. MMU caches know entries of upper levels by
+    /// the bits of the address above these.
+    pub shift: u8,
     /// Dependency step: references of one step follow each other, are made at the same time and cost their maximum.
     /// Long walks begin to count anew.
     pub step: u8,
+}
+
+impl WalkRef {
+    /// The reference to the entry of a page of 4 KiB.
+    #[inline(always)]
+    pub fn to_leaf(addr: PhysAddr, step: u8) -> Self {
+        Self { addr, level: 1, shift: FRAME_SHIFT as u8, step }
+    }
 }
 
 /// References that a list holds without memory of its own: more than any walk makes but a search through a hashed
@@ -90,8 +101,7 @@ mod tests {
         let mut list = WalkList::new();
         for count in [0, 1, FEW - 1, FEW, FEW + 1, 10 * FEW, 3] {
             list.clear();
-            let refs: Vec<_> =
-                (0..count as u64).map(|n| WalkRef { addr: PhysAddr(n), level: 1, step: n as u8 }).collect();
+            let refs: Vec<_> = (0..count as u64).map(|n| WalkRef::to_leaf(PhysAddr(n), n as u8)).collect();
             refs.iter().for_each(|&reference| list.push(reference));
             assert_eq!(list.refs(), refs);
         }

@@ -53,6 +53,12 @@ impl Way {
         )
     }
 
+    /// log2 of the bytes that an entry of `level` translates.
+    #[inline(always)]
+    pub const fn shift(level: u8) -> u32 {
+        FRAME_SHIFT + INDEX_BITS * (level as u32 - 1)
+    }
+
     /// Whether it passes an entry of `level` on its way to the page's.
     #[inline(always)]
     pub fn passes(&self, level: u8) -> bool {
@@ -69,7 +75,8 @@ impl Way {
     pub fn list(&self, va: VirtAddr) -> WalkList {
         let mut list = WalkList::new();
         for level in (self.leaf..=self.root).rev() {
-            list.push(WalkRef { addr: self.entry_addr(level, va), level, step: self.root - level });
+            let shift = Self::shift(level) as u8;
+            list.push(WalkRef { addr: self.entry_addr(level, va), level, shift, step: self.root - level });
         }
         list.leaf = self.page().map_or(Leaf::nothing(self.leaf), Leaf::Present);
         list
@@ -124,6 +131,6 @@ impl Ways<'_> {
 /// The entry for `va` in a table of `level`.
 #[inline(always)]
 pub(super) fn entry_addr(table: Pfn, level: u8, va: VirtAddr) -> PhysAddr {
-    let index = va.0 >> (FRAME_SHIFT + INDEX_BITS * u32::from(level - 1)) & (WORDS_PER_FRAME as u64 - 1);
+    let index = va.0 >> Way::shift(level) & (WORDS_PER_FRAME as u64 - 1);
     table.addr() + index * 8
 }

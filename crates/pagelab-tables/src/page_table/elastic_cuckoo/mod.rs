@@ -286,7 +286,7 @@ impl Design for ElasticCuckoo {
         let (tag, index) = (tag(vpn(va)), index(vpn(va)));
         let lines: [PhysAddr; WAYS] = std::array::from_fn(|way| self.line(way, tag));
         let found = lines.iter().position(|&line| has_tag(mem.line(line), tag));
-        let mut refs = lines.map(|line| WalkRef { addr: line + 8 * index as u64, level: 1, step: 0 });
+        let mut refs = lines.map(|line| WalkRef::to_leaf(line + 8 * index as u64, 0));
         // They are read at once; the last is the one that says where the page is.
         refs.swap(found.unwrap_or_else(|| self.next_way()), WAYS - 1);
         list.set(refs);

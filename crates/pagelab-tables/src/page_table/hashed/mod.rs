@@ -170,7 +170,7 @@ impl<K: Kind> Design for Hashed<K> {
         let key = self.key(va);
         let mut step = 0;
         let mut push = |addr| {
-            list.push(WalkRef { addr, level: 1, step });
+            list.push(WalkRef::to_leaf(addr, step));
             step = u8::wrapping_add(step, 1);
         };
         let Probe { found, .. } = self.probe(mem, key, &mut push);
