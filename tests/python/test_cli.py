@@ -389,6 +389,7 @@ def test_lists_and_the_schema(pagelab: Pagelab) -> None:
         ("placements", "ptemagnet"),
         ("cores", "in-order"),
         ("prefetchers", "next_page"),
+        ("translation-units", "victim"),
         ("devices", "fixed-latency"),
         ("kernel-threads", "khugepaged"),
     ]:

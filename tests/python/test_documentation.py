@@ -155,6 +155,7 @@ def test_guides_for_contributors_fit_their_width() -> None:
         "placements",
         "cores",
         "prefetchers",
+        "translation-units",
         "devices",
     ],
 )

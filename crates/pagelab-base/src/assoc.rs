@@ -71,6 +71,15 @@ pub fn array(key: &str, entries: u32, ways: u32, policy: AssocPolicy, rng: &Rng)
     AssocArray::new(entries / ways, ways, policy, rng.clone()).map_err(|e| EngineError::config(key, e.to_string()))
 }
 
+/// An entry that made room for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// Its key.
+    pub key: u64,
+    /// Its value.
+    pub value: u64,
+}
+
 /// The array; see the module's text.
 ///
 /// Way order: under LRU a set's valid entries come first, the most recently used one leading, so a hit on it is
@@ -187,11 +196,11 @@ impl AssocArray {
     }
 
     /// Stores `key` as the set's most recently used entry, over its old value if it is present, else in an empty
-    /// way, else instead of the entry that the policy gives up, whose key is returned.
+    /// way, else instead of the entry that the policy gives up, which is returned.
     ///
     /// # Panics
     /// If `key` is [`INVALID_KEY`].
-    pub fn insert(&mut self, set_hash: u64, key: u64, value: u64) -> Option<u64> {
+    pub fn insert(&mut self, set_hash: u64, key: u64, value: u64) -> Option<Evicted> {
         if key == INVALID_KEY || self.lookup(set_hash, key).is_none() {
             return self.insert_absent(set_hash, key, value);
         }
@@ -206,7 +215,7 @@ impl AssocArray {
     /// # Panics
     /// If `key` is [`INVALID_KEY`].
     #[inline(always)]
-    pub fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) -> Option<u64> {
+    pub fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) -> Option<Evicted> {
         assert_ne!(key, INVALID_KEY, "the key that marks an empty way cannot be stored");
         let set = self.index.index(set_hash);
         let lru = self.policy == AssocPolicy::Lru;
@@ -218,7 +227,7 @@ impl AssocArray {
                 8 => push_front::<8>(keys, values, key, value),
                 12 => push_front::<12>(keys, values, key, value),
                 ways => {
-                    let old = keys[ways - 1];
+                    let old = Evicted { key: keys[ways - 1], value: values[ways - 1] };
                     shift_down(keys, ways - 1, key);
                     shift_down(values, ways - 1, value);
                     old
@@ -227,7 +236,7 @@ impl AssocArray {
         } else {
             self.insert_in_place(set, key, value)
         };
-        (old != INVALID_KEY).then_some(old)
+        (old.key != INVALID_KEY).then_some(old)
     }
 
     /// [`Self::lookup`], and [`Self::insert_absent`] if that finds nothing.
@@ -248,7 +257,7 @@ impl AssocArray {
     ///
     /// # Panics
     /// If `key` is [`INVALID_KEY`] or the policy is another.
-    pub fn insert_absent_behind(&mut self, set_hash: u64, key: u64, value: u64, rank: usize) -> Option<u64> {
+    pub fn insert_absent_behind(&mut self, set_hash: u64, key: u64, value: u64, rank: usize) {
         assert_ne!(key, INVALID_KEY, "the key that marks an empty way cannot be stored");
         assert_eq!(self.policy, AssocPolicy::Lru, "only LRU keeps its ways in order of use");
         let (keys, values) = self.set(self.index.index(set_hash));
@@ -257,13 +266,12 @@ impl AssocArray {
         keys[at..].rotate_right(1);
         values[at..].rotate_right(1);
         values[at] = value;
-        let old = std::mem::replace(&mut keys[at], key);
-        (old != INVALID_KEY).then_some(old)
+        keys[at] = key;
     }
 
-    /// [`Self::insert_absent`] where an entry keeps its way; returns the key that was there.
+    /// [`Self::insert_absent`] where an entry keeps its way; returns what was there.
     #[inline(never)]
-    fn insert_in_place(&mut self, set: usize, key: u64, value: u64) -> u64 {
+    fn insert_in_place(&mut self, set: usize, key: u64, value: u64) -> Evicted {
         // Once the array is full, and until something is invalidated, no set needs the search.
         let empty = if self.empty_ways == 0 { None } else { find(self.set(set).0, INVALID_KEY) };
         let plru = self.policy == AssocPolicy::TreePlru;
@@ -273,9 +281,9 @@ impl AssocArray {
             self.plru.touch(set, way);
         }
         let (keys, values) = self.set(set);
-        values[way] = value;
-        let old = std::mem::replace(&mut keys[way], key);
-        self.empty_ways -= usize::from(old == INVALID_KEY);
+        let old =
+            Evicted { key: std::mem::replace(&mut keys[way], key), value: std::mem::replace(&mut values[way], value) };
+        self.empty_ways -= usize::from(old.key == INVALID_KEY);
         old
     }
 
@@ -376,13 +384,13 @@ fn promote_any(keys: &mut [u64], values: &mut [u64], key: u64) -> Option<u64> {
     Some(value)
 }
 
-/// Puts an entry in front of a set of `N` ways, moves the others down by one and returns the key that falls off the
+/// Puts an entry in front of a set of `N` ways, moves the others down by one and returns the one that falls off the
 /// end.
 #[inline(always)]
-fn push_front<const N: usize>(keys: &mut [u64], values: &mut [u64], key: u64, value: u64) -> u64 {
+fn push_front<const N: usize>(keys: &mut [u64], values: &mut [u64], key: u64, value: u64) -> Evicted {
     let keys = <&mut [u64; N]>::try_from(keys).expect("the length was matched");
     let values = <&mut [u64; N]>::try_from(values).expect("as many values as keys");
-    let old = keys[N - 1];
+    let old = Evicted { key: keys[N - 1], value: values[N - 1] };
     keys.copy_within(..N - 1, 1);
     values.copy_within(..N - 1, 1);
     (keys[0], values[0]) = (key, value);
@@ -541,7 +549,7 @@ mod tests {
             self.entries.iter().position(|e| e.0 == key)
         }
 
-        fn insert(&mut self, key: u64, value: u64, policy: AssocPolicy, rng: &mut Rng) -> Option<u64> {
+        fn insert(&mut self, key: u64, value: u64, policy: AssocPolicy, rng: &mut Rng) -> Option<Evicted> {
             if let Some(at) = self.find(key) {
                 self.entries[at].1 = value;
                 self.touch(at);
@@ -556,7 +564,8 @@ mod tests {
                     AssocPolicy::Random => rng.below(self.ways as u64) as usize,
                 };
                 let at = self.entries.iter().position(|e| e.2 == way).unwrap();
-                evicted = Some(self.entries.remove(at).0);
+                let (key, value, _) = self.entries.remove(at);
+                evicted = Some(Evicted { key, value });
                 way
             });
             self.entries.push((key, value, way));

@@ -8,7 +8,7 @@
 //! | [`pagelab_tables`] | page tables; MMU caches |
 //! | [`pagelab_hardware`] | data caches and memory; what a core waits for; devices that hold pages |
 //! | [`pagelab_kernel`] | kernels: address spaces, frames, page faults, mapping calls; fault engines |
-//! | [`pagelab_translate`] | TLBs, walks, segments, shadow tables; the hardware as a whole |
+//! | [`pagelab_translate`] | TLBs, translation units, walks, segments, shadow tables; the hardware as a whole |
 //! | [`pagelab_simulation`] | the state of a simulation, what its CPUs do, and what is counted |
 //! | this one | presets, the configuration of a run, a request from outside and its results |
 //!

@@ -236,14 +236,6 @@ pub struct TlbCounters {
     pub l1: LevelCounters,
     /// Those of the second level, which are asked after the first.
     pub l2: LevelCounters,
-    /// Look-ups of guest-physical pages in the nested TLB, hits too.
-    pub nested_look_ups: u64,
-    /// Those of them that found nothing.
-    pub nested_misses: u64,
-    /// Look-ups of guests' large pages.
-    pub guest_look_ups: u64,
-    /// Those in vain.
-    pub guest_misses: u64,
 }
 
 /// Look-ups of one level that did not hit, by [`TLB_DATA`], [`TLB_FETCH`], [`TLB_KERNEL`].

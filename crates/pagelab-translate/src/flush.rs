@@ -18,12 +18,7 @@ impl Hardware {
     /// Drops what a core has to itself of a space, whose PCID there is to be another's: a cache of all cores tells
     /// address spaces apart by more than a core's PCIDs.
     pub fn flush_own(&mut self, core: usize, layer: LayerId, asid: Asid) {
-        let unit = &mut self.units[core];
-        for tlb in [&mut unit.l1d, &mut unit.l1i, &mut unit.l2] {
-            tlb.flush(asid);
-        }
-        unit.next_page.iter_mut().for_each(|next| next.flush(asid));
-        unit.guest.iter_mut().for_each(|guest| guest.flush(asid));
+        self.units[core].flush_units(asid);
         if !self.mmu_caches.are_common() {
             self.mmu_caches.cache(core, layer).flush(asid);
         }
@@ -35,15 +30,7 @@ impl Hardware {
             return self.flush_space(core, layer, asid);
         }
         let unit = &mut self.units[core];
-        for tlb in [&mut unit.l1d, &mut unit.l1i, &mut unit.l2] {
-            what.ranges.iter().for_each(|range| tlb.invalidate(asid, range.start, range.end));
-        }
-        if let Some(next) = &mut unit.next_page {
-            what.ranges.iter().for_each(|range| next.invalidate(asid, range.start, range.end));
-        }
-        if let Some(guest) = &mut unit.guest {
-            what.ranges.iter().for_each(|range| guest.invalidate(asid, range.start, range.end));
-        }
+        what.ranges.iter().for_each(|range| unit.invalidate_units(asid, range.start, range.end));
         self.mmu_caches.cache(core, layer).flush(asid);
     }
 }

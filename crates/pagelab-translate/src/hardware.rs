@@ -2,11 +2,9 @@
 
 use crate::config::HardwareConfig;
 use crate::counters::{SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters};
-use crate::guest_tlb::GuestTlb;
-use crate::next_page::NextPage;
 use crate::tlb::Tlb;
+use crate::translation_unit::{Counted, GuestTlb, NestedTlb, Stage};
 use pagelab_base::addr::{LINE_BYTES, MachineAddr, VirtAddr};
-use pagelab_base::assoc::{AssocArray, array};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{LayerId, SpaceId};
@@ -31,11 +29,11 @@ pub struct CoreUnits {
     /// Second-level TLB, for both; without arrays if the machine has none.
     pub l2: Tlb,
     /// Guest-physical to machine frames, for walks.
-    pub nested: Option<AssocArray>,
+    pub nested: Option<Counted<NestedTlb>>,
     /// Large pages of guests, guest-virtual to guest-physical.
-    pub guest: Option<GuestTlb>,
-    /// Translations that nobody has asked for yet.
-    pub next_page: Option<NextPage>,
+    pub guest: Option<Counted<GuestTlb>>,
+    /// Units that are asked after the TLBs, in this order.
+    pub stages: Vec<Stage>,
     /// What they have counted.
     pub tlb: TlbCounters,
 }
@@ -67,8 +65,6 @@ pub struct Hardware {
     pub l1_latency: Cycles,
     /// Cycles that a miss in the first-level TLB waits for the second, hit or not; 0 without one.
     pub l2_tlb_latency: Cycles,
-    /// Cycles of a look-up in the nested TLB; 0 without one.
-    pub nested_tlb_latency: Cycles,
     /// Cycles of an exit of a shadowed guest, beside the references of the host's work (`kernel.vm_exit_cycles`).
     pub vm_exit_cycles: Cycles,
     /// Exits of shadowed guests.
@@ -113,19 +109,18 @@ impl Hardware {
         let seed = config.seed;
         let unit = |core: usize| {
             let rng = |part: &str| Rng::new(seed, &format!("core {core} {part}"));
-            let nested = machine
-                .tlb
-                .nested
-                .as_ref()
-                .map(|n| array("machine.tlb.nested", n.entries, n.ways, n.policy, &rng("nested tlb")));
-            let guest = machine.tlb.guest.as_ref().map(|of| GuestTlb::new(of, &rng("guest tlb")));
+            let tlb = &machine.tlb;
+            let nested = tlb.nested.as_ref().map(|of| Counted::new(of, "machine.tlb.nested", &rng("nested tlb")));
+            let guest = tlb.guest.as_ref().map(|of| Counted::new(of, "machine.tlb.guest", &rng("guest tlb")));
+            let mut stages = tlb.stages.stages(rng)?;
+            stages.extend(machine.prefetch.tlb.stages(rng)?);
             Ok(CoreUnits {
-                l1d: Tlb::new("machine.tlb.l1d", &machine.tlb.l1d, &rng("l1d tlb"))?,
-                l1i: Tlb::new("machine.tlb.l1i", &machine.tlb.l1i, &rng("l1i tlb"))?,
-                l2: Tlb::new("machine.tlb.l2", &machine.tlb.l2, &rng("l2 tlb"))?,
+                l1d: Tlb::new("machine.tlb.l1d", &tlb.l1d, &rng("l1d tlb"))?,
+                l1i: Tlb::new("machine.tlb.l1i", &tlb.l1i, &rng("l1i tlb"))?,
+                l2: Tlb::new("machine.tlb.l2", &tlb.l2, &rng("l2 tlb"))?,
                 nested: nested.transpose()?,
                 guest: guest.transpose()?,
-                next_page: machine.prefetch.tlb.next_page.on().map(NextPage::new),
+                stages,
                 tlb: TlbCounters::default(),
             })
         };
@@ -148,7 +143,6 @@ impl Hardware {
             kernel_refs: config.kernel_refs,
             l1_latency: machine.cache.l1.latency_cycles.into(),
             l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),
-            nested_tlb_latency: machine.tlb.nested.as_ref().map_or(Cycles::ZERO, |n| n.latency_cycles.into()),
             vm_exit_cycles: config.vm_exit_cycles.into(),
             shadow: ShadowCounters::default(),
             segments: config.system.layers.iter().any(|layer| layer.direct_segment_bytes.is_some()),

@@ -2,15 +2,14 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
-mod ahead;
 pub mod check;
 pub mod config;
 pub mod counters;
 pub mod flush;
-pub mod guest_tlb;
 pub mod hardware;
-pub mod next_page;
 pub mod scheme;
+mod stages;
 pub mod tlb;
 pub mod tlb_arrays;
+pub mod translation_unit;
 pub mod walker;

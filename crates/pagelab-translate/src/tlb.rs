@@ -5,16 +5,14 @@
 //! each for some page sizes, which are looked up at the same time in hardware and one after the other here.
 
 use crate::config::TlbArrayConfig;
+use crate::translation_unit::{Entry, VA_MASK};
 use pagelab_base::addr::{PageSize, VirtAddr};
-use pagelab_base::assoc::{AssocArray, array};
+use pagelab_base::assoc::{AssocArray, Evicted, array};
 use pagelab_base::error::EngineError;
 use pagelab_base::page_fault::Origin;
 use pagelab_base::rng::Rng;
 use pagelab_base::translation::Translation;
 use pagelab_tables::mmu_cache::Asid;
-
-/// Bits of a virtual address that count: 57 with five-level paging.
-const VA_MASK: u64 = (1 << 57) - 1;
 
 /// Up to this many pages are looked for page by page; a larger range, by a look at every entry.
 const FEW_PAGES: u64 = 16;
@@ -105,20 +103,36 @@ impl Tlb {
 
     /// Takes up a translation of `va`, in the largest size not above its own that this level holds. Does nothing at a
     /// level without arrays, or with arrays for larger pages only. `missed` says that a look-up of `va` has just found
-    /// nothing.
+    /// nothing. Returns the entry that made room.
     #[inline(always)]
-    pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: Translation, origin: Origin, missed: bool) {
-        let Some(size) = self.taken_up_as[translation.size_index()] else { return };
+    pub fn insert(
+        &mut self,
+        asid: Asid,
+        va: VirtAddr,
+        translation: Translation,
+        origin: Origin,
+        missed: bool,
+    ) -> Option<Entry> {
+        let size = self.taken_up_as[translation.size_index()]?;
         let translation = if size == translation.size() { translation } else { translation.fractured(va, size) };
         self.seen[origin as usize] |= 1 << size as u8;
         let array = &mut self.arrays[usize::from(self.array_of[size as usize].expect("it holds the size"))];
         let vpn = vpn(va, size);
         let key = key(asid, vpn, size);
-        if missed {
-            array.insert_absent(vpn, key, translation.to_word());
+        let evicted = if missed {
+            array.insert_absent(vpn, key, translation.to_word())
         } else {
-            array.insert(vpn, key, translation.to_word());
-        }
+            array.insert(vpn, key, translation.to_word())
+        };
+        evicted.map(|Evicted { key, value }| {
+            let (first, _) = key_page(key);
+            Entry { asid: key_asid(key), va: VirtAddr(first), translation: Translation::from_word(value) }
+        })
+    }
+
+    /// Whether it can hold some part of a page of this translation.
+    pub fn can_hold(&self, translation: Translation) -> bool {
+        self.taken_up_as[translation.size_index()].is_some()
     }
 
     /// Drops the translations of `start..end` of an address space.

@@ -9,8 +9,8 @@
 use crate::counters::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
 use crate::hardware::Hardware;
 use crate::scheme::segment::through_segments;
+use crate::translation_unit::{Entry, FillSource, LookUp};
 use pagelab_base::addr::{MachineAddr, PhysAddr, VirtAddr};
-use pagelab_base::assoc::INVALID_KEY;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{LayerId, SpaceId};
 use pagelab_base::page_fault::{Intent, Origin, PageFault};
@@ -83,22 +83,23 @@ impl Hardware {
             Some(hit) if intent != Intent::Store || hit.stores() => hit,
             _ => {
                 unit.tlb.l2.count(kind(intent, origin), held.is_none());
-                let translation = match self.take_prefetched(asid, wanted, cycles) {
+                let translation = match self.look_up_in_stages(asid, wanted, cycles) {
                     Some(found) => found,
                     None => {
                         let found = self.walk_all(layers, wanted, cycles)?;
                         if held.is_some() && origin == Origin::Program {
                             self.walks.dirty_walks += 1;
                         }
+                        self.fill_stages(asid, wanted, found);
                         found
                     }
                 };
-                self.units[core].l2.insert(asid, va, translation, origin, held.is_none());
-                self.prefetch_next_page(layers, asid, wanted, translation);
+                self.units[core].enter_second(asid, va, translation, origin, held.is_none());
+                self.walk_for_stages(layers, asid, wanted, translation);
                 translation
             }
         };
-        self.units[core].first(intent).insert(asid, va, translation, origin, missed);
+        self.units[core].enter_first(intent, asid, va, translation, origin, missed);
         Ok(translation)
     }
 
@@ -150,7 +151,7 @@ impl Hardware {
                 let found = self.walk(layers, core, space, va, intent, cycles)?;
                 if let Some(guest) = self.units[core].guest.as_mut().filter(|_| !self.segments) {
                     let asid = layers[space.layer].spaces[space.index as usize].asid;
-                    guest.insert(asid, va, found);
+                    guest.fill(&Entry { asid, va, translation: found }, FillSource::Walk);
                 }
                 found
             }
@@ -170,14 +171,15 @@ impl Hardware {
         store: bool,
         cycles: &mut Cycles,
     ) -> Option<Translation<PhysAddr>> {
-        let unit = &mut self.units[core];
         // Where there are segments, what is in them is no page.
-        let guest = unit.guest.as_mut().filter(|_| !self.segments)?;
-        let before = *cycles;
-        let held = guest.look_up(layers[space.layer].spaces[space.index as usize].asid, va, store, cycles);
-        unit.tlb.guest_look_ups += 1;
-        unit.tlb.guest_misses += u64::from(held.is_none());
-        self.caches.pass(*cycles - before);
+        let guest = self.units[core].guest.as_mut().filter(|_| !self.segments)?;
+        let asid = layers[space.layer].spaces[space.index as usize].asid;
+        let intent = if store { Intent::Store } else { Intent::Load };
+        let mut spent = Cycles::ZERO;
+        let look_up = LookUp { asid, va, intent, origin: Origin::Program, now: self.caches.time() };
+        let held = guest.look_up(&look_up, &mut spent);
+        *cycles += spent;
+        self.caches.pass(spent);
         held
     }
 
@@ -299,9 +301,9 @@ impl Hardware {
         let translation = Translation::from_mapping(mapping).on_bare_machine();
         let unit = &mut self.units[core];
         let absent = unit.l2.look_up(asid, va, Origin::Program).is_none();
-        unit.l2.insert(asid, va, translation, Origin::Program, absent);
+        unit.enter_second(asid, va, translation, Origin::Program, absent);
         let absent = unit.first(intent).look_up(asid, va, Origin::Program).is_none();
-        unit.first(intent).insert(asid, va, translation, Origin::Program, absent);
+        unit.enter_first(intent, asid, va, translation, Origin::Program, absent);
     }
 
     /// Where on the machine a read of a layer's physical address goes.
@@ -335,38 +337,26 @@ impl Hardware {
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
         let asid = layers[host.layer].spaces[host.index as usize].asid;
-        let frame = addr.page_number();
-        let key = frame << 16 | u64::from(asid.0);
-        debug_assert_ne!(key, INVALID_KEY);
-        let unit = &mut self.units[core];
-        let mut missed = true;
-        if let Some(nested) = &mut unit.nested {
+        let (va, intent) = (VirtAddr(addr.0), if store { Intent::Store } else { Intent::Load });
+        if let Some(nested) = &mut self.units[core].nested {
             if self.segments
-                && let Some(found) = through_segments(layers, host, VirtAddr(addr.0))
+                && let Some(found) = through_segments(layers, host, va)
             {
                 self.segment.walk_translations += 1;
                 return Ok(found);
             }
-            unit.tlb.nested_look_ups += 1;
-            *cycles += self.nested_tlb_latency;
-            self.caches.pass(self.nested_tlb_latency);
-            if let Some(word) = nested.lookup(frame, key) {
-                let hit = Translation::from_word(word);
-                if !store || hit.stores() {
-                    return Ok(hit);
-                }
-                missed = false;
+            let mut spent = Cycles::ZERO;
+            let look_up = LookUp { asid, va, intent, origin: Origin::Program, now: self.caches.time() };
+            let held = nested.look_up(&look_up, &mut spent);
+            *cycles += spent;
+            self.caches.pass(spent);
+            if let Some(hit) = held {
+                return Ok(hit);
             }
-            unit.tlb.nested_misses += 1;
         }
-        let intent = if store { Intent::Store } else { Intent::Load };
-        let found = self.walk_to_machine(layers, core, host, VirtAddr(addr.0), intent, cycles)?;
+        let found = self.walk_to_machine(layers, core, host, va, intent, cycles)?;
         if let Some(nested) = &mut self.units[core].nested {
-            if missed {
-                nested.insert_absent(frame, key, found.to_word());
-            } else {
-                nested.insert(frame, key, found.to_word());
-            }
+            nested.fill(&Entry { asid, va, translation: found }, FillSource::Walk);
         }
         Ok(found)
     }

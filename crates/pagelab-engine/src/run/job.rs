@@ -27,6 +27,7 @@ use pagelab_simulation::observe::page_faults::{PageFaults, SeenFault};
 use pagelab_simulation::observe::profile::ProfileReport;
 use pagelab_simulation::observe::statistics::{Meaning, Statistics};
 use pagelab_simulation::observe::windows::Windows;
+use pagelab_translate::translation_unit::TlbPrefetchConfig;
 
 /// What to run.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -539,6 +540,7 @@ const KINDS: &[(&str, &str)] = &[
     ("placements", "ways of choosing frames (system.layers.NAME.placement)"),
     ("cores", "core models: what instructions cost and what latencies stall (machine.core.model)"),
     ("prefetchers", "prefetchers of the data caches (machine.prefetch.l1.NAME, likewise l2 and l3) and of the TLBs"),
+    ("translation-units", "hardware beside the TLBs that remembers translations (machine.tlb)"),
     ("devices", "designs of devices for swap and files (kernel.swap.model, kernel.storage.model)"),
     ("kernel-threads", "threads of a kernel that work beside the programs (kernel.threads.NAME)"),
 ];
@@ -568,9 +570,8 @@ pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineEr
         "page-tables" => rows(pagelab_tables::page_table::DESIGNS),
         "mmu-caches" => rows(pagelab_tables::mmu_cache::DESIGNS),
         "cores" => rows(pagelab_hardware::core_model::DESIGNS),
-        "prefetchers" => {
-            rows(&[pagelab_hardware::cache::prefetch::DESIGNS, pagelab_translate::config::TLB_PREFETCHERS].concat())
-        }
+        "prefetchers" => rows(&[pagelab_hardware::cache::prefetch::DESIGNS, TlbPrefetchConfig::DESIGNS].concat()),
+        "translation-units" => rows(pagelab_translate::translation_unit::DESIGNS),
         "devices" => rows(pagelab_hardware::device::DESIGNS),
         "kernel-threads" => rows(pagelab_kernel::threads::config::THREADS),
         "fault-engines" => rows(pagelab_kernel::fault_engine::config::DESIGNS),

@@ -4,8 +4,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod model;
+mod translation_units;
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::programs::{TOO_LARGE, check_once, fits, program};
 use pagelab_engine::base::addr::{MachineAddr, PageSize};
@@ -92,8 +94,9 @@ fn nested() -> impl Iterator<Item = Config> {
     })
 }
 
-/// Runs random programs on a system, each translation compared with what the kernels mapped.
-fn check(config: &Config, programs: u32) {
+/// Runs random programs on a system, each translation compared with what the kernels mapped. Returns what they counted
+/// together.
+fn check(config: &Config, programs: u32) -> BTreeMap<String, u64> {
     config.validate().unwrap_or_else(|e| panic!("a combination that should be possible is refused: {e}"));
     let mut runner = TestRunner::new(Runner {
         cases: cases(programs),
@@ -102,15 +105,19 @@ fn check(config: &Config, programs: u32) {
         ..Runner::default()
     });
     let cpus = (0..PLACEMENTS.len()).prop_map(|n| PLACEMENTS[n]);
+    let sums = RefCell::new(BTreeMap::new());
     let result = runner.run(&(program(), cpus), |(program, cpus)| {
         if !fits(&program, config, cpus) {
             return Err(TestCaseError::reject(TOO_LARGE));
         }
-        check_once(&program, config, cpus);
+        for (name, value) in check_once(&program, config, cpus).values {
+            *sums.borrow_mut().entry(name).or_insert(0) += value;
+        }
         Ok(())
     });
     let layers = &config.system.layers;
     result.unwrap_or_else(|e| panic!("{layers:?}: {e}"));
+    sums.into_inner()
 }
 
 #[test]
@@ -144,12 +151,12 @@ fn every_page_table_with_every_mmu_cache_and_page_size_translates_right() {
     assert_eq!(used.len(), page_table::DESIGNS.len(), "{used:?}");
     let used: BTreeSet<_> = all.iter().flat_map(|of| &of.system.layers).map(|of| of.mmu_cache.name()).collect();
     assert_eq!(used.len(), mmu_cache::DESIGNS.len(), "{used:?}");
-    all.iter().for_each(|config| check(config, 4));
+    all.iter().for_each(|config| _ = check(config, 4));
 }
 
 #[test]
 fn every_page_table_translates_right_in_guests_and_hosts() {
-    nested().for_each(|config| check(&config, 8));
+    nested().for_each(|config| _ = check(&config, 8));
 }
 
 /// What lets reclaim work, and makes it.
@@ -482,7 +489,7 @@ fn every_form_of_translation_cache_translates_right() {
 
 #[test]
 fn every_preset_translates_right() {
-    presets(PresetKind::System).for_each(|preset| check(&small(preset.name), 8));
+    presets(PresetKind::System).for_each(|preset| _ = check(&small(preset.name), 8));
 }
 
 /// A preset in little memory, of which segments and tables that boot sets aside are a part.

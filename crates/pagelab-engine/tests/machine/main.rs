@@ -14,4 +14,5 @@ mod mmu_caches;
 mod nested_walks;
 mod prefetch;
 mod slices;
+mod victim_tlb;
 mod window_core;

@@ -136,9 +136,10 @@ fn with_a_clean_page(nested_tlb: bool) -> (Simulation, PhysAddr) {
     let below = host.mapped(space, VirtAddr(addr.0), VirtAddr(addr.0 + 4096))[0];
     let flags = PteFlags { dirty: false, ..below.mapping.flags };
     host.spaces[space as usize].table.set_flags(&mut host.mem, below.va, flags);
+    let asid = host.spaces[space as usize].asid;
     for unit in &mut simulation.hw.units {
         [&mut unit.l1d, &mut unit.l1i, &mut unit.l2].into_iter().for_each(|tlb| tlb.clear());
-        unit.nested.iter_mut().for_each(|nested| nested.clear());
+        unit.nested.iter_mut().for_each(|nested| nested.flush(asid));
     }
     (simulation, addr)
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::config::{PresetKind, presets};
 use pagelab_engine::run::{Request, run};
+use pagelab_engine::translate::translation_unit::{TlbPrefetchConfig, TlbStagesConfig};
 use pagelab_trace::cases;
+use serde_json::to_string;
 
 /// At random, at random with stores to what was loaded, one page after the other, and by two threads that share a core
 /// or not.
@@ -247,5 +249,11 @@ fn other_systems_do_not() {
     let off: &[&str] = &["engine.fast_path=off"];
     for (system, set) in [("radix", off), ("nested-radix-shadow", &[]), ("nested-hashed-compact", &[])] {
         assert_eq!(taken("random:size=16MiB,accesses=40K", system, set), 0.0, "{system} {set:?}");
+    }
+    let key = |part: &str, of: Result<String, _>| format!("{part}={}", of.unwrap());
+    let stages = TlbStagesConfig::samples().into_iter().map(|of| key("machine.tlb.stages", to_string(&of)));
+    let prefetchers = TlbPrefetchConfig::samples().into_iter().map(|of| key("machine.prefetch.tlb", to_string(&of)));
+    for set in stages.chain(prefetchers) {
+        assert_eq!(taken("random:size=16MiB,accesses=40K", "radix", &[&set]), 0.0, "{set}: it asks no stage");
     }
 }

@@ -36,10 +36,15 @@ impl Statistics {
 
     /// What a design measures of itself, behind the name of whatever has it.
     pub(super) fn measures(&mut self, of: &str, measures: Vec<Measure>) {
+        self.measures_of_kind(of, Kind::Robust, measures);
+    }
+
+    /// The same, with counts of a kind.
+    pub(super) fn measures_of_kind(&mut self, of: &str, kind: Kind, measures: Vec<Measure>) {
         for Measure { name, value, nature, text } in measures {
             let name = format!("{of}.{name}");
             match nature {
-                StatKind::Count => self.count(name, value, text),
+                StatKind::Count => self.put(name, value, "count", kind, text),
                 StatKind::State(unit) => self.state(name, value, unit, text),
                 StatKind::Cycles => self.cycles(name, Cycles(value), text),
             }

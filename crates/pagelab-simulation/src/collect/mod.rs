@@ -7,6 +7,7 @@ mod prefetch;
 mod sources;
 mod tlb;
 mod translation_cache;
+mod translation_units;
 
 use std::collections::btree_map::Entry;
 
@@ -129,6 +130,7 @@ impl Statistics {
         stats.program(simulation);
         stats.clocks(simulation);
         stats.tlbs(simulation);
+        stats.translation_units(simulation);
         stats.walks(simulation);
         stats.caches(simulation);
         stats.prefetches(simulation);

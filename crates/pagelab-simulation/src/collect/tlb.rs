@@ -45,13 +45,5 @@ impl Statistics {
                 }
             }
         }
-        let text = "Guest-physical addresses looked up during walks";
-        self.count("nested_tlb.look_ups", all(&|tlb| tlb.nested_look_ups), text);
-        let text = "Guest-physical addresses that needed a walk of the host's page table";
-        self.count("nested_tlb.misses", all(&|tlb| tlb.nested_misses), text);
-        let text = "Walks of guests that asked the TLB of guests' large pages";
-        self.count("guest_tlb.look_ups", all(&|tlb| tlb.guest_look_ups), text);
-        let text = "Walks of guests that it did not spare the guest's tables";
-        self.count("guest_tlb.misses", all(&|tlb| tlb.guest_misses), text);
     }
 }

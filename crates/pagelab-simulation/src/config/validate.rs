@@ -49,6 +49,7 @@ impl Config {
         if machine.tlb.l1d.is_empty() || machine.tlb.l1i.is_empty() {
             return Err(EngineError::config("machine.tlb", "l1d and l1i need an array each at least"));
         }
+        machine.tlb.stages.validate()?;
         memory("machine.memory_bytes", machine.memory_bytes.0)?;
         let kernel = &self.kernel;
         between("kernel.pages_per_fault", kernel.pages_per_fault, 1, 512)?;
@@ -107,8 +108,9 @@ impl Config {
 
     fn validate_system(&self) -> Result<(), EngineError> {
         let layers = &self.system.layers;
-        if self.machine.prefetch.tlb.next_page.is_on() {
-            validate_next_page(layers)?;
+        let machine = &self.machine;
+        if let Some(key) = machine.tlb.stages.prefetcher().or(machine.prefetch.tlb.prefetcher()) {
+            validate_tlb_prefetcher(key, layers)?;
         }
         if layers.is_empty() || layers.len() > MAX_LAYERS {
             let what = format!("{} layers are not possible; allowed are 1 to {MAX_LAYERS}", layers.len());
@@ -199,8 +201,8 @@ fn validate_large_pages(layer: &LayerConfig, kernel: &KernelConfig) -> Result<()
     Err(EngineError::config(format!("system.layers.{}.large_pages", layer.name), what))
 }
 
-/// Next-page prefetch is for translations of page tables that the walker reads.
-fn validate_next_page(layers: &[LayerConfig]) -> Result<(), EngineError> {
+/// Walks for pages that nobody has asked for yet are for page tables that the walker reads.
+fn validate_tlb_prefetcher(prefetcher: &str, layers: &[LayerConfig]) -> Result<(), EngineError> {
     for layer in layers {
         let found = match layer {
             of if of.host_mode == HostMode::Shadow => "shadow page tables",
@@ -212,7 +214,7 @@ fn validate_next_page(layers: &[LayerConfig]) -> Result<(), EngineError> {
             "the walker of `{}` has {found}; allowed there is off, and on with page tables that the walker reads",
             layer.name
         );
-        return Err(EngineError::config("machine.prefetch.tlb.next_page", what));
+        return Err(EngineError::config(prefetcher, what));
     }
     Ok(())
 }

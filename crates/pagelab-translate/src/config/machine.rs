@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::prefetch::PrefetchConfig;
+use crate::translation_unit::{NestedTlbConfig, TlbStagesConfig};
 use pagelab_base::addr::PageSize;
 use pagelab_base::assoc::AssocPolicy;
 use pagelab_hardware::cache::{CacheConfig, MemoryConfig};
@@ -89,6 +90,9 @@ pub struct TlbConfig {
     /// translated by the host at once. None to read them every time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<NestedTlbConfig>,
+    /// Stages between the last TLB and the walk; none unless they are named.
+    #[serde(default, skip_serializing_if = "TlbStagesConfig::is_off")]
+    pub stages: TlbStagesConfig,
 }
 
 /// One set-associative TLB array; any number of sets.
@@ -101,21 +105,6 @@ pub struct TlbArrayConfig {
     pub entries: u32,
     /// Equal to `entries` for a fully associative array.
     pub ways: u32,
-    /// Which way of a full set is replaced.
-    #[serde(default)]
-    pub policy: AssocPolicy,
-}
-
-/// A TLB of one layer's translations that nested walks ask. Each core has one.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NestedTlbConfig {
-    /// Entries of the array, a multiple of `ways`.
-    pub entries: u32,
-    /// Equal to `entries` for a fully associative array.
-    pub ways: u32,
-    /// Cycles of a look-up, hit or not.
-    pub latency_cycles: u32,
     /// Which way of a full set is replaced.
     #[serde(default)]
     pub policy: AssocPolicy,

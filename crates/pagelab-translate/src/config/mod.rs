@@ -5,5 +5,5 @@ mod machine;
 mod prefetch;
 
 pub use hardware::HardwareConfig;
-pub use machine::{MachineConfig, NestedTlbConfig, TlbArrayConfig, TlbConfig};
-pub use prefetch::{NextPageConfig, PrefetchConfig, TLB_PREFETCHERS, TlbPrefetchConfig};
+pub use machine::{MachineConfig, TlbArrayConfig, TlbConfig};
+pub use prefetch::PrefetchConfig;

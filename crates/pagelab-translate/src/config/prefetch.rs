@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use pagelab_base::error::{EngineError, between};
-use pagelab_base::switched::Switched;
+use crate::translation_unit::TlbPrefetchConfig;
+use pagelab_base::error::EngineError;
 use pagelab_hardware::cache::CacheConfig;
 use pagelab_hardware::cache::prefetch::{CacheLevel, LevelPrefetchConfig};
 
@@ -22,36 +22,10 @@ pub struct PrefetchConfig {
     pub tlb: TlbPrefetchConfig,
 }
 
-/// Prefetchers of translations.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct TlbPrefetchConfig {
-    /// After a miss, a walk for the page behind, into a buffer beside the TLBs.
-    pub next_page: Switched<NextPageConfig>,
-}
-
-/// What the configuration may say of [`next_page`](TlbPrefetchConfig::next_page).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct NextPageConfig {
-    /// Translations that the buffer of a core holds, 1 to 65536.
-    pub entries: u32,
-}
-
-impl Default for NextPageConfig {
-    fn default() -> Self {
-        Self { entries: 16 }
-    }
-}
-
-/// Name and description of the prefetchers of translations, for lists.
-pub const TLB_PREFETCHERS: &[(&str, &str)] =
-    &[("next_page", "after a miss, a walk for the page behind (machine.prefetch.tlb)")];
-
 impl PrefetchConfig {
     /// Whether nothing is prefetched.
     pub fn is_off(&self) -> bool {
-        !self.levels().iter().any(|level| level.is_on()) && !self.tlb.next_page.is_on()
+        !self.levels().iter().any(|level| level.is_on()) && self.tlb.is_off()
     }
 
     /// From L1 to L3.
@@ -61,9 +35,7 @@ impl PrefetchConfig {
 
     /// Refuses what is impossible beside these caches; `key` is the part of the configuration that it is in.
     pub fn validate(&self, key: &str, caches: &CacheConfig) -> Result<(), EngineError> {
-        if let Some(next_page) = self.tlb.next_page.on() {
-            between(&format!("{key}.tlb.next_page.entries"), next_page.entries, 1, 1 << 16)?;
-        }
+        self.tlb.validate()?;
         for (level, of) in CacheLevel::ALL.into_iter().zip(self.levels()) {
             let key = format!("{key}.{}", level.name());
             of.validate(level).map_err(|e| EngineError::config(format!("{key}.{}", e.key), e.what))?;

@@ -124,7 +124,6 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
             caches,
             walks,
             l2_tlb_latency,
-            nested_tlb_latency,
             is_ahead: _,
             kernel_refs: _,
             l1_latency: _,
@@ -138,14 +137,13 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
             check_failure: _,
             fault: _,
         } = &mut simulation.hw;
-        let CoreUnits { l1d, l1i, l2, nested, guest, next_page: _, tlb } = &mut units[of.core];
+        let CoreUnits { l1d, l1i, l2, nested, guest, stages: _, tlb } = &mut units[of.core];
         let walker = W::from_parts(WalkerParts {
             layers: &simulation.os.layers,
             space,
             core: of.core,
             mmu_caches,
             nested_tlb: nested.as_mut(),
-            nested_tlb_latency: *nested_tlb_latency,
             guest_tlb: guest.as_mut(),
         })?;
         let (first, second) = (M::first(l1d)?, M::second(l2)?);
@@ -255,7 +253,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
         self.tlb.l2.misses[TLB_DATA] += walks;
         self.walks.count += walks;
         self.walks.cycles += walk_cycles;
-        self.walker.note(&self.memory.refs, self.walks, self.tlb);
+        self.walker.note(&self.memory.refs, self.walks);
     }
 
     /// Looks an access up, which the filter `answers` or not: where its data are, and how it was translated beyond the

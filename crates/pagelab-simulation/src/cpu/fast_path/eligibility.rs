@@ -9,8 +9,9 @@ use crate::config::{Config, EngineConfig};
 use pagelab_base::ids::LayerId;
 use pagelab_hardware::cache::MemoryConfig;
 use pagelab_kernel::config::{HostMode, LayerConfig, SystemConfig};
-use pagelab_translate::config::{MachineConfig, PrefetchConfig, TlbConfig, TlbPrefetchConfig};
+use pagelab_translate::config::{MachineConfig, PrefetchConfig, TlbConfig};
 use pagelab_translate::hardware::{CoreUnits, Hardware};
+use pagelab_translate::translation_unit::Place;
 
 /// Whether the fast path can simulate the whole configuration.
 pub(super) fn is_eligible(config: &Config) -> bool {
@@ -41,13 +42,14 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
         origin: _,
     } = machine;
     // Both paths look up the TLBs; walkers look up those of guests and of nested walks.
-    let TlbConfig { l1d: _, l1i: _, l2: _, l2_latency_cycles: _, nested: _, guest: _ } = tlb;
+    let TlbConfig { l1d: _, l1i: _, l2: _, l2_latency_cycles: _, nested: _, guest: _, stages } = tlb;
     let MemoryConfig { bytes_per_cycle, nodes, placement: _ } = memory;
-    let PrefetchConfig { l1, l2, l3, tlb: TlbPrefetchConfig { next_page } } = prefetch;
+    let PrefetchConfig { l1, l2, l3, tlb: tlb_prefetchers } = prefetch;
     bytes_per_cycle.is_none()
         && nodes.is_empty()
         && ![l1, l2, l3].iter().any(|level| level.is_on())
-        && !next_page.is_on()
+        && stages.is_off()
+        && tlb_prefetchers.is_off()
 }
 
 /// Translations must come from page tables alone.
@@ -102,8 +104,11 @@ fn engine_is_eligible(engine: &EngineConfig) -> bool {
 /// Whether it can simulate the units that were made.
 pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
     let is_eligible = |unit: &CoreUnits| {
-        let CoreUnits { l1d: _, l1i: _, l2: _, nested: _, guest: _, next_page, tlb: _ } = unit;
-        next_page.is_none()
+        let CoreUnits { l1d: _, l1i: _, l2: _, nested, guest, stages, tlb: _ } = unit;
+        let asks = |place: Place, is_there: bool| place.is_on_fast_path() || !is_there;
+        asks(Place::AfterTlbs, !stages.is_empty())
+            && asks(Place::HostPages, nested.is_some())
+            && asks(Place::GuestPages, guest.is_some())
     };
     !hw.units.is_empty()
         && hw.units.iter().all(is_eligible)

@@ -10,7 +10,7 @@ use pagelab_base::translation::Translation;
 use pagelab_tables::mmu_cache::{Asid, MmuCache};
 use pagelab_tables::page_table::{Leaf, PageTable, WalkList};
 use pagelab_trace::Access;
-use pagelab_translate::counters::{TlbCounters, WalkCounts};
+use pagelab_translate::counters::WalkCounts;
 use pagelab_translate::walker::UnsparedRefs;
 
 /// See the module's text.
@@ -26,7 +26,7 @@ pub(super) struct Listed<'a> {
 impl<'a, M: Machine> Walker<'a, M> for Listed<'a> {
     #[inline(always)]
     fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
-        let WalkerParts { layers, space, core, mmu_caches, nested_tlb: _, nested_tlb_latency: _, guest_tlb: _ } = parts;
+        let WalkerParts { layers, space, core, mmu_caches, nested_tlb: _, guest_tlb: _ } = parts;
         let layer = &layers[space.layer];
         let of = &layer.spaces[space.index as usize];
         let upper = mmu_caches.cache(core, space.layer);
@@ -86,7 +86,7 @@ impl<'a, M: Machine> Walker<'a, M> for Listed<'a> {
         }
     }
 
-    fn note(&self, refs: &References, walks: &mut WalkCounts, _: &mut TlbCounters) {
+    fn note(&self, refs: &References, walks: &mut WalkCounts) {
         add_refs(walks, self.layer, &refs[0]);
     }
 }

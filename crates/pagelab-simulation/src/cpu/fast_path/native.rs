@@ -13,7 +13,7 @@ use pagelab_kernel::layer::Layer;
 use pagelab_tables::mmu_cache::{Asid, Pass};
 use pagelab_tables::page_table::{Way, Ways};
 use pagelab_trace::Access;
-use pagelab_translate::counters::{TlbCounters, WalkCounts};
+use pagelab_translate::counters::WalkCounts;
 
 /// The page table of a space, and what lets its walks skip entries.
 pub(super) struct Table<'a, U> {
@@ -79,7 +79,7 @@ impl<'a, M: Machine> Walker<'a, M> for Native<'a, M::Upper<'a>> {
     #[inline(always)]
     fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
         // These are for guests' walks.
-        let WalkerParts { layers, space, core, mmu_caches, nested_tlb: _, nested_tlb_latency: _, guest_tlb: _ } = parts;
+        let WalkerParts { layers, space, core, mmu_caches, nested_tlb: _, guest_tlb: _ } = parts;
         if layers[space.layer].host.is_some() {
             return None;
         }
@@ -118,7 +118,7 @@ impl<'a, M: Machine> Walker<'a, M> for Native<'a, M::Upper<'a>> {
         }
     }
 
-    fn note(&self, refs: &References, walks: &mut WalkCounts, _: &mut TlbCounters) {
+    fn note(&self, refs: &References, walks: &mut WalkCounts) {
         self.0.note(refs, walks);
     }
 }

@@ -5,15 +5,15 @@ use super::native::Table;
 use super::walker::{Memory, References, Walker, WalkerParts, hint_tags};
 use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD, WAYS_AHEAD};
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
-use pagelab_base::assoc::AssocArray;
 use pagelab_base::cycles::Cycles;
+use pagelab_base::page_fault::{Intent, Origin};
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::CoreCaches;
 use pagelab_tables::mmu_cache::{Asid, Pass};
 use pagelab_tables::page_table::Way;
 use pagelab_trace::Access;
-use pagelab_translate::counters::{TlbCounters, WALK_LEVELS, WalkCounts};
-use pagelab_translate::guest_tlb::GuestTlb;
+use pagelab_translate::counters::{WALK_LEVELS, WalkCounts};
+use pagelab_translate::translation_unit::{Counted, Entry, FillSource, GuestTlb, LookUp, NestedTlb};
 
 /// See the module's text.
 pub(super) struct Nested<'a, U> {
@@ -22,15 +22,10 @@ pub(super) struct Nested<'a, U> {
     /// By level of the guest's table, the last table that was asked for and the host's way to it: the upper ones seldom
     /// change, and the host's do not while this is there.
     tables: [Option<(PhysAddr, Way)>; WALK_LEVELS],
-    nested_tlb: Option<&'a mut AssocArray>,
-    nested_tlb_latency: Cycles,
-    guest_tlb: Option<&'a mut GuestTlb>,
+    nested_tlb: Option<&'a mut Counted<NestedTlb>>,
+    guest_tlb: Option<&'a mut Counted<GuestTlb>>,
     guest_asid: Asid,
     host_asid: Asid,
-    nested_look_ups: u64,
-    nested_misses: u64,
-    guest_look_ups: u64,
-    guest_misses: u64,
 }
 
 impl<'a, U> Nested<'a, U> {
@@ -62,30 +57,32 @@ impl<'a, U: Pass> Nested<'a, U> {
         write: bool,
         cycles: &mut Cycles,
     ) -> Translation {
-        let frame = addr.page_number();
-        let key = frame << 16 | u64::from(self.host_asid.0);
-        if let Some(tlb) = &mut self.nested_tlb {
-            self.nested_look_ups += 1;
-            *cycles += self.nested_tlb_latency;
-            let held = tlb.lookup(frame, key).map(<Translation>::from_word);
-            if let Some(hit) = held.filter(|hit| !write || hit.stores()) {
-                return hit;
-            }
-            self.nested_misses += 1;
+        let (asid, va) = (self.host_asid, VirtAddr(addr.0));
+        if let Some(tlb) = &mut self.nested_tlb
+            && let Some(hit) = tlb.look_up(&look_up(asid, va, write), cycles)
+        {
+            return hit;
         }
         self.host.walk(memory, VirtAddr(addr.0), way, cycles);
         let found = way.translation().on_bare_machine();
         if let Some(tlb) = &mut self.nested_tlb {
-            tlb.insert(frame, key, found.to_word());
+            tlb.fill(&Entry { asid, va, translation: found }, FillSource::Walk);
         }
         found
     }
 }
 
+/// What a unit is asked for a program's access. There is no time on the fast path.
+#[inline(always)]
+fn look_up(asid: Asid, va: VirtAddr, write: bool) -> LookUp {
+    let intent = if write { Intent::Store } else { Intent::Load };
+    LookUp { asid, va, intent, origin: Origin::Program, now: Cycles::ZERO }
+}
+
 impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
     #[inline(always)]
     fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
-        let WalkerParts { layers, space, core, mmu_caches, nested_tlb, nested_tlb_latency, guest_tlb } = parts;
+        let WalkerParts { layers, space, core, mmu_caches, nested_tlb, guest_tlb } = parts;
         let host = layers[space.layer].host?;
         if layers[host.layer].host.is_some() {
             return None;
@@ -96,14 +93,9 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
             host: Table::new(layers, host, M::upper(host_upper), 1)?,
             tables: [None; WALK_LEVELS],
             nested_tlb,
-            nested_tlb_latency,
             guest_tlb,
             guest_asid: layers[space.layer].spaces[space.index as usize].asid,
             host_asid: layers[host.layer].spaces[host.index as usize].asid,
-            nested_look_ups: 0,
-            nested_misses: 0,
-            guest_look_ups: 0,
-            guest_misses: 0,
         })
     }
 
@@ -125,8 +117,7 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
             return None;
         }
         let asid = self.guest_asid;
-        let held = self.guest_tlb.as_mut().and_then(|tlb| tlb.look_up(asid, va, write, cycles));
-        self.guest_look_ups += u64::from(self.guest_tlb.is_some());
+        let held = self.guest_tlb.as_mut().and_then(|tlb| tlb.look_up(&look_up(asid, va, write), cycles));
         if held.is_none() {
             for level in self.guest.pass(va, &way, cycles) {
                 let (_, to_table) = self.tables[usize::from(level) % WALK_LEVELS].expect("it has been found");
@@ -135,8 +126,7 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
                 *cycles += memory.read(0, level, page.address(VirtAddr(entry.0)));
             }
             if let Some(tlb) = &mut self.guest_tlb {
-                self.guest_misses += 1;
-                tlb.insert(asid, va, way.translation());
+                tlb.fill(&Entry { asid, va, translation: way.translation() }, FillSource::Walk);
             }
         }
         let page = self.through_host(memory, data, &below, write, cycles);
@@ -169,12 +159,8 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         }
     }
 
-    fn note(&self, refs: &References, walks: &mut WalkCounts, tlb: &mut TlbCounters) {
+    fn note(&self, refs: &References, walks: &mut WalkCounts) {
         self.guest.note(refs, walks);
         self.host.note(refs, walks);
-        tlb.nested_look_ups += self.nested_look_ups;
-        tlb.nested_misses += self.nested_misses;
-        tlb.guest_look_ups += self.guest_look_ups;
-        tlb.guest_misses += self.guest_misses;
     }
 }

@@ -2,7 +2,6 @@
 
 use super::machine::Machine;
 use pagelab_base::addr::{FRAME_BYTES, MachineAddr, PhysAddr, VirtAddr};
-use pagelab_base::assoc::AssocArray;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::SpaceId;
 use pagelab_base::translation::Translation;
@@ -10,8 +9,8 @@ use pagelab_hardware::cache::{CoreCaches, HitLevel, Requester};
 use pagelab_kernel::layer::Layer;
 use pagelab_tables::mmu_cache::MmuCaches;
 use pagelab_trace::Access;
-use pagelab_translate::counters::{TlbCounters, WALK_LEVELS, WalkCounts, place_index};
-use pagelab_translate::guest_tlb::GuestTlb;
+use pagelab_translate::counters::{WALK_LEVELS, WalkCounts, place_index};
+use pagelab_translate::translation_unit::{Counted, GuestTlb, NestedTlb};
 
 /// Layers that walks refer to at most: a guest and its host.
 pub(super) const LAYERS: usize = 2;
@@ -23,9 +22,8 @@ pub(super) struct WalkerParts<'a> {
     pub space: SpaceId,
     pub core: usize,
     pub mmu_caches: &'a mut MmuCaches,
-    pub nested_tlb: Option<&'a mut AssocArray>,
-    pub nested_tlb_latency: Cycles,
-    pub guest_tlb: Option<&'a mut GuestTlb>,
+    pub nested_tlb: Option<&'a mut Counted<NestedTlb>>,
+    pub guest_tlb: Option<&'a mut Counted<GuestTlb>>,
 }
 
 /// A walker of the layers that a system has.
@@ -46,7 +44,7 @@ pub(super) trait Walker<'a, M: Machine>: Sized {
     fn look_ahead(&self, caches: &M::Caches<'a>, accesses: &[Access], at: usize);
 
     /// Notes in the end what was counted, and the references of walks by the walker's layers.
-    fn note(&self, refs: &References, walks: &mut WalkCounts, tlb: &mut TlbCounters);
+    fn note(&self, refs: &References, walks: &mut WalkCounts);
 }
 
 /// References of walks by layer, the program's first, level and place, as [`HitLevel`].

@@ -1,0 +1,242 @@
+//! Every registered translation unit: against a map, and in programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pagelab_engine::base::addr::{PageSize, VirtAddr};
+use pagelab_engine::base::cycles::Cycles;
+use pagelab_engine::base::page_fault::{Intent, Origin};
+use pagelab_engine::base::rng::Rng;
+use pagelab_engine::base::translation::{Target, Translation};
+use pagelab_engine::config::Config;
+use pagelab_engine::mmu_cache::{Asid, MmuCacheKind};
+use pagelab_engine::page_table::PageTableConfig;
+use pagelab_engine::translate::translation_unit::{
+    self, Entry, FillSource, LookUp, TlbPrefetchConfig, TlbStagesConfig, TranslationUnit, Visitor,
+};
+use pagelab_trace::cases;
+
+use super::{SHORT_OF_MEMORY, check, with};
+
+/// Pages of each size, in places of their own.
+const PAGES: u64 = 24;
+
+fn first(size: PageSize, page: u64) -> VirtAddr {
+    VirtAddr((0x7e00_0000_0000 + ((size as u64) << 40)) | (page << size.shift()))
+}
+
+/// What is mapped: by space, size and page, where and with which permissions.
+struct Mapped {
+    pages: BTreeMap<(u16, PageSize, u64), (u64, bool, bool)>,
+    changes: u64,
+}
+
+impl Mapped {
+    fn get(&mut self, asid: u16, size: PageSize, page: u64) -> &mut (u64, bool, bool) {
+        let changes = &mut self.changes;
+        self.pages.entry((asid, size, page)).or_insert_with(|| {
+            *changes += 1;
+            (*changes << 30, *changes % 4 > 0, *changes % 8 > 3)
+        })
+    }
+
+    fn translation<A: Target>(&mut self, asid: u16, size: PageSize, page: u64) -> Translation<A> {
+        let &mut (target, writable, dirty) = self.get(asid, size, page);
+        Translation::new(A::from_bits(target), size, writable, dirty && writable)
+    }
+}
+
+/// Random operations on a unit, with what is mapped beside it. Returns how often it hit.
+fn torture<U: TranslationUnit>(parameters: &U::Parameters, key: &str, steps: u64) -> u64 {
+    let unit = || U::new(parameters, key, &Rng::new(3, key)).unwrap_or_else(|e| panic!("{e}"));
+    let (mut unit, mut again, mut copied) = (unit(), unit(), None);
+    let mut mapped = Mapped { pages: BTreeMap::new(), changes: 0 };
+    let (mut rng, mut hits, mut now) = (Rng::new(5, key), 0, 0);
+    for step in 0..steps {
+        now += rng.below(100);
+        let (asid, size) = (1 + rng.below(2) as u16, PageSize::ALL[rng.below(3) as usize]);
+        // Few pages at a time, so that they are asked for while they are held.
+        let page = (step / 64 + rng.below(3)) % PAGES;
+        let va = VirtAddr(first(size, page).0 + rng.below(size.bytes()));
+        let what = format!("{key} {parameters:?}: step {step}, {va:?} of space {asid}");
+        match rng.below(100) {
+            0..40 => {
+                let intent = [Intent::Load, Intent::Store, Intent::Fetch][rng.below(3) as usize];
+                let look_up = LookUp { asid: Asid(asid), va, intent, origin: Origin::Program, now: Cycles(now) };
+                let ask = |unit: &mut U| {
+                    let mut cycles = Cycles::ZERO;
+                    let held = unit.look_up(&look_up, &mut cycles);
+                    (held.map(Translation::to_word), cycles)
+                };
+                let answer = ask(&mut unit);
+                assert_eq!(ask(&mut again), answer, "{what}: answers follow from the calls");
+                if let Some(copy) = &mut copied {
+                    assert_eq!(ask(copy), answer, "{what}: a copy answers as the original");
+                }
+                let held = answer.0.map(Translation::<U::Target>::from_word);
+                if let Some(held) = held {
+                    let truth = mapped.translation::<U::Target>(asid, size, page);
+                    assert_eq!(held.address(va).bits(), truth.address(va).bits(), "{what}: another frame");
+                    assert!(held.size() <= size && held.writable() <= truth.writable(), "{what}");
+                    assert!(held.stores() <= truth.stores(), "{what}: a dirty bit that is not set");
+                    assert!(look_up.is_allowed_by(&held), "{what}: not allowed");
+                    hits += 1;
+                }
+            }
+            40..80 => {
+                let entry = Entry { asid: Asid(asid), va, translation: mapped.translation(asid, size, page) };
+                let arrives = Cycles(now + rng.below(200));
+                let source = [FillSource::Walk, FillSource::Eviction, FillSource::Prefetch { arrives }];
+                let source = source[rng.below(3) as usize];
+                [&mut unit, &mut again].into_iter().chain(&mut copied).for_each(|unit| unit.fill(&entry, source));
+            }
+            // A walk sets a dirty bit. No entry is invalidated for that.
+            80..90 => mapped.get(asid, size, page).2 = true,
+            90..99 => {
+                let pages = page..(page + 1 + rng.below(3)).min(PAGES);
+                let (start, end) = (first(size, pages.start), first(size, pages.end));
+                for unit in [&mut unit, &mut again].into_iter().chain(&mut copied) {
+                    unit.invalidate(Asid(asid), start, end);
+                }
+                for page in pages {
+                    mapped.pages.remove(&(asid, size, page));
+                    assert!(!unit.holds(Asid(asid), first(size, page)), "{what}: it was invalidated");
+                }
+            }
+            _ => {
+                for unit in [&mut unit, &mut again].into_iter().chain(&mut copied) {
+                    unit.flush(Asid(asid));
+                }
+                mapped.pages.retain(|&(other, ..), _| other != asid);
+                for (size, page) in PageSize::ALL.into_iter().flat_map(|size| (0..PAGES).map(move |n| (size, n))) {
+                    assert!(!unit.holds(Asid(asid), first(size, page)), "{what}: its space was flushed");
+                }
+            }
+        }
+        if step == steps / 2 {
+            copied = Some(unit.clone());
+        }
+    }
+    assert_eq!(unit.measures(), again.measures(), "{key}");
+    hits
+}
+
+#[test]
+fn every_translation_unit_agrees_with_a_map() {
+    struct Torture;
+    impl Visitor for Torture {
+        fn visit<U: TranslationUnit>(&mut self, key: &str) {
+            for parameters in U::samples() {
+                let hits = torture::<U>(&parameters, key, cases(40_000));
+                assert!(hits > 0, "{key} {parameters:?}: it never hit");
+            }
+        }
+    }
+    translation_unit::visit_all(&mut Torture);
+}
+
+/// A unit with one of its samples, as the configuration names it.
+struct Sample {
+    set: String,
+    statistics: &'static str,
+    prefetches: bool,
+}
+
+fn samples() -> Vec<Sample> {
+    struct Samples(Vec<Sample>);
+    impl Visitor for Samples {
+        fn visit<U: TranslationUnit>(&mut self, key: &str) {
+            self.0.extend(U::samples().into_iter().map(|parameters| Sample {
+                set: format!("{key}={}", serde_json::to_string(&parameters).unwrap()),
+                statistics: U::STATISTICS,
+                prefetches: U::PREFETCHES,
+            }));
+        }
+    }
+    let mut all = Samples(Vec::new());
+    translation_unit::visit_all(&mut all);
+    all.0
+}
+
+#[test]
+fn every_translation_unit_has_samples_and_can_be_configured() {
+    struct Names(BTreeSet<&'static str>, BTreeSet<String>);
+    impl Visitor for Names {
+        fn visit<U: TranslationUnit>(&mut self, key: &str) {
+            assert!(!U::samples().is_empty(), "{key}");
+            assert!(self.0.insert(U::STATISTICS), "{key}: `{}` is another unit's", U::STATISTICS);
+            self.1.insert(key.to_owned());
+        }
+    }
+    let mut names = Names(BTreeSet::new(), BTreeSet::new());
+    translation_unit::visit_all(&mut names);
+    assert_eq!(names.0.len(), translation_unit::DESIGNS.len());
+    for (name, text) in translation_unit::DESIGNS {
+        assert!(!text.contains('\n'), "{name}");
+        assert!(names.1.iter().any(|key| text.contains(key.trim_end_matches(&format!(".{name}")))), "{name}: {text}");
+    }
+    // `on` stands for parameters, and off is what nobody names.
+    for name in TlbStagesConfig::DESIGNS.iter().map(|(name, _)| *name) {
+        let config = |value: &str| with("radix", &[&format!("machine.tlb.stages.{name}={value}")]).machine.tlb.stages;
+        assert!(!config("on").is_off() && config("off") == TlbStagesConfig::default(), "{name}");
+    }
+    for name in TlbPrefetchConfig::DESIGNS.iter().map(|(name, _)| *name) {
+        let config = |value: &str| with("radix", &[&format!("machine.prefetch.tlb.{name}={value}")]);
+        assert!(!config("on").machine.prefetch.is_off() && config("off").machine.prefetch.is_off(), "{name}");
+    }
+}
+
+/// TLBs that hold less than a program uses.
+const SMALL_TLBS: [&str; 3] = [
+    r#"machine.tlb.l1d=[{"pages":["4K","2M"],"entries":2,"ways":1}]"#,
+    r#"machine.tlb.l1i=[{"pages":["4K"],"entries":1,"ways":1}]"#,
+    r#"machine.tlb.l2=[{"pages":["4K","2M"],"entries":4,"ways":2}]"#,
+];
+
+const KHUGEPAGED: &str =
+    r#"kernel.threads.khugepaged={"scan_sleep_cycles":20000,"pages_to_scan":4096,"max_ptes_none":511}"#;
+
+/// Systems with a unit: each page table; guests; large pages that are made and split; pages that leave memory.
+fn systems(unit: &Sample) -> Vec<Config> {
+    let set = |more: &[&'static str]| -> Vec<String> {
+        SMALL_TLBS.iter().chain(more).map(|&set| set.to_owned()).chain([unit.set.clone()]).collect()
+    };
+    let with = |name: &str, more: &[&'static str]| {
+        let set = set(more);
+        with(name, &set.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let mut all = vec![
+        with("radix-thp", &[KHUGEPAGED]),
+        with("radix", &SHORT_OF_MEMORY),
+        with("radix", &["machine.tlb.l2=[]"]),
+        with("nested-radix-cold", &[]),
+        with("nested-radix-cold", &SHORT_OF_MEMORY),
+        with("nested-radix-2m-cold", &[]),
+    ];
+    // Prefetchers refuse what the walker does not read by itself.
+    if !unit.prefetches {
+        all.push(with("nested-radix-shadow", &[]));
+    }
+    all.extend(PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only()).map(|table| {
+        let mut config = with("radix", &[]);
+        let layer = &mut config.system.layers[0];
+        if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
+            layer.mmu_cache = MmuCacheKind::None;
+        }
+        layer.page_table = table;
+        config
+    }));
+    all
+}
+
+#[test]
+fn every_translation_unit_translates_right_in_guests_and_hosts_under_every_page_table() {
+    for unit in samples() {
+        let mut hits = 0;
+        for config in systems(&unit) {
+            let counts = check(&config, 6);
+            let count = |name: &str| counts.get(&format!("{}.{name}", unit.statistics)).copied().unwrap_or(0);
+            hits += if unit.prefetches { count("useful") + count("late") } else { count("look_ups") - count("misses") };
+        }
+        assert!(hits > 0, "{}: no program ever used it", unit.set);
+    }
+}

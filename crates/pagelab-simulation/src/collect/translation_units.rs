@@ -1,0 +1,40 @@
+//! Statistics of translation units, those of all cores together.
+
+use crate::machine::simulation::Simulation;
+use crate::observe::statistics::{Kind, Statistics};
+use pagelab_base::measure::Measure;
+use pagelab_translate::hardware::CoreUnits;
+use pagelab_translate::translation_unit::{Counts, GuestTlb, NestedTlb, TranslationUnit};
+
+impl Statistics {
+    pub(super) fn translation_units(&mut self, simulation: &Simulation) {
+        let units = &simulation.hw.units;
+        self.unit_of_walks::<NestedTlb>(units, |of| of.nested.as_ref().map(|unit| unit.counts));
+        self.unit_of_walks::<GuestTlb>(units, |of| of.guest.as_ref().map(|unit| unit.counts));
+        // Cores are alike.
+        for index in 0..units.first().map_or(0, |of| of.stages.len()) {
+            let all = units.iter().map(|of| of.stages[index].statistics());
+            let sum = all.reduce(|mut sum, more| {
+                add(&mut sum.measures, more.measures);
+                sum
+            });
+            let sum = sum.expect("there is a core");
+            self.measures_of_kind(sum.prefix, if sum.are_timed { Kind::Timing } else { Kind::Robust }, sum.measures);
+        }
+    }
+
+    /// These are told of machines without one, too.
+    fn unit_of_walks<U: TranslationUnit>(&mut self, units: &[CoreUnits], counts: fn(&CoreUnits) -> Option<Counts>) {
+        let mut sum = Counts::default().look_up_measures(U::PLACE).to_vec();
+        units.iter().filter_map(counts).for_each(|more| add(&mut sum, more.look_up_measures(U::PLACE).into()));
+        self.measures(U::STATISTICS, sum);
+    }
+}
+
+/// Adds the measures of another core.
+fn add(sum: &mut [Measure], more: Vec<Measure>) {
+    for (sum, more) in sum.iter_mut().zip(more) {
+        assert_eq!(sum.name, more.name, "units of one design measure the same");
+        sum.value += more.value;
+    }
+}

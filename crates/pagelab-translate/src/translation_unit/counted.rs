@@ -1,0 +1,155 @@
+//! What is counted of every translation unit, whatever its design.
+
+use super::{Entry, FillSource, LookUp, Place, TranslationUnit};
+use pagelab_base::addr::VirtAddr;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::measure::Measure;
+use pagelab_base::rng::Rng;
+use pagelab_base::translation::Translation;
+use pagelab_hardware::cache::HitLevel;
+use pagelab_tables::mmu_cache::Asid;
+
+/// A walk that a unit asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefetchWalk {
+    /// Cycles that it took; nobody waits for them.
+    pub cycles: Cycles,
+    /// Its references, by [`HitLevel`].
+    pub refs: [u64; HitLevel::ALL.len()],
+    /// Whether it found a page to enter.
+    pub is_mapped: bool,
+}
+
+/// Counts of a unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Look-ups, hits too.
+    pub look_ups: u64,
+    /// Look-ups that found nothing, or nothing that allows the access.
+    pub misses: u64,
+    /// Walks that the unit asked for.
+    walks: u64,
+    /// Those of them that found nothing to enter.
+    unmapped: u64,
+    /// Their cycles.
+    walk_cycles: Cycles,
+    /// Their references, as in [`PrefetchWalk`].
+    walk_refs: [u64; HitLevel::ALL.len()],
+}
+
+impl Counts {
+    /// Look-ups and misses of a unit of this place.
+    pub fn look_up_measures(&self, place: Place) -> [Measure; 2] {
+        let [look_ups, misses] = match place {
+            Place::AfterTlbs => [
+                "Look-ups after a miss of all TLBs, and of the stages before",
+                "Look-ups that found nothing, or a page that does not allow the store",
+            ],
+            Place::GuestPages => [
+                "Walks of guests that asked the TLB of guests' large pages",
+                "Walks of guests that it did not spare the guest's tables",
+            ],
+            Place::HostPages => [
+                "Guest-physical addresses looked up during walks",
+                "Guest-physical addresses that needed a walk of the host's page table",
+            ],
+        };
+        [Measure::count("look_ups", self.look_ups, look_ups), Measure::count("misses", self.misses, misses)]
+    }
+
+    /// Those of the walks that the unit asked for.
+    fn walk_measures(&self) -> Vec<Measure> {
+        const PLACES: [(HitLevel, &str, &str); 5] = [
+            (HitLevel::L1, "l1", "the first-level data cache"),
+            (HitLevel::L2, "l2", "the second-level cache"),
+            (HitLevel::L3, "l3", "the last-level cache"),
+            (HitLevel::Dram, "dram", "memory"),
+            (HitLevel::Remote, "remote", "another core's cache"),
+        ];
+        let refs = self.walk_refs.iter().sum();
+        let mut all = vec![
+            Measure::count("walks", self.walks, "Walks for pages that nobody has asked for yet; not among walk.count"),
+            Measure::count(
+                "unmapped",
+                self.unmapped,
+                "Those of them that found no translation, or a page that was never accessed",
+            ),
+            Measure::count("refs", refs, "Memory references of these walks; not among cache.refs.walk"),
+            Measure::cycles("cycles", self.walk_cycles, "Cycles of these walks, which nobody waits for"),
+        ];
+        all.extend(PLACES.iter().map(|&(level, name, place)| {
+            let refs = self.walk_refs[level as usize];
+            Measure::count(format!("refs.{name}"), refs, format!("References of these walks that {place} served"))
+        }));
+        all
+    }
+}
+
+/// A unit and its counts. See [`TranslationUnit`] for what each function does.
+#[derive(Clone, Debug)]
+pub struct Counted<U> {
+    unit: U,
+    /// What was counted so far. Whoever makes walks that nobody waits for puts back what was counted before.
+    pub counts: Counts,
+}
+
+impl<U: TranslationUnit> Counted<U> {
+    /// An empty unit; `key` is that of its parameters. Errors: impossible parameters.
+    pub fn new(parameters: &U::Parameters, key: &str, rng: &Rng) -> Result<Self, EngineError> {
+        Ok(Self { unit: U::new(parameters, key, rng)?, counts: Counts::default() })
+    }
+
+    /// See [`TranslationUnit::look_up`].
+    #[inline(always)]
+    pub fn look_up(&mut self, look_up: &LookUp, cycles: &mut Cycles) -> Option<Translation<U::Target>> {
+        let held = self.unit.look_up(look_up, cycles);
+        debug_assert!(held.is_none_or(|held| look_up.is_allowed_by(&held)), "what it returns allows the access");
+        self.counts.look_ups += 1;
+        self.counts.misses += u64::from(held.is_none());
+        held
+    }
+
+    /// See [`TranslationUnit::holds`].
+    pub fn holds(&self, asid: Asid, va: VirtAddr) -> bool {
+        self.unit.holds(asid, va)
+    }
+
+    /// See [`TranslationUnit::fill`].
+    #[inline(always)]
+    pub fn fill(&mut self, entry: &Entry<U::Target>, source: FillSource) {
+        self.unit.fill(entry, source);
+    }
+
+    /// See [`TranslationUnit::next_walk`].
+    pub fn next_walk(&mut self, look_up: &LookUp, found: Translation) -> Option<VirtAddr> {
+        if U::PREFETCHES { self.unit.next_walk(look_up, found) } else { None }
+    }
+
+    /// Counts a walk that the unit asked for.
+    pub fn count_walk(&mut self, walk: &PrefetchWalk) {
+        let counts = &mut self.counts;
+        counts.walks += 1;
+        counts.walk_cycles += walk.cycles;
+        counts.walk_refs.iter_mut().zip(walk.refs).for_each(|(sum, more)| *sum += more);
+        counts.unmapped += u64::from(!walk.is_mapped);
+    }
+
+    /// See [`TranslationUnit::invalidate`].
+    pub fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
+        self.unit.invalidate(asid, start, end);
+    }
+
+    /// See [`TranslationUnit::flush`].
+    pub fn flush(&mut self, asid: Asid) {
+        self.unit.flush(asid);
+    }
+
+    /// All that is counted of a stage.
+    pub fn stage_measures(&self) -> Vec<Measure> {
+        let mut all =
+            if U::PREFETCHES { self.counts.walk_measures() } else { self.counts.look_up_measures(U::PLACE).into() };
+        all.extend(self.unit.measures());
+        all
+    }
+}

@@ -1,0 +1,104 @@
+//! The macro that makes configuration, enum and lists of the registered translation units.
+
+/// Registers designs. A line is a file, the design in it, and what it remembers. Lines of `stages` stand in a part of
+/// the configuration, in the order in which they are asked; those of `walks` name the key of their parameters.
+macro_rules! translation_units {
+    (
+        stages { $(
+            $(#[$meta:meta])* $Config:ident in $part:literal { $($stage:ident::$Stage:ident = $about:literal;)* }
+        )* }
+        walks { $($module:ident::$Design:ident in $key:literal = $text:literal;)* }
+    ) => {
+        $($(mod $stage;)*)*
+        $(mod $module;)*
+        $($(pub use $stage::$Stage;)*)*
+        $(pub use $module::$Design;)*
+
+        /// Name and description of every translation unit, for lists and error messages.
+        pub const DESIGNS: &[(&str, &str)] = &[
+            $($((stringify!($stage), concat!($about, " (", $part, ")")),)*)*
+            $((stringify!($module), concat!($text, " (", $key, ")")),)*
+        ];
+
+        $(
+            $(#[$meta])*
+            #[derive(
+                Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+            )]
+            #[serde(deny_unknown_fields, default)]
+            pub struct $Config {
+                $(#[doc = $about]
+                pub $stage: pagelab_base::switched::Switched<<$Stage as TranslationUnit>::Parameters>,)*
+            }
+
+            impl $Config {
+                /// Name and description of the designs of this part, for lists.
+                pub const DESIGNS: &'static [(&'static str, &'static str)] =
+                    &[$((stringify!($stage), concat!($about, " (", $part, ")"))),*];
+
+                /// Whether there is none.
+                pub fn is_off(&self) -> bool {
+                    true $(&& !self.$stage.is_on())*
+                }
+
+                /// Those that are on; `rng` gives a generator by its name. Errors: impossible parameters.
+                pub fn stages(&self, rng: impl Fn(&str) -> Rng) -> Result<Vec<Stage>, EngineError> {
+                    let mut all = Vec::new();
+                    $(if let Some(parameters) = self.$stage.on() {
+                        let key = concat!($part, ".", stringify!($stage));
+                        all.push(Stage::$Stage(Counted::new(parameters, key, &rng(key))?));
+                    })*
+                    Ok(all)
+                }
+
+                /// Refuses impossible parameters.
+                pub fn validate(&self) -> Result<(), EngineError> {
+                    self.stages(|part| Rng::new(0, part)).map(drop)
+                }
+
+                /// The key of one that walks for pages that nobody has asked for, if there is one.
+                pub fn prefetcher(&self) -> Option<&'static str> {
+                    None $(.or((self.$stage.is_on() && $Stage::PREFETCHES)
+                        .then_some(concat!($part, ".", stringify!($stage)))))*
+                }
+
+                /// Each unit alone, with each of its samples.
+                pub fn samples() -> Vec<Self> {
+                    let mut all = Vec::new();
+                    $(all.extend($Stage::samples().into_iter().map(|parameters| Self {
+                        $stage: pagelab_base::switched::Switched::On(parameters),
+                        ..Self::default()
+                    }));)*
+                    all
+                }
+            }
+        )*
+
+        /// A unit of [`Place::AfterTlbs`] of any registered design. See [`TranslationUnit`] for what each function
+        /// does.
+        #[derive(Clone, Debug)]
+        pub enum Stage {
+            $($(#[doc = $about] $Stage(Counted<$Stage>),)*)*
+        }
+
+        // Translations of all stages lead to the machine.
+        $($(const _: () = assert!(matches!($Stage::PLACE, Place::AfterTlbs));)*)*
+        $(const _: () = assert!(!matches!($Design::PLACE, Place::AfterTlbs));)*
+
+        translation_units! { @each ($) $($($Stage)*)* }
+
+        /// Visits every registered design.
+        pub fn visit_all(visitor: &mut impl Visitor) {
+            $($(visitor.visit::<$Stage>(concat!($part, ".", stringify!($stage)));)*)*
+            $(visitor.visit::<$Design>($key);)*
+        }
+    };
+    (@each ($d:tt) $($Stage:ident)*) => {
+        /// Does something with a stage, whatever its design.
+        macro_rules! each_stage {
+            ($d of:expr, $d unit:ident => $d does:expr) => {
+                match $d of { $(Stage::$Stage($d unit) => $d does,)* }
+            };
+        }
+    };
+}

@@ -1,0 +1,65 @@
+//! What a [`Stage`] is asked, whatever its design.
+
+use super::{Counted, Entry, FillSource, LookUp, PrefetchWalk, Stage, TranslationUnit};
+use pagelab_base::addr::VirtAddr;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::measure::Measure;
+use pagelab_base::translation::Translation;
+use pagelab_tables::mmu_cache::Asid;
+
+/// Statistics of a stage.
+#[derive(Clone, Debug)]
+pub struct StageStatistics {
+    /// What their names begin with.
+    pub prefix: &'static str,
+    /// Whether they depend on times: what is prefetched, and when it arrives.
+    pub are_timed: bool,
+    /// The statistics.
+    pub measures: Vec<Measure>,
+}
+
+/// See [`TranslationUnit`] for what each of these does.
+impl Stage {
+    /// See [`TranslationUnit::look_up`].
+    pub fn look_up(&mut self, look_up: &LookUp, cycles: &mut Cycles) -> Option<Translation> {
+        each_stage!(self, unit => unit.look_up(look_up, cycles))
+    }
+
+    /// See [`TranslationUnit::holds`].
+    pub fn holds(&self, asid: Asid, va: VirtAddr) -> bool {
+        each_stage!(self, unit => unit.holds(asid, va))
+    }
+
+    /// See [`TranslationUnit::fill`].
+    pub fn fill(&mut self, entry: &Entry, source: FillSource) {
+        each_stage!(self, unit => unit.fill(entry, source));
+    }
+
+    /// See [`TranslationUnit::next_walk`].
+    pub fn next_walk(&mut self, look_up: &LookUp, found: Translation) -> Option<VirtAddr> {
+        each_stage!(self, unit => unit.next_walk(look_up, found))
+    }
+
+    /// Counts a walk that the unit asked for.
+    pub fn count_walk(&mut self, walk: &PrefetchWalk) {
+        each_stage!(self, unit => unit.count_walk(walk));
+    }
+
+    /// See [`TranslationUnit::invalidate`].
+    pub fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
+        each_stage!(self, unit => unit.invalidate(asid, start, end));
+    }
+
+    /// See [`TranslationUnit::flush`].
+    pub fn flush(&mut self, asid: Asid) {
+        each_stage!(self, unit => unit.flush(asid));
+    }
+
+    /// All that is counted of it.
+    pub fn statistics(&self) -> StageStatistics {
+        fn of_unit<U: TranslationUnit>(unit: &Counted<U>) -> StageStatistics {
+            StageStatistics { prefix: U::STATISTICS, are_timed: U::PREFETCHES, measures: unit.stage_measures() }
+        }
+        each_stage!(self, unit => of_unit(unit))
+    }
+}
