@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from conftest import ROOT
 import pagelab
 
 NOTEBOOK = ROOT / "examples" / "page-walks.ipynb"
-TABLES = ROOT / "crates" / "pagelab-tables"
 
 
 def _python(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -119,26 +119,62 @@ def test_the_notebook_runs_and_is_clean() -> None:
     assert "radix-no-mmu-cache 4.0\nnested-radix-no-mmu-cache 24.0\n" in ran.stdout
 
 
-def test_the_guide_to_page_tables_quotes_the_code() -> None:
-    quoted = re.findall(r"```rust\n(.*?)```", (ROOT / "docs" / "own-page-table.md").read_text(), re.DOTALL)
-    code = " ".join((TABLES / "src/page_table/two_level.rs").read_text().split())
+@dataclass(frozen=True)
+class Guide:
+    """A page that goes through a design step by step: its file, and what stands in the registry at its line."""
+
+    page: str
+    folder: str
+    file: str
+    line: str
+    before: str
+    named: str
+
+
+GUIDES = [
+    Guide(
+        "own-page-table.md",
+        folder="crates/pagelab-tables/src/page_table",
+        file="two_level.rs",
+        line="mod mine ",
+        before="    mod two_level",
+        named=r"two[-_]level|TwoLevel",
+    ),
+    Guide(
+        "own-translation-unit.md",
+        folder="crates/pagelab-translate/src/translation_unit",
+        file="victim.rs",
+        line="mine::Mine ",
+        before="            victim::",
+        named=r"VictimTlb|stages\.victim",
+    ),
+]
+of_each_guide = pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.page)
+
+
+@of_each_guide
+def test_a_guide_quotes_the_code(guide: Guide) -> None:
+    quoted = re.findall(r"```rust\n(.*?)```", (ROOT / "docs" / guide.page).read_text(), re.DOTALL)
+    code = " ".join((ROOT / guide.folder / guide.file).read_text().split())
     strange = [piece for piece in quoted if " ".join(piece.split()) not in code]
-    assert len(quoted) > 7
-    assert [piece.split("{")[0] for piece in strange] == ["mod mine "]
+    assert len(quoted) > 6
+    assert len(strange) == 1
+    assert strange[0].startswith(guide.line)
 
 
 @pytest.mark.slow
-def test_the_guide_to_page_tables_works_as_written(tmp_path: Path) -> None:
-    """In a copy of the sources: a page table of its own passes the tests of all designs, and its bug does not."""
+@of_each_guide
+def test_a_guide_works_as_written(guide: Guide, tmp_path: Path) -> None:
+    """In a copy of the sources: a design of its own passes the tests of all designs, and its bug does not."""
     for part in ("Cargo.toml", "Cargo.lock"):
         shutil.copy(ROOT / part, tmp_path / part)
     for part in ("crates", "presets"):
         shutil.copytree(ROOT / part, tmp_path / part)
-    folder = tmp_path / TABLES.relative_to(ROOT) / "src" / "page_table"
-    guide = (ROOT / "docs" / "own-page-table.md").read_text()
-    copied, broken = re.findall(r"^\$ (sed .*)$", guide, re.MULTILINE)
-    (line,) = re.findall(r"^mod mine .*$", guide, re.MULTILINE)
-    (tests,) = set(re.findall(r"^\$ (cargo test .*)$", guide, re.MULTILINE))
+    folder = tmp_path / guide.folder
+    text = (ROOT / "docs" / guide.page).read_text()
+    copied, broken = re.findall(r"^\$ (sed .*)$", text, re.MULTILINE)
+    (line,) = re.findall(rf"^{guide.line}.*$", text, re.MULTILINE)
+    (tests,) = set(re.findall(r"^\$ (cargo test .*)$", text, re.MULTILINE))
 
     def passes() -> bool:
         # Packages from elsewhere are those of this tree's own tests.
@@ -151,15 +187,17 @@ def test_the_guide_to_page_tables_works_as_written(tmp_path: Path) -> None:
 
     subprocess.run(copied, shell=True, cwd=folder, check=True)
     registry = folder / "mod.rs"
-    registry.write_text(registry.read_text().replace("    mod two_level", f"    {line}\n    mod two_level"))
+    registry.write_text(registry.read_text().replace(guide.before, f"{line}\n{guide.before}", 1))
     assert passes()
     subprocess.run(broken, shell=True, cwd=folder, check=True)
     assert not passes()
 
 
-def test_a_page_table_is_one_file_and_one_line() -> None:
-    named = re.compile(r"two[-_]level|TwoLevel", re.IGNORECASE)
-    sources = [path for path in (ROOT / "crates").glob("*/src/**/*.rs") if path.name != "two_level.rs"]
+@of_each_guide
+def test_a_design_is_one_file_and_one_line(guide: Guide) -> None:
+    own = ROOT / guide.folder / guide.file
+    sources = [path for path in (ROOT / "crates").glob("*/src/**/*.rs") if path != own]
+    named = re.compile(rf"{guide.file.removesuffix('.rs')}::|{guide.named}")
     lines = [line for path in sources for line in path.read_text().splitlines() if named.search(line)]
     assert len(lines) == 1, lines
 
