@@ -140,7 +140,7 @@ impl<C: Timing> CpuClock<C> {
         self.core.models_dependencies()
     }
 
-    /// What the core takes accesses as that do not tell what they wait for, if it asks.
+    /// Assumed dependency of accesses recorded without one, if the core needs dependencies.
     pub fn dependency_assumption(&self) -> Option<&'static str> {
         self.core.dependency_assumption()
     }

@@ -40,75 +40,75 @@ cores! {
     }
 }
 
-/// When a program waits, on its CPU.
+/// The time at which a model is asked, on the CPU of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreTime {
-    /// Instructions that have retired, to the access before.
+    /// Instructions that have retired, up to the previous access.
     pub instructions: u64,
-    /// What the CPU's clock shows.
+    /// Cycles on the CPU's clock.
     pub now: Cycles,
 }
 
-/// What an access is, and what is known of it.
+/// An access that the program comes to.
 #[derive(Clone, Copy, Debug)]
 pub struct IncomingAccess<'a> {
     /// What is read or written, and by which instruction of its thread.
     pub access: &'a Access,
-    /// It has been met before, and is made again after a fault.
+    /// Whether it is repeated after a fault: the model has seen it before.
     pub again: bool,
-    /// Whether its source tells which loads addresses come from.
+    /// Whether the source records which loads its addresses depend on.
     pub tells: bool,
-    /// Of the program, since the access before.
+    /// The conditional branches since the previous access.
     pub branches: Branches,
 }
 
-/// Conditional branches of programs that a predictor has met.
+/// Conditional branches that a predictor has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BranchCounts {
-    /// All that the program executed and its source tells.
+    /// All branches that the source records.
     pub met: u64,
-    /// Of these, those whose outcome was not the predicted one.
+    /// Those of them that were mispredicted.
     pub mispredicted: u64,
 }
 
-/// Where the data of an access are.
+/// Where the data of an access are found.
 #[derive(Clone, Copy, Debug)]
 pub struct DataLocation {
-    /// From there.
+    /// Latency from the level that holds the line.
     pub latency: Cycles,
     /// The number of the line in physical memory.
     pub line: u64,
 }
 
-/// Accesses of a [`Row`] at most.
+/// Largest number of accesses in a [`Row`].
 pub const ROW: usize = 64;
 
-/// Accesses of a program one after the other, each to one line, whose translations the first-level TLB has.
+/// Consecutive accesses of a program, each to one line, that all hit the first-level TLB.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     /// At most [`ROW`].
     pub accesses: &'a [Access],
-    /// Before each of them, and perhaps of more; nothing if they are not known.
+    /// The branches before each access, perhaps of more accesses than these; empty if the source has none.
     pub branches: &'a [Branches],
-    /// As many as accesses.
+    /// Where the data of each access are.
     pub found: &'a [DataLocation],
     /// As in [`IncomingAccess`].
     pub tells: bool,
 }
 
-/// Data of an access, in one line.
+/// The data of an access that lie in one line.
 #[derive(Debug)]
 pub struct Data<'a> {
-    /// From where they are.
+    /// Latency from the level that holds the line.
     pub latency: Cycles,
     /// The number of the line in physical memory.
     pub line: u64,
-    /// What may have them come later, of a machine that has such.
+    /// Prefetchers and memory channels, which may delay the data; none on machines without them.
     pub traffic: Option<&'a mut Traffic>,
 }
 
 impl Data<'_> {
-    /// When they are there, of an access that issues at `from`; asked once.
+    /// When the data arrive for an access that issues at `from`. To be called once.
     #[inline]
     pub fn arrival(&mut self, from: Cycles) -> Cycles {
         match &mut self.traffic {
@@ -118,16 +118,16 @@ impl Data<'_> {
     }
 }
 
-/// A translation beyond the first-level TLB.
+/// A translation that misses the first-level TLB.
 #[derive(Clone, Copy, Debug)]
 pub struct L1TlbMiss {
-    /// Of the second-level TLB.
+    /// Latency of the second-level TLB.
     pub look_up: Cycles,
-    /// Of the page walk after it; none if it is zero.
+    /// Latency of the page walk after it; zero if there is none.
     pub walk: Cycles,
-    /// What it ends in; none if that is a fault.
+    /// The translation found; none if the walk ends in a fault.
     pub page: Option<Translation>,
-    /// Whether it is of an instruction, or of data.
+    /// Whether an instruction is fetched; else data are accessed.
     pub fetches: bool,
 }
 
@@ -145,7 +145,7 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// All together, in cycles.
+    /// The sum, in cycles.
     #[inline]
     pub fn sum(self) -> Cycles {
         self.translation + self.data + self.branch + self.sibling
@@ -162,56 +162,55 @@ impl std::ops::AddAssign for Stall {
     }
 }
 
-/// What a model of a core, of one CPU, is asked.
+/// The timing of one CPU.
 ///
-/// The engine makes a program's accesses in their order. Each is translated, and then made; the model is told the
-/// latency of both, and says how long the program stalls. A CPU's time is the sum of
-/// [`base_cycles`](Self::base_cycles), of what it said, and of what is no core's to hide: handlers, the kernel, devices
-/// and other CPUs.
+/// The engine makes a program's accesses in order: it translates each, then accesses the data. It passes both latencies to
+/// the model, which returns how long the program stalls. A CPU's time is the sum of [`base_cycles`](Self::base_cycles),
+/// these stalls, and what no core can hide: handlers, the kernel, devices and other CPUs.
 ///
 /// What an implementor must uphold:
 ///
-/// - [`base_cycles`](Self::base_cycles) follows from the number alone, is 0 for none and never falls. The clock asks it
-///   anew for every reading.
-/// - Up to any moment, the stalls sum to no more than the latencies. What is left of one access's latency may stall a
-///   later access; it passes by itself while the CPU's time goes on otherwise, as the moment shows.
-/// - An access to the line of the access before it hits the first-level TLB and cache. It is counted and not looked at,
-///   so it stalls for a constant ([`repeat_stall`](Self::repeat_stall)), whatever was asked before.
+/// - [`base_cycles`](Self::base_cycles) depends on the number of instructions alone, is 0 for none and never decreases.
+///   The clock calls it for every reading.
+/// - At any time, the stalls so far sum to no more than the latencies so far. The rest of one access's latency may stall a
+///   later access; it shrinks by itself while the CPU's time passes otherwise, as [`CoreTime`] shows.
+/// - An access to the line of the previous access hits the first-level TLB and cache. The engine counts it without asking
+///   the model, so it stalls for a constant ([`repeat_stall`](Self::repeat_stall)).
 /// - A model that overlaps accesses ([`models_dependencies`](Self::models_dependencies)) is told of each of them,
-///   repeated ones included, before anything of it is made. What is left in the end is waited for where it
+///   repeated ones included, before it is translated. The program waits for what is still outstanding when the model
 ///   [drains](Self::drain): before the kernel does anything, and at the end.
-/// - Hardware threads of a core may have something in common ([`common`](Self::common)). Whoever goes on is given it,
-///   and told of the others; while none of these has anything to run, it says what it would say on a core of its own.
-///   For their instructions it stalls beyond the latencies, but never for longer than they take in all.
-/// - Moments of a CPU never go back. What is said follows from parameters and calls alone, and a copy says the same.
-/// - This is asked for every access: nothing allocates.
+/// - Hardware threads of a core may share state ([`common`](Self::common)). The thread that runs owns it and is told of the
+///   others; while none of these has anything to run, it returns what it would return on a core of its own. Their
+///   instructions may stall it beyond the latencies, but never for longer than they take in all.
+/// - The time of a CPU never goes back. Results follow from parameters and calls alone, and a copy returns the same.
+/// - The model is called for every access, so nothing allocates.
 ///
 /// `tests/conformance` runs every registered model.
 pub trait Timing {
-    /// Cycles that so many instructions take where nothing stalls them.
+    /// Cycles of `instructions` that nothing stalls.
     fn base_cycles(&self, instructions: u64) -> Cycles;
 
-    /// Cycles that the program stalls for an access to the line of the access before it.
+    /// Cycles that the program stalls for an access to the line of the previous access.
     fn repeat_stall(&self) -> Cycles;
 
-    /// Whether it is told of each access.
+    /// Whether the model must be told of each access.
     #[inline]
     fn models_dependencies(&self) -> bool {
         false
     }
 
-    /// The program comes to an access; of what follows until the next, all is for this one. How long it stalls before.
+    /// The program comes to an access; the calls until the next `meet` are for this one. Returns how long the program
+    /// stalls before it.
     #[inline]
     fn meet(&mut self, _met: IncomingAccess, _at: CoreTime) -> Stall {
         Stall::default()
     }
 
-    /// How long the program stalls at an access to data. The model asks the data once when they are there
-    /// ([`Data::arrival`]).
+    /// How long the program stalls for the data of an access. The model calls [`Data::arrival`] once.
     fn data_stall(&mut self, data: Data, at: CoreTime) -> Stall;
 
-    /// [`Self::meet`] and [`Self::data_stall`] of each access of a row, one after the other, where nothing comes
-    /// between. How long all of them stall.
+    /// [`Self::meet`] and [`Self::data_stall`] of each access of a row, in order, with nothing between them. Returns the sum
+    /// of their stalls.
     fn make_all(&mut self, row: &Row, mut at: CoreTime) -> Stall {
         let mut all = Stall::default();
         for (number, (access, found)) in row.accesses.iter().zip(row.found).enumerate() {
@@ -227,38 +226,38 @@ pub trait Timing {
         all
     }
 
-    /// How long it stalls for a translation, be it found or end in a fault.
+    /// How long the program stalls for a translation, whether it is found or ends in a fault.
     #[inline]
     fn translation_stall(&mut self, of: L1TlbMiss, _at: CoreTime) -> Stall {
         Stall { translation: of.look_up + of.walk, ..Stall::default() }
     }
 
-    /// What several hardware threads of such a core have in common; none if that is nothing a model knows of.
+    /// State that the hardware threads of a core share; none if the model has no such state.
     fn common(&self) -> Option<Box<Common>> {
         None
     }
 
-    /// One of several hardware threads goes on, until it [pauses](Self::pause), with what they have in common.
+    /// The hardware thread runs until it [pauses](Self::pause), and owns the shared state meanwhile.
     #[expect(clippy::boxed_local, reason = "the box goes from thread to thread")]
     fn go_on(&mut self, _common: Box<Common>, _siblings: Siblings) {}
 
-    /// It no longer does, and gives what they have in common back.
+    /// The hardware thread stops running and returns the shared state.
     fn pause(&mut self) -> Option<Box<Common>> {
         None
     }
 
-    /// What it has predicted; none if it takes all branches for predicted.
+    /// Branches seen and mispredicted; none for a model that predicts every branch right.
     fn branches(&self) -> Option<BranchCounts> {
         None
     }
 
-    /// What it takes accesses as whose source does not tell what they wait for, as the end of a sentence; none if it
-    /// does not ask.
+    /// Assumed dependency of accesses recorded without one, as the end of a sentence; none if the model needs no
+    /// dependencies.
     fn dependency_assumption(&self) -> Option<&'static str> {
         None
     }
 
-    /// How long it stalls until all that is under way is complete.
+    /// How long the program stalls until everything outstanding is complete.
     fn drain(&mut self, _at: CoreTime) -> Stall {
         Stall::default()
     }
@@ -266,7 +265,7 @@ pub trait Timing {
 
 /// A core model that a configuration can name.
 pub trait Core: Timing + Sized + Clone + Debug {
-    /// What the configuration may say beside `model`. It refuses unknown fields.
+    /// The keys of the configuration beside `model`. The type refuses unknown fields.
     type Parameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;
 
     /// At the start of a run, where a hit of the first-level cache takes `l1_latency`.
@@ -279,10 +278,10 @@ pub trait Core: Timing + Sized + Clone + Debug {
     fn samples() -> Vec<Self::Parameters>;
 }
 
-/// A model that code is compiled for.
+/// A model that the fast path is compiled for.
 pub trait CompiledCore: Timing + Sized {
-    /// Takes it out of a core, if that is of the model. It must be [given back](Self::give_back) before the core is
-    /// asked for anything.
+    /// Takes the model out of a core, if the core has this model. It must be [given back](Self::give_back) before the core is
+    /// used again.
     fn take(from: &mut CoreModel) -> Option<Self>;
 
     /// Puts it back.
@@ -295,7 +294,7 @@ impl CompiledCore for InOrder {
         if let CoreModel::InOrder(core) = from { Some(core.clone()) } else { None }
     }
 
-    /// It has no state, and the core has kept it.
+    /// The model has no state, and the core has kept a copy.
     #[inline]
     fn give_back(self, _: &mut CoreModel) {}
 }

@@ -463,7 +463,7 @@ mod tests {
             before = rate;
         }
         assert!(before > 0.95 * most, "{before} of {most}");
-        // A controller that passes one in 10 µs is what limits.
+        // A controller that passes one in 10 µs is the bottleneck.
         let slow = DriveConfig { controller_ns: 10_000, ..config };
         let (_, rate) = closed_loop(&slow, 256, requests);
         assert!((rate * 10_000.0 - 1.0).abs() < 0.01, "{rate}");

@@ -7,7 +7,7 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::step::BlockKey;
 use std::collections::BTreeSet;
 
-/// What is to happen. Of several at one time the first in this order comes first.
+/// What is to happen. Ties run in declaration order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AgendaEntry {
     /// A device has done what was asked of it.

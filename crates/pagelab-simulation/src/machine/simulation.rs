@@ -129,7 +129,7 @@ impl Simulation {
         self.cpus.iter().any(|cpu| cpu.clock.models_dependencies())
     }
 
-    /// What some core takes accesses as that do not tell what they wait for.
+    /// Assumed dependency of accesses recorded without one, if some core needs dependencies.
     pub fn dependency_assumption(&self) -> Option<&'static str> {
         self.cpus.iter().find_map(|cpu| cpu.clock.dependency_assumption())
     }
