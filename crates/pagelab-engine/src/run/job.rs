@@ -64,8 +64,8 @@ pub struct Request {
     /// Accesses of the main sources, together, before counting begins.
     #[serde(default)]
     pub warm_up: Option<u64>,
-    /// Also report statistics in this many equal parts; in at least half as many where a source does not know its number
-    /// of accesses.
+    /// Also report statistics in this many equal parts; in at least half as many where a source does not know its
+    /// number of accesses.
     #[serde(default)]
     pub windows: Option<u32>,
     /// Whether results hold where the pages of the main sources lay at their end.

@@ -11,8 +11,8 @@ const SECOND: &str = r#"machine.tlb.l2=[{"pages":["4K"],"entries":16,"ways":1}]"
 /// Passes over the pages that are compared. Those before have faults, and kernels use the TLBs.
 const PASSES: u64 = 10;
 
-/// What loads of so many pages in turn count that fall into one set of the last TLB: walks, misses of the TLBs,
-/// look-ups of the unit, those in vain, and cycles of translation.
+/// Loads `pages` pages in turn that fall into one set of the last TLB, and counts walks, misses of the TLBs, look-ups
+/// of the unit, misses of the unit, and cycles of translation.
 fn conflict(system: &str, tlbs: &[&str], pages: u64, unit: &str) -> [u64; 5] {
     let after = |passes: u64| {
         let mut script = ScriptWriter::new();

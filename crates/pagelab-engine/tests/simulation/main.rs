@@ -8,6 +8,7 @@ mod config_errors;
 mod copies;
 mod extended_presets;
 mod fast_path;
+mod layer_errors;
 mod profile;
 mod properties;
 mod quantum;

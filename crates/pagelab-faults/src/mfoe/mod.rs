@@ -8,7 +8,8 @@
 //! Source: Tirumalasetty, Chou, Reddy, Gratz, Abouelwafa, "Reducing Minor Page Fault Overheads through Enhanced Page
 //!     Walker", ACM TACO 2022, section 5.1, figure 8, table 4. [`parameters`] says for each number where it comes from.
 //! Parameters: see [`parameters`].
-//! Deviations: a pass refills core after core and page after page in time, where the paper speaks of an update. What the
+//! Deviations: a pass refills core after core and page after page in time, where the paper speaks of an update. What
+//! the
 //!     paper does not say is a parameter: the order of the cores, what follows a pass that takes too long, whether the
 //!     program waits for the first fill. The time of the program's faults is divided by the cores that it keeps busy.
 //!     The latency of a fault ends at the latest with the next fault of its core.

@@ -164,23 +164,24 @@ impl std::ops::AddAssign for Stall {
 
 /// The timing of one CPU.
 ///
-/// The engine makes a program's accesses in order: it translates each, then accesses the data. It passes both latencies to
-/// the model, which returns how long the program stalls. A CPU's time is the sum of [`base_cycles`](Self::base_cycles),
-/// these stalls, and what no core can hide: handlers, the kernel, devices and other CPUs.
+/// The engine makes a program's accesses in order: it translates each, then accesses the data. It passes both latencies
+/// to the model, which returns how long the program stalls. A CPU's time is the sum of
+/// [`base_cycles`](Self::base_cycles), these stalls, and what no core can hide: handlers, the kernel, devices and other
+/// CPUs.
 ///
 /// What an implementor must uphold:
 ///
 /// - [`base_cycles`](Self::base_cycles) depends on the number of instructions alone, is 0 for none and never decreases.
 ///   The clock calls it for every reading.
-/// - At any time, the stalls so far sum to no more than the latencies so far. The rest of one access's latency may stall a
-///   later access; it shrinks by itself while the CPU's time passes otherwise, as [`CoreTime`] shows.
-/// - An access to the line of the previous access hits the first-level TLB and cache. The engine counts it without asking
-///   the model, so it stalls for a constant ([`repeat_stall`](Self::repeat_stall)).
+/// - At any time, the stalls so far sum to no more than the latencies so far. The rest of one access's latency may
+///   stall a later access; it shrinks by itself while the CPU's time passes otherwise, as [`CoreTime`] shows.
+/// - An access to the line of the previous access hits the first-level TLB and cache. The engine counts it without
+///   asking the model, so it stalls for a constant ([`repeat_stall`](Self::repeat_stall)).
 /// - A model that overlaps accesses ([`models_dependencies`](Self::models_dependencies)) is told of each of them,
 ///   repeated ones included, before it is translated. The program waits for what is still outstanding when the model
 ///   [drains](Self::drain): before the kernel does anything, and at the end.
-/// - Hardware threads of a core may share state ([`common`](Self::common)). The thread that runs owns it and is told of the
-///   others; while none of these has anything to run, it returns what it would return on a core of its own. Their
+/// - Hardware threads of a core may share state ([`common`](Self::common)). The thread that runs owns it and is told of
+///   the others; while none of these has anything to run, it returns what it would return on a core of its own. Their
 ///   instructions may stall it beyond the latencies, but never for longer than they take in all.
 /// - The time of a CPU never goes back. Results follow from parameters and calls alone, and a copy returns the same.
 /// - The model is called for every access, so nothing allocates.
@@ -209,8 +210,8 @@ pub trait Timing {
     /// How long the program stalls for the data of an access. The model calls [`Data::arrival`] once.
     fn data_stall(&mut self, data: Data, at: CoreTime) -> Stall;
 
-    /// [`Self::meet`] and [`Self::data_stall`] of each access of a row, in order, with nothing between them. Returns the sum
-    /// of their stalls.
+    /// [`Self::meet`] and [`Self::data_stall`] of each access of a row, in order, with nothing between them. Returns
+    /// the sum of their stalls.
     fn make_all(&mut self, row: &Row, mut at: CoreTime) -> Stall {
         let mut all = Stall::default();
         for (number, (access, found)) in row.accesses.iter().zip(row.found).enumerate() {
@@ -280,8 +281,8 @@ pub trait Core: Timing + Sized + Clone + Debug {
 
 /// A model that the fast path is compiled for.
 pub trait CompiledCore: Timing + Sized {
-    /// Takes the model out of a core, if the core has this model. It must be [given back](Self::give_back) before the core is
-    /// used again.
+    /// Takes the model out of a core, if the core has this model. It must be [given back](Self::give_back) before the
+    /// core is used again.
     fn take(from: &mut CoreModel) -> Option<Self>;
 
     /// Puts it back.
