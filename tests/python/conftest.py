@@ -18,6 +18,11 @@ needs_recorder = pytest.mark.skipif(not shutil.which("valgrind") or not shutil.w
 Pagelab: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
 
+# Tables are as wide as these say. pytest's workers and some shells set them.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
+
+
 @pytest.fixture
 def pagelab(tmp_path: Path) -> Pagelab:
     """Runs `pagelab ARGUMENTS…` in an empty folder."""

@@ -149,7 +149,7 @@ class Advice:
     remedies: tuple[Gain, ...]
     changes: tuple[Gain, ...]
     asks: bool
-    """Whether the program has huge pages of its own accord."""
+    """Whether the program has huge pages because it asks for them."""
     mappings: tuple[Helped, ...]
     """Those that huge pages help, the most first."""
     huge_when_cold: Bar | None = None
