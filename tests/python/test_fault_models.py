@@ -100,7 +100,7 @@ def test_mistakes_say_what_would_be_right(pagelab: Pagelab, tmp_path: Path) -> N
     assert_fails(pagelab("model", "mfoe", "bad.txt"), 1, "line 4 of this perf script text: expected")
     several = pagelab("model", "mfoe", process, "--set", "ring_entries=1,2")
     assert_fails(several, 2, "one value; for several, use --sweep ring_entries=1,2")
-    assert_fails(pagelab("model", "mfoe", process, "--sweep", "ring_entries=1,2,1"), 2, "1 is there twice")
+    assert_fails(pagelab("model", "mfoe", process, "--sweep", "ring_entries=1,2,1"), 2, "1 is given twice")
     assert_fails(pagelab("model", "mfoe", process, "--set", "ring_entry=1"), 2, "did you mean ring_entries?")
     assert_fails(pagelab("model", "mfoe", process, "--set", "seconds=0.05"), 2, "seconds=0.05: the last fault comes at")
     (tmp_path / "a.out").write_bytes(b"\x7fELF\x02\x01\x01" + bytes(64))

@@ -316,7 +316,7 @@ def test_what_would_fail_at_the_end_fails_at_once(pagelab: Pagelab, tmp_path: Pa
     for options, status, why in (
         (("--replay", "-m", "none"), 2, "none"),
         (("--trace", "none.trace"), 1, "none.trace"),
-        (("--replay", "--trace", "none.trace"), 2, "leave one of them out"),
+        (("--replay", "--trace", "none.trace"), 2, "leave one out"),
         (("-o", "/dev/null/x"), 1, "/dev/null"),
     ):
         assert_fails(pagelab("measure", "-q", *options, "--", *program), status, why)
@@ -370,7 +370,7 @@ def test_a_recording_that_is_interrupted_leaves_no_part(tmp_path: Path, chase: P
         ("heap=4MiB-4MiB", "from less to more"),
         ("heap=0-4MX", "heap=0-4MX: "),
         ("mmap=0-4MiB", "mmap=0-4MiB: give a share with one decimal at most, such as 25%"),
-        ("heap=5%,heap=6%", "heap is there twice"),
+        ("heap=5%,heap=6%", "heap is given twice"),
     ],
 )
 def test_wrong_layouts_are_refused(layout: str, why: str) -> None:

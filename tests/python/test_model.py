@@ -193,7 +193,7 @@ def test_the_command_fits_csv(pagelab: Pagelab, tmp_path: Path) -> None:
     assert_fails(pagelab("model", "fit", "bad.csv"), 2, "bad.csv, line 2: tlb_misses is 'x'")
     (tmp_path / "few.csv").write_text("layout,R,M,C\n4k,1,2,4\n")
     assert_fails(pagelab("model", "fit", "few.csv"), 2, "column tlb_hits is missing")
-    assert_fails(pagelab("model", "fit", "points.csv", "two.csv"), 2, "layout 4k is there twice")
+    assert_fails(pagelab("model", "fit", "points.csv", "two.csv"), 2, "layout 4k is given twice")
     assert_fails(pagelab("model", "fit", "models.json"), 2, "models.json: no result of `pagelab measure`")
     assert_fails(pagelab("model", "fit", "points.csv", "--time", "wall"), 2, "--time wall: give user or cpu")
     assert_fails(pagelab("model", "fit", "points.csv", "-o", "points.csv"), 2, "name it points.json")

@@ -70,7 +70,7 @@ def _sweep(texts: list[str]) -> dict[str, list[str]]:
         if name in values:
             raise UsageError(f"--sweep {text}: {name} is swept twice")
         if twice := [part for number, part in enumerate(parts) if part in parts[:number]]:
-            raise UsageError(f"--sweep {text}: {twice[0]} is there twice")
+            raise UsageError(f"--sweep {text}: {twice[0]} is given twice")
         values[name] = parts
     return values
 

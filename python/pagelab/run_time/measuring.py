@@ -165,7 +165,7 @@ def _layouts(plan: Plan) -> list[Layout]:
     layouts = [parse(text) for text in plan.layouts]
     names = [layout.name for layout in layouts]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise UsageError(f"--layout {min(twice)} is there twice")
+        raise UsageError(f"--layout {min(twice)} is given twice")
     return layouts
 
 
@@ -186,7 +186,7 @@ def _check(command: Sequence[str], layouts: Sequence[Layout], machine: host.Mach
 def _check_plan(plan: Plan, layouts: Sequence[Layout]) -> None:
     """Finds before the first run what would fail after the last."""
     if plan.trace and plan.record:
-        raise UsageError("a recording is given (--trace) or made (--replay): leave one of them out")
+        raise UsageError("a recording is given (--trace) or made (--replay): leave one out")
     if plan.files.stdin:
         plan.files.stdin.open("rb").close()
     if plan.record:
