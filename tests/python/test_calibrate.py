@@ -152,7 +152,7 @@ def test_a_preset_in_the_current_folder_is_found_by_its_name(pagelab: Pagelab, t
     assert_fails(pagelab("run", "seq:size=1MiB", "-k", "this-host"), 2, "this-host", "linux-6.12", "pagelab calibrate")
     machine = host()
     (tmp_path / "this-host.toml").write_text(calibrate.calibrate(machine).to_toml(machine))
-    unused = "note: this-host.toml in this folder is not used; -k this-host takes it"
+    unused = "note: this-host.toml in this folder is not used; use it with -k this-host"
     assert unused in pagelab("run", "seq:size=1MiB").stderr
     for named in (("-k", "this-host"), ("-k", "linux-4.9"), ("-s", "radix@linux-4.9"), ("-q",)):
         assert "is not used" not in pagelab("run", "seq:size=1MiB", *named).stderr

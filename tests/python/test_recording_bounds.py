@@ -65,7 +65,7 @@ def test_what_is_not_known_of_an_end_is_no_failure() -> None:
 def test_a_bound_ends_the_recording_and_is_named(pagelab: Pagelab, option: str, value: str, script: str) -> None:
     recorded = pagelab("record", "-o", "t.trace", option, value, "--", "sh", "-c", script)
     assert recorded.returncode == 0, recorded.stderr
-    assert f"{option} ended the program" in recorded.stderr
+    assert f"{option} stopped the program" in recorded.stderr
     about = _info(pagelab, "t.trace")
     assert about["complete"]
     assert about["accesses"] > 10_000

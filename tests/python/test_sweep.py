@@ -147,7 +147,7 @@ def test_a_folder_of_something_else_is_left_alone(pagelab: Pagelab, tmp_path: Pa
     write(tmp_path, '[grid]\nsources = "seq:size=1MiB"\n')
     (tmp_path / "grid").mkdir()
     (tmp_path / "grid" / "thesis.tex").touch()
-    assert_fails(pagelab("sweep", "grid.toml"), 2, "grid holds something else (thesis.tex)", "--output")
+    assert_fails(pagelab("sweep", "grid.toml"), 2, "grid contains something else (thesis.tex)", "--output")
 
 
 def test_a_trace_is_known_by_its_content(pagelab: Pagelab, tmp_path: Path) -> None:
