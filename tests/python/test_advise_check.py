@@ -151,7 +151,7 @@ def test_what_is_predicted_is_measured_if_asked(tmp_path: Path, pagelab: Pagelab
     assert measured["small_seconds"] > 0.001
     text = " ".join(done.stdout.split())
     assert "Measured on this machine, 2 runs without and with huge pages in turn: " in text
-    assert "2 pairs cannot tell" in text
+    assert "2 pairs are too few to judge the prediction" in text
     assert "--repeat 2: fewer than 6 pairs" in done.stderr
     assert measured["warnings"]
     for warning in measured["warnings"]:

@@ -187,7 +187,7 @@ def test_results_do_not_depend_on_the_number_of_threads(programs: Path) -> None:
         for threads in (1, 2)
     )
     assert one == two
-    assert json.loads(one)["results"][0]["windows"]
+    assert json.loads(one)["results"][0]["windows_by_statistic"]
 
 
 def test_intervals_hold_the_true_ratio_as_often_as_they_say() -> None:
