@@ -1,5 +1,5 @@
 //! Direct segments of address spaces: base, limit and offset, and the memory that a layer sets aside for them
-//! ([`pagelab_translate::scheme::segment`] says what they model).
+//! (`pagelab_translate::scheme::segment` says what they model).
 
 use crate::config::LayerConfig;
 use crate::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};

@@ -107,7 +107,7 @@ impl Os {
         let clock = Clock { mhz: config.machine.frequency_mhz };
         for (index, layer) in booted.iter_mut().flatten().enumerate() {
             if !hosts.contains(&Some(LayerId::from(index))) {
-                layer.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, &config.kernel, clock);
+                layer.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, config.kernel, clock);
                 layer.pages.cold = config.kernel.page_cache == PageCache::Cold;
                 if let Some(costs) = config.kernel.block_io.filter(|_| layer.reclaim.is_some()) {
                     layer.boot_requests(costs.lines)?;

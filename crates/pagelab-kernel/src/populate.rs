@@ -35,7 +35,7 @@ impl Populate {
         &self.fault
     }
 
-    /// See [`pagelab_simulation::machine::activity::Activity::commit`].
+    /// See `Activity::commit` of the simulation.
     pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Result<Next, EngineError> {
         let next = self.fault.commit(os, cpu)?;
         let refused = self.fault.outcome() == Outcome::Refused;

@@ -1,4 +1,4 @@
-//! Shadow page tables of a layer ([`pagelab_translate::scheme::shadow`] says what they model).
+//! Shadow page tables of a layer (`pagelab_translate::scheme::shadow` says what they model).
 
 use crate::vma::VaRange;
 use pagelab_tables::page_table::PageTable;

@@ -1,4 +1,4 @@
-//! Speculative inverted shadow page table of a layer ([`pagelab_translate::scheme::speculation`] says what it models).
+//! Speculative inverted shadow page table of a layer (`pagelab_translate::scheme::speculation` says what it models).
 
 use crate::config::LayerConfig;
 use pagelab_base::addr::{FRAME_SHIFT, MachineAddr, Pfn, VirtAddr};

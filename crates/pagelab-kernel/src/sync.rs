@@ -115,7 +115,7 @@ impl Sync {
         (found, at)
     }
 
-    /// See [`pagelab_simulation::machine::activity::Activity::plan`].
+    /// See `Activity::plan` of the simulation.
     pub fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.space.layer];
         let costs = os.costs.block_io.as_ref();
@@ -148,7 +148,7 @@ impl Sync {
         }
     }
 
-    /// See [`pagelab_simulation::machine::activity::Activity::commit`].
+    /// See `Activity::commit` of the simulation.
     pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
         let costly = os.costs.block_io.is_some();
         self.state = match std::mem::replace(&mut self.state, WritebackState::Look) {

@@ -35,7 +35,7 @@ impl Mapped {
         let changes = &mut self.changes;
         self.pages.entry((asid, size, page)).or_insert_with(|| {
             *changes += 1;
-            (*changes << 30, *changes % 4 > 0, *changes % 8 > 3)
+            (*changes << 30, !(*changes).is_multiple_of(4), *changes % 8 > 3)
         })
     }
 

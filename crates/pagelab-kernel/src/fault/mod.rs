@@ -331,7 +331,7 @@ impl Fault {
         list.leaf
     }
 
-    /// See [`pagelab_simulation::machine::activity::Activity::commit`].
+    /// See `Activity::commit` of the simulation.
     pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Result<Next, EngineError> {
         // What the step has paid for.
         self.accounted = 0;

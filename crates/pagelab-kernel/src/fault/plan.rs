@@ -26,7 +26,7 @@ const MAPLE_LEAF: u64 = 16;
 const MAPLE_NODE_LINES: u64 = 2;
 
 impl Fault {
-    /// See [`pagelab_simulation::machine::activity::Activity::plan`]. Returns the stage that the step is counted for.
+    /// See `Activity::plan` of the simulation. Returns the stage that the step is counted for.
     pub fn plan(&self, os: &Os, step: &mut Step) -> Stage {
         let (layer, stage) = (&os.layers[self.space.layer], self.stage());
         if self.accounted > 0 {

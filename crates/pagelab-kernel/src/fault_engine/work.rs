@@ -30,10 +30,10 @@ pub trait Work: Sized {
     /// The page fault that a walk ended in.
     fn fault(&self) -> &PageFault;
 
-    /// See [`pagelab_simulation::machine::activity::Activity::plan`].
+    /// See `Activity::plan` of the simulation.
     fn plan(&self, os: &Os, step: &mut Step);
 
-    /// See [`pagelab_simulation::machine::activity::Activity::commit`].
+    /// See `Activity::commit` of the simulation.
     fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next;
 
     /// Counts cycles of the step under way.

@@ -150,7 +150,7 @@ pub struct Layer {
     pub aged: Option<Aged>,
     /// Who uses the frames of programs.
     pub pages: PageUse,
-    /// Whether its page tables are shadowed by its host ([`pagelab_translate::scheme::shadow`]).
+    /// Whether its page tables are shadowed by its host (`pagelab_translate::scheme::shadow`).
     pub shadowed: bool,
     /// Shadow tables of its spaces, and what has changed since they were filled; empty in layers that are not shadowed.
     pub shadows: Shadows,

@@ -30,7 +30,7 @@ impl ExitScan {
         self.layer
     }
 
-    /// See [`pagelab_simulation::machine::activity::Activity::plan`].
+    /// See `Activity::plan` of the simulation.
     pub fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.layer];
         let planned = layer.tables.plan_scan(&layer.mem, &self.scan);
@@ -39,7 +39,7 @@ impl ExitScan {
         planned.written.into_iter().for_each(|line| step.kernel(RefKind::Write, line));
     }
 
-    /// See [`pagelab_simulation::machine::activity::Activity::commit`].
+    /// See `Activity::commit` of the simulation.
     pub fn commit(&mut self, os: &mut Os) -> Next {
         let layer = &mut os.layers[self.layer];
         if layer.tables.commit_scan(&mut layer.mem, &mut self.scan) { Next::Continue } else { Next::Done }

@@ -84,10 +84,10 @@ pub trait Thread: Sized {
     /// It has woken up.
     fn begin(&mut self);
 
-    /// See [`pagelab_simulation::machine::activity::Activity::plan`].
+    /// See `Activity::plan` of the simulation.
     fn plan(&self, os: &Os, step: &mut Step);
 
-    /// See [`pagelab_simulation::machine::activity::Activity::commit`].
+    /// See `Activity::commit` of the simulation.
     fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next;
 
     /// Frames that it has taken and not mapped.
@@ -124,10 +124,10 @@ pub trait EngineThread: Sized {
     /// It has woken up.
     fn begin(&mut self);
 
-    /// See [`pagelab_simulation::machine::activity::Activity::plan`].
+    /// See `Activity::plan` of the simulation.
     fn plan(&self, os: &Os, step: &mut Step);
 
-    /// See [`pagelab_simulation::machine::activity::Activity::commit`].
+    /// See `Activity::commit` of the simulation.
     fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next;
 
     /// Counts cycles of its work for the engine.

@@ -103,7 +103,7 @@ macro_rules! make_threads {
                 }
             }
 
-            /// See [`pagelab_simulation::machine::activity::Activity::plan`].
+            /// See `Activity::plan` of the simulation.
             pub fn plan(&self, os: &Os, step: &mut Step) {
                 match self {
                     $(Self::$Thread(of) => of.plan(os, step),)+
@@ -111,7 +111,7 @@ macro_rules! make_threads {
                 }
             }
 
-            /// See [`pagelab_simulation::machine::activity::Activity::commit`].
+            /// See `Activity::commit` of the simulation.
             pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
                 match self {
                     $(Self::$Thread(of) => of.commit(os, cpu),)+

@@ -12,7 +12,7 @@ use pagelab_base::translation::Translation;
 use pagelab_translate::walker::TranslationRequest;
 
 impl Simulation {
-    /// [`Hardware::check`] of a program's access, and of what it sees there.
+    /// [`Hardware::check`](pagelab_translate::hardware::Hardware::check) of a program's access, and of what it reads.
     #[inline]
     pub fn check(&mut self, wanted: &TranslationRequest, translation: Translation) {
         self.hw.check(&self.os.layers, wanted.space, wanted.va, translation);

@@ -63,6 +63,7 @@ macro_rules! translation_units {
                 }
 
                 /// Each unit alone, with each of its samples.
+                #[allow(clippy::needless_update, reason = "a group may have one unit, or several")]
                 pub fn samples() -> Vec<Self> {
                     let mut all = Vec::new();
                     $(all.extend($Stage::samples().into_iter().map(|parameters| Self {
