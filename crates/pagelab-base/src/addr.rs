@@ -1,8 +1,8 @@
-//! Addresses and frame numbers, each a type of its own so that none is taken for another.
+//! Addresses and frame numbers. Each kind has a type of its own, so that the compiler rejects a mix-up.
 //!
-//! A *layer* has virtual addresses (of its processes) and physical addresses. Only the physical addresses of the
-//! bottom layer, the machine, reach the caches; they are [`MachineAddr`]s. The physical address of a guest is
-//! at the same time a virtual address of the space that hosts it.
+//! A *layer* has the virtual addresses of its processes, and physical addresses. Only the physical addresses of the
+//! bottom layer, the machine, reach the caches: they are [`MachineAddr`]s. A guest's physical address is also a virtual
+//! address of the space that hosts the guest.
 
 use std::ops::{Add, AddAssign, Sub};
 
@@ -66,7 +66,7 @@ number! {
     PhysAddr(u64)
 }
 number! {
-    /// Physical address of the machine: what the caches see.
+    /// Physical address of the machine: the address that the caches are indexed by.
     MachineAddr(u64)
 }
 number! {
@@ -87,11 +87,11 @@ pub const FRAME_BYTES: u64 = 4096;
 /// log2 of [`FRAME_BYTES`].
 pub const FRAME_SHIFT: u32 = 12;
 
-/// Addresses of bytes.
+/// Methods of byte addresses.
 macro_rules! byte_address {
     ($($name:ident),*) => {
         $(impl $name {
-            /// The last multiple of `bytes`, a power of two, up to the address.
+            /// The address rounded down to a multiple of `bytes`, a power of two.
             #[inline(always)]
             pub fn align_down(self, bytes: u64) -> Self {
                 Self(self.0 & !(bytes - 1))
@@ -103,7 +103,7 @@ macro_rules! byte_address {
                 self.0 & (bytes - 1)
             }
 
-            /// Number of the 4 KiB page or frame that the address is in.
+            /// Number of the 4 KiB page or frame that contains the address.
             #[inline(always)]
             pub fn page_number(self) -> u64 {
                 self.0 >> FRAME_SHIFT
@@ -114,7 +114,7 @@ macro_rules! byte_address {
 byte_address!(VirtAddr, PhysAddr, MachineAddr);
 
 impl VirtAddr {
-    /// Where a 4 KiB page begins, by its number.
+    /// Start address of the 4 KiB page with this number.
     #[inline(always)]
     pub fn from_page_number(number: u64) -> Self {
         Self(number << FRAME_SHIFT)
@@ -122,7 +122,7 @@ impl VirtAddr {
 }
 
 impl MachineAddr {
-    /// The cache line that the address is in.
+    /// The cache line that contains the address.
     #[inline(always)]
     pub fn line(self) -> LineAddr {
         LineAddr(self.0 >> LINE_SHIFT)
@@ -130,7 +130,7 @@ impl MachineAddr {
 }
 
 impl PhysAddr {
-    /// The frame that the address is in.
+    /// The frame that contains the address.
     #[inline(always)]
     pub fn pfn(self) -> Pfn {
         Pfn(self.0 >> FRAME_SHIFT)
@@ -145,7 +145,7 @@ impl Pfn {
     }
 }
 
-/// Size of a page: the leaf level of an x86-64 radix page table that maps it.
+/// Size of a page. It follows from the level of the x86-64 radix page table whose leaf entry maps the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum PageSize {
     /// 4 KiB: mapped by an entry of level 1.
@@ -163,7 +163,7 @@ impl PageSize {
     /// All sizes, the smallest first.
     pub const ALL: [Self; 3] = [Self::Size4K, Self::Size2M, Self::Size1G];
 
-    /// The size of the pages that entries of a level of an x86-64 tree stand for, and the largest above those.
+    /// Size of the pages that leaf entries of this level of an x86-64 page table map; 1 GiB for every level above 3.
     pub fn of_level(level: u8) -> Self {
         Self::ALL[usize::from(level.clamp(1, 3)) - 1]
     }
@@ -180,18 +180,18 @@ impl PageSize {
         1 << self.shift()
     }
 
-    /// Bits of an address that count within a page.
+    /// Mask of the address bits that give the offset within a page.
     #[inline(always)]
     pub fn offset_mask(self) -> u64 {
         self.bytes() - 1
     }
 
-    /// Order of the block of 4 KiB frames that backs the page.
+    /// Buddy order of the block of 4 KiB frames that backs the page.
     pub fn order(self) -> u32 {
         self.shift() - FRAME_SHIFT
     }
 
-    /// As configurations and results write it: `4K`, `2M` or `1G`.
+    /// The size as configurations and results write it: `4K`, `2M` or `1G`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Size4K => "4K",

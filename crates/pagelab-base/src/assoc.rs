@@ -1,9 +1,9 @@
 //! A small set-associative array from a 64-bit key to a 64-bit value: the storage of TLBs, nested TLBs and
 //! paging-structure caches.
 //!
-//! The owner packs what identifies an entry (virtual page, address space, page size) into the key and says which
-//! set it belongs to by a number that is taken modulo the number of sets. Nothing here allocates after
-//! construction, and the policy is a predicted branch, not a call.
+//! The owner packs what identifies an entry (virtual page, address space, page size) into the key. It chooses the set
+//! by a hash, which is taken modulo the number of sets. Nothing here allocates after construction. The policy is a
+//! well-predicted branch, not a call.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,29 +11,29 @@ use serde::{Deserialize, Serialize};
 use crate::error::EngineError;
 use crate::rng::Rng;
 
-/// The key that no entry may have: it marks an empty way.
+/// Key that marks an empty way; no entry may have it.
 pub const INVALID_KEY: u64 = u64::MAX;
 
-/// Ways that a tree-PLRU set may have: its bits live in one word.
+/// Largest number of ways under tree-PLRU: the bits of a set are kept in one word.
 const MAX_PLRU_WAYS: u32 = 64;
-/// Entries that an array may have; a larger one is a mistake in the config, not a TLB.
+/// Largest number of entries of an array; a larger one is a mistake in the configuration.
 const MAX_ENTRIES: u64 = 1 << 28;
 
 /// Which way of a full set is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AssocPolicy {
-    /// The one whose last use is longest ago.
+    /// The least recently used entry.
     #[default]
     Lru,
-    /// The one that a binary tree of direction bits points at; every use turns the bits on its path away from it.
-    /// A number of ways that is no power of two prunes the tree's right edge.
+    /// The entry that a binary tree of direction bits points at. Every use turns the bits on its path away from it. A
+    /// number of ways that is not a power of two prunes the right edge of the tree.
     TreePlru,
-    /// Any, with equal probability.
+    /// Any entry, with equal probability.
     Random,
 }
 
-/// A geometry that cannot be built.
+/// Why a geometry cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AssocError {
     /// No set, or no way.
@@ -44,7 +44,7 @@ pub enum AssocError {
         /// Ways per set that were asked for.
         ways: u32,
     },
-    /// More entries than an array may have.
+    /// More entries than an array can have.
     #[error("{sets} sets of {ways} ways: at most {MAX_ENTRIES} entries are possible")]
     TooLarge {
         /// Sets that were asked for.
@@ -52,7 +52,7 @@ pub enum AssocError {
         /// Ways per set that were asked for.
         ways: u32,
     },
-    /// More ways than a tree of direction bits is built for.
+    /// More ways than a tree of direction bits supports.
     #[error("tree-PLRU over {ways} ways: at most {MAX_PLRU_WAYS} are possible; use LRU or random replacement")]
     PlruTooWide {
         /// Ways per set that were asked for.
@@ -60,7 +60,7 @@ pub enum AssocError {
     },
 }
 
-/// The array of a configuration; `key` names it in errors.
+/// Builds the array that a configuration describes; `key` names its part of the configuration in errors.
 pub fn array(key: &str, entries: u32, ways: u32, policy: AssocPolicy, rng: &Rng) -> Result<AssocArray, EngineError> {
     if entries == 0 || ways == 0 || !entries.is_multiple_of(ways) {
         let what = format!(
@@ -71,7 +71,7 @@ pub fn array(key: &str, entries: u32, ways: u32, policy: AssocPolicy, rng: &Rng)
     AssocArray::new(entries / ways, ways, policy, rng.clone()).map_err(|e| EngineError::config(key, e.to_string()))
 }
 
-/// An entry that made room for another.
+/// An entry that was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
     /// Its key.
@@ -80,16 +80,16 @@ pub struct Evicted {
     pub value: u64,
 }
 
-/// The array; see the module's text.
+/// A set-associative array.
 ///
-/// Way order: under LRU a set's valid entries come first, the most recently used one leading, so a hit on it is
-/// one compare and nothing moves. Under the other policies an entry keeps its way.
+/// Order of the ways: under LRU the valid entries of a set come first, the most recently used one in way 0. So a hit on
+/// that one is one comparison and moves nothing. Under the other policies an entry stays in its way.
 #[derive(Clone, Debug)]
 pub struct AssocArray {
     /// Set by set: the keys of its ways ([`INVALID_KEY`] in empty ones), then their values.
     slots: Vec<u64>,
     ways: usize,
-    /// Where an entry keeps its way: how many are empty.
+    /// Number of empty ways; maintained only under the policies that keep an entry in its way.
     empty_ways: usize,
     index: SetIndex,
     policy: AssocPolicy,
@@ -98,8 +98,8 @@ pub struct AssocArray {
 }
 
 impl AssocArray {
-    /// An empty array of `sets` × `ways` entries (fully associative: 1 set). `rng` is the owner's own stream and
-    /// is drawn from under [`AssocPolicy::Random`] only.
+    /// An empty array of `sets` × `ways` entries (fully associative: 1 set). `rng` is the owner's own stream; only
+    /// [`AssocPolicy::Random`] draws from it.
     pub fn new(sets: u32, ways: u32, policy: AssocPolicy, rng: Rng) -> Result<Self, AssocError> {
         if sets == 0 || ways == 0 {
             return Err(AssocError::Empty { sets, ways });
@@ -142,14 +142,14 @@ impl AssocArray {
         &mut self.slots
     }
 
-    /// The value of `key` in the set of `set_hash`, which is not used by this.
+    /// The value of `key` in the set of `set_hash`; does not count as a use.
     #[inline(always)]
     pub(super) fn value_of(&mut self, set_hash: u64, key: u64) -> Option<u64> {
         let (keys, values) = self.set(self.index.index(set_hash));
         find(keys, key).map(|way| values[way])
     }
 
-    /// Whether `key` is in the set of `set_hash`, which is no use of it.
+    /// Whether `key` is in the set of `set_hash`; does not count as a use.
     pub fn holds(&self, set_hash: u64, key: u64) -> bool {
         let first = self.index.index(set_hash) * 2 * self.ways;
         self.slots[first..][..self.ways].contains(&key)
@@ -183,7 +183,7 @@ impl AssocArray {
         }
     }
 
-    /// [`Self::lookup`] where an entry keeps its way.
+    /// [`Self::lookup`] for the policies under which an entry stays in its way.
     #[inline(never)]
     fn lookup_in_place(&mut self, set: usize, key: u64) -> Option<u64> {
         let (keys, values) = self.set(set);
@@ -195,8 +195,8 @@ impl AssocArray {
         Some(value)
     }
 
-    /// Stores `key` as the set's most recently used entry, over its old value if it is present, else in an empty
-    /// way, else instead of the entry that the policy gives up, which is returned.
+    /// Stores `key` as the set's most recently used entry. It replaces the key's old value if the key is present;
+    /// otherwise it takes an empty way, or the way of the policy's victim, which is returned.
     ///
     /// # Panics
     /// If `key` is [`INVALID_KEY`].
@@ -209,8 +209,7 @@ impl AssocArray {
         None
     }
 
-    /// As [`Self::insert`] for a key that is known not to be there, because a lookup has just missed; it saves the
-    /// search.
+    /// [`Self::insert`] for a key that is known to be absent because a lookup has just missed; this saves a search.
     ///
     /// # Panics
     /// If `key` is [`INVALID_KEY`].
@@ -239,24 +238,24 @@ impl AssocArray {
         (old.key != INVALID_KEY).then_some(old)
     }
 
-    /// [`Self::lookup`], and [`Self::insert_absent`] if that finds nothing.
+    /// [`Self::lookup`], followed by [`Self::insert_absent`] after a miss.
     ///
     /// # Panics
     /// If `key` is [`INVALID_KEY`].
     #[inline(always)]
     pub fn look_up_or_insert(&mut self, set_hash: u64, key: u64, value: u64) -> Option<u64> {
-        let held = self.lookup(set_hash, key);
-        if held.is_none() {
+        let found = self.lookup(set_hash, key);
+        if found.is_none() {
             self.insert_absent(set_hash, key, value);
         }
-        held
+        found
     }
 
-    /// [`Self::insert_absent`] under LRU, behind the `rank` most recently used entries of the set instead of before
-    /// them.
+    /// [`Self::insert_absent`] under LRU at recency position `rank`: behind the set's `rank` most recently used
+    /// entries.
     ///
     /// # Panics
-    /// If `key` is [`INVALID_KEY`] or the policy is another.
+    /// If `key` is [`INVALID_KEY`] or the policy is not LRU.
     pub fn insert_absent_behind(&mut self, set_hash: u64, key: u64, value: u64, rank: usize) {
         assert_ne!(key, INVALID_KEY, "the key that marks an empty way cannot be stored");
         assert_eq!(self.policy, AssocPolicy::Lru, "only LRU keeps its ways in order of use");
@@ -269,10 +268,11 @@ impl AssocArray {
         keys[at] = key;
     }
 
-    /// [`Self::insert_absent`] where an entry keeps its way; returns what was there.
+    /// [`Self::insert_absent`] for the policies under which an entry stays in its way; returns the way's previous
+    /// content.
     #[inline(never)]
     fn insert_in_place(&mut self, set: usize, key: u64, value: u64) -> Evicted {
-        // Once the array is full, and until something is invalidated, no set needs the search.
+        // While the array is full, no set needs the search for an empty way.
         let empty = if self.empty_ways == 0 { None } else { find(self.set(set).0, INVALID_KEY) };
         let plru = self.policy == AssocPolicy::TreePlru;
         let way = empty
@@ -303,7 +303,7 @@ impl AssocArray {
         true
     }
 
-    /// Drops every entry for which `condemned(key, value)` holds; returns how many.
+    /// Drops every entry for which `condemned(key, value)` is true; returns how many.
     pub fn invalidate(&mut self, mut condemned: impl FnMut(u64, u64) -> bool) -> u64 {
         let (mut dropped, lru) = (0, self.policy == AssocPolicy::Lru);
         for slots in self.slots.chunks_exact_mut(2 * self.ways) {
@@ -335,8 +335,8 @@ impl AssocArray {
     }
 }
 
-/// The way that holds `key`. Four ways are compared at a time: which of them matches is hard to predict, so there
-/// must be no branch on it.
+/// The way that contains `key`. Compares four ways at a time without a branch per way, since the matching way is hard
+/// to predict.
 #[inline]
 fn find(keys: &[u64], key: u64) -> Option<usize> {
     let (quads, rest) = keys.as_chunks::<4>();
@@ -353,8 +353,8 @@ fn find(keys: &[u64], key: u64) -> Option<usize> {
     Some(4 * quads.len() + at)
 }
 
-/// Looks for `key`, behind the first way, in a set of `N` ways in recency order and moves it to the front. Common
-/// widths are settled at compile time: their search and their moves are a few instructions each.
+/// Looks for `key` behind the first way of a set of `N` ways in recency order and moves it to the front. With `N` known
+/// at compile time, search and moves are a few instructions each.
 #[inline(always)]
 fn promote<const N: usize>(keys: &mut [u64], values: &mut [u64], key: u64) -> Option<u64> {
     let keys = <&mut [u64; N]>::try_from(keys).expect("the length was matched");
@@ -368,13 +368,13 @@ fn promote<const N: usize>(keys: &mut [u64], values: &mut [u64], key: u64) -> Op
     }
     let way = matches.trailing_zeros() as usize % N;
     let value = values[way];
-    // Empty ways follow the valid ones, so what moves down here is always valid.
+    // Empty ways come after the valid ones, so only valid entries move down here.
     shift_down(keys, way, key);
     shift_down(values, way, value);
     Some(value)
 }
 
-/// The same for any number of ways.
+/// [`promote`] for any number of ways.
 #[inline(never)]
 fn promote_any(keys: &mut [u64], values: &mut [u64], key: u64) -> Option<u64> {
     let way = find(keys, key)?;
@@ -384,8 +384,7 @@ fn promote_any(keys: &mut [u64], values: &mut [u64], key: u64) -> Option<u64> {
     Some(value)
 }
 
-/// Puts an entry in front of a set of `N` ways, moves the others down by one and returns the one that falls off the
-/// end.
+/// Puts an entry in front of a set of `N` ways, moves the others down by one and returns the one that drops out.
 #[inline(always)]
 fn push_front<const N: usize>(keys: &mut [u64], values: &mut [u64], key: u64, value: u64) -> Evicted {
     let keys = <&mut [u64; N]>::try_from(keys).expect("the length was matched");
@@ -397,11 +396,11 @@ fn push_front<const N: usize>(keys: &mut [u64], values: &mut [u64], key: u64, va
     old
 }
 
-/// Moves the elements before `way` down by one, over the one at `way`, and puts `first` in front.
+/// Puts `first` in front and moves the elements before `way` down by one, over the one at `way`.
 #[inline(always)]
 fn shift_down(slots: &mut [u64], way: usize, first: u64) {
     if let Ok(quad) = <&mut [u64; 4]>::try_from(&mut *slots) {
-        // The commonest TLB width, without a branch on the way.
+        // The most common TLB associativity, without a branch on the way.
         let old = *quad;
         quad[0] = first;
         quad[1] = if way >= 1 { old[0] } else { old[1] };
@@ -417,9 +416,9 @@ fn shift_down(slots: &mut [u64], way: usize, first: u64) {
 #[derive(Clone, Debug)]
 struct SetIndex {
     sets: u64,
-    /// `sets - 1` if that is a mask.
+    /// `sets - 1` if `sets` is a power of two.
     mask: Option<u64>,
-    /// floor(2^64 / sets) for the others: then the high half of `hash * reciprocal` is the quotient or one less.
+    /// floor(2^64 / sets) otherwise: the high half of `hash * reciprocal` is then the quotient or one less.
     reciprocal: u64,
 }
 
@@ -442,16 +441,16 @@ impl SetIndex {
     }
 }
 
-/// The direction bits of every set, and what a use of each way does to them.
+/// The direction bits of every set, and how a use of each way changes them.
 ///
 /// Nodes are numbered as in a binary heap from 1; bit `n` of a set's word says where node `n` points for its next
 /// victim (0 left, 1 right).
 #[derive(Clone, Debug, Default)]
 struct PlruTree {
     bits: Vec<u64>,
-    /// For each way: the nodes on its path, and those of them that must point right after a use.
+    /// For each way: mask of the nodes on its path, and of those among them that must point right after a use.
     paths: Vec<(u64, u64)>,
-    /// Nodes whose right half has no ways.
+    /// Mask of the nodes whose right half has no ways.
     left_only: u64,
     leaves: u32,
 }

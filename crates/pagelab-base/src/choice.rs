@@ -1,12 +1,12 @@
-//! Parts of the configuration in which one key chooses a design and the others are the design's parameters.
+//! Parts of the configuration in which one key chooses a design and the other keys are the design's parameters.
 //!
-//! Such a part is read in two steps: first its keys, then each by the type that the choice gives it.
+//! Such a part is read in two steps: first its keys, then their values, by the types that the chosen design gives them.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-/// The keys of a part that have not been read.
+/// The keys of a part that have not been read yet.
 pub struct Part(Map<String, Value>);
 
 impl<'de> Deserialize<'de> for Part {
@@ -16,21 +16,20 @@ impl<'de> Deserialize<'de> for Part {
 }
 
 impl Part {
-    /// Takes a key out. Errors: its value has the wrong type.
+    /// Removes a key and returns its value. Error: the value has the wrong type.
     pub fn take<T: DeserializeOwned>(&mut self, key: &str) -> serde_json::Result<Option<T>> {
         self.0.remove(key).map(serde_json::from_value).transpose()
     }
 
-    /// Reads all other keys as parameters. Errors: a key that they do not have; one that is missing; a value of the
-    /// wrong type.
+    /// Reads all remaining keys as parameters. Errors: an unknown key, a missing key, or a value of the wrong type.
     pub fn rest<T: DeserializeOwned>(self) -> serde_json::Result<T> {
         serde_json::from_value(Value::Object(self.0))
     }
 }
 
-/// Makes the enum of a configuration whose key `model` chooses a design, the first one if it is absent. A line is a
-/// variant, the design, its name and its description; `$Contract` is the trait that has the parameters, their checks
-/// and their samples.
+/// Defines the enum of a configuration whose key `model` chooses a design; without the key it is the first design. Each
+/// line gives the variant, the design's type, its name and its description. `$Contract` is the trait that supplies the
+/// parameters, their validation and their samples.
 #[macro_export]
 macro_rules! model_choice {
     (
@@ -56,7 +55,7 @@ macro_rules! model_choice {
         }
 
         impl $Config {
-            /// Reads what is left of a part of the configuration.
+            /// Reads the remaining keys of a part of the configuration.
             pub fn of_part(mut part: $crate::choice::Part) -> serde_json::Result<Self> {
                 let model: Option<String> = part.take("model")?;
                 match model.as_deref().unwrap_or(DESIGNS[0].0) {
@@ -74,12 +73,12 @@ macro_rules! model_choice {
                 match self { $(Self::$Variant(_) => $name,)* }
             }
 
-            /// Refuses impossible parameters; `key` is the part of the configuration that they are in.
+            /// Refuses impossible parameters; `key` is the part of the configuration that contains them.
             pub fn validate(&self, key: &str) -> Result<(), $crate::error::EngineError> {
                 match self { $(Self::$Variant(parameters) => <$Design as $Contract>::validate(parameters, key),)* }
             }
 
-            /// Parameters of every registered design to test it with.
+            /// Parameters of every registered design, for tests.
             pub fn samples() -> Vec<Self> {
                 let mut all = Vec::new();
                 $(all.extend(<$Design as $Contract>::samples().into_iter().map(Self::$Variant));)*
@@ -88,7 +87,7 @@ macro_rules! model_choice {
         }
     };
 }
-/// Lets the schema of a choice have the default without `model`.
+/// Makes `model` optional in the schema's variant of the default design.
 pub fn make_model_optional(schema: &mut schemars::Schema, default: &str) {
     for variant in schema.get_mut("oneOf").and_then(Value::as_array_mut).into_iter().flatten() {
         if variant["properties"]["model"]["const"] == default {

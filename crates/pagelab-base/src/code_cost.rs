@@ -1,4 +1,4 @@
-//! What kernel code costs beyond its memory references.
+//! Cost of kernel code, apart from its memory references.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul};
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::cycles::Cycles;
 
-/// Cycles of kernel code beyond its references, written as a number or as `core`.
+/// Cycles of a piece of kernel code apart from its memory references: a number, or `core`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "CodeCyclesText", into = "CodeCyclesText")]
 #[schemars(with = "CodeCyclesText")]
 pub enum CodeCycles {
-    /// So many, those of the instructions included.
+    /// This many cycles, including the execution of the instructions.
     Stated(u32),
-    /// Those that the machine's core takes for the instructions.
+    /// The cycles that the core model takes for the instructions.
     #[default]
     Core,
 }
@@ -56,19 +56,19 @@ impl From<CodeCycles> for CodeCyclesText {
     }
 }
 
-/// What kernel code costs beyond its references.
+/// Cost of kernel code, apart from its memory references.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CodeCost {
-    /// Instructions that are counted, however their cycles are given.
+    /// Instructions to count in statistics, whatever determines their cycles.
     pub instructions: u64,
-    /// Those of them whose cycles are the core's.
+    /// Instructions whose cycles the core model determines.
     pub timed_by_core: u64,
-    /// Cycles that are stated.
+    /// Cycles that are given as a number.
     pub cycles: Cycles,
 }
 
 impl CodeCost {
-    /// Nothing is executed.
+    /// No cost.
     pub const NONE: Self = Self { instructions: 0, timed_by_core: 0, cycles: Cycles::ZERO };
 
     /// Cost of N instructions: the stated total cycles, or the core's cycles per instruction.
@@ -80,12 +80,12 @@ impl CodeCost {
         }
     }
 
-    /// Of these cycles, whatever is executed.
+    /// A cost of these cycles without instructions.
     pub fn of_cycles(cycles: impl Into<Cycles>) -> Self {
         Self { cycles: cycles.into(), ..Self::NONE }
     }
 
-    /// Its cycles alone: instructions are not counted.
+    /// The same cycles without counted instructions.
     pub fn uncounted(self) -> Self {
         Self { instructions: 0, ..self }
     }
@@ -96,7 +96,7 @@ impl CodeCost {
         Self { instructions, timed_by_core: part(self.timed_by_core), cycles: Cycles(part(self.cycles.0)) }
     }
 
-    /// What is left of each part, at least nothing.
+    /// Difference of each part, at least 0.
     pub fn saturating_sub(self, other: Self) -> Self {
         Self {
             instructions: self.instructions.saturating_sub(other.instructions),

@@ -9,9 +9,9 @@ use std::ops::{Add, AddAssign, Mul, Sub, SubAssign};
 pub struct Cycles(pub u64);
 
 impl Cycles {
-    /// No time; also the moment at which a run begins.
+    /// Zero cycles; also the time at which a run begins.
     pub const ZERO: Self = Self(0);
-    /// Later than anything happens.
+    /// Later than any event.
     pub const MAX: Self = Self(u64::MAX);
 
     /// The sum, at most [`Cycles::MAX`].
@@ -26,7 +26,7 @@ impl Cycles {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// What each of `parts` takes that run side by side, the last one with less.
+    /// Duration of each of `parts` parts that run side by side, rounded up.
     #[inline(always)]
     pub fn div_ceil(self, parts: u64) -> Self {
         Self(self.0.div_ceil(parts))
@@ -79,7 +79,7 @@ impl SubAssign for Cycles {
     }
 }
 
-/// So many times as long.
+/// A multiple of a duration.
 impl Mul<u64> for Cycles {
     type Output = Self;
 

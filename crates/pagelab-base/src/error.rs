@@ -1,11 +1,11 @@
-//! What a user can get wrong, or the machine can run out of, said once and clearly.
+//! Errors that a user can cause, or that a lack of simulated memory can.
 
 use pagelab_trace::TraceError;
 
-/// An error of a run. A broken invariant of the simulator is never one of these: it is an assertion.
+/// An error of a run. A broken invariant of the simulator is not one of these: it is an assertion that panics.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// A configuration value that cannot be: `key` is its full path, `what` says what is wrong and what is allowed.
+    /// An impossible value in the configuration: `key` is its full path, `what` says what is wrong and what is allowed.
     #[error("{key}: {what}")]
     Config {
         /// Full path of the key, such as `machine.cache.l1.ways`.
@@ -13,19 +13,19 @@ pub enum EngineError {
         /// What is wrong, and what is allowed.
         what: String,
     },
-    /// A source of accesses cannot be read, or is none.
+    /// A trace or workload cannot be read, or does not exist.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// A layer has no frame left. `what` names the layer, its memory and who asked.
+    /// A layer has no free frame left. `what` names the layer, its memory and who asked for the frame.
     #[error("out of memory: {what}")]
     OutOfMemory {
         /// The layer, its memory and who asked for more.
         what: String,
     },
-    /// `--check` found a translation that no mapping explains.
+    /// `--check` found a translation that no mapping of a kernel explains.
     #[error("check failed: {what}")]
     Check {
-        /// The translation, and what the kernels' records say instead.
+        /// The translation, and what the kernels' page tables and records contain instead.
         what: String,
     },
     /// The caller's progress callback asked to stop.
@@ -34,7 +34,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// The error of a configuration's key, given by its full path.
+    /// An error at the key with this full path.
     pub fn config(key: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Config { key: key.into(), what: what.into() }
     }
@@ -48,7 +48,7 @@ pub fn between(key: &str, value: u32, least: u32, most: u32) -> Result<(), Engin
     Err(EngineError::config(key, format!("{value} is out of range; allowed are {least} to {most}")))
 }
 
-/// Why a design of a layer is impossible, by its parameters or where it stands: the key, within the layer, and what is
+/// A layer's design that is impossible by its parameters or in this layer: the key within the layer, and what is
 /// allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerConfigError {
@@ -59,7 +59,7 @@ pub struct LayerConfigError {
 }
 
 impl LayerConfigError {
-    /// The error of a key within the layer.
+    /// An error at a key within the layer.
     pub fn new(key: &str, what: impl Into<String>) -> Self {
         Self { key: key.to_owned(), what: what.into() }
     }
@@ -77,7 +77,7 @@ impl LayerConfigError {
         Err(Self::new(key, format!("{value} is out of range; allowed are {least} to {most}")))
     }
 
-    /// The error of a layer's configuration.
+    /// The error with the key's full path.
     pub fn of_layer(self, layer: &str) -> EngineError {
         EngineError::config(format!("system.layers.{layer}.{}", self.key), self.what)
     }

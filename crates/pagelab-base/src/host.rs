@@ -1,26 +1,26 @@
-//! What the host offers and safe Rust has no word for: comparing four words at once, prefetch, and large pages.
+//! What the host's processor and kernel offer beyond safe Rust: SIMD comparisons, prefetch, and large pages.
 //!
-//! Why `unsafe`: a stable compiler offers both only as intrinsics that are unsafe to call from a function that is
-//! compiled for any processor, and its own vectoriser leaves the comparison scalar: a stream of misses through three
-//! levels then executes 670 instructions an access instead of 400 (callgrind). The prefetch spares a uniformly random
-//! stream over 8 GiB the wait for the simulator's own tables (example `cache_rates`).
+//! Why `unsafe`: in stable Rust, SIMD and prefetch are intrinsics that are unsafe to call from a function compiled for
+//! any processor. The compiler's own vectoriser leaves the comparison scalar: a stream of misses through three levels
+//! then executes 670 instructions per access instead of 400 (callgrind). The prefetch hides the latency of the
+//! simulator's own tables in a uniformly random stream over 8 GiB (example `cache_rates`).
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
 pub mod avx2;
 
-/// Work to be compiled for what some processors can do.
+/// A piece of work that is compiled for several instruction sets.
 pub trait Work {
     /// What [`Self::run`] returns.
     type Output;
 
-    /// To be inlined, with all that it calls often.
+    /// Does the work. Mark it and everything that it calls often as inline.
     fn run<V: Vectors>(self) -> Self::Output;
 }
 
-/// What is done to a set of `N` words, which is in recency order.
+/// Operations on a set of `N` words in recency order.
 pub trait Vectors: 'static {
-    /// Does work that is compiled for these vectors.
+    /// Does work that is compiled for this instruction set.
     fn run<W: Work>(work: W) -> W::Output;
 
     /// The way of `wanted`.
@@ -38,7 +38,7 @@ pub trait Vectors: 'static {
     fn push_front<const N: usize>(set: &mut [u32; N], word: u32) -> u32;
 }
 
-/// What every processor of the architecture that the program is compiled for can do.
+/// Vectors that every processor of the target architecture supports.
 pub struct Portable;
 
 impl Vectors for Portable {
@@ -91,10 +91,9 @@ impl Vectors for Portable {
     }
 }
 
-/// Asks the host to back a large array that is read at random by its own large pages, or the simulator waits for the
-/// host's page walks as long as for its memory: GUPS over 2 GiB under `hashed-compact`, whose table is 1 GiB, replays a
-/// third faster. A host that cannot, or will not, leaves the array as it is. It is for arrays that have not been
-/// written to yet.
+/// Asks the host to back a large array that is read at random with large pages. Without them the simulator spends much
+/// of its time in the host's page walks: GUPS over 2 GiB under `hashed-compact`, whose table is 1 GiB, replays a third
+/// faster with them. A host without large pages leaves the array as it is. Call it before the first write to the array.
 pub fn prefer_large_pages<T>(words: &mut [T]) {
     #[cfg(target_os = "linux")]
     {
@@ -108,8 +107,8 @@ pub fn prefer_large_pages<T>(words: &mut [T]) {
     }
 }
 
-/// Asks the host to fetch the line that holds `words[at]`; nothing happens if there is no such word. It changes no
-/// state that the simulation sees.
+/// Asks the host to fetch the line that contains `words[at]`; does nothing if there is no such word. It changes no
+/// simulated state.
 #[inline(always)]
 pub fn prefetch<T>(words: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -156,7 +155,7 @@ fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<
         if N <= 16 {
             return first_bit(sixteen(0));
         }
-        // Whether there is one is cheaper to learn than which one it is, and a miss needs no more.
+        // A miss only needs to know that nothing matches, which costs less than finding the position.
         let any = equal[1..N / 4].iter().fold(equal[0], |any, &equal| _mm_or_si128(any, equal));
         if _mm_movemask_epi8(any) == 0 { None } else { first_bit(sixteen(0) | sixteen(4) << 16) }
     }
@@ -174,9 +173,9 @@ fn position<const N: usize>(words: &[u32; N], wanted: u32, mask: u32) -> Option<
     words.iter().position(|word| word & mask == wanted)
 }
 
-/// Puts `word` in front; the words before `way` move back by one, onto the one at `way`. Without a branch on `way`,
-/// which is unpredictable, and with writes that a later [`position`] reads whole: the host passes those on before they
-/// reach its cache. `N` is a multiple of 4.
+/// Puts `word` in front; the words before `way` move back by one, onto the one at `way`. There is no branch on the
+/// unpredictable `way`. The stores are as wide as the loads of a later [`position`], so that the host's store buffer
+/// can forward them. `N` is a multiple of 4.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn shift_back<const N: usize>(set: &mut [u32; N], way: usize, word: u32) {
@@ -192,7 +191,7 @@ fn shift_back<const N: usize>(set: &mut [u32; N], way: usize, word: u32) {
         let mut before = _mm_set1_epi32(word as i32);
         for (first, quad) in (0..).step_by(4).zip(set.as_chunks_mut::<4>().0) {
             let old = _mm_loadu_si128(quad.as_ptr().cast());
-            // The last word of those before, and the first three of these.
+            // The last word of the previous four, and the first three of these four.
             let last_before = _mm_castsi128_ps(_mm_shuffle_epi32::<0b11_11_11_11>(before));
             let three = _mm_castsi128_ps(_mm_shuffle_epi32::<0b10_01_00_00>(old));
             let moved = _mm_castps_si128(_mm_move_ss(three, last_before));

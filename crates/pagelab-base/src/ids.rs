@@ -1,9 +1,9 @@
-//! Names of what a simulation holds many of.
+//! Numbers that identify the CPUs, layers and address spaces of a simulation.
 //!
-//! Each is a type of its own, so that a CPU's number is not taken for its core's. Lists that hold one thing for each of
-//! them are indexed by it.
+//! Each kind has a type of its own, so that a CPU's number cannot be used as a core's. Lists with one element per CPU
+//! (or layer, …) are indexed by it.
 
-/// Defines a number by which lists are indexed.
+/// Defines an identifier by which lists can be indexed.
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -12,13 +12,13 @@ macro_rules! id {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// The place in a list that holds one thing for each.
+            /// Index into a list with one element per identifier.
             #[inline(always)]
             pub fn index(self) -> usize {
                 self.0 as usize
             }
 
-            /// All of a run that has `count` of them.
+            /// The identifiers of a run that has `count` of them.
             pub fn all(count: usize) -> impl Iterator<Item = Self> + use<> {
                 (0..count).map(Self::from)
             }
@@ -66,21 +66,21 @@ macro_rules! id {
 }
 
 id! {
-    /// A CPU (a hardware thread), by its place among those that a run uses.
+    /// A CPU (a hardware thread): its index among those that a run uses.
     CpuId(u32)
 }
 
 id! {
-    /// A layer: a kernel with its physical memory, by its place in the configuration.
+    /// A layer, which is a kernel with its physical memory: its index in the configuration.
     LayerId(u16)
 }
 
-/// An address space: the layer whose kernel keeps it, and its number there.
+/// An address space: the layer whose kernel manages it, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpaceId {
-    /// The layer whose kernel keeps it.
+    /// The layer whose kernel manages it.
     pub layer: LayerId,
-    /// Its number among that layer's spaces, used again after the space has ended.
+    /// Its number among that layer's spaces, which is reused after the space has ended.
     pub index: u32,
 }
 

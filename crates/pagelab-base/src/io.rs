@@ -1,35 +1,35 @@
-//! What is asked of devices that hold blocks, and what they answer.
+//! Requests to block devices and their completions.
 
 use super::addr::FRAME_BYTES;
 use super::cycles::Cycles;
 
-/// A logical block address: the number of a block of 4 KiB of a device.
+/// A logical block address: the number of a 4 KiB block of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lba(pub u64);
 
-/// Logical blocks of 512 bytes, as NVMe namespaces have them, of a block of 4 KiB.
+/// NVMe logical blocks of 512 bytes per 4 KiB block.
 pub const NVME_UNITS: u64 = 8;
-/// Bytes of a completion queue's entry in NVMe.
+/// Bytes of an entry of an NVMe completion queue.
 pub const NVME_COMPLETION_BYTES: u64 = 16;
 
-/// A request to a device: to read or write blocks that follow each other.
+/// A request to a device to read or write consecutive blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {
-    /// The first of the blocks.
+    /// The first block.
     pub first: Lba,
-    /// How many blocks of 4 KiB follow each other.
+    /// Number of consecutive 4 KiB blocks.
     pub blocks: u32,
-    /// Whether they are written; else they are read.
+    /// True for a write, false for a read.
     pub write: bool,
 }
 
 impl DeviceRequest {
-    /// Reads `blocks` blocks from `first` on.
+    /// A read of `blocks` blocks from `first` on.
     pub fn read(first: Lba, blocks: u32) -> Self {
         Self { first, blocks, write: false }
     }
 
-    /// Writes `blocks` blocks from `first` on.
+    /// A write of `blocks` blocks from `first` on.
     pub fn write(first: Lba, blocks: u32) -> Self {
         Self { first, blocks, write: true }
     }
@@ -40,11 +40,11 @@ impl DeviceRequest {
 pub struct DriveBlock {
     /// Number of the drive within the device, from 0.
     pub drive: u32,
-    /// The block, as the drive numbers them.
+    /// The block's number within the drive.
     pub lba: Lba,
 }
 
-/// How the blocks of a device lie on its drives: in chunks that follow each other, one drive after the other (RAID 0).
+/// How the blocks of a device are distributed over its drives: in consecutive chunks, round-robin (RAID 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Striping {
     /// Drives that the device consists of; at least 1.
@@ -54,23 +54,23 @@ pub struct Striping {
 }
 
 impl Striping {
-    /// Of a device that is one drive.
+    /// A device that is a single drive.
     pub const NONE: Self = Self { drives: 1, chunk_blocks: 1 };
 
-    /// Where a block of the device is.
+    /// The drive, and the block there, of a block of the device.
     pub fn place(self, Lba(block): Lba) -> DriveBlock {
         let (chunk, drives) = (block / self.chunk_blocks, u64::from(self.drives));
         let lba = Lba(chunk / drives * self.chunk_blocks + block % self.chunk_blocks);
         DriveBlock { drive: (chunk % drives) as u32, lba }
     }
 
-    /// Which block of the device that is.
+    /// Inverse of [`Self::place`].
     pub fn block(self, DriveBlock { drive, lba: Lba(lba) }: DriveBlock) -> Lba {
         let chunk = lba / self.chunk_blocks * u64::from(self.drives) + u64::from(drive);
         Lba(chunk * self.chunk_blocks + lba % self.chunk_blocks)
     }
 
-    /// What each drive must hold at least if the device is to hold so many bytes.
+    /// Capacity that each drive needs for a device of `bytes` bytes.
     pub fn bytes_each(self, bytes: u64) -> u64 {
         if self.drives == 1 {
             return bytes;
@@ -79,7 +79,7 @@ impl Striping {
         bytes.div_ceil(u64::from(self.drives)).div_ceil(chunk) * chunk
     }
 
-    /// A request to the device as those to its drives: one per chunk.
+    /// Splits a request to the device into requests to its drives: one per chunk.
     pub fn parts(self, of: DeviceRequest) -> impl Iterator<Item = (u32, DeviceRequest)> {
         let (mut next, end) = (of.first.0, of.first.0 + u64::from(of.blocks));
         std::iter::from_fn(move || {
@@ -92,16 +92,16 @@ impl Striping {
     }
 }
 
-/// A device's answer.
+/// A device's completion of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The moment at which the answer is there.
+    /// Time of the completion.
     pub at: Cycles,
-    /// It has not done what was asked.
+    /// The request failed.
     pub failed: bool,
 }
 
-/// What a step asks of the devices of its layer.
+/// Requests of a step to the devices of its layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// Requests to the device that the swap area is on.
@@ -111,7 +111,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Whether nothing is asked of either device.
+    /// Whether there is no request to either device.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.swap.is_empty() && self.storage.is_empty()
@@ -122,7 +122,7 @@ impl Requests {
         (self.swap.len() + self.storage.len()) as u32
     }
 
-    /// Keeps the memory that the lists have.
+    /// Empties both lists and keeps their memory.
     pub fn clear(&mut self) {
         self.swap.clear();
         self.storage.clear();

@@ -1,14 +1,14 @@
-//! How long something took, as a distribution.
+//! Distribution of latencies.
 
 use hdrhistogram::Histogram;
 
 use super::cycles::Cycles;
 use super::measure::Measure;
 
-/// Digits of latencies that are told apart.
+/// Significant decimal digits of the histogram.
 const DIGITS: u8 = 3;
 
-/// See the module's text.
+/// A histogram of latencies and their sum.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     histogram: Histogram<u64>,
@@ -17,18 +17,18 @@ pub struct Latencies {
 
 impl Default for Latencies {
     fn default() -> Self {
-        Self { histogram: Histogram::new(DIGITS).expect("so many digits can be told apart"), sum: Cycles::ZERO }
+        Self { histogram: Histogram::new(DIGITS).expect("the histogram supports this many digits"), sum: Cycles::ZERO }
     }
 }
 
 impl Latencies {
-    /// Adds one latency to all statistics.
+    /// Records one latency.
     pub fn note(&mut self, latency: Cycles) {
-        self.histogram.record(latency.0).expect("it grows as it has to");
+        self.histogram.record(latency.0).expect("the histogram grows automatically");
         self.sum += latency;
     }
 
-    /// How many latencies were noted.
+    /// Number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
@@ -38,7 +38,7 @@ impl Latencies {
         self.sum
     }
 
-    /// Their sum, and what shares of them did not exceed, behind `name`; `text` says of what.
+    /// The sum and percentiles as statistics named `name.…`; `text` says what has the latency.
     pub fn measures(&self, name: &str, text: &str) -> Vec<Measure> {
         let sum = Measure::cycles(format!("{name}.cycles"), self.sum, format!("Cycles of {text}"));
         let percentiles =

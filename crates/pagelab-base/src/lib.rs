@@ -1,5 +1,6 @@
-//! What every room builds on: addresses, names, errors, how a configuration chooses designs, the seeded generator,
-//! associative arrays, contents of simulated memory, and the vocabulary of activities and page faults.
+//! What every crate of the simulator builds on: addresses, identifiers, errors, choices of designs in the
+//! configuration, the seeded generator, associative arrays, contents of simulated memory, and the types that describe
+//! activities and page faults.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,40 +1,39 @@
-//! Sets of an associative array for code that knows their shape: ways and sets are known when the program is compiled,
-//! and the policy is LRU.
+//! The sets of an LRU associative array for code that knows the numbers of ways and sets at compile time.
 
 use std::marker::PhantomData;
 
 use super::assoc::{AssocArray, AssocPolicy};
 use super::host::Vectors;
 
-/// What a look-up found.
+/// Result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LruLookup {
-    /// The value. This was a use of it.
+    /// The value; the look-up counts as a use.
     Fit(u64),
-    /// A value that is of no use to who asks. Nothing has changed.
+    /// The key's value does not fit. Nothing has changed.
     Unfit,
-    /// No entry has the tag.
+    /// No entry has the key.
     Nothing,
 }
 
-/// An array that is looked up for a value that fits. All of it does what [`AssocArray`] says.
+/// An array whose look-ups also check that the value fits. Otherwise it behaves as [`AssocArray`].
 pub trait Sets {
     /// Looks for `key` in the set of `set_hash`.
     fn look_up(&mut self, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup;
 
-    /// As [`AssocArray::insert_absent`].
+    /// See [`AssocArray::insert_absent`].
     fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64);
 }
 
-/// All sets of an [`AssocArray`] under LRU with `N` ways and `SETS` sets, a power of two; worked on with `V`.
+/// All sets of an LRU [`AssocArray`] with `N` ways and `SETS` sets, a power of two; operations use the vectors `V`.
 pub struct LruSets<'a, V, const N: usize, const SETS: usize> {
-    /// Of each set the keys, then the values.
+    /// Keys and then values of each set.
     sets: &'a mut [[[u64; N]; 2]; SETS],
     vectors: PhantomData<V>,
 }
 
 impl<'a, V, const N: usize, const SETS: usize> LruSets<'a, V, N, SETS> {
-    /// Those of an array, if it is of this shape.
+    /// The sets of an array; `None` if its shape or policy is different.
     pub fn from_array(array: &'a mut AssocArray) -> Option<Self> {
         const { assert!(SETS.is_power_of_two()) };
         if array.policy() != AssocPolicy::Lru || array.ways() as usize != N || array.sets() as usize != SETS {

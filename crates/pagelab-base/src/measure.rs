@@ -1,38 +1,38 @@
-//! What a design measures of itself: a number with its meaning, named within the design.
+//! A statistic of a design: a number with its meaning, and a name within the design.
 
 use crate::cycles::Cycles;
 
-/// How a number is read.
+/// Kind of a statistic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatKind {
-    /// Counts what has happened.
+    /// Number of events.
     Count,
-    /// Says how things are, in this unit.
+    /// A state at the end, in this unit.
     State(&'static str),
     /// Cycles that were spent.
     Cycles,
 }
 
-/// See the module's text.
+/// One statistic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measure {
-    /// Dotted, behind the name of whatever has the design.
+    /// Dotted name, relative to the design's owner.
     pub name: String,
-    /// The number, read as `nature` says.
+    /// The number; see `nature`.
     pub value: u64,
-    /// How the number is read, and its unit.
+    /// Kind of the number, and its unit.
     pub nature: StatKind,
     /// What the number means, for lists of statistics.
     pub text: String,
 }
 
 impl Measure {
-    /// A count of what has happened.
+    /// A number of events.
     pub fn count(name: impl Into<String>, value: u64, text: impl Into<String>) -> Self {
         Self { name: name.into(), value, nature: StatKind::Count, text: text.into() }
     }
 
-    /// How things are at the end, in `unit`.
+    /// A state at the end, in `unit`.
     pub fn state(name: impl Into<String>, value: u64, unit: &'static str, text: impl Into<String>) -> Self {
         Self { name: name.into(), value, nature: StatKind::State(unit), text: text.into() }
     }

@@ -1,7 +1,7 @@
-//! The contents of a layer's physical memory, as far as the simulation looks at them.
+//! The contents of a layer's physical memory, where the simulation needs them.
 //!
-//! Page tables, and every other structure that a mechanism keeps in memory, are words of simulated frames, so that
-//! their references have real addresses. Frames that hold program data have no contents here and cost nothing.
+//! Page tables, and every other structure that a mechanism keeps in memory, are words of simulated frames. So their
+//! references have real addresses. Frames of program data have no contents here and cost nothing.
 
 use crate::addr::{FRAME_BYTES, Pfn, PhysAddr};
 use crate::host::{prefer_large_pages, prefetch};
@@ -19,7 +19,7 @@ pub struct PhysMem {
     live: Vec<u16>,
     free: Vec<u32>,
     destroyed: u64,
-    /// The words of a block of frames that a large table was given at boot. The host's memory is taken where they are
+    /// The words of a block of frames that a large table reserved at boot. The host backs only the parts that are
     /// written.
     block: Vec<u64>,
     block_base: u64,
@@ -45,8 +45,8 @@ impl PhysMem {
         self.slots[index] = slot + 1;
     }
 
-    /// Makes room for as many frames again. They are moved, not grown in place: only memory that has not been written
-    /// to is backed by the host's large pages.
+    /// Doubles the capacity. The frames move to a new allocation instead of growing in place: the host backs only
+    /// memory that has not been written to with large pages.
     #[cold]
     fn make_room(&mut self) {
         let mut larger = Vec::with_capacity((2 * self.frames.len()).max(64));
@@ -55,7 +55,7 @@ impl PhysMem {
         self.frames = larger;
     }
 
-    /// Takes a frame's contents away.
+    /// Removes a frame's contents.
     pub fn destroy(&mut self, pfn: Pfn) {
         let slot = std::mem::take(&mut self.slots[pfn.0 as usize]).checked_sub(1).expect("the frame has contents");
         self.live[slot as usize] = 0;
@@ -64,7 +64,7 @@ impl PhysMem {
         self.destroyed += 1;
     }
 
-    /// Times that a frame's contents were taken away.
+    /// Number of calls of [`Self::destroy`].
     pub fn destroyed(&self) -> u64 {
         self.destroyed
     }
@@ -136,7 +136,7 @@ impl PhysMem {
         self.block[index] = value;
     }
 
-    /// Has the host fetch that word. Changes nothing.
+    /// Prefetches the word at `addr` of the block on the host. Changes nothing.
     #[inline]
     pub fn hint_block(&self, addr: PhysAddr) {
         prefetch(&self.block, self.block_index(addr));
@@ -152,30 +152,30 @@ impl PhysMem {
         self.slots.len() as u64
     }
 
-    /// Frames that have contents, those of the block apart.
+    /// Frames that have contents, without those of the block.
     pub fn frames_in_use(&self) -> usize {
         self.live.len() - self.free.len()
     }
 
-    /// Where the contents of a frame are, for as long as it has them.
+    /// Slot of a frame's contents; valid as long as the frame has contents.
     #[inline]
     pub fn slot_of(&self, pfn: Pfn) -> u32 {
         self.slot(pfn) as u32
     }
 
-    /// The word at `addr` of the frame with its contents at `slot`.
+    /// The word at `addr` of the frame whose contents are in `slot`.
     #[inline]
     pub fn read_in(&self, slot: u32, addr: PhysAddr) -> u64 {
         self.frames[slot as usize][word_of(addr)]
     }
 
-    /// Has the host fetch the word at `addr` of a frame with contents. Changes nothing.
+    /// Prefetches the word at `addr` of a frame with contents on the host. Changes nothing.
     #[inline]
     pub fn hint(&self, addr: PhysAddr) {
         self.hint_in(self.slot_of(addr.pfn()), addr);
     }
 
-    /// Has the host fetch that word. Changes nothing.
+    /// Prefetches the word at `addr` of the frame whose contents are in `slot`.
     #[inline]
     pub fn hint_in(&self, slot: u32, addr: PhysAddr) {
         prefetch(&self.frames[slot as usize], word_of(addr));

@@ -1,3 +1,3 @@
-//! Random numbers: those of the workloads, one stream a component.
+//! Random numbers: the generator of the workloads, with one stream per component.
 
 pub use pagelab_trace::rng::{Rng, mix};

@@ -1,4 +1,4 @@
-//! Steps of activities: what one costs, what it may wait for, and what comes after it.
+//! Steps of activities: what a step costs, what it may wait for, and what follows it.
 
 use super::addr::{PageSize, Pfn, PhysAddr};
 use super::code_cost::CodeCost;
@@ -21,7 +21,7 @@ pub enum RefKind {
         /// Bytes from the reference's address on.
         bytes: u64,
     },
-    /// Reads this many bytes (whole lines) in time that the step has anyway.
+    /// Reads this many bytes (whole lines) without additional time: the step's own cycles cover it.
     Touch {
         /// Bytes from the reference's address on.
         bytes: u64,
@@ -33,53 +33,53 @@ pub enum RefKind {
     },
 }
 
-/// How a reference's address is meant.
+/// How a reference's address is translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefSpace {
-    /// By kernel code through the direct map of its layer: goes through the TLB.
+    /// Kernel code's reference through its layer's direct map: it uses the TLB.
     Kernel,
-    /// By a hardware engine: a physical address of the layer, translated by its hosts only.
+    /// A hardware engine's reference: a physical address of the layer, which only its hosts translate.
     Physical,
 }
 
 /// One reference of a step, at a physical address of the activity's layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ref {
-    /// Where the reference is made, in physical memory of the layer.
+    /// Address in the layer's physical memory.
     pub addr: PhysAddr,
-    /// Whether it is translated by the kernel's direct map first.
+    /// Whether the kernel's direct map translates it first.
     pub space: RefSpace,
     /// What the reference does.
     pub kind: RefKind,
-    /// Dependency step: references of one step that follow each other overlap and cost their maximum.
+    /// Dependency step: consecutive references with the same number overlap and cost their maximum.
     pub step: u8,
 }
 
-/// A planned step: what it costs. Reused from step to step, so planning allocates nothing.
+/// A planned step and its cost. It is reused from step to step, so planning allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
-    /// References in the order in which they are made.
+    /// References in execution order.
     pub refs: Vec<Ref>,
-    /// What a preset gives beyond the references.
+    /// Cost from the preset, in addition to the references.
     pub preset: CodeCost,
-    /// Cycles beyond both.
+    /// Cycles in addition to both.
     pub cycles: Cycles,
-    /// What it asks of the layer's devices; its references are made when they have answered.
+    /// Requests to the layer's devices; the references follow after their completion.
     pub io: Requests,
-    /// What the CPU does while the devices are at work, as long as nobody waits for them; its instructions are among
-    /// those above.
+    /// Kernel work of the CPU while the devices work, such as the context switch; it ends with their completion at the
+    /// latest. Its instructions are also in `preset`.
     pub switch: CodeCost,
-    /// The CPU runs nobody else until the devices have answered.
+    /// The CPU runs no other task until the devices have completed.
     pub stalls: bool,
-    /// Of a fault's walk: how many of the references come before the one of its PTE. Their cycles and the step's own
-    /// are counted apart.
+    /// In a fault's page walk: number of references before the reference to the PTE. Statistics count their cycles
+    /// separately from the step's own.
     pub before_pte: usize,
-    /// It fills a translation cache.
+    /// The step fills a translation cache.
     pub fills: bool,
 }
 
 impl Step {
-    /// Makes it a step without cost, and keeps the memory of its lists.
+    /// Resets the step to no cost and keeps the memory of its lists.
     pub fn clear(&mut self) {
         self.refs.clear();
         (self.preset, self.cycles) = (CodeCost::NONE, Cycles::ZERO);
@@ -88,46 +88,46 @@ impl Step {
         (self.before_pte, self.fills) = (0, false);
     }
 
-    /// Takes its references and cycles away; what it asks of devices stays.
+    /// Removes references and cycles; requests to devices stay.
     pub fn make_free(&mut self) {
         let io = std::mem::take(&mut self.io);
         self.clear();
         self.io = io;
     }
 
-    /// Adds a kernel reference that depends on those before it.
+    /// Adds a kernel reference that depends on the previous ones.
     pub fn kernel(&mut self, kind: RefKind, addr: PhysAddr) {
         let step = self.refs.last().map_or(0, |r| r.step.wrapping_add(1));
         self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step });
     }
 
-    /// Adds a kernel reference that is made together with the one before it.
+    /// Adds a kernel reference that overlaps the previous one.
     pub fn kernel_beside(&mut self, kind: RefKind, addr: PhysAddr) {
         let step = self.refs.last().map_or(0, |r| r.step);
         self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step });
     }
 }
 
-/// What an activity may wait for.
+/// What an activity can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BlockKey {
-    /// The handler of another fault on this page (4 KiB number).
+    /// The handler of another fault on this page (4 KiB page number).
     Page {
-        /// The space that the page is in.
+        /// The space that contains the page.
         space: SpaceId,
         /// Number of the page: its virtual address divided by 4 KiB.
         page: u64,
     },
-    /// Faults that rely on the mappings of a space.
+    /// Faults that depend on the mappings of a space.
     Mappings {
-        /// The space whose mappings these are.
+        /// The space.
         space: SpaceId,
     },
-    /// What a placement policy keeps for a part of a space.
+    /// Data of a placement policy about a part of a space.
     Placement {
-        /// The space that has the part.
+        /// The space that contains the part.
         space: SpaceId,
-        /// Number of the part, as the policy counts them.
+        /// Number of the part, as the policy numbers them.
         place: u64,
     },
     /// The lock of a page-table page.
@@ -137,37 +137,36 @@ pub enum BlockKey {
         /// Frame of the page-table page.
         frame: Pfn,
     },
-    /// What the kernel of a layer keeps for its fault engine for pages of a size of a CPU.
+    /// Data that a layer's kernel keeps for its fault engine, per CPU and page size.
     Engine {
         /// The layer that has the engine.
         layer: LayerId,
-        /// The CPU, or the engine's unit by its number, and the size of the pages.
+        /// The CPU (or the number of the engine's unit) and the page size.
         table: (CpuId, PageSize),
     },
-    /// A block that is written to the layer's storage.
+    /// A block that is being written to the layer's storage.
     Writeback {
         /// The layer whose storage it is.
         layer: LayerId,
-        /// The block, as the layer's storage device numbers them.
+        /// The block's number on the layer's storage device.
         lba: Lba,
     },
-    /// A device's answer to a request, by the request's number. Where the core stalls until it comes, nobody else runs
-    /// there.
+    /// A device's completion of a request.
     Answer {
         /// Number of the request.
         request: u64,
-        /// Whether the core runs nobody else meanwhile.
+        /// Whether the CPU runs no other task until then.
         stalls: bool,
     },
 }
 
 impl BlockKey {
-    /// Whether it is a device that is waited for, and not another task.
+    /// Whether the activity waits for a device rather than another task.
     pub fn is_of_device(self) -> bool {
         matches!(self, Self::Answer { .. })
     }
 
-    /// Whether the CPU runs nobody else meanwhile.
+    /// Whether the CPU runs no other task until then.
     pub fn stalls(self) -> bool {
         matches!(self, Self::Answer { stalls: true, .. })
     }

@@ -1,4 +1,4 @@
-//! Switches of the configuration.
+//! On/off switches of the configuration.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Parts of the configuration that are there or not: `off`, or parameters.
+//! Optional parts of the configuration: `off`, or parameters.
 
 use std::borrow::Cow;
 
@@ -9,18 +9,18 @@ use serde_json::{Map, Value};
 
 use crate::choice::Part;
 
-/// `off`, or the parameters of what is there, for which `on` stands if none must be given.
+/// `off`, or the part's parameters; `on` means default parameters where none is required.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Switched<P> {
-    /// It is not there.
+    /// The part is absent.
     #[default]
     Off,
-    /// It is there, with these parameters.
+    /// The part is present, with these parameters.
     On(P),
 }
 
 impl<P> Switched<P> {
-    /// Whether it is there.
+    /// Whether the part is present.
     pub fn is_on(&self) -> bool {
         matches!(self, Self::On(_))
     }
@@ -70,7 +70,7 @@ impl<P: JsonSchema> JsonSchema for Switched<P> {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        // Inline, as many designs call their parameters the same.
+        // Inline, since the parameter types of many designs have the same name.
         let parameters = P::json_schema(generator);
         json_schema!({ "anyOf": [{ "type": "boolean" }, { "enum": ["on", "off"] }, parameters] })
     }

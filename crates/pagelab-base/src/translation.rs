@@ -1,11 +1,11 @@
-//! A page's translation in one word: what walks end in and what TLBs hold.
+//! A page's translation in one word: the result of a walk and the content of a TLB entry.
 
 use std::marker::PhantomData;
 
 use crate::addr::{FRAME_BYTES, MachineAddr, PageSize, PhysAddr, VirtAddr};
 use crate::mapping::Mapping;
 
-/// Addresses that a translation may lead to.
+/// Addresses that can be the result of a translation.
 pub trait Target: Copy {
     /// The address with these 64 bits.
     fn from_bits(bits: u64) -> Self;
@@ -37,8 +37,8 @@ impl Target for MachineAddr {
     }
 }
 
-/// A translation to the machine, as TLBs hold it, or to a layer's physical memory, as a walk of that layer's page table
-/// gives it: the address of the page's first byte, and below it size and permissions.
+/// A translation to a machine address (as in a TLB) or to a layer's physical memory (the result of a walk of that
+/// layer's page table). The word is the address of the page's first byte, with size and permissions in its low bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Translation<A = MachineAddr>(u64, PhantomData<A>);
 
@@ -48,14 +48,15 @@ const STORES: u64 = WRITABLE | DIRTY;
 const SIZE_SHIFT: u32 = 2;
 
 impl<A: Target> Translation<A> {
-    /// Of a page of `size` that begins at `page`; `dirty` if its entry's dirty bit is set already.
+    /// Translation of the page of `size` that begins at `page`; `dirty` means that its entry's dirty bit is already
+    /// set.
     #[inline(always)]
     pub fn new(page: A, size: PageSize, writable: bool, dirty: bool) -> Self {
         let flags = (u64::from(writable) * WRITABLE) | (u64::from(dirty) * DIRTY);
         Self(page.bits() | (size as u64) << SIZE_SHIFT | flags, PhantomData)
     }
 
-    /// As an array keeps it.
+    /// The translation as a word, to store in an array.
     #[inline(always)]
     pub fn to_word(self) -> u64 {
         self.0
@@ -91,19 +92,19 @@ impl<A: Target> Translation<A> {
         self.0 & WRITABLE != 0
     }
 
-    /// True if a store can go ahead without the walker: it is allowed, and the dirty bit is set in every layer.
+    /// True if a store needs no walk: it is allowed, and the dirty bit is set in every layer.
     #[inline(always)]
     pub fn stores(self) -> bool {
         self.0 & STORES == STORES
     }
 
-    /// The address of `va`, which lies in the page.
+    /// The target address of `va`, which lies in the page.
     #[inline(always)]
     pub fn address(self, va: VirtAddr) -> A {
         A::from_bits(self.0 & !(FRAME_BYTES - 1) | va.offset_in(self.size().bytes()))
     }
 
-    /// The part of the page around `va` that has this size, not above its own.
+    /// The translation of only the part of size `size` around `va`; `size` is at most the page's size.
     #[inline(always)]
     pub fn fractured(self, va: VirtAddr, size: PageSize) -> Self {
         let page = self.address(va).bits() & !size.offset_mask();
@@ -112,20 +113,20 @@ impl<A: Target> Translation<A> {
 }
 
 impl Translation<PhysAddr> {
-    /// What a page table says.
+    /// The translation of a page-table mapping.
     #[inline(always)]
     pub fn from_mapping(mapping: &Mapping) -> Self {
         Self::new(mapping.pfn.addr(), mapping.size, mapping.flags.writable, mapping.flags.dirty)
     }
 
-    /// For a layer whose physical memory is the machine's own.
+    /// For a layer whose physical memory is the machine's memory.
     #[inline(always)]
     pub fn on_bare_machine(self) -> Translation {
         Translation(self.0, PhantomData)
     }
 
-    /// For a guest: `host` translates the physical address that this gives `va`. What comes out has the smaller size of
-    /// the two, and allows what both allow.
+    /// For a guest: `host` translates the guest-physical address of `va`. The result has the smaller page size of the
+    /// two and allows what both allow.
     #[inline(always)]
     pub fn through(self, va: VirtAddr, host: Translation) -> Translation {
         let size = self.size().min(host.size());

@@ -1,9 +1,9 @@
-//! Sets in AVX2: the code that every x86-64 server and desktop since 2013 can run, chosen once, when a simulation is
-//! made.
+//! [`Vectors`] in AVX2, which x86-64 servers and desktops have had since 2013. The choice is made once, when a
+//! simulation is built.
 //!
 //! Why `unsafe`: see [`super`]. A miss through three levels of data caches executes less than half the instructions of
 //! the portable code (example `cache_rates`). The vector functions are inlined into [`Vectors::run`], which is compiled
-//! for AVX2 as a whole; a function between them that is not inlined would be correct and slow.
+//! for AVX2 as a whole; if a function between them were not inlined, it would be correct but slow.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
@@ -18,7 +18,7 @@ use std::arch::x86_64::{
 
 use super::{Portable, Vectors, Work, first_bit};
 
-/// May be named only where [`is_available`] has said yes.
+/// The AVX2 instruction set. Use it only where [`is_available`] has returned true.
 pub struct Avx2;
 
 /// Whether this processor can run the code of this file.
@@ -29,7 +29,7 @@ pub fn is_available() -> bool {
         && is_x86_feature_detected!("lzcnt")
 }
 
-/// Row w brings the word of way w to the front of eight and moves those before it back.
+/// Permutations of eight lanes: row w moves lane w to the front and those before it back by one.
 const FRONT_OF_EIGHT: [[u32; 8]; 8] = {
     let mut rows = [[0; 8]; 8];
     let mut way = 0;
@@ -45,7 +45,7 @@ const FRONT_OF_EIGHT: [[u32; 8]; 8] = {
     rows
 };
 
-/// The same of four.
+/// The same for four lanes.
 const FRONT_OF_FOUR: [[u32; 4]; 4] = [[0, 1, 2, 3], [1, 0, 2, 3], [2, 0, 1, 3], [3, 0, 1, 2]];
 
 /// [`FRONT_OF_FOUR`] for words of 64 bits, by their halves.
@@ -63,8 +63,8 @@ const FRONT_OF_FOUR_WORDS: [[u32; 8]; 4] = {
     rows
 };
 
-/// First words of the vectors of four words of 64 bits that cover all but the first; the last may overlap its
-/// neighbour.
+/// Start positions of four-word vectors (64-bit words) that cover all words but the first; the last may overlap the
+/// previous one.
 #[inline(always)]
 fn word_chunks<const N: usize>() -> impl Iterator<Item = usize> {
     const { assert!(N <= 17, "four vectors cover them") };
@@ -85,7 +85,7 @@ fn store_words<const N: usize>(set: &mut [u64; N], at: usize, words: __m256i) {
     unsafe { _mm256_storeu_si256(set.as_mut_ptr().add(at).cast(), words) }
 }
 
-/// First words of the vectors of eight that cover all words but the first; the last may overlap its neighbour.
+/// Start positions of eight-word vectors that cover all words but the first; the last may overlap the previous one.
 #[inline(always)]
 fn chunks<const N: usize>() -> impl Iterator<Item = usize> {
     const { assert!(N <= 33, "four vectors cover them") };
@@ -165,7 +165,7 @@ impl Vectors for Avx2 {
             } else {
                 let last_moved = _mm256_set1_epi32(way as i32);
                 let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-                // All that is read is read before anything is written, into registers.
+                // Load everything into registers before the first store.
                 let mut moved = [_mm256_setzero_si256(); 4];
                 for (moved, at) in moved.iter_mut().zip(chunks::<N>()) {
                     let stays = _mm256_cmpgt_epi32(_mm256_add_epi32(lanes, _mm256_set1_epi32(at as i32)), last_moved);
@@ -239,7 +239,7 @@ impl Vectors for Avx2 {
             }
             let last_moved = _mm256_set1_epi64x(way as i64);
             let lanes = _mm256_setr_epi64x(0, 1, 2, 3);
-            // All that is read is read before anything is written, into registers.
+            // Load everything into registers before the first store.
             let mut moved = [_mm256_setzero_si256(); 4];
             for (moved, at) in moved.iter_mut().zip(word_chunks::<N>()) {
                 let stays = _mm256_cmpgt_epi64(_mm256_add_epi64(lanes, _mm256_set1_epi64x(at as i64)), last_moved);
