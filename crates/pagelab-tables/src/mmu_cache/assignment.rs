@@ -1,29 +1,30 @@
-//! Which MMU cache a layer's walks on a core use.
+//! Assignment of MMU caches to the layers and cores of a machine.
 
 use super::{MmuCache, MmuCacheGeometry, MmuCacheKind};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::LayerId;
 use pagelab_base::rng::Rng;
 
-/// The MMU caches of the machine. Layers and cores refer to them, so that some can share one.
+/// The MMU caches of the machine. Layers and cores refer to them by number, so some can share one.
 #[derive(Clone)]
 pub struct MmuCaches {
     caches: Vec<MmuCache>,
-    /// By core and layer: the number of the cache.
+    /// Number of the cache, by core and layer.
     used: Vec<u32>,
     layers: usize,
     common: bool,
 }
 
 impl MmuCaches {
-    /// For the first `used` of the machine's `cores`: a cache of each layer's kind; layers have names.
+    /// Caches for the first `used` of the machine's `cores`; `layers` gives the name of each layer and the kind of its
+    /// caches.
     pub fn new(
         own: &MmuCacheGeometry,
         layers: &[(&str, MmuCacheKind)],
         (cores, used): (u32, usize),
         seed: u64,
     ) -> Result<Self, EngineError> {
-        // Cores that stand idle leave their part of a common cache to the others.
+        // Idle cores leave their share of a common cache to the others.
         let common = own.shared_by_cores.map(|shared| own.together(cores, shared));
         let geometry = common.as_ref().unwrap_or(own);
         let mut caches = Vec::new();
@@ -47,19 +48,19 @@ impl MmuCaches {
         Ok(Self { caches, used: numbers, layers: layers.len(), common: common.is_some() })
     }
 
-    /// Whether all cores use the same ones.
+    /// Whether all cores use the same caches.
     pub fn are_common(&self) -> bool {
         self.common
     }
 
-    /// Those of two layers, if they have one each.
+    /// The caches of two layers, if they are different.
     #[inline(always)]
     pub fn of_both(&mut self, core: usize, one: LayerId, other: LayerId) -> Option<[&mut MmuCache; 2]> {
         let numbers = [one, other].map(|layer| self.used[core * self.layers + layer.index()] as usize);
         self.caches.get_disjoint_mut(numbers).ok()
     }
 
-    /// The cache that walks of a layer's tables ask on a core; several may have the same one.
+    /// The cache that walks of a layer's tables use on a core; several layers may share it.
     #[inline(always)]
     pub fn cache(&mut self, core: usize, layer: LayerId) -> &mut MmuCache {
         let number = self.used[core * self.layers + layer.index()];

@@ -1,14 +1,15 @@
 //! Coalesced paging-structure caches.
 //!
-//! Models: paging-structure caches whose entries of level 2 stand for several: where the entries of a line of the page
-//! table point to leaf tables in frames that follow each other as the entries do, one entry of the cache holds them
-//! all, with a bit for each. The walker sees the line anyway when it reads one of them. Linux takes page-table pages
-//! from blocks of unmovable memory, so that those of a growing region often follow each other.
-//! Source: Bhattacharjee, MICRO 2013, as described by Yaniv, Tsafrir, SIGMETRICS 2016, 6.1. That cores share a cache of
-//! the same total size, its second proposal, is `machine.mmu_cache.shared_by_cores`, for this and every other design.
+//! Models: paging-structure caches in which an entry of level 2 can represent several page-table entries. If
+//! neighbouring entries of a line of the page table point to leaf tables in consecutive frames, one cache entry holds
+//! them all, with a bit for each. The walker reads that line anyway when it reads one of them. Linux takes page-table
+//! pages from blocks of unmovable memory, so those of a growing region are often consecutive.
+//! Source: Bhattacharjee, MICRO 2013, as described by Yaniv, Tsafrir, SIGMETRICS 2016, 6.1. Its second proposal, a
+//! cache of the same total size shared by the cores, is `machine.mmu_cache.shared_by_cores`, for this and every other
+//! design.
 //! Parameters: `machine.mmu_cache.paging_structure`.
-//! Deviations: the operating system is not changed to place page-table pages side by side. An entry covers a line of
-//! the page table (8 entries) at most; the paper merges more.
+//! Deviations: the operating system does not place page-table pages side by side on purpose. An entry covers at most a
+//! line of the page table (8 entries); the paper merges more.
 
 use super::paging_structure::{PagingStructureCache, PagingStructureConfig};
 use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable, position, prefix};
@@ -20,37 +21,37 @@ use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::Rng;
 
-/// The level whose entries are merged: those that point to leaf tables.
+/// The level whose entries are merged: they point to leaf tables.
 const MERGED: u8 = 2;
-/// log2 of the entries in a line.
+/// log2 of the entries per line.
 const GROUP_SHIFT: u32 = 3;
 const GROUP: u64 = 1 << GROUP_SHIFT;
 
-/// Which of a line's entries point into one run of frames.
+/// A run: entries of a line that point to consecutive frames.
 #[derive(Clone, Copy)]
 struct Run {
-    /// Number of the line in the address space: prefixes less their last bits.
+    /// Number of the line in the address space: the prefix without its lowest bits.
     group: u64,
-    /// Place of the walk's own entry in the line.
+    /// Index of the walk's own entry in the line.
     member: u64,
-    /// The frame that the line's first entry points to if it belongs to the run.
+    /// Frame that the line's entry 0 points to if it belongs to the run.
     base: u64,
 }
 
 impl Run {
-    /// The run that the walk's entry at `at` belongs to, by the table that the walk finds next.
+    /// The run of the walk's entry at `at`, by the table that the walk reads next.
     fn from_walk(va: VirtAddr, refs: &[WalkRef], at: usize) -> Self {
         let prefix = prefix(va, refs[at].shift.into());
         let member = prefix % GROUP;
         Self { group: prefix >> GROUP_SHIFT, member, base: refs[at + 1].addr.pfn().0.wrapping_sub(member) }
     }
 
-    /// Runs of one line differ in their first frames; the last bits of those mostly tell them apart.
+    /// Runs of one line differ in their base frames; the lowest bits of those usually distinguish them.
     fn key(&self, asid: Asid) -> u64 {
         (self.base & 0x3fff) << 49 | self.group << 16 | u64::from(asid.0)
     }
 
-    /// What an entry holds of it: frame and members.
+    /// Value of the cache entry: base frame and bitmap of members.
     fn word(&self, members: u64) -> u64 {
         self.base << GROUP | members
     }
@@ -60,10 +61,10 @@ impl Run {
     }
 }
 
-/// See the module's text.
+/// The coalesced paging-structure caches of a layer on a core.
 #[derive(Clone)]
 pub struct CoalescedCache {
-    /// The level that is merged, if the machine has an array for it.
+    /// The array of the merged level, if the machine has one.
     merged: Option<AssocArray>,
     others: PagingStructureCache,
     latency_cycles: Cycles,

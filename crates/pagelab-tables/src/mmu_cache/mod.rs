@@ -1,14 +1,14 @@
-//! MMU caches: what lets a walker skip references to the upper levels of a page table.
+//! MMU caches, which let a walker skip references to the upper levels of a page table.
 //!
-//! A layer's walks on a core use one ([`MmuCaches`]). It is asked once a walk which of the walk's references it spares
-//! ([`MmuCache::look_up`]) and told afterwards what was read ([`MmuCache::fill`]); one that is tagged by machine
-//! addresses is asked for each entry when its address is known ([`MmuCache::holds`]). It never answers a leaf: leaves
-//! belong to the TLBs. Since the list of references is drawn from the page table as it stands, a cache holds tags only
-//! and cannot return a stale pointer; the kernel flushes it nevertheless where a real one must, so that its hit counts
-//! are right.
+//! Each layer's walks on a core use one ([`MmuCaches`]). The walker asks it once per walk which references it can skip
+//! ([`MmuCache::look_up`]) and reports afterwards what it read ([`MmuCache::fill`]). A cache tagged by machine
+//! addresses is asked for each entry once the entry's address is known ([`MmuCache::holds`]). MMU caches never hold
+//! leaf entries: those belong to the TLBs. Since the list of references is made from the current page table, a cache
+//! holds tags only and cannot return a stale pointer. The kernel flushes it nevertheless where it must flush a real
+//! one, so that hit counts are right.
 //!
-//! A design is one file here that implements [`Design`], and one line below, of which `registry.rs` makes the enums
-//! [`MmuCache`] and [`MmuCacheKind`] and the machine's geometry of all designs.
+//! A design is one file here that implements [`Design`], and one line below. `registry.rs` generates the enums
+//! [`MmuCache`] and [`MmuCacheKind`] and the geometry of all designs ([`MmuCacheGeometry`]) from these lines.
 
 mod assignment;
 #[macro_use]
@@ -33,8 +33,8 @@ mmu_caches! {
         None(none::Nothing) = "none", "every walk reads every level";
     }
     mod paging_structure [
-        /// Of `paging-structure` and `coalesced`: one array a level, tagged by virtual-address prefix (Intel SDM vol.
-        /// 3A, 4.10.3).
+        /// Geometry for `paging-structure` and `coalesced`: one array per level, tagged by virtual-address prefix
+        /// (Intel SDM vol. 3A, 4.10.3).
         paging_structure: paging_structure::PagingStructureConfig
     ] {
         PagingStructure(paging_structure::PagingStructureCache) = "paging-structure",
@@ -45,8 +45,8 @@ mmu_caches! {
             "paging-structure caches whose entries stand for several that point to adjacent leaf tables";
     }
     mod page_walk_cache [
-        /// Of `page-walk-cache` and `shared-page-walk-cache`: one array of entries of all levels but the leaf's, tagged
-        /// by physical address (AMD; Barr, Cox, Rixner, "Translation caching", ISCA 2010).
+        /// Geometry for `page-walk-cache` and `shared-page-walk-cache`: one array of entries of all levels except the
+        /// leaf's, tagged by physical address (AMD; Barr, Cox, Rixner, "Translation caching", ISCA 2010).
         page_walk_cache: page_walk_cache::PageWalkCacheConfig
     ] {
         PageWalkCache(page_walk_cache::PageWalkCache) = "page-walk-cache",
@@ -55,8 +55,8 @@ mmu_caches! {
             "one page-walk cache for all layers that choose it, tagged by machine address (AMD, nested)";
     }
     mod unified [
-        /// Of `unified`: one array of entries of all levels but the leaf's, tagged by virtual-address prefix (Barr,
-        /// Cox, Rixner, "Translation caching", ISCA 2010).
+        /// Geometry for `unified`: one array of entries of all levels except the leaf's, tagged by virtual-address
+        /// prefix (Barr, Cox, Rixner, "Translation caching", ISCA 2010).
         unified: unified::UnifiedTranslationCacheConfig
     ] {
         Unified(unified::UnifiedTranslationCache) = "unified",
@@ -71,28 +71,28 @@ mmu_caches! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Asid(pub u16);
 
-/// What an MMU cache spares a walk.
+/// References of a walk that an MMU cache hit makes unnecessary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spared {
-    /// Bit n: the walk's n-th reference need not be made.
+    /// Bit n: the walk can skip its n-th reference.
     pub skip: u32,
-    /// Whether it is to be asked for each of the other entries ([`MmuCache::holds`]).
+    /// Whether the cache must be asked for each of the other entries ([`MmuCache::holds`]).
     pub by_entry: bool,
     /// Cycles of the look-up.
     pub cycles: Cycles,
 }
 
-/// What a walk down a [`Way`] must do.
+/// The references that a walk along a [`Way`] must make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequiredReads {
-    /// Bit n: the entry of level n must be read.
+    /// Bit n: the walk must read the entry of level n.
     pub reads: u8,
     /// Cycles of the look-up.
     pub cycles: Cycles,
 }
 
 impl RequiredReads {
-    /// All entries of the levels below `level`.
+    /// Reads of all entries at levels below `level`.
     #[inline(always)]
     fn below(level: u8, way: &Way, cycles: Cycles) -> Self {
         Self { reads: (1 << level) - (1 << way.leaf), cycles }
@@ -101,63 +101,64 @@ impl RequiredReads {
 
 /// An MMU cache design.
 ///
-/// What an implementor must uphold:
+/// Requirements on an implementation:
 ///
-/// - It holds tags, never translations, and never answers a walk's last reference.
-/// - What [`look_up`](Self::look_up) spares was read by an earlier walk of the same space (or prefix, or address) and
-///   not flushed since, unless the design says otherwise in its documentation.
-/// - After [`flush`](Self::flush) nothing of the space is spared until it was read again.
-/// - [`pass`](Self::pass) does what a look-up and the fill after it do.
-/// - Nothing allocates after it was made; choices come from the generator that it is given.
+/// - It holds tags, never translations, and never lets a walk skip its last reference.
+/// - Every reference that [`look_up`](Self::look_up) lets a walk skip was read by an earlier walk of the same space (or
+///   prefix, or address) and not flushed since, unless the design documents otherwise.
+/// - After [`flush`](Self::flush) walks of the space skip nothing that was not read again.
+/// - [`pass`](Self::pass) has the effect of a look-up followed by a fill.
+/// - Nothing allocates after construction; random choices come from the given generator.
 ///
-/// `tests/conformance` runs every registered design with every page table whose entries it keeps.
+/// `tests/conformance` runs every registered design with every page table whose entries it can hold.
 pub trait Design: Sized {
-    /// Whether the layers of a core that choose it refer to the same one.
+    /// Whether the layers of a core that choose this design share one cache.
     const SHARED_BY_LAYERS: bool = false;
-    /// Whether it is to be asked for each entry ([`holds`](Self::holds)) and cannot be passed.
+    /// Whether it must be asked for each entry ([`holds`](Self::holds)); [`pass`](Self::pass) is then not possible.
     const ASKED_BY_ENTRY: bool = false;
 
-    /// An empty cache. Errors: its part of the geometry is impossible.
+    /// An empty cache. Error: its part of the geometry is impossible.
     fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError>;
 
-    /// Geometries to test it with, for a machine like this one: small enough that entries are replaced.
+    /// Geometries for tests on a machine like this one, small enough that entries are replaced.
     fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry>;
 
-    /// Whether it can keep such entries of a page table, or what it would miss: what ends "… has".
+    /// Whether it can hold such entries of a page table. The error completes "a page table has …".
     fn keeps(entries: UpperEntries) -> Result<(), &'static str>;
 
-    /// Which references of the walk `list` for `va` need not be made.
+    /// Which references of the walk `list` for `va` can be skipped.
     fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared;
 
-    /// Whether it holds the entry at a machine address, if it is one to be asked by that; adds the cycles of the
-    /// look-up. An entry that it does not hold is taken up, as the walker reads it next.
+    /// Whether it holds the entry at a machine address, if the design is asked by entry; adds the cycles of the
+    /// look-up. A missing entry is inserted, since the walker reads it next.
     fn holds(&mut self, _: MachineAddr, _: &mut Cycles) -> bool {
         unreachable!("its look-up has told all it knows")
     }
 
-    /// Takes up the entries that a walk has read: its first `read` references but for those that were spared. `mem` has
+    /// Inserts the entries that a walk has read: its first `read` references except the skipped ones. `mem` contains
     /// the page table.
     fn fill(&mut self, _: Asid, _: VirtAddr, _: &WalkList, _read: usize, _skip: u32, _: &PhysMem) {}
 
-    /// Look-up and fill in one, for a walk down a way that reads all that it is not spared. `mem` has the page table.
+    /// Look-up and fill in one step, for a walk along a path that makes all references that it cannot skip. `mem`
+    /// contains the page table.
     #[inline(always)]
     fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads {
         pass_by_list(self, asid, va, way, mem)
     }
 
-    /// Itself for code that knows its shape, if it is of the common one.
+    /// The arrays of the common shape, for code specialised for it; `None` for any other shape.
     #[inline(always)]
     fn common_arrays<V>(&mut self) -> Option<CommonArrays<'_, V>> {
         None
     }
 
-    /// Drops what it holds of an address space (all of it where entries are not tagged by address space).
+    /// Drops all entries of an address space, or all entries if they are not tagged by address space.
     fn flush(&mut self, asid: Asid);
 }
 
-/// A part of the geometry.
+/// A design's part of the geometry.
 trait Geometry {
-    /// Makes it that of one cache for `cores` cores, which is further away.
+    /// Turns it into the geometry of one cache for `cores` cores, which has a longer latency.
     fn together(&mut self, cores: u32, extra_latency_cycles: u32);
 }
 
@@ -165,15 +166,15 @@ trait Geometry {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SharedMmuCacheConfig {
-    /// What a look-up takes beyond one of a core's own.
+    /// Additional cycles of a look-up compared to a core's own cache.
     pub extra_latency_cycles: u32,
 }
 
-/// What [`Design::keeps`] says of tables whose walks have no entries of upper levels.
+/// What [`Design::keeps`] returns for tables whose walks read no upper-level entries.
 const NO_UPPER_LEVELS: &str = "no upper levels whose entries an MMU cache could keep";
 
 impl MmuCacheKind {
-    /// Checks that a layer's page table, a design of this name, has entries for it.
+    /// Checks that a layer's page table, a design with this name, has entries that the cache can hold.
     pub fn validate(self, layer: &str, design: &str, entries: UpperEntries) -> Result<(), EngineError> {
         let Err(lacks) = self.keeps(entries) else { return Ok(()) };
         let allowed: Vec<_> =
@@ -187,7 +188,7 @@ impl MmuCacheKind {
     }
 }
 
-/// See [`Design`] for what each of these does.
+/// Methods of [`Design`] for a cache of any design.
 impl MmuCache {
     /// See [`Design::look_up`].
     #[inline]
@@ -201,11 +202,11 @@ impl MmuCache {
         each_cache!(self, cache => cache.holds(entry, cycles))
     }
 
-    /// As [`Design::fill`]; not passed on to a design if everything that it could take up was spared.
+    /// [`Design::fill`], unless the walk skipped everything that could be inserted.
     #[inline(always)]
     pub fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, mem: &PhysMem) {
         let read = cacheable(list).min(read);
-        // Mostly all that could be taken up was spared.
+        // The usual case: the walk skipped all upper references.
         if skip.trailing_ones() as usize >= read {
             return;
         }
@@ -218,7 +219,7 @@ impl MmuCache {
         each_cache!(self, cache => cache.pass(asid, va, way, mem))
     }
 
-    /// Whether it is to be asked for each entry by its machine address, and cannot be passed.
+    /// Whether it must be asked for each entry by machine address.
     pub fn is_asked_by_entry(&self) -> bool {
         fn asked<D: Design>(_: &D) -> bool {
             D::ASKED_BY_ENTRY
@@ -237,13 +238,13 @@ impl MmuCache {
     }
 }
 
-/// An MMU cache that walks pass, be its shape known or not: see [`Design::pass`].
+/// An MMU cache of known or unknown shape that supports [`Design::pass`].
 pub trait Pass {
     /// See [`Design::pass`].
     fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads;
 }
 
-/// One of which it is known while it is used whether it is of the common shape; it is worked on with `V`.
+/// A cache whose shape is checked once; the common shape uses specialised code with the vectors `V`.
 pub enum Upper<'a, V> {
     /// A cache of the common shape.
     Common(CommonArrays<'a, V>),
@@ -255,7 +256,7 @@ impl<'a, V: Vectors> Upper<'a, V> {
     /// Chooses the code for the cache.
     #[inline(always)]
     pub fn new(cache: &'a mut MmuCache) -> Self {
-        // Asked twice, as the borrow of an answer lasts as long as what is returned.
+        // Two calls, since the borrow of the first result would last until the function returns.
         if cache.common_arrays::<V>().is_none() {
             return Self::Other(cache);
         }
@@ -280,7 +281,7 @@ impl Pass for &mut MmuCache {
     }
 }
 
-/// [`Design::pass`] by its parts.
+/// [`Design::pass`] as a look-up and a fill.
 #[inline(never)]
 fn pass_by_list<D: Design>(cache: &mut D, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads {
     let list = way.list(va);
@@ -294,20 +295,19 @@ fn pass_by_list<D: Design>(cache: &mut D, asid: Asid, va: VirtAddr, way: &Way, m
     RequiredReads { reads: made.fold(0, |reads, (_, r)| reads | 1 << r.level), cycles }
 }
 
-/// References of a walk that may be cached: all but the leaf's, or all that were followed by another.
+/// Number of references of a walk that an MMU cache can hold: all but the last.
 fn cacheable(list: &WalkList) -> usize {
     list.refs().len() - 1
 }
 
-/// Virtual address without the bits that an entry leaves to the levels below: the lowest `shift` ones, as the page
-/// table says.
+/// Virtual address without the lowest `shift` bits, which the levels below the entry translate.
 #[inline(always)]
 fn prefix(va: VirtAddr, shift: u32) -> u64 {
     (va.0 & ((1 << 57) - 1)) >> shift
 }
 
-/// Where the reference to an entry of `level` is among those of a radix walk, which go down level by level; those of a
-/// flattened table pass over some.
+/// Index of the reference to the entry of `level` in a radix walk, whose levels descend; walks of a flattened table
+/// skip some levels.
 #[inline(always)]
 fn position(refs: &[WalkRef], level: u8) -> Option<usize> {
     let at = usize::from(refs.first()?.level.checked_sub(level)?);

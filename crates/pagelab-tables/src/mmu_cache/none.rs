@@ -10,7 +10,7 @@ use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::Rng;
 
-/// See the module's text.
+/// The absence of an MMU cache.
 #[derive(Clone)]
 pub struct Nothing;
 

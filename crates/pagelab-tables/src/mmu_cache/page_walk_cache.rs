@@ -1,16 +1,16 @@
 //! Page-walk cache.
 //!
-//! Models: one array of page-table entries of all levels but the leaf's, tagged by the physical address of the entry; a
-//! walk looks its entries up one after the other, as each gives the address of the next. As `page-walk-cache` each
-//! layer has its own, tagged by addresses of that layer; as `shared-page-walk-cache` the entries of guests and hosts
-//! compete for one array, tagged by machine address: then a guest's entry is found after its address has been
-//! translated, so that a hit spares the reference to it but not the walk of the host (24 references become 6 if all
-//! upper entries are held).
+//! Models: one array of page-table entries of all levels except the leaf's, tagged by the entry's physical address. A
+//! walk looks up its entries one after the other, as each contains the address of the next. With `page-walk-cache`,
+//! each layer has its own array, tagged by that layer's addresses. With `shared-page-walk-cache`, the entries of guests
+//! and hosts compete for one array, tagged by machine address. A guest's entry can then be found only after its address
+//! has been translated, so a hit saves the reference to it but not the host's walk (24 references become 6 if all upper
+//! entries are held).
 //! Source: Barr, Cox, Rixner, ISCA 2010 (unified page table cache, AMD); Bhargava et al., ASPLOS 2008 (two-dimensional
 //! page walk cache); Yaniv, Tsafrir, SIGMETRICS 2016, 3.2.
 //! Parameters: `machine.mmu_cache.page_walk_cache`: entries, ways, policy, latency of one look-up.
-//! Deviations: a layer's own one is tagged by the layer's physical addresses, so that guest entries need no translation
-//! to be found; AMD's is the shared one.
+//! Deviations: a layer's own cache is tagged by the layer's physical addresses, so guest entries need no translation to
+//! be found; AMD's is the shared one.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,14 +24,14 @@ use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::Rng;
 
-/// Page-walk cache: one array of page-table entries of all levels but the leaf's, tagged by physical address
-/// (AMD; Barr, Cox, Rixner, "Translation caching", ISCA 2010, calls it the unified page table cache).
+/// Page-walk cache: one array of page-table entries of all levels except the leaf's, tagged by physical address (AMD;
+/// Barr, Cox, Rixner, "Translation caching", ISCA 2010, call it the unified page table cache).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PageWalkCacheConfig {
     pub entries: u32,
     pub ways: u32,
-    /// Cycles of one look-up; a walk makes one a level.
+    /// Cycles of one look-up; a walk makes one per level.
     pub latency_cycles: u32,
     #[serde(default)]
     pub policy: AssocPolicy,
@@ -44,7 +44,7 @@ impl Geometry for PageWalkCacheConfig {
     }
 }
 
-/// See the module's text.
+/// The page-walk cache of a layer on a core.
 #[derive(Clone)]
 pub struct PageWalkCache {
     array: AssocArray,
@@ -89,13 +89,13 @@ impl Design for PageWalkCache {
         }
     }
 
-    /// Entries are not tagged by address space: all of them.
+    /// Drops all entries, since they are not tagged by address space.
     fn flush(&mut self, _: Asid) {
         self.array.clear();
     }
 }
 
-/// The one of all layers that choose it, tagged by machine address.
+/// The page-walk cache of all layers that choose it, tagged by machine address.
 #[derive(Clone)]
 pub struct SharedPageWalkCache(PageWalkCache);
 

@@ -1,11 +1,10 @@
 //! Paging-structure caches.
 //!
-//! Models: one array a level of upper-level entries, tagged by address space and virtual-address prefix, all looked up
-//! at once; the longest match tells where the walk starts.
+//! Models: one array of entries per upper level, tagged by address space and virtual-address prefix, all looked up in
+//! parallel. The longest match determines where the walk starts.
 //! Source: Intel SDM vol. 3A, 4.10.3 (paging-structure caches); Barr, Cox, Rixner, ISCA 2010 (split translation cache).
-//! Parameters: `machine.mmu_cache.paging_structure`: entries, ways and policy a level, latency.
-//! Deviations: a look-up of a shorter prefix does not count as a use of it when a longer one matches, as only the
-//! longest match is taken.
+//! Parameters: `machine.mmu_cache.paging_structure`: entries, ways and policy per level, latency.
+//! Deviations: if a longer prefix matches, shorter matching prefixes do not count as used.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,20 +22,20 @@ use pagelab_base::lru_sets::{LruLookup, LruSets, Sets};
 use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::Rng;
 
-/// Paging-structure caches (Intel SDM vol. 3A, 4.10.3): one array a level, tagged by virtual-address prefix.
+/// Paging-structure caches (Intel SDM vol. 3A, 4.10.3): one array per level, tagged by virtual-address prefix.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PagingStructureConfig {
-    /// One array a level of entries it holds: 2 caches PDEs, 3 PDPTEs, 4 PML4Es, 5 PML5Es.
+    /// One array per level of the entries that it holds: level 2 for PDEs, 3 for PDPTEs, 4 for PML4Es, 5 for PML5Es.
     pub arrays: Vec<PagingStructureArray>,
-    /// Cycles of one look-up of all arrays at once.
+    /// Cycles of one look-up of all arrays in parallel.
     pub latency_cycles: u32,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PagingStructureArray {
-    /// Level of the page-table entries held; the leaf level is 1 and is never held here.
+    /// Level of the page-table entries in this array; leaf entries (level 1) are never held.
     pub level: u8,
     pub entries: u32,
     pub ways: u32,
@@ -57,10 +56,10 @@ struct Level {
     array: AssocArray,
 }
 
-/// See the module's text.
+/// The paging-structure caches of a layer on a core.
 #[derive(Clone)]
 pub struct PagingStructureCache {
-    /// Ascending by level: the longest prefix first.
+    /// In ascending order of level, so the longest prefix comes first.
     levels: Vec<Level>,
     latency_cycles: Cycles,
 }
@@ -85,7 +84,7 @@ impl PagingStructureCache {
         Ok(Self { levels, latency_cycles: config.latency_cycles.into() })
     }
 
-    /// Geometries to test such arrays with: few entries, of few levels and of all.
+    /// Geometries for tests of such arrays: few entries, for some levels and for all.
     pub(super) fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
         let with = |levels: &[u8]| {
             let array = |&level| PagingStructureArray { level, entries: 4, ways: 2, policy: AssocPolicy::Lru };
@@ -113,7 +112,7 @@ impl Design for PagingStructureCache {
     fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
         let refs = &list.refs()[..cacheable(list)];
         for of in &mut self.levels {
-            // Only entries that a walk has passed are held, but this one may end higher up.
+            // The arrays hold only entries above a leaf, but this walk's leaf may be at a higher level.
             let Some(at) = position(refs, of.level) else { continue };
             let prefix = prefix(va, refs[at].shift.into());
             if of.array.lookup(prefix, key(asid, prefix)).is_some() {
@@ -125,12 +124,12 @@ impl Design for PagingStructureCache {
 
     #[inline(never)]
     fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, _: &PhysMem) {
-        // The longest match spares a walk's first references, so what was read is the rest.
+        // After the longest match the walk read all the remaining references.
         let read = &list.refs()[skip.trailing_ones() as usize..read];
         for of in &mut self.levels {
             if let Some(at) = position(read, of.level) {
                 let prefix = prefix(va, read[at].shift.into());
-                // A longer match would have been found by the look-up before.
+                // The look-up has already missed this prefix.
                 of.array.insert_absent(prefix, key(asid, prefix), 0);
             }
         }
@@ -151,7 +150,7 @@ impl Design for PagingStructureCache {
 
     #[inline(always)]
     fn common_arrays<V>(&mut self) -> Option<CommonArrays<'_, V>> {
-        // Four different levels of 2 to 5, in ascending order, are those.
+        // Four different levels from 2 to 5 in ascending order are 2, 3, 4 and 5.
         let [pd, pdpt, pml4, pml5] = &mut self.levels[..] else { return None };
         Some(CommonArrays {
             pd: LruSets::from_array(&mut pd.array)?,
@@ -169,8 +168,7 @@ impl Design for PagingStructureCache {
     }
 }
 
-/// Arrays of levels 2 to 5 in the shape that most machines have: 32 entries of 4 ways, 4 of 4, 2 of 2, 2 of 2, under
-/// LRU.
+/// Arrays of levels 2 to 5 in the most common shape: 32 entries in 4 ways, 4 in 4, 2 in 2, 2 in 2, with LRU.
 pub struct CommonArrays<'a, V> {
     pd: LruSets<'a, V, 4, 8>,
     pdpt: LruSets<'a, V, 4, 1>,

@@ -1,7 +1,7 @@
-//! An MMU cache without limits.
+//! A perfect MMU cache.
 //!
-//! Models: every entry but the leaf's is held, of a table that nobody has walked, too: a walk reads its leaf only.
-//! Parameters: the latency of `machine.mmu_cache.paging_structure`, that of a look-up.
+//! Models: it holds every entry except the leaf's, even of tables that no walk has read: a walk reads its leaf only.
+//! Parameters: `latency_cycles` of `machine.mmu_cache.paging_structure`, the latency of a look-up.
 
 use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, RequiredReads, Spared, cacheable};
 use crate::page_table::{UpperEntries, WalkList, Way};
@@ -11,7 +11,7 @@ use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::Rng;
 
-/// See the module's text.
+/// A perfect MMU cache.
 #[derive(Clone)]
 pub struct Perfect {
     latency_cycles: Cycles,

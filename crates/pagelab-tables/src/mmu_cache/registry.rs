@@ -1,7 +1,7 @@
-//! The macro that makes the enums of the registered MMU caches, and what each of them is asked.
+//! The macro that generates the enums of the registered MMU caches and the macro that dispatches over them.
 
-/// Registers designs. A line is a variant, the design's cache, its name and its description; a module that has
-/// parameters names them and their type.
+/// Registers designs. Each line gives the variant, the type of the design's cache, its name and its description; a
+/// module with parameters gives their name and type.
 macro_rules! mmu_caches {
     ($(mod $module:ident $([$(#[$meta:meta])* $part:ident: $Part:ty])? {
         $($Variant:ident($Cache:ty) = $name:literal, $text:literal;)*
@@ -11,22 +11,23 @@ macro_rules! mmu_caches {
         /// Name and description of every design, for lists and error messages.
         pub const DESIGNS: &[(&str, &str)] = &[$($(($name, $text)),*),*];
 
-        /// MMU cache of a layer; its geometry is the machine's (`machine.mmu_cache`).
+        /// MMU cache of a layer; its geometry is in `machine.mmu_cache`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         pub enum MmuCacheKind {
             $($(#[doc = $text] #[serde(rename = $name)] $Variant,)*)*
         }
 
-        /// Geometry of the MMU caches that a layer may choose to use; every layer has its own of the kind it chooses,
-        /// but for those that layers share.
+        /// Geometry of the MMU caches that a layer can choose. Every layer has a cache of its own of the kind it
+        /// chooses, except for kinds that layers share.
         #[derive(Clone, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct MmuCacheGeometry {
             $($($(#[$meta])* pub $part: $Part,)?)*
-            /// One MMU cache for all cores instead of one a core, with the entries of all together; none: one a core.
+            /// One MMU cache for all cores instead of one per core, with the entries of all of them together. Default:
+            /// one per core.
             #[serde(default)]
             pub shared_by_cores: Option<SharedMmuCacheConfig>,
-            /// Whether walks of a host's tables for its guests ask one, too, or read every level.
+            /// Whether walks of a host's tables for its guests use an MMU cache too; otherwise they read every level.
             #[serde(default = "of_hosts", skip_serializing_if = "is_so")]
             pub of_hosts: bool,
         }
@@ -40,7 +41,7 @@ macro_rules! mmu_caches {
         }
 
         impl MmuCacheGeometry {
-            /// The geometry of one cache for `cores` cores that replaces theirs.
+            /// The geometry of one cache that replaces those of `cores` cores.
             pub fn together(&self, cores: u32, shared: SharedMmuCacheConfig) -> Self {
                 let mut all = self.clone();
                 $($(all.$part.together(cores, shared.extra_latency_cycles);)?)*
@@ -55,7 +56,7 @@ macro_rules! mmu_caches {
         }
 
         impl MmuCacheKind {
-            /// All designs, in the order of their registration.
+            /// All designs in registration order.
             pub const ALL: &[Self] = &[$($(Self::$Variant),*),*];
 
             /// The design's name.
@@ -63,24 +64,24 @@ macro_rules! mmu_caches {
                 match self { $($(Self::$Variant => $name,)*)* }
             }
 
-            /// Whether the layers of a core that choose it refer to the same one.
+            /// Whether the layers of a core that choose this kind share one cache.
             pub fn is_shared_by_layers(self) -> bool {
                 match self { $($(Self::$Variant => <$Cache>::SHARED_BY_LAYERS,)*)* }
             }
 
-            /// Whether it can keep such entries, or what it would miss.
+            /// Whether it can hold such entries. The error completes "a page table has …".
             pub fn keeps(self, entries: $crate::page_table::UpperEntries) -> Result<(), &'static str> {
                 match self { $($(Self::$Variant => <$Cache>::keeps(entries),)*)* }
             }
 
-            /// Geometries of a machine like this one to test it with.
+            /// Geometries for tests on a machine like this one.
             pub fn samples(self, of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
                 match self { $($(Self::$Variant => <$Cache as Design>::samples(of),)*)* }
             }
         }
 
         impl MmuCache {
-            /// An empty cache of the kind. Errors: its part of the geometry is impossible.
+            /// An empty cache of the kind. Error: its part of the geometry is impossible.
             pub fn new(
                 kind: MmuCacheKind,
                 geometry: &MmuCacheGeometry,
@@ -93,7 +94,7 @@ macro_rules! mmu_caches {
         mmu_caches! { @each ($) $($($Variant)*)* }
     };
     (@each ($d:tt) $($Variant:ident)*) => {
-        /// Does something with a cache, whatever its design.
+        /// Evaluates an expression with a cache of any design.
         macro_rules! each_cache {
             ($d of:expr, $d cache:ident => $d does:expr) => {
                 match $d of { $(MmuCache::$Variant($d cache) => $d does,)* }

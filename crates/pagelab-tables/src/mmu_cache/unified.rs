@@ -1,15 +1,15 @@
 //! Unified translation cache.
 //!
-//! Models: one array of entries of all levels but the leaf's, tagged by address space, level and virtual-address
-//! prefix; the longest match tells where the walk starts. Unlike an array a level it adapts to how many entries of each
-//! level a program uses, but entries of level 2, which are many and seldom reused, would push out the few of the levels
-//! above. So they are inserted lower in the order of use (variable insertion point), and are taken for recently used
-//! when they hit.
+//! Models: one array of entries of all levels except the leaf's, tagged by address space, level and virtual-address
+//! prefix. The longest match determines where the walk starts. Unlike one array per level, it adapts to the number of
+//! entries per level that a program uses. But the many entries of level 2, which are seldom reused, would evict the few
+//! of higher levels. So they are inserted at a lower position in the recency order (variable insertion point) and move
+//! to the front when they hit.
 //! Source: Barr, Cox, Rixner, ISCA 2010 (unified translation cache, variable insertion-point LRU), as described by
 //! Yaniv, Tsafrir, SIGMETRICS 2016, 6.1.
 //! Parameters: `machine.mmu_cache.unified`: entries, ways, latency of a look-up, `level2_insertion` (0: plain LRU).
-//! Deviations: the insertion point is a parameter and does not move while a program runs. A look-up of a shorter prefix
-//! does not count as a use of it when a longer one matches. Each layer has its own array.
+//! Deviations: the insertion point is a parameter and does not move while a program runs. If a longer prefix matches,
+//! shorter matching prefixes do not count as used. Each layer has its own array.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,18 +23,18 @@ use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::Rng;
 
-/// Unified translation cache: one array of entries of all levels but the leaf's, tagged by virtual-address prefix
+/// Unified translation cache: one array of entries of all levels except the leaf's, tagged by virtual-address prefix
 /// (Barr, Cox, Rixner, "Translation caching", ISCA 2010).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UnifiedTranslationCacheConfig {
     pub entries: u32,
     pub ways: u32,
-    /// Cycles of one look-up of all prefixes at once.
+    /// Cycles of one look-up of all prefixes in parallel.
     pub latency_cycles: u32,
-    /// Where entries of level 2, which are reused least, are inserted among those of their set in order of use: 0 as
-    /// the most recently used (plain LRU), below `ways`. Those of higher levels are always inserted as the most
-    /// recently used.
+    /// Recency position at which entries of level 2, which are reused least, are inserted in their set: 0 for most
+    /// recently used (plain LRU); must be below `ways`. Entries of higher levels are always inserted as most recently
+    /// used.
     pub level2_insertion: u32,
 }
 
@@ -45,7 +45,7 @@ impl Geometry for UnifiedTranslationCacheConfig {
     }
 }
 
-/// See the module's text.
+/// The unified translation cache of a layer on a core.
 #[derive(Clone)]
 pub struct UnifiedTranslationCache {
     array: AssocArray,
@@ -101,7 +101,7 @@ impl Design for UnifiedTranslationCache {
 
     #[inline(never)]
     fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, _: &PhysMem) {
-        // The longest match spares a walk's first references, so what was read is the rest, and none of it is held.
+        // After the longest match the walk read all the remaining references, and the array contains none of them.
         for reference in list.refs()[skip.trailing_ones() as usize..read].iter().filter(|r| r.level > 1) {
             let prefix = prefix(va, reference.shift.into());
             let rank = if reference.level == 2 { self.level2_insertion } else { 0 };

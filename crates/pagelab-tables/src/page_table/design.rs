@@ -1,7 +1,7 @@
-//! What a page-table design is: the traits that one implements, and the words that they speak in.
+//! The traits that a page-table design implements, and their types.
 //!
-//! [`Design`] is the table of one address space and all that is said of the design as a whole; [`Shared`] is what the
-//! tables of a layer have in common, for most designs nothing: `()`. Nothing here knows a design by name.
+//! [`Design`] is the table of one address space, with the properties of the design as a whole. [`Shared`] is the state
+//! that the tables of a layer share; for most designs there is none: `()`. Nothing here names a design.
 
 use arrayvec::ArrayVec;
 
@@ -14,71 +14,73 @@ use pagelab_trace::quantity::format_bytes;
 
 /// A page-table design: the table of one address space.
 ///
-/// What an implementor must uphold:
+/// Requirements on an implementation:
 ///
-/// - The table is words of `mem` in frames that it was given, and nothing else that a walk would need: references have
-///   real addresses. What the host remembers beside them (a memo, an index) must never change what a walk lists.
-/// - [`walk`](Self::walk) changes nothing and lists every reference of a full walk, from the root on. It reads an entry
-///   at least; the last reference is the leaf entry, or the one that the walk gave up at. The references of one
-///   dependency step follow each other. Levels are 1 to 5, those of x86-64 with the same reach: 1 for an entry of a 4
-///   KiB page.
-/// - [`ways`](Self::ways), where there are any, say what `walk` would: the entries of all levels from the root down to
-///   the page's, one dependency step each.
-/// - A translation that was mapped is found with the same frame, size and flags until it is unmapped, replaced, split
-///   or its flags are set; [`mapped`](Self::mapped) lists exactly those, in ascending order.
-/// - A page can be mapped when [`missing_tables`](Self::missing_tables) is 0. Until then each block that
-///   [`next_table_orders`](Self::next_table_orders) asks for and [`link_table`](Self::link_table) takes brings it
-///   nearer.
-/// - What was taken is given back: after everything was unmapped and pruned, `destroy` leaves no frame with contents.
-/// - Choices come from a seed in the parameters, never from the host.
+/// - The table consists of words of `mem` in frames that it was given, and nothing else that a walk would need, so that
+///   references have real addresses. Additional host-side state (a memo, an index) must never change what a walk lists.
+/// - [`walk`](Self::walk) changes nothing and lists every reference of a full walk, from the root on: at least one. The
+///   last reference is the leaf entry, or the entry at which the walk failed. References of the same dependency step
+///   are consecutive. Levels are 1 to 5 as in x86-64, by the range that an entry maps: 1 for the entry of a 4 KiB page.
+/// - [`ways`](Self::ways), if there are any, list the same as `walk`: the entries of all levels from the root to the
+///   page's entry, one dependency step each.
+/// - A walk finds a mapping with the same frame, size and flags until it is unmapped, replaced or split, or its flags
+///   are set. [`mapped`](Self::mapped) lists exactly these mappings, in ascending order.
+/// - A page can be mapped when [`missing_tables`](Self::missing_tables) is 0. Until then, each block that
+///   [`next_table_orders`](Self::next_table_orders) requests and [`link_table`](Self::link_table) accepts reduces that
+///   number.
+/// - All memory is returned: after everything was unmapped and pruned, `destroy` leaves no frame with contents.
+/// - Random choices come from a seed in the parameters, never from the host.
 ///
-/// The defaults are those of a table of fixed places for pages of 4 KiB that needs no memory beyond what it begins
-/// with. `tests/conformance` holds every registered design to this.
+/// The default methods suit a table of fixed size for 4 KiB pages that needs no memory after its creation.
+/// `tests/conformance` checks every registered design against these requirements.
 pub trait Design: Sized {
-    /// What the configuration says of it.
+    /// The design's part of the configuration.
     type Parameters: Clone;
-    /// What all tables of a layer have in common.
+    /// State that all tables of a layer share.
     type Shared: Shared<Self>;
 
-    /// The sizes of pages that it maps, and why no others.
+    /// The page sizes that it maps, and why it maps no others.
     const PAGE_SIZES: PageSizes;
-    /// Why only layers that host guests can have it, if that is so: what ends "…, and this layer hosts none".
+    /// Set if only layers with guests can have the design: the reason, which an error completes with "…, and this layer
+    /// hosts none".
     const HOSTS_ONLY: Option<&'static str> = None;
-    /// The pages whose entries can hold words while they are not present, or why none can.
+    /// The page sizes whose entries can hold a software word while they are not present, or why there are none.
     const WORDS: Result<&'static [PageSize], &'static str>;
-    /// Whether entries have a bit that walks ignore and that kernel and engines may set, in leaves and in the entries
-    /// above.
+    /// Whether entries have a bit that walks ignore and that kernel and engines may set, in leaves and in upper
+    /// entries.
     const MARKS: bool = false;
-    /// Whether insertions move the entries of other pages: no lock of a page-table page keeps them where they are.
+    /// Whether insertions move the entries of other pages. Then the lock of a page-table page does not keep them in
+    /// place.
     const MOVES_ENTRIES: bool = false;
-    /// Whether it remembers ways ([`Self::ways`]).
+    /// Whether it remembers paths of walks ([`Self::ways`]).
     const REMEMBERS_WAYS: bool = false;
-    /// Whether an exit leaves its entries behind, for a scan by [`Shared::begin_scan`] to delete later.
+    /// Whether a process exit leaves its entries in the table until a scan ([`Shared::begin_scan`]) deletes them.
     const CLEARS_LAZILY: bool = false;
 
-    /// Parameters to test it with: each kind of them once, small enough that tables fill, grow and collide.
+    /// Parameters for tests: one of each kind, small enough that tables fill, grow and collide.
     fn samples() -> Vec<Self::Parameters>;
 
-    /// What of its entries an MMU cache may keep.
+    /// Which of its entries an MMU cache can hold.
     fn upper_entries(parameters: &Self::Parameters) -> UpperEntries;
 
-    /// Checks the parameters. Sizes of pages, MMU caches and hosting are checked by what is said above.
+    /// Checks the parameters. Page sizes, MMU caches and hosting are checked by means of the constants above.
     fn validate(_: &Self::Parameters, _: &Context) -> Result<(), EngineError> {
         Ok(())
     }
 
-    /// Order of the largest block that a table asks for at once.
+    /// Order of the largest block that a table requests.
     fn largest_block(_: &Self::Parameters) -> u32 {
         0
     }
 
-    /// Levels of the x86-64 tree that the direct map of a kernel is whose programs have this table: the kernel itself
-    /// has large pages.
+    /// Levels of the x86-64 tree for the direct map of a kernel whose programs use this table. The kernel itself uses
+    /// large pages.
     fn direct_map_levels(_: &Self::Parameters) -> u8 {
         4
     }
 
-    /// An empty table of one address space; of one that hosts a guest with its bytes of memory.
+    /// An empty table of one address space; `guest` is the memory size in bytes of the guest that the space hosts, if
+    /// any.
     fn create(
         parameters: &Self::Parameters,
         shared: &mut Self::Shared,
@@ -87,57 +89,58 @@ pub trait Design: Sized {
         guest: Option<u64>,
     ) -> Result<Self, NoTable>;
 
-    /// Lists the references of a walk for `va` in `list` (cleared first) and the leaf that they end at.
+    /// Lists the references of a walk for `va` in `list`, which it clears first, and sets the walk's result.
     fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList);
 
-    /// Has the host fetch what [`hint`](Self::hint) will look at to find the leaf entry. Changes nothing.
+    /// Prefetches on the host what [`hint`](Self::hint) will read to find the leaf entry. Changes nothing.
     #[inline(always)]
     fn hint_way(&self, _: VirtAddr) {}
 
-    /// Has the host fetch the leaf entry that a walk for `va` will end at, if the table knows where that is. Changes
-    /// nothing.
+    /// Prefetches on the host the leaf entry at which a walk for `va` will end, if the table can find it quickly.
+    /// Changes nothing.
     #[inline]
     fn hint(&self, _: &PhysMem, _: VirtAddr) {}
 
-    /// The leaf entry that a walk for `va` will end at and the first frame that it maps, if the table knows where that
-    /// is; for look-ahead only.
+    /// The leaf entry at which a walk for `va` will end and the first frame that it maps, if the table can find them
+    /// quickly. Use it for look-ahead only.
     #[inline]
     fn peek(&self, _: &PhysMem, _: VirtAddr) -> Option<(PhysAddr, Pfn)> {
         None
     }
 
-    /// The ways of walks that it remembers, if it is a tree of tables of 512 entries.
+    /// The remembered paths of walks, if the design is a tree of 512-entry tables.
     #[inline(always)]
     fn ways<'a>(&'a self, _: &'a PhysMem) -> Option<Ways<'a>> {
         None
     }
 
-    /// The last entry that a walk for `va` reads, or where the page's is going to be.
+    /// Address of the last entry that a walk for `va` reads, or of the entry that the page will get.
     fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
         let mut list = WalkList::new();
         self.walk(mem, va, &mut list);
         list.refs().last().expect("a walk reads an entry at least").addr
     }
 
-    /// Tables that must be built before a page of `size` at `va` can be mapped, top first; of a table that is to grow,
-    /// the blocks for that.
+    /// Number of tables to build, from the top, before a page of `size` at `va` can be mapped. For a table that must
+    /// grow: number of blocks that it needs.
     fn missing_tables(&self, _: &PhysMem, _: VirtAddr, _: PageSize) -> usize {
         0
     }
 
-    /// Orders of the block that the topmost of them takes, the preferred one first.
+    /// Possible orders of the block for the topmost missing table, the preferred one first.
     fn next_table_orders(&self, _: &PhysMem, _: VirtAddr) -> ArrayVec<u32, 2> {
         ArrayVec::from_iter([0])
     }
 
-    /// Links `block` (zeroed contents already created) as the topmost missing table on the way to a page of `size` at
-    /// `va`. Returns the entry written, none if no such table is missing any more: the caller keeps its memory.
+    /// Links `block` (whose zeroed contents exist) as the topmost missing table above a page of `size` at `va`. Returns
+    /// the address of the entry that it wrote. Returns `None` if no such table is missing any more; the caller then
+    /// keeps the block.
     fn link_table(&mut self, _: &mut PhysMem, _: VirtAddr, _: PageSize, _: TableBlock) -> Option<PhysAddr> {
         None
     }
 
-    /// Maps a page; all tables on its way exist and its entry is not present: a word in it is gone. Returns the entry's
-    /// address.
+    /// Maps a page. All tables above its entry exist. The entry is not present and holds no software word any more.
+    /// Returns the entry's address.
     fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> Result<PhysAddr, NoRoom>;
 
     /// Replaces the flags of the page at `va`, which is mapped. Returns the entry's address.
@@ -146,69 +149,72 @@ pub trait Design: Sized {
     /// Replaces the page at `va`, which is mapped, by another of its size. Returns the entry's address.
     fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr;
 
-    /// Removes the page at `va`, which is mapped; tables stay and the entry holds no word. Returns the entry's address.
+    /// Unmaps the page at `va`, which is mapped. Tables stay, and the entry holds no software word. Returns the entry's
+    /// address.
     fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr;
 
-    /// Appends the pages that overlap `start..end` in ascending order, until `out` has `most`.
+    /// Appends the mapped pages that overlap `start..end` in ascending order, until `out` has `most` elements.
     fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>);
 
-    /// Puts a word in the entry of the page of `size` at `va`, which is not present; 0 for none. All tables on its way
-    /// exist, and none for smaller pages. The word has [`WORD_BITS`](super::WORD_BITS) bits. A walk reports it
-    /// ([`Leaf::NotPresent`]), and prune leaves the table that it is in. Returns the entry's address.
+    /// Writes a software word of [`WORD_BITS`](super::WORD_BITS) bits to the entry of the page of `size` at `va`, which
+    /// is not present; 0 removes it. All tables above the entry exist, and no table for smaller pages below it. A walk
+    /// reports the word ([`Leaf::NotPresent`]), and prune keeps the table that contains it. Returns the entry's
+    /// address.
     fn set_word(&mut self, _: &mut PhysMem, va: VirtAddr, _size: PageSize, _: u64) -> PhysAddr {
         unreachable!("a design without room for words is asked to keep one at {va:?}")
     }
 
-    /// Appends the words of the entries for pages that overlap `start..end` in ascending order, until `out` has `most`.
+    /// Appends the software words of pages that overlap `start..end` in ascending order, until `out` has `most`
+    /// elements.
     fn words(&self, _: &PhysMem, _: VirtAddr, _: VirtAddr, _most: usize, _out: &mut Vec<Word>) {}
 
-    /// Whether the entry of a level on the way to `va` is marked, and its address; none if the way ends above. What
-    /// else is done to an entry that stays present leaves its mark.
+    /// Address of the entry of `level` for `va`, and whether it is marked; `None` if the tables end above that level.
+    /// An entry keeps its mark as long as it stays present.
     fn mark(&self, _: &PhysMem, va: VirtAddr, _level: u8) -> Option<(PhysAddr, bool)> {
         unreachable!("a design without marks is asked for one at {va:?}")
     }
 
-    /// Marks that entry, which is there, or takes the mark away. Returns the entry's address.
+    /// Sets or clears the mark of that entry, which exists. Returns the entry's address.
     fn set_mark(&mut self, _: &mut PhysMem, va: VirtAddr, _level: u8, _on: bool) -> PhysAddr {
         unreachable!("a design without marks is to set one at {va:?}")
     }
 
-    /// Hands the tables that are empty and translate a part of `start..end` to `release`, each by its first frame.
+    /// Frees the empty tables that translate a part of `start..end`; passes the first frame of each to `release`.
     fn prune(&mut self, _: &mut PhysMem, _start: VirtAddr, _end: VirtAddr, _release: &mut dyn FnMut(Pfn)) {}
 
-    /// Takes the table of level 1 that translates `va` away, if there is one; it is empty, and those above stay. Asked
-    /// of designs with large pages.
+    /// Unlinks the empty level-1 table that translates `va`, if there is one; the tables above stay. Called only for
+    /// designs with large pages.
     fn unlink_leaf_table(&mut self, _: &mut PhysMem, va: VirtAddr) -> Option<Pfn> {
         unreachable!("a design without large pages is to make room for one at {va:?}")
     }
 
-    /// Replaces the large page at `va` by pages of the next smaller size over the same frames, linking `frame` (zeroed
-    /// contents already created) as their table. Asked of designs with large pages.
+    /// Splits the large page at `va` into pages of the next smaller size over the same frames. `frame` (whose zeroed
+    /// contents exist) becomes their table. Called only for designs with large pages.
     fn split(&mut self, _: &mut PhysMem, va: VirtAddr, _: Pfn) {
         unreachable!("a design without large pages is to split one at {va:?}")
     }
 
-    /// Hands over what was done besides what was asked for.
+    /// Reports work beyond the requested change of an entry, and resets it.
     fn report_work(&mut self, _: &mut Self::Shared, _: &mut TableWork) {}
 
-    /// Leaves its entries, to which nobody has a claim any more, to a later scan: from now on it maps nothing. False if
-    /// the layer's part has no tag left for it. Asked of designs that clear lazily.
+    /// Leaves the table's entries, which no longer map anything, to a later scan. Returns false if the shared state has
+    /// no tag left for the space. Called only for designs that clear lazily.
     fn abandon(&mut self, _: &mut Self::Shared, _: &mut PhysMem) -> bool {
         true
     }
 
-    /// Frees the table itself, if it is the space's own; nothing is mapped any more.
+    /// Frees the table's memory, if it is the space's own. Nothing is mapped any more.
     fn destroy(self, shared: &mut Self::Shared, mem: &mut PhysMem, release: &mut dyn FnMut(Pfn));
 
-    /// Frames that it has from the start and that hold nothing yet.
+    /// Frames that it was given at creation and does not use yet.
     fn untouched_frames(&self) -> u64 {
         0
     }
 
-    /// Bits of virtual address that it translates.
+    /// Number of virtual-address bits that it translates.
     fn va_bits(&self) -> u32;
 
-    /// The error that a run ends with when something has run out: what that is, and what to set.
+    /// The error message for a run that ran out of memory or tags: what is missing, and what to set.
     fn exhausted(_: &Self::Shared, _: &PhysMem, layer: &str, what: Exhausted) -> String {
         match what {
             Exhausted::Tags => format!("layer `{layer}` has no address-space tag left for its page table"),
@@ -223,104 +229,104 @@ pub trait Design: Sized {
     }
 }
 
-/// What the tables of a layer have in common: memory that boot set aside, tags of spaces, counters.
+/// State that the tables of a layer share: memory reserved at boot, tags of address spaces, counters.
 pub trait Shared<D: Design>: Sized {
-    /// The part of a layer that boots.
+    /// Builds the state when a layer boots.
     fn boot(parameters: &D::Parameters, boot: &Boot, mem: &mut PhysMem) -> Result<(Self, SetAside), EngineError>;
 
-    /// What the layer's results say of its page tables, under `layer.NAME.page_table.`.
+    /// Statistics of the layer's page tables, named `layer.NAME.page_table.…`.
     fn statistics(&self, _: &PhysMem) -> Vec<Statistic> {
         Vec::new()
     }
 
-    /// Whether a scan for what ended spaces left is due.
+    /// Whether a scan for the entries of ended spaces is due.
     fn is_scan_due(&self) -> bool {
         false
     }
 
-    /// Begins such a scan, if one is due.
+    /// Begins such a scan if one is due.
     fn begin_scan(&mut self) -> Option<Scan> {
         None
     }
 
-    /// The references of its next step. Changes nothing.
+    /// The references of the scan's next step. Changes nothing.
     fn plan_scan(&self, _: &PhysMem, _: &Scan) -> ScanStep {
         unreachable!("no scan was begun")
     }
 
-    /// Makes the step; false if it was the last.
+    /// Executes the step; returns false if it was the last.
     fn commit_scan(&mut self, _: &mut PhysMem, _: &mut Scan) -> bool {
         unreachable!("no scan was begun")
     }
 
-    /// Cycles that scans took.
+    /// Adds the cycles of a scan to the statistics.
     fn charge_scan(&mut self, _: Cycles) {}
 }
 
-/// Each table is its space's own.
+/// For designs whose tables share nothing.
 impl<D: Design> Shared<D> for () {
     fn boot(_: &D::Parameters, boot: &Boot, _: &mut PhysMem) -> Result<(Self, SetAside), EngineError> {
         Ok(((), SetAside::nothing(boot)))
     }
 }
 
-/// The layer that a table is validated for.
+/// The layer that a page table is validated for.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// Its name.
     pub layer: &'a str,
     /// The design's name.
     pub design: &'a str,
-    /// Its largest page.
+    /// Its largest page size.
     pub page_size: PageSize,
     /// Whether it hosts guests.
     pub hosts: bool,
 }
 
 impl Context<'_> {
-    /// The error of a key of the layer.
+    /// An error at a key of the layer.
     pub fn refuse<T>(&self, part: &str, what: impl Into<String>) -> Result<T, EngineError> {
         Err(EngineError::config(format!("system.layers.{}.{part}", self.layer), what))
     }
 }
 
-/// The memory of a layer that boots.
+/// The memory of a layer at boot.
 #[derive(Clone, Copy, Debug)]
 pub struct Boot<'a> {
     /// Name of the layer.
     pub layer: &'a str,
     /// Frames of 4 KiB of the layer's physical memory.
     pub frames: u64,
-    /// Frames that are set aside for something else: the first ones.
+    /// Number of leading frames that are already reserved.
     pub taken: u64,
     /// Bytes of memory of each of its guests.
     pub guests: &'a [u64],
 }
 
-/// What is set aside for tables at boot.
+/// Memory reserved for page tables at boot.
 #[derive(Clone, Copy, Debug)]
 pub struct SetAside {
-    /// The first frame behind it.
+    /// The first frame after the reserved memory.
     pub end: u64,
-    /// Frames of it that the spaces' tables count as theirs.
+    /// Number of the reserved frames that statistics attribute to the tables of spaces.
     pub of_spaces: u64,
-    /// What the others are called, if there are any.
+    /// Name of the other reserved frames, if there are any.
     pub what: Option<&'static str>,
 }
 
 impl SetAside {
-    /// What was taken before stays taken, and the tables get none of it.
+    /// Reserves nothing for page tables.
     pub fn nothing(boot: &Boot) -> Self {
         Self { end: boot.taken, of_spaces: 0, what: None }
     }
 }
 
-/// The sizes of pages that a design maps.
+/// The page sizes that a design maps.
 #[derive(Clone, Copy, Debug)]
 pub struct PageSizes {
-    /// The sizes, the smallest first.
+    /// The sizes in ascending order.
     pub sizes: &'static [PageSize],
-    /// Why no others.
+    /// Why no other sizes are possible.
     pub why: &'static str,
 }
 
@@ -328,112 +334,112 @@ impl PageSizes {
     /// All sizes of x86-64.
     pub const ALL: Self = Self { sizes: &PageSize::ALL, why: "" };
 
-    /// Pages of 4 KiB alone.
+    /// 4 KiB pages only.
     pub const fn only_4k(why: &'static str) -> Self {
         Self { sizes: &[PageSize::Size4K], why }
     }
 }
 
-/// What of a table's references an MMU cache may keep: those before a walk's last.
+/// Which of a walk's references before the last an MMU cache can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpperEntries {
-    /// They read entries of tables of 512, one a level down to the leaf (x86-64): so many levels.
+    /// Entries of 512-entry tables, one per level down to the leaf (x86-64), with this many levels.
     Levels(u8),
-    /// They read entries of some of these levels, in tables that may be larger.
+    /// Entries of some of these levels, in tables that may be larger.
     LargerTables,
-    /// There are none: every walk makes one reference.
+    /// None: every walk makes one reference.
     Nothing,
-    /// They are no entries of upper levels.
+    /// References that are not upper-level entries.
     Unfit,
 }
 
-/// Why there is no table for a space.
+/// Why no table could be created for a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoTable {
     /// The layer has no free block of this order.
     Block {
-        /// log2 of the frames that were asked for.
+        /// log2 of the number of frames.
         order: u32,
     },
-    /// All tags are in use.
+    /// All tags of address spaces are in use.
     Tags,
 }
 
-/// The table has no place left for a page.
+/// The table has no slot left for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// What a table needed and did not get.
+/// The resource that ran out.
 #[derive(Clone, Copy, Debug)]
 pub enum Exhausted {
     /// A tag for an address space.
     Tags,
-    /// A place for a page.
+    /// A slot for this page.
     Places(VirtAddr),
-    /// A block of contiguous frames, of which so many are free one by one.
+    /// A block of contiguous frames.
     Block {
-        /// log2 of the frames that were asked for.
+        /// log2 of the number of frames.
         order: u32,
-        /// Free frames of 4 KiB in the layer.
+        /// Number of free 4 KiB frames in the layer.
         free_frames: u64,
     },
 }
 
-/// What tables did besides writing the entries that they were asked for.
+/// Work of tables beyond the entry that they were asked to write.
 #[derive(Clone, Debug, Default)]
 pub struct TableWork {
-    /// Lines that were read and written for the last insertions, to be charged by whoever asked for them.
+    /// Lines that the last insertions read and wrote; the caller charges them.
     pub lines: Vec<PhysAddr>,
-    /// Blocks that a table has no use for any more, without contents: their first frames.
+    /// First frames of blocks that a table no longer uses; their contents are already removed.
     pub released: Vec<Pfn>,
 }
 
-/// A scan under way for what ended spaces left.
+/// A scan in progress that deletes the entries of ended spaces.
 #[derive(Clone, Debug)]
 pub struct Scan {
     /// The tags of these spaces.
     pub tags: Vec<u16>,
-    /// Number of the step that is next.
+    /// Number of the next step.
     pub at: u64,
 }
 
 /// The references of a step of a scan.
 #[derive(Clone, Debug)]
 pub struct ScanStep {
-    /// What is read whole: where it begins, and its bytes.
+    /// The range that is read completely: start address and bytes.
     pub read: (PhysAddr, u64),
-    /// What is written.
+    /// Addresses that are written.
     pub written: Vec<PhysAddr>,
 }
 
 /// A statistic of a layer's page tables.
 #[derive(Clone, Debug)]
 pub struct Statistic {
-    /// Its name behind `layer.NAME.page_table.`.
+    /// Its name, without the prefix `layer.NAME.page_table.`.
     pub name: &'static str,
     /// The number.
     pub value: u64,
-    /// What the number counts or is measured in.
+    /// Unit of the number.
     pub unit: &'static str,
-    /// Whether it says how things are, what has happened or how long it took.
+    /// Kind of the statistic.
     pub measure: Measure,
     /// What the number means, for lists of statistics.
     pub text: &'static str,
 }
 
-/// What a statistic says.
+/// Kind of a statistic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// How things are.
+    /// A state at the end of the run.
     State,
-    /// What has happened.
+    /// A number of events.
     Count,
-    /// How long it took.
+    /// A duration.
     Timing,
 }
 
 impl Leaf {
-    /// No translation and no word: a walk ended at an entry of this level.
+    /// Neither a translation nor a software word; the walk ended at an entry of this level.
     #[inline(always)]
     pub const fn nothing(level: u8) -> Self {
         Self::NotPresent { level, word: 0 }

@@ -1,5 +1,4 @@
-//! What every design is asked for, by the variant that it is: a branch that the processor predicts, never a virtual
-//! call.
+//! Forwards every call to the design's variant: a branch that the processor predicts instead of a virtual call.
 
 use arrayvec::ArrayVec;
 
@@ -14,7 +13,7 @@ use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
 
 impl PageTableConfig {
-    /// Checks a layer that has this table.
+    /// Checks whether a layer can have this table.
     pub fn validate(&self, layer: &str, page_size: PageSize, hosts: bool) -> Result<(), EngineError> {
         fn check<D: Design>(parameters: &D::Parameters, context: &Context) -> Result<(), EngineError> {
             let Context { design, page_size, hosts, .. } = *context;
@@ -35,12 +34,12 @@ impl PageTableConfig {
         each_config!(self, parameters => check::<Table>(parameters, &context))
     }
 
-    /// What of its entries an MMU cache may keep.
+    /// Which of its entries an MMU cache can hold.
     pub fn upper_entries(&self) -> UpperEntries {
         each_config!(self, parameters => Table::upper_entries(parameters))
     }
 
-    /// Levels of tables of 512 entries each, if it is made of such.
+    /// Number of levels, if it is a tree of 512-entry tables.
     pub fn levels(&self) -> Option<u8> {
         match self.upper_entries() {
             UpperEntries::Levels(levels) => Some(levels),
@@ -48,22 +47,22 @@ impl PageTableConfig {
         }
     }
 
-    /// Order of the largest block that a table asks for at once.
+    /// Order of the largest block that a table requests.
     pub fn largest_block(&self) -> u32 {
         each_config!(self, parameters => Table::largest_block(parameters))
     }
 
-    /// The sizes of pages that it maps.
+    /// The page sizes that it maps.
     pub fn page_sizes(&self) -> &'static [PageSize] {
         each_config!(self, _parameters => Table::PAGE_SIZES.sizes)
     }
 
-    /// Whether only layers that host guests can have it.
+    /// Whether only layers with guests can have it.
     pub fn is_for_hosts_only(&self) -> bool {
         each_config!(self, _parameters => Table::HOSTS_ONLY.is_some())
     }
 
-    /// Whether it remembers the ways of walks.
+    /// Whether it remembers paths of walks.
     pub fn remembers_ways(&self) -> bool {
         each_config!(self, _parameters => Table::REMEMBERS_WAYS)
     }
@@ -73,13 +72,13 @@ impl PageTableConfig {
         each_config!(self, _parameters => Table::MARKS)
     }
 
-    /// The pages whose entries can hold words while they are not present, or why none can.
+    /// The page sizes whose entries can hold a software word while they are not present, or why there are none.
     pub fn keeps_words(&self) -> Result<&'static [PageSize], &'static str> {
         each_config!(self, _parameters => Table::WORDS)
     }
 }
 
-/// See [`Design`] for what each of these does.
+/// Methods of [`Design`] for a table of any design.
 impl PageTable {
     /// See [`Design::walk`].
     #[inline]
@@ -205,7 +204,7 @@ impl PageTable {
         each_table!(self, table => moves(table))
     }
 
-    /// Whether entries that are not present can hold words.
+    /// Whether entries that are not present can hold software words.
     pub fn keeps_words(&self) -> bool {
         fn keeps<D: Design>(_: &D) -> bool {
             D::WORDS.is_ok()
@@ -213,7 +212,7 @@ impl PageTable {
         each_table!(self, table => keeps(table))
     }
 
-    /// Whether an exit leaves its entries to a later scan ([`Design::CLEARS_LAZILY`]).
+    /// Whether a process exit leaves its entries to a later scan ([`Design::CLEARS_LAZILY`]).
     pub fn clears_lazily(&self) -> bool {
         fn lazily<D: Design>(_: &D) -> bool {
             D::CLEARS_LAZILY
@@ -231,13 +230,13 @@ impl PageTable {
         each_table!(self, table => table.va_bits())
     }
 
-    /// Levels of an x86-64 tree that translates as much.
+    /// Levels of the x86-64 tree that translates as many address bits.
     pub fn levels(&self) -> u8 {
         (self.va_bits() - FRAME_SHIFT).div_ceil(9) as u8
     }
 }
 
-/// The tables of a layer, of one design.
+/// The page tables of a layer, which all have the same design.
 #[derive(Clone)]
 pub struct OfLayer<D: Design> {
     parameters: D::Parameters,
@@ -288,15 +287,15 @@ impl<D: Design> OfLayer<D> {
     }
 }
 
-/// See [`Design`] and [`Shared`] for what each of these does. A table of the kernel's own, such as the direct map's,
-/// may be of another design than those of the layer's spaces.
+/// Methods of [`Design`] and [`Shared`]. A kernel's own table, such as the direct map's, may have another design than
+/// the layer's spaces.
 impl LayerTables {
-    /// What boot set aside for them.
+    /// The memory that boot reserved for them.
     pub fn set_aside(&self) -> &SetAside {
         each_layer!(self, of => &of.set_aside)
     }
 
-    /// The empty table of a space; of one that hosts a guest with its bytes of memory.
+    /// An empty table for a space; `guest` is the memory size in bytes of the guest that the space hosts, if any.
     pub fn create(&mut self, mem: &mut PhysMem, frames: TableFrames, guest: Option<u64>) -> Result<PageTable, NoTable> {
         each_layer!(self, of, wrap => of.create(mem, frames, guest).map(wrap))
     }
@@ -306,20 +305,19 @@ impl LayerTables {
         each_layer!(self, of => of.direct_map_levels())
     }
 
-    /// As [`Design::report_work`]; a table of another design than the layer's, such as the direct map's, has nothing to
-    /// hand over.
+    /// [`Design::report_work`]; a table of another design than the layer's, such as the direct map's, reports nothing.
     pub fn report_work(&mut self, table: &mut PageTable, work: &mut TableWork) {
         each_pair!(self, of, table => table.report_work(&mut of.shared, work), else {});
     }
 
-    /// Leaves what a space has to a later scan. False if there is no tag left.
+    /// See [`Design::abandon`].
     pub fn abandon(&mut self, mem: &mut PhysMem, table: &mut PageTable) -> bool {
         each_pair!(self, of, table => table.abandon(&mut of.shared, mem), else true)
     }
 
     /// Frees a table in which nothing is mapped any more.
     pub fn destroy(&mut self, table: PageTable, mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
-        let kernels = "a kernel's own table is there as long as the kernel";
+        let kernels = "a kernel's own table lives as long as the kernel";
         each_pair!(self, of, table => table.destroy(&mut of.shared, mem, release), else unreachable!("{kernels}"));
     }
 
@@ -353,7 +351,7 @@ impl LayerTables {
         each_layer!(self, of => of.charge_scan(cycles));
     }
 
-    /// The error that a run ends with when something has run out.
+    /// See [`Design::exhausted`].
     pub fn exhausted(&self, mem: &PhysMem, layer: &str, what: Exhausted) -> String {
         each_layer!(self, of => of.exhausted(mem, layer, what))
     }

@@ -1,16 +1,16 @@
-//! Flattened radix page table: two levels of the tree are one table.
+//! Flattened radix page table: merges two levels of the tree into one table.
 //!
-//! Models: the x86-64 tree of four levels in which a table of 4 KiB and the 512 tables below it are one *flattened*
-//! table of 2 MiB, with an index of 18 bits. With levels 4 and 3 and levels 2 and 1 merged a walk makes two references,
-//! and (2 + 1)^d - 1 over d layers. An entry tells by a bit whether the table that it points to is flattened: where no
-//! block of 2 MiB is free, there are ordinary tables of 4 KiB instead, and a walk makes a reference more.
+//! Models: the 4-level x86-64 tree in which a 4 KiB table and the 512 tables below it become one *flattened* table of 2
+//! MiB with an 18-bit index. With levels 4 and 3 and levels 2 and 1 merged, a walk makes two references, and (2 + 1)^d
+//! - 1 over d layers. A bit in an entry says whether the table that it points to is flattened. Where no 2 MiB block is
+//! free, ordinary 4 KiB tables take its place and a walk makes one more reference.
 //! Source: Park, Vougioukas, Sandberg and Black-Schaffer, "Every Walk's a Hit: Making Page Walks Single-Access Cache
 //! Hits", ASPLOS 2022.
 //! Parameters: `merge`, the levels that are merged: `l4l3+l2l1` (default), `l4l3`, `l3l2` or `l2l1`.
 //! Stats: `layer.NAME.fault.tables`, `layer.NAME.page_table_frames`.
-//! Deviations: pages of 4 KiB only: the paper copies the entry of a page of 2 MiB to all of its 512 places, or leaves
-//! levels 2 and 1 unmerged where there are such pages. Tables are zeroed by the fault that builds them, all of their 2
-//! MiB. Caches do not favour entries of page tables, which is the paper's other half.
+//! Deviations: pages of 4 KiB only. (The paper copies the entry of a 2 MiB page to all of its 512 slots, or leaves
+//! levels 2 and 1 unmerged where there are such pages.) The fault that builds a table zeroes all of its 2 MiB. Caches
+//! do not prioritise page-table entries, which is the other half of the paper.
 
 use arrayvec::ArrayVec;
 use schemars::JsonSchema;
@@ -27,14 +27,14 @@ use pagelab_base::memory::{PhysMem, WORDS_PER_FRAME};
 const INDEX_BITS: u32 = 9;
 const LEVELS: u8 = 4;
 const VA_BITS: u32 = FRAME_SHIFT + INDEX_BITS * LEVELS as u32;
-/// log2 of the bytes that an entry of `level` translates: levels are counted as in a tree of which none are merged.
+/// log2 of the bytes that an entry of `level` maps. Levels are numbered as in a tree without merged levels.
 fn entry_shift(level: u8) -> u32 {
     FRAME_SHIFT + INDEX_BITS * u32::from(level - 1)
 }
 
-/// Order of the block of a flattened table.
+/// Order of the block that holds a flattened table.
 const FLAT_ORDER: u32 = INDEX_BITS;
-/// The table that the entry points to is flattened; a bit that x86-64 leaves to software.
+/// Marks an entry that points to a flattened table; a bit that x86-64 leaves to software.
 const FLAT: u64 = 1 << 9;
 
 /// Parameters of a flattened page table.
@@ -45,10 +45,10 @@ pub struct FlattenedConfig {
     pub merge: MergedLevels,
 }
 
-/// Levels of a radix tree that are one table of 2 MiB.
+/// Levels of a radix tree that are merged into tables of 2 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum MergedLevels {
-    /// 4 with 3, and 2 with 1.
+    /// Levels 4 and 3, and levels 2 and 1.
     #[default]
     #[serde(rename = "l4l3+l2l1")]
     UpperAndLower,
@@ -63,7 +63,7 @@ pub enum MergedLevels {
 impl MergedLevels {
     const ALL: [Self; 4] = [Self::UpperAndLower, Self::Upper, Self::Middle, Self::Lower];
 
-    /// Whether a table of this level is one with those below it.
+    /// Whether the table of this level is merged with the tables of the level below.
     fn begin_at(self, level: u8) -> bool {
         match self {
             Self::UpperAndLower => level == 4 || level == 2,
@@ -74,7 +74,7 @@ impl MergedLevels {
     }
 }
 
-/// A table and the level of its topmost part.
+/// A table, and the highest level that it covers.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     block: TableBlock,
@@ -87,7 +87,7 @@ impl Node {
         if self.block.order == FLAT_ORDER { self.level - 1 } else { self.level }
     }
 
-    /// log2 of the bytes that an entry stands for.
+    /// log2 of the bytes that an entry maps.
     fn shift(self) -> u32 {
         entry_shift(self.entry_level())
     }
@@ -96,7 +96,7 @@ impl Node {
         (WORDS_PER_FRAME as u64) << self.block.order
     }
 
-    /// Address of an entry by its number.
+    /// Address of the entry with this index.
     fn entry(self, index: u64) -> PhysAddr {
         self.block.first.addr() + 8 * index
     }
@@ -111,8 +111,8 @@ impl Node {
         Self { block: TableBlock { first: target(entry), order }, level: self.entry_level() - 1 }
     }
 
-    /// Numbers and contents of the entries in use for a part of `start..end`, if the table begins to translate at
-    /// `base`.
+    /// Index and content of the nonzero entries that map a part of `start..end`; the table maps addresses from `base`
+    /// on.
     fn used(self, mem: &PhysMem, base: u64, (start, end): (VirtAddr, VirtAddr)) -> impl Iterator<Item = (u64, u64)> {
         let first = start.0.saturating_sub(base) >> self.shift();
         let last = ((end.0 - 1 - base) >> self.shift()).min(self.entries() - 1);
@@ -123,15 +123,15 @@ impl Node {
     }
 }
 
-/// Where the way to a page ends.
+/// Where the descent to a page ends.
 enum End {
     /// At the page's entry.
     Leaf(PhysAddr),
-    /// At an entry that is to point to a table of this level.
+    /// At an entry that does not yet point to a table of this level.
     Missing { entry: PhysAddr, level: u8 },
 }
 
-/// See the module's text.
+/// The flattened page table of one address space.
 #[derive(Clone)]
 pub struct Flattened {
     merged: MergedLevels,
@@ -143,7 +143,7 @@ impl Flattened {
         Node { block: self.root, level: LEVELS }
     }
 
-    /// Goes down to a page's entry; `visit` is told each entry that is read and its level.
+    /// Descends to a page's entry; calls `visit` with address and level of each entry on the way.
     #[inline]
     fn descend(&self, mem: &PhysMem, va: VirtAddr, mut visit: impl FnMut(PhysAddr, u8)) -> End {
         let mut node = self.root();
@@ -161,7 +161,7 @@ impl Flattened {
         }
     }
 
-    /// The address of an entry in use and what it maps.
+    /// Address and mapping of the entry of a mapped page.
     fn present(&self, mem: &PhysMem, va: VirtAddr) -> (PhysAddr, Mapping) {
         match self.descend(mem, va, |_, _| {}) {
             End::Leaf(entry) if mem.read(entry) & PRESENT != 0 => (entry, decode(1, mem.read(entry))),
@@ -211,7 +211,7 @@ impl Design for Flattened {
         });
         list.leaf = match end {
             End::Leaf(entry) => leaf_of(1, mem.read(entry)),
-            // The only pages are those of level 1.
+            // All pages are mapped at level 1.
             End::Missing { .. } => Leaf::nothing(1),
         };
     }
@@ -228,7 +228,7 @@ impl Design for Flattened {
         (entry & PRESENT != 0).then(|| (addr, target(entry)))
     }
 
-    /// Tables between here and the page, if none has to be split in two for want of memory.
+    /// Number of missing tables above the page, if flattened tables can be allocated.
     fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, _: PageSize) -> usize {
         let End::Missing { mut level, .. } = self.descend(mem, va, |_, _| {}) else { return 0 };
         let mut tables = 0;
@@ -239,7 +239,7 @@ impl Design for Flattened {
         tables
     }
 
-    /// A frame serves instead of a flattened table.
+    /// Without a free block for a flattened table, a single frame is used.
     fn next_table_orders(&self, mem: &PhysMem, va: VirtAddr) -> ArrayVec<u32, 2> {
         match self.descend(mem, va, |_, _| {}) {
             End::Missing { level, .. } if self.merged.begin_at(level) => [FLAT_ORDER, 0].into(),
@@ -335,7 +335,7 @@ impl Design for Flattened {
     }
 }
 
-/// Tells `each` every page of a range whose entry is in use, and what that holds; it says whether to go on.
+/// Calls `each` with page and content of every nonzero level-1 entry in a range. `each` returns whether to continue.
 fn visit<F: FnMut(VirtAddr, u64) -> bool>(
     mem: &PhysMem,
     node: Node,

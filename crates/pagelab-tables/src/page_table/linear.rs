@@ -1,13 +1,13 @@
 //! Linear page table.
 //!
-//! Models: a flat array of 8-byte entries indexed by page number, in one piece of physical memory: a walk is one
-//! reference. For the physical memory of a guest, which begins at 0 and whose size is known, so that the host sets the
-//! array aside when it boots; with 4-level radix tables in the guest, 24 references become 9. The host's kernel itself
-//! runs on a radix table.
+//! Models: a flat array of 8-byte entries in contiguous physical memory, indexed by page number: a walk is one
+//! reference. It translates a guest's physical memory, which begins at 0 and has a known size, so the host reserves the
+//! array at boot. With 4-level radix tables in the guest, 24 references become 9. The host's kernel itself runs on a
+//! radix table.
 //! Source: Ahn, Jin, Huh, ISCA 2012 (flat nested page table), as described by Yaniv, Tsafrir, SIGMETRICS 2016, 6.2;
-//! entries as the leaves of x86-64's tables.
+//! entries have the format of x86-64 leaf entries.
 //! Parameters: none; the array has an entry for each frame of the guest.
-//! Deviations: pages of 4 KiB only. All of the array is set aside, but only the parts in use have contents here.
+//! Deviations: pages of 4 KiB only. The whole array is reserved, but only the parts in use have contents here.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,18 +21,18 @@ use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::memory::{PhysMem, WORDS_PER_FRAME};
 
-/// The level of all its entries.
+/// Level of all entries.
 const LEVEL: u8 = 1;
 
-/// Such a table has no parameters.
+/// A linear page table has no parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinearConfig {}
 
-/// The memory that a layer has set aside for the arrays of its guests.
+/// The memory that a layer has reserved for the arrays of its guests.
 #[derive(Clone)]
 pub struct Arrays {
-    /// The first frame that nobody has.
+    /// The first frame that is not yet assigned to an array.
     next: Pfn,
 }
 
@@ -44,21 +44,21 @@ impl Shared<Linear> for Arrays {
     }
 }
 
-/// See the module's text.
+/// The linear page table of one guest.
 #[derive(Clone)]
 pub struct Linear {
     first: Pfn,
-    /// Of each frame of the array: whether it has contents.
+    /// For each frame of the array: whether it has contents.
     used: Vec<bool>,
 }
 
 impl Linear {
-    /// Frames that the array for `bytes` of guest memory takes.
+    /// Number of frames of the array for `bytes` of guest memory.
     fn frames_for(bytes: u64) -> u64 {
         (bytes >> FRAME_SHIFT).div_ceil(WORDS_PER_FRAME as u64)
     }
 
-    /// An empty table for `bytes` from address 0 on, in the frames from `first` on.
+    /// An empty table for `bytes` from address 0 on, stored in the frames from `first` on.
     fn new(first: Pfn, bytes: u64) -> Self {
         Self { first, used: vec![false; Self::frames_for(bytes) as usize] }
     }
@@ -73,7 +73,7 @@ impl Linear {
         if self.used[self.part(addr)] { mem.read(addr) } else { 0 }
     }
 
-    /// The address of an entry in use and what it maps.
+    /// Address and mapping of the entry of a mapped page.
     fn present(&self, mem: &PhysMem, va: VirtAddr) -> (PhysAddr, Mapping) {
         let addr = self.entry_addr(va);
         let entry = self.entry(mem, addr);
@@ -81,12 +81,12 @@ impl Linear {
         (addr, decode(LEVEL, entry))
     }
 
-    /// Number of the array's frame that an entry is in.
+    /// Index of the array's frame that contains the entry.
     fn part(&self, entry: PhysAddr) -> usize {
         (entry.pfn().0 - self.first.0) as usize
     }
 
-    /// Gives that frame contents, if it has none.
+    /// Creates the contents of that frame if it has none.
     fn touch(&mut self, mem: &mut PhysMem, entry: PhysAddr) {
         let part = self.part(entry);
         if !std::mem::replace(&mut self.used[part], true) {
@@ -94,7 +94,7 @@ impl Linear {
         }
     }
 
-    /// Tells `each` the pages of a range whose entries are in use, and what these hold, until it has had enough.
+    /// Calls `each` with page and content of every nonzero entry in the range, until `each` returns false.
     fn visit(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, mut each: impl FnMut(VirtAddr, u64) -> bool) {
         let pages = WORDS_PER_FRAME as u64;
         let end = end.0.div_ceil(1 << FRAME_SHIFT).min(self.used.len() as u64 * pages);
@@ -208,7 +208,7 @@ impl Design for Linear {
         });
     }
 
-    /// Its memory stays set aside.
+    /// The array stays reserved.
     fn destroy(self, _: &mut Arrays, mem: &mut PhysMem, _: &mut dyn FnMut(Pfn)) {
         for (n, _) in self.used.iter().enumerate().filter(|(_, used)| **used) {
             let frame = self.first + n as u64;

@@ -1,13 +1,13 @@
-//! Page tables: pure state that says where a translation is found and which words one must read to find it.
+//! Page tables: state without timing. A table says where a page's entry is and which words a walk reads to find it.
 //!
-//! A page table lives in the simulated memory of its layer. [`PageTable::walk`] charges nothing and changes nothing: it
-//! lists the references of a full walk, of every level even where an MMU cache will let the walker skip some, because
-//! fault handlers need the entries' addresses. Only the walker turns references into cycles.
+//! A page table lives in the simulated memory of its layer. [`PageTable::walk`] costs nothing and changes nothing. It
+//! lists the references of a full walk, including levels that an MMU cache may let the walker skip, because fault
+//! handlers need the entries' addresses. Only the walker turns references into cycles.
 //!
-//! A design is one file here that implements [`Design`], and one line below. `registry.rs` makes the enums
-//! [`PageTable`], [`PageTableConfig`] and [`LayerTables`] of these lines, `dispatch.rs` asks them. What designs share:
-//! `entry.rs`, entries as x86-64 writes them; `page_index.rs`, which pages are mapped; `paths.rs`, ways that the host
-//! remembers.
+//! A design is one file here that implements [`Design`], and one line below. `registry.rs` generates the enums
+//! [`PageTable`], [`PageTableConfig`] and [`LayerTables`] from these lines; `dispatch.rs` forwards calls to the
+//! variant. Designs share `entry.rs` (x86-64 entries), `page_index.rs` (the set of mapped pages) and `paths.rs` (a memo
+//! that makes walks fast on the host).
 
 mod design;
 mod entry;
@@ -63,17 +63,16 @@ page_tables! {
 
 mod dispatch;
 
-/// What a walk finds.
+/// Result of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaf {
     /// The page is mapped.
     Present(Mapping),
-    /// No translation: the walk ended at an entry of this level, 1 in designs without larger pages. What the entry of a
-    /// page holds instead of a translation; 0 for nothing.
+    /// No translation.
     NotPresent {
-        /// Level of the entry that the walk ended at.
+        /// Level of the entry at which the walk ended; 1 in designs without larger pages.
         level: u8,
-        /// What that entry holds instead of a translation; 0 for nothing.
+        /// The software word that this entry holds instead of a translation; 0 for none.
         word: u64,
     },
 }
@@ -81,44 +80,44 @@ pub enum Leaf {
 /// A page whose translation an operation removed or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
-    /// Where the page begins.
+    /// Start address of the page.
     pub va: VirtAddr,
-    /// Its translation, as it was.
+    /// Its previous translation.
     pub mapping: Mapping,
 }
 
-/// What the entry of a page that is not present holds.
+/// The software word in the entry of a page that is not present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// Where the page begins.
+    /// Start address of the page.
     pub va: VirtAddr,
     /// Size of the page that the entry would map.
     pub size: PageSize,
-    /// Never 0.
+    /// The word, which is never 0.
     pub word: u64,
 }
 
 impl Word {
-    /// That of a page of 4 KiB.
+    /// The word of a 4 KiB page.
     pub const fn of_4k(va: VirtAddr, word: u64) -> Self {
         Self { va, size: PageSize::Size4K, word }
     }
 }
 
-/// A source of blocks of 2^order frames for tables; none when the layer's memory has no such block.
+/// Allocates a block of 2^order frames for a table; `None` if the layer's memory has no such block.
 pub type TableFrames<'a> = &'a mut dyn FnMut(u32) -> Option<Pfn>;
 
 /// Contiguous frames for a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableBlock {
-    /// The first of the frames.
+    /// The first frame.
     pub first: Pfn,
     /// log2 of the number of frames.
     pub order: u32,
 }
 
 impl TableBlock {
-    /// A frame alone.
+    /// A single frame.
     pub fn frame(first: Pfn) -> Self {
         Self { first, order: 0 }
     }
@@ -128,12 +127,12 @@ impl TableBlock {
         self.frames().for_each(|frame| mem.create(frame));
     }
 
-    /// Takes their contents away.
+    /// Removes the frames' contents.
     pub fn destroy(self, mem: &mut PhysMem) {
         self.frames().for_each(|frame| mem.destroy(frame));
     }
 
-    /// True if every word of it is zero.
+    /// True if every word of the block is zero.
     fn is_zero(self, mem: &PhysMem) -> bool {
         self.frames().all(|frame| mem.is_zero(frame))
     }

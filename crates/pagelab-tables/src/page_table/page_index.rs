@@ -1,22 +1,22 @@
-//! Which pages of an address space are mapped, in order.
+//! The set of mapped pages of an address space, in order.
 //!
-//! A hashed table cannot list a range. Kernels that use one find pages by their VMAs and by structures of their own;
-//! this set stands for those and is charged nothing, as listing charges nothing in other designs.
+//! A hashed table cannot list a range. Kernels that use one find pages through their VMAs and through structures of
+//! their own. This set represents those. Like listing in other designs, it costs nothing.
 
 use std::collections::BTreeMap;
 
-/// log2 of the pages of a region.
+/// log2 of the pages per region.
 const REGION_SHIFT: u32 = 9;
 const WORDS: usize = (1 << REGION_SHIFT) / 64;
 
-/// See the module's text.
+/// A set of page numbers.
 #[derive(Clone, Default)]
 pub(super) struct PageIndex {
-    /// Number of the region → its pages, a bit each.
+    /// Region number → bitmap of its pages.
     regions: BTreeMap<u64, [u64; WORDS]>,
 }
 
-/// Word and bit of a page in its region.
+/// Index of the word, and mask of the bit, of a page in its region.
 fn place(vpn: u64) -> (usize, u64) {
     ((vpn >> 6) as usize % WORDS, 1 << (vpn % 64))
 }
@@ -36,7 +36,7 @@ impl PageIndex {
         }
     }
 
-    /// The pages from `first` on and below `end`, ascending.
+    /// The pages in `first..end` in ascending order.
     pub fn range(&self, first: u64, end: u64) -> impl Iterator<Item = u64> {
         let (from, to) = (first >> REGION_SHIFT, end.div_ceil(1 << REGION_SHIFT));
         let pages = self.regions.range(from..to.max(from)).flat_map(|(&region, words)| {

@@ -1,9 +1,10 @@
-//! A memo of ways down a radix tree: which table of a level maps the region around an address, and the tables above it.
+//! A memo of paths through a radix tree: for a region of addresses, the table of one level that maps it, and the tables
+//! above.
 //!
-//! Finding the table that has a page's entry is a chain of reads of the simulator's own memory, a host cache miss each
-//! where a program touches gigabytes at random. The memo is a direct-mapped array in front of it, with a place at least
-//! for each table of the level; it holds nothing that the tables do not say, and changes no result. A way stays valid
-//! as long as its last table does, since tables are freed from the leaf upwards.
+//! Finding the table that contains a page's entry is a chain of reads in the simulator's own memory. If a program
+//! accesses gigabytes at random, each read misses the host's caches. The memo is a direct-mapped array in front of that
+//! chain, with at least one slot per table of its level. It only repeats what the tables contain and changes no result.
+//! A path stays valid as long as its last table exists, since tables are freed from the leaf upwards.
 
 use std::cell::Cell;
 
@@ -11,27 +12,27 @@ use super::entry::INDEX_BITS;
 use pagelab_base::addr::{FRAME_SHIFT, VirtAddr};
 use pagelab_base::host::prefetch;
 
-/// Ways that are kept at least, once there are any.
+/// Number of slots of a memo that is not empty, at least.
 const FEW_WAYS: usize = 64;
 
-/// A way from the root to a table of the memo's level, its last.
+/// A path from the root to a table of the memo's level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Path {
-    /// Number of the region that the last table maps, and 1; 0 for no way.
+    /// Number of the region that the last table maps, plus 1; 0 for an empty slot.
     region: u64,
-    /// Frame numbers of the tables by level, less 1.
+    /// Frame numbers of the tables; index = level - 1.
     pub tables: [u32; 5],
-    /// Where the contents of the last table are.
+    /// Slot of the last table's contents in [`PhysMem`](pagelab_base::memory::PhysMem).
     pub leaf_slot: u32,
 }
 
-/// A memo of ways to tables of `LEVEL`; see the module's text.
+/// A memo of paths to tables of level `LEVEL`.
 #[derive(Clone)]
 pub(super) struct Paths<const LEVEL: u8> {
     va_mask: u64,
-    /// None, or a power of two, by region.
+    /// The slots: none, or a power of two; indexed by region.
     ways: Vec<Cell<Path>>,
-    /// Tables of the level.
+    /// Number of tables of the level.
     tables: usize,
 }
 
@@ -39,7 +40,7 @@ impl<const LEVEL: u8> Paths<LEVEL> {
     /// log2 of the bytes that a table of the level maps.
     const REGION_SHIFT: u32 = FRAME_SHIFT + INDEX_BITS * LEVEL as u32;
 
-    /// For virtual addresses of `va_bits` bits.
+    /// A memo for virtual addresses of `va_bits` bits.
     pub fn new(va_bits: u32) -> Self {
         Self { va_mask: (1 << va_bits) - 1, ways: Vec::new(), tables: 0 }
     }
@@ -49,7 +50,7 @@ impl<const LEVEL: u8> Paths<LEVEL> {
         ((va.0 & self.va_mask) >> Self::REGION_SHIFT) + 1
     }
 
-    /// Where a region's way is. Without places no number is one.
+    /// Index of a region's slot; out of bounds while there are no slots.
     #[inline(always)]
     fn place(&self, region: u64) -> usize {
         region as usize & self.ways.len().wrapping_sub(1)
@@ -70,13 +71,13 @@ impl<const LEVEL: u8> Paths<LEVEL> {
         }
     }
 
-    /// Has the host fetch the place of the way to `va`.
+    /// Prefetches the slot of `va` on the host.
     #[inline(always)]
     pub fn hint(&self, va: VirtAddr) {
         prefetch(&self.ways, self.place(self.region(va)));
     }
 
-    /// There is a table more.
+    /// Call it when a table of the level is linked: grows the memo if there are more tables than slots.
     pub fn make_room(&mut self) {
         self.tables += 1;
         if self.tables > self.ways.len() {
@@ -89,7 +90,7 @@ impl<const LEVEL: u8> Paths<LEVEL> {
         }
     }
 
-    /// The table of `va` is no more.
+    /// Call it when the table that maps `va` is freed.
     pub fn forget(&mut self, va: VirtAddr) {
         self.tables -= 1;
         if self.get(va).is_some() {

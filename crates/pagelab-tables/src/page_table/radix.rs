@@ -3,7 +3,7 @@
 //! Models: 512-entry tables at 4 levels (48-bit addresses) or 5 (57-bit), with leaves at levels 1 to 3 (to 1 GiB).
 //! Source: Intel SDM vol. 3A, chapter 4 (4-level and 5-level paging, entry formats of tables 4-15 to 4-20).
 //! Parameters: `levels`, 4 or 5, default 4.
-//! Deviations: no protection keys, PAT or global bit; permissions are those of the leaf, as Linux sets them.
+//! Deviations: no protection keys, PAT or global bit. Permissions are those of the leaf, as Linux sets them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,14 +29,14 @@ pub struct RadixConfig {
     pub levels: u8,
 }
 
-/// See the module's text.
+/// The radix page table of one address space.
 #[derive(Clone)]
 pub struct Radix {
     root: Pfn,
     levels: u8,
-    /// To the leaf tables.
+    /// Paths to level-1 tables.
     paths: Paths<1>,
-    /// To the tables above them.
+    /// Paths to level-2 tables.
     upper_paths: Paths<2>,
 }
 
@@ -45,7 +45,7 @@ fn leaf_level(size: PageSize) -> u8 {
     1 + (size.order() / INDEX_BITS) as u8
 }
 
-/// True if an entry of this level maps a page.
+/// True if an entry of this level maps a page (or could).
 #[inline]
 fn is_leaf(level: u8, entry: u64) -> bool {
     level == 1 || entry & LARGE != 0
@@ -53,14 +53,14 @@ fn is_leaf(level: u8, entry: u64) -> bool {
 
 #[cold]
 fn remember<const LEVEL: u8>(paths: &Paths<LEVEL>, mem: &PhysMem, va: VirtAddr, last: Pfn, tables: [u32; 5]) {
-    // Frames of 16 TiB have numbers of 32 bits.
+    // A path stores frame numbers in 32 bits, which covers 16 TiB.
     if mem.frames_end() <= 1 << 32 {
         paths.put(va, tables, mem.slot_of(last));
     }
 }
 
 impl Radix {
-    /// An empty tree. Errors: there is no frame for its root.
+    /// An empty tree. Error: there is no frame for its root.
     pub fn new(levels: u8, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoTable> {
         let root = frames(0).ok_or(NoTable::Block { order: 0 })?;
         mem.create(root);
@@ -68,7 +68,7 @@ impl Radix {
         Ok(Self { root, levels, paths: Paths::new(va_bits), upper_paths: Paths::new(va_bits) })
     }
 
-    /// The same table by table.
+    /// [`Design::walk`] without a remembered path: reads the tables one by one.
     fn walk_down(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
         list.clear();
         let mut tables = [0; MAX_LEVELS as usize];
@@ -96,7 +96,7 @@ impl Radix {
         Ways { root: self.levels, paths: &self.paths, upper_paths: &self.upper_paths, mem }
     }
 
-    /// An entry of `level` points to a new table.
+    /// Call it when an entry of `level` has been linked to a new table.
     fn make_room(&mut self, level: u8) {
         match level {
             2 => self.paths.make_room(),
@@ -105,7 +105,7 @@ impl Radix {
         }
     }
 
-    /// The table at `level` on the way to `va`, or the level and entry at which the way ends before.
+    /// The table of `level` that translates `va`, or level and address of the entry at which the descent ends above it.
     fn descend(&self, mem: &PhysMem, va: VirtAddr, level: u8) -> Result<Pfn, (u8, PhysAddr)> {
         if level == 1
             && let Some(path) = self.paths.get(va)
@@ -132,8 +132,8 @@ impl Radix {
         }
     }
 
-    /// Tells `each` the level, page and contents of every entry in use that a walk can end at; it says whether to go
-    /// on.
+    /// Calls `each` with level, address and content of every nonzero entry that does not point to a table. `each`
+    /// returns whether to continue.
     fn visit<F: FnMut(u8, u64, u64) -> bool>(
         &self,
         mem: &PhysMem,
@@ -419,7 +419,7 @@ impl Design for Radix {
 }
 
 impl PageTable {
-    /// An x86-64 tree with this many levels, for what kernels translate for themselves.
+    /// An x86-64 tree with this many levels, for a kernel's own translations.
     pub fn x86_64(levels: u8, mem: &mut PhysMem, frames: TableFrames) -> Result<Self, NoTable> {
         Radix::new(levels, mem, frames).map(Self::Radix)
     }

@@ -1,6 +1,6 @@
-//! The macro that makes the enums of the registered designs, and what each of them is asked.
+//! The macro that generates the enums of the registered designs and the macros that dispatch over them.
 
-/// Registers designs. A line is a variant, the design's table, its name and its description.
+/// Registers designs. Each line gives the variant, the type of the design's table, its name and its description.
 macro_rules! page_tables {
     (@enums $(($Variant:ident, $Table:ty, $name:literal, $text:literal))*) => {
         /// Name and description of every design, for lists and error messages.
@@ -19,13 +19,13 @@ macro_rules! page_tables {
             $(#[doc = $text] $Variant($Table),)*
         }
 
-        /// The page tables of a layer: the design's parameters, and what the tables of its spaces have in common.
+        /// The page tables of a layer: the design's parameters, and the state that the tables of its spaces share.
 #[derive(Clone)]
         pub enum LayerTables {
             $(#[doc = $text] $Variant($crate::page_table::dispatch::OfLayer<$Table>),)*
         }
 
-        /// The table of each variant, by its name.
+        /// The table type of each variant, under the variant's name.
         mod design_of {
             use super::*;
 
@@ -38,7 +38,7 @@ macro_rules! page_tables {
                 match self { $(Self::$Variant(_) => $name,)* }
             }
 
-            /// Parameters of every registered design to test it with.
+            /// Parameters of every registered design, for tests.
             pub fn samples() -> Vec<Self> {
                 let mut all = Vec::new();
                 $(all.extend(<$Table as $crate::page_table::Design>::samples().into_iter().map(Self::$Variant));)*
@@ -47,7 +47,7 @@ macro_rules! page_tables {
         }
 
         impl LayerTables {
-            /// The tables of a layer that boots. Errors: they do not fit its memory.
+            /// The page tables of a layer at boot. Error: they do not fit into its memory.
             pub fn boot(
                 config: &PageTableConfig,
                 boot: &$crate::page_table::Boot,
@@ -62,14 +62,14 @@ macro_rules! page_tables {
         }
     };
     (@each ($d:tt) $($Variant:ident)*) => {
-        /// Does something with a table, whatever its design.
+        /// Evaluates an expression with a table of any design.
         macro_rules! each_table {
             ($d of:expr, $d table:ident => $d does:expr) => {
                 match $d of { $($crate::page_table::PageTable::$Variant($d table) => $d does,)* }
             };
         }
 
-        /// Does something with parameters; `Table` is the design.
+        /// Evaluates an expression with the parameters of any design; `Table` is the design.
         macro_rules! each_config {
             ($d of:expr, $d parameters:ident => $d does:expr) => {
                 match $d of {
@@ -81,7 +81,7 @@ macro_rules! page_tables {
             };
         }
 
-        /// Does something with what the tables of a layer have in common; `wrap` makes a table one of any design.
+        /// Evaluates an expression with the shared state of a layer's tables; `wrap` converts a table to [`PageTable`].
         macro_rules! each_layer {
             ($d of:expr, $d layer:ident => $d does:expr) => {
                 match $d of { $($crate::page_table::LayerTables::$Variant($d layer) => $d does,)* }
@@ -96,8 +96,8 @@ macro_rules! page_tables {
             };
         }
 
-        /// Does something with a table and its layer's part; something else with one of another design: the kernel's
-        /// own.
+        /// Evaluates an expression with a table and the shared state of its layer. For a table of another design than
+        /// the layer's, such as the kernel's direct map, it evaluates the `else` expression.
         macro_rules! each_pair {
             ($d of:expr, $d layer:ident, $d table:ident => $d does:expr, else $d other:expr) => {
                 match $d of {

@@ -1,14 +1,14 @@
-//! Two-level page table: a walk of two references, whatever memory is left for tables.
+//! Two-level page table: a walk makes two references, as long as there is memory for its large tables.
 //!
-//! Models: a tree of tables of 2^18 entries of 8 bytes, 2 MiB each in contiguous memory: a root, each of whose entries
-//! stands for 1 GiB, and a table below it for each GiB that is in use. With 12 bits of offset that is 48 bits of
+//! Models: a tree of tables with 2^18 entries of 8 bytes, each in 2 MiB of contiguous memory. Each entry of the root
+//! covers 1 GiB and points to a table for it if that GiB is in use. With 12 bits of offset that gives 48 bits of
 //! virtual address. Over d layers a walk makes (2 + 1)^d - 1 references.
-//! Source: none: a design of this project's own, as an example of one. It is what the flattened table comes to where
-//! memory for tables is never short.
+//! Source: none; this project's own design, as an example. It equals the flattened table if memory for tables is never
+//! short.
 //! Parameters: none.
 //! Stats: `layer.NAME.fault.tables`, `layer.NAME.page_table_frames`.
-//! Deviations: pages of 4 KiB only. A space takes 2 MiB for its root and 2 MiB for each GiB that it touches, zeroed by
-//! the fault that builds them; without a free block of 2 MiB the run ends with an error.
+//! Deviations: pages of 4 KiB only. A space needs 2 MiB for its root and 2 MiB for each GiB that it touches. The fault
+//! that builds a table zeroes it. Without a free 2 MiB block the run ends with an error.
 
 use arrayvec::ArrayVec;
 use schemars::JsonSchema;
@@ -25,18 +25,18 @@ use pagelab_base::memory::{PhysMem, WORDS_PER_FRAME};
 const INDEX_BITS: u32 = 18;
 /// Order of the block of a table.
 const ORDER: u32 = INDEX_BITS + 3 - FRAME_SHIFT;
-/// Bits of address that a table of the lower level translates.
+/// log2 of the bytes that a lower-level table maps.
 const REGION_SHIFT: u32 = FRAME_SHIFT + INDEX_BITS;
 const VA_BITS: u32 = REGION_SHIFT + INDEX_BITS;
 /// Level of the root's entries.
 const UPPER: u8 = 2;
 
-/// Such a table has no parameters.
+/// A two-level page table has no parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TwoLevelConfig {}
 
-/// See the module's text.
+/// The two-level page table of one address space.
 #[derive(Clone)]
 pub struct TwoLevel {
     root: Pfn,
@@ -46,14 +46,14 @@ fn block(first: Pfn) -> TableBlock {
     TableBlock { first, order: ORDER }
 }
 
-/// The entry of an address in a table whose entries stand for 2^`shift` bytes.
+/// Address of the entry for `va` in a table whose entries map 2^`shift` bytes each.
 #[inline]
 fn entry_of(table: Pfn, va: VirtAddr, shift: u32) -> PhysAddr {
     PhysAddr(table.addr().0 + 8 * (va.0 >> shift & ((1 << INDEX_BITS) - 1)))
 }
 
-/// Tells `each` the entries of a table in use for a part of `start..end`: the first byte that each stands for, its
-/// address and contents. The table begins to translate at `base`.
+/// Calls `each` for the nonzero entries of a table that map a part of `start..end`, with the first address that the
+/// entry maps, the entry's address and its content. The table maps addresses from `base` on.
 fn used(
     mem: &PhysMem,
     table: Pfn,
@@ -85,21 +85,21 @@ impl TwoLevel {
         entry_of(self.root, va, REGION_SHIFT)
     }
 
-    /// The entry of a page, if there is a table for it.
+    /// Address of a page's entry, if its table exists.
     #[inline]
     fn lower(&self, mem: &PhysMem, va: VirtAddr) -> Option<PhysAddr> {
         let word = mem.read(self.upper(va));
         (word & PRESENT != 0).then(|| entry_of(target(word), va, FRAME_SHIFT))
     }
 
-    /// The entry of a page that is mapped, and what it says.
+    /// Address and mapping of the entry of a mapped page.
     fn present(&self, mem: &PhysMem, va: VirtAddr) -> (PhysAddr, Mapping) {
         let entry = self.lower(mem, va).filter(|&entry| mem.read(entry) & PRESENT != 0);
         let entry = entry.unwrap_or_else(|| panic!("{va:?} is not mapped"));
         (entry, decode(1, mem.read(entry)))
     }
 
-    /// Tells `each` every page of a range whose entry is in use, and what that holds; it says whether to go on.
+    /// Calls `each` with page and content of every nonzero entry in a range. `each` returns whether to continue.
     fn visit(&self, mem: &PhysMem, range: (VirtAddr, VirtAddr), mut each: impl FnMut(VirtAddr, u64) -> bool) {
         if range.0 < range.1 {
             used(mem, self.root, (0, REGION_SHIFT), range, |base, _, word| {
@@ -150,7 +150,7 @@ impl Design for TwoLevel {
             }
             None => {
                 list.set([upper]);
-                // The only pages are those of level 1.
+                // All pages are mapped at level 1.
                 list.leaf = Leaf::nothing(1);
             }
         }

@@ -10,13 +10,13 @@ use pagelab_base::addr::{FRAME_SHIFT, PhysAddr};
 pub struct WalkRef {
     /// Address of the entry in the layer's physical memory.
     pub addr: PhysAddr,
-    /// Level of the entry: leaf 1; for designs without levels 1.
+    /// Level of the entry: 1 for a leaf of a 4 KiB page, and for designs without levels.
     pub level: u8,
-    /// log2 of the bytes that the entry translates: 12 for a page of 4 KiB. MMU caches know entries of upper levels by
-    /// the bits of the address above these.
+    /// log2 of the bytes that the entry maps: 12 for a 4 KiB page. MMU caches tag upper-level entries by the address
+    /// bits above these.
     pub shift: u8,
-    /// Dependency step: references of one step follow each other, are made at the same time and cost their maximum.
-    /// Long walks begin to count anew.
+    /// Dependency step: consecutive references of one step overlap and cost their maximum. The number wraps around in
+    /// long walks.
     pub step: u8,
 }
 
@@ -28,17 +28,16 @@ impl WalkRef {
     }
 }
 
-/// References that a list holds without memory of its own: more than any walk makes but a search through a hashed
-/// table, since an unused place costs nothing.
+/// References that a list stores inline: enough for every walk except a long search in a hashed table.
 const FEW: usize = 64;
 
 /// The references of one walk in order, and where it ended.
 #[derive(Clone, Debug)]
 pub struct WalkList {
     few: ArrayVec<WalkRef, FEW>,
-    /// All references, if there are more than `few` has places for.
+    /// All references, if there are more than `few` can store.
     many: Vec<WalkRef>,
-    /// What the walk found at its last reference.
+    /// Result of the walk.
     pub leaf: Leaf,
 }
 
@@ -49,24 +48,24 @@ impl Default for WalkList {
 }
 
 impl WalkList {
-    /// A list without references, of a walk that found nothing.
+    /// The empty list of a walk that found nothing.
     #[inline]
     pub fn new() -> Self {
         Self { few: ArrayVec::new(), many: Vec::new(), leaf: Leaf::nothing(0) }
     }
 
-    /// Takes the references out; the leaf stays until the next walk sets it.
+    /// Removes the references; the leaf stays until the next walk sets it.
     #[inline]
     pub fn clear(&mut self) {
         self.few.clear();
         self.many.clear();
     }
 
-    /// A list of these references.
+    /// Replaces the references by these.
     #[inline(always)]
     pub fn set<const N: usize>(&mut self, refs: [WalkRef; N]) {
         self.clear();
-        self.few.try_extend_from_slice(&refs).expect("they are few");
+        self.few.try_extend_from_slice(&refs).expect("the array is shorter than the list's inline capacity");
     }
 
     /// Adds the walk's next reference.
@@ -85,7 +84,7 @@ impl WalkList {
         self.many.push(reference);
     }
 
-    /// All references, from the root on.
+    /// All references in the order of the walk.
     #[inline]
     pub fn refs(&self) -> &[WalkRef] {
         if self.many.is_empty() { &self.few } else { &self.many }

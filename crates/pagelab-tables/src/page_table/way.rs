@@ -1,4 +1,4 @@
-//! A way down a tree of tables: what a walk reads that meets nothing unusual.
+//! A path through a radix tree: the entries that an ordinary walk reads.
 
 use super::entry::{ACCESSED, DIRTY, INDEX_BITS, LARGE, PRESENT, WRITABLE, decode, target};
 use super::paths::{Path, Paths};
@@ -7,21 +7,21 @@ use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::memory::{PhysMem, WORDS_PER_FRAME};
 use pagelab_base::translation::Translation;
 
-/// A way from the root of a tree of tables of 512 entries each to the entry of a page of 4 KiB or 2 MiB.
+/// A path from the root of a tree of 512-entry tables to the entry of a 4 KiB or 2 MiB page.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     /// Level of the root.
     pub root: u8,
     /// Level of the page's entry: 1 or 2.
     pub leaf: u8,
-    /// Frame numbers of the tables by level, less 1.
+    /// Frame numbers of the tables; index = level - 1.
     tables: [u32; 5],
-    /// What the page's entry says.
+    /// Content of the page's entry.
     entry: u64,
 }
 
 impl Way {
-    /// Down `path` to an entry of level `leaf`; none if a table hangs from that.
+    /// The path to the entry at level `leaf`; `None` if that entry does not map a page itself.
     #[inline(always)]
     pub(super) fn new(root: u8, leaf: u8, path: &Path, mem: &PhysMem, va: VirtAddr) -> Option<Self> {
         let mut way = Self { root, leaf, tables: path.tables, entry: 0 };
@@ -29,20 +29,20 @@ impl Way {
         (leaf == 1 || way.entry & (PRESENT | LARGE) == PRESENT | LARGE).then_some(way)
     }
 
-    /// The entry that a walk for `va` reads at `level`, from [`Self::root`] down to [`Self::leaf`].
+    /// Address of the entry that a walk for `va` reads at `level`, between [`Self::root`] and [`Self::leaf`].
     #[inline(always)]
     pub fn entry_addr(&self, level: u8, va: VirtAddr) -> PhysAddr {
         entry_addr(Pfn(self.tables[usize::from(level) - 1].into()), level, va)
     }
 
-    /// Whether the page is mapped, allows an access and is marked as that would mark it.
+    /// Whether the page is mapped, allows the access, and needs no change of its accessed and dirty bits.
     #[inline(always)]
     pub fn serves(&self, store: bool) -> bool {
         let needed = PRESENT | ACCESSED | if store { WRITABLE | DIRTY } else { 0 };
         self.entry & needed == needed
     }
 
-    /// What the page's entry says of the page, which is mapped.
+    /// The translation of the page, which is mapped.
     #[inline(always)]
     pub fn translation(&self) -> Translation<PhysAddr> {
         Translation::new(
@@ -53,19 +53,19 @@ impl Way {
         )
     }
 
-    /// log2 of the bytes that an entry of `level` translates.
+    /// log2 of the bytes that an entry of `level` maps.
     #[inline(always)]
     pub const fn shift(level: u8) -> u32 {
         FRAME_SHIFT + INDEX_BITS * (level as u32 - 1)
     }
 
-    /// Whether it passes an entry of `level` on its way to the page's.
+    /// Whether the path contains an entry of `level` above the page's entry.
     #[inline(always)]
     pub fn passes(&self, level: u8) -> bool {
         self.leaf < level && level <= self.root
     }
 
-    /// The page at its end, if there is one.
+    /// The mapping of the page; `None` if it is not present.
     #[inline(always)]
     pub fn page(&self) -> Option<Mapping> {
         (self.entry & PRESENT != 0).then(|| decode(self.leaf, self.entry))
@@ -83,18 +83,18 @@ impl Way {
     }
 }
 
-/// The ways that a tree of tables remembers.
+/// The remembered paths of a radix tree.
 #[derive(Clone, Copy)]
 pub struct Ways<'a> {
     pub(super) root: u8,
-    /// To leaf tables, and to those above them.
+    /// Paths to level-1 tables, and to level-2 tables.
     pub(super) paths: &'a Paths<1>,
     pub(super) upper_paths: &'a Paths<2>,
     pub(super) mem: &'a PhysMem,
 }
 
 impl Ways<'_> {
-    /// The way of a walk for `va`.
+    /// The path of a walk for `va`, if it is remembered.
     #[inline(always)]
     pub fn get(&self, va: VirtAddr) -> Option<Way> {
         if let Some(path) = self.paths.get(va) {
@@ -104,13 +104,13 @@ impl Ways<'_> {
         Way::new(self.root, 2, &path, self.mem, va)
     }
 
-    /// Has the host fetch what the next two will look at.
+    /// Prefetches on the host what [`Self::hint_entry`] and [`Self::peek`] will read.
     #[inline(always)]
     pub fn hint(&self, va: VirtAddr) {
         self.paths.hint(va);
     }
 
-    /// Has the host fetch the entry of level 1 for `va`.
+    /// Prefetches the level-1 entry of `va` on the host.
     #[inline(always)]
     pub fn hint_entry(&self, va: VirtAddr) {
         if let Some(path) = self.paths.get(va) {
@@ -118,7 +118,7 @@ impl Ways<'_> {
         }
     }
 
-    /// That entry's address, and the first byte of the page that it maps.
+    /// Address of the level-1 entry of `va`, and start address of the page that it maps.
     #[inline(always)]
     pub fn peek(&self, va: VirtAddr) -> Option<(PhysAddr, PhysAddr)> {
         let path = self.paths.get(va)?;
@@ -128,7 +128,7 @@ impl Ways<'_> {
     }
 }
 
-/// The entry for `va` in a table of `level`.
+/// Address of the entry for `va` in a table of `level`.
 #[inline(always)]
 pub(super) fn entry_addr(table: Pfn, level: u8, va: VirtAddr) -> PhysAddr {
     let index = va.0 >> Way::shift(level) & (WORDS_PER_FRAME as u64 - 1);

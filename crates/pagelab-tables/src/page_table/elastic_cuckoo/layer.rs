@@ -1,4 +1,4 @@
-//! What the elastic cuckoo tables of a layer did, all together.
+//! Statistics of all elastic cuckoo tables of a layer.
 
 use super::way::FRAME_LINES_SHIFT;
 use super::{ElasticCuckoo, ElasticCuckooConfig, WAYS};
@@ -7,20 +7,20 @@ use pagelab_base::addr::FRAME_BYTES;
 use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
 
-/// What insertions did.
+/// Statistics of insertions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CuckooCounters {
-    /// Lines that got a place.
+    /// Inserted lines.
     pub inserted: u64,
-    /// Lines that had to make room.
+    /// Displaced lines.
     pub displaced: u64,
-    /// Lines that moved to a table of another size.
+    /// Lines that a resize moved.
     pub rehashed: u64,
     pub upsizes: u64,
     pub downsizes: u64,
-    /// The most lines in use in a table.
+    /// Maximum number of lines in use in one table.
     pub most_used: u64,
-    /// Frames of the largest way.
+    /// Number of frames of the largest way.
     pub way_frames: u64,
 }
 
@@ -36,7 +36,7 @@ impl CuckooCounters {
         self.way_frames = self.way_frames.max(way_frames);
     }
 
-    /// Lines of the largest table.
+    /// Number of lines of the largest table.
     pub fn most_lines(&self) -> u64 {
         (WAYS as u64 * self.way_frames) << FRAME_LINES_SHIFT
     }
@@ -47,20 +47,20 @@ impl Shared<ElasticCuckoo> for CuckooCounters {
         Ok((Self::default(), SetAside::nothing(boot)))
     }
 
-    /// How large the tables became, and what their insertions did.
+    /// Sizes of the tables and work of their insertions.
     fn statistics(&self, _: &PhysMem) -> Vec<Statistic> {
         let Self { inserted, displaced, rehashed, upsizes, downsizes, most_used, way_frames } = *self;
         let state = |name, value, unit, text| Statistic { name, value, unit, measure: Measure::State, text };
         let count = |name, value, text| Statistic { name, value, unit: "count", measure: Measure::Count, text };
         vec![
-            state("slots", self.most_lines(), "count", "Lines of the largest elastic cuckoo table that there was"),
-            state("slots.used", most_used, "count", "The most lines that a table had in use"),
-            state("way_bytes", way_frames * FRAME_BYTES, "bytes", "The largest contiguous block that a way took"),
-            count("inserted", inserted, "Lines that got a place in an elastic cuckoo table"),
-            count("displaced", displaced, "Lines that made room for them or for those that moved"),
-            count("rehash.count", upsizes + downsizes, "Times that a table began to move to one of another size"),
-            count("rehash.smaller", downsizes, "Times among them that it was to a smaller one"),
-            count("rehash.lines", rehashed, "Lines that moved"),
+            state("slots", self.most_lines(), "count", "Lines of the largest elastic cuckoo table of the run"),
+            state("slots.used", most_used, "count", "Maximum number of lines in use in one table"),
+            state("way_bytes", way_frames * FRAME_BYTES, "bytes", "Largest contiguous block used for a way"),
+            count("inserted", inserted, "Lines inserted into an elastic cuckoo table"),
+            count("displaced", displaced, "Lines displaced by these insertions and by moved lines"),
+            count("rehash.count", upsizes + downsizes, "Resizes begun"),
+            count("rehash.smaller", downsizes, "Resizes to a smaller table"),
+            count("rehash.lines", rehashed, "Lines moved by resizes"),
         ]
     }
 }

@@ -1,26 +1,27 @@
-//! Elastic cuckoo page table: a hashed table an address space, three places a page, that grows step by step.
+//! Elastic cuckoo page table: a hashed table per address space with three candidate lines per page that is resized
+//! gradually.
 //!
-//! Models: three *ways*, each contiguous, with a hash function of its own. A line of 64 bytes holds the entries of 8
-//! neighbouring pages, with their tag in bits that entries leave unused. A walk reads the page's line of each way at
-//! once: three references of one dependency step. An insertion goes to a way at random and displaces what is there to
-//! another of its ways, until a place was empty. Above a load, a second table of twice the size is set up beside the
-//! first, and each insertion moves a few lines: of a way at random those at its *rehash pointer*, which goes on past
-//! them. A page whose place in the old way is below the pointer has its line in the new one, so that a walk reads three
-//! lines at all times. Should the load reach its bound before all lines have moved, the rest moves at once. Below
-//! another load the table is halved in the same manner. A line without entries is free at once. The table is the
-//! process's own: an exit frees it.
+//! Models: three *ways*, each contiguous, with a hash function of its own. A 64-byte line holds the entries of 8
+//! neighbouring pages; their tag is spread over bits that entries leave unused. A walk reads the page's line in all
+//! ways at once: three references of one dependency step. An insertion picks a random way and displaces the line there
+//! to another of its ways, until a line was empty. Above `max_load`, a second table of twice the size is allocated, and
+//! each insertion moves a few lines to it: in a random way, the line at the *rehash pointer*, which then advances. A
+//! page whose position in the old way is below the pointer has its line in the new one, so a walk always reads three
+//! lines. If the load reaches its limit again before all lines have moved, the rest moves at once. Below `min_load` the
+//! table is halved in the same manner. A line without entries is freed at once. The table belongs to the process, whose
+//! exit frees it.
 //! Source: Skarlatos, Kokolis, Xu and Torrellas, "Elastic Cuckoo Page Tables: Rethinking Virtual Memory Translation for
 //! Parallelism", ASPLOS 2020.
-//! Parameters: `way_entries`, lines of a way at first (128, as the contiguous 8 KiB of Stojkovic et al., HPCA 2023, for
+//! Parameters: `way_entries`, initial lines per way (128, as the contiguous 8 KiB of Stojkovic et al., HPCA 2023, for
 //! this design); `max_load` (0.6) and `min_load` (0.2), as in the paper; `rehashes_per_insert`, lines (2, estimated:
-//! with one, the load is at its bound again before all have moved, since some of those inserted meanwhile move too);
-//! `max_displacements` (32, estimated); `seed` (0).
+//! with 1, the load reaches its limit again before all lines have moved, since some of the lines inserted meanwhile
+//! must move too); `max_displacements` (32, estimated); `seed` (0).
 //! Stats: `layer.NAME.page_table.*`.
-//! Deviations: pages of 4 KiB only, so no cuckoo walk tables and caches, which tell the sizes and ways to probe: every
-//! walk probes all three ways. A way is one block of the allocator, up to 1 GiB; if memory is too fragmented for it,
-//! the run ends with an error. Halving begins at an insertion, too. The lines that an insertion moves are charged to
-//! its fault after the entry is written, and not at all for fork and mremap, whose entries are not charged either.
-//! Which pages of a range are mapped is kept apart ([`super::page_index`]).
+//! Deviations: pages of 4 KiB only, so there are no cuckoo walk tables and caches, which tell which sizes and ways to
+//! probe: every walk probes all three ways. A way is one block of the allocator, up to 1 GiB; if memory is too
+//! fragmented for it, the run ends with an error. Halving begins at an insertion, too. The lines that an insertion
+//! moves are charged to its fault after the entry is written. They are not charged for fork and mremap, whose entries
+//! are not charged either. The set of mapped pages is kept separately ([`super::page_index`]).
 
 mod layer;
 mod parameters;
@@ -45,41 +46,41 @@ use way::{EMPTY, FRAME_LINES_SHIFT, Line, Way, has_tag, index, swap, tag, tag_of
 
 const WAYS: usize = 3;
 const VA_BITS: u32 = 48;
-/// Insertions that are tried, each with other random choices.
+/// Attempts of an insertion, each with other random choices.
 const TRIES: u32 = 8;
 
-/// A table under way to another size.
+/// A resize in progress.
 #[derive(Clone)]
 struct Resize {
     ways: [Way; WAYS],
-    /// Of each old way the first place that has not been moved.
+    /// Rehash pointer of each old way: the first line that has not been moved.
     pointers: [u64; WAYS],
 }
 
-/// See the module's text.
+/// The elastic cuckoo page table of one address space.
 #[derive(Clone)]
 pub struct ElasticCuckoo {
     config: ElasticCuckooConfig,
     ways: [Way; WAYS],
     resize: Option<Box<Resize>>,
-    /// Blocks for the ways of the next table.
+    /// Blocks allocated so far for the ways of the next table.
     pending: Vec<TableBlock>,
     /// Lines in use.
     used: u64,
     pages: PageIndex,
     rng: Rng,
-    /// What insertions did and nobody has asked for yet.
+    /// Counters and work of insertions since the last [`Design::report_work`].
     counters: CuckooCounters,
     work: TableWork,
 }
 
-/// Order of the block of a way that has so many lines.
+/// Order of the block of a way with this many lines.
 fn order_of(way_entries: u32) -> u32 {
     way_entries.ilog2() - FRAME_LINES_SHIFT
 }
 
 impl ElasticCuckoo {
-    /// Lines of all ways, of the table that there will be.
+    /// Number of lines of all ways; during a resize, of the new table.
     pub fn lines(&self) -> u64 {
         let ways = self.resize.as_ref().map_or(&self.ways, |resize| &resize.ways);
         WAYS as u64 * ways[0].lines()
@@ -89,7 +90,7 @@ impl ElasticCuckoo {
         self.used
     }
 
-    /// Where the line of a tag would be in a way.
+    /// Address of a tag's line in a way.
     #[inline(always)]
     fn line(&self, way: usize, tag: u64) -> PhysAddr {
         let place = self.ways[way].place(tag);
@@ -107,12 +108,12 @@ impl ElasticCuckoo {
         (0..WAYS).map(|way| self.line(way, tag)).find(|&line| has_tag(mem.line(line), tag))
     }
 
-    /// The way that the next line goes to.
+    /// The way that the next new line goes to.
     fn next_way(&self) -> usize {
         self.rng.clone().below(WAYS as u64) as usize
     }
 
-    /// Order of the blocks for the ways of a table that this one is to become.
+    /// Order of the blocks for the next table, if the load requires a resize.
     pub fn wanted_order(&self) -> Option<u32> {
         let (order, lines) = (self.ways[0].block.order, self.lines() as f64);
         match () {
@@ -127,7 +128,7 @@ impl ElasticCuckoo {
         }
     }
 
-    /// Puts a line in a way, and what is displaced in others. Without room for all, everything stays as it was.
+    /// Puts a line in a way and displaced lines in others. If one finds no place, everything is restored.
     fn insert(&mut self, mem: &mut PhysMem, line: Line, first: usize) -> Result<(), NoRoom> {
         let (mut line, mut way, from) = (line, first, self.work.lines.len());
         for _ in 0..=self.config.max_displacements {
@@ -146,9 +147,9 @@ impl ElasticCuckoo {
         Err(NoRoom)
     }
 
-    /// Moves the next lines to the table of another size.
+    /// Moves the next lines to the new table.
     fn rehash(&mut self, mem: &mut PhysMem) {
-        // A table that fills up before it has moved moves at once.
+        // A table that fills up during a resize moves the rest at once.
         let full = self.used as f64 > self.config.max_load * self.lines() as f64;
         let most = if full { u32::MAX } else { self.config.rehashes_per_insert };
         for _ in 0..most {
@@ -156,7 +157,7 @@ impl ElasticCuckoo {
             let lines = self.ways[0].lines();
             let left: Vec<usize> = (0..WAYS).filter(|&way| resize.pointers[way] < lines).collect();
             let way = left[self.rng.below(left.len() as u64) as usize];
-            // Empty places are passed over.
+            // Skip empty lines.
             let mut line = EMPTY;
             while line == EMPTY && resize.pointers[way] < lines {
                 let at = self.ways[way].line(resize.pointers[way]);
@@ -167,7 +168,7 @@ impl ElasticCuckoo {
             if line != EMPTY {
                 self.counters.rehashed += 1;
                 if self.insert(mem, line, way).is_err() {
-                    // Later, with other random choices.
+                    // Try again later, with other random choices.
                     return self.take_back(mem, way, line);
                 }
             }
@@ -175,7 +176,7 @@ impl ElasticCuckoo {
         }
     }
 
-    /// A line stays in the old table for now.
+    /// Returns a line to the old table for now.
     fn take_back(&mut self, mem: &mut PhysMem, way: usize, line: Line) {
         let resize = self.resize.as_mut().expect("the table is on its way to another size");
         resize.pointers[way] -= 1;
@@ -184,7 +185,7 @@ impl ElasticCuckoo {
         self.counters.rehashed -= 1;
     }
 
-    /// When all lines have moved, the new table is the table.
+    /// Completes the resize once all lines have moved: frees the old table.
     fn end_resize(&mut self, mem: &mut PhysMem) {
         let lines = self.ways[0].lines();
         let done = |resize: &mut Box<Resize>| resize.pointers == [lines; WAYS];
@@ -196,7 +197,7 @@ impl ElasticCuckoo {
         }
     }
 
-    /// Makes a line for a tag; what is under way to another size goes on.
+    /// Inserts an empty line for a tag and continues a resize.
     fn place(&mut self, mem: &mut PhysMem, tag: u64) -> Result<(), NoRoom> {
         for _ in 0..TRIES {
             let way = self.rng.below(WAYS as u64) as usize;
@@ -216,7 +217,7 @@ impl ElasticCuckoo {
         mem.write(addr, encode(1, mapping) | tag_part(tag(vpn(va)), index(vpn(va))));
     }
 
-    /// The address of an entry in use and what it maps.
+    /// Address and mapping of the entry of a mapped page.
     fn present(&self, mem: &PhysMem, va: VirtAddr) -> (PhysAddr, Mapping) {
         let line = self.find(mem, tag(vpn(va)));
         let addr = line.map(|line| line + 8 * index(vpn(va)) as u64);
@@ -250,7 +251,7 @@ impl Design for ElasticCuckoo {
         parameters.validate(context)
     }
 
-    /// A way of 1 GiB is the largest.
+    /// The largest way has 1 GiB.
     fn largest_block(_: &ElasticCuckooConfig) -> u32 {
         PageSize::Size1G.order()
     }
@@ -287,7 +288,7 @@ impl Design for ElasticCuckoo {
         let lines: [PhysAddr; WAYS] = std::array::from_fn(|way| self.line(way, tag));
         let found = lines.iter().position(|&line| has_tag(mem.line(line), tag));
         let mut refs = lines.map(|line| WalkRef::to_leaf(line + 8 * index as u64, 0));
-        // They are read at once; the last is the one that says where the page is.
+        // The walk reads them at once; the list ends with the one that decides where the page is.
         refs.swap(found.unwrap_or_else(|| self.next_way()), WAYS - 1);
         list.set(refs);
         list.leaf = match found {
@@ -308,7 +309,7 @@ impl Design for ElasticCuckoo {
         (entry & PRESENT != 0).then(|| (addr, decode(1, entry).pfn))
     }
 
-    /// Blocks that are missing for the table that this one is to become.
+    /// Number of blocks that are missing for the next table.
     fn missing_tables(&self, _: &PhysMem, _: VirtAddr, _: PageSize) -> usize {
         self.wanted_order().map_or(0, |_| WAYS - self.pending.len())
     }
@@ -317,11 +318,11 @@ impl Design for ElasticCuckoo {
         ArrayVec::from_iter([self.wanted_order().unwrap_or(0)])
     }
 
-    /// Takes a block (with contents, all zero) for a way of the next table; with the last one, the table begins to
-    /// move. Returns where the table is described, none if no such block is wanted any more.
+    /// Accepts a block (whose zeroed contents exist) for a way of the next table; with the last one, the resize begins.
+    /// Returns the address where the table is described; `None` if no such block is needed any more.
     fn link_table(&mut self, mem: &mut PhysMem, _: VirtAddr, _: PageSize, block: TableBlock) -> Option<PhysAddr> {
         let order = self.wanted_order().filter(|&order| order == block.order)?;
-        // Since the others were taken the load may have turned round.
+        // The load may have changed direction since the other blocks were accepted.
         for stale in self.pending.extract_if(.., |pending| pending.order != order) {
             stale.destroy(mem);
             self.work.released.push(stale.first);
@@ -425,7 +426,8 @@ impl Design for ElasticCuckoo {
     }
 }
 
-/// What the entry of a line that is there says. Without a page it holds bits of the tag, which are no word.
+/// Result of a walk that ends at an entry of an existing line. If not present, the entry holds tag bits instead of a
+/// software word.
 #[inline]
 fn leaf(entry: u64) -> Leaf {
     if entry & PRESENT == 0 { Leaf::nothing(1) } else { leaf_of(1, entry) }

@@ -1,4 +1,4 @@
-//! The parameters of elastic cuckoo page tables, and what makes them impossible.
+//! The parameters of elastic cuckoo page tables and their checks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,22 +6,23 @@ use serde::{Deserialize, Serialize};
 use crate::page_table::Context;
 use pagelab_base::error::EngineError;
 
-/// The least and the most that a way may begin with: a frame of lines, and what a block of 4 MiB holds.
+/// Allowed range of the initial lines per way: one frame to a block of 4 MiB.
 const ENTRIES: std::ops::RangeInclusive<u32> = 64..=65536;
 
 /// Parameters of an elastic cuckoo page table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ElasticCuckooConfig {
-    /// Lines of a way of an empty table, each for 8 pages; a power of two from 64 (a frame).
+    /// Initial lines per way, each for 8 pages; a power of two from 64 (a frame) to 65536.
     pub way_entries: u32,
-    /// Share of the lines in use above which the next insertion begins to double the table.
+    /// Share of lines in use above which the next insertion begins to double the table.
     pub max_load: f64,
-    /// Share below which the next insertion begins to halve it, down to what it began with; 0 for never.
+    /// Share of lines in use below which the next insertion begins to halve the table, down to its initial size; 0 for
+    /// never.
     pub min_load: f64,
-    /// Lines of the old table that each insertion moves to the new one while there are two.
+    /// Lines that each insertion moves from the old table to the new one during a resize.
     pub rehashes_per_insert: u32,
-    /// Lines that an insertion displaces before it gives up.
+    /// Maximum number of lines that an insertion displaces.
     pub max_displacements: u32,
     /// Seed of the hash functions and of the choice of ways.
     pub seed: u64,

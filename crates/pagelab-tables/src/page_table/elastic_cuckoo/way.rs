@@ -1,28 +1,28 @@
 //! Ways of a cuckoo table, and the lines of entries in them.
 //!
-//! A line is eight entries of neighbouring pages. Bits 52 to 56 of each, which x86-64 leaves to software, hold five
-//! bits of the line's tag: the number of its pages, plus one, so that a line of zeros has no tag.
+//! A line holds the entries of eight neighbouring pages. Bits 52 to 56 of each entry, which x86-64 leaves to software,
+//! hold five bits of the line's tag. The tag is the number of the eight pages plus one, so a line of zeros has no tag.
 
 use crate::page_table::TableBlock;
 use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, PhysAddr, VirtAddr};
 use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::mix;
 
-/// log2 of the pages of a line.
+/// log2 of the pages per line.
 pub const LINE_PAGES_SHIFT: u32 = 3;
-/// log2 of the lines of a frame.
+/// log2 of the lines per frame.
 pub const FRAME_LINES_SHIFT: u32 = 6;
 const VA_BITS: u32 = 48;
 const PART_SHIFT: u32 = 52;
 const PART_BITS: u32 = 5;
 const PART: u64 = (1 << PART_BITS) - 1;
 
-/// Words of a line.
+/// The words of a line.
 pub type Line = [u64; 8];
 
 pub const EMPTY: Line = [0; 8];
 
-/// Number of the page of an address.
+/// Number of the page that contains the address.
 pub fn vpn(va: VirtAddr) -> u64 {
     (va.0 & ((1 << VA_BITS) - 1)) >> FRAME_SHIFT
 }
@@ -33,19 +33,19 @@ pub fn tag(vpn: u64) -> u64 {
     (vpn >> LINE_PAGES_SHIFT) + 1
 }
 
-/// A page's place in its line.
+/// Index of a page's entry in its line.
 #[inline(always)]
 pub fn index(vpn: u64) -> usize {
     vpn as usize & ((1 << LINE_PAGES_SHIFT) - 1)
 }
 
-/// The bits of a tag that the entry at a place of its line holds.
+/// The tag bits that the entry at an index of its line holds.
 #[inline(always)]
 pub fn tag_part(tag: u64, index: usize) -> u64 {
     (tag >> (PART_BITS * index as u32) & PART) << PART_SHIFT
 }
 
-/// A line without entries.
+/// A line with a tag and no mapped page.
 pub fn with_tag(tag: u64) -> Line {
     std::array::from_fn(|index| tag_part(tag, index))
 }
@@ -68,31 +68,32 @@ pub struct Way {
 }
 
 impl Way {
-    /// The way of a number in a table, in a block. The hash function is of both the number and the size.
+    /// The way with this number of a table, stored in a block. The hash function depends on both the number and the
+    /// size.
     pub fn new(block: TableBlock, number: usize, seed: u64) -> Self {
         Self { block, seed: mix(seed ^ mix((number as u64) << 8 | u64::from(block.order))) }
     }
 
-    /// Lines of the way.
+    /// Number of lines of the way.
     #[inline(always)]
     pub fn lines(&self) -> u64 {
         1 << (FRAME_LINES_SHIFT + self.block.order)
     }
 
-    /// The place that a tag hashes to.
+    /// Position that a tag hashes to.
     #[inline(always)]
     pub fn place(&self, tag: u64) -> u64 {
         mix(tag ^ self.seed) >> (u64::BITS - FRAME_LINES_SHIFT - self.block.order)
     }
 
-    /// Address of the line of a place.
+    /// Address of the line at a position.
     #[inline(always)]
     pub fn line(&self, place: u64) -> PhysAddr {
         self.block.first.addr() + place * LINE_BYTES
     }
 }
 
-/// Replaces a line by another; returns the old one.
+/// Overwrites a line and returns its old content.
 pub fn swap(mem: &mut PhysMem, at: PhysAddr, line: &Line) -> Line {
     let old = *mem.line(at);
     for (index, (&new, old)) in line.iter().zip(old).enumerate() {

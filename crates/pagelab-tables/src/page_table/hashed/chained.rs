@@ -1,4 +1,4 @@
-//! Chaining: what hashes to a place that is taken hangs on it, in slots of a chain table that point to each other.
+//! Chaining: pages whose home slot is taken are in a linked list of slots of a chain table.
 
 use super::Probe;
 use super::geometry::{Geometry, Key, line_of};
@@ -6,7 +6,7 @@ use super::slot::{self, EMPTY};
 use pagelab_base::addr::PhysAddr;
 use pagelab_base::memory::PhysMem;
 
-/// Where a slot points to the next one of its chain; 0 for the last.
+/// Address of a slot's pointer to the next slot of its chain; the pointer is 0 in the last slot.
 fn link(slot: PhysAddr) -> PhysAddr {
     slot + 16
 }
@@ -16,7 +16,7 @@ fn next(mem: &PhysMem, slot: PhysAddr) -> Option<PhysAddr> {
     (next != 0).then_some(PhysAddr(next))
 }
 
-/// Looks for the slot of a page; `visit` is told each line that is read. There is room behind the last of the chain.
+/// Looks for a page's slot; calls `visit` with each line that is read. `room` is the last slot of the chain.
 #[inline(always)]
 pub fn probe(geometry: &Geometry, mem: &PhysMem, key: Key, mut visit: impl FnMut(PhysAddr)) -> Probe {
     let name = slot::name(geometry, key);
@@ -37,7 +37,8 @@ pub fn probe(geometry: &Geometry, mem: &PhysMem, key: Key, mut visit: impl FnMut
     Probe { found: None, room: None }
 }
 
-/// Makes a slot the page's: the head of its chain if that is empty, else one behind the last slot `room`.
+/// Gives the page a slot: the head of its chain if that is empty, otherwise a new one linked behind the last slot
+/// `room`.
 pub fn occupy(geometry: &Geometry, mem: &mut PhysMem, key: Key, room: PhysAddr) -> Option<PhysAddr> {
     let mut at = room;
     if mem.read_block(room) != EMPTY {
@@ -49,7 +50,7 @@ pub fn occupy(geometry: &Geometry, mem: &mut PhysMem, key: Key, room: PhysAddr) 
     Some(at)
 }
 
-/// Takes a slot out of the chain that begins at `head`.
+/// Removes a slot from the chain that begins at `head`.
 pub fn release(geometry: &Geometry, mem: &mut PhysMem, head: PhysAddr, at: PhysAddr) {
     let behind = next(mem, at);
     if at != head {
@@ -60,7 +61,7 @@ pub fn release(geometry: &Geometry, mem: &mut PhysMem, head: PhysAddr, at: PhysA
         mem.write_block(link(before), behind.map_or(0, |slot| slot.0));
         return geometry.free_chain_slot(mem, at);
     }
-    // The head is where searches begin: the second slot takes its place.
+    // Searches begin at the head, so the second slot's content moves there.
     let Some(second) = behind else { return slot::clear(geometry, mem, head, EMPTY) };
     for word in [0, 8, 16] {
         mem.write_block(head + word, mem.read_block(second + word));

@@ -1,4 +1,4 @@
-//! Where the slots of a hashed table are, and which of them a page belongs to.
+//! Layout of a hashed table, and the slot of each page.
 
 use super::parameters::{HashFunction, HashedConfig, HashedKind};
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, LINE_SHIFT, PhysAddr};
@@ -7,22 +7,22 @@ use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::mix;
 use pagelab_trace::quantity::format_bytes;
 
-/// Frames that the first slot is aligned to: a super-slot of 512 lines, which are the eight pages of a cluster of the
-/// host.
+/// Alignment of the first slot in frames. It is the size of a super-slot of 512 lines, which is one cluster of eight
+/// pages for the host.
 const ALIGN_FRAMES: u64 = 8;
-/// Pages whose entries fit a line beside their tag.
+/// log2 of the number of entries that fit into a line beside their tag.
 const PACKED_SHIFT: u32 = 3;
 /// Bytes of a slot of the chained design: tag, entry, pointer, padding.
 const CHAINED_SLOT_BYTES: u64 = 32;
 
 /// Bytes of a slot of the power design: tag and entry.
 const POWER_SLOT_BYTES: u64 = 16;
-/// log2 of the slots of a group of the power design.
+/// log2 of the slots per group of the power design.
 const GROUP_SHIFT: u32 = 3;
-/// log2 of the pages of a segment of the power design: 256 MiB.
+/// log2 of the pages per segment of the power design: 256 MiB.
 const SEGMENT_SHIFT: u32 = 16;
 
-/// A page of an address space, as the table sees it.
+/// A page of an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Tag of the address space.
@@ -30,22 +30,22 @@ pub struct Key {
     pub vpn: u64,
 }
 
-/// Counters that the kernel keeps with a table, in the last of its frames.
+/// Counters that the kernel keeps in the last frame of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// Slots with an entry at least, of ended processes too.
+    /// Slots with at least one entry, including those of ended processes.
     Used,
     /// Slots marked deleted.
     Deleted,
     /// Used slots of ended processes.
     Stale,
-    /// Slots of the chain table that have been handed out.
+    /// Number of slots of the chain table that have ever been allocated.
     ChainEnd,
-    /// First slot of the chain table that was given back; 0 for none.
+    /// First slot in the chain table's list of free slots; 0 for none.
     ChainFree,
 }
 
-/// See the module's text.
+/// Layout and hash function of a hashed table.
 #[derive(Clone, Copy, Debug)]
 pub struct Geometry {
     pub kind: HashedKind,
@@ -53,24 +53,24 @@ pub struct Geometry {
     base: PhysAddr,
     /// Address of the counters.
     counters: PhysAddr,
-    /// Places that a page may hash to: slots, or super-slots of several lines.
+    /// Number of home positions that a page can hash to: slots, or super-slots of several lines.
     homes: u64,
     slot_bytes: u64,
-    /// log2 of the pages of a slot.
+    /// log2 of the pages per slot.
     cluster_shift: u32,
-    /// log2 of the slots of a super-slot.
+    /// log2 of the slots per super-slot.
     super_shift: u32,
     /// Slots of the chain table.
     chain_slots: u64,
     pub hash: HashFunction,
     seed: u64,
-    /// Lines that a search reads at most. What would lie further away cannot be mapped: the table is full.
+    /// Maximum number of lines that a search reads; a page without a slot within them cannot be mapped.
     pub search_lines: u32,
 }
 
 impl Geometry {
-    /// The table of a layer of `frames` frames whose first `taken` are set aside for something else; `key` names it in
-    /// errors.
+    /// The table for a layer of `frames` frames, of which the first `taken` are already reserved; `key` names the table
+    /// in errors.
     pub fn new(
         config: &HashedConfig,
         kind: HashedKind,
@@ -101,7 +101,7 @@ impl Geometry {
             }
         };
         let homes = match kind {
-            // The hash is cut to its low bits.
+            // The hash is truncated to its low bits.
             HashedKind::Power if config.table_bytes.is_none() => homes.next_power_of_two(),
             HashedKind::Power => homes.checked_ilog2().map_or(0, |log| 1 << log),
             HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => homes,
@@ -141,22 +141,22 @@ impl Geometry {
         })
     }
 
-    /// Address of the first slot; the table lies in whole frames from here on.
+    /// Address of the first slot, at the beginning of a frame.
     pub fn base(&self) -> PhysAddr {
         self.base
     }
 
-    /// Frames of the slots, which a scan goes through.
+    /// Number of frames of the slots, which a scan reads.
     pub fn slot_frames(&self) -> u64 {
         (self.counters.0 - self.base.0) / FRAME_BYTES
     }
 
-    /// Frames of the slots and the counters.
+    /// Number of frames of the slots and the counters.
     pub fn frames(&self) -> u64 {
         self.slot_frames() + 1
     }
 
-    /// Slots that pages hash to.
+    /// Number of slots that pages hash to.
     pub fn slots(&self) -> u64 {
         self.homes << self.super_shift
     }
@@ -169,24 +169,24 @@ impl Geometry {
         self.slot_bytes
     }
 
-    /// Whether entries are of 7 bytes.
+    /// Whether entries have 7 bytes.
     pub fn packed(&self) -> bool {
         self.kind == HashedKind::Compact
     }
 
-    /// Number of the pages that share a page's slot.
+    /// Number of the cluster of pages that share a slot.
     #[inline(always)]
     pub fn block(&self, vpn: u64) -> u64 {
         vpn >> self.cluster_shift
     }
 
-    /// A page's place in its slot.
+    /// Index of a page's entry in its slot.
     #[inline(always)]
     pub fn index(&self, vpn: u64) -> u32 {
         vpn as u32 & ((1 << self.cluster_shift) - 1)
     }
 
-    /// The place that a page hashes to.
+    /// Home position that a page hashes to.
     #[inline(always)]
     pub fn home(&self, key: Key) -> u64 {
         if self.kind == HashedKind::Power {
@@ -202,8 +202,8 @@ impl Geometry {
         }
     }
 
-    /// The primary group of a page: its segment's number, scrambled as Linux does it (`vsid_scramble`), XOR its own
-    /// within that.
+    /// Primary group of a page: the segment's number, scrambled as in Linux (`vsid_scramble`), XOR the page's number
+    /// within the segment.
     #[inline(always)]
     fn group_of(&self, key: Key) -> u64 {
         let segment = key.vpn >> SEGMENT_SHIFT;
@@ -221,21 +221,21 @@ impl Geometry {
         (0..1 << GROUP_SHIFT).map(move |slot| PhysAddr(first + slot * POWER_SLOT_BYTES))
     }
 
-    /// Address of the slot of a page in the place `home`: of a super-slot the line that is the page's.
+    /// Address of a page's slot at position `home`; in a super-slot, the page's line.
     #[inline(always)]
     pub fn slot(&self, home: u64, vpn: u64) -> PhysAddr {
         let line = self.block(vpn) & ((1 << self.super_shift) - 1);
         PhysAddr(self.base.0 + ((home << self.super_shift) | line) * self.slot_bytes)
     }
 
-    /// The slots that lie in a frame, by its number within the table; those of the chain table are no such slots.
+    /// The slots in the table's frame with this index, without those of the chain table.
     pub fn slots_in(&self, frame: u64) -> impl Iterator<Item = PhysAddr> + use<> {
         let end = self.base.0 + self.slots() * self.slot_bytes;
         let first = self.base.0 + frame * FRAME_BYTES;
         (first..(first + FRAME_BYTES).min(end)).step_by(self.slot_bytes as usize).map(PhysAddr)
     }
 
-    /// A slot of the chain table that is not in use, taken out of it.
+    /// Allocates a slot of the chain table.
     pub fn take_chain_slot(&self, mem: &mut PhysMem) -> Option<PhysAddr> {
         let free = self.counter(mem, Counter::ChainFree);
         if free != 0 {
@@ -251,7 +251,7 @@ impl Geometry {
         Some(self.base + (self.slots() + used) * CHAINED_SLOT_BYTES)
     }
 
-    /// Slots of the chain table that are not in use.
+    /// Number of free slots of the chain table.
     pub fn chain_slots_left(&self, mem: &PhysMem) -> u64 {
         let given_back = std::iter::successors(Some(self.counter(mem, Counter::ChainFree)), |&slot| {
             Some(mem.read_block(PhysAddr(slot + 16)))
@@ -260,7 +260,7 @@ impl Geometry {
         self.chain_slots - self.counter(mem, Counter::ChainEnd) + given_back
     }
 
-    /// Gives a slot of the chain table back.
+    /// Frees a slot of the chain table.
     pub fn free_chain_slot(&self, mem: &mut PhysMem, slot: PhysAddr) {
         mem.write_block(slot, 0);
         mem.write_block(slot + 8, 0);

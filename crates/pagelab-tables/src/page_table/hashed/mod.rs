@@ -1,32 +1,32 @@
-//! Hashed page tables: one table a layer, for all its address spaces, sized once.
+//! Hashed page tables: one table per layer for all its address spaces, with a fixed size.
 //!
-//! Models: five designs. *Chained* (Itanium's, as Barr et al. simulated it): slots of 32 bytes with tag, entry and a
-//! pointer into a chain table. *Open*: slots of 16 bytes; a search goes on with the next slot. *Clustered*: a slot
-//! holds the entries of 2, 4 or 8 neighbouring pages beside one tag. *Compact*: a line holds a tag and the entries of 8
-//! pages, of 7 bytes each; with a larger `cluster`, the lines of up to 4,096 pages lie beside each other in a
-//! super-slot, and each keeps its own tag: a guest's super-slot of 32 KiB is then one cluster of its host's table.
-//! *Power*: a page of a segment of 256 MiB is in one of the eight slots of 16 bytes of a group of two lines, which the
-//! segment's number XOR the page's names, or, if that was full, of the group with the complement of its number. A slot
-//! belongs to an address space by a tag of 16 bits. A reference is a line: slots probed in the same line cost one.
-//! Deleted slots stay in the way of searches. An exit leaves its slots behind; a later scan over the whole table (of
-//! the kernel's `exit_scan`) deletes them, and only then may another process have the tag.
+//! Models: five designs. *Chained* (Itanium, as simulated by Barr et al.): slots of 32 bytes with tag, entry and a
+//! pointer into a chain table. *Open*: slots of 16 bytes with linear probing. *Clustered*: a slot holds the entries of
+//! 2, 4 or 8 neighbouring pages and one tag. *Compact*: a line holds a tag and the entries of 8 pages, 7 bytes each.
+//! With a larger `cluster`, the lines of up to 4,096 pages lie next to each other in a super-slot, and each line keeps
+//! its own tag; a guest's super-slot of 32 KiB is then one cluster of its host's table. *Power*: a page is in one of
+//! the eight 16-byte slots of a group, which is two lines. The primary group is the page's number within its 256 MiB
+//! segment XOR the segment's number; if it was full, the page is in the group with the complement of that number. A
+//! 16-bit tag in each slot names the address space. A reference is a line: probing several slots of one line costs one
+//! reference. Deleted slots do not end a search. A process exit leaves its slots in the table; a later scan of the
+//! whole table (by the kernel's `exit_scan`) deletes them, and only then can another process get the tag.
 //! Source: Yaniv and Tsafrir, "Hash, Don't Cache (the Page Table)", SIGMETRICS 2016, 4.1 to 4.4 and 5.4. Power: Power
 //! ISA, book III (hashed page table translation); Linux arch/powerpc/mm/book3s64/hash_native.c (`native_hpte_insert`),
 //! mmu-hash.h (`hpt_hash`).
-//! Parameters: `load_factor`, of slots in use when all memory is mapped in whole clusters (the paper's by design: 1/2
-//! chained, 1/4 open and clustered, 1/8 compact; 1/4 power, the most that the architecture recommends); `cluster`,
-//! pages (clustered 4, compact 8); `hash` (`mix64`); `seed` (0); `table_bytes` (none: as the load factor and the
-//! layer's memory say; of a chained table the chain table comes on top); `search_lines`, lines (63, of our own: at the
-//! load factors of the paper a search of more than a few is as good as impossible); `exits_per_scan`, processes (64,
-//! estimated: the paper says "lazily").
+//! Parameters: `load_factor`, share of slots in use when all memory is mapped in whole clusters (default: the paper's
+//! value for each design: 1/2 chained, 1/4 open and clustered, 1/8 compact; 1/4 power, the maximum that the
+//! architecture recommends); `cluster`, pages (clustered 4, compact 8); `hash` (`mix64`); `seed` (0); `table_bytes`
+//! (default: from the load factor and the layer's memory; the chain table of a chained design comes in addition);
+//! `search_lines`, lines (63, our own choice: at the paper's load factors, longer searches practically never happen);
+//! `exits_per_scan`, processes (64, estimated: the paper says "lazily").
 //! Stats: `layer.NAME.page_table.*`.
-//! Deviations: the tag names the address space, which the paper's leaves out although its table is global. A search
-//! ends after `search_lines`, and what would lie behind them cannot be mapped: the run ends with an error. No pages
-//! above 4 KiB and no entry for several processes: a shared page has a slot in each. The kernel's direct map has a
-//! radix table of its own, with large pages ("bolted" entries elsewhere); the paper looks at programs only. The power
-//! design's segment look-aside buffer always hits; where both groups of a page are full the run ends with an error,
-//! while Linux evicts a slot, whose page it finds in tables of its own. Which pages of a range are mapped is kept apart
-//! ([`super::page_index`]), as kernels with hashed tables keep it in their own structures.
+//! Deviations: the tag contains the address space; the paper's tag does not, although its table is global. A search
+//! ends after `search_lines` lines; if a page has no slot within them, the run ends with an error. No pages above 4
+//! KiB, and no entry for several processes: a shared page has a slot per process. The kernel's direct map has a radix
+//! table of its own with large pages (elsewhere: "bolted" entries); the paper looks at programs only. The segment
+//! look-aside buffer of the power design always hits. If both groups of a page are full, the run ends with an error;
+//! Linux evicts a slot instead, whose page it finds in tables of its own. The set of mapped pages is kept separately
+//! ([`super::page_index`]), as kernels with hashed tables keep it in structures of their own.
 
 mod chained;
 mod geometry;
@@ -53,15 +53,15 @@ use shared::SharedTable;
 
 const VA_BITS: u32 = 48;
 
-/// What a search for a page's slot comes to.
+/// Result of a search for a page's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Probe {
     found: Option<PhysAddr>,
-    /// Where a slot for the page could be made.
+    /// A slot that the page could get.
     room: Option<PhysAddr>,
 }
 
-/// One of the designs.
+/// One of the five designs.
 pub trait Kind {
     const KIND: HashedKind;
 }
@@ -69,7 +69,7 @@ pub trait Kind {
 macro_rules! kinds {
     ($($Kind:ident)*) => {
         $(
-            /// See the module's text.
+            /// A marker type; see the module's description.
             #[derive(Clone)]
             pub struct $Kind;
 
@@ -82,12 +82,12 @@ macro_rules! kinds {
 
 kinds! { Chained Open Clustered Compact Power }
 
-/// An address space in the table of its layer; see the module's text.
+/// An address space in the table of its layer.
 #[derive(Clone)]
 pub struct Hashed<K> {
     geometry: Geometry,
     asid: u16,
-    /// Slots of this space.
+    /// Number of slots of this space.
     slots: u64,
     pages: PageIndex,
     kind: PhantomData<K>,
@@ -114,7 +114,7 @@ impl<K: Kind> Hashed<K> {
         }
     }
 
-    /// The entry of a page in a slot, if it has one there.
+    /// The mapping of a page in a slot, if the slot contains it.
     #[inline(always)]
     fn read(&self, mem: &PhysMem, slot: PhysAddr, key: Key) -> Option<Mapping> {
         let index = self.geometry.index(key.vpn);
@@ -122,7 +122,7 @@ impl<K: Kind> Hashed<K> {
         there.then(|| decode(1, slot::read_entry(&self.geometry, mem, slot, index)))
     }
 
-    /// The slot of a page that is mapped, and its entry.
+    /// Slot and mapping of a mapped page.
     fn found(&self, mem: &PhysMem, va: VirtAddr) -> (PhysAddr, Mapping) {
         let key = self.key(va);
         let slot = self.probe(mem, key, |_| {}).found;
@@ -184,14 +184,14 @@ impl<K: Kind> Design for Hashed<K> {
         list.leaf = mapping.map_or(Leaf::nothing(1), Leaf::Present);
     }
 
-    /// Has the host fetch the slot that a search for the page begins with.
+    /// Prefetches on the host the slot at which a search for the page begins.
     #[inline]
     fn hint(&self, mem: &PhysMem, va: VirtAddr) {
         let key = self.key(va);
         mem.hint_block(self.geometry.slot(self.geometry.home(key), key.vpn));
     }
 
-    /// The entry of a page and its frame, if its slot is the first that a search looks at.
+    /// Entry and frame of a page, if its slot is the first one of a search.
     #[inline]
     fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
         let key = self.key(va);
@@ -277,7 +277,7 @@ impl<K: Kind> Design for Hashed<K> {
         let last = end.0.div_ceil(1 << FRAME_SHIFT);
         let left = most.saturating_sub(out.len());
         let pages = || self.pages.range(start.page_number(), last).take(left);
-        // The slots of different clusters lie anywhere: the host may fetch them all at once.
+        // The slots of different clusters are scattered: prefetch them all at once.
         pages().for_each(|vpn| self.hint(mem, VirtAddr::from_page_number(vpn)));
         for vpn in pages() {
             let va = VirtAddr::from_page_number(vpn);

@@ -1,4 +1,5 @@
-//! Open addressing: searches go from a page's place to the next one, until the page's slot or an empty one.
+//! Open addressing with linear probing: a search begins at a page's home slot and ends at the page's slot or an empty
+//! one.
 
 use super::Probe;
 use super::geometry::{Counter, Geometry, Key, line_of};
@@ -6,7 +7,7 @@ use super::slot::{self, DELETED, EMPTY};
 use pagelab_base::addr::PhysAddr;
 use pagelab_base::memory::PhysMem;
 
-/// Looks for the slot of a page; `visit` is told each line that is read.
+/// Looks for a page's slot; calls `visit` with each line that is read.
 #[inline(always)]
 pub fn probe(geometry: &Geometry, mem: &PhysMem, key: Key, mut visit: impl FnMut(PhysAddr)) -> Probe {
     let name = slot::name(geometry, key);
@@ -32,7 +33,7 @@ pub fn probe(geometry: &Geometry, mem: &PhysMem, key: Key, mut visit: impl FnMut
     Probe { found: None, room }
 }
 
-/// Makes the free slot `room` the page's.
+/// Gives the free slot `room` to the page.
 pub fn occupy(geometry: &Geometry, mem: &mut PhysMem, key: Key, room: PhysAddr) -> PhysAddr {
     if mem.read_block(room) == DELETED {
         geometry.add_to_counter(mem, Counter::Deleted, -1);
@@ -41,7 +42,7 @@ pub fn occupy(geometry: &Geometry, mem: &mut PhysMem, key: Key, room: PhysAddr) 
     room
 }
 
-/// Gives a slot up. Searches that passed it must still do so, so it never becomes empty.
+/// Frees a slot. It is marked as deleted instead of empty, so that searches for slots behind it continue.
 pub fn release(geometry: &Geometry, mem: &mut PhysMem, at: PhysAddr) {
     slot::clear(geometry, mem, at, DELETED);
     geometry.add_to_counter(mem, Counter::Deleted, 1);

@@ -1,4 +1,4 @@
-//! The parameters of hashed page tables, and what makes them impossible.
+//! The parameters of hashed page tables and their checks.
 
 use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
@@ -18,8 +18,8 @@ pub enum HashedKind {
 }
 
 impl HashedKind {
-    /// The load factor of "Hash, Don't Cache (the Page Table)", 4.2 and 4.3: all designs take 64 bytes a page of
-    /// memory. So does POWER's with a group for two pages, the fewest that the PowerPC manuals recommend.
+    /// The load factor of "Hash, Don't Cache (the Page Table)", 4.2 and 4.3: every design needs 64 bytes per page of
+    /// memory. So does POWER's with one group per two pages, the minimum that the PowerPC manuals recommend.
     fn load_factor(self) -> f64 {
         match self {
             Self::Chained => 1.0 / 2.0,
@@ -28,7 +28,7 @@ impl HashedKind {
         }
     }
 
-    /// Pages of a cluster: the paper's, and those that are possible.
+    /// Pages per cluster: the paper's number, and the possible numbers.
     fn clusters(self) -> (u32, &'static [u32]) {
         match self {
             Self::Chained | Self::Open | Self::Power => (1, &[1]),
@@ -38,15 +38,15 @@ impl HashedKind {
     }
 }
 
-/// What turns a page's number into a place.
+/// Maps a page's number to a position in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HashFunction {
-    /// The mixer of SplitMix64 over the cluster's number and the address space's tag: as good as random.
+    /// The SplitMix64 mixer of the cluster's number and the address space's tag: practically random.
     #[default]
     Mix64,
-    /// The cluster's number modulo the number of places: neighbours lie beside each other, and processes that use the
-    /// same addresses collide. Of the power design: segments' numbers that are not scrambled.
+    /// The cluster's number modulo the number of positions: neighbouring clusters are adjacent, and processes with the
+    /// same addresses collide. In the power design: segment numbers without scrambling.
     Modulo,
 }
 
@@ -54,12 +54,12 @@ pub enum HashFunction {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HashedConfig {
-    /// Share of the slots that are in use when all of the layer's memory is mapped in whole clusters; none for the
-    /// paper's: 1/2 chained, 1/4 open, clustered and power, 1/8 compact.
+    /// Share of the slots in use when all of the layer's memory is mapped in whole clusters. Default: the paper's
+    /// value: 1/2 chained, 1/4 open, clustered and power, 1/8 compact.
     #[serde(default)]
     pub load_factor: Option<f64>,
-    /// Pages whose entries lie together; none for the paper's: clustered 4 (2 and 8 are possible), compact 8 (powers of
-    /// two up to 4096).
+    /// Pages whose entries lie together. Default: the paper's value: clustered 4 (2 and 8 are possible), compact 8
+    /// (powers of two up to 4096).
     #[serde(default)]
     pub cluster: Option<u32>,
     #[serde(default)]
@@ -67,29 +67,30 @@ pub struct HashedConfig {
     /// Seed of the hash function.
     #[serde(default)]
     pub seed: u64,
-    /// Size of the table, whatever the memory and the load factor; of a chained one without the chain table.
+    /// Size of the table instead of the size that memory and load factor give. In the chained design the chain table
+    /// comes in addition.
     #[serde(default)]
     pub table_bytes: Option<Bytes>,
-    /// Lines that a search reads at most, or slots of a chain: 1 to 65536. A page that has no place among them cannot
-    /// be mapped. The power design has two groups and nothing to search beyond them.
+    /// Maximum number of lines that a search reads (in a chain: slots), 1 to 65536. A page without a slot among them
+    /// cannot be mapped. The power design searches exactly two groups.
     #[serde(default = "search_lines")]
     pub search_lines: u32,
-    /// Processes that have ended when a scan deletes what they left.
+    /// Number of ended processes after which a scan deletes their slots.
     #[serde(default = "exits_per_scan")]
     pub exits_per_scan: u32,
 }
 
-/// The longest search that one may ask for; a walk keeps a reference to each of its lines.
+/// The largest possible `search_lines`; a walk stores a reference for each line.
 pub const MAX_SEARCH_LINES: u32 = 1 << 16;
 
-/// Far more than a search reads at the load factors of the paper if the hash spreads pages, so a table that needs more
-/// is full or has another fault, which a run had better end with.
+/// Far more than a search reads at the paper's load factors with a hash that spreads pages. A table that needs more is
+/// full or misconfigured, so the run should end.
 fn search_lines() -> u32 {
     63
 }
 
-/// Few enough that the slots left behind are few beside those in use, and so many that short programs do not pay for
-/// reading a table sized to all memory.
+/// Low enough that there are few stale slots compared to those in use. High enough that short programs rarely pay for a
+/// scan of a table sized for all memory.
 fn exits_per_scan() -> u32 {
     64
 }
@@ -117,7 +118,7 @@ impl HashedConfig {
             return context.refuse("page_table.cluster", what);
         }
         if kind == HashedKind::Power && self.search_lines != search_lines() {
-            let what = format!("{} looks at two groups of eight slots and no further; remove it", context.design);
+            let what = format!("{} searches exactly two groups of eight slots; remove the key", context.design);
             return context.refuse("page_table.search_lines", what);
         }
         if !(1..=MAX_SEARCH_LINES).contains(&self.search_lines) {
@@ -130,7 +131,7 @@ impl HashedConfig {
         Ok(())
     }
 
-    /// Small tables, with every cluster that differs in kind.
+    /// Small tables for tests, with every kind of cluster.
     pub(super) fn samples(kind: HashedKind) -> Vec<Self> {
         let small = Self {
             load_factor: None,

@@ -1,4 +1,5 @@
-//! Groups (POWER): a page is in one of the eight slots of either of two groups, which the hash and its complement name.
+//! Groups (POWER): a page is in one of the eight slots of its primary group (by the hash) or its secondary group (by
+//! the complement of the hash).
 
 use super::Probe;
 use super::geometry::{Geometry, Key, line_of};
@@ -6,8 +7,8 @@ use super::slot::{self, EMPTY};
 use pagelab_base::addr::PhysAddr;
 use pagelab_base::memory::PhysMem;
 
-/// Looks for the slot of a page, in the primary group and then in the secondary; `visit` is told each line that is
-/// read. A slot for the page can be made at the first empty one.
+/// Looks for a page's slot in the primary group and then in the secondary; calls `visit` with each line that is read. A
+/// new slot for the page is the first empty one.
 #[inline(always)]
 pub fn probe(geometry: &Geometry, mem: &PhysMem, key: Key, mut visit: impl FnMut(PhysAddr)) -> Probe {
     let name = slot::name(geometry, key);
@@ -29,7 +30,7 @@ pub fn probe(geometry: &Geometry, mem: &PhysMem, key: Key, mut visit: impl FnMut
     Probe { found: None, room }
 }
 
-/// Gives a slot up. Searches look at all slots of a group, so it is empty at once.
+/// Frees a slot. It becomes empty at once, since searches read all slots of a group.
 pub fn release(geometry: &Geometry, mem: &mut PhysMem, at: PhysAddr) {
     slot::clear(geometry, mem, at, EMPTY);
 }

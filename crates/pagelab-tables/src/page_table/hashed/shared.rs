@@ -1,4 +1,4 @@
-//! What the address spaces of a layer share of its hashed table: tags, and the slots that ended processes left.
+//! State of a layer's hashed table that its address spaces share: the tags, and the slots of ended processes.
 
 use super::geometry::{Counter, Geometry};
 use super::parameters::{HashFunction, HashedConfig, HashedKind, MAX_SEARCH_LINES};
@@ -10,7 +10,7 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
 
-/// What scans for the slots of ended processes did.
+/// Statistics of the scans for slots of ended processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScanCounters {
     pub scans: u64,
@@ -20,16 +20,16 @@ pub struct ScanCounters {
     pub cycles: Cycles,
 }
 
-/// See the module's text.
+/// The hashed table of a layer.
 #[derive(Clone)]
 pub struct SharedTable {
     pub geometry: Geometry,
     pub scans: ScanCounters,
     exits_per_scan: usize,
-    /// Tags that were given out at least once are below.
+    /// The smallest tag that was never allocated.
     next: u32,
     free: Vec<u16>,
-    /// Tags whose slots are left in the table.
+    /// Tags of ended spaces whose slots are still in the table.
     ended: Vec<u16>,
 }
 
@@ -47,19 +47,19 @@ impl SharedTable {
         })
     }
 
-    /// A new address space; none if all tags are in use or wait for a scan.
+    /// A new address space; `None` if all tags are in use or wait for a scan.
     pub fn add_space<K: Kind>(&mut self) -> Option<Hashed<K>> {
         Some(Hashed::new(self.geometry, self.take_tag()?))
     }
 
-    /// Ends an address space, which has no slot.
+    /// Ends an address space that has no slots.
     pub fn remove_space<K: Kind>(&mut self, space: &Hashed<K>) {
         assert_eq!(space.slots, 0, "the space of tag {} still has slots", space.asid);
         self.free.push(space.asid);
     }
 
-    /// Leaves the slots of a space to a later scan: the space goes on with another tag and maps nothing. False if there
-    /// is no such tag.
+    /// Leaves the slots of a space to a later scan: the space gets another tag and maps nothing. Returns false if there
+    /// is no free tag.
     pub fn abandon<K: Kind>(&mut self, mem: &mut PhysMem, space: &mut Hashed<K>) -> bool {
         if space.slots == 0 {
             return true;
@@ -71,7 +71,7 @@ impl SharedTable {
         true
     }
 
-    /// How full the table is, in words.
+    /// Describes how full the table is.
     pub fn occupation(&self, mem: &PhysMem) -> String {
         let [used, deleted, stale] =
             [Counter::Used, Counter::Deleted, Counter::Stale].map(|counter| self.geometry.counter(mem, counter));
@@ -79,11 +79,11 @@ impl SharedTable {
         format!("{used} of {slots} slots are in use ({stale} by ended processes) and {deleted} marked deleted")
     }
 
-    /// That a page has no place in the table of a layer: what the table holds, and what would help.
+    /// The error for a page that has no slot in a layer's table: how full the table is, and what would help.
     pub fn no_place(&self, mem: &PhysMem, layer: &str, va: VirtAddr) -> String {
         let geometry = &self.geometry;
         let key = format!("--set system.layers.{layer}.page_table");
-        // Where the search for a slot ended, and whether a longer one may find a free one.
+        // Where the search ended, and whether a longer search may find a free slot.
         let (where_to, further) = match geometry.kind {
             HashedKind::Power => ("in either group of it".to_owned(), false),
             HashedKind::Chained if geometry.chain_slots_left(mem) == 0 => ("left in the chain table".to_owned(), false),
@@ -107,7 +107,7 @@ impl SharedTable {
         )
     }
 
-    /// The slots in a frame of the table, by its number, that have one of these tags.
+    /// The slots in the table's frame with this index that have one of these tags.
     pub fn stale_in(&self, mem: &PhysMem, frame: u64, tags: &[u16]) -> Vec<PhysAddr> {
         let heads = self.geometry.slots_in(frame);
         let is_stale = |slot: &PhysAddr| is_stale(mem, *slot, tags);
@@ -119,14 +119,14 @@ impl SharedTable {
         }
     }
 
-    /// Deletes those slots; chains are mended with their heads.
+    /// Deletes those slots; chains are repaired through their heads.
     pub fn delete_stale(&mut self, mem: &mut PhysMem, frame: u64, tags: &[u16]) {
         let geometry = self.geometry;
         let mut deleted = 0;
         match geometry.kind {
             HashedKind::Chained => {
                 for head in geometry.slots_in(frame) {
-                    // Mending moves slots, so that the chain is looked at anew each time.
+                    // A repair moves slots, so the chain is searched again each time.
                     while let Some(slot) = stale_in_chain(mem, head, tags) {
                         chained::release(&geometry, mem, head, slot);
                         deleted += 1;
@@ -157,7 +157,7 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
         Ok((Self::new(geometry, config.exits_per_scan), set_aside))
     }
 
-    /// What the table holds at the end, and what scans for ended processes cost.
+    /// The state of the table at the end, and the cost of scans for ended processes.
     fn statistics(&self, mem: &PhysMem) -> Vec<Statistic> {
         let counter = |counter| self.geometry.counter(mem, counter);
         let state = |name, value, text| Statistic { name, value, unit: "count", measure: Measure::State, text };
@@ -165,32 +165,32 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
         let ScanCounters { scans, lines, deleted, cycles } = self.scans;
         vec![
             state("slots", self.geometry.slots(), "Slots of the hashed page table"),
-            state("slots.used", counter(Counter::Used), "Slots among them in use at the end, or on chains"),
+            state("slots.used", counter(Counter::Used), "Slots in use at the end, including those on chains"),
             state("slots.stale", counter(Counter::Stale), "Slots in use at the end by processes that have ended"),
             state(
                 "slots.deleted",
                 counter(Counter::Deleted),
-                "Slots at the end that hold nothing, but that searches pass",
+                "Slots marked deleted at the end, which do not end a search",
             ),
             count("scan.count", scans, "Scans over the table for the slots of ended processes"),
-            count("scan.lines", lines, "Lines that they read"),
-            count("scan.deleted", deleted, "Slots that they deleted"),
+            count("scan.lines", lines, "Lines read by these scans"),
+            count("scan.deleted", deleted, "Slots deleted by these scans"),
             Statistic {
                 name: "scan.cycles",
                 value: cycles.0,
                 unit: "cycles",
                 measure: Measure::Timing,
-                text: "Cycles of the scans, among cycles.kernel",
+                text: "Cycles of these scans, included in cycles.kernel",
             },
         ]
     }
 
-    /// Enough processes have ended.
+    /// Due when enough processes have ended.
     fn is_scan_due(&self) -> bool {
         self.ended.len() >= self.exits_per_scan
     }
 
-    /// The tags of the processes that have ended are the scan's from now on.
+    /// The scan takes over the tags of the processes that have ended so far.
     fn begin_scan(&mut self) -> Option<Scan> {
         if self.ended.len() < self.exits_per_scan {
             return None;
@@ -199,14 +199,14 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
         Some(Scan { tags: std::mem::take(&mut self.ended), at: 0 })
     }
 
-    /// A frame of the table is read, and the lines with slots of ended processes are written.
+    /// Reads one frame of the table and writes the lines with slots of ended processes.
     fn plan_scan(&self, mem: &PhysMem, scan: &Scan) -> ScanStep {
         let mut written = self.stale_in(mem, scan.at, &scan.tags);
         written.dedup_by_key(|slot| slot.0 / LINE_BYTES);
         ScanStep { read: (self.geometry.base() + scan.at * FRAME_BYTES, FRAME_BYTES), written }
     }
 
-    /// The tags may be used again when the scan has come to the end of the table.
+    /// After the last frame of the table the tags become free.
     fn commit_scan(&mut self, mem: &mut PhysMem, scan: &mut Scan) -> bool {
         self.delete_stale(mem, scan.at, &scan.tags);
         self.scans.lines += FRAME_BYTES / LINE_BYTES;

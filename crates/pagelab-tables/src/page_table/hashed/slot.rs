@@ -1,32 +1,33 @@
 //! The words of a slot: a tag and the entries of the pages that share it.
 //!
-//! The tag, from the top: a valid bit for each of up to eight entries, the address space's 16 bits, a mark for deleted
-//! slots and the 36 bits or fewer of the pages' common number. An empty slot is zero. Entries are those of x86-64; in
-//! seven bytes they keep the twelve low bits, forty of the frame number and the no-execute bit.
+//! The tag, from the highest bit: a valid bit for each of up to eight entries, 16 bits for the address space, a mark
+//! for deleted slots, and up to 36 bits for the number that the pages have in common. An empty slot is zero. Entries
+//! have the x86-64 format. A 7-byte entry keeps the twelve low bits, forty bits of the frame number and the no-execute
+//! bit.
 
 use super::geometry::{Geometry, Key};
 use pagelab_base::addr::PhysAddr;
 use pagelab_base::memory::PhysMem;
 
 pub const EMPTY: u64 = 0;
-/// The tag of a slot whose entries are gone: free to be used again, but searches go on behind it.
+/// Tag of a slot whose entries were removed: it can be reused, but does not end a search.
 pub const DELETED: u64 = 1 << 36;
 const ASID_SHIFT: u32 = 40;
 const VALID_SHIFT: u32 = 56;
-/// The bits of a tag that tell slots apart.
+/// The bits of a tag that identify the slot.
 const NAME: u64 = ((1 << 36) - 1) | (0xffff << ASID_SHIFT);
 
 const PACKED_BITS: u32 = 56;
 const LOW_BITS: u64 = (1 << 52) - 1;
 const NO_EXECUTE_SHIFT: u32 = 63;
 
-/// What names the slot of a page in its tag.
+/// The identifying bits of a page's tag.
 #[inline(always)]
 pub fn name(geometry: &Geometry, key: Key) -> u64 {
     geometry.block(key.vpn) | u64::from(key.asid) << ASID_SHIFT
 }
 
-/// Whether a tag is that of a slot in use with this name.
+/// Whether this is the tag of a slot in use with these identifying bits.
 #[inline(always)]
 pub fn is_named(tag: u64, name: u64) -> bool {
     tag & NAME == name && is_used(tag)
@@ -41,7 +42,7 @@ pub fn asid_of(tag: u64) -> u16 {
     (tag >> ASID_SHIFT) as u16
 }
 
-/// The bit of a tag that says that an entry is there.
+/// Mask of an entry's valid bit in the tag.
 #[inline(always)]
 pub fn valid(index: u32) -> u64 {
     1 << (VALID_SHIFT + index)
@@ -54,7 +55,7 @@ pub fn entry_addr(geometry: &Geometry, slot: PhysAddr, index: u32) -> PhysAddr {
     slot + 8 + 8 * word
 }
 
-/// The entry at a place of a slot, as x86-64 writes it.
+/// The entry at an index of a slot, in the x86-64 format.
 #[inline]
 pub fn read_entry(geometry: &Geometry, mem: &PhysMem, slot: PhysAddr, index: u32) -> u64 {
     let addr = entry_addr(geometry, slot, index);
@@ -70,7 +71,7 @@ pub fn read_entry(geometry: &Geometry, mem: &PhysMem, slot: PhysAddr, index: u32
     packed & LOW_BITS | (packed >> 52 & 1) << NO_EXECUTE_SHIFT
 }
 
-/// Writes an entry at a place of a slot; its valid bit is apart.
+/// Writes the entry at an index of a slot, without its valid bit.
 pub fn write_entry(geometry: &Geometry, mem: &mut PhysMem, slot: PhysAddr, index: u32, entry: u64) {
     let addr = entry_addr(geometry, slot, index);
     if !geometry.packed() {
@@ -85,7 +86,7 @@ pub fn write_entry(geometry: &Geometry, mem: &mut PhysMem, slot: PhysAddr, index
     }
 }
 
-/// Makes every word of a slot zero but its tag, which becomes `tag`.
+/// Sets a slot's tag to `tag` and all its other words to zero.
 pub fn clear(geometry: &Geometry, mem: &mut PhysMem, slot: PhysAddr, tag: u64) {
     mem.write_block(slot, tag);
     for word in 1..geometry.slot_bytes() / 8 {
