@@ -1,4 +1,4 @@
-//! The machine beside its MMU: data caches with memory and prefetchers, core models, devices.
+//! The hardware besides the MMU: data caches with memory and prefetchers, core models, devices.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,11 +1,11 @@
-//! One set-associative array of line tags with a state each: the storage of every cache level.
+//! A set-associative array of line tags, each with a state: the storage of every cache level.
 //!
-//! Way order: under LRU a set's words are in recency order, the most recently used first and empty ways last, so
-//! there are no ages to keep. Under the other policies a line keeps its way.
+//! Order of the ways: under LRU the words of a set are in recency order, the most recently used first and empty ways
+//! last, so no ages are stored. Under the other policies a line stays in its way.
 //!
-//! Functions with a [`Ways`] have two bodies. With [`FixedShape`](super::ways::Known) the caller promises an
-//! array of which [`Array::is`] is true, and all that depends on ways, policy and presence is settled when the program
-//! is compiled; [`AnyWays`] does for every array.
+//! Functions with a type parameter [`Ways`] have two bodies. With [`FixedShape`](super::ways::FixedShape) the caller
+//! guarantees that [`Array::is`] is true; ways, policy and presence are then known at compile time. [`AnyWays`] works
+//! for every array.
 
 use super::config::Level;
 use super::index::SetIndex;
@@ -18,7 +18,7 @@ use pagelab_base::addr::LineAddr;
 use pagelab_base::host::{prefer_large_pages, prefetch};
 use pagelab_base::rng::Rng;
 
-/// Words in a line of the host.
+/// Words per cache line of the host.
 const HOST_LINE_WORDS: usize = 16;
 
 /// State of a valid line.
@@ -26,27 +26,27 @@ const HOST_LINE_WORDS: usize = 16;
 pub(super) struct LineState(u32);
 
 impl LineState {
-    /// Clean, and others may hold it too.
+    /// Clean; other cores may hold it too.
     pub const SHARED: Self = Self(1);
-    /// Clean, and nobody else holds it.
+    /// Clean; no other core holds it.
     pub const EXCLUSIVE: Self = Self(2);
-    /// Written since it was fetched, and nobody else holds it.
+    /// Written since it was fetched; no other core holds it.
     pub const MODIFIED: Self = Self(3);
 
-    /// As it is kept in a word.
+    /// The state's bits in a word.
     #[inline(always)]
     pub fn bits(self) -> u32 {
         self.0
     }
 }
 
-/// Where a line may be: its set, and its tag as it is compared.
+/// Where a line can be: its set, and the tag to compare.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SetAndTag {
     set: u32,
     /// Index of the set's first word; 32 bits, so that the compiler sees that no sum overflows.
     base: u32,
-    /// Tag above state bits of 0.
+    /// The tag above state bits of 0.
     wanted: u32,
 }
 
@@ -55,25 +55,25 @@ pub(super) struct SetAndTag {
 pub(super) struct Evicted {
     pub line: LineAddr,
     pub state: LineState,
-    /// Cores that may hold it, if the array keeps presence.
+    /// Cores that may hold it, if the array tracks presence.
     pub presence: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Array {
     words: Vec<u32>,
-    /// Words to skip so that sets start at a host line where their length allows it.
+    /// Words to skip so that sets begin at a cache line of the host, if their length allows it.
     skip: usize,
-    /// Words a set: the ways, rounded up to a multiple of 4 with ways that stay empty.
+    /// Words per set: the ways, rounded up to a multiple of 4 with ways that stay empty.
     stride: usize,
     ways: usize,
     index: SetIndex,
     policy: Policy,
-    /// Cores that may hold each line, way by way; empty if the array does not keep it.
+    /// Cores that may hold each line, way by way; empty if the array does not track presence.
     presence: Vec<u64>,
-    /// Whether the most common kind of L1 it is.
+    /// Whether it has the most common shape of an L1: 8 ways and a power of two of sets.
     masked_eight: bool,
-    /// Whether [`Self::access`] leaves all to the code that follows a miss.
+    /// Whether [`Self::access`] always reports a miss, so that all accesses take the path for misses.
     is_watched: bool,
 }
 
@@ -101,7 +101,7 @@ impl Array {
         array
     }
 
-    /// True if the code for `W` may be used on it: it has these ways, LRU replacement and no presence.
+    /// True if code for `W` can be used with this array: it has these ways, LRU replacement and no presence.
     pub fn is<W: Ways>(&self) -> bool {
         let plain = self.ways == W::N && self.stride == W::N && matches!(self.policy, Policy::Lru);
         let sets = match W::SETS {
@@ -140,14 +140,14 @@ impl Array {
         &mut self.words[at.base as usize..at.base as usize + W::N]
     }
 
-    /// All sets of an array of [`FixedShape`](super::ways::Known)`<N, SETS>`.
+    /// All sets of an array of shape [`FixedShape`](super::ways::FixedShape)`<N, SETS>`.
     #[inline(always)]
     pub fn table<const N: usize, const SETS: usize>(&mut self) -> &mut [[u32; N]; SETS] {
         let (sets, _) = self.words[self.skip..self.skip + SETS * N].as_chunks_mut::<N>();
         sets.try_into().expect("as many sets as were sliced")
     }
 
-    /// The way that holds the line; changes nothing.
+    /// The way that contains the line; changes nothing.
     #[inline(always)]
     pub fn find<W: Ways>(&self, at: SetAndTag) -> Option<usize> {
         if W::N > 0 {
@@ -167,7 +167,7 @@ impl Array {
         self.words[at.base as usize + way] = at.wanted | state.0;
     }
 
-    /// Tells the policy that the line at `way` was accessed; returns the way where it is now.
+    /// Tells the policy about an access to the line at `way`; returns the way where the line is afterwards.
     #[inline(always)]
     pub fn promote<W: Ways>(&mut self, at: SetAndTag, way: usize) -> usize {
         if W::N > 0 {
@@ -178,7 +178,7 @@ impl Array {
         self.promote_any(at, way)
     }
 
-    /// The same, and the line becomes modified.
+    /// [`Self::promote`], and the line becomes modified.
     #[inline(always)]
     pub fn promote_modified<W: Ways>(&mut self, at: SetAndTag, way: usize) {
         if W::N > 0 {
@@ -207,13 +207,13 @@ impl Array {
         way
     }
 
-    /// Leaves accesses to whoever asks after [`Self::access`] has found nothing.
+    /// Makes [`Self::access`] report a miss for every access.
     pub fn watch(&mut self) {
         (self.masked_eight, self.is_watched) = (false, true);
     }
 
-    /// Look-up and promotion in one, for a load or store that needs nothing else; a write makes the line modified.
-    /// False, with nothing changed, if the line is absent or if a write finds it shared.
+    /// Look-up and promotion in one step, for a load or store without side effects; a write makes the line modified.
+    /// Returns false, with nothing changed, if the line is absent or if a write finds it shared.
     #[inline(always)]
     pub fn access(&mut self, line: LineAddr, write: bool) -> bool {
         if !self.masked_eight {
@@ -221,7 +221,7 @@ impl Array {
         }
         let at = self.place::<Masked<8>>(line);
         let set = self.plain_set::<Masked<8>>(at);
-        // An empty way differs in the tag as well, so what is left is the state of the same line.
+        // An empty way differs in the tag as well. For an equal tag the difference is the state.
         let state = set[0] ^ at.wanted;
         if state <= STATE_MASK {
             if write {
@@ -244,7 +244,7 @@ impl Array {
         true
     }
 
-    /// The same for any array, watched or not.
+    /// [`Self::access`] for any array, watched or not.
     #[inline(never)]
     pub fn access_any(&mut self, line: LineAddr, write: bool) -> bool {
         let at = self.place::<AnyWays>(line);
@@ -259,8 +259,8 @@ impl Array {
         true
     }
 
-    /// Puts in a line that is not there, in the lowest empty way if there is one, else instead of the line that the
-    /// policy gives up.
+    /// Inserts a line that is absent: in the lowest empty way if there is one, otherwise instead of the policy's
+    /// victim.
     #[inline(always)]
     pub fn fill<W: Ways>(&mut self, at: SetAndTag, state: LineState, presence: u64) -> Option<Evicted> {
         if W::N > 0 {
@@ -320,7 +320,7 @@ impl Array {
         })
     }
 
-    /// Takes the line at `way` out; the policy hears nothing of it. Returns the state it had.
+    /// Removes the line at `way` without telling the policy. Returns its state.
     #[inline(never)]
     pub fn remove(&mut self, at: SetAndTag, way: usize) -> LineState {
         let (ways, lru) = (self.ways, matches!(self.policy, Policy::Lru));
@@ -337,14 +337,14 @@ impl Array {
         LineState(word & STATE_MASK)
     }
 
-    /// The state of `line` if it is there.
+    /// The state of `line` if it is present.
     #[inline(always)]
     pub fn state_of<W: Ways>(&self, line: LineAddr) -> Option<LineState> {
         let at = self.place::<W>(line);
         self.find::<W>(at).map(|way| self.state(at, way))
     }
 
-    /// Takes `line` out if it is there.
+    /// Removes `line` if it is present.
     #[inline(always)]
     pub fn remove_line<W: Ways>(&mut self, line: LineAddr) -> Option<LineState> {
         let at = self.place::<W>(line);
@@ -362,7 +362,7 @@ impl Array {
         &mut self.presence_of(at)[way]
     }
 
-    /// Prefetches the words that an access to `line` will look at.
+    /// Prefetches on the host the words that an access to `line` will read.
     #[inline(always)]
     pub fn hint(&self, line: LineAddr) {
         let at = self.place::<AnyWays>(line);
@@ -375,7 +375,7 @@ impl Array {
         }
     }
 
-    /// The lines present with their states, set by set in way order.
+    /// The lines present and their states, set by set in way order.
     pub fn lines(&self) -> impl Iterator<Item = (LineAddr, LineState)> {
         let sets = self.words[self.skip..].chunks_exact(self.stride).take(self.index.sets() as usize);
         sets.enumerate().flat_map(move |(set, words)| {

@@ -1,4 +1,4 @@
-//! Whole lines at once: bulk writes of a core and writes of a device.
+//! Operations on many whole lines: bulk writes and reads of a core, writes of a device.
 
 use super::prefetch::CacheLevel;
 use super::shape::{Anything, Shape};
@@ -8,8 +8,8 @@ use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
 
 impl Hierarchy {
-    /// Writes `lines` whole lines from `first` on without fetching them, as `rep stosb` zeroes a page. Returns the
-    /// cycles that it takes: the lines' latencies overlap by `bulk_parallelism`.
+    /// Writes `lines` whole lines from `first` on without fetching them, as `rep stosb` zeroes a page. Returns its
+    /// cycles: the sum of the lines' latencies divided by `bulk_parallelism`.
     pub fn zero_lines(&mut self, core: usize, first: LineAddr, lines: u64, _requester: Requester) -> Cycles {
         let mut found = [0_u64; 5];
         let upgrades_before = self.private[core].stats.upgrades;
@@ -22,8 +22,8 @@ impl Hierarchy {
         sum.div_ceil(self.bulk_parallelism.into())
     }
 
-    /// Reads `lines` whole lines from `first` on, as `rep movsb` reads its source. Returns the cycles that it takes:
-    /// the lines' latencies overlap by `bulk_parallelism`.
+    /// Reads `lines` whole lines from `first` on, as `rep movsb` reads its source. Returns its cycles: the sum of the
+    /// lines' latencies divided by `bulk_parallelism`.
     pub fn load_lines(&mut self, core: usize, first: LineAddr, lines: u64, requester: Requester) -> Cycles {
         let all = (first.0..first.0 + lines).map(LineAddr);
         let parallelism = self.bulk_parallelism.into();
@@ -53,7 +53,7 @@ impl Hierarchy {
             let in_l3 = self.l3.as_mut().and_then(|l3| l3.remove_line::<AnyWays>(line)).is_some();
             self.note_loss::<Anything>(&[CacheLevel::L3], 0, line);
             let mut held = in_l3;
-            // What an inclusive L3 does not hold, nobody holds.
+            // A line that an inclusive L3 does not hold is in no cache.
             if in_l3 || !self.inclusive {
                 for core in 0..self.private.len() {
                     held |= self.private[core].remove::<Anything>(line).is_some();
@@ -64,7 +64,7 @@ impl Hierarchy {
         }
     }
 
-    /// As [`Self::dma_write`] of one line.
+    /// [`Self::dma_write`] of one line.
     pub fn invalidate_line(&mut self, line: LineAddr) {
         self.dma_write(line, 1);
     }

@@ -1,9 +1,9 @@
 //! MESI between the private caches of several cores.
 //!
-//! An inclusive L3 keeps a presence bit a core with each of its lines: cores that *may* hold it. A bit is set when a
-//! core fetches the line and cleared when another one takes it away, not when the core drops it. It only saves
-//! look-ups in cores that cannot hold the line, so results do not depend on it. Without an inclusive L3 all cores are
-//! asked.
+//! An inclusive L3 keeps one presence bit per core with each of its lines: the cores that *may* hold it. A core's bit
+//! is set when it fetches the line and cleared when another core takes the line away, but not when the core evicts it.
+//! The bits only save look-ups in cores that cannot hold the line, so results do not depend on them. Without an
+//! inclusive L3 all cores are searched.
 
 use super::array::LineState;
 use super::prefetch::CacheLevel;
@@ -12,24 +12,24 @@ use super::ways::AnyWays;
 use super::{Hierarchy, Private};
 use pagelab_base::addr::LineAddr;
 
-/// How other cores held a line when they were asked.
+/// How other cores hold a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RemoteCopies {
     None,
     Shared,
-    /// One had it exclusive or modified.
+    /// One holds it in state E or M.
     Owned,
 }
 
 impl Private {
-    /// The most that either copy of the line allows.
+    /// The stronger state of the line's two copies.
     #[inline(always)]
     pub(super) fn state<S: Shape>(&self, line: LineAddr) -> Option<LineState> {
         let l2 = self.l2.as_ref().and_then(|l2| l2.state_of::<S::L2>(line));
         self.l1.state_of::<S::L1>(line).max(l2)
     }
 
-    /// Removes both copies; the state that [`Self::state`] would have said.
+    /// Removes both copies; returns the result of [`Self::state`] before.
     #[inline(always)]
     pub(super) fn remove<S: Shape>(&mut self, line: LineAddr) -> Option<LineState> {
         let l2 = self.l2.as_mut().and_then(|l2| l2.remove_line::<S::L2>(line));
@@ -47,8 +47,8 @@ impl Private {
 }
 
 impl Hierarchy {
-    /// Steps 4 and, with `write`, the upgrade: asks the other cores for the line and takes from them what a read or
-    /// write needs. Marks the core itself as present.
+    /// Step 4 and, with `write`, the upgrade: looks for the line in the other cores and changes or removes their copies
+    /// as the read or write requires. Marks the core itself as present.
     pub(super) fn snoop<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> RemoteCopies {
         let mut found = RemoteCopies::None;
         let mut asked = self.may_hold(core, line, write);
@@ -76,7 +76,7 @@ impl Hierarchy {
         found
     }
 
-    /// The other cores to ask, as a bit mask.
+    /// Bit mask of the other cores to search.
     fn may_hold(&mut self, core: usize, line: LineAddr, write: bool) -> u64 {
         let own = 1_u64 << core;
         if !self.inclusive {
@@ -84,7 +84,7 @@ impl Hierarchy {
         }
         let l3 = self.l3.as_mut().expect("an inclusive L3 is there");
         let at = l3.place::<AnyWays>(line);
-        // What the L3 does not hold, nobody holds; the fill to come will mark the core.
+        // A line that the L3 does not hold is in no core; the later fill will mark this core.
         let Some(way) = l3.find::<AnyWays>(at) else { return 0 };
         let presence = l3.presence(at, way);
         let others = *presence & !own;
@@ -92,14 +92,14 @@ impl Hierarchy {
         others
     }
 
-    /// A write that found the line shared in the core's own caches.
+    /// A write to a line that is shared in the core's own caches.
     pub(super) fn upgrade<S: Shape>(&mut self, core: usize, line: LineAddr) {
         self.private[core].stats.upgrades += 1;
         let others = self.snoop::<S>(core, line, true);
         debug_assert!(others != RemoteCopies::Owned, "{line:?} is shared here and owned elsewhere");
     }
 
-    /// Serves a write that finds the line in the L1, where it can only be shared.
+    /// Serves a write to a line in the L1, where the line can only be shared. Returns false if the L1 does not hold it.
     pub(super) fn upgrade_in_l1<S: Shape>(&mut self, core: usize, line: LineAddr) -> bool {
         let l1 = &mut self.private[core].l1;
         let at = l1.place::<S::L1>(line);
@@ -109,7 +109,7 @@ impl Hierarchy {
         true
     }
 
-    /// Looks at every line of every cache.
+    /// Checks every line of every cache.
     ///
     /// # Panics
     /// If two cores hold a line that one of them holds exclusive or modified, or if an inclusive L3 lacks a line or

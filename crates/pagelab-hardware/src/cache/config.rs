@@ -1,4 +1,4 @@
-//! Geometry, latencies and policies of the caches, and what makes a configuration impossible.
+//! Geometry, latencies and policies of the caches, and checks of the configuration.
 
 use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
@@ -9,84 +9,84 @@ use super::slices::MAX_HASH_BITS;
 use super::ways::{MAX_WAYS, TAG_LIMIT};
 use pagelab_base::addr::{LINE_BYTES, LINE_SHIFT};
 
-/// The data caches of a machine: private L1 and L2 a core, an L3 that all cores share, memory behind them.
+/// The data caches of a machine: a private L1 and L2 per core, an L3 shared by all cores, and memory.
 ///
-/// Latencies are load-to-use totals: what an access costs when it is served there, the failed look-ups on the way
-/// included.
+/// Latencies are load-to-use totals: the cost of an access that is served at this level, including the failed look-ups
+/// before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheConfig {
     /// Data cache of each core.
     pub l1: PrivateCacheConfig,
-    /// Second-level cache of each core; none if left out.
+    /// Second-level cache of each core; default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2: Option<PrivateCacheConfig>,
-    /// Cache shared by all cores; none if left out.
+    /// Cache shared by all cores; default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l3: Option<SharedCacheConfig>,
-    /// Cycles of an access that memory serves.
+    /// Cycles of an access served by memory.
     pub dram_latency_cycles: u32,
-    /// Cycles of an access that another core's private cache serves. Default 60, the latency of a line modified in
+    /// Cycles of an access served by another core's private cache. Default 60, the latency of a line modified in
     /// another core of a Sandy Bridge (Intel 64 and IA-32 Optimization Reference Manual, load latencies).
     #[serde(default = "default_cache_to_cache")]
     pub cache_to_cache_latency_cycles: u32,
-    /// Cycles that a write to a line held shared costs on top of the hit, to invalidate the other cores' copies.
-    /// Default 43, a clean hit in another core of the same table (estimated: the same message goes round).
+    /// Additional cycles of a write to a shared line, to invalidate the other cores' copies. Default 43, a clean hit in
+    /// another core in the same table (estimated: the same message is sent).
     #[serde(default = "default_upgrade")]
     pub upgrade_latency_cycles: u32,
-    /// Cycles that a locked read-modify-write costs on top of a write. Default 18 (estimated).
+    /// Additional cycles of a locked read-modify-write compared to a write. Default 18 (estimated).
     #[serde(default = "default_locked")]
     pub locked_extra_cycles: u32,
-    /// The cache that page walks look into first.
+    /// The first cache that page walks access.
     #[serde(default)]
     pub walker_entry: WalkerEntry,
-    /// Lines in flight during a bulk write; the sum of their latencies is divided by it. Default 10, the line-fill
-    /// buffers of an Intel core since Nehalem (Intel 64 and IA-32 Optimization Reference Manual).
+    /// Lines in flight during a bulk write: the sum of their latencies is divided by this number. Default 10, the
+    /// line-fill buffers of an Intel core since Nehalem (Intel 64 and IA-32 Optimization Reference Manual).
     #[serde(default = "default_bulk_parallelism")]
     pub bulk_parallelism: u32,
 }
 
-/// A cache that belongs to one core.
+/// A cache of one core.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrivateCacheConfig {
-    /// Bytes of data: sets × ways × 64. The number of sets is arbitrary.
+    /// Bytes of data: sets × ways × 64. Any number of sets is possible.
     pub size_bytes: Bytes,
-    /// Lines a set, 1 to 64.
+    /// Lines per set, 1 to 64.
     pub ways: u32,
-    /// Cycles of an access that this cache serves.
+    /// Cycles of an access served by this cache.
     pub latency_cycles: u32,
     /// Which line of a full set is replaced.
     #[serde(default)]
     pub policy: ReplacementPolicy,
 }
 
-/// The cache that all cores share.
+/// The cache shared by all cores.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SharedCacheConfig {
-    /// Bytes of data: sets × ways × 64. The number of sets is arbitrary (12288 sets are common).
+    /// Bytes of data: sets × ways × 64. Any number of sets is possible (12288 sets are common).
     pub size_bytes: Bytes,
-    /// Lines a set, 1 to 64.
+    /// Lines per set, 1 to 64.
     pub ways: u32,
-    /// Cycles of an access that this cache serves.
+    /// Cycles of an access served by this cache.
     pub latency_cycles: u32,
     /// Which line of a full set is replaced.
     #[serde(default)]
     pub policy: ReplacementPolicy,
-    /// Whether it holds every line that a private cache holds.
+    /// Whether it must hold every line that a private cache holds.
     #[serde(default)]
     pub inclusion: Inclusion,
-    /// Slices that it is made of, which divide its sets. 1 says nothing of slices.
+    /// Number of its slices, a divisor of the number of sets. 1 means that slices are not modelled.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub slices: u32,
-    /// How a line's slice is chosen, if there are several.
+    /// How a line's slice is chosen, if there are several slices.
     #[serde(default, skip_serializing_if = "SliceHash::is_default")]
     pub slice_hash: SliceHash,
 }
 
 impl SharedCacheConfig {
-    /// Bits of a slice's number that a hash of the machine address gives.
+    /// Number of bits of the slice's number that are a hash of the machine address.
     fn hash_bits(&self) -> u32 {
         match self.slice_hash {
             SliceHash::Xor => self.slices.trailing_zeros(),
@@ -108,11 +108,11 @@ fn is_one(slices: &u32) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SliceHash {
-    /// Of 2^n × m slices, with m odd, n bits are parities of address bits (Maurice et al., "Reverse Engineering Intel
+    /// With 2^n × m slices, m odd: n bits are parities of address bits (Maurice et al., "Reverse Engineering Intel
     /// Last-Level Cache Complex Addressing Using Performance Counters", RAID 2015), and m is a remainder.
     #[default]
     Xor,
-    /// By low bits of the line's number, as the set within the slice: the same as one slice.
+    /// By low bits of the line's number, like the set within the slice: equivalent to one slice.
     None,
 }
 
@@ -130,37 +130,36 @@ pub enum ReplacementPolicy {
     /// The least recently used one.
     #[default]
     Lru,
-    /// The one a binary tree of direction bits points at. A node over n > 1 ways has the first ⌈n/2⌉ of them on its
-    /// left and the others on its right; its bit says where the victim is looked for (0, the initial value: left). An
-    /// access turns the bits on its way's path to the other side. For a power of two this is the tree of the
-    /// textbooks.
+    /// The line that a binary tree of direction bits points at. A node over n > 1 ways has the first ⌈n/2⌉ of them on
+    /// its left and the others on its right; its bit tells on which side the victim is (0, the initial value: left). An
+    /// access turns the bits on its way's path to the other side. For a power of two this is the textbook tree.
     TreePlru,
-    /// Any, with equal probability.
+    /// Any line, with equal probability.
     Random,
     /// Static re-reference interval prediction with 2 bits and hit priority (Jaleel, Theobald, Steely, Emer,
     /// "High performance cache replacement using re-reference interval prediction", ISCA 2010).
     Srrip,
 }
 
-/// What a shared cache's eviction does to the private caches.
+/// What an eviction from the shared cache does to the private caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Inclusion {
-    /// It takes all private copies along (back-invalidation), so the private caches hold a subset.
+    /// It removes all private copies too (back-invalidation), so the private caches hold a subset.
     #[default]
     Inclusive,
-    /// It leaves them alone.
+    /// It leaves private copies in place.
     NonInclusive,
 }
 
-/// The cache that page walks look into first.
+/// The first cache that page walks access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WalkerEntry {
     /// The L1 data cache.
     #[default]
     L1,
-    /// The private L2, which there must be then.
+    /// The private L2, which is then required.
     L2,
 }
 
@@ -196,10 +195,10 @@ impl CacheConfigError {
     }
 }
 
-/// Most cores that caches are built for: presence in an inclusive L3 is a bit mask of this width.
+/// Largest number of cores: presence in an inclusive L3 is a bit mask of this width.
 pub const MAX_CORES: usize = 64;
 
-/// One level's numbers, whichever kind it is.
+/// The parameters of a level, private or shared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Level {
     pub name: &'static str,
@@ -207,14 +206,14 @@ pub(super) struct Level {
     pub ways: u32,
     pub latency: u32,
     pub policy: ReplacementPolicy,
-    /// Slices that it is made of.
+    /// Number of its slices.
     pub slices: u32,
     /// See [`SharedCacheConfig::hash_bits`].
     pub hash_bits: u32,
 }
 
 impl Level {
-    /// Sets of a valid level.
+    /// Number of sets of a valid level.
     pub fn sets(&self) -> u64 {
         self.size.0 / (u64::from(self.ways) * LINE_BYTES)
     }
@@ -262,7 +261,7 @@ impl Level {
 }
 
 impl CacheConfig {
-    /// The levels present, from the core outwards.
+    /// The configured levels, from the core outwards.
     pub(super) fn levels(&self) -> impl Iterator<Item = Level> {
         let private = |name, c: &PrivateCacheConfig| Level {
             name,
@@ -285,7 +284,7 @@ impl CacheConfig {
         [Some(private("l1", &self.l1)), self.l2.as_ref().map(|c| private("l2", c)), l3].into_iter().flatten()
     }
 
-    /// Cycles of the last cache before memory.
+    /// Latency of the last cache before memory.
     pub fn last_latency_cycles(&self) -> u32 {
         self.levels().last().expect("there is always an L1").latency
     }
@@ -293,7 +292,7 @@ impl CacheConfig {
     /// Checks everything that does not depend on the rest of the machine.
     ///
     /// # Errors
-    /// The first key whose value is impossible, and what would be possible.
+    /// The first key with an impossible value, and what would be possible.
     pub fn validate(&self) -> Result<(), CacheConfigError> {
         let mut nearer: Option<Level> = None;
         for level in self.levels() {
@@ -320,7 +319,8 @@ impl CacheConfig {
         Ok(())
     }
 
-    /// Bits of the longest machine address whose lines the tags can tell apart, of a valid configuration.
+    /// Number of address bits of the largest machine memory whose lines the tags can distinguish; for a valid
+    /// configuration.
     pub fn max_physical_address_bits(&self) -> u32 {
         let lines = self
             .levels()

@@ -1,20 +1,20 @@
-//! The caches as one core sees them, for code that makes many accesses in a row.
+//! The caches as one core sees them, for code that makes many accesses in sequence.
 
 use super::exact::Tables;
 use super::{Hierarchy, HitLevel, Outcome, Requester};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::host::Vectors;
 
-/// The caches of a core, be their shape known or not.
+/// The caches of a core, of known or unknown shape.
 pub trait CoreCaches {
-    /// As [`Hierarchy::access`].
+    /// See [`Hierarchy::access`].
     fn access(&mut self, line: LineAddr, write: bool, by: Requester) -> Outcome;
 
-    /// As [`Hierarchy::hint`].
+    /// See [`Hierarchy::hint`].
     fn hint(&self, line: LineAddr);
 }
 
-/// Any caches.
+/// Caches of any shape.
 pub struct AnyCaches<'a> {
     /// The caches of all cores.
     pub all: &'a mut Hierarchy,
@@ -34,7 +34,7 @@ impl CoreCaches for AnyCaches<'_> {
     }
 }
 
-/// Those of a machine that uses one core, of known ways and sets.
+/// The caches of a machine that uses one core, with ways and sets known at compile time.
 pub struct KnownCaches<
     'a,
     V,
@@ -60,7 +60,7 @@ impl<
     const S3: usize,
 > KnownCaches<'a, V, W1, S1, W2, S2, W3, S3>
 {
-    /// Those of `all`, if they are of this shape and walks enter at the L1.
+    /// The caches in `all`, if they have this shape and walks enter at the L1.
     #[inline(always)]
     pub fn from_hierarchy(all: &'a mut Hierarchy) -> Option<Self> {
         let latency = all.latency;

@@ -1,10 +1,10 @@
-//! A request beyond the L1 hit, for one core whose caches' ways and sets are known when the program is compiled: the
-//! same steps as in [`super::request`], which says what they are and does them for every hierarchy.
+//! A request that misses the L1, for one core and caches whose ways and sets are known at compile time. It takes the
+//! same steps as [`super::request`], which describes them and implements them for every hierarchy.
 //!
-//! Why twice: sets of known number and length need no look-up of the geometry, no division and no check of bounds. A
-//! request for a line that no cache holds executes 2 to 3 times fewer instructions. A page of such lines is written at
-//! once ([`page`]) and takes half as many again: zeroing is the largest part of a simulated page fault (example
-//! `cache_rates`).
+//! Why a second implementation: with known numbers of sets and ways there is no look-up of the geometry, no division
+//! and no bounds check. A request for a line that no cache holds then executes 2 to 3 times fewer instructions. Writing
+//! a whole page of such lines at once ([`page`]) halves that again: zeroing is the largest part of a simulated page
+//! fault (example `cache_rates`).
 
 mod page;
 
@@ -18,7 +18,7 @@ use super::{CoreCacheStats, Hierarchy, HitLevel, Outcome, Requester, SharedCache
 use pagelab_base::addr::LineAddr;
 use pagelab_base::host::{Vectors, prefetch};
 
-/// One core; for L1, L2 and L3 the ways and the sets.
+/// The shape: one core; ways and sets of L1, L2 and L3.
 pub(super) struct Exact<
     V,
     const W1: usize,
@@ -65,7 +65,7 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
     }
 }
 
-/// The sets of all levels, and what is counted.
+/// The sets of all levels, and the statistics.
 pub(super) struct Tables<
     'a,
     V,
@@ -85,19 +85,19 @@ pub(super) struct Tables<
     vectors: PhantomData<V>,
 }
 
-/// Set of a line, and its tag as it is compared.
+/// Set of a line, and the tag to compare.
 #[inline(always)]
 fn place<const SETS: usize>(line: u64) -> (usize, u32) {
     ((line % SETS as u64) as usize, ((line / SETS as u64) as u32) << 2)
 }
 
-/// The line with this word in this set.
+/// Number of the line with this word in this set.
 #[inline(always)]
 fn line_of<const SETS: usize>(set: usize, word: u32) -> u64 {
     u64::from(word >> 2) * SETS as u64 + set as u64
 }
 
-/// What is left of `word` if it is in the modified state, which no empty way is.
+/// Whether `word` is in the modified state; an empty way is not.
 #[inline(always)]
 fn is_modified(word: u32) -> bool {
     word & STATE_MASK == LineState::MODIFIED.bits()
@@ -119,7 +119,7 @@ impl<
     const S3: usize,
 > Tables<'a, V, W1, S1, W2, S2, W3, S3>
 {
-    /// Whether caches are of this shape.
+    /// Whether the caches have this shape.
     pub fn fit(caches: &Hierarchy) -> bool {
         matches!((&caches.private[..], &caches.l3), ([core], Some(l3)) if core.are::<Exact<V, W1, S1, W2, S2, W3, S3>>(l3))
     }
@@ -154,7 +154,7 @@ impl<
         served
     }
 
-    /// Has the host fetch the set of the L3, whose tags do not fit its own first caches.
+    /// Prefetches the set of the L3 on the host, since its tags do not fit the host's inner caches.
     #[inline(always)]
     pub fn hint(&self, line: u64) {
         let set = &self.l3[place::<S3>(line).0];
@@ -162,7 +162,7 @@ impl<
         prefetch(set, W3 - 1);
     }
 
-    /// Step 2 for a write; false, with nothing changed, if the L1 does not hold the line.
+    /// Step 2 for a write; returns false, with nothing changed, if the L1 does not hold the line.
     #[inline(always)]
     fn write_l1(&mut self, line: u64) -> bool {
         let (set, wanted) = place::<S1>(line);
@@ -241,7 +241,7 @@ impl<
         }
     }
 
-    /// The word that left a set of the L3, which may be an empty way.
+    /// Handles the word that left a set of the L3, which may be an empty way.
     #[inline(always)]
     fn drop_from_l3(&mut self, set: usize, word: u32) {
         let mut modified = is_modified(word);
@@ -252,7 +252,7 @@ impl<
         self.shared_stats.dram_writes += u64::from(modified);
     }
 
-    /// Takes a line out of the private caches; true if it was modified there. Mostly it has left them long ago.
+    /// Removes a line from the private caches; true if it was modified there. Usually they no longer hold it.
     #[inline(always)]
     fn back_invalidate(&mut self, line: u64) -> bool {
         let (set1, wanted1) = place::<S1>(line);

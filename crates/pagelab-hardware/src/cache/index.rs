@@ -1,33 +1,33 @@
-//! From a line to its set and tag.
+//! Computes set and tag of a line.
 //!
-//! set = line mod sets, tag = line ÷ sets. A power of two is a mask and a shift. Every other number of sets (real
-//! L3s have 12288) is a multiplication by a reciprocal in 64.64 fixed point: with r = ⌈2^64 / sets⌉ the error of
-//! line × r / 2^64 is below line × sets / 2^64 / sets, which cannot carry the quotient to the next integer as long as
-//! line × sets < 2^64 (Granlund, Montgomery, "Division by invariant integers using multiplication", PLDI 1994).
+//! set = line mod sets, tag = line ÷ sets. For a power of two this is a mask and a shift. For any other number of sets
+//! (real L3s have 12288) it is a multiplication by a reciprocal in 64.64 fixed point. With r = ⌈2^64 / sets⌉ the error
+//! of line × r / 2^64 is below line × sets / 2^64 / sets, which cannot carry the quotient to the next integer as long
+//! as line × sets < 2^64 (Granlund, Montgomery, "Division by invariant integers using multiplication", PLDI 1994).
 //!
-//! With slices that a hash chooses, both are of the sets that have one hash, and the hash says which of these groups it
-//! is.
+//! If a hash chooses the slice, the sets form groups, one per hash value. Set and tag are computed within a group, and
+//! the hash selects the group.
 
 use super::slices::hash;
 
-/// Most sets a cache may have.
+/// Largest number of sets of a cache.
 pub(super) const MAX_SETS: u64 = 1 << 24;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SetIndex {
-    /// Sets of all slices.
+    /// Number of sets of all slices.
     sets: u64,
-    /// Bits of the slice's number that are hashed ([`slices`](super::slices)).
+    /// Number of hashed bits of the slice's number ([`slices`](super::slices)).
     hash_bits: u32,
-    /// Sets among which the remainder chooses: those of all slices with one hash.
+    /// Number of sets per hash value; the remainder chooses among them.
     rows: u64,
-    /// One less, for a power of two.
+    /// `rows - 1` for a power of two.
     mask: u64,
-    /// log2 of a power of two.
+    /// log2 of `rows` for a power of two.
     shift: u32,
     /// ⌈2^64 / rows⌉, or 0 for a power of two.
     reciprocal: u64,
-    /// Whether set and tag are bits of the line's number.
+    /// Whether set and tag are bit fields of the line's number.
     is_masked: bool,
 }
 
@@ -48,7 +48,7 @@ impl SetIndex {
         self.sets
     }
 
-    /// Sets among which the remainder chooses; fewer than all if a hash chooses slices.
+    /// Number of sets among which the remainder chooses; fewer than all sets if a hash chooses slices.
     pub fn rows(&self) -> u64 {
         self.rows
     }
@@ -57,7 +57,7 @@ impl SetIndex {
         self.is_masked
     }
 
-    /// Set and tag of `line` if [`Self::is_masked`].
+    /// Set and tag of `line`, provided that [`Self::is_masked`].
     #[inline(always)]
     pub fn split_masked(&self, line: u64) -> (usize, u32) {
         debug_assert!(self.is_masked());
@@ -85,19 +85,19 @@ impl SetIndex {
     /// The line with this set and tag.
     #[inline(always)]
     pub fn join(&self, set: usize, tag: u32) -> u64 {
-        // Both fit 32 bits, whose division is faster.
+        // Both fit into 32 bits, whose division is faster on the host.
         let row = if self.hash_bits == 0 { set as u64 } else { u64::from(set as u32 % self.rows as u32) };
         u64::from(tag) * self.rows + row
     }
 
-    /// The same if [`Self::is_masked`].
+    /// [`Self::join`], provided that [`Self::is_masked`].
     #[inline(always)]
     pub fn join_masked(&self, set: usize, tag: u32) -> u64 {
         debug_assert!(self.is_masked());
         u64::from(tag) << self.shift | set as u64
     }
 
-    /// Lines below this are split exactly.
+    /// [`Self::split`] is exact for lines below this number.
     pub fn exact_below(&self) -> u64 {
         if self.reciprocal == 0 { 1 << 58 } else { u64::MAX / self.rows }
     }

@@ -1,15 +1,14 @@
-//! The memory behind the caches: its NUMA nodes, how far they are from each core, and how much they transfer.
+//! The memory behind the caches: its NUMA nodes, their distance from each core, and their bandwidth.
 //!
-//! Models: an address is some node's. A line takes that node's latency, from cores of its own or from others, and the
-//! node's channel for as long as its bytes need. A line that finds the channel taken waits. Reads, prefetches and
-//! write-backs share it; nobody waits for write-backs. What is asked for first is served first; as overlapping cores
-//! ask in another order than that of time, a request may take a turn that one made before it in the simulation left
-//! free.
-//! Source: the queueing bound of a server with a fixed service time: so many bytes per cycle and no more.
+//! Models: every address belongs to a node. An access takes that node's local or remote latency, and occupies the
+//! node's channel for as long as the transfer of a line takes. If the channel is busy, the line waits. Reads,
+//! prefetches and write-backs share the channel; no core waits for write-backs. Requests are served in the order of
+//! simulation. Cores that overlap accesses simulate requests out of time order, so a request may use an earlier time
+//! slot that a previously simulated request left free.
+//! Source: queueing at a server with a fixed service time, which bounds the bytes per cycle.
 //! Parameters: `machine.memory`.
 //! Stats: `memory.*`.
-//! Deviations: no banks, no rows, no turnaround of the bus. Bulk writes fetch nothing. A device's transfers take no
-//! bandwidth.
+//! Deviations: no banks, no rows, no bus turnaround. Bulk writes fetch nothing. A device's transfers use no bandwidth.
 
 use std::collections::VecDeque;
 
@@ -21,35 +20,36 @@ use super::CacheConfigError;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, LineAddr};
 use pagelab_base::cycles::Cycles;
 
-/// Turns of a channel are kept for as many lines.
+/// Number of lines for which time slots of a channel are kept.
 const TURNS: u64 = 1 << 16;
-/// Cycles that a line takes are kept in units of 1/256.
+/// The duration of a line's transfer is kept in units of 1/256 cycle.
 const TIME_SHIFT: u32 = 8;
-/// Nodes that a machine may have.
+/// Largest number of nodes of a machine.
 const MAX_NODES: usize = 64;
 
-/// Which node an address is of.
+/// Assignment of addresses to nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryPlacement {
-    /// Each node has a part of the addresses, and the kernel gives a CPU frames of its own node while there are any.
+    /// Each node has a contiguous part of the addresses, and the kernel gives a CPU frames of its own node as long as
+    /// there are free ones.
     #[default]
     FirstTouch,
-    /// Frames go round the nodes by their addresses, whoever uses them.
+    /// Consecutive frames belong to the nodes in turn, whichever CPU uses them.
     Interleaved,
 }
 
-/// Memory beyond its size and latency (`machine.cache.dram_latency_cycles`).
+/// Memory parameters in addition to its size and latency (`machine.cache.dram_latency_cycles`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemoryConfig {
-    /// Bytes that each node transfers per cycle; no limit if left out.
+    /// Bytes that each node transfers per cycle. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_cycle: Option<f64>,
-    /// NUMA nodes in the order of their addresses; one with all of the memory if left out. The machine's cores are
-    /// dealt out to them in equal, contiguous parts.
+    /// NUMA nodes in address order. Default: one node with all of the memory. The machine's cores are divided among
+    /// them in equal, contiguous parts.
     pub nodes: Vec<MemoryNodeConfig>,
-    /// Which node an address is of.
+    /// Assignment of addresses to nodes.
     pub placement: MemoryPlacement,
 }
 
@@ -59,23 +59,23 @@ pub struct MemoryConfig {
 pub struct MemoryNodeConfig {
     /// Memory of the node, a multiple of the frame size.
     pub size_bytes: Bytes,
-    /// Cycles of an access from the node's own cores; `machine.cache.dram_latency_cycles` if left out.
+    /// Cycles of an access from the node's own cores. Default: `machine.cache.dram_latency_cycles`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_cycles: Option<u32>,
     /// Cycles of an access from other nodes' cores.
     pub remote_latency_cycles: u32,
-    /// Bytes that it transfers per cycle; `machine.memory.bytes_per_cycle` if left out.
+    /// Bytes that it transfers per cycle. Default: `machine.memory.bytes_per_cycle`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_cycle: Option<f64>,
 }
 
 impl MemoryConfig {
-    /// Whether memory has a latency alone.
+    /// Whether memory has nothing but a latency.
     pub fn is_plain(&self) -> bool {
         self.bytes_per_cycle.is_none() && self.nodes.is_empty()
     }
 
-    /// Sizes of the nodes whose frames the kernel gives to CPUs that are near; empty if it does not know them.
+    /// Sizes of the nodes, for a kernel that allocates from near nodes; empty if the kernel does not know the nodes.
     pub fn sizes_for_kernel(&self) -> Vec<Bytes> {
         match self.placement {
             MemoryPlacement::FirstTouch => self.nodes.iter().map(|node| node.size_bytes).collect(),
@@ -83,13 +83,13 @@ impl MemoryConfig {
         }
     }
 
-    /// The node of each of `cores`.
+    /// The node of a core, one of `cores`.
     pub fn node_of_core(&self, core: usize, cores: usize) -> usize {
         core * self.nodes.len().max(1) / cores
     }
 
-    /// Refuses an impossible memory of this many bytes, on a machine with this many cores whose caches answer within
-    /// `nearest`; keys are relative to its own.
+    /// Refuses an impossible memory of `size` bytes for a machine with `cores` cores whose last cache has a latency of
+    /// `nearest`. Keys are relative to `machine.memory`.
     pub fn validate(&self, size: Bytes, cores: u32, nearest: u32) -> Result<(), CacheConfigError> {
         let error = |key: String, what: String| Err(CacheConfigError::new(key, what));
         let possible = |rate: Option<f64>| rate.is_none_or(|rate| (1.0 / 64.0..=4096.0).contains(&rate));
@@ -128,12 +128,12 @@ impl MemoryConfig {
     }
 }
 
-/// When a channel is free. Time is divided into turns of one line each.
+/// Busy times of a channel. Time is divided into slots of one line transfer each.
 #[derive(Clone, Debug)]
 struct Channel {
-    /// Cycles that a line takes, in units of 1 / 2^[`TIME_SHIFT`].
+    /// Duration of a slot, in units of 1 / 2^[`TIME_SHIFT`] cycles.
     turn: u64,
-    /// Number of the first word of `taken`, of 64 turns each.
+    /// Number of the first word of `taken`; each word is a bitmap of 64 slots.
     first: u64,
     taken: VecDeque<u64>,
 }
@@ -144,7 +144,7 @@ impl Channel {
         Self { turn, first: 0, taken: vec![0; (TURNS / 64) as usize].into() }
     }
 
-    /// Takes the first turn from `at` on; returns when it begins.
+    /// Takes the first free slot from `at` on; returns its start.
     fn take(&mut self, at: Cycles) -> Cycles {
         let wanted = ((at.0 << TIME_SHIFT) / self.turn).max(self.first * 64);
         let (mut word, mut mask) = (wanted / 64, !0 << (wanted % 64));
@@ -155,14 +155,14 @@ impl Channel {
             if free != 0 {
                 *taken |= free & free.wrapping_neg();
                 let turn = word * 64 + u64::from(free.trailing_zeros());
-                // A turn that has begun may still be taken, so that an idle channel lets nobody wait.
+                // A slot that has already begun can be taken, so an idle channel adds no wait.
                 return at.max(Cycles((turn * self.turn).div_ceil(1 << TIME_SHIFT)));
             }
             (word, mask) = (word + 1, !0);
         }
     }
 
-    /// Forgets the oldest turns until there is room for a word.
+    /// Drops the oldest slots until there is room for a word.
     fn reach(&mut self, word: u64) {
         let length = self.taken.len() as u64;
         if word >= self.first + 2 * length {
@@ -177,26 +177,26 @@ impl Channel {
     }
 }
 
-/// What a node did.
+/// Statistics of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryCounts {
     /// Lines read for programs, walks and kernels.
     pub reads: u64,
-    /// Those among them that cores of other nodes read.
+    /// Those among them read by cores of other nodes.
     pub remote: u64,
     /// Lines read for prefetchers.
     pub prefetches: u64,
     /// Lines written.
     pub writes: u64,
-    /// Reads that found the channel taken.
+    /// Reads that found the channel busy.
     pub queued: u64,
-    /// Cycles that they waited.
+    /// Cycles that these reads waited.
     pub queue_cycles: Cycles,
 }
 
 #[derive(Clone, Debug)]
 struct Node {
-    /// Line behind its last, where nodes have a part of the addresses each.
+    /// One more than its last line, if each node has a contiguous part of the addresses.
     end: u64,
     local: Cycles,
     remote: Cycles,
@@ -204,7 +204,7 @@ struct Node {
     counts: MemoryCounts,
 }
 
-/// Who wants a line of memory.
+/// Reason of a memory request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestKind {
     Read,
@@ -212,19 +212,19 @@ pub(super) enum RequestKind {
     Write,
 }
 
-/// See the module's text.
+/// The memory of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     nodes: Vec<Node>,
     placement: MemoryPlacement,
     /// The node of each core in use.
     of_core: Vec<usize>,
-    /// The latency without any of this.
+    /// Latency of memory without nodes.
     plain: Cycles,
 }
 
 impl Memory {
-    /// `of_core` is the node of each core in use; `plain` the latency of memory if a node has none.
+    /// `of_core` is the node of each core in use; `plain` is the latency for nodes without one.
     pub fn new(config: &MemoryConfig, of_core: Vec<usize>, plain: Cycles) -> Self {
         let mut end = 0;
         let channel = |own: Option<f64>| own.or(config.bytes_per_cycle).map(Channel::new);
@@ -250,7 +250,7 @@ impl Memory {
         }
     }
 
-    /// How much longer than a plain memory's latency a line takes that a core wants at a time.
+    /// Cycles by which a request of a core at time `at` takes longer (or shorter) than a plain memory's latency.
     pub fn transfer(&mut self, core: usize, line: LineAddr, want: RequestKind, at: Cycles) -> i64 {
         let number = self.node_of(line);
         let is_remote = self.of_core[core] != number;
@@ -271,7 +271,7 @@ impl Memory {
         (latency + wait).0 as i64 - self.plain.0 as i64
     }
 
-    /// What each node did.
+    /// Statistics of each node.
     pub fn counts(&self) -> Vec<MemoryCounts> {
         self.nodes.iter().map(|node| node.counts).collect()
     }

@@ -1,6 +1,7 @@
-//! Data caches: a private L1 and L2 a core, an L3 that the cores share, memory behind them, MESI between the cores.
+//! Data caches: a private L1 and L2 per core, an L3 shared by the cores, memory behind them, and MESI between the
+//! cores.
 //!
-//! This text is the model's definition; the code must do what it says, access for access.
+//! This text defines the model; the code must follow it access for access.
 //!
 //! # What a level is
 //! A level has sets × ways lines of 64 bytes. A line with number n = machine address ÷ 64 lives in set n mod sets, for
@@ -8,15 +9,15 @@
 //! dirty or not matters. L2 and L3 are optional. L1 and L2 are neither inclusive nor exclusive of each other. An L3 is
 //! `inclusive` (it holds every line that a private cache holds) or `non-inclusive`.
 //!
-//! Four things happen to a level, and its policy hears of the first two only:
-//! - *access* of a line it holds: LRU makes it the most recent, tree-PLRU turns the bits of its path away from it,
+//! Four things can happen to a level, and its policy is told of the first two only:
+//! - *access* of a line that it holds: LRU makes it the most recent, tree-PLRU turns the bits of its path away from it,
 //!   SRRIP sets its prediction to 0;
-//! - *fill* with a line it does not hold: into the empty way with the lowest number if there is one, else over the
-//!   victim, which leaves the level. The victim is, under LRU, the line whose access or fill is longest ago; under
-//!   tree-PLRU, the way that the tree points at; under `random`, way `below(ways)` of the level's own generator, drawn
-//!   only when a full set needs a victim; under SRRIP, the lowest way whose prediction is 3, after raising all by one
-//!   until there is one. The new line is then the most recent / turns the tree's bits as an access would / gets the
-//!   prediction 2. ([`ReplacementPolicy`] says how the tree looks for any number of ways.)
+//! - *fill* with a line that it does not hold: into the empty way with the lowest number if there is one, otherwise
+//!   instead of the victim, which leaves the level. The victim is: under LRU, the line with the oldest access or fill;
+//!   under tree-PLRU, the way that the tree points at; under `random`, way `below(ways)` of the level's own generator,
+//!   drawn only when a full set needs a victim; under SRRIP, the lowest way whose prediction is 3, after incrementing
+//!   all until there is one. The new line is then the most recent, turns the tree's bits as an access would, or gets
+//!   the prediction 2. ([`ReplacementPolicy`] describes the tree for any number of ways.)
 //! - *removal*, which leaves an empty way, and *change of state*.
 //!
 //! Generators: `Rng::new(seed, NAME)` with the names `cache.l1.N` and `cache.l2.N` for core N, and `cache.l3`.
@@ -26,31 +27,31 @@
 //! the L2 if `walker_entry = "l2"`. In order:
 //!
 //! 1. **Walk entering at the L2** only: if the L1 holds the line, the L1's copy is not accessed. If it is M, it is
-//!    written back (as a victim is, see below) and becomes E. If it is S or E and the L2 does not hold the line, the
-//!    L2 is filled with the line in that state. If the request is a write, the L1's copy is then removed.
-//! 2. **L1** (unless entered at the L2): if it holds the line, it is accessed there; served by L1. A write to an S
-//!    copy is an *upgrade*. A write makes the copy M. Done.
+//!    written back (as a victim is, see below) and becomes E. If it is S or E and the L2 does not hold the line, the L2
+//!    is filled with the line in that state. If the request is a write, the L1's copy is then removed.
+//! 2. **L1** (unless entered at the L2): if it holds the line, it is accessed there; served by L1. A write to an S copy
+//!    is an *upgrade*. A write makes the copy M. Done.
 //! 3. **L2**, if there is one: if it holds the line, it is accessed there; served by L2. A write to an S copy is an
 //!    upgrade. If the request entered at the L2, a write makes the copy M, and all is done. Otherwise the L2's copy
 //!    keeps its state, and the L1 is filled: M for a write, S if the L2's copy is S, else E.
 //! 4. **Other cores**: a core *holds* the line if its L1 or its L2 does; in E or M if either copy is. For a read: if
 //!    another core holds it in E or M, its copies become S, and if one was M the line is *written to the L3* (below);
 //!    served *remotely*. For a write: the copies of all other cores are removed (M data goes to the requester, nothing
-//!    is written back); if one held it in E or M, served remotely. A request that was served remotely does not look
-//!    into the L3.
+//!    is written back); if one held it in E or M, served remotely. A request that was served remotely does not access
+//!    the L3.
 //! 5. **L3**, if there is one: if it holds the line, it is accessed there; served by L3.
-//! 6. **DRAM** otherwise; the L3 is filled (not dirty), and its victim dealt with.
-//! 7. The L2 is filled, and its victim dealt with; then the L1 is filled, and its victim dealt with (not for a request
-//!    that entered at the L2). The state filled: S for a read if another core holds the line, else E; but a write
-//!    makes the copy at the level of entry M.
+//! 6. **DRAM** otherwise; the L3 is filled (not dirty), and its victim is handled.
+//! 7. The L2 is filled, and its victim handled; then the L1 is filled, and its victim handled (not for a request that
+//!    entered at the L2). The state filled: S for a read if another core holds the line, else E; but a write makes the
+//!    copy at the level of entry M.
 //!
-//! **Victims.** One that is not M is dropped, without a word to other levels. An L1 victim in M goes to the L2: if it
-//! holds the line, that copy is accessed and becomes M, else the L2 is filled with it in M, and that fill's victim is
-//! dealt with. Without an L2 it goes where L2 victims go. An L2 victim in M is *written to the L3*: if the L3 holds
-//! the line, it is accessed and becomes dirty, else the L3 is filled with it dirty, and that fill's victim is dealt
-//! with. Without an L3 it is written to DRAM. An L3 victim that is dirty is written to DRAM. An inclusive L3's victim
-//! first takes the copies in all private caches along (*back-invalidation*: removal); one write to DRAM if any of them
-//! all was M.
+//! **Victims.** A victim that is not M is dropped silently. An L1 victim in M goes to the L2: if the L2 holds the line,
+//! that copy is accessed and becomes M, otherwise the L2 is filled with it in M, and that fill's victim is handled.
+//! Without an L2 it goes where L2 victims go. An L2 victim in M is *written to the L3*: if the L3 holds the line, it is
+//! accessed and becomes dirty, otherwise the L3 is filled with it dirty, and that fill's victim is handled. Without an
+//! L3 it is written to DRAM. An L3 victim that is dirty is written to DRAM. Before an inclusive L3 evicts a line, the
+//! copies in all private caches are removed (*back-invalidation*); there is one write to DRAM if the L3's copy or
+//! one of these was M.
 //!
 //! **Upgrade.** The copies of all other cores are removed.
 //!
@@ -60,9 +61,9 @@
 //! that misses overlap its fetch. A locked read-modify-write ([`Hierarchy::access_locked`]) is a write that adds
 //! `locked_extra_cycles`. Write-backs, fills and back-invalidations cost nothing: buffers hide them.
 //!
-//! **Bulk write** ([`Hierarchy::zero_lines`]: `rep stosb`, which takes ownership of lines without fetching them):
-//! every line in ascending order is a write entering at the L1, whoever asks, with the same changes of state; but a
-//! line that L3 or DRAM would serve costs the latency of the outermost cache, since only ownership is asked for. The
+//! **Bulk write** ([`Hierarchy::zero_lines`]: `rep stosb`, which takes ownership of lines without fetching them): every
+//! line in ascending order is a write entering at the L1, whoever requests it, with the same changes of state. But a
+//! line that L3 or DRAM would serve costs the latency of the outermost cache, since only ownership is requested. The
 //! sum is divided by `bulk_parallelism` and rounded up.
 //!
 //! **Bulk read** ([`Hierarchy::load_lines`]: the source of `rep movsb`): every line in ascending order is a read of its
@@ -72,17 +73,18 @@
 //! reads see what the caches hold and change nothing, so there is no operation for them.
 //!
 //! # Prefetch
-//! A prefetcher of a level ([`prefetch`]) has a line fetched into that level: a read by the core, of L1 or L2 as a
-//! request that enters there, of L3 as steps 4 to 6 alone. It changes what such a request changes, policies and other
-//! cores' copies included, and is not counted as one. Nothing is done if the level has the line or, of L2 and L3, one
-//! nearer to a core. Prefetchers are told of the requests of programs once those have been made. The line is *under
-//! way* until a request made with the prefetch would have its data; whoever asks before has them then.
+//! A prefetcher of a level ([`prefetch`]) fetches a line into that level: a read by the core, for L1 or L2 as a request
+//! that enters there, for L3 as steps 4 to 6 alone. It changes the same state as such a request, including policies and
+//! other cores' copies, but is not counted as a request. Nothing happens if the level has the line or, for L2 and L3,
+//! if a level nearer to a core has it. Prefetchers observe the requests of programs after these have been made. The
+//! line is *in flight* until the time at which a request made together with the prefetch would have its data; an
+//! earlier request for the line waits until then.
 //!
 //! # Memory
 //! With `machine.memory` a line from DRAM takes the latency of its node instead of `dram_latency_cycles`, and waits
-//! until the node's channel is free (`memory.rs`). Where lines are found does not depend on it.
+//! until the node's channel is free (`memory.rs`). This does not change where lines are found.
 //!
-//! Not modelled: bank and miss-buffer conflicts, instruction caches, directories that forget.
+//! Not modelled: bank and miss-buffer conflicts, instruction caches, directories of limited size.
 
 mod array;
 mod bulk;
@@ -119,7 +121,7 @@ use pagelab_base::addr::LineAddr;
 use pagelab_base::rng::Rng;
 use shape::Code;
 
-/// Who asks, for the statistics; a walk may also enter at another level.
+/// Who makes a request, for the statistics; a walk may also enter at another level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Requester {
@@ -132,11 +134,11 @@ pub enum Requester {
 }
 
 impl Requester {
-    /// All of them, in the order of their counters.
+    /// All requesters, in the order of their counters.
     pub const ALL: [Self; 3] = [Self::Data, Self::Walk, Self::Kernel];
 }
 
-/// Where a line was found.
+/// The level at which a line was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum HitLevel {
@@ -144,29 +146,29 @@ pub enum HitLevel {
     L1 = 0,
     /// The core's own L2.
     L2 = 1,
-    /// The L3, which all cores share.
+    /// The L3, shared by all cores.
     L3 = 2,
     /// Another core's private cache.
     Remote = 3,
-    /// Memory: no cache had it.
+    /// Memory: no cache held the line.
     Dram = 4,
 }
 
 impl HitLevel {
-    /// All of them, in the order of their counters.
+    /// All levels, in the order of their counters.
     pub const ALL: [Self; 5] = [Self::L1, Self::L2, Self::L3, Self::Remote, Self::Dram];
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Where the line was found.
+    /// The level at which the line was found.
     pub served: HitLevel,
-    /// Load-to-use latency with everything that comes on top.
+    /// Load-to-use latency including all additional cycles.
     pub cycles: u32,
 }
 
-/// All data caches of a machine; the module's text says what they do.
+/// All data caches of a machine; the module's text defines their behaviour.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
     code: Code,
@@ -176,24 +178,23 @@ pub struct Hierarchy {
     walker_at_l2: bool,
     /// Indexed by [`HitLevel`].
     latency: [u32; 5],
-    /// The same for a bulk write.
+    /// Latencies of a bulk write, indexed by [`HitLevel`].
     bulk_latency: [u32; 5],
     upgrade_latency: u32,
     locked_extra: u32,
     bulk_parallelism: u32,
     perturbation: Perturbation,
     shared_stats: SharedCacheStats,
-    /// With prefetchers, or memory that has more than a latency.
+    /// Present with prefetchers, or with memory that has more than a latency.
     traffic: Option<Box<Traffic>>,
 }
 
-/// Cycles that accesses to memory take more, at random, so that cores meet otherwise than they would: Alameldeen and
-/// Wood, "Variability in Architectural Simulations of Multi-threaded Workloads", HPCA 2003. With one core there is
-/// none.
+/// Random additional cycles of memory accesses, which change how the cores' accesses interleave: Alameldeen and Wood,
+/// "Variability in Architectural Simulations of Multi-threaded Workloads", HPCA 2003. With one core there are none.
 #[derive(Clone, Debug)]
 struct Perturbation {
     rng: Rng,
-    /// One more than the most cycles; 1 for none.
+    /// Maximum number of cycles plus 1; 1 for none.
     below: u32,
 }
 
@@ -221,8 +222,8 @@ impl Hierarchy {
     /// Empty caches for `cores` cores.
     ///
     /// # Errors
-    /// If the configuration is impossible or `cores` is not 1 to [`MAX_CORES`]. Whether the machine's memory fits the
-    /// tags is for the caller to ask: [`CacheConfig::check_memory`].
+    /// If the configuration is impossible or `cores` is not 1 to [`MAX_CORES`]. The caller must check that the
+    /// machine's memory fits the tags: [`CacheConfig::check_memory`].
     pub fn new(config: &CacheConfig, cores: usize, seed: u64) -> Result<Self, CacheConfigError> {
         config.validate()?;
         if !(1..=MAX_CORES).contains(&cores) {
@@ -234,7 +235,7 @@ impl Hierarchy {
         let inclusive = config.l3.as_ref().is_some_and(|l3| l3.inclusion == Inclusion::Inclusive);
         let array = |name: &str, rng: String| {
             let level = config.levels().find(|level| level.name == name)?;
-            // One core needs no presence: there is nobody to leave alone.
+            // One core needs no presence bits.
             let keeps_presence = name == "l3" && inclusive && cores > 1;
             Some(Array::new(&level, keeps_presence, Rng::new(seed, &rng)))
         };
@@ -272,7 +273,7 @@ impl Hierarchy {
         })
     }
 
-    /// Lets accesses to memory take 0 to `most` cycles more from now on, drawn by `rng`; of more cores than one.
+    /// From now on adds 0 to `most` random cycles to accesses to memory, if there are several cores.
     pub fn perturb(&mut self, rng: Rng, most: u32) {
         self.perturbation = Perturbation { rng, below: most + 1 };
     }
@@ -286,8 +287,8 @@ impl Hierarchy {
         self.miss_l1(core, line, write, requester)
     }
 
-    /// The part of [`Self::access`] that is worth inlining into a loop: true if the L1 served it, at
-    /// [`Self::l1_latency`]. False if there is more to do, with nothing changed; then [`Self::miss_l1`] must follow.
+    /// The part of [`Self::access`] that is worth inlining into a loop: true if the L1 served the request, at
+    /// [`Self::l1_latency`]. If it returns false, nothing has changed and [`Self::miss_l1`] must follow.
     #[inline(always)]
     pub fn hit_l1(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> bool {
         if requester == Requester::Walk && self.walker_at_l2 {
@@ -317,7 +318,7 @@ impl Hierarchy {
         self.latency[HitLevel::L1 as usize]
     }
 
-    /// Has the host fetch the parts of its own memory that an access of `line` by `core` will read. Changes nothing.
+    /// Prefetches on the host the simulator's memory that an access to `line` by `core` will read. Changes nothing.
     #[inline(always)]
     pub fn hint(&self, core: usize, line: LineAddr) {
         // An L1's tags fit the host's L1.
@@ -329,13 +330,13 @@ impl Hierarchy {
         }
     }
 
-    /// Physical cores, each with private caches.
+    /// Number of physical cores, each with private caches.
     pub fn cores(&self) -> usize {
         self.private.len()
     }
 
-    /// Lines that kernel code of a core has referred to since the start, by where they were found ([`HitLevel`]); those
-    /// of bulk writes too.
+    /// Lines that kernel code on a core has accessed since the start, by the level at which they were found
+    /// ([`HitLevel`]), including bulk writes.
     #[inline(always)]
     pub fn kernel_lines(&self, core: usize) -> [u64; 5] {
         let CoreCacheStats { served, bulk_written, .. } = &self.private[core].stats;

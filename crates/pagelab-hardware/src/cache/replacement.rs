@@ -1,5 +1,5 @@
-//! Replacement policies other than LRU: their state a set, and what they do at a hit, at a fill and when a full set
-//! must give up a line. (LRU has no state of its own: the order of the words in a set is the recency order.)
+//! Replacement policies other than LRU: their state per set, and their behaviour at a hit, at a fill and when a full
+//! set needs a victim. (LRU needs no state of its own: the order of the words in a set is the recency order.)
 
 use super::config::ReplacementPolicy;
 use pagelab_base::rng::Rng;
@@ -25,16 +25,16 @@ impl Policy {
 
 /// A binary tree of direction bits over the ways of a set.
 ///
-/// A node over n > 1 ways has the first ⌈n/2⌉ of them on its left and the others on its right; its bit says where the
-/// next victim is looked for (0 left, 1 right). An access makes every bit on its way's path point to the other
-/// side. All bits are 0 at first. For a power of two this is the tree of the textbooks; for any other number
-/// halving, rather than cutting a larger tree off, keeps the share of evictions of the ways even.
+/// A node over n > 1 ways has the first ⌈n/2⌉ of them on its left and the others on its right; its bit tells on which
+/// side the next victim is (0 left, 1 right). An access makes every bit on its way's path point to the other side. All
+/// bits are 0 at first. For a power of two this is the textbook tree. For any other number, halving, rather than
+/// pruning a larger tree, distributes the evictions evenly over the ways.
 #[derive(Clone, Debug)]
 pub(super) struct TreePlru {
     /// Bits of each set, numbered as in a heap: root 1, children of k are 2k and 2k + 1.
     bits: Vec<u64>,
     ways: usize,
-    /// What an access to a way does to the bits: first those of its path are cleared, then these are set.
+    /// Effect of an access to a way on the bits: those of `path` are cleared, then those of `away` are set.
     path: Vec<u64>,
     away: Vec<u64>,
 }
@@ -79,13 +79,13 @@ impl TreePlru {
     }
 }
 
-/// Two bits a way that predict how soon its line is used again: 0 soon … 3 in the distant future.
+/// Two bits per way that predict how soon its line is used again: 0 soon … 3 in the distant future.
 ///
-/// A hit sets 0, a fill sets 2. The victim is the lowest way with 3; if there is none all are raised by one until
-/// there is.
+/// A hit sets 0, a fill sets 2. The victim is the lowest way with 3; if there is none, all are incremented until there
+/// is.
 #[derive(Clone, Debug)]
 pub(super) struct Srrip {
-    /// Low bit of every way of a set, and high bit.
+    /// Low bit of every way of a set; below, the high bit.
     low: Vec<u64>,
     high: Vec<u64>,
     all_ways: u64,
@@ -115,7 +115,7 @@ impl Srrip {
             if distant != 0 {
                 return distant.trailing_zeros() as usize;
             }
-            // Adds one to all two-bit numbers at once; none is 3.
+            // Adds one to all two-bit numbers in parallel; none is 3.
             self.high[set] = high ^ low;
             self.low[set] = !low & self.all_ways;
         }

@@ -1,7 +1,8 @@
-//! A request beyond the L1 hit: look-up from the core outwards, fills from memory inwards, victims on their way out.
+//! A request that misses the L1: look-ups from the core outwards, fills from memory inwards, and victims on their way
+//! out.
 //!
-//! Steps are numbered as in the module's text. A [`Shape`] settles at compile time what never changes in a run: whether
-//! there are other cores, of which the code for one core has no trace, and the ways of common geometries.
+//! Steps are numbered as in the text of [`super`]. A [`Shape`] fixes at compile time what never changes in a run:
+//! whether there are other cores, and the ways of common geometries. Code for one core contains nothing of coherence.
 
 use super::array::{Array, Evicted, LineState, SetAndTag};
 use super::coherence::RemoteCopies;
@@ -16,7 +17,7 @@ use pagelab_base::host::avx2;
 use pagelab_base::host::{Portable, Vectors};
 
 impl Code {
-    /// The code for these caches on this processor.
+    /// Chooses the code for these caches on this processor.
     pub fn choose(private: &[Private], l3: Option<&Array>) -> Self {
         #[cfg(target_arch = "x86_64")]
         if avx2::is_available() {
@@ -25,11 +26,11 @@ impl Code {
         Self::with::<Portable>(private, l3)
     }
 
-    /// The code for these caches. Intel cores until Broadwell have L1 and L2 of 8 and 8 ways with L3s of 16 (clients)
-    /// or 20 (servers), clients from Skylake on 8 and 4 with 12 or 16; all else takes the code that does for every
-    /// geometry.
+    /// Chooses the code for these caches. Intel cores until Broadwell have L1 and L2 with 8 and 8 ways and L3s with 16
+    /// (clients) or 20 ways (servers); clients from Skylake on have 8 and 4 with 12 or 16. All other geometries use the
+    /// general code.
     pub fn with<V: Vectors>(private: &[Private], l3: Option<&Array>) -> Self {
-        // The cores are alike.
+        // All cores have the same geometry.
         let core = &private[0];
         let eight_eight = core.l1.is::<Masked<8>>() && core.l2.as_ref().is_some_and(Array::is::<Masked<8>>);
         let eight_four = core.l1.is::<Masked<8>>() && core.l2.as_ref().is_some_and(Array::is::<Masked<4>>);
@@ -57,19 +58,19 @@ impl Code {
         .unwrap_or_else(Code::for_shape::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>)
     }
 
-    /// The code of `S` if its ways and sets are what the caches have.
+    /// The code of `S` if the caches have its ways and sets.
     fn fitting<V: Vectors, S: Shape>(core: &Private, l3: &Array) -> Option<Self> {
         core.are::<S>(l3).then(Self::for_shape::<S, V>)
     }
 }
 
 impl Private {
-    /// Whether these caches and the L3 behind them have the ways and sets of `S`.
+    /// Whether these caches and the L3 have the ways and sets of `S`.
     pub(super) fn are<S: Shape>(&self, l3: &Array) -> bool {
         self.l1.is::<S::L1>() && self.l2.as_ref().is_some_and(Array::is::<S::L2>) && l3.is::<S::L3>()
     }
 
-    /// Removes a line that is there; true if it was modified.
+    /// Removes a line that is present; true if it was modified.
     #[cold]
     #[inline(never)]
     fn back_invalidate(&mut self, line: LineAddr) -> bool {
@@ -79,7 +80,7 @@ impl Private {
 }
 
 impl Hierarchy {
-    /// What [`Hierarchy::miss_l1`] does.
+    /// Implements [`Hierarchy::miss_l1`].
     #[inline(always)]
     pub(super) fn serve_miss<S: Shape>(
         &mut self,
@@ -102,8 +103,8 @@ impl Hierarchy {
         &mut self.private[if S::COHERENT { core } else { 0 }]
     }
 
-    /// Where the line was found, and the cycles that come on top of that level's latency. The L1 has already been
-    /// asked (step 2) and has refused unless `at_l2`.
+    /// The level at which the line was found, and cycles in addition to that level's latency. Unless `at_l2`, the L1
+    /// look-up (step 2) has already failed.
     #[inline(always)]
     pub(super) fn request<S: Shape>(
         &mut self,
@@ -159,8 +160,8 @@ impl Hierarchy {
         (served, 0)
     }
 
-    /// Steps 4 to 6: finds the line outside of the core's own caches, fills the L3 if need be; returns the state that
-    /// the core gets it in, its write apart.
+    /// Steps 4 to 6: finds the line outside of the core's own caches and fills the L3 if necessary. Returns the state
+    /// in which the core gets the line, before its own write.
     #[inline(always)]
     pub(super) fn fetch<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> (HitLevel, LineState) {
         let mut state = LineState::EXCLUSIVE;
@@ -205,7 +206,7 @@ impl Hierarchy {
         }
     }
 
-    /// The same for a line that the L1 holds.
+    /// Step 1 for a line that the L1 holds.
     #[cold]
     #[inline(never)]
     fn pass_l1_copy_there_to_l2(&mut self, core: usize, line: LineAddr, write: bool) {
@@ -232,7 +233,7 @@ impl Hierarchy {
         }
     }
 
-    /// The L1 gives up `line`, which it held modified.
+    /// Handles the eviction of `line` from the L1, where it was modified.
     #[inline(always)]
     pub(super) fn write_back_from_l1<S: Shape>(&mut self, core: usize, line: LineAddr) {
         let private = self.core::<S>(core);
@@ -248,7 +249,7 @@ impl Hierarchy {
         }
     }
 
-    /// The L2's victim, if there was one.
+    /// Handles the L2's victim, if there is one.
     #[inline(always)]
     fn write_back_from_l2<S: Shape>(&mut self, core: usize, evicted: Option<Evicted>) {
         if let Some(evicted) = evicted
@@ -259,7 +260,7 @@ impl Hierarchy {
         }
     }
 
-    /// Modified data leaves the private caches.
+    /// Writes modified data that leaves the private caches.
     #[inline(always)]
     pub(super) fn write_to_l3<S: Shape>(&mut self, line: LineAddr) {
         let Some(l3) = &mut self.l3 else {
@@ -278,7 +279,7 @@ impl Hierarchy {
         }
     }
 
-    /// The L3's victim, if there was one. With `COHERENT` it says itself which cores may hold it.
+    /// Handles the L3's victim, if there is one. With `COHERENT` its presence bits tell which cores may hold it.
     #[inline(always)]
     fn drop_from_l3<S: Shape>(&mut self, evicted: Option<Evicted>) {
         let Some(evicted) = evicted else { return };
@@ -304,7 +305,7 @@ impl Hierarchy {
     /// Removes the line from a core's caches; true if it was modified there.
     #[inline(always)]
     fn back_invalidate<S: Shape>(&mut self, core: usize, line: LineAddr) -> bool {
-        // Mostly the line has left them long ago.
+        // Usually the line has left them long ago.
         let private = self.core::<S>(core);
         let in_l1 = private.l1.find::<S::L1>(private.l1.place::<S::L1>(line)).is_some();
         let in_l2 = private.l2.as_ref().is_some_and(|l2| l2.find::<S::L2>(l2.place::<S::L2>(line)).is_some());

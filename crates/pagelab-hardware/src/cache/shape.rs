@@ -1,4 +1,4 @@
-//! What is known of a hierarchy when its code is compiled, and the code chosen by that.
+//! Compile-time knowledge about a hierarchy, and the code chosen by it.
 
 use std::marker::PhantomData;
 
@@ -7,23 +7,23 @@ use super::{Hierarchy, Outcome, Requester};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::host::{Vectors, Work};
 
-/// What is known of a hierarchy when its code is compiled.
+/// Compile-time knowledge about a hierarchy.
 pub(super) trait Shape: Sized {
-    /// There are other cores.
+    /// Whether there are other cores.
     const COHERENT: bool;
-    /// There may be [`Traffic`](super::traffic::Traffic).
+    /// Whether there may be [`Traffic`](super::traffic::Traffic).
     const HAS_TRAFFIC: bool = false;
     type L1: Ways;
     type L2: Ways;
     type L3: Ways;
 
-    /// What [`Hierarchy::miss_l1`] does.
+    /// Implements [`Hierarchy::miss_l1`].
     #[inline(always)]
     fn serve_miss(caches: &mut Hierarchy, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
         caches.serve_miss::<Self>(core, line, write, requester)
     }
 
-    /// The loop of [`Hierarchy::zero_lines`], as [`Code::write_lines`].
+    /// The loop of [`Hierarchy::zero_lines`]; see [`Code::write_lines`].
     #[inline(always)]
     fn write_lines(caches: &mut Hierarchy, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
         caches.write_lines::<Self>(core, first, lines, found);
@@ -48,10 +48,10 @@ impl<L1: Ways, L2: Ways> Shape for ManyCores<L1, L2> {
     type L3 = AnyWays;
 }
 
-/// One core or many with any caches, with traffic or without.
+/// One core or several, any caches, with or without traffic.
 pub(super) struct AnyCores<const COHERENT: bool>;
 
-/// Any number of cores with any caches.
+/// Any number of cores, any caches.
 pub(super) type Anything = AnyCores<true>;
 
 impl<const COHERENT: bool> Shape for AnyCores<COHERENT> {
@@ -73,14 +73,15 @@ impl<const COHERENT: bool> Shape for AnyCores<COHERENT> {
 /// The code of a shape, chosen once when a hierarchy is built.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Code {
-    /// What [`Hierarchy::miss_l1`] does.
+    /// Implements [`Hierarchy::miss_l1`].
     pub miss_l1: fn(&mut Hierarchy, usize, LineAddr, bool, Requester) -> Outcome,
-    /// The loop of [`Hierarchy::zero_lines`]: core, first line, number of lines, and how many were found where.
+    /// The loop of [`Hierarchy::zero_lines`]. Arguments: core, first line, number of lines, and counters by
+    /// [`HitLevel`].
     pub write_lines: fn(&mut Hierarchy, usize, LineAddr, u64, &mut [u64; 5]),
 }
 
 impl Code {
-    /// The code of a shape whose sets are worked on with the vectors `V`.
+    /// The code of a shape, which uses the vectors `V`.
     pub fn for_shape<S: Shape, V: Vectors>() -> Self {
         Self { miss_l1: serve_miss::<S, V>, write_lines: write_lines::<S, V> }
     }
@@ -106,7 +107,7 @@ fn serve_miss<S: Shape, V: Vectors>(
     V::run(Miss::<S>(caches, core, line, write, requester, PhantomData))
 }
 
-/// [`Shape::write_lines`] likewise.
+/// [`Shape::write_lines`], compiled for `V`.
 fn write_lines<S: Shape, V: Vectors>(
     caches: &mut Hierarchy,
     core: usize,

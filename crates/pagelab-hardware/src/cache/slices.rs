@@ -1,24 +1,24 @@
-//! Which slice of the last-level cache a line is in.
+//! The slice of the last-level cache that contains a line.
 //!
-//! Models: a cache of 2^n × m slices (m odd) whose lines are dealt out by the machine address. n bits of the slice's
-//! number are each the parity of some address bits ("complex addressing"). The odd factor is the remainder of the
-//! line's number, which is in its set already: sets are chosen by a remainder, too.
+//! Models: a cache of 2^n × m slices (m odd) whose lines are distributed by their machine address. n bits of the
+//! slice's number are each the parity of some address bits ("complex addressing"). The odd factor is the remainder of
+//! the line's number, which the set already contains, since the set is also chosen by a remainder.
 //! Source: Maurice, Le Scouarnec, Neumann, Heen, Francillon, "Reverse Engineering Intel Last-Level Cache Complex
 //! Addressing Using Performance Counters", RAID 2015: the functions of processors with 2, 4 and 8 slices.
 //! Parameters: `machine.cache.l3.slices`, `machine.cache.l3.slice_hash`.
-//! Deviations: the functions of processors whose slices are no power of two are published as tables (McCalpin, "Mapping
-//! Addresses to L3/CHA Slices in Intel Processors", 2021), for numbers of slices other than those of the presets. The
-//! odd factor is an approximation here. All slices have the same latency.
+//! Deviations: for processors whose number of slices is not a power of two, the functions are published as tables
+//! (McCalpin, "Mapping Addresses to L3/CHA Slices in Intel Processors", 2021), but for other numbers of slices than the
+//! presets have. So the odd factor is an approximation. All slices have the same latency.
 
 use pagelab_base::addr::LINE_SHIFT;
 
-/// Most bits of a slice's number that are hashed.
+/// Maximum number of hashed bits of a slice's number.
 pub(super) const MAX_HASH_BITS: u32 = 3;
-/// For each bit of a slice's number, the bits of a machine address whose parity it is.
+/// For each bit of a slice's number: mask of the machine-address bits whose parity it is.
 const MASKS: [u64; MAX_HASH_BITS as usize] = [0x1b_5f57_5440, 0x2e_b5fa_a880, 0x3c_ccc9_3100];
-/// Bytes of a line's number that the masks reach.
+/// Number of bytes of a line's number that the masks cover.
 const BYTES: usize = 4;
-/// What each byte of a line's number contributes to all bits of the slice's number.
+/// Contribution of each byte of a line's number to all bits of the slice's number.
 const PARTS: [[u8; 256]; BYTES] = parts();
 
 const fn parts() -> [[u8; 256]; BYTES] {
@@ -37,7 +37,7 @@ const fn parts() -> [[u8; 256]; BYTES] {
     parts
 }
 
-/// The hashed part of the slice's number of a line, of `bits` bits.
+/// The hashed part of the number of a line's slice; it has `bits` bits.
 #[inline(always)]
 pub(super) fn hash(line: u64, bits: u32) -> usize {
     let [a, b, c, d, ..] = line.to_le_bytes();

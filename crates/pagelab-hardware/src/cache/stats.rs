@@ -4,23 +4,24 @@ use serde::Serialize;
 
 use super::{HitLevel, Requester};
 
-/// What one core's requests did, and what happened to its private caches.
+/// Statistics of one core's requests and private caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CoreCacheStats {
-    /// Requests by [`Requester`] and [`HitLevel`], bulk writes apart.
+    /// Requests by [`Requester`] and [`HitLevel`], without bulk writes.
     pub served: [[u64; 5]; 3],
-    /// Lines of bulk writes by where they were found ([`HitLevel`]); `Dram` means nowhere: nothing was fetched.
+    /// Lines of bulk writes by the level at which they were found ([`HitLevel`]); `Dram` means in no cache: nothing was
+    /// fetched.
     pub bulk_written: [u64; 5],
-    /// Writes to a line held shared.
+    /// Writes to a shared line.
     pub upgrades: u64,
-    /// Modified lines that the L1 passed to the L2 (or, without one, further out), page walks that enter at the L2
-    /// included.
+    /// Modified lines that the L1 passed to the L2 (or, without one, further out), including those of page walks that
+    /// enter at the L2.
     pub l1_writebacks: u64,
     /// Modified lines that the L2 passed to the L3 (or, without one, to DRAM).
     pub l2_writebacks: u64,
-    /// Lines that this core lost because another one wrote them.
+    /// Lines that this core lost because another core wrote them.
     pub invalidations: u64,
-    /// Lines that this core held exclusive or modified and that became shared because another one read them.
+    /// Lines that this core held exclusive or modified and that became shared because another core read them.
     pub downgrades: u64,
     /// Downgrades of modified lines, which are written to the L3 (or, without one, to DRAM).
     pub downgrade_writebacks: u64,
@@ -28,12 +29,12 @@ pub struct CoreCacheStats {
     pub back_invalidations: u64,
 }
 
-/// What no core did alone.
+/// Statistics that belong to no single core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SharedCacheStats {
-    /// Lines that the L3 evicted and that it or a private cache held modified.
+    /// Lines that the L3 evicted while it or a private cache held them modified.
     pub l3_writebacks: u64,
-    /// Lines written to DRAM, whichever level they came from; device writes apart.
+    /// Lines written to DRAM from any level, without device writes.
     pub dram_writes: u64,
     /// Lines of device writes that some cache held.
     pub dma_invalidations: u64,
@@ -44,17 +45,17 @@ pub struct SharedCacheStats {
 pub struct CacheStats {
     /// One per core.
     pub cores: Vec<CoreCacheStats>,
-    /// What no core did alone.
+    /// Statistics that belong to no single core.
     pub shared: SharedCacheStats,
 }
 
 impl CoreCacheStats {
-    /// Requests of `requester` that were served by `by`, bulk writes apart.
+    /// Requests of `requester` served at the level `by`, without bulk writes.
     pub fn served(&self, requester: Requester, by: HitLevel) -> u64 {
         self.served[requester as usize][by as usize]
     }
 
-    /// Requests of `requester`, wherever they were served.
+    /// Requests of `requester` at all levels.
     pub fn requests(&self, requester: Requester) -> u64 {
         self.served[requester as usize].iter().sum()
     }

@@ -1,9 +1,9 @@
-//! What is on its way between memory and caches, and the requests of hierarchies that have such: with prefetchers, or
+//! Lines in flight between memory and caches, and requests of hierarchies that model them: those with prefetchers, or
 //! with memory that has more than a latency.
 //!
-//! A line is in the caches as soon as it is asked for. When its data are there is another matter: a request that finds
-//! it before waits for the rest. So requests have times. A core model says when an access issues ([`Traffic::there`]);
-//! all else is made at the time that the hierarchy was told last ([`Hierarchy::set_time`]).
+//! A line is in the caches as soon as it is requested, but its data arrive later: a request that finds the line earlier
+//! waits for the rest. So requests have times. For a program's access the core model gives the time at which it issues
+//! ([`Traffic::arrival`]). All other requests are made at the time set by [`Hierarchy::set_time`].
 
 use super::array::Evicted;
 use super::memory::{Memory, MemoryConfig, MemoryCounts, RequestKind};
@@ -15,10 +15,10 @@ use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::host::Portable;
 
-/// Who has lines filled.
+/// The cause of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Filling {
-    /// A request, for this line.
+    /// A request for this line.
     Request(LineAddr, Requester),
     Prefetch,
 }
@@ -30,26 +30,26 @@ struct LastRequest {
     line: LineAddr,
     by: Requester,
     served: HitLevel,
-    /// The level that it found a line in that it is the first to use since that was prefetched.
+    /// The level where the line was found, if it was prefetched there and this is its first use.
     first_use: Option<CacheLevel>,
-    /// When it was made.
+    /// Time of the request.
     at: Cycles,
 }
 
-/// See the module's text.
+/// State of prefetchers and memory.
 #[derive(Clone, Debug)]
 pub struct Traffic {
-    /// When requests are made that no core model times.
+    /// Time of requests that no core model times.
     now: Cycles,
-    /// L1 and L2 of one core after the other, then the L3.
+    /// Units of L1 and L2 for one core after the other, then the L3's unit.
     units: Vec<Unit>,
     filling: Filling,
     asked: LastRequest,
-    /// If it has more than a latency.
+    /// Present if memory has more than a latency.
     memory: Option<Memory>,
-    /// Lines that the request under way has memory written.
+    /// Lines that the current request makes memory write.
     written: Vec<LineAddr>,
-    /// Room for what is proposed.
+    /// Buffer for proposed lines.
     proposals: Proposals,
 }
 
@@ -73,7 +73,7 @@ impl Traffic {
         &mut self.units[if level == CacheLevel::L3 { last } else { 2 * core + level as usize }]
     }
 
-    /// When the data of the last request are there, of one that was made at `from` and would take `latency`.
+    /// Arrival of the last request's data, if it was made at `from` and would take `latency`.
     pub fn arrival(&mut self, from: Cycles, latency: Cycles) -> Cycles {
         let LastRequest { core, line, by, served, first_use, .. } = self.asked;
         let hit = from
@@ -91,7 +91,7 @@ impl Traffic {
         there
     }
 
-    /// How long a line of memory takes that is asked for at a time, instead of `latency`.
+    /// Latency of a memory request at time `at`, instead of `latency`.
     fn memory_latency(
         &mut self,
         core: usize,
@@ -104,19 +104,19 @@ impl Traffic {
         memory.map_or(latency, |memory| Cycles(latency.0.saturating_add_signed(memory.transfer(core, line, want, at))))
     }
 
-    /// Has memory write what the request under way has driven out.
+    /// Makes memory write the lines that the current request evicted.
     fn write(&mut self, core: usize, at: Cycles) {
         while let Some(line) = self.written.pop() {
             self.memory_latency(core, line, RequestKind::Write, at, Cycles::ZERO);
         }
     }
 
-    /// When a line is there that would be at `hit`, if it were not under way.
+    /// Arrival of a line: `hit`, or later if the line is in flight.
     fn fill_time(&mut self, core: usize, line: LineAddr, from: Cycles, hit: Cycles) -> Cycles {
         CacheLevel::ALL.into_iter().fold(hit, |there, level| self.unit(level, core).arrival(line, from, there))
     }
 
-    /// A core's request was served.
+    /// Records a core's request.
     fn note_request(&mut self, core: usize, line: LineAddr, by: Requester, served: HitLevel) {
         let level = match served {
             HitLevel::L1 => Some(CacheLevel::L1),
@@ -130,8 +130,8 @@ impl Traffic {
 }
 
 impl Hierarchy {
-    /// Gives requests times, the levels from L1 to L3 prefetchers if any is on, and the memory its nodes: `of_core` is
-    /// that of each core.
+    /// Gives requests times, adds prefetchers to the levels L1 to L3 if any is on, and gives memory its nodes.
+    /// `of_core` is the node of each core.
     pub fn set_traffic(&mut self, levels: [&LevelPrefetchConfig; 3], memory: &MemoryConfig, of_core: Vec<usize>) {
         let plain = self.latency[HitLevel::Dram as usize].into();
         let memory = (!memory.is_plain()).then(|| Memory::new(memory, of_core, plain));
@@ -143,7 +143,7 @@ impl Hierarchy {
         };
     }
 
-    /// What is on its way, if anything can be.
+    /// State of prefetchers and memory, if modelled.
     pub fn traffic(&mut self) -> Option<&mut Traffic> {
         self.traffic.as_deref_mut()
     }
@@ -154,7 +154,7 @@ impl Hierarchy {
         self.traffic.is_some()
     }
 
-    /// Requests are made at this time from now on, but for those that a core model times.
+    /// Sets the time of the following requests, except for those that a core model times.
     #[inline(always)]
     pub fn set_time(&mut self, now: Cycles) {
         if let Some(traffic) = &mut self.traffic {
@@ -162,7 +162,7 @@ impl Hierarchy {
         }
     }
 
-    /// That time goes on.
+    /// Advances that time.
     #[inline(always)]
     pub fn pass(&mut self, cycles: Cycles) {
         if let Some(traffic) = &mut self.traffic {
@@ -170,18 +170,18 @@ impl Hierarchy {
         }
     }
 
-    /// The time that was set last.
+    /// That time.
     #[inline(always)]
     pub fn time(&self) -> Cycles {
         self.traffic.as_ref().map_or(Cycles::ZERO, |traffic| traffic.now)
     }
 
-    /// What the nodes of memory did, if it has more than a latency.
+    /// Statistics of the memory nodes, if memory has more than a latency.
     pub fn memory_counts(&self) -> Option<Vec<MemoryCounts>> {
         Some(self.traffic.as_ref()?.memory.as_ref()?.counts())
     }
 
-    /// Memory is to write a line.
+    /// Records that memory must write a line.
     #[inline(always)]
     pub(super) fn note_write<S: Shape>(&mut self, line: LineAddr) {
         if S::HAS_TRAFFIC
@@ -192,19 +192,19 @@ impl Hierarchy {
         }
     }
 
-    /// References of walks that a core has made, by where lines were found.
+    /// References of walks that a core has made, by the level at which lines were found.
     pub fn walk_refs(&self, core: usize) -> [u64; 5] {
         self.private[core].stats.served[Requester::Walk as usize]
     }
 
-    /// No longer counts those that it has made since then, and returns them.
+    /// Removes the references of walks since `before` from a core's statistics, and returns them.
     pub fn take_walk_refs_since(&mut self, core: usize, before: [u64; 5]) -> [u64; 5] {
         let served = &mut self.private[core].stats.served[Requester::Walk as usize];
         let all = std::mem::replace(served, before);
         std::array::from_fn(|place| all[place] - before[place])
     }
 
-    /// What prefetchers have done, by level, if there are any.
+    /// Statistics of prefetchers by level, if there are any.
     pub fn prefetched(&self) -> Option<[PrefetchCounts; 3]> {
         let units = &self.traffic.as_ref().filter(|of| of.units.iter().any(Unit::is_on))?.units;
         let mut all = [PrefetchCounts::default(); 3];
@@ -214,8 +214,8 @@ impl Hierarchy {
         Some(all)
     }
 
-    /// A whole request, where there is traffic. The latency is that without, for a program's request, of which a core
-    /// model knows when it issues; else that which it has.
+    /// A whole request with traffic. For a program's request, the returned latency excludes traffic, since the core
+    /// model knows when the access issues and asks for the arrival; for other requests it includes traffic.
     pub(super) fn serve_timed<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool, by: Requester) -> Outcome {
         if let Some(traffic) = &mut self.traffic {
             traffic.filling = Filling::Request(line, by);
@@ -238,7 +238,7 @@ impl Hierarchy {
         Outcome { cycles: (there - now).0 as u32, ..outcome }
     }
 
-    /// The loop of a bulk write, where there is traffic.
+    /// The loop of a bulk write with traffic.
     pub(super) fn write_lines_timed<S: Shape>(
         &mut self,
         core: usize,
@@ -258,7 +258,7 @@ impl Hierarchy {
             found[served as usize] += 1;
             if let Some(traffic) = &mut self.traffic {
                 traffic.note_request(core, line, Requester::Kernel, served);
-                // Whole lines are written over: nobody waits for what they held, and memory is not asked for it.
+                // Whole lines are overwritten: nothing waits for their old data, and memory does not read it.
                 if served == HitLevel::Dram {
                     traffic.write(core, traffic.now);
                 } else {
@@ -268,7 +268,7 @@ impl Hierarchy {
         }
     }
 
-    /// Lets the prefetchers see the program's access that was made last, once the core model has told when.
+    /// Shows the prefetchers the program's last access, after the core model has timed it.
     pub fn prefetch_for(&mut self, access: &ObservedAccess) {
         if self.private.len() == 1 {
             self.prefetch_at_levels::<AnyCores<false>>(access);
@@ -331,7 +331,7 @@ impl Hierarchy {
         traffic.write(core, at);
         let hit = at + taken;
         let there = traffic.fill_time(core, line, at, hit);
-        // A nearer level's prefetch is a use of a farther level's.
+        // A nearer level's prefetch counts as a use of a farther level's.
         let farther = match served {
             HitLevel::L2 => Some(CacheLevel::L2),
             HitLevel::L3 => Some(CacheLevel::L3),
@@ -345,7 +345,7 @@ impl Hierarchy {
         traffic.unit(level, core).begin(line, at, there, is_from_memory);
     }
 
-    /// A line has come to a level, and may have replaced another one.
+    /// Records that a line was filled into a level, and which line it replaced.
     #[inline(always)]
     pub(super) fn note_fill<S: Shape>(
         &mut self,
@@ -369,7 +369,7 @@ impl Hierarchy {
         }
     }
 
-    /// A core's caches have lost a line, or the L3 has.
+    /// Records that a core's caches, or the L3, have lost a line.
     #[inline(always)]
     pub(super) fn note_loss<S: Shape>(&mut self, levels: &[CacheLevel], core: usize, line: LineAddr) {
         if !S::HAS_TRAFFIC {

@@ -1,15 +1,15 @@
-//! One set of an array as a slice of words: finding a tag in it and keeping it in recency order.
+//! A set of an array as a slice of words: finds a tag in it and keeps it in recency order.
 //!
-//! A word is a tag above two state bits. [`Plain`] is for sets whose length the compiler knows: its loops become a few
-//! vector instructions. The functions that end in `_any` take sets of any length.
+//! A word is a tag above two state bits. [`Plain`] is for sets whose length is known at compile time: its loops become
+//! a few vector instructions. Functions whose name ends in `_any` take sets of any length.
 
 use std::marker::PhantomData;
 
 use pagelab_base::host::{Portable, Vectors};
 
-/// Most ways a set may have: the policies keep a set's bits in one word.
+/// Largest number of ways of a set: the policies keep a set's bits in one word.
 pub(super) const MAX_WAYS: usize = 64;
-/// Tags are below this; the one left over marks empty ways.
+/// Tags are below this number; the remaining value marks empty ways.
 pub(super) const TAG_LIMIT: u64 = (1 << 30) - 1;
 
 /// Bits of a word below its tag.
@@ -19,29 +19,29 @@ pub(super) const EMPTY: u32 = !STATE_MASK;
 
 /// The number of sets is not known.
 pub(super) const ANY_SETS: usize = 0;
-/// The number of sets is a power of two, unknown which.
+/// The number of sets is some power of two.
 pub(super) const POWER_OF_TWO_SETS: usize = usize::MAX;
 
-/// What the compiler is told of an array's sets.
+/// Compile-time knowledge about an array's sets.
 pub(super) trait Ways {
-    /// Words a set; 0 if unknown.
+    /// Words per set; 0 if unknown.
     const N: usize;
-    /// How many, [`ANY_SETS`] or [`POWER_OF_TWO_SETS`].
+    /// Number of sets, [`ANY_SETS`] or [`POWER_OF_TWO_SETS`].
     const SETS: usize;
 
     /// The way whose word has the tag of `wanted` (state bits 0).
     fn find(set: &[u32], wanted: u32) -> Option<usize>;
     /// Puts `word` in front; the words before `way` move back by one, onto the one at `way`.
     fn move_to_front(set: &mut [u32], way: usize, word: u32);
-    /// Puts `word` in front, moves all others back by one, and returns the one that falls off the end.
+    /// Puts `word` in front, moves all others back by one, and returns the one that drops out.
     fn push_front(set: &mut [u32], word: u32) -> u32;
 }
 
-/// `N` ways, a multiple of 4, in recency order, in each of `SETS` sets; worked on with `V`.
+/// `SETS` sets of `N` ways (a multiple of 4) in recency order; operations use the vectors `V`.
 pub(super) struct FixedShape<const N: usize, const SETS: usize, V = Portable>(PhantomData<V>);
 /// Any number of sets.
 pub(super) type Plain<const N: usize, V = Portable> = FixedShape<N, ANY_SETS, V>;
-/// Any power of two.
+/// Any power of two of sets.
 pub(super) type Masked<const N: usize, V = Portable> = FixedShape<N, POWER_OF_TWO_SETS, V>;
 
 /// Any number of ways.
@@ -72,7 +72,7 @@ impl<const N: usize, const SETS: usize, V: Vectors> Ways for FixedShape<N, SETS,
     }
 }
 
-/// Common lengths take their own code here too, behind a branch.
+/// Code for common lengths, chosen by a branch.
 macro_rules! by_length {
     ($set:expr, $plain:ident => $known:expr, $other:expr) => {{
         macro_rules! of_length {
@@ -112,7 +112,7 @@ impl Ways for AnyWays {
     }
 }
 
-/// The set's length is a multiple of 4.
+/// The set's length must be a multiple of 4.
 fn find_any(set: &[u32], wanted: u32) -> Option<usize> {
     let (quads, rest) = set.as_chunks::<4>();
     debug_assert!(rest.is_empty());
@@ -121,7 +121,7 @@ fn find_any(set: &[u32], wanted: u32) -> Option<usize> {
 
 #[inline(never)]
 pub(super) fn move_to_front_any<T: Copy>(set: &mut [T], way: usize, mut word: T) {
-    // A loop: ways are few, and a call to move memory costs more.
+    // A loop: there are few ways, and a call of `memmove` costs more.
     for other in &mut set[..=way] {
         std::mem::swap(other, &mut word);
     }
@@ -135,7 +135,7 @@ pub(super) fn push_front_any<T: Copy>(set: &mut [T], word: T) -> T {
     out
 }
 
-/// Takes out the word at `way`, moves those after it forward by one and puts `empty` at the end.
+/// Removes the word at `way`, moves those after it forward by one and puts `empty` at the end.
 #[inline(never)]
 pub(super) fn take_out<T: Copy>(set: &mut [T], way: usize, empty: T) -> T {
     let mut word = empty;

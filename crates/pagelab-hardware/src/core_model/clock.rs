@@ -1,4 +1,4 @@
-//! The clock of a CPU: where each of its cycles went.
+//! The clock of a CPU, with its cycles divided into classes.
 
 use super::{
     BranchCounts, Common, CompiledCore, CoreModel, CoreTime, Data, DataLocation, IncomingAccess, L1TlbMiss, ROW, Row,
@@ -19,21 +19,21 @@ pub enum Class {
     DataStall,
     /// The program waiting for address translation: second-level TLBs and page walks.
     Translation,
-    /// The program's instructions behind a mispredicted branch, once that is known.
+    /// The program's instructions waiting for the resolution of a mispredicted branch and the refill after it.
     Branch,
-    /// The program's instructions waiting for those of its core's other hardware threads.
+    /// The program's instructions waiting for those of the core's other hardware threads.
     Sibling,
-    /// Page-fault handlers, their own data and translation included.
+    /// Page-fault handlers, including their own data stalls and translation.
     Fault,
     /// Other kernel work: mapping calls, TLB shootdowns, context switches.
     Kernel,
-    /// Waiting for another CPU's handler of the same page.
+    /// Waiting for another CPU's handler for the same page.
     LockWait,
-    /// Waiting for other threads of the process, where the recorded order demands it.
+    /// Waiting for other threads of the process, as the recorded order requires.
     Blocked,
     /// Waiting for a device: swap, storage.
     Io,
-    /// Work that others made this CPU do: interrupts for TLB shootdowns.
+    /// Work that others caused on this CPU: interrupts for TLB shootdowns.
     Stolen,
     /// Nothing to run.
     Idle,
@@ -57,24 +57,24 @@ impl Class {
     ];
 }
 
-/// See the module's text.
+/// The clock of a CPU.
 #[derive(Clone, Debug)]
 pub struct CpuClock<C = CoreModel> {
     core: C,
-    /// Whether the program's source tells which loads its addresses come from.
+    /// Whether the program's source records which loads its addresses depend on.
     pub tells: bool,
     instructions: u64,
-    /// Instructions of the kernel that the core has timed.
+    /// Kernel instructions that the core model has timed.
     timed: u64,
-    /// By class; `Base` stays 0 here and is derived from the instructions.
+    /// By class; `Base` stays 0 here, since it follows from the instructions.
     spent: [Cycles; Class::ALL.len()],
     /// Sum of `spent`.
     beyond_base: Cycles,
 }
 
 impl CpuClock {
-    /// The same with a core that is known to be of a model, if it is one: for [`Self::take_over`] later, which it must
-    /// be given to.
+    /// A clock for code compiled for one core model, if this core has that model. It must be passed to
+    /// [`Self::take_over`] before this clock is used again.
     #[inline]
     pub fn take_known<C: CompiledCore>(&mut self) -> Option<CpuClock<C>> {
         let core = C::take(&mut self.core)?;
@@ -82,7 +82,7 @@ impl CpuClock {
         Some(CpuClock { core, tells, instructions, timed, spent, beyond_base })
     }
 
-    /// Takes over what the clock that [`Self::take_known`] made shows by now.
+    /// Takes back the state of a clock made by [`Self::take_known`].
     #[inline]
     pub fn take_over<C: CompiledCore>(&mut self, other: CpuClock<C>) {
         other.core.give_back(&mut self.core);
@@ -98,13 +98,13 @@ impl<C: Timing> CpuClock<C> {
         Self { core, tells: false, instructions: 0, timed: 0, spent, beyond_base: Cycles::ZERO }
     }
 
-    /// The time that the clock shows: cycles of all classes together.
+    /// The current time: the sum of the cycles of all classes.
     #[inline]
     pub fn now(&self) -> Cycles {
         self.base() + self.beyond_base
     }
 
-    /// What [`Self::now`] will be once `instructions` more have retired, with `repeats` accesses as in
+    /// The value of [`Self::now`] after `instructions` more have retired, with `repeats` accesses as in
     /// [`Self::repeat`].
     #[inline]
     pub fn now_after(&self, instructions: u64, repeats: u64) -> Cycles {
@@ -122,19 +122,19 @@ impl<C: Timing> CpuClock<C> {
         CoreTime { instructions: self.instructions, now: self.now() }
     }
 
-    /// The program retired instructions.
+    /// Counts retired instructions of the program.
     #[inline]
     pub fn retire(&mut self, instructions: u64) {
         self.instructions += instructions;
     }
 
-    /// The program made `accesses` to the line of the access before them.
+    /// Counts `accesses` to the line of the previous access.
     #[inline]
     pub fn repeat(&mut self, accesses: u64) {
         self.add(Class::DataStall, accesses * self.core.repeat_stall());
     }
 
-    /// Whether the core is told of each access ([`Self::meet`]).
+    /// Whether the core model needs a call of [`Self::meet`] for each access.
     #[inline]
     pub fn models_dependencies(&self) -> bool {
         self.core.models_dependencies()
@@ -145,35 +145,36 @@ impl<C: Timing> CpuClock<C> {
         self.core.dependency_assumption()
     }
 
-    /// What the core has predicted, if it does predict.
+    /// Statistics of branch prediction, if the core predicts branches.
     pub fn branches(&self) -> Option<BranchCounts> {
         self.core.branches()
     }
 
-    /// What the hardware threads of its core have in common, if they have anything.
+    /// The state that the core's hardware threads share, if there is any.
     pub fn common(&self) -> Option<Box<Common>> {
         self.core.common()
     }
 
-    /// The CPU goes on beside the other hardware threads of its core, with what they have in common.
+    /// Resumes the CPU beside the core's other hardware threads; it owns the shared state until [`Self::pause`].
     pub fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
         self.core.go_on(common, siblings);
     }
 
-    /// It pauses, and gives that back.
+    /// Pauses the CPU and returns the shared state.
     pub fn pause(&mut self) -> Option<Box<Common>> {
         self.core.pause()
     }
 
-    /// The program comes to an access after these branches, `again` if it has been there before.
+    /// Tells the core model about the program's next access and the branches before it; `again` if the access is
+    /// repeated after a fault.
     #[inline]
     pub fn meet(&mut self, access: &Access, branches: Branches, again: bool) {
         let stall = self.core.meet(IncomingAccess { access, again, tells: self.tells, branches }, self.moment());
         self.stall(stall);
     }
 
-    /// The program makes accesses after these branches, or after none, that hit where the access before them was, and
-    /// retires their instructions.
+    /// Makes accesses that hit where the previous access hit, with the branches before each (or none), and retires
+    /// their instructions.
     #[inline(never)]
     pub fn make_hits(&mut self, accesses: &[Access], branches: &[Branches], hit: DataLocation) {
         let hits = [hit; ROW];
@@ -183,7 +184,7 @@ impl<C: Timing> CpuClock<C> {
         }
     }
 
-    /// The same where data are where they were found. None of them had to be translated beyond the first-level TLB.
+    /// [`Self::make_hits`] with a location for each access. None of the accesses missed the first-level TLB.
     #[inline(always)]
     pub fn make_all(&mut self, accesses: &[Access], branches: &[Branches], found: &[DataLocation]) {
         let row = Row { accesses, branches, found, tells: self.tells };
@@ -192,7 +193,7 @@ impl<C: Timing> CpuClock<C> {
         self.retire(accesses.iter().map(|access| u64::from(access.gap)).sum());
     }
 
-    /// The same of one access that was translated so.
+    /// [`Self::make_all`] for one access that missed the first-level TLB.
     #[inline(never)]
     pub fn make_translated(&mut self, access: &Access, branches: Branches, of: L1TlbMiss, found: DataLocation) {
         let at = self.moment();
@@ -205,27 +206,27 @@ impl<C: Timing> CpuClock<C> {
         self.retire(access.gap.into());
     }
 
-    /// The program made an access to data that come after `latency`, in a line of physical memory.
+    /// Makes an access whose data have this latency and this line number in physical memory.
     #[inline]
     pub fn wait_for_data(&mut self, latency: Cycles, line: u64) {
         let stall = self.core.data_stall(Data { latency, line, traffic: None }, self.moment());
         self.stall(stall);
     }
 
-    /// The same where the caches have traffic; the access is the last that they were asked for.
+    /// [`Self::wait_for_data`] if the caches have traffic; the access must be their last request.
     pub fn wait_for_traffic(&mut self, latency: Cycles, line: u64, traffic: &mut Traffic) {
         let stall = self.core.data_stall(Data { latency, line, traffic: Some(traffic) }, self.moment());
         self.stall(stall);
     }
 
-    /// The program's translation took so long beyond the first-level TLB.
+    /// Accounts for a translation that missed the first-level TLB.
     #[inline]
     pub fn wait_for_translation(&mut self, translating: L1TlbMiss) {
         let stall = self.core.translation_stall(translating, self.moment());
         self.stall(stall);
     }
 
-    /// Waits until the core has nothing under way.
+    /// Waits until the core has nothing outstanding.
     #[inline]
     pub fn drain(&mut self) {
         if self.core.models_dependencies() {
@@ -249,14 +250,14 @@ impl<C: Timing> CpuClock<C> {
         self.beyond_base += cycles;
     }
 
-    /// Something that is no core's to hide takes `cycles`.
+    /// Spends `cycles` that no core model can hide.
     #[inline]
     pub fn spend(&mut self, class: Class, cycles: Cycles) {
         self.drain();
         self.add(class, cycles);
     }
 
-    /// Cycles that the core takes for these instructions of kernel code; rounding is lost once, over all of them.
+    /// Cycles that the core takes for this many kernel instructions. Fractions of cycles carry over between calls.
     #[inline]
     pub fn time(&mut self, instructions: u64) -> Cycles {
         if instructions == 0 {
@@ -267,24 +268,24 @@ impl<C: Timing> CpuClock<C> {
         self.core.base_cycles(self.timed) - before
     }
 
-    /// Kernel code was executed; its references are spent apart.
+    /// Spends the cycles of kernel code, without its memory references.
     pub fn execute(&mut self, class: Class, cost: CodeCost) {
         let cycles = cost.cycles + self.time(cost.timed_by_core);
         self.spend(class, cycles);
     }
 
-    /// Waits until `time`, if that is ahead.
+    /// Waits until `time`, if it is in the future.
     pub fn wait_until(&mut self, class: Class, time: Cycles) {
         self.drain();
         self.add(class, time.saturating_sub(self.now()));
     }
 
-    /// Instructions of the program that have retired; those of the kernel are not among them.
+    /// Retired instructions of the program, without those of the kernel.
     pub fn instructions(&self) -> u64 {
         self.instructions
     }
 
-    /// Cycles of a class since the beginning.
+    /// Cycles of a class since the start.
     pub fn spent(&self, class: Class) -> Cycles {
         if class == Class::Base { self.base() } else { self.spent[class as usize] }
     }

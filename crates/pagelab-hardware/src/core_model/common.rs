@@ -1,46 +1,45 @@
-//! What the hardware threads of a core have in common: fill buffers, page walkers, and the width at which instructions
-//! enter.
+//! Resources that the hardware threads of a core share: fill buffers, page walkers, and the issue width.
 //!
-//! Models: each buffer, each walker and the width has a time line of when it is taken. Who asks first in the simulation
-//! gets the first time that is free, also one before what another has taken already, for threads are simulated in turns
-//! and one may be ahead of the other. No thread is later than it would be with its share alone (of F units and n active
-//! threads, F/n): what it is ahead of the time line by is taken from that later, so that in the long run no more is
-//! used than there is.
+//! Models: a timeline of busy times for each buffer, each walker and the issue width. Threads are simulated in turns,
+//! so one may be ahead of another in time. A request, in order of simulation, gets the earliest free time, even before
+//! times that were already taken. No thread is slower than with an equal share of its own (of F units among n active
+//! threads, F/n). If a thread gets a unit earlier than the timeline is free, later requests pay for it, so in the long
+//! run no more is used than exists.
 //! Source: Intel, Optimization Reference Manual 248966, "Intel Hyper-Threading Technology": the reorder buffer and the
-//! load and store buffers are partitioned, caches and execution units shared, and instructions are taken from the
-//! threads in turn unless one cannot go on; Marr et al., "Hyper-Threading Technology Architecture and
-//! Microarchitecture" (Intel Technology Journal, 2002): what is partitioned is one again while only one thread is
+//! load and store buffers are partitioned, caches and execution units shared, and instructions are fetched from the
+//! threads alternately unless one is stalled; Marr et al., "Hyper-Threading Technology Architecture and
+//! Microarchitecture" (Intel Technology Journal, 2002): partitioned resources are recombined while only one thread is
 //! active. That fill buffers and walkers are shared is an estimate.
-//! Deviations: for as long as a turn (`engine.sync_quantum_cycles`) more may be in use than there is. A buffer that
-//! waits for memory's channel is taken for the latency alone. A thread that wakes does not see what was begun while it
+//! Deviations: within a turn (`engine.sync_quantum_cycles`) more units may be in use than exist. A buffer whose line
+//! waits for memory's channel is busy for the plain latency only. A thread that wakes does not see what began while it
 //! slept.
 
 use std::collections::VecDeque;
 
 use pagelab_base::cycles::Cycles;
 
-/// The other hardware threads of a core, as one of them finds them when it goes on.
+/// The other hardware threads of a core, at the moment when one of them resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Siblings {
-    /// Those that have something to run.
+    /// How many of them have something to run.
     pub active: u32,
-    /// The least time that one of these has come to; [`Cycles::MAX`] if there is none.
+    /// The earliest current time among these; [`Cycles::MAX`] if there are none.
     pub now: Cycles,
 }
 
-/// When something is taken: times that neither overlap nor touch, in their order.
+/// Busy times of a resource in order; they neither overlap nor touch.
 #[derive(Clone, Debug, Default)]
 struct BusyTimes(VecDeque<(Cycles, Cycles)>);
 
 impl BusyTimes {
-    /// Forgets what is over by a time that nobody will ask for anything before.
+    /// Drops busy times that end by `until`; no later request is for an earlier time.
     fn forget(&mut self, until: Cycles) {
         while self.0.front().is_some_and(|taken| taken.1 <= until) {
             self.0.pop_front();
         }
     }
 
-    /// From when on, but not before `from`, it is free for so long.
+    /// The earliest start, from `from` on, of a free interval of this length.
     fn free_for(&self, from: Cycles, long: Cycles) -> Cycles {
         let mut begin = from;
         for &(taken, end) in self.0.iter().filter(|taken| taken.1 > from) {
@@ -52,7 +51,7 @@ impl BusyTimes {
         begin
     }
 
-    /// When it has been free for so long since `from`, with breaks.
+    /// The time by which the resource has been free for this long in total since `from`.
     fn free_by(&self, from: Cycles, long: Cycles) -> Cycles {
         let (mut at, mut left) = (from, long);
         for &(taken, end) in self.0.iter().filter(|taken| taken.1 > from) {
@@ -65,7 +64,7 @@ impl BusyTimes {
         at + left
     }
 
-    /// Takes all of a time, be parts of it taken or not.
+    /// Marks an interval as busy, even where parts of it already are.
     fn take(&mut self, begin: Cycles, end: Cycles) {
         if begin == end {
             return;
@@ -80,7 +79,7 @@ impl BusyTimes {
     }
 }
 
-/// Buffers or walkers, each with its time line.
+/// Fill buffers or page walkers, each with its timeline.
 #[derive(Clone, Debug)]
 struct Units(Vec<BusyTimes>);
 
@@ -89,8 +88,9 @@ impl Units {
         Self(vec![BusyTimes::default(); units as usize])
     }
 
-    /// Takes a unit for so long from `from` on at the earliest, of which the thread has this share; when it gets it.
-    /// Nobody will ask for one before `floor`.
+    /// Takes a unit for this long, from `from` on at the earliest; returns the start. With its own share of the units
+    /// the thread could start at another time, and the earlier of both counts. No later request is for a time before
+    /// `floor`.
     fn take(&mut self, share: &mut UnitShare, from: Cycles, long: Cycles, floor: Cycles) -> Cycles {
         let mut first = (Cycles::MAX, 0);
         for (number, unit) in self.0.iter_mut().enumerate() {
@@ -103,19 +103,19 @@ impl Units {
     }
 }
 
-/// What a thread has of units if each that is active has as much.
+/// A thread's equal share of the units.
 #[derive(Clone, Debug, Default)]
 struct UnitShare {
-    /// When each unit of it is free.
+    /// When each unit of the share is free.
     free: Vec<Cycles>,
-    /// For how long one is taken is this many times as long as it is needed, in parts of `of`: shares need not be whole
+    /// A unit of the share stays busy for `times / of` times the duration of a use, since shares need not be whole
     /// units.
     times: u64,
     of: u64,
 }
 
 impl UnitShare {
-    /// Each thread's part of the units.
+    /// The share of one of `threads` threads.
     fn new(units: usize, threads: u32) -> Self {
         let (units, threads) = (units as u64, u64::from(threads));
         let whole = units.div_ceil(threads);
@@ -123,14 +123,14 @@ impl UnitShare {
     }
 
     fn take(&mut self, from: Cycles, long: Cycles) -> Cycles {
-        let free = self.free.iter_mut().min().expect("a share is a unit at least");
+        let free = self.free.iter_mut().min().expect("a share has at least one unit");
         let begin = from.max(*free);
         *free = begin + Cycles((long.0 * self.times).div_ceil(self.of));
         begin
     }
 }
 
-/// A line that one of the threads has asked for.
+/// A line that one of the threads has requested.
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestedLine {
     number: u64,
@@ -138,20 +138,20 @@ struct RequestedLine {
     there: Cycles,
 }
 
-/// See the module's text.
+/// The resources that the hardware threads of a core share.
 #[derive(Clone, Debug)]
 pub struct Common {
     fills: Units,
     walks: Units,
     width: BusyTimes,
-    /// The last lines, as many as all threads' buffers hold, the oldest at `oldest`.
+    /// The most recent lines, as many as the threads' buffers can hold; the oldest is at `oldest`.
     lines: Vec<RequestedLine>,
     oldest: usize,
     last_there: Cycles,
 }
 
 impl Common {
-    /// Of a core with so many fill buffers and page walkers.
+    /// The shared resources of a core with this many fill buffers and page walkers.
     pub fn new(fill_buffers: u32, page_walkers: u32) -> Self {
         Self {
             fills: Units::new(fill_buffers),
@@ -163,8 +163,8 @@ impl Common {
         }
     }
 
-    /// Lets instructions enter that take so long from `from` on where they are alone; by how much that takes longer,
-    /// where one of `threads` is never slower than with its share.
+    /// Issues instructions that would take `long` alone, from `from` on; returns the additional time. It is limited to
+    /// what the thread would wait with an equal share of the width among `threads`.
     fn enter(&mut self, from: Cycles, long: Cycles, threads: u32, floor: Cycles) -> Cycles {
         self.width.forget(floor);
         let end = self.width.free_by(from, long);
@@ -172,15 +172,15 @@ impl Common {
         (end - from - long).min(u64::from(threads - 1) * long)
     }
 
-    /// A thread has asked for a line, and when it is there.
+    /// Records that a thread has requested a line, and the line's arrival.
     fn note_line(&mut self, number: u64, asked: Cycles, there: Cycles) {
         self.lines[self.oldest] = RequestedLine { number, asked, there };
         self.oldest = (self.oldest + 1) % self.lines.len();
         self.last_there = self.last_there.max(there);
     }
 
-    /// When a line is there that a thread finds in the cache at `hit`. Who would have asked for it before the other
-    /// did, which was simulated first, has it as much sooner.
+    /// Arrival of a line that a thread finds in the cache at `hit`. If the thread, simulated later, requests the line
+    /// earlier in time than the other thread did, the line arrives as much earlier.
     fn line_there(&self, number: u64, hit: Cycles) -> Cycles {
         if self.last_there <= hit {
             return hit;
@@ -190,22 +190,23 @@ impl Common {
     }
 }
 
-/// A hardware thread of a core beside the others; by default one that is alone.
+/// One hardware thread of a core; by default it is alone.
 #[derive(Clone, Debug, Default)]
 pub struct SmtThread {
-    /// What all have in common, while this one goes on.
+    /// The shared resources, while this thread runs.
     common: Option<Box<Common>>,
-    /// Those of the others that have something to run.
+    /// How many of the other threads have something to run.
     others: u32,
-    /// The least time that one of these has come to.
+    /// The earliest current time among these.
     now: Cycles,
     fills: UnitShare,
     walks: UnitShare,
 }
 
-/// Of each request `now` is the time that the thread has come to: none that it makes later is for one before.
+/// In each request `now` is the thread's current time: none of its later requests is for an earlier time.
 impl SmtThread {
-    /// The thread goes on with what all have in common; whether there are more or fewer than when it did before.
+    /// Resumes the thread with the shared resources; returns whether the number of active threads has changed since it
+    /// last ran.
     pub fn go_on(&mut self, common: Box<Common>, siblings: Siblings) -> bool {
         let differs = siblings.active != self.others;
         if differs {
@@ -216,25 +217,25 @@ impl SmtThread {
         differs
     }
 
-    /// It no longer does.
+    /// Pauses the thread and returns the shared resources.
     pub fn pause(&mut self) -> Option<Box<Common>> {
         self.common.take()
     }
 
-    /// Whether others have something to run.
+    /// Whether other threads have something to run.
     #[inline(always)]
     pub fn shares_core(&self) -> bool {
         self.others > 0
     }
 
-    /// How long instructions wait for those of others that take so long from `from` on where they are alone.
+    /// How long instructions that would take `long` alone, from `from` on, wait for those of other threads.
     #[inline(never)]
     pub fn enter(&mut self, from: Cycles, long: Cycles, now: Cycles) -> Cycles {
         let Some(common) = &mut self.common else { return Cycles::ZERO };
         common.enter(from, long, self.others + 1, now.min(self.now))
     }
 
-    /// When it has a fill buffer for so long that it needs from `from` on.
+    /// Start of the use of a fill buffer that is needed for this long from `from` on.
     #[inline]
     pub fn take_fill(&mut self, from: Cycles, long: Cycles, now: Cycles) -> Cycles {
         match &mut self.common {
@@ -243,7 +244,7 @@ impl SmtThread {
         }
     }
 
-    /// When it has a page walker.
+    /// Start of the use of a page walker; see [`Self::take_fill`].
     #[inline]
     pub fn take_walk(&mut self, from: Cycles, long: Cycles, now: Cycles) -> Cycles {
         match &mut self.common {
@@ -252,7 +253,7 @@ impl SmtThread {
         }
     }
 
-    /// It has asked for a line, which others may find under way.
+    /// Records a requested line, which other threads may find in flight.
     #[inline]
     pub fn note_line(&mut self, number: u64, asked: Cycles, there: Cycles) {
         if let Some(common) = self.common.as_mut().filter(|_| self.others > 0) {
@@ -260,7 +261,7 @@ impl SmtThread {
         }
     }
 
-    /// When a line is there that it finds in the cache at `hit`, perhaps as another has asked for it.
+    /// Arrival of a line that the thread finds in the cache at `hit`; another thread may have requested it.
     #[inline]
     pub fn line_there(&self, number: u64, hit: Cycles) -> Cycles {
         match &self.common {

@@ -1,11 +1,11 @@
 //! An in-order core that waits for memory.
 //!
-//! Models: a core that retires instructions at a fixed rate, one access at a time. Each is waited for; the pipeline may
-//! hide what a hit of the first-level cache takes.
-//! Source: the textbook's sum of execution and memory-stall cycles (Hennessy and Patterson); with a rate of 1 and
-//! nothing hidden, gem5's TimingSimpleCPU.
+//! Models: a core that retires instructions at a fixed rate and makes one access at a time. It waits for each access;
+//! the pipeline may hide the latency of a first-level cache hit.
+//! Source: the textbook sum of execution and memory-stall cycles (Hennessy and Patterson); with a rate of 1 and no
+//! hidden latency, gem5's TimingSimpleCPU.
 //! Parameters: `cycles_per_instruction`, `l1_hit_hidden`.
-//! Deviations: stores are waited for like loads: there is no store buffer.
+//! Deviations: there is no store buffer, so the core waits for stores as for loads.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,17 +17,17 @@ use pagelab_base::error::EngineError;
 /// Cycles per instruction are kept in units of 1/256.
 const RATE_SHIFT: u32 = 8;
 
-/// What the configuration may say of it.
+/// Parameters of the in-order core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InOrderConfig {
-    /// Cycles per instruction when neither memory nor translation stalls it; resolved to 1/256.
+    /// Cycles per instruction if neither memory nor translation stalls it; rounded to 1/256.
     pub cycles_per_instruction: f64,
-    /// True if the pipeline hides the L1 latency: an access then stalls for what it takes beyond an L1 hit.
+    /// Whether the pipeline hides the L1 latency: an access then stalls only for its latency beyond that of an L1 hit.
     pub l1_hit_hidden: bool,
 }
 
-/// See the module's text.
+/// An in-order core.
 #[derive(Clone, Debug)]
 pub struct InOrder {
     /// Cycles per instruction, in units of 1 / 2^[`RATE_SHIFT`].
@@ -39,7 +39,7 @@ pub struct InOrder {
 }
 
 impl InOrder {
-    /// For the place of another model that has been taken out.
+    /// A placeholder while another model is taken out of a [`CoreModel`](super::CoreModel).
     pub(super) const IN_PLACE: Self = Self { rate: 0, visible: Cycles::ZERO, hidden: Cycles::ZERO };
 }
 

@@ -1,8 +1,9 @@
 //! Core models: what instructions cost a program, and what of an access's latency it waits for.
 //!
-//! A model is one file here that implements [`Core`], and one line below. `registry.rs` makes the enums [`CoreModel`]
-//! and [`CoreConfig`] of these lines. A line gives the model its name in the configuration (the key `model` of
-//! `machine.core`), its row in `pagelab list cores`, its place in error texts and in the conformance tests.
+//! A model is one file here that implements [`Core`], and one line below. `registry.rs` generates the enums
+//! [`CoreModel`] and [`CoreConfig`] from these lines. A line gives the model its name in the configuration (the key
+//! `model` of `machine.core`), its row in `pagelab list cores`, and its place in error texts and in the conformance
+//! tests.
 
 #[macro_use]
 mod registry;
@@ -40,7 +41,7 @@ cores! {
     }
 }
 
-/// The time at which a model is asked, on the CPU of the program.
+/// The time of a call of a model, on the program's CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreTime {
     /// Instructions that have retired, up to the previous access.
@@ -88,7 +89,7 @@ pub const ROW: usize = 64;
 pub struct Row<'a> {
     /// At most [`ROW`].
     pub accesses: &'a [Access],
-    /// The branches before each access, perhaps of more accesses than these; empty if the source has none.
+    /// The branches before each access, possibly of more accesses than these; empty if the source records none.
     pub branches: &'a [Branches],
     /// Where the data of each access are.
     pub found: &'a [DataLocation],
@@ -138,9 +139,9 @@ pub struct Stall {
     pub translation: Cycles,
     /// Cycles for the data.
     pub data: Cycles,
-    /// Behind a mispredicted branch, once that is known.
+    /// Cycles behind a mispredicted branch.
     pub branch: Cycles,
-    /// For instructions of the core's other hardware threads.
+    /// Cycles for instructions of the core's other hardware threads.
     pub sibling: Cycles,
 }
 
@@ -169,7 +170,7 @@ impl std::ops::AddAssign for Stall {
 /// [`base_cycles`](Self::base_cycles), these stalls, and what no core can hide: handlers, the kernel, devices and other
 /// CPUs.
 ///
-/// What an implementor must uphold:
+/// Requirements on an implementation:
 ///
 /// - [`base_cycles`](Self::base_cycles) depends on the number of instructions alone, is 0 for none and never decreases.
 ///   The clock calls it for every reading.
@@ -203,7 +204,7 @@ pub trait Timing {
     /// The program comes to an access; the calls until the next `meet` are for this one. Returns how long the program
     /// stalls before it.
     #[inline]
-    fn meet(&mut self, _met: IncomingAccess, _at: CoreTime) -> Stall {
+    fn meet(&mut self, _incoming: IncomingAccess, _at: CoreTime) -> Stall {
         Stall::default()
     }
 
@@ -272,10 +273,10 @@ pub trait Core: Timing + Sized + Clone + Debug {
     /// At the start of a run, where a hit of the first-level cache takes `l1_latency`.
     fn new(parameters: &Self::Parameters, l1_latency: Cycles) -> Self;
 
-    /// Refuses impossible parameters; `key` is the part of the configuration that they are in.
+    /// Refuses impossible parameters; `key` is the part of the configuration that contains them.
     fn validate(parameters: &Self::Parameters, key: &str) -> Result<(), EngineError>;
 
-    /// Parameters that the conformance tests run it with.
+    /// Parameters for the conformance tests.
     fn samples() -> Vec<Self::Parameters>;
 }
 

@@ -1,17 +1,17 @@
-//! Units of a kind, each of which does one thing at a time: page walkers, fill buffers.
+//! A pool of identical units, each of which does one thing at a time: page walkers or fill buffers.
 //!
-//! Instructions ask in program order, and not in that of time: one waits for its data while another behind it is ready
-//! at once. So what is kept is how many units are busy when, and who asks has one from the first time on that one is
-//! free, also before what was taken already. Of units that are free for less than is needed the rest is taken from the
-//! time after: in a processor, whatever was to begin meanwhile would begin later instead. So units never idle while
-//! somebody is ready, and in the long run no more is taken than there is.
+//! Instructions request units in program order, not in time order: one waits for its data while a later one is ready at
+//! once. So the pool records how many units are busy at each time. A request gets a unit from the first time on that
+//! one is free, even before times that were already taken. If that unit is free for less than the request needs, the
+//! remainder is taken from the next free times: in a processor, the work that was to begin there would begin later
+//! instead. So no unit is idle while an instruction is ready, and in the long run no more is used than exists.
 
 use pagelab_base::cycles::Cycles;
 
-/// Steps that are kept.
+/// Number of steps that are kept.
 const STEPS: usize = 256;
 
-/// From when on so many units are busy, until the next step begins.
+/// From `begin` until the next step, this many units are busy.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     begin: Cycles,
@@ -22,19 +22,19 @@ struct Step {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Free {
     pub begin: Cycles,
-    /// The step that it lies in.
+    /// Index of the step that contains it.
     step: usize,
 }
 
-/// When units of a kind are busy.
+/// A pool of units and their busy times.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     units: u32,
-    /// In the order of time. What is before the first is over, and in the last none is busy.
+    /// In time order. Times before the first step are over, and in the last step no unit is busy.
     steps: [Step; STEPS],
-    /// Steps there are. There is always room for two more.
+    /// Number of steps in use; there is always room for two more.
     count: usize,
-    /// From when on there is always one free, for all that is taken so far.
+    /// From this time on a unit is always free.
     full_until: Cycles,
 }
 
@@ -43,7 +43,7 @@ impl Pool {
         Self { units, steps: [Step { begin: Cycles::ZERO, busy: 0 }; STEPS], count: 1, full_until: Cycles::ZERO }
     }
 
-    /// The first time from `ready` on that a unit is free.
+    /// The first time from `ready` on at which a unit is free.
     #[inline]
     pub fn first(&self, ready: Cycles) -> Free {
         let begin = ready.max(self.steps[0].begin);
@@ -53,7 +53,7 @@ impl Pool {
 
     #[inline]
     fn free_from(&self, mut begin: Cycles, mut step: usize) -> Free {
-        // The last is free.
+        // In the last step units are free.
         while self.steps[step].busy >= self.units {
             step += 1;
             begin = self.steps[step].begin;
@@ -61,8 +61,8 @@ impl Pool {
         Free { begin, step }
     }
 
-    /// How much earlier one that is ready at `before` had a unit for the whole of `length` than at what was found for a
-    /// later one.
+    /// How much earlier than `found` a request that is ready at `before` would have had a unit for the whole of
+    /// `length`.
     #[inline]
     pub fn earlier(&self, found: Free, before: Cycles, length: Cycles) -> Cycles {
         if before >= self.full_until {
@@ -75,20 +75,20 @@ impl Pool {
                 break;
             }
             if busy >= self.units {
-                // The last is free.
+                // In the last step units are free.
                 begin = self.steps[at + 1].begin;
             }
         }
         found.begin.saturating_sub(begin)
     }
 
-    /// What was found free, but not before another time.
+    /// `found`, or `time` if that is later.
     #[inline]
     pub fn from(&self, found: Free, time: Cycles) -> Free {
         if time > found.begin { Free { begin: time, step: self.step_of(time) } } else { found }
     }
 
-    /// Has a unit busy until `end` from a time on that was found free, with nothing taken since.
+    /// Occupies a unit until `end` from a time that was found free; nothing may have been occupied since.
     #[inline]
     pub fn occupy(&mut self, found: Free, end: Cycles) {
         if found.begin >= end {
@@ -99,7 +99,7 @@ impl Pool {
         }
         let (mut free, mut left) = (found, end - found.begin);
         while left > Cycles::ZERO {
-            // What was taken meanwhile may have had older steps forgotten: what is before the first is over.
+            // Occupying may have dropped older steps; times before the first are over.
             let begin = free.begin.max(self.steps[0].begin);
             free = self.free_from(begin, self.step_of(begin));
             let until = (free.step + 1..self.count).find(|&at| self.steps[at].busy >= self.units);
@@ -118,7 +118,7 @@ impl Pool {
         while last + 1 < self.count && self.steps[last + 1].begin <= end {
             last += 1;
         }
-        // Steps for the begin and for the end, unless there are such.
+        // Insert steps for begin and end, unless there are such steps.
         let (splits, ends) = (before.begin < begin, self.steps[last].begin < end);
         let shift = usize::from(splits);
         for at in (last + 1..self.count).rev() {
@@ -133,7 +133,7 @@ impl Pool {
         }
         self.steps[step + shift] = Step { begin, busy: before.busy + 1 };
         if most >= self.units {
-            // Perhaps not quite until then.
+            // An upper bound: the pool may be full for a shorter time.
             self.full_until = self.full_until.max(end);
         }
         self.count += shift + usize::from(ends);
@@ -148,10 +148,10 @@ impl Pool {
         }
     }
 
-    /// The step that a time lies in that is not over.
+    /// Index of the step that contains a time that is not over.
     #[inline]
     fn step_of(&self, time: Cycles) -> usize {
-        // Most ask for what is near the end.
+        // Most requests are for times near the end.
         let near = self.count.saturating_sub(8);
         if self.steps[near].begin > time {
             return self.steps[..near].partition_point(|step| step.begin <= time) - 1;
@@ -163,7 +163,7 @@ impl Pool {
         step
     }
 
-    /// Makes one of a step and the one before, if as many are busy.
+    /// Merges a step with the previous one if they have the same number of busy units.
     #[inline]
     fn join(&mut self, step: usize) {
         if step > 0 && self.steps[step].busy == self.steps[step - 1].busy {
@@ -174,7 +174,7 @@ impl Pool {
         }
     }
 
-    /// Forgets the older half.
+    /// Drops the older half of the steps.
     #[cold]
     fn forget(&mut self) {
         let half = self.count / 2;

@@ -1,12 +1,13 @@
-//! The macro that makes the enums of the registered core models, and what each of them is asked.
+//! The macro that generates the enums of the registered core models.
 
-/// Registers models. A line is a variant, the model, its name and its description; the first is the default.
+/// Registers models. Each line gives the variant, the model's type, its name and its description; the first is the
+/// default.
 macro_rules! cores {
     ($(mod $module:ident { $($Variant:ident($Design:ty) = $name:literal, $text:literal;)* })*) => {
         $(mod $module;)*
 
         model_choice! {
-            /// What a core does with instructions and latencies; `model` is its design.
+            /// How a core turns instructions and latencies into cycles; `model` is its design.
             CoreConfig by Core { $($($Variant($Design) = $name, $text;)*)* }
         }
 
@@ -42,8 +43,8 @@ macro_rules! cores {
             }
 
             #[inline(always)]
-            fn meet(&mut self, met: IncomingAccess, at: CoreTime) -> Stall {
-                match self { $($(Self::$Variant(core) => core.meet(met, at),)*)* }
+            fn meet(&mut self, incoming: IncomingAccess, at: CoreTime) -> Stall {
+                match self { $($(Self::$Variant(core) => core.meet(incoming, at),)*)* }
             }
 
             #[inline(always)]

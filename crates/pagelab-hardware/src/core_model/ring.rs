@@ -1,16 +1,16 @@
-//! A queue in a ring: what is in a core, in its order.
+//! A queue in a ring buffer: what is in a core, in order.
 
-/// A queue whose places are a power of two. It takes more where it is full, which sizes that are right avoid.
+/// A queue whose capacity is a power of two. It grows if it is full, which a sufficient initial size avoids.
 #[derive(Clone, Debug)]
 pub struct Ring<T> {
     places: Vec<T>,
-    /// Entries put in and taken out since the start.
+    /// Entries inserted and removed since the start.
     put: usize,
     taken: usize,
 }
 
 impl<T: Copy + Default> Ring<T> {
-    /// An empty queue with room for so many entries.
+    /// An empty queue with room for this many entries.
     pub fn new(room: usize) -> Self {
         Self { places: vec![T::default(); room.next_power_of_two()], put: 0, taken: 0 }
     }
@@ -26,7 +26,7 @@ impl<T: Copy + Default> Ring<T> {
         (self.taken..self.put).map(|n| self.places[n & (self.places.len() - 1)])
     }
 
-    /// Takes the oldest entry out.
+    /// Removes the oldest entry.
     #[inline(always)]
     pub fn pop_front(&mut self) -> Option<T> {
         let front = self.front();
@@ -34,7 +34,7 @@ impl<T: Copy + Default> Ring<T> {
         front
     }
 
-    /// Puts an entry in behind all others.
+    /// Appends an entry.
     #[inline(always)]
     pub fn push_back(&mut self, entry: T) {
         if self.put - self.taken == self.places.len() {

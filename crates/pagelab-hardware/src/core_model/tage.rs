@@ -1,31 +1,31 @@
 //! A branch predictor: TAGE.
 //!
 //! Models: a table of two-bit counters, and four tables of tagged entries for histories of 5 to 127 outcomes, in a
-//! geometric series. The longest history whose entry has the branch's tag predicts. A misprediction takes an entry of a
-//! longer history that has not been useful.
+//! geometric series. The prediction comes from the longest history with an entry whose tag matches. A misprediction
+//! allocates an entry of a longer history; it replaces only an entry that is not useful.
 //! Source: Seznec and Michaud, "A case for (partially) TAgged GEometric history length branch prediction" (JILP 2006),
 //! the predictor of five components; 8,192 counters and four times 1,024 entries with tags of 9 bits, 3-bit counters
 //! and 2-bit useful counters.
-//! Deviations: recordings hold outcomes and no addresses of branches, so a branch is known by the access before it and
-//! the outcomes since, which no other branch has, but one that is reached on several ways has several names. New
-//! entries are always believed, and the first table with room is taken, where the paper draws. Useful counters are
-//! halved now and then, where the paper clears their two bits in turn. Indirect branches and returns are always
-//! predicted.
+//! Deviations: recordings contain outcomes but no addresses of branches. So a branch is identified by the previous
+//! access and the outcomes since. No two branches share an identity, but a branch that is reached along several paths
+//! has several. New entries are always trusted, and the first table with a free entry is chosen, where the paper
+//! chooses at random. Useful counters are periodically halved, where the paper clears their two bits alternately.
+//! Indirect branches and returns are always predicted correctly.
 
 use pagelab_trace::Branches;
 
 use super::{BranchCounts, ROW};
 
-/// Of the histories, in outcomes.
+/// Lengths of the histories, in outcomes.
 const LENGTHS: [u32; 4] = [5, 15, 44, 127];
 const BASE_BITS: u32 = 13;
 const TABLE_BITS: u32 = 10;
 const TAG_BITS: u32 = 9;
-/// Branches after which all entries become less useful.
+/// Number of branches after which the useful counters are halved.
 const AGEING: u64 = 1 << 18;
 
-/// An entry of a table in 16 bits, so that the tables leave the host's first-level cache to others: 11 bits for a tag
-/// beyond 0, a counter of 3, how useful it is in 2.
+/// An entry of a table in 16 bits, so that the tables leave room in the host's first-level cache: 11 bits for a nonzero
+/// tag, a counter of 3 bits, and a useful counter of 2 bits.
 #[derive(Clone, Copy, Debug)]
 struct TageEntry(u16);
 
@@ -33,11 +33,11 @@ const _: () = assert!(1 << TAG_BITS <= TageEntry::TAG);
 
 impl TageEntry {
     const COUNTERS: u32 = 11;
-    /// The counter's highest bit.
+    /// Position of the counter's highest bit, which is the prediction.
     const SAYS: u32 = Self::COUNTERS + Counters::COUNTER_BITS - 1;
     const TAG: u16 = (1 << Self::COUNTERS) - 1;
 
-    /// One that was never useful, for a branch that went this way.
+    /// An entry that is not useful, for a branch with this outcome.
     fn new(tag: u16, taken: bool) -> Self {
         let counter = if taken { Counters::WEAKLY_TAKEN } else { Counters::WEAKLY_TAKEN - 1 };
         Self(tag).with(Counters(counter))
@@ -60,7 +60,7 @@ impl TageEntry {
     }
 }
 
-/// An entry's counter, in the lower bits, and how useful it is.
+/// An entry's prediction counter in the lower bits, and its useful counter.
 #[derive(Clone, Copy, Debug)]
 struct Counters(u8);
 
@@ -84,12 +84,13 @@ impl Counters {
         Self(counter | useful << Self::COUNTER_BITS)
     }
 
-    /// Whether it says that the branch is taken.
+    /// Whether it predicts that the branch is taken.
     const fn says(self) -> bool {
         self.counter() >= Self::WEAKLY_TAKEN
     }
 
-    /// After an outcome that it predicted, rightly or not; whether another would have predicted what it did not.
+    /// The counters after an outcome that this entry predicted; `differs` tells whether the alternative prediction was
+    /// different.
     const fn after(self, taken: bool, differs: bool) -> Self {
         let useful =
             if differs { count(self.useful(), self.says() == taken, Self::MOST_USEFUL) } else { self.useful() };
@@ -97,7 +98,7 @@ impl Counters {
     }
 }
 
-/// A counter of at most `most` after an outcome.
+/// A saturating counter of at most `most` after an outcome.
 const fn count(counter: u8, up: bool, most: u8) -> u8 {
     match up {
         true if counter < most => counter + 1,
@@ -106,9 +107,9 @@ const fn count(counter: u8, up: bool, most: u8) -> u8 {
     }
 }
 
-/// What becomes of a state, by itself and three bits above: whether the branch is taken, whether another would have
-/// predicted differently, and whether it is the one that predicted; if not, it stays. A table, as the host could not
-/// predict branches of this code's own.
+/// New state of an entry, indexed by its state and three bits above: whether the branch is taken, whether the
+/// alternative prediction was different, and whether this entry predicted (otherwise it does not change). A table,
+/// since the host could not predict branches in this code.
 static AFTER: [u8; 8 << Counters::BITS] = {
     let mut all = [0; 8 << Counters::BITS];
     let mut at = 0;
@@ -123,8 +124,8 @@ static AFTER: [u8; 8 << Counters::BITS] = {
 /// Counters without tags are 0 to 3: taken from 2 on.
 const MOST_OF_BASE: u8 = 3;
 
-/// What becomes of such a counter, by itself and two bits above: whether the branch is taken, and whether it is one of
-/// a table, so that the counter stays.
+/// New value of such a counter, indexed by its value and two bits above: whether the branch is taken, and whether a
+/// tagged table predicted (then the counter does not change).
 static BASE_AFTER: [u8; 16] = {
     let mut all = [0; 16];
     let mut at = 0;
@@ -136,8 +137,8 @@ static BASE_AFTER: [u8; 16] = {
     all
 };
 
-/// Who predicts, by a bit for each table that has the branch: the last of these, or 0 for the counters without tags;
-/// and who would if that one did not have it.
+/// The predictor, indexed by a bitmap of the tables that have an entry for the branch: the table with the longest
+/// history, or 0 for the counters without tags; and the alternative, which would predict without that entry.
 static PREDICTS: [(u8, u8); 1 << LENGTHS.len()] = {
     let mut all = [(0, 0); 1 << LENGTHS.len()];
     let mut has = 1_u32;
@@ -149,7 +150,7 @@ static PREDICTS: [(u8, u8); 1 << LENGTHS.len()] = {
     all
 };
 
-/// See the module's text.
+/// A TAGE branch predictor.
 #[derive(Clone, Debug)]
 pub struct Tage {
     tables: Tables,
@@ -158,37 +159,37 @@ pub struct Tage {
     counts: BranchCounts,
 }
 
-/// What branches did.
+/// The predictor's tables.
 #[derive(Clone, Debug)]
 struct Tables {
     base: Box<[u8; 1 << BASE_BITS]>,
-    /// One table after the other.
+    /// The tagged tables, one after the other.
     tagged: Box<[TageEntry; LENGTHS.len() << TABLE_BITS]>,
 }
 
-/// The last outcomes.
+/// The most recent outcomes.
 #[derive(Clone, Copy, Debug, Default)]
 struct BranchHistory {
-    /// The youngest lowest.
+    /// The most recent outcome is in the lowest bit.
     history: u128,
-    /// Of as much of the history as each table looks at.
+    /// For each table, a hash of the part of the history that it uses.
     hashes: [u32; LENGTHS.len()],
 }
 
-/// Branches, and where they are looked for: in the counters without tags, and in each table.
+/// A batch of branches and their indices: in the counters without tags, and in each table.
 ///
-/// Outcomes are known before they are predicted. So where branches are looked for is found for many of them before any
-/// is met: the host then overlaps what it would wait for one branch after the other, and hashes with vectors.
+/// Outcomes are known before they are predicted. So the indices of many branches are computed before the first of them
+/// is predicted. The host can then overlap its cache misses and compute hashes with vectors.
 #[derive(Clone, Debug)]
 struct BranchBatch {
     count: usize,
-    /// What is hashed for each table.
+    /// Input of each table's hash function.
     keys: [[u32; LENGTHS.len()]; BATCH],
     indices: [[u16; LENGTHS.len()]; BATCH],
     tags: [[u16; LENGTHS.len()]; BATCH],
     base: [u16; BATCH],
     taken: [bool; BATCH],
-    /// Of the access behind.
+    /// Number of the access after the branch.
     number: [u8; BATCH],
 }
 
@@ -203,7 +204,7 @@ impl BranchBatch {
         number: [0; BATCH],
     };
 
-    /// Adds a branch that `name` tells from others, where there is room.
+    /// Adds a branch, identified by `name`, if there is room.
     #[inline(always)]
     fn push(&mut self, past: &BranchHistory, name: u64, taken: bool, number: u8) {
         let name = (name ^ name >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -214,7 +215,7 @@ impl BranchBatch {
         self.count += 1;
     }
 
-    /// Finds where all of them are looked for.
+    /// Computes the indices of all branches of the batch.
     #[inline(always)]
     fn seek(&mut self) {
         let of = LENGTHS.len() * self.count.min(BATCH);
@@ -222,12 +223,12 @@ impl BranchBatch {
         for ((key, index), tag) in self.keys.as_flattened()[..of].iter().zip(indices).zip(tags) {
             let hash = mix(*key);
             *index = (hash & ((1 << TABLE_BITS) - 1)) as u16;
-            // 0 is the tag of entries that were never taken.
+            // 0 is the tag of unused entries.
             *tag = (hash >> 16 & ((1 << TAG_BITS) - 1)) as u16 + 1;
         }
     }
 
-    /// One of them.
+    /// One branch of the batch.
     #[inline(always)]
     fn get(&self, at: usize) -> TableIndices {
         let at = at % BATCH;
@@ -235,7 +236,7 @@ impl BranchBatch {
     }
 }
 
-/// One of a [`BranchBatch`].
+/// One branch of a [`BranchBatch`].
 #[derive(Clone, Copy, Debug)]
 struct TableIndices {
     indices: [u16; LENGTHS.len()],
@@ -245,23 +246,23 @@ struct TableIndices {
 }
 
 impl TableIndices {
-    /// Where it is in [`Tables::tagged`], if a table has it.
+    /// Position in [`Tables::tagged`] of the branch's entry in a table.
     #[inline(always)]
     fn place(&self, table: usize) -> usize {
         table << TABLE_BITS | usize::from(self.indices[table]) & ((1 << TABLE_BITS) - 1)
     }
 }
 
-/// Branches that are sought at once.
+/// Number of branches of a batch.
 const BATCH: usize = 64;
 
-/// A bit for each lane, as one number.
+/// Combines the lowest bits of the lanes to one number.
 #[inline(always)]
 fn gather(lanes: u64) -> usize {
     ((lanes & LANES).wrapping_mul(1 << 48 | 1 << 33 | 1 << 18 | 1 << 3) >> 48 & 0xf) as usize
 }
 
-/// Four numbers in one, by lanes.
+/// Packs four numbers into the lanes of one.
 #[inline(always)]
 fn lanes(of: [u16; LENGTHS.len()]) -> u64 {
     of.into_iter().rev().fold(0, |all, lane| all << 16 | u64::from(lane))
@@ -271,18 +272,18 @@ fn lanes(of: [u16; LENGTHS.len()]) -> u64 {
 const LANES: u64 = 0x0001_0001_0001_0001;
 const _: () = assert!(LENGTHS.len() == 4);
 
-/// Of 32 bits, as hosts have vectors that multiply so many.
+/// A hash of 32 bits, since the hosts' vectors can multiply 32-bit numbers.
 const fn mix(value: u32) -> u32 {
     let value = (value ^ value >> 16).wrapping_mul(FACTOR);
     value ^ value >> 15
 }
 
-/// By how much an outcome counts for more in the hash of a history with each that comes after it: a polynomial, as of
+/// Factor by which the weight of an outcome in a history's hash grows with each later outcome: a polynomial hash as by
 /// Karp and Rabin (IBM Journal of Research and Development 31, 1987).
 const FACTOR: u32 = 0x9e37_79b1;
 
-/// What outcomes that leave the tables' histories take from their hashes, by a bit for each; and above, what the one
-/// that comes adds.
+/// Change of the tables' hashes, indexed by a bitmap: for each table, whether the outcome that leaves its history was
+/// taken; and above these, whether the new outcome is taken.
 static CHANGES: [[u32; LENGTHS.len()]; 2 << LENGTHS.len()] = {
     let mut all = [[0; LENGTHS.len()]; 2 << LENGTHS.len()];
     let mut at = 0;
@@ -299,7 +300,7 @@ static CHANGES: [[u32; LENGTHS.len()]; 2 << LENGTHS.len()] = {
 };
 
 impl BranchHistory {
-    /// It goes on with an outcome.
+    /// Appends an outcome.
     #[inline(always)]
     fn push(&mut self, taken: bool) {
         let leaves = LENGTHS.map(|length| (self.history >> (length - 1)) as usize & 1);
@@ -322,16 +323,17 @@ impl Default for Tables {
 }
 
 impl Tables {
-    /// Predicts a branch and learns its outcome; whether it was mispredicted.
+    /// Predicts a branch and learns its outcome; returns whether it was mispredicted.
     #[inline(always)]
     fn meet(&mut self, sought: &TableIndices) -> bool {
         let &TableIndices { tags, base, taken, .. } = sought;
         let entries = lanes(std::array::from_fn(|table| self.tagged[sought.place(table)].0));
         let counter = &mut self.base[usize::from(base) & ((1 << BASE_BITS) - 1)];
-        // Which tables have the branch: where tags differ by no bit, nothing is carried to the highest bit of the lane.
+        // Bitmap of the tables whose tag matches: where no tag bit differs, the addition does not carry into the lane's
+        // highest bit.
         let differing = (entries ^ lanes(tags)) & (LANES * u64::from(TageEntry::TAG));
         let has = !gather((differing + LANES * 0x7fff) >> 15) & 0xf;
-        // Whether the counters, and above each table, say that it is taken.
+        // Predictions: bit 0 of the counter without tag, above it one bit per table.
         let says = gather(entries >> TageEntry::SAYS) << 1 | usize::from(*counter >> 1);
         let (provider, other) = PREDICTS[has];
         let (predicted, otherwise) = (says >> provider & 1 != 0, says >> other & 1 != 0);
@@ -350,13 +352,13 @@ impl Tables {
         predicted != taken
     }
 
-    /// Makes all entries less useful.
+    /// Halves all useful counters.
     #[cold]
     fn age(&mut self) {
         self.tagged.iter_mut().for_each(|entry| *entry = entry.less_useful(|useful| useful >> 1));
     }
 
-    /// Takes an entry for the branch in a table from `first` on.
+    /// Allocates an entry for the branch in a table from `first` on.
     #[inline(never)]
     fn allocate(&mut self, first: usize, sought: &TableIndices) {
         let free = (first..LENGTHS.len()).find(|&table| self.tagged[sought.place(table)].counters().useful() == 0);
@@ -383,17 +385,17 @@ impl Default for Tage {
 }
 
 impl Tage {
-    /// Meets branches between accesses, of which each comes with the instruction of the one before and the number of
-    /// the one behind: how many are mispredicted, by that number.
+    /// Predicts the branches between accesses. Each item contains the instruction address of the previous access, the
+    /// branches, and the number of the next access. Adds the mispredictions to `missed`, by that number.
     #[inline(always)]
     pub fn meet_all(&mut self, all: impl Iterator<Item = (u64, Branches, u8)>, missed: &mut [u8; ROW]) {
-        // In the host's registers.
+        // A local copy stays in the host's registers.
         let mut past = self.past;
         for (before, branches, number) in all {
             if self.batch.count + Branches::MOST as usize > BATCH {
                 self.meet_batch(missed);
             }
-            // Known by where it is and the outcomes since.
+            // Identifies the branch by the previous access and the outcomes since.
             let mut name = before << 8 | 1;
             for taken in branches.outcomes() {
                 self.batch.push(&past, name, taken, number);
@@ -405,7 +407,7 @@ impl Tage {
         self.meet_batch(missed);
     }
 
-    /// Meets all of the batch.
+    /// Predicts all branches of the batch.
     #[inline(always)]
     fn meet_batch(&mut self, missed: &mut [u8; ROW]) {
         let Self { tables, batch, counts, .. } = self;
@@ -422,7 +424,7 @@ impl Tage {
         batch.count = 0;
     }
 
-    /// What it has met so far.
+    /// Statistics so far.
     pub fn counts(&self) -> BranchCounts {
         self.counts
     }

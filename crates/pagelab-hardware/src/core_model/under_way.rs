@@ -1,17 +1,17 @@
-//! What is under way, by its number: lines to the first-level cache, translations to its TLB.
+//! Requests in flight, by number: lines on their way to the first-level cache, translations on their way to its TLB.
 //!
-//! Caches and TLBs hold what they have been asked for from the request on. When it is there is kept here. The oldest of
-//! a set makes room, which is there in all but rare cases.
+//! Caches and TLBs contain an element from the request on; this table stores when it arrives. A new element replaces
+//! the oldest of its set, which has already arrived in all but rare cases.
 
 use pagelab_base::cycles::Cycles;
 
 const SETS: usize = 128;
 
-/// See the module's text. Of a set the youngest is first.
+/// Arrival times of requests in flight. In each set the most recent comes first.
 #[derive(Clone, Debug)]
 pub(super) struct UnderWay {
     sets: [[(u64, Cycles); 2]; SETS],
-    /// When all is there.
+    /// Arrival of the last one.
     last: Cycles,
 }
 
@@ -26,13 +26,13 @@ fn set_of(number: u64) -> usize {
 }
 
 impl UnderWay {
-    /// When all that has been noted is there.
+    /// Arrival of the last of all recorded requests.
     #[inline]
     pub fn last(&self) -> Cycles {
         self.last
     }
 
-    /// Notes when something is there.
+    /// Records an arrival.
     #[inline]
     pub fn note(&mut self, number: u64, there: Cycles) {
         let set = &mut self.sets[set_of(number)];
@@ -40,7 +40,7 @@ impl UnderWay {
         self.last = self.last.max(there);
     }
 
-    /// When something is there; 0 if it is not known to be under way.
+    /// Arrival of a request; 0 if none is known to be in flight.
     #[inline]
     pub fn arrival(&self, number: u64) -> Cycles {
         let set = &self.sets[set_of(number)];

@@ -1,33 +1,35 @@
-//! A core with a window: misses overlap as far as dependencies, the window and its buffers allow.
+//! An out-of-order core with a reorder window: misses overlap as far as dependencies, the window and its buffers allow.
 //!
-//! Models: instructions enter a reorder window in program order, at a fixed rate, and leave it in that order once they
-//! are complete. Each access issues when it is in the window and the load that its address comes from has its data. Its
-//! translation takes one of the page walkers if it is a walk, its line one of the fill buffers of the first-level cache
-//! if it is elsewhere; an access to a line under way waits for that line, and one to a page whose translation is under
-//! way for that. Walkers and buffers are taken from when they are needed on, so that what waits for its data leaves
-//! them to others before (`pool.rs`). So walks and misses overlap. A store leaves the window once it is translated,
-//! into a store queue that drains in order as the lines come. What the kernel does waits until the window is empty.
-//! Source: the first-order model of Karkhanis and Smith, "A First-Order Superscalar Processor Model" (ISCA 2004), made
-//! exact for each access instead of each miss event: as long as the window is not full, instructions go on at their
-//! rate; once it is, they wait for the oldest. MSHRs after Kroft, "Lockup-Free Instruction Fetch/Prefetch Cache
+//! Models: instructions enter a reorder window in program order, at a fixed rate, and leave it in order once they are
+//! complete. An access issues when it is in the window and the load that its address depends on has its data. Its
+//! translation occupies a page walker if it needs a walk; its line occupies a fill buffer of the first-level cache if
+//! it is not there. An access to a line in flight waits for that line, and an access to a page whose translation is in
+//! flight waits for that. Walkers and buffers are occupied only from the time when they are needed, so an access that
+//! waits for its data leaves them to others until then (`pool.rs`). So walks and misses overlap. A store leaves the
+//! window once it is translated, and enters a store queue that drains in order as the lines arrive. Kernel work starts
+//! when the window is empty.
+//! Source: the first-order model of Karkhanis and Smith, "A First-Order Superscalar Processor Model" (ISCA 2004),
+//! applied to each access instead of each miss event: as long as the window is not full, instructions continue at their
+//! rate; once it is full, they wait for the oldest. MSHRs after Kroft, "Lockup-Free Instruction Fetch/Prefetch Cache
 //! Organization" (ISCA 1981). Hardware threads of a core that have something to run divide the window and the queues
-//! equally; they compete for fill buffers, walkers, and the width at which instructions enter ([`super::common`]). A
-//! stall for the oldest instruction is for its translation as far as it would be shorter had that taken no time, and
-//! else for its data. Behind a mispredicted branch nothing enters before the load that its condition comes from is
-//! there and `mispredict_penalty` is over.
-//! Parameters: `cycles_per_instruction` (where nothing stalls), `window`, `load_queue`, `store_queue` (entries; 0:
-//! stores are waited for as loads are), `fill_buffers`, `page_walkers`, `unknown_dependencies`, `branch_predictor`,
+//! equally; they compete for fill buffers, walkers, and the issue width ([`super::common`]). A stall for the oldest
+//! instruction counts as translation to the extent that it would be shorter if its translation took no time, and
+//! otherwise as data. After a mispredicted branch no instruction enters until the load that its condition depends on is
+//! complete and `mispredict_penalty` has passed.
+//! Parameters: `cycles_per_instruction` (without stalls), `window`, `load_queue`, `store_queue` (entries; 0: the core
+//! waits for stores as for loads), `fill_buffers`, `page_walkers`, `unknown_dependencies`, `branch_predictor`,
 //! `mispredict_penalty`. The defaults are an Intel Skylake's: 224 entries of the reorder buffer, 72 loads, 56 stores
-//! (WikiChip, "Skylake (client)"; Intel, Optimization Reference Manual 248966, chapter 2). 12 fill buffers and two page
-//! walks at a time are estimates: Intel publishes 10 fill buffers for older cores, and later ones walk two pages at
-//! once. So are 16 cycles for a misprediction (Fog, "The microarchitecture of Intel, AMD and VIA CPUs": 15 to 20).
-//! Deviations: all instructions but loads are complete as they enter, indirect branches are predicted, and nothing is
-//! executed on a wrong path. The lines that accesses find in the caches are those that they would find in program
-//! order; so are those that walks find, which do not wait for lines that other walks have under way. A load that reads
-//! what a waiting store writes waits for the line. An instruction's second access is an entry of the window of its own;
-//! the lines of an access that crosses one come one after the other. Instructions are fetched in order: their
-//! translation is waited for. A page fault empties the window, also where a fault engine handles it. Each hardware
-//! thread has a predictor of its own; what the kernel does takes none of the width. All cores divide as Intel's do.
+//! (WikiChip, "Skylake (client)"; Intel, Optimization Reference Manual 248966, chapter 2). 12 fill buffers and two
+//! parallel page walks are estimates: Intel publishes 10 fill buffers for older cores, and later cores make two walks
+//! in parallel. 16 cycles per misprediction are also an estimate (Fog, "The microarchitecture of Intel, AMD and VIA
+//! CPUs": 15 to 20).
+//! Deviations: all instructions except loads are complete when they enter, indirect branches are predicted correctly,
+//! and nothing executes on a wrong path. Accesses find the lines in the caches that they would find in program order.
+//! So do walks, which do not wait for lines that other walks have in flight. A load that reads the data of a waiting
+//! store waits for the line. An instruction's second access has a window entry of its own; the lines of an access that
+//! crosses a line boundary are accessed one after the other. Instructions are fetched in order: the core waits for
+//! their translation. A page fault empties the window, even if a fault engine handles it. Each hardware thread has its
+//! own predictor; kernel work uses none of the issue width. All cores divide resources like Intel's.
 
 mod config;
 mod entered;
@@ -50,42 +52,42 @@ use pagelab_base::addr::{LINE_SHIFT, PageSize};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::translation::Translation;
 
-/// The access that is being made.
+/// The access in progress.
 #[derive(Clone, Copy, Debug, Default)]
 struct Current {
-    /// Its instructions, own included.
+    /// Its instructions, including its own.
     gap: u64,
-    /// How long these enter.
+    /// Time in which these instructions enter the window.
     enters: Cycles,
     loads: bool,
     stores: bool,
-    /// How many accesses back that is that it waits for; 0 for none.
+    /// Distance, in accesses, to the access that it waits for; 0 for none.
     distance: u64,
-    /// When it could go on with what comes next: translation, then data.
+    /// When it can continue with its next part: translation, then data.
     ready: Cycles,
-    /// Whether a translation has been made that no data have followed yet, and when that began.
+    /// Whether a translation has been made and its data not yet accessed; `begin` is the translation's start.
     is_translated: bool,
     begin: Cycles,
-    /// Of its lines so far, as in [`Times`].
+    /// Share of translation for its lines so far; see [`Times`].
     translation: Cycles,
 }
 
-/// Translations under way to the first-level TLB.
+/// Translations in flight to the first-level TLB.
 #[derive(Clone, Debug, Default)]
 struct PendingPages {
     /// By [`page_number`].
     under_way: UnderWay,
-    /// Whether there were pages of a size among them.
+    /// For each page size: whether there were pages of this size.
     sizes: [bool; PageSize::ALL.len()],
 }
 
-/// A page of the machine, among those of all sizes.
+/// A number for the page of this size that contains a line; unique among pages of all sizes.
 fn page_number(line: u64, size: usize) -> u64 {
     line >> (PageSize::ALL[size].shift() - LINE_SHIFT) << 2 | size as u64
 }
 
 impl PendingPages {
-    /// When the page of a line is translated for who is ready at a time, where the first-level TLB has it.
+    /// When the page of a line is translated for an access ready at `ready`, if the first-level TLB contains the page.
     #[inline(always)]
     fn arrival(&self, ready: Cycles, line: u64) -> Cycles {
         if self.under_way.last() <= ready { ready } else { self.still_under_way(ready, line) }
@@ -103,7 +105,7 @@ impl PendingPages {
         self.under_way.last()
     }
 
-    /// Notes that a page is translated from a time on.
+    /// Records that the translation of a page arrives at `there`.
     #[inline]
     fn note(&mut self, page: Translation, there: Cycles) {
         let size = page.size_index();
@@ -112,7 +114,7 @@ impl PendingPages {
     }
 }
 
-/// See the module's text. Its times are those of the CPU's clock, which shows when instructions enter the window.
+/// The window core. Its times are on the CPU's clock, which shows when instructions enter the window.
 #[derive(Clone, Debug)]
 pub struct Window(Box<WindowState>);
 
@@ -120,40 +122,41 @@ pub struct Window(Box<WindowState>);
 struct WindowState {
     pace: InOrder,
     config: WindowConfig,
-    beside: SmtThread,
+    smt_thread: SmtThread,
     progress: WindowProgress,
     entered: RecentAccesses,
     walkers: Pool,
     lines: Lines,
     pages: PendingPages,
-    /// None if branches are always predicted.
+    /// None if branches are always predicted correctly.
     predictor: Option<Box<Tage>>,
-    /// The instruction of the access before.
+    /// Address of the previous access's instruction.
     last_pc: u64,
     current: Current,
 }
 
 impl WindowState {
-    /// How long so many instructions after the moment enter.
+    /// Time in which the next `instructions` enter the window.
     #[inline]
     fn enters(&self, at: CoreTime, instructions: u64) -> Cycles {
         self.pace.base_cycles(at.instructions + instructions) - self.pace.base_cycles(at.instructions)
     }
 
-    /// When so many instructions after the moment have entered the window.
+    /// When the next `instructions` have entered the window.
     #[inline]
     fn after(&self, at: CoreTime, instructions: u64) -> Cycles {
         at.now + self.enters(at, instructions)
     }
 
-    /// Lets entries go so that the window has room for all up to `entry`: how long that stalls, where the last `gap`
-    /// instructions enter after the moment.
+    /// Retires accesses until the window has room for all instructions up to `entry`, of which the last `gap` enter
+    /// after `at`. Returns the stall.
     #[inline(always)]
     fn make_room(&mut self, entry: u64, gap: u64, at: CoreTime) -> Stall {
         if entry < self.progress.leaves_for { Stall::default() } else { self.let_go(entry, gap, at) }
     }
 
-    /// [`Self::make_room`] where the oldest has to go. What is complete goes with it, so that this is seldom asked.
+    /// [`Self::make_room`] if the oldest access must leave. All complete accesses leave with it, so this is called
+    /// rarely.
     #[inline(never)]
     fn let_go(&mut self, entry: u64, gap: u64, at: CoreTime) -> Stall {
         let (before, window) = (self.progress.entries - gap.max(1), self.entered.room.window);
@@ -165,27 +168,27 @@ impl WindowState {
         stall
     }
 
-    /// How many of the branches before the access are mispredicted.
-    fn predict(&mut self, met: &IncomingAccess) -> u64 {
-        if met.branches.count() == 0 {
-            self.last_pc = met.access.pc;
+    /// Number of mispredictions among the branches before the access.
+    fn predict(&mut self, incoming: &IncomingAccess) -> u64 {
+        if incoming.branches.count() == 0 {
+            self.last_pc = incoming.access.pc;
             return 0;
         }
-        self.predict_one(met)
+        self.predict_one(incoming)
     }
 
     #[inline(never)]
-    fn predict_one(&mut self, met: &IncomingAccess) -> u64 {
+    fn predict_one(&mut self, incoming: &IncomingAccess) -> u64 {
         let mut missed = [0; ROW];
-        self.predict_all(std::slice::from_ref(met.access), &[met.branches], &mut missed);
+        self.predict_all(std::slice::from_ref(incoming.access), &[incoming.branches], &mut missed);
         missed[0].into()
     }
 
-    /// The same of each access of a row.
+    /// [`Self::predict`] for each access of a row.
     #[inline(always)]
     fn predict_all(&mut self, accesses: &[Access], branches: &[Branches], missed: &mut [u8; ROW]) {
         let before = |number: u8| number.checked_sub(1).map_or(self.last_pc, |before| accesses[usize::from(before)].pc);
-        // Those that branches stand before, found without a branch of the host's, which it could not foresee.
+        // The accesses with branches before them, found without a branch on the host, which would be unpredictable.
         let (mut found, mut count) = ([0; ROW], 0);
         for (number, branches) in (0_u8..).zip(branches.iter().take(accesses.len())) {
             found[count % ROW] = number;
@@ -198,7 +201,7 @@ impl WindowState {
         self.last_pc = accesses.last().map_or(self.last_pc, |last| last.pc);
     }
 
-    /// How long instructions from the moment on wait for branches before them, so many of which are mispredicted.
+    /// Stall of the following instructions for the branches before them, `missed` of which are mispredicted.
     fn mispredict(&self, branches: Branches, missed: u64, at: CoreTime) -> Stall {
         if missed == 0 {
             return Stall::default();
@@ -209,24 +212,23 @@ impl WindowState {
         stall
     }
 
-    /// The program comes to an access.
+    /// Makes `access` the current access.
     fn come_to(&mut self, access: &Access, at: CoreTime) {
         let gap = u64::from(access.gap);
         let (loads, stores) = (is_load(access), access.kind.writes());
         self.current = Current { gap, enters: self.enters(at, gap), loads, stores, ..Current::default() };
     }
 
-    /// The program comes to an access for the first time, behind so many mispredicted branches: how long it has to wait
-    /// before it is in the window.
-    fn come_in(&mut self, met: &IncomingAccess, missed: u64, at: CoreTime) -> Stall {
-        self.progress = self.progress.with(met.access);
-        self.come_to(met.access, at);
-        let stall = self.hindered(met.branches, missed, at);
-        self.issue(met, at.now + stall.sum());
+    /// Starts a new access after `missed` mispredicted branches. Returns the stall until it is in the window.
+    fn come_in(&mut self, incoming: &IncomingAccess, missed: u64, at: CoreTime) -> Stall {
+        self.progress = self.progress.with(incoming.access);
+        self.come_to(incoming.access, at);
+        let stall = self.hindered(incoming.branches, missed, at);
+        self.issue(incoming, at.now + stall.sum());
         stall
     }
 
-    /// How long the current access has to wait before it is in the window.
+    /// Stall until the current access is in the window.
     fn hindered(&mut self, branches: Branches, missed: u64, at: CoreTime) -> Stall {
         let behind = self.mispredict(branches, missed, at);
         let at = CoreTime { now: at.now + behind.sum(), ..at };
@@ -239,22 +241,22 @@ impl WindowState {
         if stores && self.progress.is_full_of_stores() {
             stall += wait(begins + stall.sum(), self.entered.store_before(&mut self.progress, at.now));
         }
-        if self.beside.shares_core() {
-            stall.sibling = self.beside.enter(at.now + stall.sum(), enters, at.now);
+        if self.smt_thread.shares_core() {
+            stall.sibling = self.smt_thread.enter(at.now + stall.sum(), enters, at.now);
         }
         stall += behind;
         stall
     }
 
-    /// Whether each access waits for the load before, as nobody tells.
+    /// Whether each access waits for the previous load, because the source records no dependencies.
     #[inline(always)]
     fn is_serial(&self, tells: bool) -> bool {
         !tells && self.config.unknown_dependencies == UnknownDependencies::Serial
     }
 
-    /// The current access enters from `now` on, and issues when its producer is complete.
-    fn issue(&mut self, met: &IncomingAccess, now: Cycles) {
-        self.current.distance = self.progress.distance(met.access, self.is_serial(met.tells));
+    /// The current access enters from `now` on and issues when the load that it depends on is complete.
+    fn issue(&mut self, incoming: &IncomingAccess, now: Cycles) {
+        self.current.distance = self.progress.distance(incoming.access, self.is_serial(incoming.tells));
         let complete = self.entered.complete(&self.progress, self.current.distance);
         self.current.ready = (now + self.current.enters).max(complete);
     }
@@ -265,7 +267,7 @@ impl WindowState {
         self.make_room(self.progress.entries + 1, self.current.gap, at)
     }
 
-    /// It asks for its data, or for those of its next line.
+    /// Accesses the data of the current access, or those of its next line.
     fn access(&mut self, data: Data, at: CoreTime) {
         let Current { loads, stores, distance, .. } = self.current;
         let entered = at.now + self.current.enters;
@@ -274,7 +276,7 @@ impl WindowState {
         if !self.current.is_translated {
             ready = self.pages.arrival(ready, data.line);
         }
-        let Times { complete: there, translation } = self.lines.get(&mut self.beside, (begin, ready), data, at.now);
+        let Times { complete: there, translation } = self.lines.get(&mut self.smt_thread, (begin, ready), data, at.now);
         let is_waited_for = loads || self.entered.waits_for_stores();
         let (complete, translation) = if is_waited_for { (there, translation) } else { (ready, ready - begin) };
         self.current.translation += translation;

@@ -1,24 +1,24 @@
-//! A drive: a controller before units that serve side by side.
+//! A drive: a controller and units that work in parallel.
 //!
-//! Models: a request waits until fewer than `queue_depth` others are unanswered, then passes the controller, which
-//! takes one at a time, block by block. Blocks are striped over the units (dies of flash, or the arm of a disk), each
-//! of which serves one request at a time, in the order in which they come. A read is answered when the last of its
-//! units has served it. A write is answered `write_ns` after it has passed, out of the drive's buffer; its units are
-//! busy with it for `program_ns`, and reads that come there meanwhile wait. A full buffer makes writes wait for the
-//! unit that is done first. Some reads take longer than others: they are tried again, or meet the drive's own
-//! housekeeping. Some requests are answered with an error. Several drives make one device: its blocks lie on them in
-//! chunks (RAID 0), and a request is answered when the last drive has answered its part.
+//! Models: a request waits until fewer than `queue_depth` others are outstanding. It then passes the controller, which
+//! handles one request at a time, block by block. Blocks are striped over the units (flash dies, or a disk's arm), each
+//! of which serves one request at a time, in order of arrival. A read completes when the last of its units has served
+//! it. A write completes `write_ns` after the controller, since the drive's buffer has a copy; its units are busy with
+//! it for `program_ns`, and reads that arrive there meanwhile wait. If the buffer is full, a write waits for the unit
+//! that is done first. Some reads take longer than others: they are retried, or collide with the drive's own
+//! housekeeping. Some requests complete with an error. Several drives form one device: its blocks are distributed over
+//! them in chunks (RAID 0), and a request completes when the last drive has completed its part.
 //! Source: the common model of solid-state drives (Agrawal et al., "Design Tradeoffs for SSD Performance", USENIX ATC
 //! 2008): queues per element behind a shared controller, with a static allocation of blocks to elements.
 //! Parameters: `queue_depth`, `controller_ns`, `block_ns`, `units`, `stripe_blocks`, `read_ns`, `write_ns`,
 //! `program_ns`, `buffer_blocks`, `slow_per_million`, `slow_ns`, `errors_per_million`, `capacity_bytes`, `drives`,
 //! `chunk_blocks`, `seed`.
-//! Stats: of all drives together `requests`, `queued_cycles`, `reads`, `reads.blocks`, `reads.cycles`, `reads.p50`,
-//! `reads.p99`, `reads.p999`, `writes`, `writes.blocks`, `writes.cycles`, `slow_reads`, `errors`; of each, if there are
-//! several, `drive.N.requests`.
-//! Deviations: a unit takes as long for all blocks of a stripe as for one. No erasing, no mapping tables, no sleep. Of
-//! several drives each chunk of a request is a request of its own, also where chunks follow each other on a drive; one
-//! error is the whole request's.
+//! Stats: for all drives together `requests`, `queued_cycles`, `reads`, `reads.blocks`, `reads.cycles`, `reads.p50`,
+//! `reads.p99`, `reads.p999`, `writes`, `writes.blocks`, `writes.cycles`, `slow_reads`, `errors`; for each drive, if
+//! there are several, `drive.N.requests`.
+//! Deviations: a unit takes as long for all blocks of a stripe as for one. No erasing, no mapping tables, no sleep.
+//! With several drives, each chunk of a request is a request of its own, even if chunks are consecutive on a drive; one
+//! error fails the whole request.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -36,53 +36,53 @@ use pagelab_base::latencies::Latencies;
 use pagelab_base::measure::Measure;
 use pagelab_base::rng::Rng;
 
-/// Requests that a queue pair of NVMe can hold.
+/// Largest number of requests of an NVMe queue pair.
 const MOST_REQUESTS: u32 = 65_535;
 const MOST_UNITS: u32 = 1 << 16;
-/// Drives that entries of page tables can name (3 bits for a socket, and 3 for a device there).
+/// Number of drives that page-table entries can name (3 bits for a socket, and 3 for a device there).
 const MOST_DRIVES: u32 = 64;
 
-/// What the configuration may say of it.
+/// Parameters of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DriveConfig {
-    /// Requests that may be unanswered at a time; others wait outside.
+    /// Maximum number of outstanding requests; others wait outside the drive.
     pub queue_depth: u32,
-    /// Time of the controller per request: the inverse of the most that it takes per second.
+    /// Controller time per request: the inverse of the drive's maximum requests per second.
     pub controller_ns: u32,
-    /// Its time for each further block of a request: the inverse of the most bytes that it moves per second.
+    /// Controller time per further block of a request: the inverse of the maximum bandwidth.
     pub block_ns: u32,
-    /// Units that serve at a time.
+    /// Units that work in parallel.
     pub units: u32,
-    /// Blocks that follow each other on one unit before the next one's begin.
+    /// Consecutive blocks on one unit before the next unit's begin.
     #[serde(default = "one")]
     pub stripe_blocks: u32,
-    /// Time of a unit to read of a stripe.
+    /// Time of a unit to read from a stripe.
     pub read_ns: u32,
-    /// Time from the controller to the answer of a write, of which the buffer has a copy then.
+    /// Time from the controller to the completion of a write, when the buffer has a copy.
     pub write_ns: u32,
-    /// Time of a unit to write of a stripe.
+    /// Time of a unit to write to a stripe.
     pub program_ns: u32,
-    /// Blocks of writes that the buffer holds until their units have written them.
+    /// Written blocks that the buffer holds until their units have written them.
     pub buffer_blocks: u32,
-    /// Reads in a million that take longer, and how much.
+    /// Reads per million that take longer; `slow_ns` is the additional time.
     #[serde(default)]
     pub slow_per_million: u32,
     #[serde(default)]
     pub slow_ns: u32,
-    /// Requests in a million that are answered with an error, once their time has passed.
+    /// Requests per million that complete with an error after their usual time.
     #[serde(default)]
     pub errors_per_million: u32,
-    /// What each drive holds; none: as much as it is asked for.
+    /// Capacity of each drive. Default: as much as the kernel needs.
     #[serde(default)]
     pub capacity_bytes: Option<Bytes>,
-    /// Drives that the device consists of.
+    /// Drives that form the device.
     #[serde(default = "one")]
     pub drives: u32,
-    /// Blocks that follow each other on one drive before the next one's begin.
+    /// Consecutive blocks on one drive before the next drive's begin.
     #[serde(default = "one_chunk")]
     pub chunk_blocks: u32,
-    /// Which reads are slow, and which requests fail.
+    /// Seed for the choice of slow reads and failing requests.
     #[serde(default = "one_seed")]
     pub seed: u64,
 }
@@ -106,7 +106,7 @@ impl DriveConfig {
     }
 }
 
-/// What was counted. Cycles are those from requests to their answers.
+/// Statistics. Cycles are from request to completion.
 #[derive(Clone)]
 struct Counts {
     read_blocks: u64,
@@ -116,17 +116,17 @@ struct Counts {
     write_blocks: u64,
     write_cycles: Cycles,
     errors: u64,
-    /// Time before the queue, the controller, the buffer and, of reads, the unit that they waited for longest.
+    /// Waiting time for the queue, the controller, the buffer and, for reads, the longest wait for a unit.
     queued_cycles: Cycles,
 }
 
 /// One of the drives.
 #[derive(Clone)]
 struct Member {
-    /// When the controller is free again, and by unit, when that is.
+    /// When the controller is free again; below, when each unit is.
     controller: Cycles,
     units: Vec<Cycles>,
-    /// Answers that are to come, and blocks in the buffer, by the time that their units are done.
+    /// Completions that are still to come; below, when the units will be done with the blocks in the buffer.
     unanswered: BinaryHeap<Reverse<Cycles>>,
     buffered: BinaryHeap<Reverse<Cycles>>,
     requests: u64,
@@ -144,7 +144,7 @@ impl Member {
     }
 }
 
-/// See the module's text.
+/// A device of one or several drives.
 #[derive(Clone)]
 pub struct Drive {
     config: DriveConfig,
@@ -154,7 +154,8 @@ pub struct Drive {
     counts: Box<Counts>,
 }
 
-/// When one of `most` places is free: those that are free by `now` are forgotten, and else the first that will be.
+/// When one of `most` slots is free: `now` after removing those free by then, otherwise when the first becomes free.
+/// Removes that one.
 fn place(taken: &mut BinaryHeap<Reverse<Cycles>>, most: u32, now: Cycles) -> Cycles {
     while taken.peek().is_some_and(|&Reverse(free)| free <= now) {
         taken.pop();
@@ -170,12 +171,12 @@ impl Drive {
         self.clock.cycles(ns.into())
     }
 
-    /// Whether so many in a million are meant.
+    /// Whether an event with this probability per million happens.
     fn draws(&mut self, per_million: u32) -> bool {
         self.rng.below(1_000_000) < u64::from(per_million)
     }
 
-    /// Passes a request through queue and controller of a drive; returns when it has passed.
+    /// Passes a request through queue and controller of a drive; returns the time afterwards.
     fn pass(&mut self, member: usize, request: DeviceRequest, now: Cycles) -> Cycles {
         let further = u64::from(request.blocks.saturating_sub(1)) * u64::from(self.config.block_ns);
         let takes = self.clock.cycles(u64::from(self.config.controller_ns) + further);
@@ -186,7 +187,7 @@ impl Drive {
         of.controller
     }
 
-    /// The units that a request's stripes are on, one after the other, with the blocks of each stripe.
+    /// The units of a request's stripes in order, with the number of blocks of each stripe.
     fn stripes(&self, request: DeviceRequest) -> impl Iterator<Item = (usize, u32)> + use<> {
         let (stripe, units) = (u64::from(self.config.stripe_blocks), u64::from(self.config.units));
         let Lba(first) = request.first;
@@ -239,7 +240,7 @@ impl Drive {
         done
     }
 
-    /// A drive answers its part of a request.
+    /// Completes a drive's part of a request.
     fn serve(&mut self, member: usize, request: DeviceRequest, now: Cycles) -> Cycles {
         let at = if request.write { self.write(member, request, now) } else { self.read(member, request, now) };
         let of = &mut self.members[member];
@@ -277,7 +278,7 @@ impl Device for Drive {
         between(&format!("{key}.stripe_blocks"), config.stripe_blocks, 1, u32::MAX)?;
         between(&format!("{key}.buffer_blocks"), config.buffer_blocks, 1, u32::MAX)?;
         between(&format!("{key}.slow_per_million"), config.slow_per_million, 0, 1_000_000)?;
-        // Whoever tries again is to get through.
+        // A retry must be able to succeed.
         between(&format!("{key}.errors_per_million"), config.errors_per_million, 0, 999_999)?;
         between(&format!("{key}.drives"), config.drives, 1, MOST_DRIVES)?;
         between(&format!("{key}.chunk_blocks"), config.chunk_blocks, 1, u32::MAX)?;
@@ -294,7 +295,7 @@ impl Device for Drive {
         }
     }
 
-    /// Of several drives whole chunks alone.
+    /// With several drives, only whole chunks count.
     fn capacity(config: &DriveConfig) -> Option<Bytes> {
         let chunk = u64::from(config.chunk_blocks) * FRAME_BYTES;
         config.capacity_bytes.map(|Bytes(each)| match config.drives {
@@ -334,7 +335,7 @@ impl Device for Drive {
     fn submit(&mut self, request: DeviceRequest, now: Cycles) -> Answer {
         let parts = self.config.striping().parts(request);
         let at = parts.map(|(drive, part)| self.serve(drive as usize, part, now)).max();
-        // Whoever tries again tries the whole: were it drawn for each part, large requests would never get through.
+        // A retry repeats the whole request: if each part could fail, large requests would never succeed.
         let failed = self.draws(self.config.errors_per_million);
         self.counts.errors += u64::from(failed);
         Answer { at: at.unwrap_or(now), failed }

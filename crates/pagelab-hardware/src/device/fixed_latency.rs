@@ -1,10 +1,10 @@
-//! A device whose requests all take the same time.
+//! A device with the same latency for all requests.
 //!
-//! Models: a device that serves a number of requests at a time, each in the same time, in the order in which they come.
+//! Models: a device that serves a fixed number of requests in parallel, each in constant time, in order of arrival.
 //! Source: a queue with several servers and constant service times (D/D/c); no particular device.
 //! Parameters: `read_cycles`, `write_cycles`, `queue_depth`.
 //! Stats: `requests`, `queued_cycles`.
-//! Deviations: a request of several pages that follow each other takes as long as one of a single page.
+//! Deviations: a request of several consecutive pages takes as long as one of a single page.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,22 +15,22 @@ use pagelab_base::error::{EngineError, between};
 use pagelab_base::io::{Answer, DeviceRequest};
 use pagelab_base::measure::Measure;
 
-/// What the configuration may say of it.
+/// Parameters of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FixedLatencyConfig {
-    /// Cycles from a request to its answer, for a page or several that follow each other.
+    /// Cycles from a request to its completion, for one page or several consecutive pages.
     pub read_cycles: u64,
     pub write_cycles: u64,
-    /// Requests that the device serves at a time.
+    /// Requests that the device serves in parallel.
     pub queue_depth: u32,
 }
 
-/// See the module's text.
+/// A device with fixed latencies.
 #[derive(Clone)]
 pub struct FixedLatency {
     config: FixedLatencyConfig,
-    /// When each of its places for a request is free again.
+    /// When each slot for a request is free again.
     free_at: Vec<Cycles>,
     requests: u64,
     queued_cycles: Cycles,

@@ -1,9 +1,9 @@
-//! Devices: what kernels write pages to and read them from.
+//! Devices: kernels write pages to them and read pages from them.
 //!
-//! A design is one file here that implements [`Device`], and one line below. `registry.rs` makes the enums
-//! [`BlockDevice`] and [`DeviceConfig`] of these lines. A line gives the design its name in the configuration (the key
-//! `model` of `kernel.swap` and `kernel.storage`), its row in `pagelab list devices`, its place in error texts and in
-//! the conformance tests.
+//! A design is one file here that implements [`Device`], and one line below. `registry.rs` generates the enums
+//! [`BlockDevice`] and [`DeviceConfig`] from these lines. A line gives the design its name in the configuration (the
+//! key `model` of `kernel.swap` and `kernel.storage`), its row in `pagelab list devices`, and its place in error texts
+//! and in the conformance tests.
 
 #[macro_use]
 mod registry;
@@ -32,7 +32,7 @@ devices! {
     }
 }
 
-/// What turns a device's times into cycles of the simulated machine.
+/// Converts a device's times to cycles of the simulated machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     /// Cycles per microsecond.
@@ -40,7 +40,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// To the nearest cycle.
+    /// Rounded to the nearest cycle.
     pub fn cycles(self, ns: u64) -> Cycles {
         Cycles((u128::from(ns) * u128::from(self.mhz) + 500).div_euclid(1000) as u64)
     }
@@ -48,46 +48,47 @@ impl Clock {
 
 /// A device design.
 ///
-/// What an implementor must uphold:
+/// Requirements on an implementation:
 ///
-/// - [`submit`](Self::submit) takes a request, and says when it is answered: not before it is made. What it has said
-///   stands, whatever is asked of it later.
-/// - CPUs take turns, so a request may come with an earlier time than the one before it. What is asked first is served
-///   first all the same.
-/// - Answers follow from parameters and calls alone: no clock of the host, no order of a hash map. A copy answers as
-///   the original would have.
-/// - It only says when. The engine enters the answer on the agenda, and whoever asked waits for it by a key
-///   ([`BlockKey::Answer`](pagelab_base::step::BlockKey::Answer)). It moves no page, wakes nobody and touches no
-///   simulated memory. What a driver writes to memory for a request is references of the step that makes it.
+/// - [`submit`](Self::submit) takes a request and returns its completion, which is not before the request. Later
+///   requests do not change it.
+/// - CPUs are simulated in turns, so a request may have an earlier time than the previous one. Requests are served in
+///   the order of the calls nevertheless.
+/// - Completions depend on parameters and calls only: no clock of the host, no order of a hash map. A copy returns what
+///   the original would have returned.
+/// - A device only computes times. The engine puts the completion on the agenda, and the requester waits for it by a
+///   key ([`BlockKey::Answer`](pagelab_base::step::BlockKey::Answer)). The device moves no page, wakes no task and
+///   accesses no simulated memory. What a driver writes to memory for a request is part of the step that makes the
+///   request.
 ///
 /// `tests/conformance` runs every registered design, with its samples as swap device and as storage.
 pub trait Device: Sized + Clone {
-    /// What the configuration may say beside `model`. It refuses unknown fields.
+    /// Parameters in addition to `model`. Unknown fields are refused.
     type Parameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;
 
-    /// A device at rest.
+    /// An idle device.
     fn new(parameters: &Self::Parameters, clock: Clock) -> Self;
 
-    /// Refuses impossible parameters; `key` is the part of the configuration that they are in.
+    /// Refuses impossible parameters; `key` is the part of the configuration that contains them.
     fn validate(parameters: &Self::Parameters, key: &str) -> Result<(), EngineError>;
 
-    /// Parameters that the conformance tests run it with. The first are an example for error texts.
+    /// Parameters for the conformance tests. The first are the example in error texts.
     fn samples() -> Vec<Self::Parameters>;
 
-    /// Bytes that a device of these parameters holds; none: as many as it is asked for.
+    /// Capacity in bytes of a device with these parameters; `None` if it adapts to the kernel's needs.
     fn capacity(_: &Self::Parameters) -> Option<Bytes> {
         None
     }
 
-    /// The drives that it consists of.
+    /// How the device's blocks are distributed over its drives.
     fn striping(_: &Self::Parameters) -> Striping {
         Striping::NONE
     }
 
-    /// Makes a request at `now`. Its blocks are among those that the device has.
+    /// Makes a request at `now`. Its blocks are within the device's capacity.
     fn submit(&mut self, request: DeviceRequest, now: Cycles) -> Answer;
 
-    /// What it counts, behind `layer.NAME.swap.` or `layer.NAME.storage.`.
+    /// Statistics, named `layer.NAME.swap.…` or `layer.NAME.storage.…`.
     fn measures(&self) -> Vec<Measure> {
         Vec::new()
     }

@@ -1,6 +1,7 @@
-//! The macro that makes the enums of the registered devices, and what each of them is asked.
+//! The macro that generates the enums of the registered devices.
 
-/// Registers designs. A line is a variant, the design, its name and its description; the first is the default.
+/// Registers designs. Each line gives the variant, the design's type, its name and its description; the first is the
+/// default.
 macro_rules! devices {
     ($(mod $module:ident { $($Variant:ident($Design:ty) = $name:literal, $text:literal;)* })*) => {
         $(mod $module;)*
@@ -11,7 +12,7 @@ macro_rules! devices {
         }
 
         impl DeviceConfig {
-            /// One, as `--set` takes it.
+            /// An example, in the syntax of `--set`.
             pub fn example() -> String {
                 serde_json::to_string(&Self::samples()[0]).expect("parameters serialise")
             }

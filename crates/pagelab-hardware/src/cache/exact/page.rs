@@ -1,21 +1,22 @@
-//! The lines of a page at once, if no cache holds any of them, as zeroing writes a new page.
+//! Writes all lines of a page at once if no cache holds any of them, as when zeroing a new page.
 //!
-//! Level by level instead of line by line: what each line does happens in the same order, and no two meet in a set,
-//! since the sets of a line are those of its remainder modulo 64 at every level. So sets are walked through in their
-//! order, tags are compared with one number, and where victims go is computed for eight at a time. Loops are written
-//! out: closures of iterators are functions of their own, compiled without the vector instructions of their caller.
+//! The work goes level by level instead of line by line. Each line's effects still happen in the same order. No two
+//! lines use the same set, since at every level the sets of a line depend on its number modulo 64. So sets are visited
+//! in order, all tags are compared with one number, and the positions of eight victims are computed at a time. Loops
+//! are written out: closures of iterators are separate functions, which are compiled without the caller's vector
+//! instructions.
 
 use super::{Tables, find, is_modified, line_of, place};
 use crate::cache::array::LineState;
 use crate::cache::ways::{EMPTY, STATE_MASK};
 use pagelab_base::host::Vectors;
 
-/// Lines of a page.
+/// Lines per page.
 pub(super) const LINES: usize = 64;
-/// Words at the front of a set of the L3 among which a line that leaves the L2 mostly is.
+/// Words at the front of an L3 set that usually contain a line that leaves the L2.
 const FRONT: usize = 8;
 
-/// The sets of a page's lines from that of its first on.
+/// The sets of a page's lines, beginning with the set `first` of its first line.
 #[inline(always)]
 fn of_page<const W: usize>(sets: &mut [[u32; W]], first: usize) -> &mut [[u32; W]; LINES] {
     sets[first..].first_chunk_mut().expect("a level's sets are those of whole pages")
@@ -26,13 +27,13 @@ fn of_page<const W: usize>(sets: &mut [[u32; W]], first: usize) -> &mut [[u32; W
 fn any_holds<const W: usize>(sets: &[[u32; W]; LINES], wanted: u32) -> bool {
     let mut nearest = u32::MAX;
     for &word in sets.as_flattened() {
-        // Words with the same tag differ in the state at most.
+        // Words with the same tag differ in the state only.
         nearest = nearest.min(word ^ wanted);
     }
     nearest <= STATE_MASK
 }
 
-/// Whether any of these sets has a word with its tag.
+/// Whether any set contains its own tag of `tags`.
 #[inline(always)]
 fn any_holds_its<V: Vectors, const W: usize>(sets: &[[u32; W]; LINES], tags: &[u32; LINES]) -> bool {
     for at in 0..LINES {
@@ -43,7 +44,7 @@ fn any_holds_its<V: Vectors, const W: usize>(sets: &[[u32; W]; LINES], tags: &[u
     false
 }
 
-/// Puts `word` in front of every set; returns what fell off the ends.
+/// Puts `word` in front of every set; returns the words that dropped out.
 #[inline(always)]
 fn push_front_of_all<V: Vectors, const W: usize>(sets: &mut [[u32; W]; LINES], word: u32) -> [u32; LINES] {
     let mut out = [0; LINES];
@@ -62,8 +63,8 @@ fn count_modified(words: &[u32; LINES]) -> u64 {
     count.into()
 }
 
-/// Sets and tags, at a level of `OUTER` sets, of the lines with these words in the sets of a page at one of `INNER`.
-/// State bits make the tag of one that is not modified a tag that nothing has.
+/// For the words that left the sets of a page at a level of `INNER` sets: set and tag of their lines at a level of
+/// `OUTER` sets. An unmodified word gets a tag that no line has.
 #[inline(always)]
 fn places<const INNER: usize, const OUTER: usize>(first: usize, words: &[u32; LINES]) -> [[u32; LINES]; 2] {
     let ratio = (OUTER / INNER) as u32;
@@ -76,7 +77,8 @@ fn places<const INNER: usize, const OUTER: usize>(first: usize, words: &[u32; LI
     [sets, tags]
 }
 
-/// Tags, at a level of `INNER` sets, of the lines with these words in the sets of a page at one of `OUTER`.
+/// For the words that left the sets of a page at a level of `OUTER` sets: tags of their lines at a level of `INNER`
+/// sets.
 #[inline(always)]
 fn inner_tags<const INNER: usize, const OUTER: usize>(first: usize, words: &[u32; LINES]) -> [u32; LINES] {
     let (ratio, rest) = ((OUTER / INNER) as u32, (first / INNER) as u32);
@@ -87,7 +89,7 @@ fn inner_tags<const INNER: usize, const OUTER: usize>(first: usize, words: &[u32
     tags
 }
 
-/// Places of the ones among the bits.
+/// Positions of the set bits.
 fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let at = bits.trailing_zeros() as usize;
@@ -99,7 +101,8 @@ fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
 impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: usize, const W3: usize, const S3: usize>
     Tables<'_, V, W1, S1, W2, S2, W3, S3>
 {
-    /// Writes the lines of the page that begins with line `first`. False, with nothing changed, if a cache holds one.
+    /// Writes the lines of the page that begins with line `first`. Returns false, with nothing changed, if a cache
+    /// holds one.
     #[inline(always)]
     pub(super) fn write_new_page(&mut self, first: u64) -> bool {
         const { assert!(S1.is_multiple_of(LINES) && S2.is_multiple_of(S1) && S3.is_multiple_of(S2)) };
@@ -120,8 +123,8 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
         true
     }
 
-    /// What left the L3's sets from `first` on. The private caches can hold it in the page's own sets; mostly they have
-    /// lost it long ago.
+    /// Handles the words that left the L3's sets from `first` on. The private caches can hold these lines only in the
+    /// page's own sets, and usually no longer do.
     #[inline(always)]
     fn drop_page_from_l3(&mut self, first: usize, out: &[u32; LINES]) {
         let mut modified = count_modified(out);
@@ -138,7 +141,7 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
         self.shared_stats.dram_writes += modified;
     }
 
-    /// What left the L2's sets from `first` on.
+    /// Handles the words that left the L2's sets from `first` on.
     #[inline(always)]
     fn write_page_back_from_l2(&mut self, first: usize, out: &[u32; LINES]) {
         let [sets, tags] = places::<S2, S3>(first, out);
@@ -156,7 +159,7 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
         }
     }
 
-    /// What left the L1's sets from `first` on.
+    /// Handles the words that left the L1's sets from `first` on.
     #[inline(always)]
     fn write_page_back_from_l1(&mut self, first: usize, out: &[u32; LINES]) {
         let [sets, tags] = places::<S1, S2>(first, out);

@@ -1,19 +1,19 @@
 //! Stride prefetch by instruction pointer.
 //!
-//! Models: a set-associative table with an entry per instruction: its last address, how far that was from the one
-//! before, and how often in a row it was so. Once that is `confidence` times, each access fetches what lies `distance`
-//! strides ahead, and `degree` - 1 strides more. An access as far from the last as from itself (stride 0) changes
-//! nothing. Strides of less than a line count as a line.
+//! Models: a set-associative table with an entry per instruction: its last address, the last stride (distance between
+//! two addresses), and how many times in a row this stride occurred. Once that number reaches `confidence`, each access
+//! fetches the line `distance` strides ahead, and `degree` - 1 strides further. A repeated address (stride 0) changes
+//! nothing. A stride shorter than a line counts as a line.
 //! Source: Fu, Patel, Janssens, "Stride Directed Prefetching in Scalar Processors", MICRO 1992. The table's size is
-//! that of Intel's Core, 256 instructions told apart by the low 8 bits of their addresses (Doweck, "Inside Intel Core
-//! Microarchitecture and Smart Memory Access", 2006).
-//! Parameters: `entries` (256), `ways` (1), `confidence` (2), `degree` (1), `distance` (1), `border` (`4KiB`). Those
-//! from `confidence` to `distance` are estimates, Intel publishes none. The border is that of Intel's: "the prefetched
-//! data is within the same 4K byte page as the load" (Intel 64 and IA-32 Architectures Optimization Reference Manual,
-//! "Data Prefetching", Sandy Bridge).
-//! Stats: those that every level has (`prefetch.LEVEL.*`).
-//! Deviations: entries are tagged with the whole address of the instruction. Strides are those of virtual addresses, so
-//! an entry survives the border; what it fetches never crosses it.
+//! that of Intel's Core: 256 instructions, distinguished by the low 8 bits of their addresses (Doweck, "Inside Intel
+//! Core Microarchitecture and Smart Memory Access", 2006).
+//! Parameters: `entries` (256), `ways` (1), `confidence` (2), `degree` (1), `distance` (1), `border` (`4KiB`). The
+//! values of `confidence`, `degree` and `distance` are estimates: Intel publishes none. The border is Intel's: "the
+//! prefetched data is within the same 4K byte page as the load" (Intel 64 and IA-32 Architectures Optimization
+//! Reference Manual, "Data Prefetching", Sandy Bridge).
+//! Stats: those of every level (`prefetch.LEVEL.*`).
+//! Deviations: entries are tagged with the instruction's whole address. Strides are distances between virtual
+//! addresses, so an entry remains valid across the border; its prefetches never cross it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,21 +21,21 @@ use serde::{Deserialize, Serialize};
 use super::{Border, CacheConfigError, CacheLevel, Demand, MAX_DEGREE, Prefetcher, Proposals, between};
 use pagelab_base::addr::{LINE_BYTES, LINE_SHIFT};
 
-/// What the configuration may say of it.
+/// Parameters of the stride prefetcher.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IpStrideConfig {
-    /// Instructions that it remembers, 1 to 65536.
+    /// Instructions that it tracks, 1 to 65536.
     pub entries: u32,
-    /// Entries of a set; sets are chosen by the low bits of the instruction's address.
+    /// Entries per set; the low bits of the instruction's address choose the set.
     pub ways: u32,
     /// Equal strides in a row before it fetches, 1 to 255.
     pub confidence: u32,
-    /// Strides that it fetches for an access, 1 to 32.
+    /// Lines that it fetches per access, 1 to 32.
     pub degree: u32,
-    /// Strides from the access to the first of them, 1 to 64.
+    /// Strides from the access to the first fetched line, 1 to 64.
     pub distance: u32,
-    /// What it never fetches beyond.
+    /// The boundary that prefetches do not cross.
     pub border: Border,
 }
 
@@ -45,18 +45,18 @@ impl Default for IpStrideConfig {
     }
 }
 
-/// What is known of an instruction.
+/// State of an instruction.
 #[derive(Clone, Copy, Debug, Default)]
 struct StrideEntry {
-    /// Its address; 0 for none.
+    /// The instruction's address; 0 for an empty entry.
     pc: u64,
     last: u64,
     stride: i64,
-    /// Times in a row that the stride was so.
+    /// How many times in a row this stride occurred.
     seen: u32,
 }
 
-/// See the module's text. The entries of a set are in the order of their last use.
+/// The stride prefetcher. The entries of a set are in recency order.
 #[derive(Clone, Debug)]
 pub struct IpStride {
     config: IpStrideConfig,
@@ -66,7 +66,7 @@ pub struct IpStride {
 impl Prefetcher for IpStride {
     type Parameters = IpStrideConfig;
 
-    /// Further out nobody knows the instruction.
+    /// The other levels do not know the instruction's address.
     const LEVELS: &'static [CacheLevel] = &[CacheLevel::L1];
 
     fn new(parameters: &IpStrideConfig) -> Self {

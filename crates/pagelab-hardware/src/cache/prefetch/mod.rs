@@ -1,14 +1,14 @@
-//! Prefetchers: hardware that fetches lines before they are asked for.
+//! Prefetchers: hardware that fetches lines before they are requested.
 //!
-//! Every level of the caches may have any of them. A prefetcher sees the programs' requests that reach its level, and
-//! proposes lines; the level (`unit.rs`) drops what lies beyond the [border](Border), what is there already and what
-//! finds no buffer. Walks and the kernel's references train nothing and set nothing off, but may use what has been
-//! fetched. Neither do nearer levels' prefetches, which in real machines are requests at the next level like others:
-//! that is a deviation.
+//! Every level of the caches can have any of them. A prefetcher observes the programs' requests that reach its level,
+//! and proposes lines. The level (`unit.rs`) drops lines beyond the [border](Border), lines that are already present,
+//! and lines for which no buffer is free. Page walks and kernel references neither train nor trigger prefetchers, but
+//! can use prefetched lines. Deviation: prefetches of nearer levels do not train either, although in real machines they
+//! are ordinary requests at the next level.
 //!
-//! A design is one file here that implements [`Prefetcher`], and one line below. `registry.rs` makes the configuration
-//! of a level of these lines (`machine.prefetch.LEVEL.NAME`), the rows of `pagelab list prefetchers` and the enum
-//! [`AnyPrefetcher`].
+//! A design is one file here that implements [`Prefetcher`], and one line below. From these lines `registry.rs`
+//! generates a level's configuration (`machine.prefetch.LEVEL.NAME`), the rows of `pagelab list prefetchers` and the
+//! enum [`AnyPrefetcher`].
 
 #[macro_use]
 mod registry;
@@ -32,7 +32,7 @@ prefetchers! {
     stream::Stream = "runs ahead of requests for line after line, upwards or downwards";
 }
 
-/// Lines that a prefetcher may propose for a request at most.
+/// Maximum number of lines that a prefetcher proposes per request.
 pub const MAX_DEGREE: u32 = 32;
 
 /// A level of the caches.
@@ -51,48 +51,48 @@ impl CacheLevel {
     /// All levels, from the core on.
     pub const ALL: [Self; 3] = [Self::L1, Self::L2, Self::L3];
 
-    /// As configuration and statistics call it.
+    /// The level's name in configuration and statistics.
     pub fn name(self) -> &'static str {
         ["l1", "l2", "l3"][self as usize]
     }
 }
 
-/// What a prefetcher never fetches beyond.
+/// The boundary that prefetches do not cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Border {
-    /// The page that maps the access, whatever its size: behind it physical addresses go on anywhere.
+    /// The page that maps the access, of any size: beyond it, physical addresses are unrelated.
     #[serde(rename = "mapping")]
     Mapping,
-    /// The 4 KiB around the access, also in larger pages: the unit is not told how large the page is.
+    /// The aligned 4 KiB around the access, even in larger pages: the prefetcher does not know the page size.
     #[serde(rename = "4KiB")]
     Smallest,
 }
 
-/// An access of a program, as hardware that looks ahead sees it.
+/// A program's access as prefetch hardware observes it.
 #[derive(Clone, Copy, Debug)]
 pub struct ObservedAccess {
-    /// Of the instruction; 0 if the trace does not know it.
+    /// Address of the instruction; 0 if the trace does not contain it.
     pub pc: u64,
     /// Virtual address of the access.
     pub va: VirtAddr,
-    /// Of the page that it lies in.
+    /// Translation of its page.
     pub translation: Translation,
 }
 
 /// A program's request at a level.
 #[derive(Clone, Debug)]
 pub struct Demand {
-    /// Of the instruction; 0 if the trace does not know it.
+    /// Address of the instruction; 0 if the trace does not contain it.
     pub pc: u64,
-    /// Virtual address that is asked for.
+    /// Virtual address of the request.
     pub va: VirtAddr,
-    /// Where it lies in memory.
+    /// Its machine address.
     pub address: MachineAddr,
-    /// The level does not hold the line.
+    /// Whether the level does not hold the line.
     pub missed: bool,
-    /// The line has been prefetched into this level, and nobody has asked for it before.
+    /// Whether the line was prefetched into this level and this is its first use.
     pub is_first_use: bool,
-    /// Numbers of the lines of the page that maps it.
+    /// Line numbers of the page that contains the address.
     page: Range<u64>,
 }
 
@@ -109,7 +109,7 @@ impl Demand {
         self.address.line().0
     }
 
-    /// Numbers of the lines that a prefetcher with this border may fetch.
+    /// Line numbers that a prefetcher with this border may fetch.
     fn within(&self, border: Border) -> Range<u64> {
         match border {
             Border::Mapping => self.page.clone(),
@@ -121,12 +121,12 @@ impl Demand {
     }
 }
 
-/// What prefetchers propose for a request.
+/// Lines that prefetchers propose for a request.
 #[derive(Clone, Debug, Default)]
 pub struct Proposals {
     within: Range<u64>,
     lines: Vec<LineAddr>,
-    /// Those that the border cut off.
+    /// Number of lines dropped at the border.
     beyond: u64,
 }
 
@@ -136,8 +136,8 @@ impl Proposals {
         &self.lines
     }
 
-    /// Proposes a line by its number; false if it lies beyond the border, as all behind it do. Below line 0 there is
-    /// nothing.
+    /// Proposes a line by its number; false if it lies beyond the border, as all following lines then do. `None` is a
+    /// line below 0.
     pub fn push(&mut self, line: Option<u64>) -> bool {
         let line = line.filter(|line| self.within.contains(line));
         self.beyond += u64::from(line.is_none());
@@ -146,30 +146,30 @@ impl Proposals {
     }
 }
 
-/// A design of a prefetcher, of one level.
+/// A prefetcher design, used at one level.
 ///
-/// What an implementor must uphold: what it proposes follows from its parameters and the requests that it was told of.
-/// It proposes [`MAX_DEGREE`] lines for a request at most, and nothing within it grows.
+/// Requirements on an implementation: its proposals depend only on its parameters and on the requests that it observed.
+/// It proposes at most [`MAX_DEGREE`] lines per request, and its state does not grow.
 pub trait Prefetcher: Sized + Clone + Debug {
-    /// What the configuration may say of it. All have defaults. It refuses unknown fields.
+    /// Its parameters. All have defaults; unknown fields are refused.
     type Parameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;
 
-    /// The levels whose requests tell it enough.
+    /// The levels whose requests contain what it needs.
     const LEVELS: &'static [CacheLevel] = &CacheLevel::ALL;
 
-    /// At the start of a run, with nothing learnt.
+    /// A prefetcher at the start of a run, without any training.
     fn new(parameters: &Self::Parameters) -> Self;
 
-    /// Refuses impossible parameters; keys are relative to its own.
+    /// Refuses impossible parameters; keys are relative to the design's part of the configuration.
     fn validate(parameters: &Self::Parameters) -> Result<(), CacheConfigError>;
 
-    /// Parameters that tests run it with.
+    /// Parameters for tests.
     fn samples() -> Vec<Self::Parameters>;
 
-    /// What it never fetches beyond.
+    /// The boundary that its prefetches do not cross.
     fn border(&self) -> Border;
 
-    /// Learns from a request, and says what to fetch.
+    /// Learns from a request and proposes lines.
     fn demand(&mut self, demand: &Demand, proposals: &mut Proposals);
 }
 
@@ -186,11 +186,11 @@ mod test_support {
     use super::*;
     use pagelab_base::addr::PageSize;
 
-    /// A page that the numbers of lines are counted from.
+    /// A page; tests number lines from its start.
     const PAGE: u64 = 1 << 30;
 
-    /// Lines that a prefetcher proposes for a request for the byte at `offset` of a page, and how often the border cut
-    /// it off.
+    /// Lines that a prefetcher proposes for a request at byte `offset` of a page, and the number of proposals beyond
+    /// the border.
     pub fn proposed<P: Prefetcher>(
         of: &mut P,
         size: PageSize,

@@ -1,41 +1,42 @@
-//! Next-line prefetch: whoever needs a line will need the next.
+//! Next-line prefetch: fetches the lines that follow a requested line.
 //!
-//! Models: a request that sets it off fetches the lines behind its own, upwards. Which do is `trigger`: those that
-//! miss; those that miss or are the first to use a prefetched line, so that a run of lines misses once (*tagged*); or
-//! all.
+//! Models: a request that triggers a prefetch fetches the following lines in ascending order. `trigger` selects the
+//! requests: misses; misses and first uses of prefetched lines, so that a sequence of lines misses once (*tagged*); or
+//! all requests.
 //! Source: Smith, "Cache Memories", ACM Computing Surveys 14(3), 1982: one block lookahead, prefetched always, on
 //! misses, or tagged.
 //! Parameters: `trigger` (`tagged`), `degree` (1, as in the source), `border` (`mapping`).
-//! Stats: those that every level has (`prefetch.LEVEL.*`).
-//! Deviations: the source's next block is the next one of memory, whatever the page; here it ends with the page.
+//! Stats: those of every level (`prefetch.LEVEL.*`).
+//! Deviations: in the source the next block is the next one in memory, whatever its page; here prefetching ends at the
+//! page.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Border, CacheConfigError, Demand, MAX_DEGREE, Prefetcher, Proposals, between};
 
-/// Which requests set a next-line prefetcher off.
+/// Which requests trigger a next-line prefetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trigger {
-    /// Those that miss.
+    /// Requests that miss.
     Miss,
-    /// Those that miss, and the first ones to use a prefetched line.
+    /// Requests that miss, and first uses of prefetched lines.
     #[default]
     Tagged,
-    /// All.
+    /// All requests.
     Always,
 }
 
-/// What the configuration may say of it.
+/// Parameters of the next-line prefetcher.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NextLineConfig {
-    /// Which requests set it off.
+    /// Which requests trigger a prefetch.
     pub trigger: Trigger,
-    /// Lines that it fetches then, 1 to 32.
+    /// Lines per prefetch, 1 to 32.
     pub degree: u32,
-    /// What it never fetches beyond.
+    /// The boundary that prefetches do not cross.
     pub border: Border,
 }
 
@@ -45,7 +46,7 @@ impl Default for NextLineConfig {
     }
 }
 
-/// See the module's text.
+/// The next-line prefetcher.
 #[derive(Clone, Debug)]
 pub struct NextLine(NextLineConfig);
 

@@ -1,6 +1,6 @@
-//! The macro that makes configuration and enum of the registered prefetchers.
+//! The macro that generates configuration and enum of the registered prefetchers.
 
-/// Registers designs. A line is a file, the design in it, and what it fetches.
+/// Registers designs. Each line gives a file, the design in it, and its description.
 macro_rules! prefetchers {
     ($($module:ident::$Design:ident = $text:literal;)*) => {
         $(mod $module;)*
@@ -9,15 +9,13 @@ macro_rules! prefetchers {
         /// Name and description of every prefetcher, for lists and error messages.
         pub const DESIGNS: &[(&str, &str)] = &[$((stringify!($module), $text)),*];
 
-        /// The prefetchers of one level of the caches: each `off`, or its parameters, for which `on` stands if none
-        /// must be given.
+        /// The prefetchers of one level of the caches: each is `off`, `on` (with defaults) or its parameters.
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(deny_unknown_fields, default)]
         pub struct LevelPrefetchConfig {
             $(#[doc = $text]
             pub $module: pagelab_base::switched::Switched<<$Design as Prefetcher>::Parameters>,)*
-            /// Lines that the level's prefetchers may have under way; of each core for L1 and L2. Default 16, an
-            /// estimate.
+            /// Lines that the level's prefetchers can have in flight; for L1 and L2 per core. Default 16 (estimated).
             pub buffers: u32,
         }
 
@@ -36,7 +34,7 @@ macro_rules! prefetchers {
                 false $(|| self.$module.is_on())*
             }
 
-            /// Refuses what is impossible at a level; keys are relative to it.
+            /// Refuses an impossible configuration of a level; keys are relative to it.
             pub fn validate(&self, level: CacheLevel) -> Result<(), CacheConfigError> {
                 between("buffers", self.buffers, 1, unit::MAX_BUFFERS)?;
                 $(if let Some(parameters) = self.$module.on() {
@@ -44,7 +42,7 @@ macro_rules! prefetchers {
                     if !$Design::LEVELS.contains(&level) {
                         let levels: Vec<_> = $Design::LEVELS.iter().map(|level| level.name()).collect();
                         let what = format!(
-                            "requests at {} do not tell what it needs; allowed is {}",
+                            "requests at {} do not contain what it needs; allowed is {}",
                             level.name(),
                             levels.join(", ")
                         );
@@ -56,7 +54,7 @@ macro_rules! prefetchers {
                 Ok(())
             }
 
-            /// Each prefetcher alone at a level, with each of its samples.
+            /// For each design alone, every one of its samples; for tests.
             pub fn samples(level: CacheLevel) -> Vec<Self> {
                 let mut all = Vec::new();
                 $(if $Design::LEVELS.contains(&level) {
@@ -76,7 +74,7 @@ macro_rules! prefetchers {
         }
 
         impl AnyPrefetcher {
-            /// Those of a level.
+            /// The prefetchers of a level.
             pub fn of_level(config: &LevelPrefetchConfig) -> Vec<Self> {
                 let mut all = Vec::new();
                 $(all.extend(config.$module.on().map(|parameters| Self::$Design($Design::new(parameters))));)*

@@ -1,9 +1,9 @@
-//! Stream prefetch: runs ahead of requests for line after line.
+//! Stream prefetch: runs ahead of requests for consecutive lines.
 //!
-//! Models: trackers of streams, the least recently used of which makes room. A request near no stream begins one.
-//! `train` requests in a row for adjacent lines, the first included, tell its direction. From then on each request that
-//! lies between the stream's last one and what has been fetched moves it on, and fetches up to `degree` lines, no
-//! further than `depth` lines ahead of the request.
+//! Models: a set of stream trackers with LRU replacement. A request that belongs to no stream starts one. `train`
+//! consecutive requests for adjacent lines, including the first, determine its direction. From then on, each request
+//! between the stream's last request and the last fetched line advances the stream, and fetches up to `degree` lines,
+//! at most `depth` lines ahead of the request.
 //! Source: Jouppi, "Improving Direct-Mapped Cache Performance by the Addition of a Small Fully-Associative Cache and
 //! Prefetch Buffers", ISCA 1990: streams. Palacharla and Kessler, "Evaluating Stream Buffers as a Secondary Cache
 //! Replacement", ISCA 1994: two misses of adjacent lines before one begins. The default numbers are those of Intel's
@@ -11,28 +11,28 @@
 //! Optimization Reference Manual, "Data Prefetching", Sandy Bridge).
 //! Parameters: `streams` (32), `train` (2), `degree` (2), `depth` (20), `border` (`4KiB`: Intel's streamer "does not
 //! prefetch across 4K boundary", "independent of paging modes"; the same manual, "Optimizing Cache Usage").
-//! Stats: those that every level has (`prefetch.LEVEL.*`).
-//! Deviations: lines go into the cache, not into buffers beside it. Requests that hit train it too, as Intel's
-//! streamer's do.
+//! Stats: those of every level (`prefetch.LEVEL.*`).
+//! Deviations: lines are fetched into the cache, not into separate buffers. Requests that hit also train, as in Intel's
+//! streamer.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Border, CacheConfigError, Demand, MAX_DEGREE, Prefetcher, Proposals, between};
 
-/// What the configuration may say of it.
+/// Parameters of the stream prefetcher.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StreamConfig {
-    /// Streams that it tells apart, 1 to 256.
+    /// Number of streams that it tracks, 1 to 256.
     pub streams: u32,
-    /// Requests for adjacent lines in a row before it fetches, 2 to 255.
+    /// Consecutive requests for adjacent lines before it fetches, 2 to 255.
     pub train: u32,
-    /// Lines that it fetches for a request, 1 to 32.
+    /// Lines that it fetches per request, 1 to 32.
     pub degree: u32,
-    /// Lines that it runs ahead of the request, 1 to 256.
+    /// Maximum distance of fetched lines from the request, in lines, 1 to 256.
     pub depth: u32,
-    /// What it never fetches beyond.
+    /// The boundary that prefetches do not cross.
     pub border: Border,
 }
 
@@ -45,25 +45,26 @@ impl Default for StreamConfig {
 /// A stream of requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tracker {
-    /// Requests in a row; 0 for none yet.
+    /// Consecutive requests; 0 for an unused tracker.
     seen: u32,
-    /// Line of the last one.
+    /// Line of the last request.
     last: u64,
-    /// Upwards 1, downwards -1; 0 as long as there is one request alone.
+    /// 1 upwards, -1 downwards, 0 after a single request.
     direction: i64,
-    /// Lines ahead of the last that have been fetched, once it is trained.
+    /// How many lines beyond the last request have been fetched, once the stream is trained.
     ahead: i64,
 }
 
 impl Tracker {
-    /// How far ahead of its last request a line is, in its direction. Streams with one request go either way.
+    /// Distance of a line from the last request in the stream's direction. Without a direction it is the absolute
+    /// distance.
     fn way_to(&self, line: u64) -> i64 {
         let way = line.wrapping_sub(self.last) as i64;
         if self.direction == 0 { way.wrapping_abs() } else { way.wrapping_mul(self.direction) }
     }
 }
 
-/// See the module's text. Trackers are in the order of their last use.
+/// The stream prefetcher. Trackers are in recency order.
 #[derive(Clone, Debug)]
 pub struct Stream {
     config: StreamConfig,
@@ -71,7 +72,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The tracker that a request belongs to, in front.
+    /// The tracker of a request's stream, moved to the front.
     fn find(&mut self, line: u64) -> Option<&mut Tracker> {
         let train = self.config.train;
         let is_of = |of: &Tracker| {

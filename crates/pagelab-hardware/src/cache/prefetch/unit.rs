@@ -1,4 +1,4 @@
-//! The prefetchers of one level, what they have under way, and what became of what they fetched.
+//! The prefetchers of one level, their lines in flight, and statistics on the use of prefetched lines.
 
 use rustc_hash::FxHashSet;
 
@@ -7,36 +7,36 @@ use crate::cache::Requester;
 use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
 
-/// Lines that a level's prefetchers may have under way at most.
+/// Maximum number of lines that a level's prefetchers can have in flight.
 pub const MAX_BUFFERS: u32 = 256;
-/// Lines of which it is remembered that a prefetch took their place; as in the pollution filter of Srinath, Mutlu, Kim,
-/// Patt, "Feedback Directed Prefetching", HPCA 2007.
+/// Size of the table of lines that prefetches evicted; as in the pollution filter of Srinath, Mutlu, Kim, Patt,
+/// "Feedback Directed Prefetching", HPCA 2007.
 const DISPLACED: usize = 4096;
 
-/// What became of a level's prefetches. `issued` is the sum of `useful`, `late`, `useless` and `unused`.
+/// Statistics of a level's prefetches. `issued` is the sum of `useful`, `late`, `useless` and `unused`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrefetchCounts {
-    /// Lines that were fetched into the level.
+    /// Lines fetched into the level.
     pub issued: u64,
     /// Those among them that came from memory.
     pub from_memory: u64,
-    /// Lines that were there when they were first asked for.
+    /// Lines that had arrived before their first request.
     pub useful: u64,
-    /// Lines that were still under way then.
+    /// Lines that were still in flight at their first request.
     pub late: u64,
-    /// Cycles that whoever asked waited longer for those than for a hit.
+    /// Additional cycles that these first requests waited compared to a hit.
     pub late_cycles: Cycles,
-    /// Lines that left the level before anyone asked for them.
+    /// Lines that left the level before their first request.
     pub useless: u64,
-    /// Lines in the level that nobody has asked for.
+    /// Lines in the level at the end without any request.
     pub unused: u64,
-    /// Times that a prefetcher was cut off by its border.
+    /// Proposals dropped at a prefetcher's border.
     pub dropped_at_border: u64,
-    /// Lines for which no buffer was free.
+    /// Lines dropped since no buffer was free.
     pub dropped_busy: u64,
-    /// Useful and late lines that a page walk was the first to ask for.
+    /// Useful and late lines whose first request came from a page walk.
     pub used_by_walks: u64,
-    /// References of walks that missed the level since a prefetch had taken their line's place.
+    /// References of walks that missed the level because a prefetch had evicted their line.
     pub walk_misses: u64,
 }
 
@@ -56,7 +56,7 @@ impl PrefetchCounts {
     }
 }
 
-/// A line that was asked for at one time and comes at another.
+/// A prefetched line, with the times of its request and its arrival.
 #[derive(Clone, Copy, Debug)]
 struct Fetch {
     line: LineAddr,
@@ -64,16 +64,16 @@ struct Fetch {
     arrives: Cycles,
 }
 
-/// See the module's text.
+/// The prefetchers of one level with their state.
 #[derive(Clone, Debug)]
 pub(in crate::cache) struct Unit {
     prefetchers: Vec<AnyPrefetcher>,
     under_way: Vec<Fetch>,
-    /// When all of them are there.
+    /// Arrival of the last line in flight.
     last_arrival: Cycles,
-    /// Lines of the level that nobody has asked for. Never gone through, so that their order does not matter.
+    /// Lines of the level without any request so far. Never iterated, so their order does not matter.
     unused: FxHashSet<LineAddr>,
-    /// Victims of prefetches, each at the index of its hash.
+    /// Lines that prefetches evicted, indexed by hash.
     displaced: Vec<Option<LineAddr>>,
     counts: PrefetchCounts,
 }
@@ -99,7 +99,7 @@ impl Unit {
         !self.prefetchers.is_empty()
     }
 
-    /// What to fetch for a request, instead of what `proposals` held.
+    /// Replaces `proposals` by the lines to fetch for a request.
     pub fn demand(&mut self, demand: &Demand, proposals: &mut Proposals) {
         proposals.lines.clear();
         proposals.beyond = 0;
@@ -114,14 +114,14 @@ impl Unit {
         self.unused.iter().all(|&line| is_there(line))
     }
 
-    /// Whether a buffer is free at a time; a prefetch that finds none is counted as dropped.
+    /// Whether a buffer is free at a time; otherwise counts a dropped prefetch.
     pub fn has_room(&mut self, at: Cycles) -> bool {
         let free = self.under_way.iter().any(|fetch| fetch.arrives <= at);
         self.counts.dropped_busy += u64::from(!free);
         free
     }
 
-    /// A line is fetched into the level.
+    /// Records that a line is fetched into the level.
     pub fn begin(&mut self, line: LineAddr, issued: Cycles, arrives: Cycles, from_memory: bool) {
         let place = self.under_way.iter_mut().min_by_key(|fetch| fetch.arrives).expect("there is a buffer at least");
         *place = Fetch { line, issued, arrives };
@@ -131,8 +131,8 @@ impl Unit {
         self.counts.from_memory += u64::from(from_memory);
     }
 
-    /// When a line that is asked for at `from`, and would else be there at `hit`, is there. Who asks before the
-    /// prefetch did (cores that overlap accesses issue them in another order) waits as long as that.
+    /// Arrival of a line that is requested at `from`; without the prefetch it would be `hit`. A core that overlaps
+    /// accesses may simulate a request that is earlier than the prefetch; it waits as long as the prefetch takes.
     pub fn arrival(&self, line: LineAddr, from: Cycles, hit: Cycles) -> Cycles {
         if self.last_arrival <= hit {
             return hit;
@@ -141,12 +141,12 @@ impl Unit {
         fetch.map_or(hit, |of| hit.max(of.arrives - of.issued.saturating_sub(from)))
     }
 
-    /// Whether a line has been prefetched and is asked for the first time, which it no longer is then.
+    /// Whether this is the first request for a prefetched line; it then counts as used.
     pub fn take_unused(&mut self, line: LineAddr) -> bool {
         !self.unused.is_empty() && self.unused.remove(&line)
     }
 
-    /// Counts the first use of a line, for which somebody waited so much longer than for a hit.
+    /// Counts the first use of a line, whose request waited `late` cycles longer than for a hit.
     pub fn count_use(&mut self, late: Cycles, by: Option<Requester>) {
         if late > Cycles::ZERO {
             self.counts.late += 1;
@@ -157,17 +157,17 @@ impl Unit {
         self.counts.used_by_walks += u64::from(by == Some(Requester::Walk));
     }
 
-    /// A line has left the level, if it was there.
+    /// Records that a line has left the level, if it was there.
     pub fn lose(&mut self, line: LineAddr) {
         self.counts.useless += u64::from(self.take_unused(line));
     }
 
-    /// A prefetch has taken this line's place.
+    /// Records that a prefetch has evicted this line.
     pub fn displace(&mut self, line: LineAddr) {
         self.displaced[place(line)] = Some(line);
     }
 
-    /// A line has come to the level; `walk` if a page walk asked for it there.
+    /// Records that a line was filled into the level; `walk` if a page walk requested it.
     pub fn note_fill(&mut self, line: LineAddr, walk: bool) {
         let place = &mut self.displaced[place(line)];
         if *place == Some(line) {

@@ -1,4 +1,4 @@
-//! What the configuration may say of the core with a window ([`super`], where each number's origin is).
+//! Parameters of the window core. For the origin of each number see [`super`].
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use crate::core_model::Core;
 use crate::core_model::in_order::{InOrder, InOrderConfig};
 use pagelab_base::error::EngineError;
 
-/// Whether accesses wait for loads where the source does not tell.
+/// Whether accesses wait for loads if the source does not record dependencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownDependencies {
-    /// They do not: all that the window holds overlaps. The most that can be saved.
+    /// They do not: everything in the window overlaps. An upper bound of the overlap.
     #[default]
     Independent,
-    /// Each waits for the load before it, so no two misses of loads overlap.
+    /// Each waits for the previous load, so no two load misses overlap.
     Serial,
 }
 
@@ -22,46 +22,46 @@ pub enum UnknownDependencies {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BranchPredictor {
-    /// Always right.
+    /// Always correctly.
     #[default]
     Perfect,
     /// TAGE with five components (Seznec and Michaud, JILP 2006).
     Tage,
 }
 
-/// What the configuration may say of it.
+/// Parameters of the window core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WindowConfig {
-    /// Cycles per instruction when neither memory nor translation stalls it; resolved to 1/256.
+    /// Cycles per instruction if neither memory nor translation stalls it; rounded to 1/256.
     pub cycles_per_instruction: f64,
     /// Instructions in the reorder window.
     #[serde(default = "defaults::window")]
     pub window: u32,
-    /// Loads in the window.
+    /// Loads that the window can hold.
     #[serde(default = "defaults::load_queue")]
     pub load_queue: u32,
-    /// Stores in the window and after it, until they are written; 0 waits for each as for a load.
+    /// Stores in the window and after it, until they are written. With 0 the core waits for stores as for loads.
     #[serde(default = "defaults::store_queue")]
     pub store_queue: u32,
-    /// Lines that the first-level cache may have under way.
+    /// Lines that the first-level cache can have in flight.
     #[serde(default = "defaults::fill_buffers")]
     pub fill_buffers: u32,
-    /// Page walks at a time.
+    /// Page walks in parallel.
     #[serde(default = "defaults::page_walkers")]
     pub page_walkers: u32,
-    /// How conditional branches are predicted, where the source tells them.
+    /// How conditional branches are predicted, if the source records them.
     #[serde(default)]
     pub branch_predictor: BranchPredictor,
-    /// Cycles from where a mispredicted branch is known until instructions behind it enter the window.
+    /// Cycles from the resolution of a mispredicted branch until the following instructions enter the window.
     #[serde(default = "defaults::mispredict_penalty")]
     pub mispredict_penalty: u32,
-    /// Of sources that do not tell which load an address comes from: foreign traces, older recordings.
+    /// For sources that do not record which load an address depends on: imported traces, older recordings.
     #[serde(default)]
     pub unknown_dependencies: UnknownDependencies,
 }
 
-/// Skylake's, in part estimated; see the module's text.
+/// Values of a Skylake, partly estimated; see the text of [`super`].
 mod defaults {
     pub fn window() -> u32 {
         224
@@ -94,7 +94,7 @@ const WINDOW_MAX: u32 = 4096;
 const BUFFERS_MAX: u32 = 64;
 
 impl WindowConfig {
-    /// Refuses what is out of range; `key` is the part of the configuration that it is in.
+    /// Refuses values out of range; `key` is the part of the configuration that contains them.
     pub fn check(&self, key: &str) -> Result<(), EngineError> {
         let cycles_per_instruction = self.cycles_per_instruction;
         InOrder::validate(&InOrderConfig { cycles_per_instruction, l1_hit_hidden: false }, key)?;
@@ -114,7 +114,7 @@ impl WindowConfig {
         Ok(())
     }
 
-    /// For conformance tests.
+    /// Parameters for conformance tests.
     pub fn samples() -> Vec<Self> {
         let skylake = Self {
             cycles_per_instruction: 0.25,

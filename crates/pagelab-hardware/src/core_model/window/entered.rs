@@ -1,4 +1,4 @@
-//! Accesses that have entered the window: how many, and what is kept of them for those behind.
+//! Accesses that have entered the window: their number, and the data that later accesses need.
 
 use pagelab_trace::{Access, AccessKind};
 
@@ -7,29 +7,28 @@ use crate::core_model::Stall;
 use crate::core_model::ring::Ring;
 use pagelab_base::cycles::Cycles;
 
-/// Completion times that are kept for accesses that depend on them: as many as [`pagelab_trace::Maker::REACH`], and
-/// one.
+/// Number of completion times that are kept for dependent accesses: [`pagelab_trace::Maker::REACH`] plus 1.
 const REACH: usize = 256;
 
-/// When an access is complete.
+/// Completion of an access.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
     pub complete: Cycles,
-    /// How much earlier that were if its own translation took no time.
+    /// How much earlier it would be complete if its own translation took no time.
     pub translation: Cycles,
 }
 
-/// An access in the window that instructions behind it may have to wait for.
+/// An access in the window that later instructions may have to wait for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InWindow {
     /// Its entry, counted from the start of the run.
     pub entry: u64,
-    /// The first load that does not leave the window before it, be it itself or behind, by its number.
+    /// Number of the first load that leaves the window no earlier than this access: itself or a later one.
     load: u64,
     pub times: Times,
 }
 
-/// What a misprediction asks of one of the last accesses, in one word.
+/// Data about a recent access that a misprediction needs, in one word.
 #[derive(Clone, Copy, Debug, Default)]
 struct Chained(u64);
 
@@ -41,18 +40,18 @@ impl Chained {
         Self(translation.0 << Self::DISTANCE | distance)
     }
 
-    /// As in [`Times`].
+    /// See [`Times`].
     fn translation(self) -> Cycles {
         Cycles(self.0 >> Self::DISTANCE)
     }
 
-    /// How many accesses back that is that it waited for; 0 for none.
+    /// Distance, in accesses, to the access that it waited for; 0 for none.
     fn distance(self) -> u64 {
         self.0 % REACH as u64
     }
 }
 
-/// What a thread has of what is divided among those of its core: entries of the window and of the queues.
+/// A thread's share of the resources that its core divides: entries of the window and of the queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub window: u64,
@@ -61,7 +60,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Where so many threads have something to run.
+    /// The share if `threads` threads have something to run.
     pub fn new(config: &WindowConfig, threads: u32) -> Self {
         let part = |whole: u32| u64::from((whole / threads).max(1));
         let stores = if config.store_queue > 0 { part(config.store_queue) } else { 0 };
@@ -69,32 +68,32 @@ impl Room {
     }
 }
 
-/// How far the program has come since the start.
+/// Counters of the program's accesses since the start, and limits derived from them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowProgress {
-    /// Entries of the window taken.
+    /// Window entries used.
     pub entries: u64,
-    /// The number of the last access, beyond the reach of the first; loads and stores among them.
-    met: u64,
+    /// Number of the last access, starting at [`REACH`]; below, the numbers of loads and stores among them.
+    accesses: u64,
     loads: u64,
     stores: u64,
-    /// The number of the last load; 0 for none.
+    /// Number of the last load; 0 for none.
     last_load: u64,
-    /// When all that has entered is complete.
+    /// When everything that has entered is complete.
     left: Cycles,
-    /// The entry that the oldest access in the window has to have left for, and the load that it has to have left for;
-    /// beyond all if there is none.
+    /// From this window entry on, the oldest access in the window must have left; below, the same as a number of loads.
+    /// `u64::MAX` if the window is empty.
     pub leaves_for: u64,
     loads_for: u64,
-    /// The store that the oldest one has to be written for, of those that are not known to be; at first it is to be
-    /// asked.
+    /// From this number of stores on, the oldest store that is not known to be written must be written. Initially a
+    /// value that forces the check.
     stores_for: u64,
 }
 
 impl WindowProgress {
     pub const NONE: Self = Self {
         entries: 0,
-        met: REACH as u64,
+        accesses: REACH as u64,
         loads: 0,
         stores: 0,
         last_load: 0,
@@ -104,11 +103,11 @@ impl WindowProgress {
         stores_for: 0,
     };
 
-    /// With an access that comes next.
+    /// The counters after a further access.
     #[inline(always)]
     pub fn with(self, access: &Access) -> Self {
         Self {
-            met: self.met + 1,
+            accesses: self.accesses + 1,
             entries: self.entries + u64::from(access.gap).max(1),
             loads: self.loads + u64::from(is_load(access)),
             stores: self.stores + u64::from(access.kind.writes()),
@@ -116,8 +115,8 @@ impl WindowProgress {
         }
     }
 
-    /// Whether the last access, which is one of these, may have to wait before it is in the window, or another has to
-    /// leave for it.
+    /// Whether the last access, which is of this kind, may have to wait before it enters the window, or another access
+    /// must leave first.
     #[inline(always)]
     pub fn is_hindered(&self, is_load: bool, is_store: bool) -> bool {
         let full_of_loads = is_load & self.is_full_of_loads();
@@ -125,58 +124,58 @@ impl WindowProgress {
         (self.entries + 1 >= self.leaves_for) | full_of_loads | full_of_stores
     }
 
-    /// Whether the last access, a load, can perhaps only enter without another.
+    /// Whether the last access, a load, may need another load to leave first.
     #[inline(always)]
     pub fn is_full_of_loads(&self) -> bool {
         self.loads >= self.loads_for
     }
 
-    /// The same of a store.
+    /// [`Self::is_full_of_loads`] for a store.
     #[inline(always)]
     pub fn is_full_of_stores(&self) -> bool {
         self.stores >= self.stores_for
     }
 
-    /// How many accesses back that is that the last one waits for, or that the load before it is where each waits for
-    /// that; 0 for none.
+    /// Distance to the access that the last access waits for; with `is_serial` and no recorded dependency, distance to
+    /// the previous load. 0 for none.
     #[inline(always)]
     pub fn distance(&self, access: &Access, is_serial: bool) -> u64 {
         match access.maker.producer() {
             Some(distance) => distance,
-            None if is_serial && self.met - self.last_load < REACH as u64 => self.met - self.last_load,
+            None if is_serial && self.accesses - self.last_load < REACH as u64 => self.accesses - self.last_load,
             None => 0,
         }
     }
 }
 
-/// Whether an access waits in the load queue.
+/// Whether an access occupies the load queue.
 #[inline(always)]
 pub(super) fn is_load(access: &Access) -> bool {
     matches!(access.kind, AccessKind::Load | AccessKind::Modify)
 }
 
-/// Where something is kept of an access, by its number.
+/// Index of an access's data, by its number.
 #[inline(always)]
 fn slot(number: u64) -> usize {
     (number % REACH as u64) as usize
 }
 
-/// What is kept of them.
+/// Data about recent accesses.
 #[derive(Clone, Debug)]
 pub(super) struct RecentAccesses {
     pub room: Room,
     in_window: Ring<InWindow>,
-    /// When stores are written, by their number, in a power of two of places.
+    /// When each store is written, by its number modulo a power of two.
     stores: Box<[Cycles]>,
-    /// Stores that are known to be written.
+    /// Number of stores that are known to be written.
     written: u64,
-    /// By the number of the access: when it is complete, and the rest.
+    /// When each access is complete, by its number; below, the rest of its data.
     complete: [Cycles; REACH],
     chained: [Chained; REACH],
 }
 
 impl RecentAccesses {
-    /// Nothing yet.
+    /// No accesses yet.
     pub fn new(config: &WindowConfig) -> Self {
         Self {
             room: Room::new(config, 1),
@@ -188,20 +187,20 @@ impl RecentAccesses {
         }
     }
 
-    /// The thread has other room from now on.
+    /// Changes the thread's share.
     pub fn divide(&mut self, progress: &mut WindowProgress, room: Room) {
         self.room = room;
         self.forget(progress, Cycles::ZERO);
         self.forget_stores(progress, Cycles::ZERO);
     }
 
-    /// Whether stores are waited for as loads are.
+    /// Whether the core waits for stores as for loads.
     #[inline(always)]
     pub fn waits_for_stores(&self) -> bool {
         self.room.stores == 0
     }
 
-    /// Forgets what is complete by a time.
+    /// Drops accesses that are complete at `now`.
     #[inline]
     fn forget(&mut self, progress: &mut WindowProgress, now: Cycles) {
         while let Some(oldest) = self.in_window.front() {
@@ -215,26 +214,27 @@ impl RecentAccesses {
         (progress.leaves_for, progress.loads_for) = (u64::MAX, u64::MAX);
     }
 
-    /// Takes the oldest access out that is not complete by a time, if all up to `entry` can only enter without it.
+    /// Removes and returns the oldest access that is incomplete at `now`, if instructions up to `entry` need its window
+    /// entry.
     pub fn let_go(&mut self, progress: &mut WindowProgress, now: Cycles, entry: u64) -> Option<InWindow> {
         self.forget(progress, now);
         if entry < progress.leaves_for { None } else { self.in_window.pop_front() }
     }
 
-    /// Takes the oldest access out.
+    /// Removes and returns the oldest access.
     pub fn take(&mut self, progress: &mut WindowProgress) -> Option<InWindow> {
         (progress.leaves_for, progress.loads_for) = (u64::MAX, u64::MAX);
         self.in_window.pop_front()
     }
 
-    /// When the load leaves that the last one can only enter without, where it comes at a time.
+    /// Completion of the load that must leave before the last load, which comes at `now`, can enter.
     pub fn load_before(&mut self, progress: &mut WindowProgress, now: Cycles) -> Times {
         self.forget(progress, now);
         let leave = |of: &InWindow| of.load + self.room.loads <= progress.loads;
         self.in_window.iter().take_while(leave).last().map_or(Times::default(), |of| of.times)
     }
 
-    /// When the store is written that the last one can only enter after, where it comes at a time.
+    /// When the store is written that must be written before the last store, which comes at `now`, can enter.
     pub fn store_before(&mut self, progress: &mut WindowProgress, now: Cycles) -> Times {
         self.forget_stores(progress, now);
         let complete = if progress.stores < progress.stores_for {
@@ -242,11 +242,11 @@ impl RecentAccesses {
         } else {
             self.stores[self.place(progress.stores - self.room.stores)]
         };
-        // It was translated when it left the window.
+        // Its translation was complete when it left the window.
         Times { complete, translation: Cycles::ZERO }
     }
 
-    /// Forgets stores that are written by a time, up to the last one, which may not be noted yet.
+    /// Drops stores that are written at `now`, except the last, which may not be recorded yet.
     fn forget_stores(&mut self, progress: &mut WindowProgress, now: Cycles) {
         while self.written + 1 < progress.stores && self.stores[self.place(self.written + 1)] <= now {
             self.written += 1;
@@ -259,20 +259,20 @@ impl RecentAccesses {
         store as usize & (self.stores.len() - 1)
     }
 
-    /// When an access is complete that is so many back from the last; at once if that is none. Without a branch of the
-    /// host's, as it cannot foresee who waits.
+    /// Completion of the access at this distance from the last; 0 without one. There is no branch on the host, which
+    /// could not predict it.
     #[inline(always)]
     pub fn complete(&self, progress: &WindowProgress, distance: u64) -> Cycles {
-        let complete = self.complete[slot(progress.met - distance)];
+        let complete = self.complete[slot(progress.accesses - distance)];
         Cycles(complete.0 & u64::from(distance > 0).wrapping_neg())
     }
 
-    /// A wait from `from` on for an access so many back, which need not be the oldest: also for those that it waits for
-    /// itself.
+    /// Stall from `from` on for the access at this distance, which need not be the oldest, including the accesses that
+    /// it waits for itself.
     pub fn wait_for_chain(&self, progress: &WindowProgress, from: Cycles, distance: u64) -> Stall {
         let (mut stall, mut distance) = (Stall::default(), distance);
         while self.complete(progress, distance) > from {
-            let chained = self.chained[slot(progress.met - distance)];
+            let chained = self.chained[slot(progress.accesses - distance)];
             let further = distance + chained.distance();
             let is_known = further > distance && further < REACH as u64;
             let before = if is_known { further } else { 0 };
@@ -283,17 +283,16 @@ impl RecentAccesses {
         stall
     }
 
-    /// Notes when an access that has entered at a time is complete, and how many accesses back that is that it waited
-    /// for.
+    /// Records completion of the last access, which entered at `came` and waited for the access at `distance`.
     #[inline(always)]
     pub fn note(&mut self, progress: &mut WindowProgress, is_load: bool, times: Times, came: Cycles, distance: u64) {
-        let slot = slot(progress.met);
+        let slot = slot(progress.accesses);
         self.complete[slot] = times.complete;
         self.chained[slot] = Chained::new(times.translation, distance);
         if is_load {
-            progress.last_load = progress.met;
+            progress.last_load = progress.accesses;
         }
-        // What is complete before an older one does not hinder: whoever waits, waits for that one.
+        // An access that is complete before an older one cannot cause a stall: instructions wait for the older one.
         if times.complete > progress.left {
             progress.left = times.complete;
             if times.complete > came {
@@ -305,18 +304,18 @@ impl RecentAccesses {
         }
     }
 
-    /// Notes when the line of a store is written, which is there at a time.
+    /// Records when the line of a store is written; the line arrives at `there`.
     #[inline(always)]
     pub fn note_store(&mut self, progress: &WindowProgress, there: Cycles) {
-        // In order, one a cycle at most.
+        // Stores are written in order, at most one per cycle.
         let last = self.stores[self.place(progress.stores - 1)] + Cycles(1);
         let place = self.place(progress.stores);
         self.stores[place] = there.max(progress.left).max(last);
     }
 }
 
-/// How much of a wait from `from` on, for what is there at `times`, is for what: for the translation as much as it
-/// would be shorter without.
+/// Divides a wait from `from` until `times.complete` into translation (as much as it would be shorter without the
+/// translation) and data.
 pub(super) fn wait(from: Cycles, times: Times) -> Stall {
     let whole = times.complete.saturating_sub(from);
     let translation = times.translation.min(whole);

@@ -1,5 +1,5 @@
-//! Accesses in a row, of which most meet nothing that hinders them: those are made in a loop that keeps what it needs
-//! in the host's registers. It does what `WindowState::come_in` and `WindowState::access` do for them.
+//! Rows of accesses, most of which never have to wait. Those are made in a loop that keeps its state in the host's
+//! registers. It has the same effect as `WindowState::come_in` and `WindowState::access`.
 
 use super::WindowState;
 use super::entered::{Times, is_load};
@@ -24,30 +24,30 @@ impl WindowState {
         }
     }
 
-    /// Makes one of them, behind so many mispredicted branches.
+    /// Makes one access of the row, after `missed` mispredicted branches.
     #[inline(never)]
     fn make_hindered(&mut self, row: &Row, number: usize, missed: u64, at: CoreTime) -> Stall {
         let branches = row.branches.get(number).copied().unwrap_or_default();
-        let met = IncomingAccess { access: &row.accesses[number], again: false, tells: row.tells, branches };
-        let mut stall = self.come_in(&met, missed, at);
+        let incoming = IncomingAccess { access: &row.accesses[number], again: false, tells: row.tells, branches };
+        let mut stall = self.come_in(&incoming, missed, at);
         let data = Data { latency: row.found[number].latency, line: row.found[number].line, traffic: None };
         stall += self.data_stall(data, CoreTime { now: at.now + stall.sum(), ..at });
         stall
     }
 
-    /// Makes the accesses of a row from `first` on, but none from the one on that has to wait before it is in the
-    /// window, that another has to leave for, or whose line is not in the first-level cache; how many. The moment goes
-    /// on with them.
+    /// Makes accesses of a row from `first` on. Stops before an access that may have to wait until it is in the window,
+    /// for which another must leave, or whose line is not in the first-level cache. Returns their number and advances
+    /// `at`.
     #[inline(always)]
     fn make_unhindered(&mut self, row: &Row, missed: &[u8; ROW], first: usize, at: &mut CoreTime) -> usize {
-        // Where a window has one entry, each access has to leave it for the next.
-        if self.beside.shares_core() || self.entered.room.window == 1 {
+        // In a window of one entry, each access must leave before the next enters.
+        if self.smt_thread.shares_core() || self.entered.room.window == 1 {
             return 0;
         }
         let is_serial = self.is_serial(row.tells);
         let Self { pace, entered, lines, pages, .. } = self;
         let (pace, l1_latency, waits_for_stores) = (pace.clone(), lines.l1_latency, entered.waits_for_stores());
-        // When nothing is under way any more.
+        // From this time on nothing is in flight.
         let last = lines.last().max(pages.last());
         let (mut progress, mut instructions, mut now) = (self.progress, at.instructions, at.now);
         let beyond = now - pace.base_cycles(instructions);

@@ -1,4 +1,4 @@
-//! What a window core is asked ([`Timing`]), and how it is made.
+//! The window core's implementation of [`Timing`] and [`Core`](super::super::Core).
 
 use super::config::{BranchPredictor, UnknownDependencies, WindowConfig};
 use super::entered::{RecentAccesses, Room, Times, WindowProgress, wait};
@@ -19,7 +19,7 @@ impl Core for Window {
         Self(Box::new(WindowState {
             pace: InOrder::new(&in_order, l1_latency),
             config: *config,
-            beside: SmtThread::default(),
+            smt_thread: SmtThread::default(),
             progress: WindowProgress::NONE,
             entered: RecentAccesses::new(config),
             walkers: Pool::new(config.page_walkers),
@@ -46,7 +46,7 @@ impl Timing for Window {
         self.0.pace.base_cycles(instructions)
     }
 
-    /// Repeated accesses are met like others.
+    /// Repeated accesses are treated like others.
     #[inline]
     fn repeat_stall(&self) -> Cycles {
         Cycles::ZERO
@@ -57,15 +57,15 @@ impl Timing for Window {
         true
     }
 
-    fn meet(&mut self, met: IncomingAccess, at: CoreTime) -> Stall {
-        let of = &mut *self.0;
-        if met.again {
-            of.come_to(met.access, at);
-            of.current.ready = at.now + of.current.enters;
+    fn meet(&mut self, incoming: IncomingAccess, at: CoreTime) -> Stall {
+        let state = &mut *self.0;
+        if incoming.again {
+            state.come_to(incoming.access, at);
+            state.current.ready = at.now + state.current.enters;
             return Stall::default();
         }
-        let missed = of.predict(&met);
-        of.come_in(&met, missed, at)
+        let missed = state.predict(&incoming);
+        state.come_in(&incoming, missed, at)
     }
 
     fn data_stall(&mut self, data: Data, at: CoreTime) -> Stall {
@@ -78,28 +78,28 @@ impl Timing for Window {
     }
 
     fn translation_stall(&mut self, of_translation: L1TlbMiss, at: CoreTime) -> Stall {
-        let of = &mut *self.0;
+        let state = &mut *self.0;
         let L1TlbMiss { look_up, walk, page, fetches } = of_translation;
-        let begin = if fetches { at.now } else { of.current.ready.max(at.now + of.current.enters) };
+        let begin = if fetches { at.now } else { state.current.ready.max(at.now + state.current.enters) };
         let mut end = begin + look_up;
         if walk > Cycles::ZERO {
-            let free = of.walkers.first(end);
-            let from = of.beside.take_walk(free.begin, walk, at.now);
+            let free = state.walkers.first(end);
+            let from = state.smt_thread.take_walk(free.begin, walk, at.now);
             end = from + walk;
-            of.walkers.occupy(of.walkers.from(free, from), end);
+            state.walkers.occupy(state.walkers.from(free, from), end);
         }
         if fetches {
-            // What has not been fetched cannot enter the window.
-            of.current.ready = of.current.ready.max(end);
+            // An instruction enters the window only after its fetch.
+            state.current.ready = state.current.ready.max(end);
             return Stall { translation: end - at.now, ..Stall::default() };
         }
         if let Some(page) = page {
-            of.pages.note(page, end);
+            state.pages.note(page, end);
         }
-        if !of.current.is_translated {
-            of.current.begin = begin;
+        if !state.current.is_translated {
+            state.current.begin = begin;
         }
-        (of.current.ready, of.current.is_translated) = (end, true);
+        (state.current.ready, state.current.is_translated) = (end, true);
         Stall::default()
     }
 
@@ -109,15 +109,15 @@ impl Timing for Window {
     }
 
     fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
-        let of = &mut *self.0;
-        if of.beside.go_on(common, siblings) {
-            let room = Room::new(&of.config, siblings.active + 1);
-            of.entered.divide(&mut of.progress, room);
+        let state = &mut *self.0;
+        if state.smt_thread.go_on(common, siblings) {
+            let room = Room::new(&state.config, siblings.active + 1);
+            state.entered.divide(&mut state.progress, room);
         }
     }
 
     fn pause(&mut self) -> Option<Box<Common>> {
-        self.0.beside.pause()
+        self.0.smt_thread.pause()
     }
 
     fn branches(&self) -> Option<BranchCounts> {
@@ -132,18 +132,18 @@ impl Timing for Window {
     }
 
     fn drain(&mut self, at: CoreTime) -> Stall {
-        let of = &mut *self.0;
-        let current = of.current;
-        // A translation that nothing has followed has met a fault: all before its instruction has entered.
+        let state = &mut *self.0;
+        let current = state.current;
+        // A translation without a data access ended in a fault: everything before its instruction has entered.
         let from = if current.is_translated { at.now + current.enters } else { at.now };
         let mut stall = Stall::default();
-        while let Some(oldest) = of.entered.take(&mut of.progress) {
+        while let Some(oldest) = state.entered.take(&mut state.progress) {
             stall += wait(from + stall.sum(), oldest.times);
         }
         if current.is_translated {
             let times = Times { complete: current.ready, translation: current.ready - current.begin };
             stall += wait(from + stall.sum(), times);
-            of.current.is_translated = false;
+            state.current.is_translated = false;
         }
         stall
     }
