@@ -119,7 +119,7 @@ fn prefetchers_that_cannot_be() {
             "radix",
             &["machine.prefetch.l2.ip_stride=on"],
             "machine.prefetch.l2.ip_stride",
-            &["l2", "do not tell", "allowed is l1"],
+            &["l2", "do not contain", "allowed is l1"],
         ),
         (
             "radix",
