@@ -1,14 +1,14 @@
-//! What there is to choose from, as JSON.
+//! The available fault processes and models, as JSON.
 
 use crate::{mfoe, process};
 
-/// What [`list_json`] lists.
+/// The kinds that [`list_json`] can list.
 pub const KINDS: &[(&str, &str)] = &[
     ("fault-processes", "synthetic processes of page faults in time, with their parameters (pagelab model)"),
     ("fault-models", "models that run on the times of page faults, with their parameters (pagelab model)"),
 ];
 
-/// Describes all of a kind of [`KINDS`]; none if it is no such kind.
+/// Describes everything of one of the [`KINDS`]; `None` for another kind.
 pub fn list_json(kind: &str) -> Option<String> {
     match kind {
         "fault-processes" => serde_json::to_string(&process::list()).ok(),

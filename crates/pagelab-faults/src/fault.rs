@@ -2,56 +2,56 @@
 
 use std::num::NonZeroU32;
 
-/// Cores that a fault trace may have.
+/// Largest number of cores of a fault trace.
 pub const MAX_CORES: u32 = 1 << 16;
 
-/// A page fault, where and when the processor raised it.
+/// A page fault: where and when the processor raised it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Since the beginning of the trace.
+    /// Nanoseconds since the beginning of the trace.
     pub time_ns: u64,
     /// The core that raised it, from 0.
     pub core: u16,
     /// The virtual address that was accessed.
     pub address: u64,
-    /// What the access was, and what of the page was there.
+    /// Kind of the access, and whether the page was present.
     pub kind: FaultKind,
-    /// Number of the process, as the system gave it.
+    /// Process id, as the system reported it.
     pub process: u32,
-    /// Number of the thread, as the system gave it.
+    /// Thread id, as the system reported it.
     pub thread: u32,
-    /// How long it took, where that was measured for this very fault.
+    /// Duration of the fault, if it was measured for this fault.
     pub latency_ns: Option<NonZeroU32>,
 }
 
-/// What a faulting instruction wanted.
+/// Kind of an access that faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultAccess {
-    /// It loaded.
+    /// A load.
     Read,
-    /// It stored.
+    /// A store.
     Write,
-    /// It was fetched itself.
+    /// An instruction fetch.
     Instruction,
 }
 
-/// What the processor's error code says of a fault.
+/// The processor's error code of a fault, decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultKind {
-    /// None where the recorder does not tell.
+    /// None if the recorder does not report it.
     pub access: Option<FaultAccess>,
-    /// There was a translation, but it forbids the access: a copy on write, for example.
+    /// The page was mapped, but the mapping forbids the access: copy on write, for example.
     pub present: bool,
-    /// Kernel code faulted, on behalf of the program.
+    /// Kernel code faulted while it worked for the program.
     pub by_kernel: bool,
 }
 
 impl FaultKind {
-    /// A write of a page that is not mapped: what a program's first touch of anonymous memory raises.
+    /// A write to a page that is not mapped: a program's first access to anonymous memory.
     pub const FIRST_WRITE: Self = Self { access: Some(FaultAccess::Write), present: false, by_kernel: false };
 
-    /// From the error code of an x86 page fault (Intel SDM, volume 3, section 4.7): bit 0 present, 1 write, 2 user, 4
-    /// instruction.
+    /// Decodes the error code of an x86 page fault (Intel SDM, volume 3, section 4.7): bit 0 present, 1 write, 2 user,
+    /// 4 instruction.
     pub fn from_error_code(code: u64) -> Self {
         let access = match (code & 1 << 4 != 0, code & 1 << 1 != 0) {
             (true, _) => FaultAccess::Instruction,
@@ -61,7 +61,7 @@ impl FaultKind {
         Self { access: Some(access), present: code & 1 != 0, by_kernel: code & 1 << 2 == 0 }
     }
 
-    /// The number that the trace format has for it.
+    /// Its number in the trace format.
     pub(crate) fn code(self) -> u8 {
         let access = match self.access {
             None => 0,
@@ -72,7 +72,7 @@ impl FaultKind {
         access | u8::from(self.present) << 2 | u8::from(self.by_kernel) << 3
     }
 
-    /// The kind with a number; none if there is no such kind.
+    /// The kind with this number; none if there is no such kind.
     pub(crate) fn from_code(code: u8) -> Option<Self> {
         let access = match code & 3 {
             0 => None,

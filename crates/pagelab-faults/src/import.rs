@@ -1,4 +1,4 @@
-//! A text of perf or ftrace becomes a fault trace.
+//! Imports a text of perf or ftrace as a fault trace.
 
 use std::path::Path;
 
@@ -7,34 +7,34 @@ use serde::Deserialize;
 
 use crate::{FaultTraceInfo, FaultTraceWriter, LatencyOrigin, text};
 
-/// What is known of a text beside what it says. What is left out stays as the text has it.
+/// Facts about a text that it does not contain itself. Missing facts are taken from the text.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Facts {
     /// The recorded program with its arguments.
     pub command: Option<Vec<String>>,
-    /// The text is of this machine.
+    /// Whether the text was recorded on this machine.
     pub recorded_here: bool,
     /// Cores of the machine.
     pub cores: Option<u32>,
-    /// How long the program ran, in nanoseconds; none leaves it to the text.
+    /// How long the program ran, in nanoseconds; none: as the text says.
     pub duration_ns: Option<u64>,
-    /// How that is known, one line.
+    /// How the duration is known, one line.
     pub duration_origin: Option<String>,
-    /// CPU time of the program in nanoseconds, where it was measured.
+    /// CPU time of the program in nanoseconds, if it was measured.
     pub cpu_time_ns: Option<u64>,
-    /// What the latencies rest on; none leaves it to the text.
+    /// Origin of the latencies; none: as the text says.
     pub latency: Option<LatencyOrigin>,
-    /// Nanoseconds that each fault took longer because it was recorded; 0 if that is unknown or nothing.
+    /// Additional nanoseconds per fault due to the recording; 0 if unknown or none.
     pub recording_cost_ns: u32,
     /// What a reader of results should know, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Makes a fault trace at `output` of the text at `input`.
+/// Creates a fault trace at `output` from the text at `input`.
 ///
 /// # Errors
-/// As [`text::read`] and [`FaultTraceWriter`]. Nothing is left at `output` then.
+/// Those of [`text::read`] and [`FaultTraceWriter`]. Nothing is left at `output` then.
 pub fn import(input: &Path, output: &Path, facts: &Facts) -> Result<FaultTraceInfo, TraceError> {
     let mut writer = FaultTraceWriter::create(output)?;
     let mut info = text::read(input, facts.cores, &mut |fault| writer.append(&fault))?;

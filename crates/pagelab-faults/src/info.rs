@@ -1,4 +1,4 @@
-//! What a fault trace is, where it comes from, and what its latencies rest on.
+//! Description of a fault trace: its source, and the origin of its latencies.
 
 use pagelab_trace::format::HostFacts;
 use serde::{Deserialize, Serialize};
@@ -7,33 +7,33 @@ use serde::{Deserialize, Serialize};
 pub const FORMAT_VERSION: u32 = 1;
 const FORMAT_NAME: &str = "pagelab-faults";
 
-/// What a fault trace says of itself, beside its faults.
+/// A fault trace's information about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FaultTraceInfo {
     /// Always `pagelab-faults`.
     format: String,
     version: u32,
-    /// The recorded program with its arguments; of an imported trace the imported file.
+    /// The recorded program with its arguments; for an imported trace, the imported file.
     pub command: Vec<String>,
-    /// Where it was recorded; none if that is unknown.
+    /// The machine that recorded it; none if unknown.
     pub host: Option<HostFacts>,
-    /// Cores of the machine: those of faults are below.
+    /// Cores of the machine; every fault's core is below this number.
     pub cores: u32,
     /// How long the program ran.
     pub duration_ns: u64,
-    /// How that is known, one line.
+    /// How the duration is known, one line.
     pub duration_origin: String,
-    /// CPU time of the program, where it was measured.
+    /// CPU time of the program, if it was measured.
     pub cpu_time_ns: Option<u64>,
-    /// What the latencies of its faults rest on.
+    /// Origin of its faults' latencies.
     pub latency: LatencyOrigin,
-    /// How much longer each fault took because it was recorded; 0 if that is unknown or nothing.
+    /// Additional duration of each fault due to the recording; 0 if unknown or none.
     pub recording_cost_ns: u32,
     /// Faults that the recorder lost.
     pub lost: u64,
     /// What a reader of results should know, one sentence each.
     pub notes: Vec<String>,
-    /// These are counted when the trace is written.
+    /// Number of faults; counted, like the following, when the trace is written.
     pub faults: u64,
     /// Threads that faulted.
     pub threads: u64,
@@ -41,28 +41,28 @@ pub struct FaultTraceInfo {
     pub processes: u64,
 }
 
-/// What the latencies of a trace rest on.
+/// Origin of a trace's latencies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "origin", rename_all = "kebab-case")]
 pub enum LatencyOrigin {
-    /// The recorder does not tell.
+    /// The recorder does not report latencies.
     Unknown,
-    /// Measured for each fault, or drawn for it.
+    /// Measured, or drawn at random, for each fault.
     PerFault {
-        /// In words.
+        /// How, in words.
         how: String,
     },
-    /// One number for all faults, sampled as `how` says.
+    /// One number for all faults.
     Constant {
-        /// Nanoseconds of each fault.
+        /// Nanoseconds per fault.
         ns: u32,
-        /// In words.
+        /// How it was determined, in words.
         how: String,
     },
 }
 
 impl FaultTraceInfo {
-    /// Of a trace of `command` on a machine with `cores`.
+    /// Information about a trace of `command` on a machine with `cores`.
     pub fn new(command: Vec<String>, cores: u32) -> Self {
         Self {
             format: FORMAT_NAME.to_owned(),
@@ -83,7 +83,7 @@ impl FaultTraceInfo {
         }
     }
 
-    /// What is wrong with the format's name or version, if anything is.
+    /// What is wrong with the format's name or version, if anything.
     pub(crate) fn refusal(&self) -> Option<String> {
         if self.format != FORMAT_NAME {
             return Some(format!("its format is {:?}, expected {FORMAT_NAME:?}", self.format));

@@ -1,7 +1,9 @@
-//! Page faults in time: traces of natively running programs, synthetic fault processes, and a model that runs on them.
+//! Page faults over time: traces of natively running programs, synthetic fault processes, and a model that runs on
+//! them.
 //!
-//! A trace of accesses says what a program touches. A fault trace says when it faults, on which core, and how long that
-//! takes. It is recorded at native speed, so it keeps the program's own time. This crate knows no engine.
+//! A trace of accesses records what a program accesses. A fault trace records when it faults, on which core, and how
+//! long each fault takes. It is recorded at native speed, so it keeps the program's own timing. This crate does not
+//! depend on the engine.
 //!
 //! | module | what it holds |
 //! |---|---|

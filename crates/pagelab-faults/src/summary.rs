@@ -1,34 +1,34 @@
-//! What a fault trace holds, counted.
+//! Counts of the faults in a trace.
 
 use pagelab_trace::TraceError;
 use serde::Serialize;
 
 use crate::{Fault, FaultAccess, FaultTraceReader};
 
-/// Counts of faults; a fault is of one kind.
+/// Counts of faults by kind; every fault has one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Writes, reads and fetches of pages that are not mapped.
+    /// Writes to pages that are not mapped.
     pub writes: u64,
     /// Reads of pages that are not mapped.
     pub reads: u64,
-    /// Fetches of pages that are not mapped.
+    /// Fetches from pages that are not mapped.
     pub fetches: u64,
-    /// Accesses of pages that are mapped and forbid them, such as copies on write.
+    /// Accesses to mapped pages that forbid them, such as copies on write.
     pub forbidden: u64,
     /// Faults whose access is unknown.
     pub unknown: u64,
-    /// Of all these, those that kernel code raised.
+    /// Faults of any kind raised by kernel code.
     pub by_kernel: u64,
     /// All faults, core by core.
     pub by_core: Vec<u64>,
 }
 
 impl Counts {
-    /// Reads a trace to its end.
+    /// Counts the faults of a trace.
     ///
     /// # Errors
-    /// As [`FaultTraceReader::next`].
+    /// Those of [`FaultTraceReader::next`].
     pub fn from_reader(mut reader: FaultTraceReader) -> Result<Self, TraceError> {
         let mut counts = Self::default();
         let mut faults = Vec::new();

@@ -1,7 +1,7 @@
-//! The faults core by core, as a model takes them.
+//! The faults of each core, in the form that a model uses.
 //!
-//! [`Recording`] holds what a trace, a text or a process says. [`Timeline`] is made of it: the faults that are looked
-//! at, each with a latency, and without the time that recording them took.
+//! A [`Recording`] contains the data of a trace, a text or a process. A [`Timeline`] is derived from it: the selected
+//! faults, each with a latency, without the time that recording took.
 
 use std::{num::NonZeroU32, path::Path};
 
@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use crate::{Fault, FaultAccess, FaultKind, FaultTraceInfo, FaultTraceReader, LatencyOrigin, process, text};
 
-/// A trace of more nanoseconds is refused: a hundred days.
+/// Longer traces are refused: a hundred days.
 pub const MAX_DURATION_NS: u64 = 100 * 86_400 * 1_000_000_000;
 
 /// All faults of a trace, a text or a process.
 pub struct Recording {
-    /// What is known of it.
+    /// Information about it.
     pub info: FaultTraceInfo,
     cores: Vec<Vec<Raw>>,
 }
@@ -29,11 +29,11 @@ struct Raw {
 }
 
 impl Recording {
-    /// What `source` names: a fault trace, a text of perf or ftrace, or else the spec of a fault process, whose default
-    /// seed is `seed`.
+    /// Opens `source`: a fault trace, a text of perf or ftrace, or else the spec of a fault process with the default
+    /// seed `seed`.
     ///
     /// # Errors
-    /// As [`FaultTraceReader`], [`text::read`] and [`process::parse`].
+    /// Those of [`FaultTraceReader`], [`text::read`] and [`process::parse`].
     pub fn open(source: &str, seed: u64) -> Result<Self, TraceError> {
         let path = Path::new(source);
         if path.exists() {
@@ -69,7 +69,7 @@ impl Recording {
         Self { info, ..cores }.checked()
     }
 
-    /// Of faults that are at hand, sorted by time on each core.
+    /// A recording of given faults, sorted by time on each core.
     #[must_use]
     pub fn from_faults(info: FaultTraceInfo, faults: impl IntoIterator<Item = Fault>) -> Self {
         let mut recording = Self { info, cores: Vec::new() };
@@ -99,13 +99,13 @@ impl Recording {
     }
 }
 
-/// Which faults a model looks at.
+/// The faults that a model considers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Which {
-    /// Writes of pages that are not mapped, and faults whose kind is unknown.
+    /// Writes to pages that are not mapped, and faults of unknown kind.
     FirstWrites,
-    /// All faults of pages that are not mapped, and those whose kind is unknown.
+    /// All faults on pages that are not mapped, and faults of unknown kind.
     NotPresent,
     /// All faults.
     All,
@@ -121,14 +121,14 @@ impl Which {
     }
 }
 
-/// How a recording becomes a timeline. None leaves it to the recording.
+/// How a timeline is derived from a recording; none means the recording's own value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Selection {
-    /// Which faults are looked at.
+    /// The faults to consider.
     pub which: Which,
     /// Latency of every fault.
     pub latency_ns: Option<u32>,
-    /// Nanoseconds that recording took of every fault.
+    /// Nanoseconds of recording time in every fault.
     pub recording_cost_ns: Option<u32>,
     /// How long the program ran, in nanoseconds.
     pub duration_ns: Option<u64>,
@@ -141,7 +141,7 @@ pub struct Selection {
 pub struct CoreFault {
     /// Nanoseconds since the program started.
     pub time_ns: u64,
-    /// At most the time to the core's next fault.
+    /// The latency, at most the time to the core's next fault.
     pub latency_ns: u32,
 }
 
@@ -150,24 +150,24 @@ pub struct CoreFault {
 pub struct Timeline {
     /// The faults of each core.
     pub cores: Vec<Vec<CoreFault>>,
-    /// Of the program, without what recording it cost.
+    /// Duration of the program, without the cost of recording.
     pub duration_ns: f64,
-    /// How many cores the program keeps busy on average: what its faults' time is divided by.
+    /// How many cores the program keeps busy on average; its faults' time is divided by this number.
     pub parallelism: f64,
-    /// What the latencies rest on.
+    /// Origin of the latencies.
     pub latency: LatencyOrigin,
-    /// Nanoseconds that were taken off each fault.
+    /// Nanoseconds subtracted from each fault.
     pub recording_cost_ns: u32,
-    /// Faults that are not looked at.
+    /// Faults that are not considered.
     pub left_out: u64,
-    /// Faults whose latency reached beyond the next fault of their core, and was cut there.
+    /// Faults whose latency reached beyond the next fault of their core and was cut there.
     pub cut: u64,
 }
 
 impl Timeline {
     /// # Errors
-    /// [`TraceError::Usage`] if the latencies are unknown, or the selection has no faults or takes more time than there
-    /// is.
+    /// [`TraceError::Usage`] if the latencies are unknown, if no fault is selected, or if the selected faults take more
+    /// time than there is.
     pub fn new(recording: &Recording, selection: &Selection) -> Result<Self, TraceError> {
         let info = &recording.info;
         let latency = match (selection.latency_ns, &info.latency) {
@@ -201,7 +201,7 @@ impl Timeline {
 
     fn add_core(&mut self, raw: &[Raw], which: Which, constant: Option<u32>, cost_ns: u32) -> Result<(), TraceError> {
         let mut faults: Vec<CoreFault> = Vec::new();
-        // Each recorded fault has delayed those after it, but none can come before the one before it.
+        // Each recorded fault delayed all later ones, but none can come before the previous one.
         let (mut delay, mut last) = (0_u64, 0_u64);
         for fault in raw {
             let time_ns = fault.time_ns.saturating_sub(delay).max(last);
@@ -231,7 +231,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// Sets duration and parallelism, both without what recording cost.
+    /// Sets duration and parallelism, both without the cost of recording.
     fn set_time(
         &mut self,
         info: &FaultTraceInfo,
@@ -240,7 +240,7 @@ impl Timeline {
     ) -> Result<(), TraceError> {
         let faults: usize = self.cores.iter().map(Vec::len).sum();
         if faults == 0 {
-            return Err(TraceError::usage("no fault is of the kind that is looked at; set faults=all to look at all"));
+            return Err(TraceError::usage("no fault is of the selected kind; set faults=all to consider all faults"));
         }
         let duration = selection.duration_ns.unwrap_or(info.duration_ns) as f64;
         if let (true, Some(last_ns)) = (selection.duration_ns.is_some(), last_ns)

@@ -1,16 +1,16 @@
-//! The rate of the core's clock, in which all cycles of this crate are.
+//! The frequency of the core's clock; all cycles in this crate are cycles of that clock.
 //!
-//! Models: nothing. It times [`CHAINS`], instructions of which each needs the result of the one before. The latency of
-//! each is the same on nearly all x86-64 cores, so the time of a chain gives the rate at which the core runs now, turbo
-//! included. The time-stamp counter runs at another rate, which does not change.
+//! Models: nothing. It times [`CHAINS`]: sequences of instructions that each need the result of the previous one. The
+//! latency of each instruction is the same on nearly all x86-64 cores, so the time of a chain gives the core's current
+//! frequency, including turbo. The time-stamp counter runs at another, constant frequency.
 //! Source: latencies are those of A. Fog, "Instruction tables", and of uops.info.
 //! Parameters: none.
-//! Deviations: no single chain can be trusted. Cores from Golden Cove on (Intel, 2021) carry out additions of small
-//! immediates and `inc` while they rename registers, up to six per cycle, so such a chain tells a rate of 12 to 20 GHz.
-//! Bulldozer and some Atoms take 4 or 5 cycles for a multiplication. So a rate counts only if most chains agree on it
+//! Deviations: no single chain can be trusted. Cores from Golden Cove on (Intel, 2021) execute additions of small
+//! immediates and `inc` during register renaming, up to six per cycle, so such a chain would yield 12 to 20 GHz. On
+//! Bulldozer and some Atoms a multiplication takes 4 or 5 cycles. So a frequency counts only if most chains agree on it
 //! ([`agree`]).
 //!
-//! Why `unsafe`: the instructions are in assembly, so that no compiler folds them.
+//! Why `unsafe`: the instructions are in assembly, so that no compiler optimises them away.
 #![allow(unsafe_code)]
 
 use std::{arch::asm, fmt, fs, io, ops::RangeInclusive};
@@ -19,47 +19,47 @@ use serde::Serialize;
 
 use crate::sys;
 
-/// Rates of the cores that there are, in cycles per nanosecond: from one that saves power to above the fastest that is
-/// sold.
+/// Plausible frequencies of cores, in cycles per nanosecond: from power-saving ones to above the fastest on the market.
 pub const PLAUSIBLE: RangeInclusive<f64> = 0.4..=8.0;
 /// Chains agree if their rates differ by no more than this factor.
 const AGREEMENT: f64 = 1.1;
 /// Cycles of one chain in a round: a tenth of a millisecond or so.
 const CYCLES: usize = 400_000;
-/// Rounds, in each of which every chain is timed. The lower quartile of each chain counts, as interruptions only add
+/// Rounds, in each of which every chain is timed. The lower quartile of each chain counts, since interruptions only add
 /// time.
 const ROUNDS: usize = 41;
-/// The clock may change its rate while the chains are timed. Then they are timed again.
+/// If the clock changes its frequency meanwhile, all chains are timed again.
 const ATTEMPTS: usize = 3;
 
-/// The rate of the clock, as several chains tell it.
+/// The clock's frequency, as several chains measured it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Clock {
     /// The rate, in cycles per nanosecond of this thread's CPU time.
     pub cycles_per_nanosecond: f64,
-    /// How far it may be off: half of what the chains that agree differ by, as a share of the rate.
+    /// Relative uncertainty: half of the range of the agreeing chains' frequencies, divided by the frequency.
     pub uncertainty: f64,
 }
 
-/// A rate that the processor or the kernel states. Virtual machines often state none, or one that is not the host's.
+/// A frequency that the processor or the kernel reports. Virtual machines often report none, or one that is not the
+/// host's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StatedRate {
-    /// Where it is from, and what it is.
+    /// Where it was reported, and its meaning.
     pub source: &'static str,
     /// The rate, in cycles per nanosecond.
     pub cycles_per_nanosecond: f64,
 }
 
-/// One kind of instruction, each of which needs the result of the one before.
+/// One kind of instruction, repeated so that each needs the result of the previous one.
 struct Chain {
     name: &'static str,
     /// Cycles of one instruction.
     latency: usize,
-    /// Runs at least so many instructions, and says how many.
+    /// Executes at least this many instructions; returns how many.
     run: fn(usize) -> usize,
 }
 
-/// Repeats eight instructions, which change `{0}` and read `{1}`, an odd number.
+/// Repeats eight instructions that change `{0}` and read `{1}`, an odd number.
 macro_rules! chain {
     ($name:literal, $latency:literal, $instruction:literal) => {
         Chain {
@@ -81,8 +81,7 @@ macro_rules! chain {
     };
 }
 
-/// Instructions that no core carries out while it renames registers. Loads are not among them: their latency is 3 to 5
-/// cycles.
+/// Instructions that no core executes during register renaming. Loads are excluded: their latency is 3 to 5 cycles.
 const CHAINS: [Chain; 4] = [
     chain!("additions of registers", 1, "add {0}, {1}"),
     chain!("exclusive or", 1, "xor {0}, {1}"),
@@ -90,10 +89,10 @@ const CHAINS: [Chain; 4] = [
     chain!("multiplications", 3, "imul {0:e}, {1:e}"),
 ];
 
-/// The rate of this core's clock; takes about 20 ms.
+/// Measures the frequency of this core's clock; takes about 20 ms.
 ///
 /// # Errors
-/// If the chains do not agree on a rate, or on one that no processor has. Each error says what each chain told.
+/// If the chains disagree, or agree on an implausible frequency. Each error contains every chain's frequency.
 pub fn measure() -> io::Result<Clock> {
     let mut result = attempt();
     for _ in 1..ATTEMPTS {
@@ -125,12 +124,13 @@ fn nanoseconds_per_cycle(chain: &Chain, cycles: usize) -> f64 {
     (sys::thread_cpu_time() - begin).as_nanos() as f64 / (instructions * chain.latency) as f64
 }
 
-/// The rate on which most chains agree: the median of the largest group whose rates differ by less than 10 %.
+/// The frequency on which most chains agree: the median of the largest group whose frequencies differ by less than 10
+/// %.
 ///
-/// Takes each chain's name and the rate that it tells, in cycles per nanosecond.
+/// Takes each chain's name and its frequency in cycles per nanosecond.
 ///
 /// # Errors
-/// If no group has more than half of the chains, or its rate is not plausible.
+/// If no group has more than half of the chains, or its frequency is implausible.
 pub fn agree(chains: &[(String, f64)]) -> Result<Clock, ClockError> {
     let mut rates: Vec<_> = chains.iter().map(|(_, rate)| *rate).filter(|rate| rate.is_finite()).collect();
     rates.sort_by(f64::total_cmp);
@@ -150,12 +150,12 @@ pub fn agree(chains: &[(String, f64)]) -> Result<Clock, ClockError> {
     Ok(Clock { cycles_per_nanosecond: rate, uncertainty })
 }
 
-/// Why the rate of the clock is not known.
+/// Why the clock's frequency is unknown.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClockError {
     /// Fewer than half of the chains agree; these are their rates in cycles per nanosecond.
     Disagreement(Vec<(String, f64)>),
-    /// They agree on a rate that no processor has.
+    /// They agree on an implausible frequency.
     Implausible(f64, Vec<(String, f64)>),
 }
 
@@ -172,14 +172,14 @@ impl fmt::Display for ClockError {
                 chains
             }
         };
-        let told: Vec<_> = chains.iter().map(|(name, rate)| format!("{name} {rate:.2} GHz")).collect();
-        write!(f, "{}", told.join(", "))
+        let rates: Vec<_> = chains.iter().map(|(name, rate)| format!("{name} {rate:.2} GHz")).collect();
+        write!(f, "{}", rates.join(", "))
     }
 }
 
 impl std::error::Error for ClockError {}
 
-/// What the processor and the kernel state about the clock, as far as they state anything.
+/// Frequencies that the processor and the kernel report, if any.
 pub fn stated() -> Vec<StatedRate> {
     const CPUFREQ: [(&str, &str); 2] = [
         ("sysfs, the highest frequency", "/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"),
@@ -195,12 +195,12 @@ pub fn stated() -> Vec<StatedRate> {
         .collect()
 }
 
-/// CPUID's leaf 16H (Intel SDM volume 2): base and highest frequency in MHz, 0 where nothing is stated.
+/// CPUID's leaf 16H (Intel SDM volume 2): base and highest frequency in MHz, 0 if not reported.
 fn frequencies_of_cpuid() -> Option<[(&'static str, f64); 2]> {
     use std::arch::x86_64::__cpuid;
     const LEAF: u32 = 0x16;
-    // SAFETY: every x86-64 processor has CPUID; the leaf is asked for only if it is there. Newer versions of Rust have
-    // the intrinsic as a safe function.
+    // SAFETY: every x86-64 processor has CPUID; the leaf is read only if it exists. Newer versions of Rust have the
+    // intrinsic as a safe function.
     #[allow(unused_unsafe)]
     let leaf = unsafe { (__cpuid(0).eax >= LEAF).then(|| __cpuid(LEAF)) }?;
     let gigahertz = |megahertz: u32| f64::from(megahertz & 0xffff) / 1e3;

@@ -1,68 +1,68 @@
-//! The micro-benchmarks that fault, as a table: what is run on the host and what is written as a trace are both made of
-//! it.
+//! The micro-benchmarks that fault, as a table. Both the runs on the host and the traces are made from it.
 
-/// Pages that a benchmark touches, or spans if it touches only some: more than a TLB reaches, less than caches hold.
+/// Pages that a benchmark accesses, or spans if it accesses only some: more than a TLB covers, less than caches hold.
 const PAGES: usize = 2048;
-/// Mappings of one page each; what is told of a program with few mappings would not hold for thousands.
+/// Number of one-page mappings: with few mappings, the result would not hold for thousands.
 const SINGLE_PAGES: usize = 256;
-/// Pages of the window that a read fault of a file maps (`fault_around_bytes` of mm/memory.c, 64 KiB).
+/// Pages that a read fault on a file maps around the address (`fault_around_bytes` of mm/memory.c, 64 KiB).
 const WINDOW_PAGES: usize = 16;
 
-/// The memory that a benchmark works on.
+/// The memory that a benchmark accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Private and anonymous, in 4 KiB pages.
     Anonymous,
-    /// One private mapping of a file that the page cache holds.
+    /// One private mapping of a file that is in the page cache.
     File,
-    /// A mapping for each page of the file, which no fault can map others around (`do_fault_around` stays within the
-    /// VMA). Neighbours lie apart in the file, so that the kernel does not merge them.
+    /// One mapping per page of the file, so that a fault cannot map neighbours (`do_fault_around` stays within the
+    /// VMA). Adjacent mappings are not adjacent in the file, so that the kernel does not merge them.
     FileByPage,
 }
 
-/// What precedes the accesses that are measured.
+/// Preparation before the measured accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// The memory is mapped and left alone.
+    /// The memory is mapped but not accessed.
     Nothing,
     /// Every page is read.
     Read,
-    /// Every page is written, and the process forks; the child stays and touches nothing.
+    /// Every page is written, and the process forks; the child stays alive and accesses nothing.
     WriteAndFork,
 }
 
-/// A benchmark whose every access faults: its cost is that of the accesses less that of the same accesses made again.
+/// A benchmark whose every access faults. Its cost is the time of the accesses minus the time of the same accesses
+/// repeated.
 #[derive(Clone, Copy, Debug)]
 pub struct FaultBenchmark {
-    /// What results call it.
+    /// Its name in results.
     pub name: &'static str,
-    /// What the memory is.
+    /// Kind of the memory.
     pub kind: Kind,
-    /// What precedes the accesses that are measured.
+    /// Preparation before the measured accesses.
     pub before: Before,
-    /// Whether the accesses that are measured are stores; else they are loads.
+    /// Whether the measured accesses are stores; otherwise they are loads.
     pub writes: bool,
     /// Pages of the memory.
     pub pages: usize,
-    /// Every so many of them are touched.
+    /// Distance of the accessed pages, in pages.
     pub step: usize,
 }
 
 impl FaultBenchmark {
-    /// Pages touched, by their number.
+    /// Numbers of the accessed pages.
     pub fn touched(&self) -> impl Iterator<Item = usize> + use<> {
         (0..self.pages).step_by(self.step)
     }
 
-    /// Faults of one pass.
+    /// Number of faults per pass.
     pub fn faults(&self) -> usize {
         self.pages.div_ceil(self.step)
     }
 }
 
-/// The benchmarks, by the functions of Linux's mm/memory.c that handle their faults.
+/// The benchmarks; comments name the functions of Linux's mm/memory.c that handle their faults.
 pub const FAULTS: &[FaultBenchmark] = &[
-    // do_anonymous_page, which maps the zero page for a read.
+    // do_anonymous_page: maps the zero page for a read.
     FaultBenchmark {
         name: "zero-page-read",
         kind: Kind::Anonymous,
@@ -71,7 +71,7 @@ pub const FAULTS: &[FaultBenchmark] = &[
         pages: PAGES,
         step: 1,
     },
-    // do_anonymous_page, which maps a zeroed frame for a write.
+    // do_anonymous_page: maps a zeroed frame for a write.
     FaultBenchmark {
         name: "first-write",
         kind: Kind::Anonymous,
@@ -80,7 +80,7 @@ pub const FAULTS: &[FaultBenchmark] = &[
         pages: PAGES,
         step: 1,
     },
-    // do_wp_page on the zero page: a zeroed frame in its place.
+    // do_wp_page on the zero page: maps a zeroed frame instead.
     FaultBenchmark {
         name: "zero-page-write",
         kind: Kind::Anonymous,
@@ -89,7 +89,7 @@ pub const FAULTS: &[FaultBenchmark] = &[
         pages: PAGES,
         step: 1,
     },
-    // do_wp_page on a page that a child has too: a copy.
+    // do_wp_page on a page shared with a child: copies it.
     FaultBenchmark {
         name: "forked-write",
         kind: Kind::Anonymous,
@@ -98,7 +98,7 @@ pub const FAULTS: &[FaultBenchmark] = &[
         pages: PAGES,
         step: 1,
     },
-    // do_read_fault of a single page of the page cache.
+    // do_read_fault for a single page in the page cache.
     FaultBenchmark {
         name: "file-read",
         kind: Kind::FileByPage,
@@ -107,7 +107,7 @@ pub const FAULTS: &[FaultBenchmark] = &[
         pages: SINGLE_PAGES,
         step: 1,
     },
-    // do_read_fault that maps a window of 16 pages.
+    // do_read_fault that maps 16 pages around the address.
     FaultBenchmark {
         name: "file-read-around",
         kind: Kind::File,
@@ -118,7 +118,7 @@ pub const FAULTS: &[FaultBenchmark] = &[
     },
 ];
 
-/// Page of the file that the mapping of page `number` maps, for [`Kind::FileByPage`]: backwards.
+/// The file's page that mapping `number` maps, for [`Kind::FileByPage`]: in descending order.
 pub fn file_page(pages: usize, number: usize) -> usize {
     pages - 1 - number
 }

@@ -1,17 +1,17 @@
-//! What a major fault pushes out of the caches: what a program takes longer to read its own lines again.
+//! The cache footprint of a major fault: how much longer a program takes afterwards to read its own lines again.
 //!
-//! Models: nothing; it measures. A working set is read line by line in random order, each address being the content of
-//! the line before (a pointer chase). It is read until it is warm, then twice with a clock, then a page of a file is
-//! touched that the page cache does not hold, and then it is read once more with a clock. What the last reading takes
-//! longer is the fault's; what the second one takes longer than the first is the control's. Chases through smaller and
-//! larger sets tell how long one line takes from each cache.
-//! Source: the indirect cost of system calls, measured so by Soares and Stumm (OSDI 2010, section 2), and of context
-//! switches by Li, Ding and Shen (ExpCS 2007).
-//! Parameters: [`Displacing`]. While a fault sleeps, a loop of a few instructions has the CPU (nice -20), so that
-//! neither other programs nor an idle state are measured.
-//! Deviations: what the host of a virtual machine does at exits is included, and so is what translations take longer
-//! where its pages are small. A working set as large as a cache that goes by physical addresses does not stay in it
-//! while it is warm; only what it loses beyond that is seen.
+//! Models: nothing; it measures. A working set is read line by line in random order; each line contains the address of
+//! the next (pointer chase). It is read until it is warm, then twice with timing, then a page of a file that is not in
+//! the page cache is accessed, and then it is read once more with timing. The additional time of the last reading is
+//! due to the fault; the additional time of the second compared to the first is the control. Chases through smaller and
+//! larger sets measure the latency of a line from each cache.
+//! Source: the indirect cost of system calls, measured in this way by Soares and Stumm (OSDI 2010, section 2), and of
+//! context switches by Li, Ding and Shen (ExpCS 2007).
+//! Parameters: [`Displacing`]. While a fault sleeps, a loop of a few instructions runs on the CPU (nice -20), so that
+//! neither other programs nor an idle state affect the measurement.
+//! Deviations: a virtual machine's results include the work of its host at exits, and the additional translation time
+//! if the host uses small pages. A working set as large as a physically indexed cache does not stay in it completely
+//! even when warm; only additional losses are measured.
 
 use std::{
     hint::black_box,
@@ -30,65 +30,65 @@ use crate::{
     sys::{self, Words},
 };
 
-/// Readings without a clock before those with one.
+/// Untimed readings before the timed ones.
 const WARM_UP: usize = 2;
-/// Readings that a latency is the median of.
+/// Number of readings for the median latency.
 const LATENCY_ROUNDS: usize = 31;
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// What is to be touched, and what is to be pushed out.
+/// Which pages to access, and which working sets to measure.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Displacing {
-    /// Pages to touch for each working set, at most those of the file.
+    /// Pages to access for each working set, at most the pages of the file.
     pub faults: usize,
-    /// Seed of which pages are touched, and in which order.
+    /// Seed for the choice and order of the pages.
     pub seed: u64,
-    /// The CPU to stay on.
+    /// The CPU to run on.
     pub cpu: usize,
-    /// What the thread is called; Linux keeps 15 bytes.
+    /// The thread's name; Linux keeps 15 bytes.
     pub thread: String,
     /// Bytes of a line of the caches.
     pub line_bytes: usize,
-    /// Bytes of the working sets that faults come into.
+    /// Sizes in bytes of the working sets around faults.
     pub working_sets: Vec<usize>,
-    /// Bytes of the sets whose latency per line is asked for.
+    /// Sizes in bytes of the sets whose latency per line is measured.
     pub latencies_of: Vec<usize>,
 }
 
-/// What happened.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Displaced {
-    /// One for each that was asked for.
+    /// One for each requested working set.
     pub working_sets: Vec<WorkingSet>,
-    /// Cycles per line of each of the sets asked for.
+    /// Cycles per line of each requested set.
     pub latencies: Vec<f64>,
-    /// The most pages of the file that the page cache still held when it was asked to hold none.
+    /// Maximum number of the file's pages that were still in the page cache after it was asked to drop them.
     pub resident: usize,
-    /// Major faults that the kernel counted for the thread meanwhile.
+    /// Major faults that the kernel counted for the thread in this time.
     pub major_faults: u64,
     /// Whether the thread had real-time priority.
     pub real_time: bool,
 }
 
-/// One reading after each fault.
+/// Readings of a working set around faults.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkingSet {
-    /// Lines that a reading loads.
+    /// Number of lines that a reading loads.
     pub lines: usize,
-    /// Median cycles of a reading while it is warm.
+    /// Median cycles of a reading of the warm set.
     pub warm_cycles: f64,
-    /// Cycles that a reading after the fault takes longer than the one before it.
+    /// Additional cycles of the reading after the fault, compared to the one before.
     pub after_fault: Vec<f64>,
-    /// Cycles that a reading takes longer than the one before it, with nothing between.
+    /// Additional cycles of a reading compared to the one before, with nothing in between.
     pub control: Vec<f64>,
 }
 
-/// Touches pages of a file as [`crate::touch`] does, each between readings of a working set, on a thread of its own.
+/// Accesses pages of a file like [`crate::touch`], each between readings of a working set, on a thread of its own.
 ///
 /// # Errors
-/// If the file cannot be read, has too few pages or other contents than were written, if a set has no lines, or if the
-/// processor has no clock for this.
+/// If the file cannot be read, has too few pages or unexpected contents, if a set has no lines, or if the processor has
+/// no suitable clock.
 pub fn displace(path: &Path, displacing: &Displacing, going: &(dyn Fn() -> bool + Sync)) -> io::Result<Displaced> {
     on_its_own_thread(&displacing.thread, || {
         let stamps = Stamps::new()?;
@@ -104,7 +104,7 @@ pub fn displace(path: &Path, displacing: &Displacing, going: &(dyn Fn() -> bool 
             let chase = Chase::new(bytes, displacing.line_bytes, displacing.seed)?;
             let file = Cold::new(path, displacing.faults, displacing.seed.wrapping_add(at as u64))?;
             displaced.resident = displaced.resident.max(file.resident);
-            // Without real-time priority, the loop would take the CPU from this thread.
+            // Without real-time priority, the loop would compete with this thread for the CPU.
             let fills = real_time.then_some(displacing.cpu);
             let set = while_filled(fills, || around_faults(&chase, &file, stamps, going))?;
             displaced.working_sets.push(set);
@@ -114,10 +114,10 @@ pub fn displace(path: &Path, displacing: &Displacing, going: &(dyn Fn() -> bool 
     })
 }
 
-/// Reads the working set around a touch of each page.
+/// Reads the working set before and after an access to each page.
 fn around_faults(chase: &Chase, file: &Cold, stamps: Stamps, going: &dyn Fn() -> bool) -> io::Result<WorkingSet> {
     let faults = file.pages.len();
-    // Written once, so that they do not fault between; NaN, which zeroed memory is not.
+    // Written once to avoid faults later; with NaN, since zeroed memory might not be written.
     let (mut warm, mut control, mut after_fault) =
         (vec![f64::NAN; faults], vec![f64::NAN; faults], vec![f64::NAN; faults]);
     for (at, &page) in file.pages.iter().enumerate() {
@@ -136,22 +136,22 @@ fn around_faults(chase: &Chase, file: &Cold, stamps: Stamps, going: &dyn Fn() ->
     Ok(WorkingSet { lines: chase.lines, warm_cycles, after_fault, control })
 }
 
-/// Has a loop keep a CPU busy whenever the calling thread, which is real-time, sleeps on it.
+/// Keeps a CPU busy with a loop whenever the calling thread, which has real-time priority, sleeps on it.
 fn while_filled<T>(cpu: Option<usize>, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let Some(cpu) = cpu else { return work() };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let fill = || {
-            // Threads inherit real-time priority.
+            // The thread has inherited real-time priority.
             if sys::ordinary() && sys::stay_on(cpu).is_ok() {
                 sys::first_of_the_ordinary();
-                // Without PAUSE, at which virtual machines may exit.
+                // Without PAUSE, which can make a virtual machine exit.
                 #[allow(clippy::missing_spin_loop)]
                 while !done.load(Ordering::Relaxed) {}
             }
         };
         std::thread::Builder::new().name("pagelab-fill".into()).spawn_scoped(scope, fill)?;
-        // However the work ends, the loop does.
+        // Ends the loop however the work ends.
         let _ends = Ends(&done);
         work()
     })
@@ -165,7 +165,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Lines that each hold where the next one begins, in a random circle through all of them.
+/// Lines that each contain the position of the next, in a random cycle through all of them.
 struct Chase {
     words: Words,
     lines: usize,
@@ -176,7 +176,7 @@ impl Chase {
         let lines = bytes.checked_div(line_bytes).unwrap_or(0);
         if lines < 2 || !line_bytes.is_multiple_of(WORD_BYTES) {
             return Err(io::Error::other(format!(
-                "{bytes} bytes have no two lines of {line_bytes} bytes to go between"
+                "a working set of {bytes} bytes has fewer than two lines of {line_bytes} bytes"
             )));
         }
         let stride = line_bytes / WORD_BYTES;
@@ -192,21 +192,21 @@ impl Chase {
         Ok(Self { words, lines })
     }
 
-    /// From the first line to itself, over all others.
+    /// Follows the cycle from the first line back to itself.
     #[inline]
     fn read(&self) -> u64 {
         let words = self.words.words();
         black_box((0..self.lines).fold(0, |at: u64, _| words[at as usize]))
     }
 
-    /// Cycles that it takes.
+    /// Cycles of one reading.
     fn timed(&self, stamps: Stamps) -> f64 {
         let begin = stamps.begin();
         self.read();
         (stamps.end() - begin) as f64 * stamps.cycles_per_tick
     }
 
-    /// Cycles per line once it is warm.
+    /// Cycles per line of the warm set.
     fn latency(&self, stamps: Stamps) -> f64 {
         for _ in 0..WARM_UP {
             self.read();

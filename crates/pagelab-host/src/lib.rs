@@ -1,14 +1,14 @@
-//! What page faults and their surroundings cost on the machine that this runs on.
+//! Measures what page faults and related operations cost on this machine.
 //!
 //! Models: nothing; it measures. [`measure`] runs micro-benchmarks on the host's kernel, and [`write_traces`] writes
-//! those that fault as traces, so that the same accesses can be simulated. What follows from the two is decided
-//! elsewhere (`python/pagelab/host/calibrate.py`).
-//! Source: the benchmarks are named after what Linux does for them (mm/memory.c); see [`FAULTS`]. The walk of a fault's
-//! handler is too short to be seen from outside: a replica of it is timed (`walk.rs`). [`yardsticks`] times what a rate
-//! of replay is held against (`benches/throughput.py`).
-//! Parameters: none. Every benchmark is repeated; what is reported is the median and the quartiles.
-//! Deviations: time is turned into cycles by the rate of the core's clock after each benchmark (`clock.rs`). A core
-//! that changes it within one of them is not noticed.
+//! those that fault as traces, so that the same accesses can be simulated. The comparison is made elsewhere
+//! (`python/pagelab/host/calibrate.py`).
+//! Source: the benchmarks are named after what Linux does (mm/memory.c); see [`FAULTS`]. The walk of a fault handler is
+//! too short to be measured from outside: a replica of it is timed (`walk.rs`). [`yardsticks`] measures what replay
+//! rates are compared to (`benches/throughput.py`).
+//! Parameters: none. Every benchmark is repeated; median and quartiles are reported.
+//! Deviations: time is converted to cycles with the core's frequency after each benchmark (`clock.rs`). A change of the
+//! frequency within a benchmark is not noticed.
 //!
 //! This crate reads clocks, so the engine must not depend on it.
 
@@ -44,22 +44,23 @@ pub use yardstick::{Misses, Yardsticks, yardsticks};
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("pagelab-host measures by the time-stamp counter of x86-64 processors");
 
-/// What was measured on this machine.
+/// Measurements on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The machine.
     pub host: HostFacts,
     /// The core's clock, before the benchmarks.
     pub clock: Clock,
-    /// What the processor and the kernel state about its rate.
+    /// Frequencies that the processor and the kernel report.
     pub stated_rates: Vec<StatedRate>,
     /// CPUs that this thread may run on.
     pub cpus: usize,
-    /// By the benchmark's name.
+    /// Costs by the benchmark's name.
     pub costs: BTreeMap<&'static str, Cost>,
-    /// Walks of page faults with and without translation caches, by pattern and by other data touched between.
+    /// Walks of page faults with and without translation caches, by pattern and by the amount of other data accessed in
+    /// between.
     pub walks: Vec<WalkCost>,
-    /// Benchmarks that this machine does not allow, and why.
+    /// Benchmarks that could not run on this machine, and why.
     pub missing: BTreeMap<&'static str, String>,
 }
 
@@ -72,12 +73,12 @@ pub struct Cost {
     pub lower_quartile_cycles: f64,
     /// Their upper quartile.
     pub upper_quartile_cycles: f64,
-    /// Samples that the median is of; each is the mean of many operations.
+    /// Number of samples; each is the mean of many operations.
     pub repeats: usize,
 }
 
 impl Cost {
-    /// Of samples in any order, at least one.
+    /// Statistics of at least one sample, in any order.
     fn from_samples(mut samples: Vec<f64>) -> Self {
         samples.sort_by(f64::total_cmp);
         let at = |quarter: usize| samples[(samples.len() - 1) * quarter / 4];
@@ -90,33 +91,33 @@ impl Cost {
     }
 }
 
-/// Runs all benchmarks, on a thread of its own that stays on one CPU; takes a few seconds.
+/// Runs all benchmarks on a thread of its own that stays on one CPU; takes a few seconds.
 ///
-/// `going` is asked between benchmarks; if it says no, those that follow are left out and named as missing.
+/// `going` is asked between benchmarks; once it returns false, the remaining ones are omitted and reported as missing.
 ///
 /// # Errors
-/// If the rate of the core's clock cannot be measured, without which no cost is known in cycles.
+/// If the core's frequency cannot be measured, without which no cost can be given in cycles.
 pub fn measure(going: &(dyn Fn() -> bool + Sync)) -> io::Result<Report> {
     std::thread::scope(|scope| {
         scope.spawn(|| native::run(going)).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-/// One cost that was measured on this machine.
+/// One cost measured on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct FaultCost {
     /// The machine.
     pub host: HostFacts,
     /// The core's clock.
     pub clock: Clock,
-    /// What the benchmark's fault costs.
+    /// Cost of the benchmark's fault.
     pub cost: Cost,
 }
 
-/// Runs the benchmark of [`FAULTS`] that is called `name`, as [`measure`] does; takes a fraction of a second.
+/// Runs the benchmark `name` of [`FAULTS`] like [`measure`]; takes a fraction of a second.
 ///
 /// # Errors
-/// If there is no such benchmark, or this machine does not allow it.
+/// If there is no such benchmark, or if it cannot run on this machine.
 pub fn measure_fault(name: &str) -> io::Result<FaultCost> {
     let known = FAULTS.iter().find(|fault| fault.name == name);
     let fault = known.ok_or_else(|| io::Error::other(format!("there is no benchmark {name}")))?;

@@ -1,12 +1,12 @@
-//! Major page faults: touching pages of a file that the page cache does not hold.
+//! Major page faults: accesses pages of a file that are not in the page cache.
 //!
-//! Models: nothing; it measures. Each page is touched once, at random, and a clock is read before and after.
-//! Tracepoints tell what the kernel does in between; others record them (`python/pagelab/major_faults`). So the clock
-//! is one that perf has, too (CLOCK_MONOTONIC_RAW), and the thread has a name that tracepoints can be filtered by.
-//! Source: mm/filemap.c (`filemap_fault`) of Linux 6.12: MADV_RANDOM leaves out reading ahead, so that a fault reads
-//! one page.
+//! Models: nothing; it measures. Each page is accessed once, in random order, with a clock reading before and after.
+//! Tracepoints, which others record (`python/pagelab/major_faults`), show what the kernel does in between. So the clock
+//! is one that perf supports too (CLOCK_MONOTONIC_RAW), and the thread has a name by which tracepoints can be filtered.
+//! Source: mm/filemap.c (`filemap_fault`) of Linux 6.12: MADV_RANDOM disables read-ahead, so that a fault reads one
+//! page.
 //! Parameters: [`Touching`].
-//! Deviations: each time includes a reading of the clock, some 20 to 50 ns.
+//! Deviations: each time includes a clock reading, about 20 to 50 ns.
 
 use std::{
     fs::File,
@@ -23,59 +23,59 @@ use crate::{
     sys::{self, AlignedPage, PAGE_BYTES, ReadOnlyFile},
 };
 
-/// How often the page cache is asked to let go of the file's pages; the last ones may wait in lists of other CPUs.
+/// How often the page cache is asked to drop the file's pages; the last ones may be in per-CPU lists of other CPUs.
 const DROPS: usize = 5;
 
-/// What is to be touched, and from where.
+/// The accesses to make.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Touching {
-    /// Pages to touch, at most those of the file.
+    /// Pages to access, at most the pages of the file.
     pub faults: usize,
-    /// Seed of which pages are touched, and in which order.
+    /// Seed for the choice and order of the pages.
     pub seed: u64,
-    /// The CPU to stay on, if any.
+    /// The CPU to run on, if any.
     pub cpu: Option<usize>,
-    /// What the thread is called; Linux keeps 15 bytes.
+    /// The thread's name; Linux keeps 15 bytes.
     pub thread: String,
-    /// Read the pages by pread(2) past the page cache (O_DIRECT) rather than by touching them.
+    /// Whether to read pages with pread(2) past the page cache (O_DIRECT) instead of accessing a mapping.
     pub direct: bool,
 }
 
-/// What happened.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Touches {
     /// The machine.
     pub host: HostFacts,
-    /// Rate of the core's clock.
+    /// Frequency of the core's clock.
     pub cycles_per_nanosecond: f64,
-    /// By CLOCK_MONOTONIC_RAW.
+    /// Start of each access on CLOCK_MONOTONIC_RAW.
     pub begin_ns: Vec<u64>,
-    /// When each touch was over, by the same clock.
+    /// End of each access on the same clock.
     pub end_ns: Vec<u64>,
-    /// Pages of the file, in the order of the touches.
+    /// Page numbers in the file, in the order of the accesses.
     pub pages: Vec<u64>,
-    /// Pages of the file that the page cache still held when it was asked to hold none.
+    /// Pages of the file that were still in the page cache after it was asked to drop them.
     pub resident: usize,
-    /// Major faults that the kernel counted for the thread meanwhile.
+    /// Major faults that the kernel counted for the thread in this time.
     pub major_faults: u64,
-    /// Whether the thread had real-time priority, so that other programs did not keep the CPU from it.
+    /// Whether the thread had real-time priority, so that other programs did not take the CPU from it.
     pub real_time: bool,
 }
 
-/// Touches pages of a file at random, none of which the page cache holds, on a thread of its own.
+/// Accesses pages of a file in random order, after dropping them from the page cache, on a thread of its own.
 ///
-/// The first eight bytes of each page must be its number, in the machine's order of bytes.
+/// The first eight bytes of each page must be its number in the machine's byte order.
 ///
-/// `going` is asked between touches; if it says no, the rest is left out.
+/// `going` is asked between accesses; once it returns false, the rest is omitted.
 ///
 /// # Errors
-/// If the file cannot be read, has too few pages, or has other contents than were written.
+/// If the file cannot be read, has too few pages, or unexpected contents.
 pub fn touch(path: &Path, touching: &Touching, going: &(dyn Fn() -> bool + Sync)) -> io::Result<Touches> {
     on_its_own_thread(&touching.thread, || on_this_thread(path, touching, going))
 }
 
-/// Has a thread of this name do the work.
+/// Runs work on a thread with this name.
 pub(crate) fn on_its_own_thread<T: Send>(name: &str, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name(name.to_owned());
@@ -83,12 +83,12 @@ pub(crate) fn on_its_own_thread<T: Send>(name: &str, work: impl FnOnce() -> io::
     })
 }
 
-/// A file whose pages the page cache was asked to drop, and some of its pages to touch.
+/// A file whose pages were dropped from the page cache, and some of its pages to access.
 pub(crate) struct Cold {
     pub mapping: ReadOnlyFile,
-    /// In the order in which they are to be touched, at random.
+    /// The pages to access, in random order.
     pub pages: Vec<u64>,
-    /// Pages of the file that the page cache holds all the same.
+    /// Pages of the file that are in the page cache nevertheless.
     pub resident: usize,
 }
 
@@ -148,14 +148,14 @@ fn drop_pages(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// When each read began and ended.
+/// Start and end of each read.
 fn timed(
     pages: &[u64],
     going: &dyn Fn() -> bool,
     mut read: impl FnMut(u64) -> io::Result<u64>,
 ) -> io::Result<(Vec<u64>, Vec<u64>)> {
     let (mut begin, mut end) = (Vec::with_capacity(pages.len()), Vec::with_capacity(pages.len()));
-    // Written once, so that they do not fault between.
+    // Written once to avoid faults later.
     begin.resize(pages.len(), 0);
     end.resize(pages.len(), 0);
     for (at, &page) in pages.iter().enumerate() {
@@ -170,7 +170,7 @@ fn timed(
     Ok((begin, end))
 }
 
-/// So many of the pages, each at most once.
+/// Chooses `wanted` of the pages in random order, each at most once.
 fn at_random(pages: usize, wanted: usize, seed: u64) -> io::Result<Vec<u64>> {
     if wanted > pages {
         return Err(io::Error::other(format!("the file has {pages} pages, fewer than the {wanted} to touch")));

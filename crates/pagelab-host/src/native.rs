@@ -1,4 +1,4 @@
-//! Running the benchmarks on the host.
+//! Runs the benchmarks on the host.
 
 use std::{collections::BTreeMap, io, time::Instant};
 
@@ -14,13 +14,13 @@ use crate::{
 
 /// Samples of each benchmark.
 const REPEATS: usize = 101;
-/// Samples thrown away before: page tables, the kernel's caches and the CPU's clock have to settle.
+/// Samples discarded first: page tables, the kernel's caches and the CPU's frequency must settle.
 const WARM_UP: usize = 5;
 
-/// All benchmarks, one after the other, on the calling thread.
+/// Runs all benchmarks on the calling thread.
 pub fn run(going: &(dyn Fn() -> bool + Sync)) -> io::Result<Report> {
     let cpus = sys::allowed_cpus().unwrap_or_default();
-    // Where that is not allowed, moves between CPUs widen the spread.
+    // If pinning is not allowed, migrations between CPUs increase the spread.
     let _ = cpus.first().map(|&cpu| sys::stay_on(cpu));
     let clock = clock::measure()?;
     let (mut costs, mut missing) = (BTreeMap::new(), BTreeMap::new());
@@ -48,13 +48,13 @@ pub fn run(going: &(dyn Fn() -> bool + Sync)) -> io::Result<Report> {
     Ok(report)
 }
 
-/// A cost of nanoseconds, by the clock of now: cores change theirs.
+/// Converts nanoseconds to a cost in cycles with the current frequency, since cores change it.
 fn in_cycles(samples: Vec<f64>) -> io::Result<Cost> {
     let rate = clock::measure()?.cycles_per_nanosecond;
     Ok(Cost::from_samples(samples.into_iter().map(|ns| ns * rate).collect()))
 }
 
-/// One of the benchmarks, on the calling thread.
+/// Runs one benchmark on the calling thread.
 pub fn one_fault(benchmark: &FaultBenchmark) -> io::Result<FaultCost> {
     let _ = sys::allowed_cpus().unwrap_or_default().first().map(|&cpu| sys::stay_on(cpu));
     let clock = clock::measure()?;
@@ -67,14 +67,14 @@ fn stopped() -> io::Error {
     io::ErrorKind::Interrupted.into()
 }
 
-/// Nanoseconds of a piece of work.
+/// Nanoseconds of some work.
 pub fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<f64> {
     let start = Instant::now();
     work()?;
     Ok(start.elapsed().as_nanos() as f64)
 }
 
-/// Samples of what `sample` answers, without the first few.
+/// Samples from `sample`, without the first few.
 pub fn repeated(mut sample: impl FnMut() -> io::Result<f64>) -> io::Result<Vec<f64>> {
     for _ in 0..WARM_UP {
         sample()?;
@@ -82,8 +82,8 @@ pub fn repeated(mut sample: impl FnMut() -> io::Result<f64>) -> io::Result<Vec<f
     (0..REPEATS).map(|_| sample()).collect()
 }
 
-/// Nanoseconds for which a piece of work occupies a CPU; the work is all of this thread. So other programs that have
-/// the CPU in between do not count.
+/// CPU time of some work in nanoseconds. The work is everything that this thread does, so time in which other programs
+/// have the CPU does not count.
 fn cpu_timed(work: impl FnOnce()) -> f64 {
     let begin = sys::thread_cpu_time();
     work();
@@ -113,7 +113,7 @@ fn faults(benchmark: &FaultBenchmark) -> io::Result<Vec<f64>> {
             Before::WriteAndFork => {
                 pass(true);
                 let mut child = Child::fork()?;
-                // Until it has answered, it runs and shares the CPU.
+                // The child runs, and competes for the CPU, until it has answered.
                 child.ask()?;
                 Some(child)
             }

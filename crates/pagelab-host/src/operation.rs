@@ -1,4 +1,4 @@
-//! The micro-benchmarks of what surrounds page faults: system calls, switches, flushes, forks.
+//! Micro-benchmarks of operations related to page faults: system calls, context switches, flushes, forks.
 
 use std::{
     hint, io,
@@ -11,7 +11,7 @@ use crate::{
     sys::{self, Child, Memory},
 };
 
-/// Operations that a sample is the mean of.
+/// Operations per sample, which is their mean.
 const BATCH: usize = 200;
 /// Pages that a fork has to share.
 const FORK_PAGES: usize = 8192;
@@ -19,7 +19,8 @@ const FORK_PAGES: usize = 8192;
 /// A benchmark that does not fault.
 pub struct Operation {
     pub name: &'static str,
-    /// Nanoseconds an operation, sample by sample. Takes the CPUs that it may run on; the first is the caller's.
+    /// Samples in nanoseconds per operation. The argument is the list of CPUs that it may use; the first is the
+    /// caller's.
     pub run: fn(&[usize]) -> io::Result<Vec<f64>>,
 }
 
@@ -37,13 +38,13 @@ pub const OPERATIONS: &[Operation] = &[
             })
         },
     },
-    // Half of a byte's way to another process and back, both on one CPU, less writing and reading the byte alone.
+    // Half of a byte's round trip to another process, both on one CPU, minus writing and reading a byte alone.
     Operation { name: "context-switch", run: |_| context_switch() },
-    // mprotect of a page that is mapped, less that of one that is not: the PTE and its flush.
+    // mprotect of a mapped page minus mprotect of an unmapped one: the PTE and its flush.
     Operation { name: "invalidate-page", run: |_| invalidate_page() },
-    // mprotect of a mapped page while another thread of the process runs on another CPU, less the same without it.
+    // mprotect of a mapped page while another thread of the process runs on another CPU, minus the same without it.
     Operation { name: "shootdown", run: shootdown },
-    // fork of a process with many more pages, less that of one without them, a page.
+    // fork of a process with many more pages minus fork without them, per page.
     Operation { name: "fork-page", run: |_| fork_page() },
 ];
 
@@ -62,8 +63,8 @@ fn context_switch() -> io::Result<Vec<f64>> {
     })
 }
 
-/// Nanoseconds of forbidding writes to each page of a range, one call a page; every second call, since neighbours with
-/// equal permissions would be merged.
+/// Nanoseconds per page to write-protect pages of a range, with one call per page. Only every second page, since
+/// neighbours with equal permissions would be merged.
 fn protect_pages(memory: &Memory) -> io::Result<f64> {
     let pages = || (0..2 * BATCH).step_by(2);
     let time = timed(|| pages().try_for_each(|page| memory.protect(page, false)))?;
@@ -113,7 +114,7 @@ fn shootdown(cpus: &[usize]) -> io::Result<Vec<f64>> {
     })
 }
 
-/// Without the child's end, which is waited for before the next one inherits what would keep it alive.
+/// Excludes the end of the child, which must be awaited before the next fork inherits the pipe that keeps it alive.
 fn time_fork() -> io::Result<f64> {
     let mut child = None;
     timed(|| Child::fork().map(|forked| child = Some(forked)))

@@ -1,19 +1,19 @@
 //! A replica of the walk in Linux's page-fault handler, plain and with a translation cache.
 //!
 //! Models: what `__handle_mm_fault` of Linux 4.19 (mm/memory.c) does from its entry to its call of `handle_pte_fault`,
-//! on arrays that are laid out like page-table pages: it fills `struct vm_fault`, finds the root by the mapping's
-//! `vm_mm` and that one's `pgd`, and goes from the pgd to the pmd with the checks of each level (`p4d_none`,
-//! `pud_none`, `pud_trans_huge`, `pmd_none`, `is_swap_pmd`, `pmd_trans_huge`). Tables are found as in the kernel, by a
-//! base that is read from memory (`page_offset_base`). With four levels the p4d is the pgd's entry. The translation
-//! cache is that of Wu and Patel, Fig 5: an array of tags and one of pointers for each level above the last, of 16
-//! entries. [`Form::Published`] compares offsets from the pgd on; [`Form::FullPrefix`] compares all of the address
-//! above the entry, from the pmd on. Nine words of `struct vm_fault` are zero. Compilers write them by a store each, or
-//! by a string instruction, which takes about ten cycles longer (GCC 12 for x86-64 without vector registers, as the
-//! kernel is built).
-//! Deviations: nothing is ever missing, so what builds tables is never run.
+//! on arrays with the layout of page-table pages. It fills `struct vm_fault`, finds the root through the mapping's
+//! `vm_mm` and its `pgd`, and descends from the pgd to the pmd with the checks of each level (`p4d_none`, `pud_none`,
+//! `pud_trans_huge`, `pmd_none`, `is_swap_pmd`, `pmd_trans_huge`). As in the kernel, tables are found through a base
+//! that is read from memory (`page_offset_base`). With four levels the p4d is the pgd's entry. The translation cache is
+//! that of Wu and Patel, Fig 5: an array of tags and an array of pointers, of 16 entries each, for each level above the
+//! last. [`Form::Published`] compares indices from the pgd on; [`Form::FullPrefix`] compares all address bits above the
+//! entry, from the pmd on. Nine words of `struct vm_fault` are zeroed. Compilers use one store per word, or a string
+//! instruction, which takes about ten cycles longer (GCC 12 for x86-64 without vector registers, as the kernel is
+//! built).
+//! Deviations: all tables exist, so the code that allocates tables never runs.
 //!
-//! Why `unsafe`: bounds checks are not in the kernel's code, and would be a good part of what is timed. Pointers stay
-//! inside one allocation: every entry of its tables is written by [`Replica::new`], and indices have nine bits.
+//! Why `unsafe`: the kernel's code has no bounds checks, and they would be a significant part of the measured time.
+//! Pointers stay inside one allocation: [`Replica::new`] writes every entry of its tables, and indices have nine bits.
 #![allow(unsafe_code)]
 
 use std::{arch::asm, hint::black_box, mem::MaybeUninit, ptr};
@@ -21,7 +21,7 @@ use std::{arch::asm, hint::black_box, mem::MaybeUninit, ptr};
 const ENTRIES: usize = 512;
 const TABLE_BYTES: usize = 4096;
 const PAGE_SHIFT: u32 = 12;
-/// Of an address, what the index of a level begins at.
+/// Lowest address bit of each level's index.
 const PGD_SHIFT: u32 = 39;
 const PUD_SHIFT: u32 = 30;
 const PMD_SHIFT: u32 = 21;
@@ -29,20 +29,20 @@ const PMD_SHIFT: u32 = 21;
 const PRESENT: u64 = 1;
 const LARGE: u64 = 1 << 7;
 const DEVICE: u64 = 1 << 58;
-/// Present, writable, user, accessed, dirty: an entry that points to a table.
+/// Flags of an entry that points to a table: present, writable, user, accessed, dirty.
 const TABLE: u64 = 0x67;
 const FRAME_MASK: u64 = 0x000f_ffff_ffff_f000;
 const LARGE_FRAME_MASK: u64 = 0x000f_ffff_c000_0000;
 const GFP_HIGHUSER_MOVABLE: u32 = 0x0062_00ca;
 const GFP_FS_IO: u32 = 0x0000_00c0;
 
-/// The region's first address: aligned to 1 GiB.
+/// Start address of the region, aligned to 1 GiB.
 pub const START: u64 = 0x7f12_4000_0000;
 pub const BYTES: u64 = 1 << 30;
 
-/// Entries of a level of a translation cache.
+/// Entries per level of a translation cache.
 const CACHED: usize = 16;
-/// Levels of one: pgd, pud, pmd.
+/// Levels of a translation cache: pgd, pud, pmd.
 const LEVELS: usize = 3;
 const SHIFTS: [u32; LEVELS] = [PGD_SHIFT, PUD_SHIFT, PMD_SHIFT];
 
@@ -50,14 +50,14 @@ const SHIFTS: [u32; LEVELS] = [PGD_SHIFT, PUD_SHIFT, PMD_SHIFT];
 #[derive(Clone)]
 struct Table([u64; ENTRIES]);
 
-/// `struct mm_struct`, as far as its `pgd`.
+/// `struct mm_struct`, up to its `pgd`.
 #[repr(C, align(64))]
 struct Mm {
     other: [u64; 10],
     pgd: *const u64,
 }
 
-/// `struct vm_area_struct`, as far as `vm_file`.
+/// `struct vm_area_struct`, up to `vm_file`.
 #[repr(C, align(64))]
 struct Vma {
     start: u64,
@@ -86,24 +86,24 @@ struct VmFault {
     for_later: [u64; 7],
 }
 
-/// Words from the pmd on, which are filled with zeros.
+/// Number of words from the pmd on, which are zeroed.
 const ZEROED: usize = 9;
 
-/// The arrays of the published form: tags of nine bits.
+/// The arrays of the published form: tags are nine-bit indices.
 #[repr(C, align(64))]
 struct Published {
     tags: [[u16; CACHED]; LEVELS],
     entries: [[*const u64; CACHED]; LEVELS],
 }
 
-/// Those of whole prefixes.
+/// The arrays of the full-prefix form.
 #[repr(C, align(64))]
 struct FullPrefix {
     tags: [[u64; CACHED]; LEVELS],
     entries: [[*const u64; CACHED]; LEVELS],
 }
 
-/// How a translation cache tells a hit.
+/// How a translation cache detects a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Published,
@@ -114,7 +114,7 @@ impl Form {
     pub const ALL: [Self; 2] = [Self::FullPrefix, Self::Published];
 }
 
-/// Where a descent begins.
+/// The level at which a descent begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
     Pgd,
@@ -122,14 +122,14 @@ pub enum From {
     Pmd,
 }
 
-/// A mapping of 1 GiB, its tables and its caches. `struct vm_fault` is zeroed by a string instruction, or by a store
-/// for each word.
+/// A mapping of 1 GiB with its tables and caches. `struct vm_fault` is zeroed by a string instruction, or by one store
+/// per word.
 pub struct Replica<const BY_STRING: bool> {
     /// Root, pud and pmd table; no table of PTEs, since those are not read.
     tables: Box<[Table]>,
     /// `page_offset_base`.
     direct_map: *const u8,
-    /// What points to it.
+    /// Keeps the `Mm` alive that `vma` points to.
     _mm: Box<Mm>,
     vma: Box<Vma>,
     published: Box<Published>,
@@ -159,7 +159,7 @@ impl<const BY_STRING: bool> Replica<BY_STRING> {
         Self { tables, direct_map, _mm: mm, vma, published, full_prefix }
     }
 
-    /// The walk as it is: offset of the pmd's entry in the tables.
+    /// The plain walk; returns the offset of the pmd's entry in the tables.
     #[inline(never)]
     pub fn walk(&self, address: u64) -> usize {
         let mut fault = MaybeUninit::uninit();
@@ -170,7 +170,7 @@ impl<const BY_STRING: bool> Replica<BY_STRING> {
         self.offset(path[2])
     }
 
-    /// The same from an entry that is known, without a look-up: the entry of that level for the address.
+    /// The walk from a known entry of level `from` for the address, without a look-up.
     #[inline(never)]
     pub fn walk_known(&self, address: u64, from: From, entry: *const u64) -> usize {
         let mut fault = MaybeUninit::uninit();
@@ -180,7 +180,7 @@ impl<const BY_STRING: bool> Replica<BY_STRING> {
         self.offset(path[2])
     }
 
-    /// The entry of a level that a walk reads.
+    /// The entry that a walk reads at a level.
     pub fn entry(&self, address: u64, from: From) -> *const u64 {
         let (table, shift) = match from {
             From::Pgd => (0, PGD_SHIFT),
@@ -190,7 +190,7 @@ impl<const BY_STRING: bool> Replica<BY_STRING> {
         &raw const self.tables[table].0[index(address, shift)]
     }
 
-    /// The walk that begins with a look-up, and fills what is below the hit.
+    /// The walk that begins with a look-up, and fills the cache with the levels below the hit.
     #[inline(never)]
     pub fn walk_cached(&mut self, address: u64, form: Form) -> usize {
         match form {
@@ -199,7 +199,7 @@ impl<const BY_STRING: bool> Replica<BY_STRING> {
         }
     }
 
-    /// The same, without filling anything.
+    /// [`Self::walk_cached`] without filling.
     #[inline(never)]
     pub fn walk_looked_up(&mut self, address: u64, form: Form) -> usize {
         match form {
@@ -252,7 +252,7 @@ impl<const BY_STRING: bool> Replica<BY_STRING> {
         }
     }
 
-    /// Goes down to the pmd from an entry of a level; returns the entries of pgd, pud and pmd that it came by.
+    /// Descends to the pmd from an entry of a level; returns the entries of pgd, pud and pmd that it read.
     ///
     /// # Safety
     /// `entry` is the entry of that level for the fault's address.
@@ -281,7 +281,7 @@ impl<const BY_STRING: bool> Replica<BY_STRING> {
                 if pud & !0x60 == 0 || pud & (LARGE | DEVICE) != 0 {
                     missing();
                 }
-                // `pud_pfn_mask` looks again whether it is a large page.
+                // `pud_pfn_mask` checks again whether it is a large page.
                 let mask = if path[1].read_volatile() & LARGE == 0 { FRAME_MASK } else { LARGE_FRAME_MASK };
                 path[2] = self.table(pud & mask).add(index(fault.address, PMD_SHIFT));
             }
@@ -364,10 +364,10 @@ impl<const BY_STRING: bool> Replica<BY_STRING> {
         }
     }
 
-    /// Walks down from the deepest level that hits.
+    /// Descends from the deepest level that hits.
     ///
     /// # Safety
-    /// `entry` is the entry of that level for the fault's address, unless none hit.
+    /// `entry` is the entry of that level for the fault's address; it is ignored without a hit.
     #[inline(always)]
     unsafe fn descend_after(&self, fault: &mut VmFault, hits: usize, entry: *const u64) -> [*const u64; LEVELS] {
         // SAFETY: by the caller's promise.
@@ -399,7 +399,7 @@ fn index(address: u64, shift: u32) -> usize {
     (address >> shift) as usize % ENTRIES
 }
 
-/// What the kernel would build or split: nothing is ever missing here.
+/// Stands for the code that would build or split tables, which never runs here.
 #[cold]
 #[inline(never)]
 fn missing() {

@@ -1,7 +1,7 @@
-//! Fenced readings of the time-stamp counter, for pieces of work of a few cycles.
+//! Fenced readings of the time-stamp counter, for work of a few cycles.
 //!
-//! Why `unsafe`: the instructions are there as intrinsics alone, which ask that the processor has them. [`Stamps::new`]
-//! asks the processor; who has a `Stamps` may read.
+//! Why `unsafe`: the instructions exist only as intrinsics whose caller must ensure that the processor supports them.
+//! [`Stamps::new`] checks this, so a `Stamps` value allows reading.
 #![allow(unsafe_code)]
 
 use std::{
@@ -12,23 +12,23 @@ use std::{
 
 use crate::{clock, sys};
 
-/// Time over which the counter's rate is taken; it is exact to the microsecond or so of two readings.
+/// Interval for measuring the counter's rate; the error of two readings is about a microsecond.
 const RATE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A processor whose counter can be read.
+/// Proof that the processor's counter can be read, with its rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamps {
-    /// Of the core's clock, while the counter goes on by one.
+    /// Cycles of the core's clock per tick of the counter.
     pub cycles_per_tick: f64,
 }
 
 impl Stamps {
-    /// Takes a tenth of a second, in which both clocks are set side by side.
+    /// Takes a tenth of a second, in which both clocks are compared.
     ///
     /// # Errors
-    /// If the processor has no counter of a constant rate or no RDTSCP, or the core's clock cannot be measured.
+    /// If the processor has no counter of constant rate or no RDTSCP, or if the core's frequency cannot be measured.
     pub fn new() -> io::Result<Self> {
-        // Intel SDM volume 2, CPUID: leaf, bit of EDX, what it says.
+        // Intel SDM volume 2, CPUID: leaf, bit of EDX, its meaning.
         const NEEDED: [(u32, u32, &str); 3] = [
             (0x0000_0001, 4, "a time-stamp counter"),
             (0x8000_0001, 27, "the instruction RDTSCP"),
@@ -49,7 +49,7 @@ impl Stamps {
         Ok(Self { cycles_per_tick: clock::measure()?.cycles_per_nanosecond / ticks_per_nanosecond })
     }
 
-    /// Nothing before it is left to do, and nothing after it has begun.
+    /// Reads the counter after all earlier instructions have completed and before any later one begins.
     #[inline(always)]
     pub fn begin(self) -> u64 {
         // SAFETY: `new` has seen that the counter is there; every x86-64 processor has LFENCE.
@@ -61,7 +61,7 @@ impl Stamps {
         }
     }
 
-    /// All that came before it is done, stores to memory apart.
+    /// Reads the counter after all earlier instructions have completed, except for stores becoming visible.
     #[inline(always)]
     pub fn end(self) -> u64 {
         let mut cpu = 0;

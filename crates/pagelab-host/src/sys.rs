@@ -1,11 +1,11 @@
-//! System calls and memory that faults when it is touched.
+//! System calls, and memory that faults on access.
 //!
-//! Why `unsafe`: the benchmarks are about mmap(2), madvise(2), mprotect(2), fork(2) and accesses to such memory, none
-//! of which safe Rust offers. All of it is here, behind safe functions: accesses are checked against the mapping's
-//! length and volatile, nobody gets a reference to memory that is protected, given back or a file's, and a forked child
-//! calls async-signal-safe functions alone.
+//! Why `unsafe`: the benchmarks use mmap(2), madvise(2), mprotect(2), fork(2) and accesses to such memory, which safe
+//! Rust does not offer. All of it is here, behind safe functions. Accesses are volatile and checked against the
+//! mapping's length. There is never a reference to memory that is protected, discarded or backed by a file. A forked
+//! child calls async-signal-safe functions only.
 //!
-//! rustix makes the system calls. fork and _exit are the C library's: rustix has them for programs without one only.
+//! rustix makes the system calls. fork and _exit are the C library's: rustix has them only for programs without libc.
 #![allow(unsafe_code)]
 
 use std::{
@@ -30,7 +30,7 @@ use crate::fault::file_page;
 pub const PAGE_BYTES: usize = 4096;
 const LARGE_PAGE_BYTES: usize = 2 << 20;
 
-/// For how long this thread has occupied a CPU.
+/// CPU time of this thread.
 pub fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
@@ -43,7 +43,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Private and anonymous, never in large pages.
+    /// Private anonymous memory, never in large pages.
     pub fn anonymous(pages: usize) -> io::Result<Self> {
         let bytes = pages * PAGE_BYTES;
         let memory = Self { start: map(ptr::null_mut(), bytes, None)?, bytes };
@@ -55,7 +55,7 @@ impl Memory {
         }
     }
 
-    /// A file in memory, all of it in the page cache, mapped in one or page by page.
+    /// A file in memory, entirely in the page cache, mapped as a whole or page by page.
     pub fn file(pages: usize, by_page: bool) -> io::Result<Self> {
         let mut file = File::from(memfd_create("pagelab", MemfdFlags::CLOEXEC)?);
         file.write_all(&vec![1; pages * PAGE_BYTES])?;
@@ -80,13 +80,13 @@ impl Memory {
         unsafe { ptr::write_volatile(self.at(page), 1) };
     }
 
-    /// Gives all pages back; what is touched next faults again (MADV_DONTNEED).
+    /// Discards all pages; the next access to each faults again (MADV_DONTNEED).
     pub fn discard(&self) -> io::Result<()> {
         // SAFETY: the range is ours and nobody holds a reference into it.
         unsafe { madvise(self.start.cast(), self.bytes, Advice::LinuxDontNeed) }.map_err(Error::from)
     }
 
-    /// Forbids or allows writing to a page (mprotect(2)).
+    /// Forbids or allows writes to a page (mprotect(2)).
     pub fn protect(&self, page: usize, writable: bool) -> io::Result<()> {
         let prot = if writable { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::READ };
         // SAFETY: the page is ours and nobody holds a reference into it.
@@ -107,7 +107,7 @@ impl Drop for Memory {
     }
 }
 
-/// Private, to read and to write: somewhere, or over a part of an own mapping.
+/// Maps private, writable memory: at any address, or over a part of an existing mapping.
 fn map(over: *mut u8, bytes: usize, file: Option<(&File, usize)>) -> io::Result<*mut u8> {
     let flags = if over.is_null() { MapFlags::PRIVATE } else { MapFlags::PRIVATE | MapFlags::FIXED };
     let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -121,11 +121,11 @@ fn map(over: *mut u8, bytes: usize, file: Option<(&File, usize)>) -> io::Result<
     Ok(start?.cast())
 }
 
-/// Words of zero on large pages, as far as the kernel has any, unmapped when dropped.
+/// Zeroed words on large pages, if the kernel has any; unmapped when dropped.
 pub struct Words {
     start: *mut u8,
     bytes: usize,
-    /// Before the first word: large pages are aligned.
+    /// Bytes before the first word, which aligns large pages.
     skipped: usize,
     count: usize,
 }
@@ -161,18 +161,20 @@ impl Drop for Words {
     }
 }
 
-/// All of a file, mapped to be read at random, unmapped when dropped.
+/// A whole file, mapped for random reads; unmapped when dropped.
 pub struct ReadOnlyFile {
     start: *mut u8,
     bytes: usize,
 }
 
 impl ReadOnlyFile {
-    /// Reads nothing ahead (MADV_RANDOM).
+    /// Disables read-ahead (MADV_RANDOM).
     pub fn at_random(file: &File) -> io::Result<Self> {
         let bytes = usize::try_from(file.metadata()?.len()).map_err(Error::other)?;
         if bytes == 0 || bytes % PAGE_BYTES != 0 {
-            return Err(Error::other(format!("the file has {bytes} bytes; it takes whole pages of {PAGE_BYTES}")));
+            return Err(Error::other(format!(
+                "the file has {bytes} bytes; expected whole pages of {PAGE_BYTES} bytes"
+            )));
         }
         // SAFETY: the kernel chooses the place.
         let start = unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, file, 0) }?;
@@ -186,7 +188,7 @@ impl ReadOnlyFile {
         self.bytes / PAGE_BYTES
     }
 
-    /// Pages of the file that the page cache holds (mincore(2)).
+    /// Number of the file's pages in the page cache (mincore(2)).
     pub fn resident(&self) -> io::Result<usize> {
         let mut held = vec![0_u8; self.pages()];
         // SAFETY: the range is ours, and `held` has a byte for each of its pages.
@@ -212,12 +214,12 @@ impl Drop for ReadOnlyFile {
     }
 }
 
-/// Asks the page cache to let go of a file's clean pages that nobody maps.
+/// Asks the page cache to drop a file's clean, unmapped pages.
 pub fn drop_from_page_cache(file: &File) -> io::Result<()> {
     Ok(fadvise(file, 0, None, FileAdvice::DontNeed)?)
 }
 
-/// A buffer that O_DIRECT can read into.
+/// A buffer for reads with O_DIRECT.
 #[repr(align(4096))]
 pub struct AlignedPage(pub [u8; PAGE_BYTES]);
 
@@ -227,27 +229,27 @@ impl AlignedPage {
     }
 }
 
-/// The clock that perf has as CLOCK_MONOTONIC_RAW.
+/// The clock that perf supports as CLOCK_MONOTONIC_RAW.
 pub fn raw_nanoseconds() -> u64 {
     let time = clock_gettime(ClockId::MonotonicRaw);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// Gives the calling thread the least real-time priority (SCHED_FIFO); whether that is allowed.
+/// Gives the calling thread the lowest real-time priority (SCHED_FIFO); returns whether that is allowed.
 pub fn real_time() -> bool {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: 0 is the calling thread, and the parameters outlive the call.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0 }
 }
 
-/// Takes real-time priority from the calling thread (SCHED_OTHER); whether that is allowed.
+/// Removes the calling thread's real-time priority (SCHED_OTHER); returns whether that is allowed.
 pub fn ordinary() -> bool {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: as for `real_time`.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const parameters) == 0 }
 }
 
-/// Has the calling thread, which must not be real-time, run before all others that are not (nice -20), if that is
+/// Gives the calling thread, which must not have real-time priority, the highest ordinary priority (nice -20), if
 /// allowed.
 pub fn first_of_the_ordinary() {
     // SAFETY: 0 is the calling thread; nothing is passed by reference.
@@ -268,7 +270,7 @@ pub fn major_faults() -> u64 {
 /// A forked child that answers every byte with a byte until it is dropped.
 pub struct Child {
     process: Pid,
-    /// None once it has been told to end.
+    /// None once the child has been told to exit.
     requests: Option<PipeWriter>,
     answers: PipeReader,
 }
@@ -297,7 +299,7 @@ impl Child {
         Ok(Self { process, requests: Some(requests), answers })
     }
 
-    /// A byte there and a byte back.
+    /// Sends a byte and waits for the answer.
     pub fn ask(&mut self) -> io::Result<()> {
         self.requests.as_mut().expect("it is there until dropped").write_all(&[0])?;
         self.answers.read_exact(&mut [0])
@@ -306,27 +308,27 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It reads the end of its requests and exits.
+        // The child reads the end of its requests and exits.
         self.requests = None;
-        // Nobody else waits for it; its status is of no interest.
+        // Reaps the child; its status does not matter.
         let _ = waitpid(Some(self.process), WaitOptions::empty());
     }
 }
 
-/// CPUs that the calling thread may run on.
+/// CPUs on which the calling thread may run.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// Keeps the calling thread, and the children that it forks, on one CPU.
+/// Pins the calling thread, and the children that it forks, to one CPU.
 pub fn stay_on(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// A system call that does next to nothing.
+/// A system call that does almost nothing.
 pub fn system_call() {
     let _ = getppid();
 }

@@ -1,4 +1,4 @@
-//! The benchmarks that fault as traces, so that a simulation makes the accesses that the host made.
+//! Writes the benchmarks that fault as traces, so that a simulation makes the same accesses as the host.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,28 +15,28 @@ use crate::{
     sys::PAGE_BYTES,
 };
 
-/// Where the memory lies: the start of a page table's reach, as mmap(2) would not choose it but for large mappings.
+/// Start of the memory, aligned to a page table's range as mmap(2) would align only large mappings.
 const START: u64 = 0x7f00_0000_0000;
 /// MADV_DONTNEED (include/uapi/asm-generic/mman-common.h).
 const DONTNEED: u32 = 4;
 const BYTES: u16 = 1;
 
-/// A benchmark as traces: all have the same beginning, and differ in how often the accesses that are measured are made.
+/// The traces of a benchmark: they begin alike and differ in the number of repetitions of the measured accesses.
 #[derive(Clone, Debug, Serialize)]
 pub struct Traces {
     /// The benchmark's name.
     pub name: &'static str,
-    /// Faults that `once` has more than `before`.
+    /// Additional faults of `once` compared to `before`.
     pub faults: usize,
-    /// What precedes the accesses that are measured, alone.
+    /// Trace of the preparation alone.
     pub before: PathBuf,
-    /// The same, and the accesses that are measured.
+    /// Trace of the preparation and the measured accesses.
     pub once: PathBuf,
-    /// The same, and the accesses made once more.
+    /// Trace of the preparation and the measured accesses made twice.
     pub twice: PathBuf,
 }
 
-/// Writes the traces of a benchmark into a folder that exists.
+/// Writes the traces of a benchmark into an existing folder.
 ///
 /// # Errors
 /// [`TraceError`] if they cannot be written.
@@ -62,7 +62,7 @@ impl<'a> Program<'a> {
         program.event(EventKind::ProcessStart { parent: None })?;
         program.event(EventKind::ThreadStart { os_tid: 1 })?;
         program.map()?;
-        // A whole round first: it builds the page tables, as the host's rounds that do not count.
+        // First a complete round, which builds the page tables like the host's warm-up rounds.
         program.prepare()?;
         program.pass(benchmark.writes)?;
         program.event(EventKind::Madvise { addr: START, len: bytes(benchmark.pages), advice: DONTNEED })?;
@@ -102,7 +102,7 @@ impl<'a> Program<'a> {
             Before::Read => self.pass(false),
             Before::WriteAndFork => {
                 self.pass(true)?;
-                // The child has no thread, and never ends: nothing orders its end after its parent's writes.
+                // The child has no thread and never ends: nothing orders its end after its parent's writes.
                 self.children += 1;
                 self.event(EventKind::Fork { child: ProcessIx(self.children) })
             }

@@ -1,14 +1,14 @@
-//! The micro-benchmark of walks: what the replica of the fault handler's walk takes, plain and with a translation
+//! The micro-benchmark of page walks: the cost of the replica of the fault handler's walk, plain and with a translation
 //! cache.
 //!
 //! Models: nothing; it times the [`Replica`], one walk at a time, between fenced readings of the time-stamp counter.
-//! What two readings take with nothing between them is measured beside it and taken off.
-//! Source: the patterns are those of Wu and Patel, section 5.1: each page after the other, random pages, and random
-//! pages with four page-sized steps after each. Between two walks other data is touched, a buffer line by line, as the
-//! rest of a fault and the program would.
+//! The time of two readings with nothing in between is measured as well and subtracted.
+//! Source: the patterns are those of Wu and Patel, section 5.1: sequential pages, random pages, and random pages with
+//! four page-sized steps after each. Between two walks, a buffer of other data is accessed line by line, as the rest of
+//! a fault and the program would.
 //! Parameters: none.
-//! Deviations: only the walk is timed in its place; the rest of a fault does not happen. Loads go through pages of 4
-//! KiB, where the kernel's direct map has larger ones.
+//! Deviations: only the walk itself is executed and timed, not the rest of a fault. Loads go through pages of 4 KiB,
+//! where the kernel's direct map has larger ones.
 
 use std::{hint::black_box, io};
 
@@ -21,14 +21,14 @@ use crate::{
     stamp::Stamps,
 };
 
-/// Runs whose spread is told.
+/// Number of runs for median and quartiles.
 const RUNS: usize = 11;
 /// Bytes of other data between two walks.
 pub const BETWEEN: [usize; 5] = [0, 4 << 10, 32 << 10, 256 << 10, 1 << 20];
-/// Lines of other data that a run touches at most; it makes fewer walks where each has many.
+/// Maximum number of lines of other data per run; a run makes fewer walks if each has many.
 const LINES_PER_RUN: usize = 4 << 20;
 const WALKS_PER_RUN: std::ops::RangeInclusive<usize> = 256..=8192;
-/// Of a run's walks, those above this share are left out: interrupts are among them.
+/// Share of a run's walks that is kept; the slowest ones, which contain interrupts, are discarded.
 const KEPT_PERMILLE: usize = 990;
 const LINE_WORDS: usize = 8;
 const PAGE_BYTES: u64 = 4096;
@@ -36,31 +36,31 @@ const PMD_BYTES: u64 = 2 << 20;
 /// Sequential accesses after each random one.
 const STEPS: u64 = 4;
 
-/// What one walk takes in a pattern, with so much other data touched before it.
+/// Cost of a walk for one pattern and one amount of other data before each walk.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WalkCost {
     /// The order of the walks' addresses.
     pub pattern: &'static str,
-    /// Bytes of other data that are touched before each walk.
+    /// Bytes of other data accessed before each walk.
     pub between_bytes: usize,
     /// How `struct vm_fault` was zeroed: by `stores`, or by a `string` instruction.
     pub zeroing: &'static str,
     /// Without a translation cache.
     pub plain: Cost,
-    /// With a translation cache of 16 entries a level that is tagged by whole prefixes.
+    /// With a translation cache of 16 entries per level that is tagged by full prefixes.
     pub full_prefix: Cost,
-    /// With the published one.
+    /// With the published translation cache.
     pub published: Cost,
-    /// What the first spares of the plain walk, and the second: run by run.
+    /// Share of the plain walk that the full-prefix cache saves; statistics over the runs.
     pub full_prefix_saves: Share,
-    /// What the published one spares of the plain walk, run by run.
+    /// Share of the plain walk that the published cache saves; statistics over the runs.
     pub published_saves: Share,
 }
 
-/// A share of several runs.
+/// A share, measured in several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Share {
-    /// The median of the runs, in per cent.
+    /// The median of the runs, in percent.
     pub median_percent: f64,
     /// Their lower quartile.
     pub lower_quartile_percent: f64,
@@ -69,7 +69,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// What is saved of the first cycles of each run where the second ones are spent.
+    /// The saving of each run: the relative difference between the cycles before and after.
     fn saved(runs: impl Iterator<Item = (f64, f64)>) -> Self {
         let of = Cost::from_samples(runs.map(|(before, after)| 100.0 * (1.0 - after / before)).collect());
         let (median_percent, lower_quartile_percent) = (of.median_cycles, of.lower_quartile_cycles);
@@ -95,7 +95,7 @@ impl Pattern {
         }
     }
 
-    /// Addresses of this many walks; different in each run.
+    /// Addresses of this many walks, different in each run.
     fn addresses(self, walks: usize, run: u64) -> Vec<u64> {
         let pages = BYTES / PAGE_BYTES;
         let mut rng = Rng::new(run, "walks");
@@ -127,7 +127,7 @@ impl<const BY_STRING: bool> Bench<BY_STRING> {
         Self { stamps, replica: Replica::new(), other: vec![1; largest / 8], samples: Vec::new() }
     }
 
-    /// Mean cycles of `walk` over addresses, with other data touched before each; the timer's own included.
+    /// Mean cycles of `walk` over addresses, with other data accessed before each, including the timer's own cycles.
     #[inline(always)]
     fn mean(
         &mut self,
@@ -149,12 +149,12 @@ impl<const BY_STRING: bool> Bench<BY_STRING> {
         kept.iter().sum::<u64>() as f64 * self.stamps.cycles_per_tick / kept.len() as f64
     }
 
-    /// What two readings take with nothing between them.
+    /// Cycles of two clock readings with nothing in between.
     fn timer(&mut self, addresses: &[u64], between: usize) -> f64 {
         self.mean(addresses, between, |_, address| address as usize)
     }
 
-    /// Net cycles of a walk: plain, with whole prefixes, as published.
+    /// Net cycles of a walk: plain, with the full-prefix cache, with the published cache.
     fn compare(&mut self, pattern: Pattern, between: usize, run: u64) -> [f64; 3] {
         let walks = (LINES_PER_RUN * 64).checked_div(between).unwrap_or(usize::MAX);
         let walks = walks.clamp(*WALKS_PER_RUN.start(), *WALKS_PER_RUN.end());
@@ -166,7 +166,7 @@ impl<const BY_STRING: bool> Bench<BY_STRING> {
         [plain, forms[0], forms[1]].map(|cycles| cycles - timer)
     }
 
-    /// Net cycles of the parts of a walk of one pmd's pages, as in [`PARTS`], and the timer's own.
+    /// The timer's cycles, and net cycles of the parts of a walk to pages of one pmd, in the order of [`PARTS`].
     fn parts(&mut self) -> (f64, [f64; OF_EACH]) {
         const FORM: Form = Form::FullPrefix;
         let pages = PMD_BYTES / PAGE_BYTES;
@@ -179,17 +179,17 @@ impl<const BY_STRING: bool> Bench<BY_STRING> {
         let entry = Replica::<BY_STRING>::entry;
         let [from_pgd, from_pmd] = [From::Pgd, From::Pmd]
             .map(|from| net(&mut |of, address| of.walk_known(address, from, entry(of, START, from))));
-        // The first one fills it.
+        // The first walk fills the cache.
         let [hit, hit_published] = Form::ALL.map(|form| net(&mut |of, address| of.walk_cached(address, form)));
         let miss = net(&mut |of, address| {
-            // Two places on: never there, since nothing is filled.
+            // Two entries further: a miss every time, since nothing is filled.
             of.walk_looked_up(address + 2 * PMD_BYTES, FORM)
         });
         let filled = {
             let mut turn = 0;
             net(&mut |of, _| {
                 turn += 1;
-                // One after the other of pmds that have one place.
+                // Cycles through pmds that use the same cache entry.
                 of.walk_cached(START + turn % 8 * 16 * PMD_BYTES, FORM)
             })
         };
@@ -200,9 +200,9 @@ impl<const BY_STRING: bool> Bench<BY_STRING> {
 
 const OF_EACH: usize = 6;
 
-/// What [`parts`] tells: two readings of the clock; the walk, what it takes to find the root, each level with its
-/// reference, a look-up that hits the pmd with its references, by whole prefixes and as published, and filling one
-/// level. The same where `struct vm_fault` is zeroed by a store for each word.
+/// Names of the costs that [`parts`] measures: two clock readings; the walk, finding the root, each level with its
+/// reference, a look-up that hits the pmd (with full prefixes, and as published), and filling one level. Then the same
+/// with `struct vm_fault` zeroed by one store per word.
 pub const PARTS: [&str; 1 + 2 * OF_EACH] = [
     "walk-timer",
     "walk",
@@ -227,10 +227,10 @@ fn touch(words: &[u64]) {
     }
 }
 
-/// The parts of a walk, all lines in the first-level cache, by [`PARTS`].
+/// Costs of the parts of a walk, in the order of [`PARTS`], with all lines in the first-level cache.
 ///
 /// # Errors
-/// If the processor has no counter that can be read.
+/// If the processor has no readable counter.
 pub fn parts() -> io::Result<Vec<Cost>> {
     let stamps = Stamps::new()?;
     let (mut by_stores, mut by_string) = (Bench::<false>::new(stamps), Bench::<true>::new(stamps));
@@ -243,10 +243,10 @@ pub fn parts() -> io::Result<Vec<Cost>> {
     Ok((0..PARTS.len()).map(|part| Cost::from_samples(runs.iter().map(|run| run[part]).collect())).collect())
 }
 
-/// Walks in all patterns, with all amounts of other data between them.
+/// Costs of walks with all patterns and all amounts of other data.
 ///
 /// # Errors
-/// If the processor has no counter that can be read.
+/// If the processor has no readable counter.
 pub fn walks(going: &(dyn Fn() -> bool + Sync)) -> io::Result<Vec<WalkCost>> {
     let stamps = Stamps::new()?;
     let mut costs = patterns(&mut Bench::<true>::new(stamps), "string", going)?;

@@ -1,13 +1,12 @@
-//! What a rate of replay is held against on the same machine: a simulator that does nothing but count, and the accesses
-//! themselves.
+//! Yardsticks for replay rates on the same machine: a simulator that only counts hits, and the accesses themselves.
 //!
-//! Models: two TLBs and three caches, each an array of sets in order of use. It is the simplest program that counts the
-//! same hits: no page table is walked, nothing faults, nothing takes cycles. Entries are searched and moved one by one.
-//! Parameters: none. The geometry is that of the data side of the machine `kabylake-7700hq`, with pages of 4 KiB
+//! Models: two TLBs and three caches, each an array of sets in recency order. It is the simplest program that counts
+//! the same hits: there are no page walks, no faults and no cycles. Entries are searched and moved one by one.
+//! Parameters: none. The geometry is the data side of the machine `kabylake-7700hq`, with pages of 4 KiB
 //! (`tests/yardstick.rs` compares the counts with the engine's).
-//! Deviations: caches know virtual addresses alone, and L3 evicts nothing from L1 and L2. An access lies in one line,
-//! and fetches count as loads. On the host, no access waits for the value of the one before, also where the workload
-//! chases pointers.
+//! Deviations: caches are indexed by virtual addresses, and L3 evictions do not affect L1 and L2. An access touches one
+//! line, and fetches count as loads. On the host, no access waits for the value of the previous one, even if the
+//! workload chases pointers.
 
 use std::{ops::Range, time::Duration};
 
@@ -19,39 +18,38 @@ use crate::sys::thread_cpu_time;
 const PAGE_SHIFT: u32 = 12;
 const LINE_SHIFT: u32 = 6;
 
-/// Times are CPU time of this thread per access that was timed.
+/// Times are this thread's CPU time per timed access.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Yardsticks {
-    /// Accesses that were made, timed or not.
+    /// Number of accesses made, timed or not.
     pub accesses: u64,
-    /// Of all of these.
+    /// Misses of all accesses.
     pub misses: Misses,
-    /// What generating the accesses takes; the other times are without it.
+    /// Time for generating an access; the other times exclude it.
     pub generator_nanoseconds: f64,
-    /// What the naive simulator takes for the accesses that are timed.
+    /// Time of the naive simulator per timed access.
     pub naive_nanoseconds: f64,
-    /// What loading and storing memory of this machine takes, its page faults included. None if the workload has too
-    /// much memory.
+    /// Time for loading or storing memory of this machine, including page faults. None if the workload needs too much
+    /// memory.
     pub host_nanoseconds: Option<f64>,
 }
 
-/// What the naive simulator counts; first the first level.
+/// Misses that the naive simulator counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Misses {
-    /// Of the TLBs, level by level.
+    /// Misses of the TLBs, from the first level on.
     pub tlb: [u64; 2],
-    /// Of the caches, level by level.
+    /// Misses of the caches, from the first level on.
     pub cache: [u64; 3],
 }
 
-/// Makes the first accesses of a workload, batch by batch: by the naive simulator, then on this machine.
+/// Makes the first accesses of a workload batch by batch: with the naive simulator, then on this machine.
 ///
-/// `accesses` begins where times begin to count, so that the first touches of most pages can be left out, and ends
-/// where the measurement does. Workloads that write to mappings of more than `most_bytes` are not made on this machine.
-/// `goes_on` is asked between batches.
+/// Timing covers the range `accesses`; it can begin late to skip the first touches of most pages. Workloads that write
+/// to more than `most_bytes` of mappings are not executed on this machine. `goes_on` is asked between batches.
 ///
 /// # Errors
-/// Those of the source, and if it has no access that would be timed.
+/// Those of the source; also if there is no access to time.
 pub fn yardsticks(
     source: &mut dyn Source,
     accesses: Range<u64>,
@@ -101,7 +99,7 @@ pub fn yardsticks(
     })
 }
 
-/// Sets of `WAYS` numbers each, the last one that was used in front.
+/// Sets of `WAYS` numbers in recency order.
 struct Lists<const SETS: usize, const WAYS: usize> {
     sets: Vec<[u64; WAYS]>,
 }
@@ -111,7 +109,7 @@ impl<const SETS: usize, const WAYS: usize> Lists<SETS, WAYS> {
         Self { sets: vec![[u64::MAX; WAYS]; SETS] }
     }
 
-    /// Whether a number is there; it is in front of its set from now on.
+    /// Whether a number is in its set; it moves to the front.
     fn hits(&mut self, number: u64) -> bool {
         let mut before = number;
         for held in &mut self.sets[number as usize % SETS] {
@@ -124,7 +122,7 @@ impl<const SETS: usize, const WAYS: usize> Lists<SETS, WAYS> {
     }
 }
 
-/// See the module's text.
+/// The naive simulator.
 struct Naive {
     tlb1: Lists<16, 4>,
     tlb2: Lists<128, 12>,
@@ -170,11 +168,11 @@ impl Naive {
     }
 }
 
-/// Memory of this process instead of what the workload writes to, by address modulo its size. That is a power of two:
-/// neighbours stay neighbours, and no page is touched that the workload does not touch.
+/// Memory of this process that replaces the workload's, indexed by address modulo its size. The size is a power of two,
+/// so neighbours stay neighbours, and only pages that the workload accesses are accessed.
 struct Host {
     most_bytes: u64,
-    /// Of all mappings that can be written, as they were made.
+    /// Total size of all writable mappings so far.
     mapped_bytes: u64,
     words: Vec<u64>,
     sum: u64,
@@ -193,7 +191,7 @@ impl Host {
         let Segment::Event(Event { kind: EventKind::Mmap { len, prot, .. }, .. }) = segment else { return };
         if prot.write {
             self.mapped_bytes += len;
-            // The kernel gives memory when it is touched.
+            // The kernel allocates memory when it is accessed.
             self.words = Vec::new();
         }
     }

@@ -1,4 +1,4 @@
-//! One pass over a source: a curve for each size of pages, and one for lines.
+//! One pass over a source: a curve for each page size, and one for cache lines.
 
 use pagelab_trace::{Access, AccessKind, Batch, EventKind, Segment, Source, TraceError};
 use serde::{Deserialize, Serialize};
@@ -9,40 +9,40 @@ use crate::sampling::Sampling;
 use crate::spaces::{DroppedPages, Spaces};
 use crate::tracker::Tracker;
 
-/// What is asked for.
+/// Options of an analysis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// Sizes of pages, powers of two.
+    /// Page sizes, powers of two.
     pub page_bytes: Vec<u64>,
-    /// Size of a line, a power of two; none leaves caches out.
+    /// Line size, a power of two; none omits caches.
     pub line_bytes: Option<u64>,
-    /// Which pages are looked at.
+    /// Which pages are analysed.
     pub sampling: Sampling,
     /// Seed of samples.
     pub seed: u64,
-    /// Accesses to look at, at most.
+    /// Maximum number of accesses to analyse.
     pub max_accesses: Option<u64>,
-    /// Numbers of entries that every curve has beside its own.
+    /// Additional numbers of entries for every curve.
     pub sizes: Vec<u64>,
-    /// Ways of the caches whose misses are estimated besides.
+    /// Ways of the caches whose misses are estimated in addition.
     pub ways: Option<u64>,
 }
 
 /// The curves of a source.
 #[derive(Clone, Debug, Serialize)]
 pub struct Analysis {
-    /// Accesses that were looked at, fetches included.
+    /// Number of accesses analysed, including fetches.
     pub accesses: u64,
-    /// Those to data; the others are fetches.
+    /// Data accesses; the rest are fetches.
     pub data_accesses: u64,
     /// Instructions that they were made by or among.
     pub instructions: u64,
-    /// One for each size of pages or lines, and each stream.
+    /// One curve for each page size or line size, and each stream.
     pub curves: Vec<Curve>,
 }
 
-/// Least pages of a bounded sample: with fewer, the bounds say nothing.
+/// Minimum number of pages of a bounded sample: with fewer, the bounds would be meaningless.
 const LEAST_PAGES: u64 = 256;
 const LEAST_GRANULE_BYTES: u64 = 16;
 
@@ -76,13 +76,13 @@ impl Options {
     }
 }
 
-/// Looks at a source once.
+/// Analyses a source in one pass.
 ///
-/// `progress` is told the accesses done after each batch, and ends the pass by saying false; what was seen until then
-/// is the answer.
+/// `progress` is called with the number of accesses after each batch. If it returns false, the pass ends, and the
+/// result covers the accesses so far.
 ///
 /// # Errors
-/// [`TraceError::Usage`] for options that cannot be, and those of the source.
+/// [`TraceError::Usage`] for impossible options, and the errors of the source.
 pub fn analyse(
     source: &mut dyn Source,
     options: &Options,
@@ -101,10 +101,10 @@ pub fn analyse(
     pass.finish(options)
 }
 
-/// Trackers of one stream, from the smallest granule to the largest.
+/// Trackers of one stream, in ascending order of granule size.
 struct Granules {
     trackers: Vec<Tracker>,
-    /// The smallest granule that was used last: a use of it is one of the same larger ones.
+    /// The last used smallest granule; another use of it is also one of the last used larger granules.
     last: u64,
     shift: u32,
 }
@@ -134,7 +134,7 @@ impl Granules {
         Ok(())
     }
 
-    /// Each tracker does something that takes the last granule out of consideration.
+    /// Calls `what` with each tracker and forgets the last granule.
     fn each(&mut self, what: impl FnMut(&mut Tracker) -> Result<(), TraceError>) -> Result<(), TraceError> {
         self.last = u64::MAX;
         self.trackers.iter_mut().try_for_each(what)
@@ -144,7 +144,7 @@ impl Granules {
 struct Pass {
     data: Granules,
     code: Granules,
-    /// The space of the accesses; none before the first.
+    /// The address space of the last access; none before the first.
     space: Option<usize>,
     accesses: u64,
     data_accesses: u64,
@@ -254,7 +254,7 @@ impl Work for Run<'_> {
         let pass = self.pass;
         for access in self.accesses {
             pass.instructions += u64::from(access.gap);
-            // The kernel's code is not the program's.
+            // Kernel code is not part of the program's code.
             if access.pc != 0 && !access.maker.is_kernel() {
                 pass.code.touch(access.pc, access.pc)?;
             }

@@ -1,36 +1,36 @@
-//! Misses over sizes, and how far those of a sample may be off.
+//! Misses by size, and error bounds of samples.
 
 use serde::Serialize;
 
 use crate::histogram::{Histogram, Tails};
 use crate::tracker::{PARTS, Tracker};
 
-/// Standard deviations that the bounds of a sample lie apart from it. The bounds of a curve's sizes are to hold
-/// together, and a spread of 64 parts is known to a tenth: 2 would do for one size whose spread is known.
+/// Distance of a sample's bounds in standard deviations. The bounds of all sizes of a curve must hold together, and a
+/// spread of 64 parts is known to 10 %; for a single size with known spread 2 would suffice.
 const DEVIATIONS: f64 = 3.5;
 /// Sizes of a curve per octave.
 const SIZES_PER_OCTAVE: u64 = 16;
 
-/// What was found of one granule of one stream.
+/// Counts for one granule of one stream.
 pub(crate) struct Counts<'a> {
     pub references: u64,
-    /// References to another page than the one before.
+    /// References to another page than the previous reference.
     pub changes: u64,
     pub pages: u64,
     pub depths: &'a Histogram<12>,
     pub tails: Tails<12>,
-    /// First references.
+    /// First references to pages.
     pub first: f64,
     pub estimate: Option<Estimate<'a>>,
 }
 
-/// What says how far a sample may be off.
+/// Data for the error bounds of a sample.
 pub(crate) struct Estimate<'a> {
     pub rate: f64,
     pub tracker: &'a Tracker,
 }
 
-/// What a curve is of.
+/// What a curve describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stream {
@@ -45,30 +45,30 @@ pub enum Stream {
 /// Misses of fully associative caches with LRU replacement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
-    /// What it is of.
+    /// The subject of the curve.
     pub stream: Stream,
     /// Size of a page or line.
     pub granule_bytes: u64,
     /// Look-ups: an access makes one for each page or line that it touches.
     pub references: u64,
-    /// Misses of a single entry. Counted, even where a sample is looked at.
+    /// Misses of a cache with a single entry. Counted exactly, even with sampling.
     pub changes: u64,
-    /// Misses of a cache without end: first references to a page, and those after it was unmapped.
+    /// Misses of an infinite cache: first references to a page, and first references after it was unmapped.
     pub first_references: u64,
-    /// Pages that are mapped and have been used at the end; of a sample those in it.
+    /// Pages in use at the end; with sampling, those in the sample.
     pub pages: u64,
-    /// Share of the pages that was looked at, at the end.
+    /// Share of pages that the sample contains at the end; 1 without sampling.
     pub sample_rate: f64,
-    /// Entries: each number up to 16, then 16 per octave, up to a size at which first references alone miss; and those
-    /// that were asked for.
+    /// Numbers of entries: every number up to 16, then 16 per octave, up to a size at which only first references miss;
+    /// plus the requested sizes.
     pub sizes: Vec<u64>,
     /// Misses at each of the sizes.
     pub misses: Vec<u64>,
-    /// Between these they are: the same numbers, unless a sample was looked at.
+    /// Lower bounds of the misses at each size; equal to `misses` without sampling.
     pub least_misses: Vec<u64>,
-    /// The upper bounds at each of the sizes.
+    /// Upper bounds of the misses at each size.
     pub most_misses: Vec<u64>,
-    /// Misses of caches with this many ways, by Smith's estimate; empty unless it was asked for.
+    /// Misses of caches with the requested number of ways, by Smith's estimate; empty if not requested.
     pub misses_with_ways: Vec<u64>,
 }
 
@@ -105,18 +105,18 @@ impl Counts<'_> {
         }
     }
 
-    /// Misses of a cache with so many entries. A use is a hit if fewer pages lie above.
+    /// Misses of a cache with this many entries. A use is a hit if fewer pages lie above in the stack.
     fn misses(&self, size: u64) -> f64 {
-        // The bin of depth 0 is that of the repeated page, which a sample finds between two of its pages, too.
+        // Depth 0 means a repeated page; in a sample, also other pages may have been used in between.
         (self.first + self.tails.at_least(size)).min(self.changes as f64)
     }
 
-    /// Between which the misses are.
+    /// Bounds of the misses.
     ///
-    /// A sample is off in two ways. Of the pages above a page, it holds a share that is not quite its rate: a depth d
-    /// is found with the standard deviation √(d (1 − R) / R). So misses of a size are those of a size that is at most
-    /// `DEVIATIONS` of these larger or smaller. And the pages that miss are a sample: what its parts find apart says
-    /// how far their sum may be off. One more use than was seen counts beside them, as uses that were never seen have
+    /// A sample has two kinds of error. Of the pages above a page, it contains a share that differs from its rate: a
+    /// depth d is measured with the standard deviation √(d (1 − R) / R). So the misses of a size are those of a size
+    /// that is larger or smaller by at most `DEVIATIONS` of these. And the pages that miss are a sample: the spread of
+    /// its parts bounds the error of their sum. One additional use is assumed, since uses that were never observed have
     /// no spread.
     fn bounds(&self, size: u64) -> (f64, f64) {
         let Some(Estimate { rate, tracker }) = &self.estimate else { return (self.misses(size), self.misses(size)) };
@@ -137,7 +137,7 @@ impl Counts<'_> {
     }
 }
 
-/// Each number up to 16, then 16 per octave, up to the first that is not below `end`.
+/// Every number up to 16, then 16 per octave, up to the first that is not below `end`.
 fn sizes(end: u64) -> Vec<u64> {
     let mut sizes = vec![1];
     while let Some(&last) = sizes.last()
@@ -148,7 +148,7 @@ fn sizes(end: u64) -> Vec<u64> {
     sizes
 }
 
-/// A power of two of sets each, up to 4 times `end`: with few ways, sets overflow before a cache is full.
+/// Sizes with a power of two of sets, up to 4 times `end`: with few ways, sets overflow before a cache is full.
 fn sizes_with_ways(end: u64, ways: u64) -> Vec<u64> {
     let mut sizes = vec![ways];
     while let Some(&last) = sizes.last()

@@ -1,7 +1,7 @@
 //! Counts by depth in the LRU stack.
 
-/// Counts of depths. `2^BITS` depths from 0 on have a bin of their own. Beyond, `2^(BITS-1)` bins share an octave, so
-/// that what lies below a depth is exact for every depth of at most `BITS` significant bits.
+/// Counts of depths. The first `2^BITS` depths have a bin each. Beyond, an octave is divided into `2^(BITS-1)` bins. So
+/// the count below a depth is exact for every depth with at most `BITS` significant bits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram<const BITS: u32> {
     counts: Vec<f64>,
@@ -28,12 +28,12 @@ impl<const BITS: u32> Histogram<BITS> {
         ((u64::from(shift) << (BITS - 1)) + (depth >> shift)) as usize
     }
 
-    /// Counts of depths from `depth` on, and of those below that share its bin.
+    /// Counts of all depths from `depth` on, including lower ones in the same bin.
     pub fn at_least(&self, depth: u64) -> f64 {
         self.counts.iter().skip(Self::bin(depth)).rev().sum()
     }
 
-    /// For each bin, the counts from it on.
+    /// For each bin, the sum of its count and all later ones.
     pub fn tails(&self) -> Tails<BITS> {
         let mut tails = self.counts.clone();
         for bin in (1..tails.len()).rev() {
@@ -42,12 +42,12 @@ impl<const BITS: u32> Histogram<BITS> {
         Tails(tails)
     }
 
-    /// Above every depth that was counted.
+    /// A number above every counted depth.
     pub fn end(&self) -> u64 {
         self.counts.iter().rposition(|&count| count > 0.0).map_or(0, |last| Self::begin(last + 1))
     }
 
-    /// The depths at which bins begin, with what was counted in them.
+    /// The first depth and the count of every nonempty bin.
     pub fn bins(&self) -> impl Iterator<Item = (u64, f64)> {
         let counted = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0.0);
         counted.map(|(bin, &count)| (Self::begin(bin), count))
@@ -59,11 +59,11 @@ impl<const BITS: u32> Histogram<BITS> {
     }
 }
 
-/// Sums of counts, made once for many depths.
+/// Suffix sums of counts, computed once for many depths.
 pub(crate) struct Tails<const BITS: u32>(Vec<f64>);
 
 impl<const BITS: u32> Tails<BITS> {
-    /// As of the histogram.
+    /// See [`Histogram::at_least`].
     pub fn at_least(&self, depth: u64) -> f64 {
         self.0.get(Histogram::<BITS>::bin(depth)).copied().unwrap_or(0.0)
     }

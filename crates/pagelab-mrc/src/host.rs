@@ -1,20 +1,18 @@
-//! What the host offers and safe Rust has no word for: prefetch, large pages, and code for newer processors than the
-//! program was compiled for.
+//! What the host offers beyond safe Rust: prefetch, large pages, and code for newer processors than the build target.
 //!
-//! Why `unsafe`: a stable compiler offers them only as calls that are. The tables of a program with many lines are
-//! larger than the host's caches and TLBs, and each access is a few words of them at random places. `examples/rates.rs`
-//! measures it.
+//! Why `unsafe`: in stable Rust these are unsafe calls. The tables of a program with many lines are larger than the
+//! host's caches and TLBs, and each access reads a few of their words at random. `examples/rates.rs` measures it.
 #![allow(unsafe_code)]
 
-/// Work to be compiled for what some processors can do.
+/// A piece of work that is compiled for several instruction sets.
 pub(crate) trait Work {
     type Output;
 
-    /// To be inlined, with all that it calls often.
+    /// Does the work. Mark it and everything that it calls often as inline.
     fn run(self) -> Self::Output;
 }
 
-/// Does the work, with the instructions that this processor has for counting bits and for eight words at once.
+/// Does the work, with the processor's instructions for bit counts and for vectors of eight words if it has them.
 #[inline]
 pub(crate) fn run<W: Work>(work: W) -> W::Output {
     #[cfg(target_arch = "x86_64")]
@@ -25,7 +23,7 @@ pub(crate) fn run<W: Work>(work: W) -> W::Output {
     work.run()
 }
 
-/// Asks for the line of an element before it is needed; does nothing beyond the end.
+/// Prefetches the line of an element; does nothing beyond the end.
 #[inline(always)]
 pub(crate) fn prefetch<T>(of: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -36,7 +34,7 @@ pub(crate) fn prefetch<T>(of: &[T], index: usize) {
     }
 }
 
-/// So many elements of one value, backed by large pages if the host gives any.
+/// A vector of equal elements, backed by large pages if the host has any.
 pub(crate) fn filled<T: Copy>(count: usize, value: T) -> Vec<T> {
     const LARGE: usize = 2 << 20;
     let mut all = Vec::with_capacity(count);

@@ -1,8 +1,8 @@
-//! Miss-ratio curves: how many misses TLBs and caches of every size would have, from one pass over a trace.
+//! Miss-ratio curves: the misses of TLBs and caches of every size, from one pass over a trace.
 //!
-//! Each access is a use of a page, or of a line. How many others were used since the last use of the same one is its
-//! stack distance. A fully associative cache with LRU replacement hits if it has more entries than that. So the
-//! distances of a trace are the misses of all sizes at once.
+//! Each access is a use of a page, or of a line. The number of different pages used since the last use of the same page
+//! is its stack distance. A fully associative cache with LRU replacement hits if it has more entries than that. So the
+//! stack distances of a trace give the misses of all sizes at once.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -1,41 +1,41 @@
-//! The order of last uses: a mark for each place of the LRU stack, in the order of time.
+//! The order of last uses: one mark per entry of the LRU stack, in time order.
 //!
-//! Time is counted in uses; a stamp is such a time. A page that is used gives up the mark of its last use and gets one
-//! at the end, so the marks behind a page's are the pages used since: its stack distance (Bennett and Kruskal, "LRU
-//! stack processing", IBM J. R&D 1975; Olken, LBL-12370, 1981). They are bits of words. Above the words is a tree of 16
-//! children per node whose nodes hold sums of the children before, so counting reads one number per level and taking a
-//! mark away changes one cache line per level. Marks at the end cost no more than their bit, as a node's later sums are
-//! written when time gets there.
+//! Time is counted in uses; a stamp is such a time. When a page is used, its old mark is removed and a new one
+//! appended. So the marks after a page's mark are the pages used since: its stack distance (Bennett and Kruskal, "LRU
+//! stack processing", IBM J. R&D 1975; Olken, LBL-12370, 1981). Marks are bits of words. Above the words is a tree with
+//! 16 children per node; for each child, a node stores the sum of the children before it. So counting reads one number
+//! per level, and removing a mark changes one cache line per level. Appending only sets a bit, since a node's later
+//! sums are written when time reaches them.
 
 use crate::host;
 
 const FAN_OUT_SHIFT: u32 = 4;
 const FAN_OUT: usize = 1 << FAN_OUT_SHIFT;
 const WORD_SHIFT: u32 = u64::BITS.trailing_zeros();
-/// Stamps of a word.
+/// Stamps per word.
 const WORD: usize = 1 << WORD_SHIFT;
-/// Levels that suffice for all stamps.
+/// Number of levels that suffices for all stamps.
 const MOST_LEVELS: usize = 7;
 
 /// Time of a use.
 pub(crate) type Stamp = u32;
 
-/// The least room that is worth its administration.
+/// Minimum number of stamps.
 const LEAST_STAMPS: usize = 1 << 14;
-/// Room for each mark: more makes renumbering rarer and the bits sparser.
+/// Stamps per mark: more make renumbering rarer and the bits sparser.
 const STAMPS_PER_MARK: usize = 4;
-/// Stamps stay below the one that stands for none.
+/// Stamps must stay below the value for none.
 const MOST_STAMPS: usize = (u32::MAX as usize) & !(WORD - 1);
-/// With more marks, half of the stamps would be in use and renumbering would take over.
+/// With more marks, over half of the stamps would be in use and renumbering would dominate.
 pub(crate) const MOST_MARKS: usize = MOST_STAMPS / 2;
 
-/// Marks in the order of time.
+/// Marks in time order.
 pub(crate) struct Marks {
     words: Vec<u64>,
-    /// For each node and child, the marks of the node's children before it. Nodes lie level by level, those above words
-    /// first.
+    /// For each node and child, the number of marks in the node's children before it. Nodes are stored level by level,
+    /// beginning with the level above the words.
     sums: Vec<[u32; FAN_OUT]>,
-    /// Where each level's nodes begin.
+    /// Start of each level's nodes.
     begins: [usize; MOST_LEVELS],
     levels: usize,
     next: usize,
@@ -43,7 +43,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// `count` marks with the stamps from 0 on, and room for more of them.
+    /// `count` marks with the stamps from 0 on, and room for more.
     pub fn new(count: usize) -> Self {
         let room = (count * STAMPS_PER_MARK).clamp(LEAST_STAMPS, MOST_STAMPS).next_multiple_of(WORD);
         let words = room >> WORD_SHIFT;
@@ -70,13 +70,13 @@ impl Marks {
         self.count
     }
 
-    /// True if there is no stamp left: all must be renumbered.
+    /// True if there is no stamp left and all must be renumbered.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.next == self.words.len() << WORD_SHIFT
     }
 
-    /// A mark behind all others; there must be a stamp left.
+    /// Appends a mark; there must be a stamp left.
     #[inline(always)]
     pub fn push(&mut self) -> Stamp {
         let stamp = self.next;
@@ -89,7 +89,7 @@ impl Marks {
         stamp as Stamp
     }
 
-    /// Takes a mark away; returns how many are behind it.
+    /// Removes a mark; returns the number of later marks.
     #[inline(always)]
     pub fn take(&mut self, stamp: Stamp) -> usize {
         let mut child = stamp as usize >> WORD_SHIFT;
@@ -99,7 +99,7 @@ impl Marks {
         for begin in &self.begins[..self.levels] {
             let (sums, at) = (&mut self.sums[begin + (child >> FAN_OUT_SHIFT)], child & (FAN_OUT - 1));
             before += sums[at];
-            // Sums that lie ahead of time are written when it gets there, so it does not matter what becomes of them.
+            // Sums beyond the current time are written when time reaches them, so their values do not matter.
             for (other, sum) in sums.iter_mut().enumerate() {
                 *sum = sum.wrapping_sub(u32::from(other > at));
             }
@@ -109,12 +109,12 @@ impl Marks {
         self.count - before as usize
     }
 
-    /// How many marks are behind this one.
+    /// Number of later marks.
     pub fn behind(&self, stamp: Stamp) -> usize {
         self.count - 1 - self.before(stamp)
     }
 
-    /// How many marks are before this one: its stamp when all are renumbered.
+    /// Number of earlier marks: its stamp after renumbering.
     #[inline(always)]
     pub fn before(&self, stamp: Stamp) -> usize {
         let mut child = stamp as usize >> WORD_SHIFT;
@@ -127,14 +127,14 @@ impl Marks {
         before as usize
     }
 
-    /// Asks for what a stamp's mark is counted by before it is needed.
+    /// Prefetches the data for counting a stamp's marks.
     #[inline(always)]
     pub fn prefetch(&self, stamp: Stamp) {
         host::prefetch(&self.words, stamp as usize >> WORD_SHIFT);
         host::prefetch(&self.sums, stamp as usize >> (WORD_SHIFT + FAN_OUT_SHIFT));
     }
 
-    /// Time has come to a new word: the sums before it are known from here on.
+    /// Call it when time reaches a new word: sets the sums before that word.
     #[inline(never)]
     fn begin_word(&mut self) {
         let word = self.next >> WORD_SHIFT;

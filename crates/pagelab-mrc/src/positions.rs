@@ -1,8 +1,8 @@
-//! When each page of an address space was used last.
+//! The last use of each page of an address space.
 //!
-//! A hash table with open addressing. Its entries are groups of 16 adjacent pages, since programs use neighbours: a
-//! group's stamps are a cache line, and a page costs 4 bytes and a share of the key where all are used, 72 where one
-//! is.
+//! A hash table with open addressing. An entry is a group of 16 adjacent pages, since programs use neighbours: the
+//! stamps of a group fill a cache line. A page costs 4 bytes and a share of the key if the whole group is used, 72
+//! bytes if it is alone.
 
 use crate::host;
 use crate::marks::Stamp;
@@ -12,17 +12,17 @@ pub(crate) const NONE: Stamp = Stamp::MAX;
 
 const GROUP_SHIFT: u32 = 4;
 const GROUP: usize = 1 << GROUP_SHIFT;
-/// No group: page numbers lose bits to the page's own and to the group's.
+/// A free slot: no group has this number, since page numbers have fewer bits.
 const FREE: u64 = u64::MAX;
 const LEAST_SLOTS: usize = 16;
 
-/// Where a page's stamp is until the table grows.
+/// Position of a page's stamp; valid until the table grows.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Place(usize);
 
 /// Stamps by page number.
 pub(crate) struct Positions {
-    /// A power of two of slots.
+    /// Keys of the slots, whose number is a power of two.
     keys: Vec<u64>,
     stamps: Vec<[Stamp; GROUP]>,
     groups: usize,
@@ -35,7 +35,7 @@ impl Default for Positions {
 }
 
 impl Positions {
-    /// Makes room for so many pages, whose places then stay as long as no more come.
+    /// Makes room for this many pages; their positions then stay valid while no more are added.
     #[inline(always)]
     pub fn reserve(&mut self, pages: usize) {
         if (self.groups + pages) * 4 > self.keys.len() * 3 {
@@ -43,7 +43,7 @@ impl Positions {
         }
     }
 
-    /// The place of a page, for which there must be room.
+    /// The position of a page, inserted if absent; there must be room.
     #[inline(always)]
     pub fn place(&mut self, page: u64) -> Place {
         let group = page >> GROUP_SHIFT;
@@ -59,7 +59,7 @@ impl Positions {
         Place(slot << GROUP_SHIFT | (page as usize & (GROUP - 1)))
     }
 
-    /// The place of a page of which something is known.
+    /// The position of a page whose group is in the table.
     pub fn find(&self, page: u64) -> Option<Place> {
         self.slot(page >> GROUP_SHIFT).map(|slot| Place(slot << GROUP_SHIFT | (page as usize & (GROUP - 1))))
     }
@@ -74,7 +74,7 @@ impl Positions {
         self.stamps[place.0 >> GROUP_SHIFT][place.0 & (GROUP - 1)] = stamp;
     }
 
-    /// Asks for a page's group before it is needed.
+    /// Prefetches a page's group.
     #[inline(always)]
     pub fn prefetch(&self, page: u64) {
         let home = self.home(page >> GROUP_SHIFT);
@@ -82,12 +82,12 @@ impl Positions {
         host::prefetch(&self.stamps, home);
     }
 
-    /// All stamps, to be changed.
+    /// All stamps, to modify.
     pub fn stamps_mut(&mut self) -> impl Iterator<Item = &mut Stamp> {
         self.stamps.iter_mut().flatten().filter(|stamp| **stamp != NONE)
     }
 
-    /// Forgets the pages from `first` to `last` and passes on the stamps that they had.
+    /// Removes the pages from `first` to `last` and calls `taken` with their stamps.
     pub fn take(&mut self, first: u64, last: u64, mut taken: impl FnMut(Stamp)) {
         let groups = first >> GROUP_SHIFT..=last >> GROUP_SHIFT;
         let mut take = |stamps: &mut [Stamp; GROUP], group: u64| {
@@ -98,7 +98,7 @@ impl Positions {
                 }
             }
         };
-        // Whatever is less: the groups of the range, or those that there are.
+        // Iterates over the smaller number: the groups of the range, or the slots of the table.
         if groups.end() - groups.start() < self.keys.len() as u64 {
             for group in groups {
                 if let Some(slot) = self.slot(group) {
@@ -132,7 +132,7 @@ impl Positions {
 
     #[inline(never)]
     fn grow(&mut self, pages: usize) {
-        // Groups that have lost all their pages go.
+        // Drops groups without pages.
         let used = |stamps: &[Stamp; GROUP]| stamps.iter().any(|&stamp| stamp != NONE);
         let groups = self.stamps.iter().filter(|stamps| used(stamps)).count();
         let slots = ((groups + pages) * 2).next_power_of_two().max(LEAST_SLOTS);

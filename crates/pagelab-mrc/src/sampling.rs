@@ -1,8 +1,8 @@
-//! Which pages are looked at: all, or a sample of them (SHARDS).
+//! Sampling of pages: all, or a sample (SHARDS).
 //!
 //! Source: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC construction with SHARDS", FAST 2015. A page is in the
-//! sample if the hash of its number is below a threshold, so all of its uses are seen or none. A sample of the rate R
-//! has R times as many pages between two uses. Each use stands for 1/R.
+//! sample if the hash of its number is below a threshold, so either all or none of its uses are seen. A sample of rate
+//! R has R times as many pages between two uses. Each use counts as 1/R uses.
 
 use std::collections::BinaryHeap;
 
@@ -11,25 +11,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::stack::Stack;
 
-/// How much is looked at.
+/// Which pages to analyse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampling {
-    /// Each page.
+    /// Every page.
     #[default]
     All,
     /// This share of the pages, above 0 and at most 1.
     Rate(f64),
-    /// So many pages per curve at most: the rate falls as more pages appear.
+    /// At most this many pages per curve: the rate decreases as more pages appear.
     Pages(u64),
 }
 
 /// The sample of one curve.
 pub(crate) struct Sampler {
-    /// Pages with a hash up to this are in the sample.
+    /// Pages with a hash up to this number are in the sample.
     limit: u64,
     seed: u64,
-    /// With a bounded sample: what is in it, the largest hash first. Pages that have been forgotten may still be there.
+    /// For a bounded sample: its pages by descending hash. Pages that were dropped may still be in it.
     bounded: Option<Bounded>,
 }
 
@@ -39,7 +39,7 @@ struct Bounded {
 }
 
 impl Sampler {
-    /// The sample of the curve called `name`.
+    /// The sample of the curve `name`.
     pub fn new(sampling: Sampling, seed: u64, name: &str) -> Self {
         let limit = match sampling {
             Sampling::Rate(rate) => (rate * 2_f64.powi(64)) as u64,
@@ -52,7 +52,7 @@ impl Sampler {
         Self { limit, seed: Rng::new(seed, name).next_u64(), bounded }
     }
 
-    /// What the hashes of a space's pages begin with.
+    /// Salt for the hashes of a space's pages.
     pub fn salt(&self, space: usize) -> u64 {
         mix(self.seed.wrapping_add(space as u64))
     }
@@ -67,17 +67,17 @@ impl Sampler {
         hash <= self.limit
     }
 
-    /// Share of all pages that is in the sample.
+    /// Share of all pages in the sample.
     pub fn rate(&self) -> f64 {
         if self.limit == u64::MAX { 1.0 } else { self.limit as f64 / 2_f64.powi(64) }
     }
 
-    /// True if the sample may shrink, so that it must hear of new pages.
+    /// True if the sample may shrink, so it must be told of new pages.
     pub fn is_bounded(&self) -> bool {
         self.bounded.is_some()
     }
 
-    /// Pages of a space have come into the stack, which has all of them; the sample shrinks if these are too many.
+    /// Adds pages of a space, which are already in the stack; shrinks the sample if there are too many.
     pub fn bound(&mut self, stack: &mut Stack, space: usize, pages: impl Iterator<Item = u64>) {
         let salt = self.salt(space);
         let Some(bounded) = &mut self.bounded else { return };
@@ -87,7 +87,7 @@ impl Sampler {
             self.limit = self.limit.min(hash.saturating_sub(1));
             bounded.drop_beyond(self.limit, stack);
         }
-        // Pages that were forgotten and came back are there twice.
+        // Pages that were dropped and came back are in it twice.
         if bounded.pages.len() > 2 * bounded.most {
             let mut pages = std::mem::take(&mut bounded.pages).into_vec();
             pages.sort_unstable();

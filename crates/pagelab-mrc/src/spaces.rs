@@ -1,4 +1,4 @@
-//! Which address space each access is in, and what events do to the spaces.
+//! The address space of each access, and the effect of events on the spaces.
 
 use pagelab_trace::{Event, EventKind, ProcessIx, ThreadIx};
 
@@ -17,7 +17,7 @@ struct Space {
     heap_end: u64,
 }
 
-/// What leaves the TLBs and caches.
+/// What an event removes from TLBs and caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DroppedPages {
     /// The bytes from `first` to `last`.
@@ -31,7 +31,7 @@ pub(crate) enum DroppedPages {
     },
 }
 
-/// `MADV_DONTNEED` and `MADV_REMOVE` of Linux: the pages go at once.
+/// `MADV_DONTNEED` and `MADV_REMOVE` of Linux: the pages are dropped at once.
 const DROPPING_ADVICE: [u32; 2] = [4, 9];
 
 impl Spaces {

@@ -1,16 +1,16 @@
-//! The LRU stack: how deep a page lies when it is used.
+//! The LRU stack: the depth of a page when it is used.
 //!
-//! A fully associative cache with LRU replacement holds the pages on top of the stack, as many as it has entries. So a
-//! use hits every cache with more entries than pages lie above (Mattson, Gecsei, Slutz, Traiger, "Evaluation techniques
-//! for storage hierarchies", IBM Systems J. 9(2), 1970).
+//! A fully associative cache with LRU replacement contains the top pages of the stack, as many as it has entries. So a
+//! use hits in every cache with more entries than there are pages above (Mattson, Gecsei, Slutz, Traiger, "Evaluation
+//! techniques for storage hierarchies", IBM Systems J. 9(2), 1970).
 //!
-//! **Pages that are forgotten** leave holes, as an invalidated entry leaves a place free in each cache that held it.
-//! The next use that misses in a cache takes its uppermost hole, and the pages below it stay where they are. A page
-//! that is used and lies below the hole leaves one itself, as every cache that hits still has a place free. So the
-//! stack stays that of all caches at once.
+//! **Dropped pages** leave holes, as an invalidated entry leaves a free entry in each cache that held it. The next use
+//! that misses in a cache fills its uppermost hole, and the pages below stay where they are. If the used page lies
+//! below the hole, it leaves a hole itself, since every cache that hits still has a free entry. So the stack remains
+//! correct for all cache sizes at once.
 //!
-//! **The top of the stack** may be the caller's, who finds the pages used last without a table. It hands a page down
-//! when another takes its place, and all of them before anything is forgotten.
+//! **The top of the stack** can be kept by the caller, who finds the most recently used pages without a table. It
+//! passes a page to the stack when another replaces it, and all of them before pages are dropped.
 
 use std::collections::BinaryHeap;
 
@@ -18,17 +18,17 @@ use crate::host::{self, Work};
 use crate::marks::{Marks, Stamp};
 use crate::positions::{NONE, Place, Positions};
 
-/// Uses whose table entries are asked for at once.
+/// Number of uses whose table entries are prefetched together.
 const AHEAD: usize = 32;
 
 /// No page.
 pub(crate) const NO_PAGE: u64 = u64::MAX;
 
-/// A page is used, which comes to the top, and another one leaves the caller's top for the stack.
+/// A use of a page, which moves to the top; another page may leave the caller's top for the stack.
 #[derive(Clone, Copy)]
 pub(crate) struct Use {
     pub page: u64,
-    /// None as long as there is room in the caller's top.
+    /// [`NO_PAGE`] as long as there is room in the caller's top.
     pub down: u64,
 }
 
@@ -36,11 +36,11 @@ pub(crate) struct Use {
 pub(crate) struct Stack {
     spaces: Vec<Positions>,
     marks: Marks,
-    /// Stamps of marks that no page has: the latest is the uppermost.
+    /// Stamps of holes; the latest is the uppermost.
     holes: BinaryHeap<Stamp>,
     /// Pages in the stack and on the caller's top.
     pages: usize,
-    /// Those on the caller's top.
+    /// Number of pages on the caller's top.
     on_top: usize,
 }
 
@@ -51,8 +51,8 @@ impl Default for Stack {
 }
 
 impl Stack {
-    /// Uses pages of an address space in their order. `found` is told for each its place in the list and how many pages
-    /// lay above it, none if it was not in the stack.
+    /// Uses pages of an address space in order. For each, calls `found` with its index in the list and the number of
+    /// pages above it; none if it was not in the stack.
     pub fn touch(&mut self, space: usize, uses: &[Use], found: impl FnMut(usize, Option<usize>)) {
         if self.spaces.len() <= space {
             self.spaces.resize_with(space + 1, Positions::default);
@@ -60,7 +60,7 @@ impl Stack {
         host::run(Touch { stack: self, space, uses, found });
     }
 
-    /// Takes the pages of the caller's top, the lowest first.
+    /// Takes over the pages of the caller's top, the lowest first.
     pub fn hand_down(&mut self, space: usize, pages: impl Iterator<Item = u64>) {
         for page in pages {
             self.spaces[space].reserve(1);
@@ -70,12 +70,12 @@ impl Stack {
         }
     }
 
-    /// Pages that are in it.
+    /// Number of pages in the stack.
     pub fn pages(&self) -> usize {
         self.pages
     }
 
-    /// Pages and holes.
+    /// Number of pages and holes.
     pub fn marks(&self) -> usize {
         self.marks.count()
     }
@@ -85,7 +85,7 @@ impl Stack {
         positions.find(page).is_some_and(|place| positions.stamp(place) != NONE)
     }
 
-    /// Forgets the pages of a space from `first` to `last`; their places stay as holes.
+    /// Drops the pages of a space from `first` to `last`; they leave holes.
     pub fn forget(&mut self, space: usize, first: u64, last: u64) {
         let Some(positions) = self.spaces.get_mut(space) else { return };
         let before = self.holes.len();
@@ -93,7 +93,7 @@ impl Stack {
         self.pages -= self.holes.len() - before;
     }
 
-    /// Forgets all pages of a space and gives their memory back; their places stay as holes.
+    /// Drops all pages of a space and frees their memory; they leave holes.
     pub fn forget_space(&mut self, space: usize) {
         self.forget(space, 0, u64::MAX);
         if let Some(positions) = self.spaces.get_mut(space) {
@@ -101,7 +101,7 @@ impl Stack {
         }
     }
 
-    /// Takes a page out as though it had never been used.
+    /// Removes a page as though it had never been used.
     pub fn remove(&mut self, space: usize, page: u64) {
         let Some(positions) = self.spaces.get_mut(space) else { return };
         if let Some(place) = positions.find(page)
@@ -113,7 +113,7 @@ impl Stack {
         }
     }
 
-    /// Closes the lowest holes until there are so many.
+    /// Removes the lowest holes until at most `most` are left.
     pub fn limit_holes(&mut self, most: usize) {
         if self.holes.len() > most {
             let mut holes = std::mem::take(&mut self.holes).into_sorted_vec();
@@ -124,7 +124,7 @@ impl Stack {
         }
     }
 
-    /// Takes the page at a place to the top; returns how many lay above it.
+    /// Removes the page at a position, to move it to the top; returns the number of pages above it.
     #[inline(always)]
     fn lift(&mut self, space: usize, place: Place) -> Option<usize> {
         let last = self.spaces[space].stamp(place);
@@ -138,7 +138,7 @@ impl Stack {
         above.map(|above| above + self.on_top)
     }
 
-    /// Puts the page at a place onto the stack.
+    /// Puts the page at a position on top of the stack.
     #[inline(always)]
     fn mark(&mut self, space: usize, place: Place) {
         if self.marks.is_full() {
@@ -148,7 +148,7 @@ impl Stack {
         self.spaces[space].set(place, now);
     }
 
-    /// Takes the mark of a page out that moves to the top, or that of a hole above it.
+    /// Removes the mark of a page that moves to the top, or instead the mark of a hole above it.
     #[inline(never)]
     fn take_beside_holes(&mut self, last: Stamp) -> Option<usize> {
         let above = (last != NONE).then(|| self.marks.behind(last));
@@ -166,7 +166,7 @@ impl Stack {
         above
     }
 
-    /// Gives all marks the first stamps, in their order, and makes room for more.
+    /// Gives all marks the lowest stamps, in order, and makes room for more.
     #[inline(never)]
     fn renumber(&mut self) {
         for stamp in self.spaces.iter_mut().flat_map(Positions::stamps_mut) {
@@ -202,7 +202,7 @@ impl<F: FnMut(usize, Option<usize>)> Work for Touch<'_, F> {
                 place.0 = positions.place(of.page);
                 stack.marks.prefetch(positions.stamp(place.0));
             }
-            // Now that no more places are made, none moves.
+            // No position changes any more, since no page is inserted from here on.
             for (place, of) in places.iter_mut().zip(uses) {
                 if of.down != NO_PAGE {
                     place.1 = positions.place(of.down);

@@ -1,11 +1,11 @@
-//! The top of the LRU stack: the few pages used last, without a table.
+//! The top of the LRU stack: the most recently used pages, without a table.
 
 use crate::stack::NO_PAGE;
 
-/// Pages on it: a cache line of numbers.
+/// Number of pages on it; their numbers fill a cache line.
 pub(crate) const PAGES: usize = 8;
 
-/// The pages used last, the latest first.
+/// The most recently used pages, the latest first.
 pub(crate) struct Top([u64; PAGES]);
 
 impl Default for Top {
@@ -15,7 +15,7 @@ impl Default for Top {
 }
 
 impl Top {
-    /// Uses a page. Returns how many lay above it if it was on top, or the page that has to make room for it, if any.
+    /// Uses a page. Returns its depth if it was on top; otherwise the page that it replaces, or [`NO_PAGE`].
     #[inline(always)]
     pub fn touch(&mut self, page: u64) -> Result<usize, u64> {
         let old = self.0;
@@ -31,7 +31,7 @@ impl Top {
         if depth < PAGES { Ok(depth) } else { Err(old[PAGES - 1]) }
     }
 
-    /// Empties it, the lowest page first.
+    /// Removes and returns all pages, the lowest first.
     pub fn take(&mut self) -> impl Iterator<Item = u64> {
         std::mem::take(self).0.into_iter().rev().filter(|&page| page != NO_PAGE)
     }

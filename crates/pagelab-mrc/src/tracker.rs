@@ -1,4 +1,4 @@
-//! One granule of one stream: its uses, where they lay in the stack, and what a sample says of them.
+//! One granule of one stream: its uses, their depths in the stack, and the sample's statistics.
 
 use pagelab_trace::TraceError;
 
@@ -9,43 +9,43 @@ use crate::sampling::{Sampler, Sampling};
 use crate::stack::{NO_PAGE, Stack, Use};
 use crate::top::{self, Top};
 
-/// Uses that wait until the table entries of several can be asked for at once.
+/// Uses that are queued so that several table entries can be prefetched together.
 const QUEUE: usize = 256;
-/// Parts of a sample, whose spread says how far it may be off.
+/// Parts of a sample, whose spread gives the error bounds.
 pub(crate) const PARTS: usize = 64;
 
 /// Pages or lines of one size.
 pub(crate) struct Tracker {
     shift: u32,
-    /// Number of the page that was used last, or none.
+    /// Number of the last used page, or none.
     last: u64,
-    /// Those used last, of the sample if there is one.
+    /// The most recently used pages; with sampling, only those in the sample.
     top: Top,
     sampler: Option<Sampler>,
     salt: u64,
     space: usize,
     queue: Vec<Use>,
-    /// Pages of the queue that are new to the stack.
+    /// Pages of the queue that are not yet in the stack.
     fresh: Vec<u64>,
     stack: Stack,
-    /// Uses of another page than the last one.
+    /// Uses of another page than the previous one.
     changes: u64,
-    /// Uses beyond the first of an access that crosses a boundary.
+    /// Additional uses of accesses that cross a page boundary.
     crossings: u64,
     found: UseCounts,
 }
 
-/// What the uses found.
+/// Counts of uses.
 #[derive(Default)]
 struct UseCounts {
-    /// By depth, uses of pages on top that `depths` does not have yet.
+    /// By depth, uses of pages on top that are not yet in `depths`.
     on_top: [u64; top::PAGES],
     depths: Histogram<12>,
     first: f64,
     parts: Vec<Part>,
 }
 
-/// What the uses of a part of the sample's pages found.
+/// Counts of uses for one part of the sample's pages.
 #[derive(Clone, Default)]
 struct Part {
     depths: Histogram<4>,
@@ -53,7 +53,7 @@ struct Part {
 }
 
 impl Tracker {
-    /// For pages of 2^`shift` bytes.
+    /// A tracker for pages of 2^`shift` bytes.
     pub fn new(shift: u32, sampling: Sampling, seed: u64, name: &str) -> Self {
         let sampler = (sampling != Sampling::All).then(|| Sampler::new(sampling, seed, name));
         let parts = vec![Part::default(); if sampler.is_some() { PARTS } else { 0 }];
@@ -78,7 +78,7 @@ impl Tracker {
         self.shift
     }
 
-    /// Uses the pages of the bytes from `first` to `last`; true if all lie on the page that was used last.
+    /// Uses the pages of the bytes from `first` to `last`; true if all are in the last used page.
     #[inline(always)]
     pub fn touch(&mut self, first: u64, last: u64) -> Result<bool, TraceError> {
         let (first, last) = (first >> self.shift, last >> self.shift);
@@ -120,7 +120,7 @@ impl Tracker {
         Ok(())
     }
 
-    /// The accesses that follow are of this address space.
+    /// The following accesses are in this address space.
     pub fn enter(&mut self, space: usize) -> Result<(), TraceError> {
         self.hand_down()?;
         self.space = space;
@@ -128,7 +128,7 @@ impl Tracker {
         Ok(())
     }
 
-    /// The bytes from `first` to `last` of a space are no longer what they were. A page of which others are left stays.
+    /// Drops the bytes from `first` to `last` of a space. A page that also contains other bytes stays.
     pub fn forget(&mut self, space: usize, first: u64, last: u64) -> Result<(), TraceError> {
         let size = 1_u64 << self.shift;
         let (Some(begin), Some(end)) = (first.checked_next_multiple_of(size), last.checked_add(1)) else {
@@ -142,14 +142,14 @@ impl Tracker {
         Ok(())
     }
 
-    /// A space has ended.
+    /// Drops an address space that has ended.
     pub fn forget_space(&mut self, space: usize) -> Result<(), TraceError> {
         self.hand_down()?;
         self.stack.forget_space(space);
         Ok(())
     }
 
-    /// Makes the uses that wait, and puts all pages into the stack.
+    /// Processes queued uses and moves all pages into the stack.
     fn hand_down(&mut self) -> Result<(), TraceError> {
         self.flush()?;
         self.last = NO_PAGE;
@@ -157,7 +157,7 @@ impl Tracker {
         Ok(())
     }
 
-    /// Makes the uses that wait.
+    /// Processes queued uses.
     #[inline(never)]
     pub fn flush(&mut self) -> Result<(), TraceError> {
         for (above, uses) in self.found.on_top.iter_mut().enumerate() {
@@ -198,7 +198,7 @@ impl Tracker {
         Ok(())
     }
 
-    /// All that was found, of a stream with so many accesses. What waits must have been flushed.
+    /// All counts of a stream with this many accesses. Queued uses must have been flushed.
     pub fn counts(&self, accesses: u64) -> Counts<'_> {
         let estimate = self.sampler.as_ref().map(|sampler| Estimate { rate: sampler.rate(), tracker: self });
         Counts {
@@ -212,7 +212,7 @@ impl Tracker {
         }
     }
 
-    /// Misses of a cache of `size` entries by the part of the sample that missed.
+    /// Misses of a cache of `size` entries, for each part of the sample.
     pub fn misses_by_part(&self, size: u64) -> impl Iterator<Item = f64> {
         self.found.parts.iter().map(move |part| part.first + part.depths.at_least(size))
     }

@@ -1,17 +1,17 @@
-//! Caches of some ways, estimated from a fully associative one.
+//! Set-associative caches, estimated from a fully associative one.
 
 use crate::histogram::Histogram;
 
 impl<const BITS: u32> Histogram<BITS> {
-    /// Misses of caches of `ways` ways at sizes that are multiples of them.
+    /// Misses of caches with `ways` ways, at sizes that are multiples of `ways`.
     ///
     /// Source: A. J. Smith, "A comparative study of set associative memory mapping algorithms and their use for cache
-    /// and main memory", IEEE TSE 4(2), 1978. The pages above a page lie in its set with the chance 1/sets each,
-    /// independently. So it misses if `ways` or more of them do, by the binomial distribution.
+    /// and main memory", IEEE TSE 4(2), 1978. Each page above a page is in its set with probability 1/sets,
+    /// independently. So the page misses if `ways` or more of them are, by the binomial distribution.
     ///
-    /// Deviations: real sets are chosen by low bits of the page number, which divide neighbours evenly. So programs
-    /// that use arrays in order miss less, and those with a stride of a power of two more. Depths are those of their
-    /// bins.
+    /// Deviations: real sets are chosen by low bits of the page number, which distribute neighbours evenly. So programs
+    /// that use arrays in order miss less, and those with a stride of a power of two miss more. Depths have the
+    /// resolution of the histogram's bins.
     pub(crate) fn misses_with_ways(&self, first: f64, sizes: &[u64], ways: u64) -> Vec<u64> {
         let misses = |&size: &u64| {
             let sets = size / ways;
@@ -22,7 +22,7 @@ impl<const BITS: u32> Histogram<BITS> {
     }
 }
 
-/// The chance that of `depth` pages `ways` or more fall into a set that takes the share `share` of them.
+/// Probability that of `depth` pages at least `ways` fall into a set that gets the share `share` of them.
 fn chance(depth: u64, share: f64, ways: u64) -> f64 {
     if depth < ways {
         return 0.0;
@@ -30,7 +30,7 @@ fn chance(depth: u64, share: f64, ways: u64) -> f64 {
     if share >= 1.0 {
         return 1.0;
     }
-    // In logarithms, as the chance that none falls there may be too small for a number.
+    // Computed with logarithms, since the probability that none falls there may be too small for a number.
     let (own, other) = (share.ln(), (-share).ln_1p());
     let mut term = depth as f64 * other;
     let mut fewer = term.exp();

@@ -22,12 +22,12 @@ pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
     Arc::new(parse_message_type(text).expect("a valid schema"))
 });
 
-/// Places of the columns of 64 bits.
+/// Positions of the 64-bit columns.
 pub(super) const WIDE: [usize; 2] = [0, 2];
-/// Places of the columns of 32 bits.
+/// Positions of the 32-bit columns.
 pub(super) const NARROW: [usize; 5] = [1, 3, 4, 5, 6];
 
-/// The columns of some rows; Parquet's integers are signed, and the bits are what counts.
+/// The columns of some rows. Parquet's integers are signed; here only their bits matter.
 #[derive(Default)]
 pub(super) struct Columns {
     pub wide: [Vec<i64>; WIDE.len()],
@@ -55,7 +55,7 @@ impl Columns {
         }
     }
 
-    /// The fault of a row that is there; none if a value is out of its column's range.
+    /// The fault in an existing row; none if a value is out of its column's range.
     pub fn fault(&self, row: usize) -> Option<Fault> {
         let [time_ns, address] = [0, 1].map(|column| self.wide[column][row].cast_unsigned());
         let [core, kind, process, thread, latency] =

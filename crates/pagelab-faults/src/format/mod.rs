@@ -1,6 +1,6 @@
 //! Fault traces on disk: one Parquet file that any Parquet reader can open, by convention `NAME.faults`.
 //!
-//! Columns (none is ever null), rows in the order of time:
+//! Columns (none is ever null); rows are sorted by time:
 //!
 //! | column | type | meaning |
 //! |---|---|---|
@@ -13,8 +13,8 @@
 //! | `latency_ns` | u32 | how long this fault took; 0 if that was not measured |
 //!
 //! The key `pagelab` of the footer holds [`FaultTraceInfo`](crate::FaultTraceInfo) as JSON, and the hash of all bytes
-//! before the footer. The reader checks it. The file is written under a name ending in `.tmp` and renamed when it is
-//! whole.
+//! before the footer, which the reader checks. The file is written under a name ending in `.tmp` and renamed when it is
+//! complete.
 
 mod columns;
 mod reader;
@@ -23,16 +23,16 @@ mod writer;
 pub use reader::FaultTraceReader;
 pub use writer::FaultTraceWriter;
 
-/// Faults in a row group at most.
+/// Maximum number of faults in a row group.
 pub const GROUP_ROWS: usize = 1 << 20;
 
 /// Key of the facts in the Parquet footer.
 const FACTS_KEY: &str = "pagelab";
 
-/// What the footer says beside what Parquet needs.
+/// The facts in the footer.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Facts {
     info: crate::FaultTraceInfo,
-    /// Of all bytes before the footer: xxh3 of 128 bits in hexadecimal.
+    /// Hash of all bytes before the footer: 128-bit xxh3 in hexadecimal.
     hash: String,
 }

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{Fault, FaultTraceInfo};
 
-/// Reads a fault trace, a row group at a time.
+/// Reads a fault trace row group by row group.
 pub struct FaultTraceReader {
     path: PathBuf,
     file: SerializedFileReader<File>,
@@ -35,16 +35,16 @@ pub struct FaultTraceReader {
 }
 
 impl FaultTraceReader {
-    /// True if the file at `path` begins as a Parquet file does.
+    /// True if the file at `path` begins like a Parquet file.
     pub fn recognises(path: &Path) -> bool {
         let mut magic = [0; 4];
         File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && &magic == b"PAR1"
     }
 
-    /// Opens the trace at `path` and checks that it is whole.
+    /// Opens the trace at `path` and checks that it is complete.
     ///
     /// # Errors
-    /// [`TraceError::Io`]; [`TraceError::Corrupt`] if it is no fault trace, or damaged.
+    /// [`TraceError::Io`]; [`TraceError::Corrupt`] if it is not a fault trace, or damaged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref().to_path_buf();
         let to_error = |e| TraceError::io(&path, e);
@@ -53,7 +53,7 @@ impl FaultTraceReader {
             return Err(TraceError::corrupt(&path, "a folder; a fault trace is a file"));
         }
         if !Self::recognises(&path) {
-            let what = "no fault trace: those are Parquet files. `pagelab model` reads text of perf and ftrace, too";
+            let what = "not a fault trace, which is a Parquet file. `pagelab model` also reads text of perf and ftrace";
             return Err(TraceError::corrupt(&path, what));
         }
         let metadata = ParquetMetaDataReader::new()
@@ -71,15 +71,15 @@ impl FaultTraceReader {
         Ok(Self { path, file, info: facts.info, next_group: 0, columns: Columns::default(), last_ns: 0 })
     }
 
-    /// What the file says of itself.
+    /// The trace's information about itself.
     pub fn info(&self) -> &FaultTraceInfo {
         &self.info
     }
 
-    /// Replaces the content of `faults` by those that come next. False if there are none.
+    /// Replaces the content of `faults` by the next faults. Returns false if there are none.
     ///
     /// # Errors
-    /// [`TraceError::Corrupt`] that names what is wrong with which fault.
+    /// [`TraceError::Corrupt`] with the fault and what is wrong with it.
     pub fn next(&mut self, faults: &mut Vec<Fault>) -> Result<bool, TraceError> {
         faults.clear();
         if self.next_group == self.file.num_row_groups() {
@@ -104,7 +104,7 @@ impl FaultTraceReader {
                 return Err(corrupt(format!("a fault on core {} of {} cores", fault.core, self.info.cores)));
             }
             if fault.time_ns < self.last_ns || fault.time_ns > self.info.duration_ns {
-                return Err(corrupt(format!("a fault at {} ns is out of its place in time", fault.time_ns)));
+                return Err(corrupt(format!("a fault at {} ns is not in the order of time", fault.time_ns)));
             }
             self.last_ns = fault.time_ns;
             faults.push(fault);
@@ -128,7 +128,7 @@ fn read_column(reader: ColumnReader, place: usize, rows: usize, columns: &mut Co
     }
 }
 
-/// What the footer says; on error, what is wrong.
+/// The facts in the footer; on error, what is wrong.
 fn facts(metadata: &ParquetMetaData) -> Result<Facts, String> {
     let footer = metadata.file_metadata();
     let json = footer
@@ -158,7 +158,7 @@ fn facts(metadata: &ParquetMetaData) -> Result<Facts, String> {
     Ok(facts)
 }
 
-/// The hash of all bytes before the footer, and how many they are. The footer was parsed, so it is there.
+/// The hash of all bytes before the footer, and their number. The footer has been parsed already, so it exists.
 fn hash(file: &mut File) -> std::io::Result<(String, u64)> {
     let len = file.seek(SeekFrom::End(-8))?;
     let mut footer_bytes = [0; 4];

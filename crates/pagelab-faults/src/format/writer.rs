@@ -31,8 +31,8 @@ use crate::{Fault, FaultTraceInfo};
 
 const ZSTD_LEVEL: i32 = 3;
 
-/// Writes a fault trace, which appears under its name when it is [finished](Self::finish). Dropped before, it leaves
-/// nothing.
+/// Writes a fault trace, which gets its name when it is [finished](Self::finish). If dropped earlier, it leaves no
+/// file.
 pub struct FaultTraceWriter {
     path: PathBuf,
     temporary: PathBuf,
@@ -58,7 +58,7 @@ impl FaultTraceWriter {
             return Err(TraceError::usage(format!("{}: exists; name another output", path.display())));
         }
         let mut name: OsString = path.as_os_str().to_owned();
-        // Of this process alone, whatever others write.
+        // A name that no other process uses.
         name.push(format!(".{}.tmp", std::process::id()));
         let temporary = PathBuf::from(name);
         let file = File::create(&temporary).map_err(|e| TraceError::io(&path, e))?;
@@ -78,7 +78,7 @@ impl FaultTraceWriter {
         })
     }
 
-    /// Appends a fault. It must not be earlier than the one before.
+    /// Appends a fault. It must not be earlier than the previous one.
     ///
     /// # Errors
     /// [`TraceError::Usage`] if it is; [`TraceError::Io`].
@@ -117,8 +117,8 @@ impl FaultTraceWriter {
         Ok(())
     }
 
-    /// Completes the trace. `info` says what it is; its counts are set here. So are duration and cores,
-    /// if there are faults beyond them.
+    /// Completes the trace with `info`, whose counts are set here. Duration and number of cores are increased if there
+    /// are faults beyond them.
     ///
     /// # Errors
     /// [`TraceError::Io`].
@@ -148,7 +148,7 @@ impl FaultTraceWriter {
 
 impl Drop for FaultTraceWriter {
     fn drop(&mut self) {
-        // After a rename there is none, and then nothing is to be done.
+        // After the rename there is no temporary file, so the error is ignored.
         let _ = fs::remove_file(&self.temporary);
     }
 }
@@ -176,7 +176,7 @@ fn io_error(path: &Path, error: ParquetError) -> TraceError {
     TraceError::io(path, error)
 }
 
-/// Hashes what is written.
+/// Hashes everything that is written.
 struct Hashing<W> {
     inner: W,
     hash: Box<Xxh3>,

@@ -1,4 +1,4 @@
-//! What came of a run.
+//! The result of a run.
 
 use serde::Serialize;
 
@@ -13,18 +13,18 @@ pub enum Bound {
     Nothing,
     /// Most misses came before the rings were filled for the first time.
     Start,
-    /// Most misses came while the thread slept: a larger ring or a shorter period helps.
+    /// Most misses came while the thread slept: a larger ring or a shorter period would help.
     Ring,
-    /// Most misses came while the thread refilled: a faster thread or more of them help.
+    /// Most misses came while the thread refilled: a faster thread or more threads would help.
     Refill,
 }
 
 /// A core's faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CoreOutcome {
-    /// Faults that were looked at.
+    /// Faults considered.
     pub faults: u64,
-    /// Those of them for which the ring had a page.
+    /// Those for which the ring had a page.
     pub hits: u64,
     /// Time that its faults took.
     pub before_ps: u64,
@@ -32,29 +32,29 @@ pub struct CoreOutcome {
     pub after_ps: u64,
 }
 
-/// Misses by what the core's thread was doing.
+/// Misses by the activity of the core's refill thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Misses {
-    /// The first fill.
+    /// During the first fill.
     pub initial: u64,
-    /// A pass.
+    /// During a pass.
     pub refilling: u64,
-    /// Nothing, until the next pass.
+    /// While it slept until the next pass.
     pub waiting: u64,
 }
 
-/// What the engine does for a program: estimates of the model.
+/// The effect of the engine on a program, as the model estimates it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Faults that were looked at, of all cores.
+    /// Faults considered, on all cores.
     pub faults: u64,
-    /// Those of them for which a ring had a page.
+    /// Those for which a ring had a page.
     pub hits: u64,
-    /// `hits` by `faults`, 0 to 1.
+    /// `hits` / `faults`, 0 to 1.
     pub hit_rate: f64,
-    /// Per second of the program without the engine.
+    /// Faults per second of the program without the engine.
     pub faults_per_second: f64,
-    /// Share of the program's time on its cores that faults took, and that they take with the engine.
+    /// Share of the program's time on its cores that faults take without the engine.
     pub overhead_before: f64,
     /// The same with the engine.
     pub overhead_after: f64,
@@ -62,11 +62,11 @@ pub struct Outcome {
     pub seconds_before: f64,
     /// How long it runs with the engine.
     pub seconds_after: f64,
-    /// `seconds_before` by `seconds_after`.
+    /// `seconds_before` / `seconds_after`.
     pub speed_up: f64,
-    /// What most misses are due to.
+    /// Cause of most misses.
     pub bound: Bound,
-    /// Misses by what the core's thread was doing.
+    /// Misses by the activity of the core's refill thread.
     pub misses: Misses,
     /// Passes that the background threads began.
     pub passes: u64,
@@ -76,9 +76,9 @@ pub struct Outcome {
     pub refilled_pages: u64,
     /// Pages that the first fill put into rings.
     pub filled_pages: u64,
-    /// Time that the background threads worked, all together.
+    /// Total working time of the background threads.
     pub background_seconds: f64,
-    /// The same, core by core.
+    /// The result core by core.
     pub cores: Vec<CoreOutcome>,
 }
 

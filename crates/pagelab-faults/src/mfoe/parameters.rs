@@ -1,4 +1,4 @@
-//! What can be set, and where each number comes from.
+//! Parameters of the model, each with its origin.
 
 use pagelab_trace::{
     TraceError,
@@ -8,52 +8,52 @@ use serde::Serialize;
 
 use crate::timeline::{Selection, Which};
 
-/// Picoseconds of a second.
+/// Picoseconds per second.
 pub(super) const SECOND_PS: u64 = 1_000_000_000_000;
 
-/// What the hardware may take for a fault; so sums of many stay in range.
+/// Upper limit of the hardware's time for a fault, which keeps sums within range.
 const MAX_HARDWARE_PS: f64 = 1e9;
 
 /// The engine and its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Config {
-    /// Pages that a core's ring holds.
+    /// Pages per core's ring.
     pub ring_entries: u32,
-    /// Picoseconds from the begin of a pass to the next.
+    /// Picoseconds from the start of a pass to the start of the next.
     pub period_ps: u64,
-    /// Picoseconds of a fault that the ring serves.
+    /// Picoseconds of a fault with a page in the ring.
     pub hit_ps: u64,
-    /// Picoseconds that a fault takes longer if the ring is empty.
+    /// Additional picoseconds of a fault with an empty ring.
     pub miss_penalty_ps: u64,
-    /// Pages that a thread puts into rings per second of a pass.
+    /// Pages that a thread refills per second of a pass.
     pub refill_pages_per_second: u64,
-    /// The same of the first fill.
+    /// Pages that a thread refills per second of the first fill.
     pub fill_pages_per_second: u64,
-    /// Threads that refill; with k of them, each has every k-th core.
+    /// Threads that refill; with k threads, each handles every k-th core.
     pub background_threads: u32,
-    /// In which order a pass visits the cores.
+    /// Order in which a pass visits the cores.
     pub visit: Visit,
-    /// When the pass after a pass begins.
+    /// When the pass after a late pass begins.
     pub late_pass: LatePass,
-    /// Where the rings stand when the program starts.
+    /// State of the rings when the program starts.
     pub initial_fill: InitialFill,
 }
 
-/// In which order a pass visits the cores of its thread.
+/// Order in which a pass visits the cores of its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Visit {
-    /// From the first one up.
+    /// Always from the first core up.
     FirstCore,
     /// From where the last pass stopped.
     WhereStopped,
-    /// From the core after the one that the last pass began with.
+    /// From the core after the one at which the last pass began.
     NextCore,
     /// The emptiest ring first.
     Emptiest,
 }
 
-/// When the pass after a pass begins.
+/// When the pass after a late pass begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LatePass {
@@ -67,7 +67,7 @@ pub enum LatePass {
     Cut,
 }
 
-/// Where the rings stand when the program starts.
+/// State of the rings when the program starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InitialFill {
@@ -182,13 +182,13 @@ static ORIGINS: [Documented; 16] = [
     Documented { name: "parallelism", origin: "the paper does not say what it divides the time of parallel faults by" },
 ];
 
-/// What [`list`] says of a parameter.
+/// Documentation of a parameter.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelParameterDoc {
     /// Its name, limits and default.
     #[serde(flatten)]
     pub parameter: ParameterDoc,
-    /// Where the default comes from.
+    /// Origin of the default.
     pub origin: &'static str,
 }
 
@@ -201,10 +201,10 @@ pub fn list() -> Vec<ModelParameterDoc> {
     ORIGINS.iter().map(document).collect()
 }
 
-/// The engine and the faults that `settings` (`key=value,key=value`) describe.
+/// Parses `settings` (`key=value,key=value`) into the engine's configuration and the selection of faults.
 ///
 /// # Errors
-/// [`TraceError::Usage`] that names the setting, and what is allowed.
+/// [`TraceError::Usage`] with the setting, and what is allowed.
 pub fn parse(settings: &str) -> Result<(Config, Selection), TraceError> {
     let values = Values::parse("mfoe", &PARAMETERS, settings, 0)?;
     let cycle_ps = 1000.0 / values.real("clock_ghz");

@@ -1,14 +1,14 @@
-//! A thread of the kernel that refills rings, page by page in time.
+//! A kernel thread that refills rings page by page.
 
 use super::parameters::{Config, InitialFill, LatePass, SECOND_PS, Visit};
 
-/// The pages in the rings of all cores.
+/// The number of pages in each core's ring.
 pub(super) struct Rings {
     pub pages: Vec<u32>,
     pub entries: u32,
 }
 
-/// What a thread has done.
+/// Statistics of a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
     pub passes: u64,
@@ -31,24 +31,24 @@ impl Work {
     }
 }
 
-/// What a thread is doing.
+/// Activity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     /// Sleeps until then.
     Sleep { until: u64 },
     /// Looks for the next page to refill.
     Look { now: u64 },
-    /// Refills a page of a core, which is ready then.
+    /// Refills a page of a core; the page is ready then.
     Refill { core: usize, ready: u64 },
 }
 
-/// A thread and the cores that it serves.
+/// A thread and the cores that it handles.
 pub(super) struct Thread {
     cores: Vec<usize>,
     doing: Doing,
-    /// The pass that is going on, or was last.
+    /// The current pass, or the last one.
     pass: Pass,
-    /// Place in `cores` at which the last pass stopped.
+    /// Index in `cores` at which the last pass stopped.
     stopped: usize,
     pub work: Work,
 }
@@ -57,20 +57,20 @@ pub(super) struct Thread {
 struct Pass {
     initial: bool,
     begin: u64,
-    /// Picoseconds of a page are [`SECOND_PS`] by this.
+    /// A page takes [`SECOND_PS`] / `pages_per_second` picoseconds.
     pages_per_second: u64,
-    /// Pages done so far, of all cores.
+    /// Pages refilled so far, on all cores.
     done: u64,
-    /// Places in `cores` in the order of the visit.
+    /// Indices in `cores` in the order of the visit.
     order: Vec<usize>,
-    /// Place in `order`.
+    /// Index in `order`.
     at: usize,
-    /// Pages done on the core that is visited. One lap of the ring is the most.
+    /// Pages refilled on the current core; at most one ring's worth.
     lap: u32,
 }
 
 impl Thread {
-    /// The thread that serves `cores`, of which there is one at least.
+    /// The thread for `cores`, of which there is at least one.
     pub fn new(cores: Vec<usize>, config: &Config) -> Self {
         let initial = config.initial_fill == InitialFill::Running;
         let order = (0..cores.len()).collect();
@@ -84,7 +84,7 @@ impl Thread {
         }
     }
 
-    /// True while it refills: what is missing now is not for want of a period's end.
+    /// True while it refills: a miss now is not due to waiting for the next period.
     pub fn is_busy(&self) -> bool {
         !matches!(self.doing, Doing::Sleep { .. })
     }
@@ -94,7 +94,7 @@ impl Thread {
         self.pass.initial && self.is_busy()
     }
 
-    /// Goes on until `now`, inclusive. No fault of its cores may come before that.
+    /// Advances to `now`, inclusive. All earlier faults of its cores must have been handled.
     pub fn advance(&mut self, now: u64, rings: &mut Rings, config: &Config) {
         loop {
             match self.doing {
@@ -114,7 +114,7 @@ impl Thread {
     fn begin(&mut self, due: u64, now: u64, rings: &Rings, config: &Config) {
         let mut begin = due;
         if self.cores.iter().all(|&core| rings.pages[core] == rings.entries) {
-            // Nothing is to do until a fault comes: all passes until then find the rings full, but for the last one.
+            // All rings are full, so the passes until the next fault have nothing to do: skip all but the last.
             let period = config.period_ps;
             let last = match config.late_pass {
                 LatePass::Sleep => now - (now - begin) % period,
@@ -175,7 +175,7 @@ impl Thread {
     }
 }
 
-/// How long `pages` take, rounded down.
+/// Duration of `pages`, rounded down.
 fn elapsed_ps(pages: u64, pages_per_second: u64) -> u64 {
     (u128::from(pages) * u128::from(SECOND_PS) / u128::from(pages_per_second)) as u64
 }

@@ -1,4 +1,4 @@
-//! The faults of all cores in the order of the new times, against the rings.
+//! Replays the faults of all cores in the order of their new times against the rings.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -9,25 +9,25 @@ use super::{
 };
 use crate::timeline::{CoreFault, Timeline};
 
-/// A core on its way through its faults.
+/// A core's progress through its faults.
 struct Core<'t> {
     faults: &'t [CoreFault],
-    /// The next of them.
+    /// Index of the next fault.
     at: usize,
-    /// By how much they come later than in the trace.
+    /// How much later its faults come than in the trace.
     shift_ps: i64,
     outcome: CoreOutcome,
 }
 
 impl Core<'_> {
-    /// When the next fault comes; none if there is no other.
+    /// Time of the next fault; none if there is no other.
     fn next_ps(&self) -> Option<u64> {
         let fault = self.faults.get(self.at)?;
         let time = picoseconds(fault.time_ns).checked_add_signed(self.shift_ps);
         Some(time.expect("a fault is saved no more time than there is to the next"))
     }
 
-    /// Serves the next fault.
+    /// Handles the next fault.
     fn serve(&mut self, hit: bool, config: &Config) {
         let before = picoseconds(u64::from(self.faults[self.at].latency_ns));
         let after = if hit { config.hit_ps } else { before + config.miss_penalty_ps };
@@ -49,8 +49,8 @@ pub fn run(config: &Config, timeline: &Timeline) -> Outcome {
     run_with(config, timeline, &mut |_, _, _| {})
 }
 
-/// As [`run`]. `each` is told core, new time in picoseconds and whether it was a hit, of every fault in their new
-/// order.
+/// [`run`] with a callback: `each` gets core, new time in picoseconds and whether it was a hit, for every fault in the
+/// new order.
 pub fn run_with(config: &Config, timeline: &Timeline, each: &mut dyn FnMut(usize, u64, bool)) -> Outcome {
     let begin = |faults| Core { faults, at: 0, shift_ps: 0, outcome: CoreOutcome::default() };
     let mut cores: Vec<_> = timeline.cores.iter().map(|faults| begin(&faults[..])).collect();

@@ -1,4 +1,4 @@
-//! The model on one source, with the values of a sweep.
+//! Runs the model on one source with all values of a sweep.
 
 use pagelab_trace::TraceError;
 use serde::{Deserialize, Serialize};
@@ -9,10 +9,10 @@ use crate::{
     timeline::{Recording, Selection},
 };
 
-/// Runs of a sweep at most.
+/// Maximum number of runs of a sweep.
 const MAX_RUNS: usize = 10_000;
 
-/// What is to be run.
+/// A study to run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -20,63 +20,63 @@ pub struct Request {
     pub source: String,
     /// Seed of a process.
     pub seed: u64,
-    /// `key=value` of [`parameters`].
+    /// Settings `key=value` of [`parameters`].
     pub settings: Vec<String>,
-    /// Parameters with their values, each of which goes with each of the others'.
+    /// Parameters with their values; the sweep covers all combinations.
     pub sweep: Vec<(String, Vec<String>)>,
 }
 
-/// What came of it.
+/// The result of a study.
 #[derive(Clone, Debug, Serialize)]
 pub struct Study {
     /// Name of the model.
     pub model: &'static str,
-    /// As it was requested.
+    /// The requested source.
     pub source: String,
-    /// As it was requested.
+    /// The requested seed.
     pub seed: u64,
-    /// As they were requested.
+    /// The requested settings.
     pub settings: Vec<String>,
-    /// What is known of the source.
+    /// Information about the source.
     pub info: FaultTraceInfo,
-    /// One for each combination of the sweep's values.
+    /// One run for each combination of the sweep's values.
     pub runs: Vec<Run>,
 }
 
-/// The model once.
+/// One run of the model.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// What the sweep sets.
+    /// The parameters that the sweep sets in this run.
     pub sweep: Vec<(String, String)>,
     /// The engine's effective configuration.
     pub config: Config,
-    /// What the run rests on.
+    /// Facts about the timeline of the run.
     pub timeline: TimelineFacts,
-    /// What the engine does for the program.
+    /// The engine's effect on the program.
     pub outcome: Outcome,
 }
 
-/// What a [`Timeline`] rests on.
+/// Facts about a [`Timeline`].
 #[derive(Clone, Debug, Serialize)]
 pub struct TimelineFacts {
-    /// How long the program runs, without what recording it cost.
+    /// Duration of the program without the cost of recording.
     pub duration_seconds: f64,
     /// How many cores the program keeps busy on average.
     pub parallelism: f64,
-    /// What the latencies rest on.
+    /// Origin of the latencies.
     pub latency: LatencyOrigin,
-    /// Nanoseconds that were taken off each fault.
+    /// Nanoseconds subtracted from each fault.
     pub recording_cost_ns: u32,
-    /// Faults that are not looked at.
+    /// Faults that were not considered.
     pub left_out: u64,
-    /// As [`Timeline::cut`].
+    /// See [`Timeline::cut`].
     pub cut: u64,
 }
 
-/// Carries out a request. `going` is asked before each run; if it says no, those that follow are left out.
+/// Runs a study. `going` is asked before each run; once it returns false, the remaining runs are omitted.
 ///
 /// # Errors
-/// [`TraceError`] of the source; [`TraceError::Usage`] of a setting, before anything runs.
+/// [`TraceError`] of the source; [`TraceError::Usage`] for a wrong setting, before the first run.
 pub fn study(request: &Request, going: &dyn Fn() -> bool) -> Result<Study, TraceError> {
     let points = points(request)?;
     let recording = Recording::open(&request.source, request.seed)?;

@@ -1,4 +1,4 @@
-//! `bursts`: faults one right after the other, then none for a while.
+//! `bursts`: faults in close succession, then a pause.
 
 use pagelab_trace::{
     rng::Rng,
@@ -47,7 +47,7 @@ struct Bursts {
     burst: u64,
     gap_ns: f64,
     pause_ns: f64,
-    /// Faults of the burst that are still to come.
+    /// Remaining faults of the burst.
     left: u64,
 }
 

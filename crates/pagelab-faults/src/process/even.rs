@@ -1,4 +1,4 @@
-//! `even`: a fault in every interval.
+//! `even`: one fault per interval.
 
 use pagelab_trace::{rng::Rng, spec::SEED};
 
@@ -28,7 +28,7 @@ struct Even {
 }
 
 impl Pattern for Even {
-    /// A fault that lasts beyond its interval delays the next one, and no more.
+    /// A fault that lasts beyond its interval delays only the next one.
     fn next_ns(&mut self, now_ns: f64, _: &mut Rng) -> f64 {
         let due = self.first_ns + self.interval_ns * self.made as f64;
         self.made += 1;

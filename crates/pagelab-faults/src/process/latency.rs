@@ -1,4 +1,4 @@
-//! How long synthetic faults take: all the same time, or lognormally distributed.
+//! Latency of synthetic faults: constant or lognormally distributed.
 
 use std::{f64::consts::TAU, fmt, num::NonZeroU32};
 
@@ -21,7 +21,7 @@ pub(super) struct Latency {
 }
 
 impl Latency {
-    /// As the spec says. With μ and σ of the logarithm, the mean is exp(μ + σ²/2) and the 95th percentile
+    /// The distribution of a spec. With μ and σ of the logarithm, the mean is exp(μ + σ²/2) and the 95th percentile
     /// exp(μ + z·σ), so σ is the smaller root of σ²/2 − z·σ + ln(p95 / mean) = 0.
     pub fn new(values: &Values) -> Result<Self, TraceError> {
         let mean_ns = values.number(LATENCY.name) as f64;
@@ -45,7 +45,7 @@ impl Latency {
         if self.p95_ns.is_none() {
             return whole_ns(self.mean_ns);
         }
-        // Box and Muller 1958: two uniform numbers, the first of them not 0, make one that is normally distributed.
+        // Box and Muller 1958: two uniform numbers, of which the first is not 0, give a normally distributed one.
         let (radius, angle) = (uniform(rng), TAU * uniform(rng));
         let normal = libm::sqrt(-2.0 * libm::log(radius)) * libm::cos(angle);
         whole_ns(libm::exp(self.log.0 + self.log.1 * normal))
@@ -61,7 +61,7 @@ impl fmt::Display for Latency {
     }
 }
 
-/// Uniform above 0, to 1.
+/// Uniformly distributed in (0, 1].
 fn uniform(rng: &mut Rng) -> f64 {
     ((rng.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }

@@ -1,9 +1,9 @@
 //! Synthetic fault processes: faults at given rates, computed from a spec.
 //!
 //! A spec is `name` or `name:key=value,key=value`, such as `poisson:rate=365K,cores=12,seconds=2`. [`parse`] makes a
-//! [`FaultProcess`] of it, [`list`] documents what there is. Each core raises its share of the faults, one after the
-//! other: a fault begins after the end of the one before. Each is the first write of another page. The times of a core
-//! follow from spec, seed and the core's number alone.
+//! [`FaultProcess`] from it, [`list`] documents all processes. Each core raises its share of the faults one after the
+//! other: a fault begins after the end of the previous one. Each is the first write to another page. The times of a
+//! core depend only on spec, seed and the core's number.
 //!
 //! A new process is one file with a `pub(super) static PROCESS` and one line in `PROCESSES`.
 
@@ -27,14 +27,14 @@ use serde::Serialize;
 use crate::{Fault, FaultKind, FaultTraceInfo, LatencyOrigin};
 use latency::Latency;
 
-/// The processes, in the order in which they are listed.
+/// The processes, in the order of lists.
 static PROCESSES: &[&Process] = &[&even::PROCESS, &poisson::PROCESS, &bursts::PROCESS, &phases::PROCESS];
 
-/// Faults that a process may have at most.
+/// Maximum number of faults of a process.
 const MAX_FAULTS: f64 = 2e8;
 const PAGE_BYTES: u64 = 4096;
 
-/// A kind of process: its documentation, and what makes the times of one core.
+/// A kind of process: its documentation, and the function that creates the pattern of one core.
 struct Process {
     name: &'static str,
     summary: &'static str,
@@ -45,13 +45,13 @@ struct Process {
 
 type PatternResult = Result<Box<dyn Pattern>, TraceError>;
 
-/// When one core faults.
+/// The times of one core's faults.
 trait Pattern: Send {
-    /// When the next fault begins if the one before ended at `now_ns`; 0 at the start.
+    /// Start of the next fault if the previous one ended at `now_ns`; 0 at the beginning.
     fn next_ns(&mut self, now_ns: f64, rng: &mut Rng) -> f64;
 }
 
-/// What a pattern is made from.
+/// Input for the pattern of one core.
 struct PerCore {
     core: u64,
     cores: u64,
@@ -59,16 +59,16 @@ struct PerCore {
     latency_ns: f64,
 }
 
-/// What [`list`] says of a process.
+/// Documentation of a process.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProcessDoc {
-    /// As a spec calls it.
+    /// Its name in a spec.
     pub name: &'static str,
-    /// What it is, one line.
+    /// Its description, one line.
     pub summary: &'static str,
-    /// Where its numbers come from.
+    /// Origin of its numbers.
     pub origin: &'static str,
-    /// What a spec may set.
+    /// Parameters that a spec can set.
     pub parameters: Vec<ParameterDoc>,
 }
 
@@ -83,10 +83,10 @@ pub fn list() -> Vec<ProcessDoc> {
     PROCESSES.iter().map(document).collect()
 }
 
-/// The process that `spec` describes. `seed` is the default of its parameter `seed`.
+/// Parses `spec`. `seed` is the default of its parameter `seed`.
 ///
 /// # Errors
-/// [`TraceError::Usage`] that names the unknown process or parameter or the bad value, and what is allowed.
+/// [`TraceError::Usage`] with the unknown process or parameter or the wrong value, and what is allowed.
 pub fn parse(spec: &str, seed: u64) -> Result<FaultProcess, TraceError> {
     let spec = spec.trim();
     let (name, settings) = spec.split_once(':').unwrap_or((spec, ""));
@@ -100,13 +100,13 @@ pub fn parse(spec: &str, seed: u64) -> Result<FaultProcess, TraceError> {
     FaultProcess::new(spec, process, &values)
 }
 
-/// The faults of a process, sorted by time; of those at the same time, that of the lowest core comes first.
+/// The faults of a process, sorted by time and, at the same time, by core.
 pub struct FaultProcess {
     spec: String,
     cores: Vec<Core>,
     latency: Latency,
     end_ns: u64,
-    /// Next faults: time and core.
+    /// Next fault of each core: time and core.
     next: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
@@ -139,7 +139,7 @@ impl FaultProcess {
         Ok(made)
     }
 
-    /// What a trace of the process says of itself. Its faults are not counted yet.
+    /// Information about a trace of the process, without the number of faults.
     pub fn info(&self) -> FaultTraceInfo {
         let mut info = FaultTraceInfo::new(vec![self.spec.clone()], self.cores.len() as u32);
         info.duration_ns = self.end_ns;
@@ -149,11 +149,11 @@ impl FaultProcess {
         info
     }
 
-    /// Finds the next fault of a core whose last ended at `now_ns`.
+    /// Computes the next fault of a core whose last fault ended at `now_ns`.
     fn schedule(&mut self, core: usize, now_ns: u64) {
         let of = &mut self.cores[core];
         let begin = of.pattern.next_ns(now_ns as f64, &mut of.times);
-        // A core that faults no more answers with infinity, which the conversion makes the largest number.
+        // A core without further faults returns infinity, which the conversion turns into the largest number.
         let begin = (begin as u64).max(now_ns);
         if begin < self.end_ns {
             self.next.push(Reverse((begin, core)));
@@ -184,7 +184,7 @@ impl Iterator for FaultProcess {
     }
 }
 
-/// A latency of a fault as the trace holds it.
+/// A latency in the trace's unit.
 fn whole_ns(latency_ns: f64) -> NonZeroU32 {
     NonZeroU32::new(latency_ns.round() as u32).unwrap_or(NonZeroU32::MIN)
 }

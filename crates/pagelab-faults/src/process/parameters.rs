@@ -1,4 +1,4 @@
-//! Parameters that all processes have.
+//! Parameters of all processes.
 
 use pagelab_trace::{
     TraceError,
@@ -40,12 +40,13 @@ pub(super) const LATENCY_P95: Parameter = Parameter {
 };
 
 impl PerCore {
-    /// Mean nanoseconds from one fault of a core to the next at `rate` faults per second of all cores.
+    /// Mean nanoseconds between the starts of a core's faults, at `rate` faults per second on all cores.
     pub fn interval_ns(&self, rate: f64) -> f64 {
         self.cores as f64 * 1e9 / rate
     }
 
-    /// Mean nanoseconds from the end of a fault to the begin of the next at `rate` faults per second of all cores.
+    /// Mean nanoseconds from the end of a core's fault to the start of its next, at `rate` faults per second on all
+    /// cores.
     pub fn idle_ns(&self, rate: f64, values: &Values) -> Result<f64, TraceError> {
         let idle = self.interval_ns(rate) - self.latency_ns;
         if idle > 0.0 {

@@ -1,4 +1,4 @@
-//! `phases`: two rates in turn.
+//! `phases`: two alternating rates.
 
 use pagelab_trace::{
     rng::Rng,
@@ -47,23 +47,23 @@ pub(super) static PROCESS: Process = Process {
             return Err(values.conflict("phase_ms and low_phase_ms must be at least 0.001"));
         }
         let idle_ns = per_core.idle_ns(rate, values)?;
-        // No fault at all is an infinite time to the next.
+        // Without any fault the time to the next is infinite.
         let low_idle_ns = if low_rate > 0.0 { per_core.idle_ns(low_rate, values)? } else { f64::INFINITY };
         Ok(Box::new(Phases { idle_ns: [idle_ns, low_idle_ns], length_ns: [length_ns, low_length_ns] }))
     },
 };
 
-/// A phase that the rounding of times cannot make vanish.
+/// The shortest phase, which rounding of times cannot remove.
 const SHORTEST_NS: f64 = 1e3;
 
-/// Of the phase at `rate`, and of that at `low_rate`.
+/// Each pair is for the phase at `rate`, and the phase at `low_rate`.
 struct Phases {
     idle_ns: [f64; 2],
     length_ns: [f64; 2],
 }
 
 impl Phases {
-    /// Which phase `now_ns` is in, and when it ends.
+    /// The phase at `now_ns`, and its end.
     fn phase(&self, now_ns: f64) -> (usize, f64) {
         let [high, low] = self.length_ns;
         let begin = (now_ns / (high + low)).floor() * (high + low);
@@ -72,7 +72,8 @@ impl Phases {
 }
 
 impl Pattern for Phases {
-    /// An exponential distribution has no memory, so what has not come by the end of a phase is drawn anew.
+    /// The exponential distribution is memoryless: if the next fault is not within the phase, it is drawn again in the
+    /// next.
     fn next_ns(&mut self, now_ns: f64, rng: &mut Rng) -> f64 {
         let mut now = now_ns;
         loop {

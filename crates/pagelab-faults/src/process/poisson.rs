@@ -1,4 +1,4 @@
-//! `poisson`: faults that come by chance, at one rate.
+//! `poisson`: random faults at a constant rate.
 
 use pagelab_trace::{rng::Rng, spec::SEED};
 

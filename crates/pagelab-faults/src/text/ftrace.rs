@@ -1,4 +1,4 @@
-//! ftrace's file `trace`: `task-pid [cpu] flags time: event: what the event says`.
+//! ftrace's file `trace`: `task-pid [cpu] flags time: event: payload`.
 
 use super::{
     Line, RawFault,
@@ -8,7 +8,7 @@ use super::{
 const EXPECTED: &str = "expected `task-pid [core] flags seconds: page_fault_user: address=0x… ip=0x… error_code=0x…`, as \
                         /sys/kernel/tracing/trace has it";
 
-/// The line's meaning; on error, what is wrong and what would be right.
+/// Parses a line; on error, what is wrong and what would be right.
 pub(super) fn parse(line: &str) -> Result<Line, String> {
     if line.trim().is_empty() {
         return Ok(Line::Skip);
@@ -39,13 +39,13 @@ pub(super) fn looks_like(line: &str) -> bool {
     place_of_core(&words(line)).is_some()
 }
 
-/// The word that is the core: flags and time follow.
+/// Index of the word with the core: flags and time follow.
 fn place_of_core(words: &[(usize, &str)]) -> Option<usize> {
     words.windows(3).position(|three| core(three[0].1).is_some() && time(three[2].1).is_some())
 }
 
-/// A comment may say how many entries and cores there are: `entries-in-buffer/entries-written: 406/410   #P:2`. Entries
-/// that are no more in the buffer are lost; [`lost`] tells of those that were never written.
+/// A comment can contain the numbers of entries and cores: `entries-in-buffer/entries-written: 406/410   #P:2`. Entries
+/// that are no longer in the buffer are lost; [`lost`] parses those that were never written.
 fn header(comment: &str) -> Line {
     let Some((_, facts)) = comment.split_once("entries-in-buffer/entries-written:") else { return Line::Skip };
     let cores = facts.split_once("#P:").and_then(|(_, cores)| number(cores.trim())).filter(|&cores| cores > 0);
@@ -60,7 +60,7 @@ fn lost(line: &str) -> Option<Line> {
     Some(Line::Lost(decimal(rest.split_ascii_whitespace().next()?).unwrap_or(1)))
 }
 
-/// Process and thread of `task-34` or `task-34 (12)`. Without the process, the thread stands for both.
+/// Process and thread of `task-34` or `task-34 (12)`. Without a process, the thread id is used for both.
 fn task(text: &str) -> Option<(u32, u32)> {
     let text = text.trim();
     let (task, process) = match text.strip_suffix(')').and_then(|text| text.rsplit_once('(')) {

@@ -1,12 +1,12 @@
-//! What other tools print of page faults: `perf script` and ftrace, plain or compressed.
+//! Parses page faults printed by other tools: `perf script` and ftrace, plain or compressed.
 //!
-//! | events | what a fault's line says |
+//! | events | information in a fault's line |
 //! |---|---|
 //! | `exceptions:page_fault_user`, `…_kernel` | address and error code |
-//! | `page-faults`, `minor-faults` of perf | address; the kind of access is not known |
+//! | `page-faults`, `minor-faults` of perf | address; the kind of access is unknown |
 //!
-//! Other events are left out and counted. A line that is none of the format is an error. Times count from the first
-//! fault.
+//! Lines of other events are skipped and counted. A line that does not match the format is an error. Times are relative
+//! to the first fault.
 
 mod ftrace;
 mod perf_script;
@@ -28,7 +28,7 @@ use crate::{Fault, FaultKind, FaultTraceInfo, fault::MAX_CORES};
 pub enum TextFormat {
     /// `perf script`.
     PerfScript,
-    /// The kernel's ftrace, as its trace file or `trace-cmd report` shows it.
+    /// The kernel's ftrace: its trace file, or the output of `trace-cmd report`.
     Ftrace,
 }
 
@@ -41,15 +41,15 @@ impl TextFormat {
     }
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     /// Nothing, or another event.
     Skip,
     OtherEvent,
-    /// So many events are missing.
+    /// This many events are missing.
     Lost(u64),
-    /// What ftrace says of its buffer: events that are missing, and the machine's cores if it says them.
+    /// ftrace's information about its buffer: the number of missing events, and the machine's cores if given.
     Buffer {
         lost: u64,
         cores: Option<u32>,
@@ -57,10 +57,10 @@ enum Line {
     Fault(RawFault),
 }
 
-/// A fault with the time as it is printed.
+/// A fault with its time as printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RawFault {
-    /// Nanoseconds of the tool's clock.
+    /// Nanoseconds on the tool's clock.
     clock_ns: u64,
     core: u32,
     process: u32,
@@ -72,15 +72,15 @@ struct RawFault {
 const EXPECTED: &str =
     "expected is text of perf script or ftrace with exceptions:page_fault_user, or of perf script with page-faults";
 
-/// A line of more bytes is none of these formats.
+/// A longer line is in none of these formats.
 const MAX_LINE_BYTES: u64 = 1 << 16;
 
-/// Reads the faults of the text at `path` one by one. `cores` is how many the machine has, if that is known.
+/// Reads the faults of the text at `path` one by one. `cores` is the machine's number of cores, if known.
 ///
 /// The duration is the time from the first fault to the last; latencies are unknown.
 ///
 /// # Errors
-/// [`TraceError::Corrupt`] with the line's number, what is wrong and what would be right; [`TraceError::Io`]; errors of
+/// [`TraceError::Corrupt`] with the line number, what is wrong and what would be right; [`TraceError::Io`]; errors of
 /// `sink`.
 pub fn read(
     path: &Path,
@@ -126,7 +126,7 @@ pub fn read(
     Ok(state.info(path, format))
 }
 
-/// ftrace begins with a comment that says so, or has flags between core and time.
+/// ftrace's text begins with a comment that names the tracer, or has flags between core and time.
 fn recognise(head: &[u8]) -> TextFormat {
     let text = String::from_utf8_lossy(head);
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("");
@@ -137,12 +137,12 @@ fn recognise(head: &[u8]) -> TextFormat {
     }
 }
 
-/// What the lines so far have said.
+/// Information from the lines so far.
 #[derive(Default)]
 struct State {
-    /// Of the machine, if known.
+    /// The machine's number of cores, if known.
     cores: Option<u32>,
-    /// By core: its last fault, by the tool's clock.
+    /// By core: time of its last fault on the tool's clock.
     last_ns: Vec<Option<u64>>,
     first_ns: Option<u64>,
     end_ns: u64,
@@ -152,7 +152,7 @@ struct State {
 }
 
 impl State {
-    /// The fault of a line, if it is one; on error, what is wrong.
+    /// The fault of a line, if it has one; on error, what is wrong.
     fn take(&mut self, line: Line) -> Result<Option<Fault>, String> {
         match line {
             Line::Skip => {}

@@ -1,4 +1,4 @@
-//! `perf script`: `comm pid/tid [cpu] time: event: what the event says`.
+//! `perf script`: `comm pid/tid [cpu] time: event: payload`.
 
 use super::{
     Line, RawFault,
@@ -10,7 +10,7 @@ const EXPECTED: &str = "expected `command pid/tid [core] seconds: event: …`, a
                         comm,pid,tid,cpu,time,event,trace` prints tracepoints and `perf script --ns -F \
                         comm,pid,tid,cpu,time,event,addr` page-faults";
 
-/// The line's meaning; on error, what is wrong and what would be right.
+/// Parses a line; on error, what is wrong and what would be right.
 pub(super) fn parse(line: &str) -> Result<Line, String> {
     if line.trim().is_empty() || line.starts_with('#') {
         return Ok(Line::Skip);
@@ -38,7 +38,7 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
     Ok(found.map_or(Line::OtherEvent, fault))
 }
 
-/// Process and thread of `12/34`; of `34` alone, the thread stands for both.
+/// Process and thread of `12/34`; with `34` alone, the thread id is used for both.
 fn ids(word: &str) -> Option<(u32, u32)> {
     match word.split_once('/') {
         Some((process, thread)) => Some((number(process)?, number(thread)?)),
@@ -46,15 +46,15 @@ fn ids(word: &str) -> Option<(u32, u32)> {
     }
 }
 
-/// The event's name without the last colon, and what follows; there may be a period before.
+/// The event's name without the last colon, and the rest of the line. A period may precede the name.
 fn event<'a>(line: &'a str, words: &[(usize, &'a str)]) -> Option<(&'a str, &'a str)> {
     let words = if words.first().is_some_and(|(_, word)| decimal(word).is_some()) { &words[1..] } else { words };
     let (begin, word) = *words.first()?;
     Some((word.strip_suffix(':')?, &line[begin + word.len()..]))
 }
 
-/// The address of a software event. Two addresses are the accessed one and the instruction's, in this order. One with a
-/// symbol behind it is the instruction's alone.
+/// The accessed address of a software event. If there are two addresses, the second is the instruction's. A single
+/// address followed by a symbol is the instruction's only.
 fn address(payload: &str) -> Result<u64, String> {
     const MISSING: &str = "it does not say which address was accessed; record with `perf record --data` and print with \
                            `perf script -F comm,pid,tid,cpu,time,event,addr`";

@@ -1,19 +1,19 @@
-//! What lines of both tools have in common: words, a core in brackets, a time, an event.
+//! Elements that lines of both tools contain: words, a core in brackets, a time, an event.
 
 use crate::FaultKind;
 
-/// The line's words with where they begin.
+/// The line's words, each with its byte offset.
 pub(super) fn words(line: &str) -> Vec<(usize, &str)> {
     let base = line.as_ptr() as usize;
     line.split_ascii_whitespace().map(|word| (word.as_ptr() as usize - base, word)).collect()
 }
 
-/// The core of `[007]`.
+/// Parses the core of `[007]`.
 pub(super) fn core(word: &str) -> Option<u32> {
     number(word.strip_prefix('[')?.strip_suffix(']')?)
 }
 
-/// Nanoseconds of `12.345678:`, with 1 to 9 decimals.
+/// Parses `12.345678:` (1 to 9 decimals) to nanoseconds.
 pub(super) fn time(word: &str) -> Option<u64> {
     let (seconds, fraction) = word.strip_suffix(':')?.split_once('.')?;
     if seconds.len() > 10 || !(1..=9).contains(&fraction.len()) {
@@ -36,11 +36,11 @@ pub(super) fn hexadecimal(digits: &str) -> Option<u64> {
     (digits.bytes().all(|b| b.is_ascii_hexdigit())).then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
-/// Addresses from here on are the kernel's own: not the program's, whoever faults there.
+/// Start of the kernel's addresses; faults there are not the program's, whoever raises them.
 const KERNEL: u64 = 1 << 63;
 
-/// Address and kind of `address=0x… ip=0x… error_code=0x…`; none if the address is one of the kernel's, which may be a
-/// symbol.
+/// Address and kind of `address=0x… ip=0x… error_code=0x…`; none if the address is the kernel's, which may be printed
+/// as a symbol.
 pub(super) fn tracepoint(payload: &str) -> Result<Option<(u64, FaultKind)>, String> {
     let text =
         |name: &str| payload.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));

@@ -118,7 +118,7 @@ fn what_is_no_fault_trace_is_said_so() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.faults");
     for (content, says) in [
-        (&b""[..], "no fault trace: those are Parquet files"),
+        (&b""[..], "not a fault trace, which is a Parquet file"),
         (b"PAR1", "not a whole"),
         (b"hello, world", "reads text of perf"),
     ] {
