@@ -1,10 +1,10 @@
 """The results in `docs/reproductions`: a complete run of each reproduction, and a page of all claims.
 
-    python benches/reproductions.py              # makes the runs that are missing, writes the reports and the page
-    python benches/reproductions.py --page       # writes the page alone, from the results that are there
-    python benches/reproductions.py --check      # says whether the page is that of the results
+    python benches/reproductions.py              # performs the missing runs, writes the reports and the page
+    python benches/reproductions.py --page       # only writes the page, from the existing results
+    python benches/reproductions.py --check      # checks that the page matches the results
 
-The runs are kept in `target/reproductions`, so an interrupted one goes on where it stopped.
+The runs are kept in `target/reproductions`, so an interrupted reproduction continues where it stopped.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def run() -> None:
 def record() -> None:
     """Records the programs that are not recorded yet."""
     recorder = ROOT / "examples" / "programs" / "record.py"
-    # It says what it could not record; the report says what is left out for that.
+    # It prints what it could not record; the report names what is missing.
     subprocess.run([sys.executable, str(recorder), "-o", str(PROGRAMS), "--accesses"], check=False)
 
 
@@ -52,9 +52,9 @@ def page() -> str:
 def _lines() -> Iterator[str]:
     yield "# What holds"
     yield ""
-    yield "Each statement of a paper that was measured again, and what the verdict rests on."
-    yield "`make reproductions` writes this page. [Reproductions](reproductions.md) says how it was measured,"
-    yield "and why figures differ."
+    yield "All statements of papers that were measured again, with the verdict for each and its evidence."
+    yield "`make reproductions` writes this page. [Reproductions](reproductions.md) explains the method and why"
+    yield "figures differ. The [glossary](glossary.md) explains the terms."
     for name, reproduction in REPRODUCTIONS.items():
         results = RESULTS / name / "results.json"
         if not results.exists():
@@ -87,12 +87,12 @@ def _lines() -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--page", action="store_true", help="write the page alone")
+    what.add_argument("--page", action="store_true", help="only write the page")
     what.add_argument("--check", action="store_true", help="compare the page with the results")
     arguments = parser.parse_args()
     if arguments.check:
         if PAGE.read_text(encoding="utf-8") != page():
-            sys.exit(f"{PAGE} is not that of the results in {RESULTS}: run benches/reproductions.py --page")
+            sys.exit(f"{PAGE} does not match the results in {RESULTS}: run benches/reproductions.py --page")
         return
     if not arguments.page:
         run()
