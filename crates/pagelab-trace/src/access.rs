@@ -10,7 +10,7 @@ pub enum AccessKind {
     Store = 1,
     /// Reads and writes the same bytes in one instruction (`add mem, reg`, atomics).
     Modify = 2,
-    /// Fetches an instruction; recorded once a code page at least, so that its page fault is replayed.
+    /// Fetches an instruction; recorded at least once per code page, so that its page fault is replayed.
     Fetch = 3,
 }
 
@@ -34,23 +34,23 @@ impl AccessKind {
     }
 }
 
-/// Who makes an access, and which load of the same thread it waits for.
+/// Who makes an access, and which load of the same thread its address depends on.
 ///
-/// In one byte: a window of a core's reorder buffer holds fewer accesses than its reach.
+/// One byte: a core's reorder window holds fewer accesses than its reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Maker(u8);
 
 impl Maker {
-    /// The program, with an address that depends on no load in reach, or on none that is known.
+    /// A program's access whose address depends on no known load in reach.
     pub const PROGRAM: Self = Self(0);
     /// The kernel, for the thread (system-call buffers, signal frames, exec).
     pub const KERNEL: Self = Self(u8::MAX);
-    /// The farthest producer, in accesses of the thread, that can be told.
+    /// The largest recordable distance to the producer, in accesses of the thread.
     pub const REACH: u64 = 254;
 
-    /// The program, with an address that comes from what the thread loaded `distance` of its accesses before (1: by the
-    /// access just before). [`Self::PROGRAM`] for 0, and beyond the reach.
+    /// A program's access whose address depends on what the thread loaded `distance` accesses before (1: the previous
+    /// access). [`Self::PROGRAM`] for 0, and beyond the reach.
     #[inline]
     pub const fn after(distance: u64) -> Self {
         if distance <= Self::REACH { Self(distance as u8) } else { Self::PROGRAM }
@@ -68,7 +68,7 @@ impl Maker {
         self.0 == Self::KERNEL.0
     }
 
-    /// Accesses of the thread back to the load that the address comes from; none if it waits for none.
+    /// Distance to the load that the address depends on, in accesses of the thread; none without a dependency.
     #[inline]
     pub const fn producer(self) -> Option<u64> {
         if self.0 == 0 || self.is_kernel() { None } else { Some(self.0 as u64) }
@@ -76,42 +76,42 @@ impl Maker {
 }
 
 /// The conditional branches that a thread executed between its last access and this one: their outcomes, and the load
-/// that one of them waited for last.
+/// that the conditions depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Branches {
-    /// A bit per branch, the last one lowest, below a leading 1; 0 without branches.
+    /// One bit per branch, the last branch in the lowest bit, below a leading 1; 0 without branches.
     outcomes: u8,
-    /// Accesses of the thread back from this one; 0: none in reach.
+    /// Distance to the producer in accesses of the thread, from this one; 0: none in reach.
     producer: u8,
 }
 
 impl Branches {
-    /// None was executed.
+    /// No branches.
     pub const NONE: Self = Self { outcomes: 0, producer: 0 };
-    /// Of more branches in a row only the last ones are known.
+    /// Number of outcomes that are kept; of a longer sequence only the last ones are known.
     pub const MOST: u32 = 7;
 
-    /// From a trace's two bytes; whatever they are, they mean something.
+    /// From the two bytes in a trace; every value is valid.
     #[inline]
     pub const fn from_bytes(outcomes: u8, producer: u8) -> Self {
         Self { outcomes, producer }
     }
 
-    /// The outcomes as a trace has them: a bit per branch (1: taken), the last one lowest, below a leading 1; 0 without
-    /// branches.
+    /// The outcomes as stored in a trace: one bit per branch (1: taken), the last branch in the lowest bit, below a
+    /// leading 1; 0 without branches.
     #[inline]
     pub const fn outcome_byte(self) -> u8 {
         self.outcomes
     }
 
-    /// Accesses of the thread back, from the access that these stand before, to the load that one of the branches
-    /// waited for last; none if it is known of none in reach.
+    /// Distance to the load that the conditions depend on, in accesses of the thread, counted from the access after the
+    /// branches; none if unknown or out of reach.
     #[inline]
     pub const fn producer(self) -> Option<u64> {
         if self.producer == 0 { None } else { Some(self.producer as u64) }
     }
 
-    /// Adds a branch after those there are.
+    /// Appends a branch.
     #[inline]
     pub const fn push(&mut self, taken: bool) {
         let full = self.outcomes & 0x80;
@@ -119,20 +119,19 @@ impl Branches {
         self.outcomes = before << 1 | taken as u8 | full;
     }
 
-    /// Those branches wait for what the thread loaded so many of its accesses before; for none that is known beyond the
-    /// reach.
+    /// Makes the branches depend on what the thread loaded `distance` accesses before; beyond the reach, on nothing.
     #[inline]
     pub const fn wait_for(&mut self, distance: u64) {
         self.producer = if distance <= Maker::REACH { distance as u8 } else { 0 };
     }
 
-    /// How many there are.
+    /// Number of branches.
     #[inline]
     pub const fn count(self) -> u32 {
         if self.outcomes == 0 { 0 } else { 7 - self.outcomes.leading_zeros() }
     }
 
-    /// Whether each was taken, in their order.
+    /// The outcomes in order: whether each branch was taken.
     #[inline]
     pub fn outcomes(self) -> impl Iterator<Item = bool> {
         (0..self.count()).rev().map(move |bit| self.outcomes >> bit & 1 != 0)
@@ -157,7 +156,7 @@ pub struct Access {
     pub size_bytes: u16,
     /// What it does.
     pub kind: AccessKind,
-    /// Who makes it, and what it waits for.
+    /// Who makes it, and what it depends on.
     pub maker: Maker,
 }
 
@@ -170,7 +169,7 @@ impl Access {
         Self { vaddr, pc: 0, gap: 1, size_bytes, kind, maker: Maker::PROGRAM }
     }
 
-    /// The same, with an address that comes from what its thread loaded `distance` accesses before.
+    /// The same access with an address that depends on what its thread loaded `distance` accesses before.
     #[inline]
     pub const fn after(self, distance: usize) -> Self {
         Self { maker: Maker::after(distance as u64), ..self }

@@ -1,31 +1,31 @@
 //! Call stacks of a trace: the contexts in which a program's code was executed, as a tree, and the names of code that
-//! no file holds.
+//! is in no file.
 
 use std::sync::Arc;
 
-/// A call that was executed in the context of another one.
+/// A call in the context of another call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// Number of the context that the call was made in; none of the root, context 0.
+    /// Number of the context in which the call was made; none for the root, context 0.
     pub parent: Option<u32>,
     /// The process that first made the call.
     pub process: u32,
-    /// The file that holds the call instruction; none of generated code.
+    /// The file that contains the call instruction; none for generated code.
     pub file: Option<Arc<str>>,
-    /// The last byte of the call instruction: its place in the file, or its address without one.
+    /// The last byte of the call instruction: its offset in the file, or its address without a file.
     pub offset: u64,
 }
 
-/// Code that a program has generated, by its own account (`/tmp/perf-PID.map`).
+/// Code that a program generated and named in `/tmp/perf-PID.map`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedCode {
-    /// Whose code it is.
+    /// The process.
     pub process: u32,
     /// The first byte.
     pub start: u64,
     /// Its length in bytes.
     pub len: u64,
-    /// What the program calls it.
+    /// The program's name for it.
     pub name: Arc<str>,
 }
 
@@ -34,7 +34,7 @@ pub struct GeneratedCode {
 pub struct CallStacks {
     /// By number; parents come before their children.
     pub contexts: Vec<Context>,
-    /// By process and address.
+    /// Sorted by process and address.
     pub generated: Vec<GeneratedCode>,
 }
 

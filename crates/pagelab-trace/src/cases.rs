@@ -1,11 +1,11 @@
-//! How many random cases the tests of all crates try: a suite's own number times what the environment says.
+//! The number of random test cases of all crates: a suite's own number times a factor from the environment.
 
 use std::ops::Mul;
 
-/// The environment variable: by how much each suite's own number of cases is multiplied. 1 if it is not set.
+/// Environment variable with the factor; 1 if not set.
 const FACTOR: &str = "PAGELAB_CASES_FACTOR";
 
-/// A suite's own number of cases, times `PAGELAB_CASES_FACTOR`. Panics if the variable is no positive whole number.
+/// A suite's own number of cases times `PAGELAB_CASES_FACTOR`. Panics if the variable is not a positive whole number.
 pub fn cases<N: Mul<Output = N> + From<u32>>(own: N) -> N {
     let factor = std::env::var_os(FACTOR).map_or(1, |text| {
         parse(&text.to_string_lossy())

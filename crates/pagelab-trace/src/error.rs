@@ -1,27 +1,27 @@
-//! What can go wrong with a trace or a workload, said so that the user knows what would be right.
+//! Errors about traces and workloads, each of which tells what would be right.
 
 use std::path::PathBuf;
 
-/// See the module's text.
+/// An error about a trace, a workload or an option.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file at `path` cannot be read or written; `source` says why.
+    /// The file at `path` cannot be read or written; `source` is the reason.
     #[error("{path}: {source}")]
     Io {
-        /// Of a trace, its folder or a file in it.
+        /// The trace's folder or a file in it.
         path: PathBuf,
-        /// Also what a library says that encodes or decodes, as [`std::io::ErrorKind::Other`].
+        /// Also contains errors of encoding and decoding libraries, as [`std::io::ErrorKind::Other`].
         source: std::io::Error,
     },
     /// Not a trace, or a damaged one. `what` names the place and the cause.
     #[error("{path}: {what}")]
     Corrupt {
-        /// Of a trace, its folder or a file in it; otherwise the imported file.
+        /// The trace's folder or a file in it; otherwise the imported file.
         path: PathBuf,
-        /// One sentence without a full stop, as it stands behind the path.
+        /// One sentence without a full stop, which follows the path.
         what: String,
     },
-    /// A workload spec or an option that makes no sense. `what` names it and what is allowed.
+    /// A wrong workload spec or option. `what` names it and what is allowed.
     #[error("{what}")]
     Usage {
         /// The whole message.
@@ -35,7 +35,7 @@ impl TraceError {
         Self::Io { path: path.into(), source }
     }
 
-    /// What a library says that encodes for the trace at `path`.
+    /// An error of an encoding library for the trace at `path`.
     pub(crate) fn cannot_encode(path: impl Into<PathBuf>, why: impl std::fmt::Display) -> Self {
         Self::io(path, std::io::Error::other(format!("cannot encode: {why}")))
     }
@@ -45,7 +45,7 @@ impl TraceError {
         Self::Corrupt { path: path.into(), what: what.into() }
     }
 
-    /// A spec or an option that makes no sense.
+    /// A wrong spec or option.
     pub fn usage(what: impl Into<String>) -> Self {
         Self::Usage { what: what.into() }
     }

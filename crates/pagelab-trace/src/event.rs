@@ -22,7 +22,7 @@ pub struct Protection {
 }
 
 impl Protection {
-    /// Of data.
+    /// Protection of data.
     pub const READ_WRITE: Self = Self { read: true, write: true, execute: false };
 
     /// From the `PROT_*` bits of Linux (read 1, write 2, execute 4); other bits are ignored.
@@ -36,33 +36,33 @@ impl Protection {
     }
 }
 
-/// How a mapping was made: the `MAP_*` bits of x86-64 Linux, kept as they were passed.
+/// Flags of a mapping: the `MAP_*` bits of x86-64 Linux as the program passed them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct MapFlags(pub u32);
 
 impl MapFlags {
-    /// Stores are seen by all who map the file.
+    /// Stores are visible to all processes that map the file.
     pub const SHARED: u32 = 0x01;
-    /// Stores go to copies.
+    /// Stores go to private copies.
     pub const PRIVATE: u32 = 0x02;
-    /// At the address that was asked for, whatever is there.
+    /// At exactly the requested address, replacing existing mappings.
     pub const FIXED: u32 = 0x10;
-    /// Of no file.
+    /// Not backed by a file.
     pub const ANONYMOUS: u32 = 0x20;
     /// A stack, which grows towards lower addresses.
     pub const GROWSDOWN: u32 = 0x100;
-    /// All pages are mapped at once.
+    /// All pages are mapped immediately.
     pub const POPULATE: u32 = 0x8000;
-    /// Of huge pages that are set aside.
+    /// Backed by reserved huge pages.
     pub const HUGETLB: u32 = 0x40000;
-    /// Not a bit of mmap(2): the kernel that makes the mapping is recorded, so what it does is among the accesses.
-    /// Whoever replays it maps the pages at once, and spends nothing. For shared mappings of files.
+    /// Not a bit of mmap(2). The mapping belongs to a trace that also records the kernel, so the kernel's work is among
+    /// the accesses. The replay maps the pages at once at no cost. For shared mappings of files.
     pub const RECORDED: u32 = 1 << 25;
     /// Not a bit of mmap(2). Generated workloads set it on memory that a real program would have written before the
-    /// part that is replayed: a page gets a frame of its own even if it is read first.
+    /// replayed part: a page gets its own frame even if it is read first.
     pub const WRITTEN_BEFORE: u32 = 1 << 31;
 
-    /// Those of memory of the process's own.
+    /// Flags of private anonymous memory.
     pub fn anonymous_private() -> Self {
         Self(Self::PRIVATE | Self::ANONYMOUS)
     }
@@ -76,14 +76,14 @@ impl MapFlags {
 /// What happened. Addresses and lengths are in bytes and page-aligned unless stated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// A process exists from here on: the first one of a source (`parent` none, empty address space), or one
-    /// whose parent was not recorded. Forked children come with [`EventKind::Fork`].
+    /// A process exists from here on: the first one of a source (`parent` none, empty address space), or one whose
+    /// parent was not recorded. Forked children begin with [`EventKind::Fork`].
     ProcessStart {
         /// The process that made it.
         parent: Option<ProcessIx>,
     },
-    /// A mapping appears, replacing whatever it overlaps. Mappings present when the recording began come as
-    /// events at position 0.
+    /// A mapping is created, replacing all mappings that it overlaps. Mappings that existed when the recording began
+    /// are events at position 0.
     Mmap {
         /// First address, in bytes.
         addr: u64,
@@ -91,14 +91,14 @@ pub enum EventKind {
         len: u64,
         /// What accesses are allowed.
         prot: Protection,
-        /// How it was made.
+        /// Its flags.
         flags: MapFlags,
-        /// Path of the file; none of anonymous memory.
+        /// Path of the file; none for anonymous memory.
         file: Option<Arc<str>>,
-        /// Where in the file it begins, in bytes.
+        /// Start offset in the file, in bytes.
         file_offset: u64,
     },
-    /// What is mapped in the range is gone.
+    /// The range is unmapped.
     Munmap {
         /// First address, in bytes.
         addr: u64,
@@ -107,16 +107,16 @@ pub enum EventKind {
     },
     /// `old_len` bytes at `old_addr` became `new_len` at `new_addr` (equal addresses: resized in place).
     Mremap {
-        /// Where it was.
+        /// Old start address.
         old_addr: u64,
-        /// Its length until then, in bytes.
+        /// Old length in bytes.
         old_len: u64,
-        /// Where it is from here on.
+        /// New start address.
         new_addr: u64,
-        /// Its length from here on, in bytes.
+        /// New length in bytes.
         new_len: u64,
     },
-    /// The protection of what is mapped in the range changes.
+    /// The protection of the range changes.
     Mprotect {
         /// First address, in bytes.
         addr: u64,
@@ -134,7 +134,7 @@ pub enum EventKind {
         /// `MADV_*`.
         advice: u32,
     },
-    /// Memory was allocated, in a context of the trace's call stacks; only of traces that have them. Not page-aligned.
+    /// Memory was allocated, in a context of the trace's call stacks; only in traces that have them. Not page-aligned.
     Allocated {
         /// The first byte.
         addr: u64,
@@ -142,10 +142,10 @@ pub enum EventKind {
         len: u64,
         /// The call that allocated it ([`Context`](crate::calls::Context)).
         context: u32,
-        /// It is a mapping, which begins at the same time, and no block of an allocator.
+        /// Whether it is a mapping, which begins at the same time, rather than an allocator's block.
         mapping: bool,
     },
-    /// A block goes back to its allocator.
+    /// A block is freed.
     Freed {
         /// The first byte; not page-aligned.
         addr: u64,
@@ -159,28 +159,27 @@ pub enum EventKind {
         /// `MS_*`.
         flags: u32,
     },
-    /// A file has `new_len` bytes from here on, where it had `old_len` (`truncate(2)`, `ftruncate(2)`); not
-    /// page-aligned.
+    /// A file changes its length from `old_len` to `new_len` bytes (`truncate(2)`, `ftruncate(2)`); not page-aligned.
     Truncate {
         /// Path of the file.
         file: Arc<str>,
-        /// Its length until then, in bytes.
+        /// Old length in bytes.
         old_len: u64,
-        /// Its length from here on, in bytes.
+        /// New length in bytes.
         new_len: u64,
     },
-    /// The file system has moved `len` bytes of a file, from `offset` on, to other blocks (`EXT4_IOC_MOVE_EXT`, the
-    /// cleaner of a log-structured file system). Programs do not see it.
+    /// The file system has moved `len` bytes of a file from `offset` on to other blocks (`EXT4_IOC_MOVE_EXT`, the
+    /// cleaner of a log-structured file system). Programs do not notice it.
     Relocate {
         /// Path of the file.
         file: Arc<str>,
-        /// Where in the file it begins, in bytes.
+        /// Start offset in the file, in bytes.
         offset: u64,
         /// Length in bytes.
         len: u64,
     },
-    /// The thread's access to `addr` has met no translation that allows it, and the accesses of the recorded kernel
-    /// that follow are its handler. The access itself comes after them.
+    /// The thread's access to `addr` faulted. The following accesses of the recorded kernel are its handler; the access
+    /// itself comes after them.
     Fault {
         /// The address, in bytes; not page-aligned.
         addr: u64,
@@ -189,9 +188,9 @@ pub enum EventKind {
     },
     /// The heap now spans `start..end` (`end` need not be page-aligned).
     Brk {
-        /// Where the heap begins.
+        /// Start of the heap.
         start: u64,
-        /// Where it ends; not in it.
+        /// End of the heap, exclusive.
         end: u64,
     },
     /// `child` begins as a copy of the event's process.
@@ -215,58 +214,59 @@ pub enum EventKind {
         /// Its exit code.
         code: i32,
     },
-    /// The event's thread begins; every thread's first event, the first thread's included.
+    /// The event's thread begins; the first event of every thread, including a process's first thread.
     ThreadStart {
         /// The thread's number, as the system gave it.
         os_tid: u32,
     },
     /// The event's thread ends.
     ThreadExit,
-    /// The thread is about to let others go on: it makes one, ends, or wakes those that wait for a futex. What it has
-    /// done comes before what those do after their [`EventKind::Woken`] of the same edge. Nobody need have waited.
+    /// The thread is about to let others continue: it creates a thread, ends, or wakes waiters of a futex. Its work so
+    /// far precedes the work that the others do after the [`EventKind::Woken`] of the same edge. The others need not
+    /// have waited.
     Wake {
-        /// Its number, one of a kind in the source.
+        /// Number of the edge, unique in the source.
         edge: u64,
     },
-    /// The thread goes on, let by the [`EventKind::Wake`] of this edge.
+    /// The thread continues after the [`EventKind::Wake`] of this edge.
     Woken {
-        /// The number of its wake.
+        /// The edge of the wake.
         edge: u64,
     },
-    /// From here on most accesses of all threads are left out. Those that follow are the first read and the first write
+    /// From here on most accesses of all threads are omitted. The following ones are the first read and the first write
     /// of each page.
     Skip,
-    /// A skipped stretch with this many instructions ends, of all threads together, of which `accesses` were left out.
+    /// A skipped stretch ends; its counts cover all threads.
     Resume {
         /// Instructions of the stretch.
         instructions: u64,
-        /// Accesses of it that were left out.
+        /// Accesses of the stretch that were omitted.
         accesses: u64,
     },
-    /// What follows is to be measured, up to the next [`EventKind::Skip`]; accesses since [`EventKind::Resume`] are for
-    /// warming up.
+    /// The following accesses are measured, up to the next [`EventKind::Skip`]; those since [`EventKind::Resume`] warm
+    /// up.
     Measure,
 }
 
 impl EventKind {
-    /// Whether it tells of allocations, which changes nothing in an address space.
+    /// Whether it reports an allocation, which does not change an address space.
     pub const fn is_of_allocations(&self) -> bool {
         matches!(self, Self::Allocated { .. } | Self::Freed { .. })
     }
 
-    /// Whether a stretch begins with it, of all processes and threads, whichever it names: one that is skipped, warms
-    /// up or is measured.
+    /// Whether a stretch of all processes and threads begins with it, whatever process it names: a skipped, warming or
+    /// measured one.
     pub const fn begins_stretch(&self) -> bool {
         matches!(self, Self::Skip | Self::Resume { .. } | Self::Measure)
     }
 }
 
-/// An event at its place in the stream.
+/// An event with its position in the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Number of accesses of the whole source that come before it.
+    /// Number of accesses of the whole source before it.
     pub position: u64,
-    /// The process that it happened to.
+    /// The process concerned.
     pub process: ProcessIx,
     /// The thread that caused it.
     pub thread: ThreadIx,

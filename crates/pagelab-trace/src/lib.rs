@@ -1,9 +1,9 @@
 //! Traces of memory accesses and memory-management events.
 //!
-//! Everything the engine replays is a [`Source`]: a stream of [`Batch`]es, each a slice of accesses cut into
-//! runs of one thread, with the [`Event`]s (mmap, fork, exit …) standing between the runs in the order in which
-//! they happened. A recorded trace, an imported one and a synthetic workload are sources alike. This crate knows
-//! nothing of the engine.
+//! Everything that the engine replays is a [`Source`]: a stream of [`Batch`]es. A batch is a slice of accesses divided
+//! into runs of one thread, with the [`Event`]s (mmap, fork, exit …) between the runs in the order in which they
+//! happened. Recorded traces, imported traces and synthetic workloads are all sources. This crate does not depend on
+//! the engine.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -13,17 +13,17 @@
 //! | [`export`] | traces for other tools |
 //! | [`format`](mod@format) | traces on disk: writer, reader, information |
 //! | [`import`] | traces of other tools |
-//! | `open` | sources by what users call them |
+//! | `open` | opens sources by their names |
 //! | [`quantity`] | sizes and counts as people write them |
 //! | [`record`] | recording real programs under Valgrind |
 //! | [`rng`] | random numbers, the engine's too |
-//! | [`sample`] | windows of a source, and of the rest what page faults need |
+//! | [`sample`] | windows of a source, and what page faults need of the rest |
 //! | [`source`] | batches and the trait that yields them |
-//! | [`spec`] | parameters, their limits, and the values that a spec gives them |
-//! | [`suggestion`] | what an unknown name was probably meant to be |
+//! | [`spec`] | parameters, their limits, and their values in a spec |
+//! | [`suggestion`] | the known name that is nearest to an unknown one |
 //! | [`workload`] | synthetic programs whose accesses are computed from a spec |
 //!
-//! The accesses of a workload; those of a trace come from `TraceReader::open(path)?` in its place:
+//! This example reads the accesses of a workload; for a trace, use `TraceReader::open(path)?` instead:
 //!
 //! ```
 //! use pagelab_trace::{Batch, workload};

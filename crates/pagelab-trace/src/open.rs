@@ -1,12 +1,12 @@
-//! Sources by what users call them: the folder of a trace, or the spec of a workload.
+//! Opens a source by its name: the folder of a trace, or the spec of a workload.
 
 use std::path::Path;
 
 use crate::{Source, TraceError, TraceMeta, TraceReader, workload};
 
-/// A source, and what is known of where it comes from.
+/// An opened source, with information about its origin.
 pub struct Opened {
-    /// What it yields.
+    /// The source.
     pub source: Box<dyn Source>,
     /// How the program and its recording ended.
     pub ending: Ending,
@@ -19,13 +19,12 @@ pub struct Ending {
     pub complete: bool,
     /// Whether recording or sampling was stopped before the program's end.
     pub stopped: bool,
-    /// The program's exit status as a shell has it: 128 plus the signal's number if a signal ended it. None if it is
-    /// not known.
+    /// The program's exit status as in a shell: 128 plus the signal's number if a signal ended it. None if unknown.
     pub exit_status: Option<i32>,
 }
 
 impl Ending {
-    /// Of what no program made, or of one that has not ended yet.
+    /// For a source without a program, or whose program has not ended yet.
     pub const UNKNOWN: Self = Self { complete: true, stopped: false, exit_status: None };
 
     fn from_meta(meta: &TraceMeta) -> Self {
@@ -37,7 +36,7 @@ impl Ending {
 /// Whether a text names a trace rather than a workload.
 ///
 /// # Errors
-/// [`TraceError::Usage`] for what can be neither.
+/// [`TraceError::Usage`] if it is neither.
 pub fn names_trace(spec: &str) -> Result<bool, TraceError> {
     if spec.ends_with(".trace") || spec.ends_with(".trace/") || Path::new(spec).is_dir() {
         return Ok(true);
@@ -53,7 +52,7 @@ pub fn names_trace(spec: &str) -> Result<bool, TraceError> {
 /// Opens a trace, or a workload with a seed.
 ///
 /// # Errors
-/// [`TraceError::Usage`] for what is neither or for a spec that cannot be; those of the trace.
+/// [`TraceError::Usage`] if it is neither, or an impossible spec; errors of the trace.
 pub fn open(spec: &str, seed: u64) -> Result<Opened, TraceError> {
     if names_trace(spec)? {
         let reader = TraceReader::open(spec)?;

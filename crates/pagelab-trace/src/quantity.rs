@@ -16,8 +16,8 @@ const PREFIXES: [char; 5] = ['k', 'm', 'g', 't', 'p'];
 /// Bytes in a size such as `2GiB`, `64K`, `4096`, `1.5GiB`, `10MB`.
 ///
 /// # Errors
-/// [`TraceError::Usage`] if the text is no number, has an unknown unit, is not a whole number of bytes or does not
-/// fit 64 bits.
+/// [`TraceError::Usage`] if the text is not a number, has an unknown unit, is not a whole number of bytes or does not
+/// fit into 64 bits.
 pub fn parse_bytes(text: &str) -> Result<u64, TraceError> {
     parse(
         text,
@@ -40,7 +40,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, TraceError> {
 /// A count such as `25M`, `1Mi`, `1e6`, `4096`.
 ///
 /// # Errors
-/// [`TraceError::Usage`] if the text is no number, has an unknown unit, is not whole or does not fit 64 bits.
+/// [`TraceError::Usage`] if the text is not a number, has an unknown unit, is not whole or does not fit into 64 bits.
 pub fn parse_count(text: &str) -> Result<u64, TraceError> {
     parse(text, "count", "25M, 1Mi, 1e6 or 4096 (K, M, G, T, P are powers of 1000, Ki, Mi… of 1024)", |unit| {
         if unit.is_empty() {
@@ -55,19 +55,20 @@ pub fn parse_count(text: &str) -> Result<u64, TraceError> {
     })
 }
 
-/// The size in the largest binary unit in which two decimals say it exactly: `2GiB`, `1.5MiB`, `4097B`.
+/// The size in the largest binary unit that represents it exactly with two decimals: `2GiB`, `1.5MiB`, `4097B`.
 pub fn format_bytes(bytes: u64) -> String {
     in_units(bytes, 1024, 100, ["KiB", "MiB", "GiB", "TiB", "PiB"]).unwrap_or_else(|| format!("{bytes}B"))
 }
 
-/// The count in the largest unit that says it exactly, decimal if two decimals do, else binary: `25M`, `1Mi`, `12345`.
+/// The count in the largest unit that represents it exactly (decimal with two decimals, otherwise binary): `25M`,
+/// `1Mi`, `12345`.
 pub fn format_count(count: u64) -> String {
     in_units(count, 1000, 100, ["K", "M", "G", "T", "P"])
         .or_else(|| in_units(count, 1024, 1, ["Ki", "Mi", "Gi", "Ti", "Pi"]))
         .unwrap_or_else(|| count.to_string())
 }
 
-/// `value` in the largest of `units` that it reaches and that says it in steps of one `steps`th of the unit.
+/// `value` in the largest of `units` that it reaches and of which it is a multiple of 1/`steps`.
 fn in_units(value: u64, base: u64, steps: u64, units: [&str; 5]) -> Option<String> {
     (1..=5).rev().find_map(|power| {
         let unit = base.pow(power);
@@ -82,7 +83,7 @@ fn in_units(value: u64, base: u64, steps: u64, units: [&str; 5]) -> Option<Strin
     })
 }
 
-/// The power that a unit's first letter stands for, and what follows the letter.
+/// The power that a unit's first letter stands for, and the rest of the unit.
 fn prefix(unit: &str) -> Option<(u32, &str)> {
     let letter = unit.chars().next()?;
     let power = PREFIXES.iter().position(|&p| p == letter)? as u32 + 1;
@@ -111,8 +112,8 @@ fn parse(text: &str, what: &str, examples: &str, factor_of: impl Fn(&str) -> Opt
     u64::try_from(value).map_err(|_| too_large())
 }
 
-/// The decimal number that `text` begins with as significant digits and how many of them are decimals, and the
-/// rest of the text; `None` if there is no digit or there are too many to matter.
+/// The decimal number at the start of `text`: its significant digits, how many of them are decimals, and the rest of
+/// the text; `None` if there is no digit or there are too many to represent.
 fn leading_decimal(text: &str) -> Option<(u128, u32, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, rest) = text.split_at(end);
@@ -125,7 +126,7 @@ fn leading_decimal(text: &str) -> Option<(u128, u32, &str)> {
     Some((digits, u32::try_from(fraction.len()).ok()?, rest))
 }
 
-/// A decimal exponent (`e6`, `e+6`, `e-3`) that `text` begins with, 0 if none, and the rest.
+/// The decimal exponent (`e6`, `e+6`, `e-3`) at the start of `text`, 0 if there is none, and the rest.
 fn leading_exponent(text: &str) -> (i64, &str) {
     let parsed = text.strip_prefix('e').and_then(|after| {
         let signed = after.strip_prefix('+').unwrap_or(after);

@@ -1,5 +1,5 @@
-//! Random numbers (splitmix64): one stream for each purpose, so that one's draws never depend on how often another
-//! draws.
+//! Random numbers (splitmix64): one stream per purpose, so that the draws for one purpose never depend on those for
+//! another.
 
 /// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014. Its state is a
 /// counter, so successive draws do not wait for each other.
@@ -25,7 +25,7 @@ impl Rng {
         Self { state: mix(Self::new(seed, purpose).state.wrapping_add(thread)) }
     }
 
-    /// The next draw, each of the 2^64 numbers being as likely as any other.
+    /// The next draw, uniform over all 2^64 numbers.
     #[inline(always)]
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(INCREMENT);
@@ -45,7 +45,7 @@ impl Rng {
     }
 }
 
-/// Maps 64 random bits to `0..bound`, each value equally often up to one part in 2^64 / `bound`.
+/// Maps 64 random bits to `0..bound`; each value is equally likely up to one part in 2^64 / `bound`.
 #[inline(always)]
 pub fn scale(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64

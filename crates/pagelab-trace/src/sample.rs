@@ -1,14 +1,14 @@
 //! Windows of a source: systematic sampling, so that a replay takes a fraction of the time.
 //!
-//! Of each period of instructions a window is passed on, and before it what warms up for it. Of the rest come events
-//! and first touches, by the rules by which a recording skips ([`record`](crate::record)), and at its end last touches,
-//! which leave caches and TLBs about as all accesses would; the events between say which is which. So faults and
-//! mappings are those of the whole program, and what is measured is the windows.
+//! Of each period of instructions, one window is passed on, and before it accesses that warm up. Of the rest of the
+//! period, events and first touches are passed on, by the rules by which a recording skips ([`record`](crate::record)),
+//! and at its end last touches, which leave caches and TLBs nearly as all accesses would. Events mark the boundaries.
+//! So faults and mappings are those of the whole program, and the windows are what is measured.
 //! Source: Wunderlich, Wenisch, Falsafi, Hoe, "SMARTS: Accelerating Microarchitecture Simulation via Rigorous
 //! Statistical Sampling", ISCA 2003: systematic sampling with a random start.
-//! Deviations: SMARTS warms caches and TLBs by all accesses between windows; here last touches stand for them. Branch
-//! predictors and prefetchers are warmed up by what comes right before a window. One window in [`LONGER_EACH`] is
-//! warmed up [`LONGER_TIMES`] as long, so that results can tell how much that matters.
+//! Deviations: SMARTS warms caches and TLBs with all accesses between windows; here last touches do. Branch predictors
+//! and prefetchers are warmed up only by the accesses directly before a window. One window in [`LONGER_EACH`] is warmed
+//! up [`LONGER_TIMES`] as long, so that results can show how much that matters.
 
 mod last_touches;
 mod save;
@@ -32,20 +32,20 @@ use crate::{
     TraceError,
 };
 
-/// One in this many windows is warmed up for longer.
+/// One in this many windows has a longer warm-up.
 pub const LONGER_EACH: u64 = 8;
-/// How many times as long.
+/// Factor by which that warm-up is longer.
 pub const LONGER_TIMES: u64 = 4;
-/// Windows of a source that [`Sampling::scaled`] makes, at least, if each of its accesses is an instruction; and below
-/// which it refuses.
+/// Target and minimum number of windows of a source that [`Sampling::scaled`] makes, if each access is one instruction;
+/// below the minimum it refuses.
 const WINDOWS_WANTED: u64 = 100;
 const WINDOWS_NEEDED: u64 = 30;
-/// Of a period of [`Sampling::scaled`], which part is measured, and which warms up.
+/// For [`Sampling::scaled`]: the measured part, and the warm-up, as fractions 1/N of a period.
 const LENGTH_SHARE: u64 = 50;
 const WARM_SHARE: u64 = 100;
 /// The shortest period of [`Sampling::scaled`], in instructions.
 const SHORTEST: u64 = 50_000;
-/// Accesses from which on a batch is passed on.
+/// Number of accesses from which on a batch is passed on.
 const BATCH: usize = 1 << 14;
 
 const GRAMMAR: Grammar = Grammar {
@@ -84,13 +84,13 @@ impl Sampling {
     /// Windows for a source with this many accesses.
     ///
     /// # Errors
-    /// [`TraceError::Usage`] if it has too few for windows that say something, or nobody knows how many it has.
+    /// [`TraceError::Usage`] if it has too few accesses for meaningful windows, or an unknown number.
     pub fn scaled(accesses: Option<u64>) -> Result<Self, TraceError> {
         let Some(accesses) = accesses else {
             let what = "sample: it is not known how many accesses this source has; limit them, or write how often a window is wanted, such as";
             return Err(TraceError::usage(format!("{what} {}", GRAMMAR.example)));
         };
-        // An access is of an instruction or more, so there are as many windows at least.
+        // An access stands for one or more instructions, so there are at least this many windows.
         let every = (accesses / WINDOWS_WANTED).max(SHORTEST);
         if accesses / every < WINDOWS_NEEDED {
             return Err(TraceError::usage(format!(
@@ -101,22 +101,22 @@ impl Sampling {
         Ok(Self { every, length: every / LENGTH_SHARE, warm: every / WARM_SHARE, offset: None })
     }
 
-    /// Where windows begin in their periods, by the seed if nothing else says so.
+    /// Start of the windows in their periods, drawn with the seed unless given.
     pub fn start(&self, seed: u64) -> u64 {
         self.offset.unwrap_or_else(|| Rng::new(seed, "windows of a sample").below(self.every - self.length + 1))
     }
 
-    /// The same windows, with where they begin.
+    /// The same windows with the start fixed.
     pub fn placed(&self, seed: u64) -> Self {
         Self { offset: Some(self.start(seed)), ..*self }
     }
 
-    /// Whether windows are warmed up for longer in some periods.
+    /// Whether some windows have a longer warm-up.
     pub fn has_longer(&self) -> bool {
         self.warm > 0
     }
 
-    /// Whether the window of a period, numbered from 0 on, is warmed up for longer.
+    /// Whether the window of a period, numbered from 0, has a longer warm-up.
     pub fn is_longer(&self, period: u64) -> bool {
         self.longer().is_some_and(|longer| longer.is(period))
     }
@@ -125,7 +125,7 @@ impl Sampling {
         self.has_longer().then_some(Longer { each: LONGER_EACH, warm: self.warm.saturating_mul(LONGER_TIMES) })
     }
 
-    /// Of a number of accesses, about how many are passed on.
+    /// Approximate number of accesses that are passed on.
     fn share_of(&self, accesses: u64) -> u64 {
         let more = if self.has_longer() { (LONGER_TIMES - 1) * self.warm / LONGER_EACH } else { 0 };
         let passed = (self.length + self.warm).saturating_add(more).min(self.every);
@@ -133,10 +133,10 @@ impl Sampling {
     }
 }
 
-/// What a process has touched in the skipped stretch.
+/// Pages that a process has touched in the skipped stretch.
 #[derive(Default)]
 struct Touched {
-    /// Apart, as a recorded fetch comes once for each code page that is mapped, and is always passed on.
+    /// Separate, since a recorded fetch comes once for each mapped code page and is always passed on.
     fetched: Pages,
     data: Pages,
     heap_end: u64,
@@ -162,12 +162,12 @@ impl Touched {
 #[derive(Clone, Copy, Default)]
 struct Thread {
     process: ProcessIx,
-    /// The recorded stretch of its last access, and its accesses in that, up to the reach of dependencies.
+    /// The recorded stretch of its last access, and the number of its accesses in it, up to the reach of dependencies.
     stretch: u64,
     accesses: u64,
 }
 
-/// See the module's text.
+/// A sampled source.
 pub struct Sampled {
     source: Box<dyn Source>,
     info: SourceInfo,
@@ -176,18 +176,18 @@ pub struct Sampled {
     threads: BTreeMap<ThreadIx, Thread>,
     last_touches: LastTouches,
     read: Batch,
-    /// Accesses of the source that may be read, and those of them that are left.
+    /// Maximum number of the source's accesses to read, and how many of them are left.
     limit: u64,
     left: u64,
-    /// Accesses passed on.
+    /// Number of accesses passed on.
     position: u64,
-    /// Stretches that were passed on, the current one counted.
+    /// Number of stretches passed on, including the current one.
     passed: u64,
     ended: bool,
 }
 
 impl Sampled {
-    /// Of the first `limit` accesses of a source.
+    /// A sample of the first `limit` accesses of a source.
     pub fn new(source: Box<dyn Source>, sampling: &Sampling, seed: u64, limit: Option<u64>) -> Self {
         let placed = sampling.placed(seed);
         let Sampling { every, length, warm, .. } = placed;
@@ -212,25 +212,25 @@ impl Sampled {
         }
     }
 
-    /// The same for caches of at most this many bytes. Of what a skipped stretch touched before that many bytes, less
-    /// is touched again: a line per page, and of the oldest a line in each 2 MiB.
+    /// Limits last touches to caches of at most this many bytes. Before that many bytes, fewer lines of a skipped
+    /// stretch are touched again: one per page, and for the oldest pages one per 2 MiB.
     #[must_use]
     pub fn reaching(mut self, bytes: u64) -> Self {
         self.last_touches.reach(bytes);
         self
     }
 
-    /// Accesses of the source that were read so far.
+    /// Number of the source's accesses read so far.
     pub fn accesses_read(&self) -> u64 {
         self.limit - self.left
     }
 
-    /// What the stretches have come to so far.
+    /// Totals of the stretches so far.
     pub fn totals(&self) -> StretchTotals {
         self.schedule.totals()
     }
 
-    /// Says that another stretch begins, if one does.
+    /// Emits the events of the next stretch, if one begins.
     fn announce_stretch(&mut self, (process, thread): (ProcessIx, ThreadIx), batch: &mut Batch) {
         if !self.schedule.is_due() {
             return;
@@ -244,7 +244,7 @@ impl Sampled {
         }
     }
 
-    /// Passes a run on, of a thread's accesses that were read.
+    /// Passes on a run of a thread's accesses.
     fn run(&mut self, thread: ThreadIx, mut begin: usize, end: usize, batch: &mut Batch) {
         let process = self.threads.entry(thread).or_default().process;
         while begin < end {
@@ -263,8 +263,8 @@ impl Sampled {
         self.announce_stretch((process, thread), batch);
     }
 
-    /// Passes on what was allocated and freed within accesses that were read, of which those from `first` on were
-    /// passed on.
+    /// Passes on the allocations within a range of accesses that were read; the accesses passed on from the range begin
+    /// at `first`.
     fn allocations(&self, of: std::ops::Range<usize>, first: usize, batch: &mut Batch) {
         let Some(last) = batch.accesses.len().checked_sub(1) else { return };
         let begin = of.start;
@@ -272,7 +272,7 @@ impl Sampled {
         batch.allocations.extend(those.map(|(at, event)| ((first + (at - begin)).min(last), event.clone())));
     }
 
-    /// Passes first touches on, of `left` instructions; returns where it has come to.
+    /// Passes on first touches for `left` instructions; returns the position reached.
     fn skim(
         &mut self,
         thread: ThreadIx,
@@ -307,7 +307,7 @@ impl Sampled {
         at
     }
 
-    /// Passes all on, of `left` instructions; returns where it has come to.
+    /// Passes on everything for `left` instructions; returns the position reached.
     fn copy(&mut self, thread: ThreadIx, part: std::ops::Range<usize>, left: u64, batch: &mut Batch) -> usize {
         let mut instructions = 0;
         let all = &self.read.accesses[part.clone()];
@@ -329,7 +329,7 @@ impl Sampled {
         end
     }
 
-    /// What accesses of a thread from `first` on wait for is gone if it was left out.
+    /// Removes dependencies of a thread's accesses from `first` on whose producer was omitted.
     fn break_dependencies(&mut self, thread: ThreadIx, first: usize, batch: &mut Batch) {
         let of = self.threads.entry(thread).or_default();
         if of.stretch != self.passed {
@@ -357,13 +357,13 @@ impl Sampled {
         self.processes.entry(process).or_default()
     }
 
-    /// Pages of a process are no more, or not as they were.
+    /// Records that pages of a process have been unmapped or changed.
     fn forget(&mut self, process: ProcessIx, addr: u64, len: u64) {
         self.touched(process).forget(addr, len);
         self.last_touches.forget(process, addr, len);
     }
 
-    /// Which pages may be new again after an event.
+    /// Updates which pages can be touched for the first time again after an event.
     fn note(&mut self, event: &Event) -> Result<(), TraceError> {
         self.threads.entry(event.thread).or_default().process = event.process;
         let process = event.process;
@@ -381,7 +381,7 @@ impl Sampled {
                 let before = std::mem::replace(&mut self.touched(process).heap_end, end);
                 self.forget(process, end, before.saturating_sub(end));
             }
-            // Its handler's accesses follow, and then the one that it is of.
+            // The handler's accesses follow, and then the access that faulted.
             EventKind::Fault { addr, .. } => self.forget(process, addr, 1),
             EventKind::Fork { child } => {
                 let touched = self.touched(process);
@@ -394,7 +394,7 @@ impl Sampled {
                 self.last_touches.forget_process(process);
                 self.processes.remove(&process);
             }
-            // Whoever has the file mapped.
+            // Affects every process that maps the file.
             EventKind::Truncate { .. } | EventKind::Relocate { .. } => self.schedule.forget_pages(),
             EventKind::ThreadExit => {
                 self.last_touches.forget_thread(event.thread);
@@ -418,7 +418,7 @@ impl Sampled {
         Ok(())
     }
 
-    /// Passes what was read on.
+    /// Passes on what was read.
     fn pass(&mut self, batch: &mut Batch) -> Result<(), TraceError> {
         let (segments, mut begin) = (std::mem::take(&mut self.read.segments), 0_usize);
         for segment in &segments {
@@ -432,7 +432,7 @@ impl Sampled {
                 Segment::Event(event) => {
                     self.note(event)?;
                     batch.push_event(Event { position: self.position, ..event.clone() });
-                    // The first event, a process's start, is followed by that of the first stretch.
+                    // The first event, a process's start, is followed by the event of the first stretch.
                     if !self.schedule.is_announced() {
                         self.announce_stretch((event.process, event.thread), batch);
                     }

@@ -1,17 +1,17 @@
-//! Which windows a sample has: plain data, which traces and sources carry.
+//! The windows of a sample: plain data in traces and sources.
 
 use serde::{Deserialize, Serialize};
 
-/// Which windows of a source are passed on, in instructions of all its threads.
+/// The windows of a sample, in instructions of all threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sampling {
-    /// Of a period.
+    /// Length of a period.
     pub every: u64,
-    /// Of its window.
+    /// Length of its window.
     pub length: u64,
-    /// Before each window, to warm up.
+    /// Length of the warm-up before each window.
     pub warm: u64,
-    /// From the begin of a period to its window; none for one that is drawn, the same for all periods.
+    /// Start of the window in its period; none: drawn, the same for all periods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
 }

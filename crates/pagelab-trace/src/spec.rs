@@ -1,5 +1,4 @@
-//! Parameters of what a spec names, such as a workload: their kinds and limits, and the values that the spec gives
-//! them.
+//! Parameters of things that a spec describes, such as a workload: their kinds, limits and values.
 //!
 //! A spec is `name` or `name:key=value,key=value`. Sizes and counts are written as in [`quantity`](crate::quantity).
 
@@ -13,34 +12,34 @@ use crate::{
     suggestion::nearest,
 };
 
-/// A parameter that a spec may set.
+/// A parameter that a spec can set.
 pub struct Parameter {
-    /// As a spec calls it.
+    /// Its name in a spec.
     pub name: &'static str,
-    /// What values it takes.
+    /// The values that it accepts.
     pub kind: Kind,
-    /// What it is where a spec does not name it.
+    /// Its value if a spec does not set it.
     pub default: Preset,
-    /// What it says, with its unit.
+    /// Its meaning, with its unit.
     pub meaning: &'static str,
 }
 
-/// What a list says of a parameter.
+/// Documentation of a parameter.
 #[derive(Clone, Debug, Serialize)]
 pub struct ParameterDoc {
-    /// As a spec calls it.
+    /// Its name in a spec.
     pub name: &'static str,
     /// `bytes`, `count`, `fraction`, `number` or `choice`.
     pub unit: &'static str,
-    /// As it would be written in a spec, or a description of how it follows from other parameters.
+    /// The default as in a spec, or a description of how it follows from other parameters.
     pub default: &'static str,
-    /// The values that are accepted.
+    /// The accepted values.
     pub allowed: String,
-    /// What it says, with its unit.
+    /// Its meaning, with its unit.
     pub meaning: &'static str,
 }
 
-/// What values a parameter takes; limits are inclusive.
+/// The values that a parameter accepts; limits are inclusive.
 pub enum Kind {
     /// A size such as `2GiB`.
     Bytes {
@@ -70,27 +69,27 @@ pub enum Kind {
         /// The most.
         max: f64,
     },
-    /// A real number above 0, to `max`.
+    /// A real number above 0 and up to `max`.
     Positive {
         /// The most.
         max: f64,
     },
-    /// One of some words.
+    /// One of several words.
     Choice(&'static [&'static str]),
 }
 
-/// The value of a parameter that the spec does not name.
+/// The value of a parameter that the spec does not set.
 pub enum Preset {
-    /// As it would be written.
+    /// As it would be in a spec.
     Value(&'static str),
     /// Computed from other values; the text says how.
     Derived(&'static str),
 }
 
-/// The most bytes that one array may have: half the user half of a 47-bit address space.
+/// Maximum number of bytes of an array: half the user half of a 47-bit address space.
 pub(crate) const MAX_ARRAY_BYTES: u64 = 1 << 46;
 const MAX_COUNT: u64 = 1 << 62;
-/// Words of a switch.
+/// Values of a switch.
 pub(crate) const YES_NO: Kind = Kind::Choice(&["yes", "no"]);
 pub(crate) const SIZE: Kind = Kind::Bytes { min: 1, max: MAX_ARRAY_BYTES };
 pub(crate) const COUNT: Kind = Kind::Count { min: 1, max: MAX_COUNT };
@@ -114,7 +113,7 @@ pub(crate) const ALIGN: Parameter = Parameter {
     default: Preset::Value("2MiB"),
     meaning: "alignment of each array's first byte",
 };
-/// Every workload's seed.
+/// The seed of every workload.
 pub const SEED: Parameter = Parameter {
     name: "seed",
     kind: Kind::Count { min: 0, max: u64::MAX },
@@ -123,7 +122,7 @@ pub const SEED: Parameter = Parameter {
 };
 
 impl Parameter {
-    /// What a list says of it.
+    /// Its documentation.
     pub fn document(&self) -> ParameterDoc {
         let (Preset::Value(default) | Preset::Derived(default)) = self.default;
         let unit = match self.kind {
@@ -153,7 +152,7 @@ impl Kind {
         }
     }
 
-    /// The value of `text`, or why it is none.
+    /// Parses `text`; on error, why it is not a value.
     fn parse(&self, text: &str) -> Result<Value, String> {
         let refused = || format!("must be {}", self.allowed());
         match self {
@@ -171,7 +170,7 @@ impl Kind {
     }
 }
 
-/// The number that `text` says, if it is from 0 to `max`.
+/// Parses `text` as a number from 0 to `max`.
 fn real(text: &str, max: f64) -> Option<f64> {
     text.parse::<f64>().ok().filter(|real| (0.0..=max).contains(real))
 }
@@ -183,23 +182,23 @@ enum Value {
     Word(&'static str),
 }
 
-/// The values of parameters: those of the spec, else the defaults.
+/// The values of parameters: from the spec, otherwise the defaults.
 pub struct Values {
     name: &'static str,
     parameters: &'static [Parameter],
-    /// One for each parameter: its text in the spec (empty if it is not there) and its value; none if derived.
+    /// For each parameter its text in the spec (empty if not set) and its value; none if derived.
     values: Vec<(String, Option<Value>)>,
     run_seed: u64,
 }
 
 impl Values {
-    /// Reads `settings`, the part of a spec behind the colon. `run_seed` is the default of `seed`.
+    /// Parses `settings`, the part of a spec after the colon. `run_seed` is the default of `seed`.
     ///
     /// # Errors
-    /// [`TraceError::Usage`] that names the setting, and what is allowed.
+    /// [`TraceError::Usage`] with the setting, and what is allowed.
     ///
     /// # Panics
-    /// If the default of a parameter is none of its values.
+    /// If the default of a parameter is not one of its values.
     pub fn parse(
         name: &'static str,
         parameters: &'static [Parameter],
@@ -242,7 +241,7 @@ impl Values {
         self.parameters.iter().any(|p| p.name == name)
     }
 
-    /// The size or count `name` if the spec or its default says one.
+    /// The size or count `name`, if the spec or its default gives one.
     pub fn optional(&self, name: &str) -> Option<u64> {
         match self.entry(name).1 {
             Some(Value::Number(number)) => Some(number),
@@ -256,7 +255,7 @@ impl Values {
         self.optional(name).unwrap_or_else(|| panic!("{name} has no default"))
     }
 
-    /// The real number `name` if the spec or its default says one.
+    /// The real number `name`, if the spec or its default gives one.
     pub fn optional_real(&self, name: &str) -> Option<f64> {
         match self.entry(name).1 {
             Some(Value::Real(real)) => Some(real),
@@ -283,12 +282,12 @@ impl Values {
         self.word(name) == "yes"
     }
 
-    /// True if the spec itself names `name`.
+    /// True if the spec itself sets `name`.
     pub fn given(&self, name: &str) -> bool {
         !self.entry(name).0.is_empty()
     }
 
-    /// The seed that the spec names, or that of the run.
+    /// The seed in the spec, or that of the run.
     pub fn seed(&self) -> u64 {
         self.optional(SEED.name).unwrap_or(self.run_seed)
     }
@@ -301,12 +300,12 @@ impl Values {
         u32::try_from(self.number(GAP.name)).expect("limited by its kind")
     }
 
-    /// What the spec names.
+    /// The name of what the spec describes.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// An error about the value of `name`, which `must` be otherwise.
+    /// An error about the value of `name`, which `must` be different.
     pub fn refuse(&self, name: &str, must: &str) -> TraceError {
         let given = &self.entry(name).0;
         let mut what = format!("{}: {name}", self.name);
@@ -316,7 +315,7 @@ impl Values {
         TraceError::usage(format!("{what}: must be {must}"))
     }
 
-    /// An error about how values go together.
+    /// An error about a combination of values.
     pub fn conflict(&self, what: &str) -> TraceError {
         TraceError::usage(format!("{}: {what}", self.name))
     }

@@ -1,7 +1,6 @@
-//! What an unknown name was probably meant to be.
+//! Suggests what an unknown name was probably meant to be.
 
-/// The one of the known names that the fewest slips of the pen turn into `text`; none if that takes more than one in
-/// three letters.
+/// The known name with the smallest edit distance to `text`; none if that is more than one edit per three letters.
 pub fn nearest<'n>(text: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let lower = text.to_lowercase();
     let slips = |name: &str| strsim::damerau_levenshtein(&lower, &name.to_lowercase());

@@ -1,4 +1,4 @@
-//! Which pages were touched, in little memory.
+//! Compact sets of touched pages.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,19 @@ use crate::{Batch, ProcessIx, Segment, Source, ThreadIx, TraceError};
 /// Bytes of a page as a power of two.
 const PAGE_SHIFT: u32 = 12;
 
-/// What a source touches for the first time, and when.
+/// The first touches of a source's pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FirstTouches {
-    /// Accesses that were looked at.
+    /// Number of accesses examined.
     pub accesses: u64,
-    /// Pages of 4 KiB among them, of all processes.
+    /// Number of 4 KiB pages that they touch, in all processes.
     pub pages: u64,
-    /// Accesses up to the last one that touches a page which none before has touched, and this one.
+    /// Number of accesses up to and including the last one that touches a new page.
     pub until: u64,
 }
 
 impl FirstTouches {
-    /// Looks at so many accesses of a source. That a page is unmapped and touched again is not seen.
+    /// Examines this many accesses of a source. Pages that are unmapped and touched again are not counted again.
     ///
     /// # Errors
     /// Those of the source.
@@ -41,7 +41,7 @@ impl FirstTouches {
     }
 }
 
-/// The pages of a stream of batches that none before has touched, by process.
+/// Finds the pages in a stream of batches that were not touched before, by process.
 pub(crate) struct NewPages {
     page_shift: u32,
     process_of: HashMap<ThreadIx, ProcessIx>,
@@ -54,7 +54,7 @@ impl NewPages {
         Self { page_shift, process_of: HashMap::new(), touched: TouchedPages::default() }
     }
 
-    /// Calls `found` for every new page of a batch's first `most` accesses, with the place of the access.
+    /// Calls `found` with the index of the access for every new page of a batch's first `most` accesses.
     pub(crate) fn find_in(&mut self, batch: &Batch, most: usize, found: &mut dyn FnMut(usize)) {
         let mut begin = 0;
         for segment in &batch.segments {
@@ -78,13 +78,13 @@ impl NewPages {
     }
 }
 
-/// Words kept at hand: accesses alternate between a few places (stack, heap, tables).
+/// Number of recently used words: accesses alternate between a few regions (stack, heap, tables).
 const RECENT: usize = 64;
 
 /// A set of pages of address spaces: 64 neighbouring pages share a word.
 pub(crate) struct TouchedPages {
     words: HashMap<Key, u64>,
-    /// The words used last, each at the place its key hashes to; they may be newer than those in `words`.
+    /// The most recently used words, indexed by the hash of their key; they may be newer than those in `words`.
     recent: Box<[Option<(Key, u64)>; RECENT]>,
 }
 
@@ -120,7 +120,7 @@ impl TouchedPages {
         new
     }
 
-    /// Regions of 64 pages that were touched, but for those used last.
+    /// Number of touched regions of 64 pages, without the most recently used ones.
     pub(crate) fn regions(&self) -> usize {
         self.words.len()
     }

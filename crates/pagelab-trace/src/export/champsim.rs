@@ -1,13 +1,13 @@
 //! ChampSim's records, as `import::champsim` describes them.
 //!
-//! Registers and branches are not in a trace: they are 0, so ChampSim sees no dependencies between instructions and no
-//! branches. Sizes are lost. An access that reads and writes becomes a load and a store. Loads come before stores. What
-//! is more than fits a record goes into a further one, which counts as an instruction.
+//! A trace contains neither registers nor branches: they are 0, so ChampSim sees no dependencies between instructions
+//! and no branches. Sizes are lost. An access that reads and writes becomes a load and a store. Loads come before
+//! stores. What does not fit a record goes into a further one, which counts as an instruction.
 
 use super::{Instruction, Lost, Writer};
 use crate::AccessKind;
 
-/// Where the addresses are in a record of this many bytes.
+/// Offsets of the addresses in a record of this many bytes.
 pub(super) struct Records<const BYTES: usize> {
     stores_at: usize,
     stores: usize,

@@ -1,8 +1,8 @@
-//! The accesses of a thread put together into instructions.
+//! Groups the accesses of a thread into instructions.
 //!
-//! A trace counts instructions by gaps and has addresses only of those that access something. An access with a gap
-//! begins an instruction, and those without one that follow belong to it. The other instructions of a gap stand at the
-//! address of the instruction before: so their number is kept, and no page is executed that was not.
+//! A trace counts instructions by gaps and has addresses only for those that access memory. An access with a gap begins
+//! an instruction; the following accesses without a gap belong to it. The other instructions of a gap get the address
+//! of the previous instruction. So their number is correct, and no additional page is executed.
 
 use super::Lost;
 use crate::{Access, AccessKind};
@@ -18,17 +18,17 @@ pub(super) struct Instruction {
     pub accesses: Vec<(AccessKind, u64, u16)>,
 }
 
-/// A thread between two accesses.
+/// The state of a thread between two accesses.
 #[derive(Default)]
 pub(super) struct Thread {
-    /// Put together, but accesses may still follow.
+    /// The current instruction, which may get more accesses.
     current: Option<Instruction>,
     instructions: u64,
     accesses: u64,
 }
 
 impl Thread {
-    /// Takes the next access; instructions that are whole go to `write`.
+    /// Takes the next access; passes complete instructions to `write`.
     pub(super) fn access(&mut self, access: &Access, lost: &mut Lost, mut write: impl FnMut(&Instruction, &mut Lost)) {
         lost.by_kernel += u64::from(access.maker.is_kernel());
         let fetches = access.kind == AccessKind::Fetch;
@@ -49,7 +49,7 @@ impl Thread {
             AccessKind::Fetch => (access.vaddr, access.size_bytes),
             AccessKind::Load | AccessKind::Store | AccessKind::Modify => (access.pc, 1),
         };
-        // The memory of the one before is used again.
+        // Reuses the memory of the previous instruction.
         let mut next = self.current.take().unwrap_or(Instruction { pc, size_bytes, accesses: Vec::new() });
         if self.instructions > 0 {
             write(&next);
@@ -63,14 +63,14 @@ impl Thread {
         self.current = Some(next);
     }
 
-    /// There are no more accesses.
+    /// Ends the last instruction.
     pub(super) fn end(&mut self, lost: &mut Lost, mut write: impl FnMut(&Instruction, &mut Lost)) {
         if let Some(last) = self.current.take() {
             write(&last, lost);
         }
     }
 
-    /// Instructions and accesses to data taken.
+    /// Number of instructions and of data accesses.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.instructions, self.accesses)
     }

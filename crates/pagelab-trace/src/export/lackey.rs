@@ -1,6 +1,6 @@
 //! Text of Valgrind's lackey, as `import::lackey` describes it.
 //!
-//! Nothing of an access is lost. Of instructions without accesses, the addresses are.
+//! Accesses are complete. Instructions without accesses lose their addresses.
 
 use std::io::Write;
 

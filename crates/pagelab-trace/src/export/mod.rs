@@ -1,8 +1,8 @@
-//! pagelab traces become traces of other tools.
+//! Exports pagelab traces to formats of other tools.
 //!
-//! The other tools' formats know instructions and accesses of one thread, so there is a file per thread. A trace knows
-//! only the instructions that access something: `instruction` says what becomes of the others. Mappings, processes, and
-//! who of the program and the kernel makes an access are lost. What else is lost, the format's file says.
+//! The other tools' formats contain instructions and accesses of one thread, so there is one file per thread. A trace
+//! has only the instructions that access memory; `instruction` describes how the others are filled in. Mappings,
+//! processes, and the distinction of program and kernel are lost. Each format's file describes what else is lost.
 //!
 //! A new format is one file with a `Writer` and one line of `formats!`.
 
@@ -31,7 +31,7 @@ trait Writer {
     fn write(&mut self, instruction: &Instruction, bytes: &mut Vec<u8>, lost: &mut Lost);
 }
 
-/// The formats: variant, name, writer, and what it is.
+/// The formats: variant, name, writer, and description.
 macro_rules! formats {
     ($($variant:ident = $name:literal, $writer:expr, $about:literal;)*) => {
         /// Format of a trace of another tool.
@@ -41,7 +41,7 @@ macro_rules! formats {
         }
 
         impl Format {
-            /// The formats there are, with what their documentation calls them.
+            /// All formats with name and description.
             pub const KNOWN: &[(Self, &str, &str)] = &[$((Self::$variant, $name, $about),)*];
 
             fn writer(self) -> Box<dyn Writer> {
@@ -79,36 +79,36 @@ impl Serialize for Format {
     }
 }
 
-/// What a format could not hold.
+/// Data that a format could not represent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lost {
-    /// Instructions that were added, as one had more accesses than a record holds, or an access had no instruction.
+    /// Instructions that were added because one had more accesses than a record holds, or an access had no instruction.
     pub instructions_added: u64,
-    /// Accesses of address 0, which the format has no record for.
+    /// Accesses to address 0, which the format cannot represent.
     pub accesses_dropped: u64,
-    /// Accesses by the kernel, which became the program's.
+    /// The kernel's accesses, which became the program's.
     pub by_kernel: u64,
 }
 
-/// A file that was written.
+/// An exported file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExportedFile {
     /// Where it is.
     pub path: PathBuf,
-    /// Number of the thread in the trace.
+    /// The thread's number in the trace.
     pub thread: u32,
     /// Instructions in it.
     pub instructions: u64,
     /// Accesses to data in it.
     pub accesses: u64,
-    /// What its format could not hold.
+    /// Data that its format could not represent.
     pub lost: Lost,
 }
 
-/// Exports a trace: all threads, each to a file of its own if there are several, or one of them. The number of a thread
-/// goes into the name of its file, `NAME-THREAD.ENDINGS`. How the name ends says how the file is compressed: `.gz`,
-/// `.xz`, `.bz2`, `.zst`, or not. `progress(done, all)` tells accesses a few times a second; if it breaks, the export
-/// stops with an error. After an error no file is left.
+/// Exports a trace: one thread, or all threads, each to a file of its own if there are several. The thread's number is
+/// then part of the file's name, `NAME-THREAD.ENDINGS`. The end of the name determines the compression: `.gz`, `.xz`,
+/// `.bz2`, `.zst`, or none. `progress(done, all)` is called with accesses a few times a second; if it breaks, the
+/// export stops with an error. After an error no file is left.
 ///
 /// # Errors
 /// Those of the trace; [`TraceError::Usage`] for a thread that makes no accesses, a file that exists, or when
@@ -161,9 +161,9 @@ pub fn export(
     Ok(files)
 }
 
-/// Files that are written in one reading of the trace; compressors need some 30 MB each.
+/// Files written per pass over the trace; compressors need about 30 MB each.
 const FILES_AT_ONCE: u32 = 8;
-/// Bytes that go to a compressor at once.
+/// Bytes passed to a compressor at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// `NAME-THREAD.ENDINGS`.
@@ -173,7 +173,7 @@ fn numbered(output: &Path, thread: u32) -> PathBuf {
     output.with_file_name(format!("{}-{thread}{}", &name[..dot], &name[dot..]))
 }
 
-/// A file on its way.
+/// A file that is being written.
 struct OutputFile {
     output: Output,
     thread: Thread,
@@ -190,7 +190,7 @@ impl OutputFile {
     }
 }
 
-/// Writes the files of some threads in one reading of the trace.
+/// Writes the files of some threads in one pass over the trace.
 fn pass(
     trace: &Path,
     threads: Range<u32>,
@@ -213,7 +213,7 @@ fn pass(
                 }
             };
             let run = &batch.accesses[std::mem::replace(&mut begin, *end)..*end];
-            // First touches of skipped stretches are not what the program did there.
+            // First touches in skipped stretches do not represent what the program did there.
             if skipped || !threads.contains(&thread.0) {
                 continue;
             }
@@ -247,7 +247,7 @@ fn pass(
         lane.flush()?;
         written.push((number, lane.thread.counts(), lane.lost, lane.output));
     }
-    // No file appears under its name before all of them are whole.
+    // No file gets its name before all files are complete.
     let mut files: Vec<ExportedFile> = Vec::new();
     for (thread, (instructions, accesses), lost, output) in written {
         match output.finish() {

@@ -1,4 +1,4 @@
-//! A file that appears under its name when it is whole, compressed as the name ends.
+//! A file that gets its name when it is complete, compressed according to the end of its name.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -8,7 +8,7 @@ use std::{
 
 use crate::TraceError;
 
-/// Between 0 and 9: three times as fast as the default, a few percent larger, and a third of the memory.
+/// Level 3 of 0 to 9: three times as fast as the default, a few percent larger, and a third of the memory.
 const XZ_LEVEL: u32 = 3;
 
 /// A file that is removed again unless it is finished.
@@ -27,7 +27,7 @@ enum Encoder {
 }
 
 impl Output {
-    /// Begins the file at `path`, which must not exist; folders that are missing are made.
+    /// Creates the file at `path`, which must not exist; creates missing folders.
     pub(super) fn create(path: &Path) -> Result<Self, TraceError> {
         if path.symlink_metadata().is_ok() {
             return Err(TraceError::usage(format!("{}: exists; name another output", path.display())));
@@ -51,7 +51,7 @@ impl Output {
         TraceError::io(&self.path, error)
     }
 
-    /// Ends the file and gives it its name.
+    /// Completes the file and renames it to its name.
     pub(super) fn finish(mut self) -> Result<PathBuf, TraceError> {
         let end = |encoder: Option<Encoder>| encoder.map_or(Ok(()), Encoder::finish);
         end(self.encoder.take()).and_then(|()| fs::rename(&self.partial, &self.path)).map_err(|e| self.error(e))?;
@@ -61,7 +61,7 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // Finished, it has its name and nothing is left to remove.
+        // A finished file has been renamed, so there is nothing to remove.
         let _ = fs::remove_file(&self.partial);
     }
 }

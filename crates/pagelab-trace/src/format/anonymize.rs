@@ -1,4 +1,4 @@
-//! Traces without what tells of their owner: names of files, arguments, the kernel's release.
+//! Copies of traces without information about their owner: names of files, arguments, the kernel's release.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,11 +17,11 @@ use crate::{Event, EventKind, TraceError};
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
-/// Gives each file a number instead of its name. The number tells the kind: library, program, shared memory, or file.
+/// Replaces each file's name by a number with the kind of file: library, program, shared memory, or file.
 #[derive(Debug, Default)]
 pub(crate) struct FileNames {
     known: HashMap<Arc<str>, Arc<str>>,
-    /// Names given, by kind.
+    /// Number of names per kind.
     counts: HashMap<&'static str, u32>,
 }
 
@@ -58,7 +58,7 @@ impl FileNames {
         kind
     }
 
-    /// Call stacks with numbered names of files, and of generated code.
+    /// Call stacks with numbers instead of names for files and generated code.
     pub(crate) fn replace_in(&mut self, stacks: &mut CallStacks) {
         for context in &mut stacks.contexts {
             context.file = context.file.as_ref().map(|file| self.name(file, kind_of(file)));
@@ -69,7 +69,7 @@ impl FileNames {
     }
 
     fn name(&mut self, path: &Arc<str>, kind: &'static str) -> Arc<str> {
-        // The kernel's own names are no files: replay tells the heap and stacks by them.
+        // The kernel's own names are not files: replay recognises heap and stacks by them.
         if path.starts_with('[') {
             return if path.starts_with("[anon") { "[anon]".into() } else { Arc::clone(path) };
         }
@@ -97,8 +97,8 @@ fn kind_of(path: &str) -> &'static str {
 }
 
 impl TraceMeta {
-    /// Leaves out the program's name and arguments, the kernel's release, the time of day, and notes, which name
-    /// programs and functions. The processor's model stays, as advice rests on it.
+    /// Removes the program's name and arguments, the kernel's release, the time of day, and notes, which contain names
+    /// of programs and functions. The processor's model stays, since advice depends on it.
     pub(crate) fn anonymize(&mut self) {
         self.command = vec!["program".to_owned()];
         self.started_unix_seconds -= self.started_unix_seconds % SECONDS_PER_DAY;
@@ -113,7 +113,7 @@ impl TraceMeta {
     }
 }
 
-/// Writes the trace at `old` to the new folder `new`, without what tells of its owner. Accesses stay as they are.
+/// Writes the trace at `old` to the new folder `new`, without information about its owner. Accesses do not change.
 ///
 /// # Errors
 /// [`TraceError::Usage`] if `new` exists; [`TraceError::Corrupt`] if `old` is damaged; [`TraceError::Io`]. Nothing is

@@ -1,4 +1,4 @@
-//! Tables of call stacks: which context each thread's accesses are in, the contexts, and names of generated code.
+//! Tables of call stacks: the context of each thread's accesses, the contexts, and names of generated code.
 //!
 //! | table | columns |
 //! |---|---|
@@ -22,12 +22,12 @@ use super::row_columns::{RowsReader, optional, required, set};
 use crate::calls::{CallStacks, Context, GeneratedCode};
 use crate::{Segment, ThreadIx, TraceError};
 
-/// Rows of a part at most.
+/// Maximum number of rows of a part.
 const MAX_ROWS: usize = 1 << 20;
 
-/// Bytes of a row of `calls` before the first part is written: three programs had 1.4 to 2.5.
+/// Estimated bytes per row of `calls` before the first part is written: three programs had 1.4 to 2.5.
 const FIRST_BYTES_PER_CALL: f64 = 2.0;
-/// Bytes of a context; the same programs had 4.1 to 6.6.
+/// Bytes per context; the same programs had 4.1 to 6.6.
 const BYTES_PER_CONTEXT: u64 = 5;
 
 static CALLS: LazyLock<TypePtr> = LazyLock::new(|| {
@@ -72,7 +72,7 @@ pub(crate) struct CallRow {
     pub context: u32,
 }
 
-/// Writes the tables; those of contexts and symbols at the end.
+/// Writes the tables; contexts and symbols at the end.
 #[derive(Debug)]
 pub(crate) struct CallsWriter {
     folder: PathBuf,
@@ -87,7 +87,7 @@ impl CallsWriter {
         Self { folder: folder.to_path_buf(), rows: Vec::new(), parts: 0, written: 0, written_bytes: 0 }
     }
 
-    /// Adds a row, not before those there are. Of rows at one access of a thread the last one stands.
+    /// Appends a row, in order of position. If several rows are for the same access of a thread, the last one counts.
     #[inline]
     pub(crate) fn push(&mut self, row: CallRow) {
         match self.rows.last_mut() {
@@ -96,14 +96,14 @@ impl CallsWriter {
         }
     }
 
-    /// Bytes of the tables with all rows until now, and with so many contexts; of what is not written an estimate.
+    /// Estimated size of the tables with all rows so far, and with this many contexts.
     pub(crate) fn estimated_bytes(&self, contexts: usize) -> u64 {
         let per_row =
             if self.written == 0 { FIRST_BYTES_PER_CALL } else { self.written_bytes as f64 / self.written as f64 };
         self.written_bytes + (self.rows.len() as f64 * per_row) as u64 + contexts as u64 * BYTES_PER_CONTEXT
     }
 
-    /// Those that are not written yet.
+    /// Rows that are not yet written.
     #[cfg(test)]
     pub(crate) fn rows(&self) -> &[CallRow] {
         &self.rows
@@ -118,7 +118,7 @@ impl CallsWriter {
         Ok(())
     }
 
-    /// Writes the first rows.
+    /// Writes the first `count` rows as a part.
     fn write_part(&mut self, count: usize) -> Result<(), TraceError> {
         let rows = &self.rows[..count];
         let encoded = part::encode(Vec::new(), &CALLS, self.written, count as u64, None, |group| {
@@ -135,7 +135,7 @@ impl CallsWriter {
         Ok(())
     }
 
-    /// Writes what is left, and the other tables.
+    /// Writes the remaining rows and the other tables.
     pub(crate) fn finish(mut self, stacks: &CallStacks) -> Result<(), TraceError> {
         self.write_full_parts()?;
         if !self.rows.is_empty() {
@@ -224,7 +224,7 @@ fn read_contexts(part: &Part) -> Result<Vec<Context>, String> {
     let mut reader = RowsReader::new(content, &mut rows)?;
     reader.column::<Int32Type>(|row, v| set(&mut row.parent, Some(*v as u32)))?;
     reader.column::<Int32Type>(|row, v| set(&mut row.process, *v as u32))?;
-    // Few files hold many calls.
+    // Many calls are in few files.
     let mut files: HashMap<Vec<u8>, Arc<str>> = HashMap::new();
     reader.column::<ByteArrayType>(|row, v| {
         let known = files.get(v.data()).cloned();
@@ -265,7 +265,7 @@ fn text(bytes: &ByteArray) -> Result<Arc<str>, String> {
     std::str::from_utf8(bytes.data()).map(Arc::from).map_err(|e| e.to_string())
 }
 
-/// Gives accesses their contexts, batch by batch.
+/// Provides the context of each access, batch by batch.
 pub(super) struct CallsReader {
     parts: VecDeque<Part>,
     loaded: VecDeque<CallRow>,
@@ -276,13 +276,13 @@ pub(super) struct CallsReader {
 }
 
 impl CallsReader {
-    /// Of a trace with so many contexts.
+    /// For a trace with this many contexts.
     pub(super) fn new(folder: &Folder, contexts: usize) -> Result<Self, TraceError> {
         let (parts, loaded, current) = (parts_of_calls(folder)?.into(), VecDeque::new(), Vec::new());
         Ok(Self { parts, loaded, last_position: 0, contexts: contexts as u32, current })
     }
 
-    /// Sets `into` to the contexts of a batch's accesses, the first of which is number `position` of the trace.
+    /// Sets `into` to the contexts of a batch's accesses; the first of them is number `position` in the trace.
     pub(super) fn fill(&mut self, position: u64, segments: &[Segment], into: &mut Vec<u32>) -> Result<(), TraceError> {
         into.clear();
         for segment in segments {
@@ -308,7 +308,7 @@ impl CallsReader {
         self.current.get(thread.0 as usize).copied().unwrap_or(0)
     }
 
-    /// The next row if it is at access `at` or before; after that the next one is loaded, if there is one.
+    /// Returns the next row if it applies to access `at` or an earlier one.
     fn next_until(&mut self, at: u64) -> Result<Option<CallRow>, TraceError> {
         while self.loaded.is_empty() {
             let Some(part) = self.parts.pop_front() else { return Ok(None) };
@@ -348,7 +348,7 @@ impl CallsReader {
     }
 }
 
-/// A higher number is a damaged row, which must not take memory.
+/// A higher number is a damaged row, which must not allocate memory.
 const MAX_THREADS: u32 = 1 << 24;
 
 #[cfg(test)]

@@ -16,11 +16,11 @@ pub(super) const VADDR: usize = 2;
 pub(super) const PC: usize = 3;
 pub(super) const TID: usize = 4;
 pub(super) const GAP: usize = 5;
-/// Only of traces that tell dependencies.
+/// Only in traces with dependencies.
 pub(super) const WAITS: usize = 6;
 pub(super) const NAMES: [&str; 7] = ["kind", "size", "vaddr", "pc", "tid", "gap", "waits"];
 
-/// The columns, that of dependencies among them or not.
+/// The schema, with or without the column of dependencies.
 pub(super) fn schema(dependencies: bool) -> &'static TypePtr {
     static SCHEMAS: LazyLock<[TypePtr; 2]> = LazyLock::new(|| {
         ["", "REQUIRED INT32 waits (INTEGER(32, false));"].map(|waits| {
@@ -41,8 +41,8 @@ pub(super) fn schema(dependencies: bool) -> &'static TypePtr {
     &SCHEMAS[usize::from(dependencies)]
 }
 
-/// What an access and the branches before it wait for, in one word: the producer of the address in the lowest byte,
-/// that of the branches above it, then their outcomes.
+/// What an access and the branches before it depend on, in one word: the distance to the address's producer in the
+/// lowest byte, that of the branches in the next, then the branches' outcomes.
 #[inline(always)]
 pub(crate) fn waits_of(maker: Maker, branches: Branches) -> u32 {
     let producers = [maker.producer(), branches.producer()].map(|distance| distance.unwrap_or(0) as u8);
@@ -56,17 +56,17 @@ pub(super) fn branches_of(waits: u32) -> Branches {
     Branches::from_bytes(outcomes, producer)
 }
 
-/// Level 1, but for what `compress` sets: level 3 saves 5–15 % of the bytes and takes 1.2–1.5 times as long.
+/// Level 1, except for the settings in `compress`: level 3 saves 5–15 % of the bytes and takes 1.2–1.5 times as long.
 pub(super) const ZSTD_LEVEL: i32 = 1;
 
 pub(super) fn compression() -> Compression {
     Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).expect("a valid level"))
 }
 
-/// Bit of `kind` that says that the kernel made the access.
+/// Bit of `kind` that is set if the kernel made the access.
 const BY_KERNEL: u8 = 0x10;
 
-/// Every `kind` there is, at the index that [`kind_index`] gives it: the dictionary of the column.
+/// All values of `kind`, each at the index that [`kind_index`] returns: the dictionary of the column.
 pub(super) const KINDS: [u8; 8] = [0, 1, 2, 3, BY_KERNEL, BY_KERNEL + 1, BY_KERNEL + 2, BY_KERNEL + 3];
 
 /// Index of the access's `kind` in [`KINDS`].
@@ -81,7 +81,7 @@ pub(super) fn kind_at(index: usize) -> (AccessKind, Maker) {
     kind_of(KINDS[index].into()).expect("each of them is a kind")
 }
 
-/// Kind and maker of a value of the column `kind`, none if there is no such value.
+/// Kind and maker for a value of the column `kind`; none if there is no such value.
 pub(super) fn kind_of(value: u32) -> Option<(AccessKind, Maker)> {
     let value = u8::try_from(value).ok()?;
     Some((AccessKind::from_code(value & !BY_KERNEL)?, Maker::kernel_if(value & BY_KERNEL != 0)))

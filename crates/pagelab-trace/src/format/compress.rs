@@ -1,4 +1,4 @@
-//! Compression of pages, into memory that is kept: zstd with parameters for what pages are.
+//! Compression of pages into reused memory: zstd with parameters for the kinds of pages.
 
 use zstd::{
     bulk::Compressor,
@@ -7,13 +7,13 @@ use zstd::{
 
 use super::PAGE_ROWS;
 
-/// Of zstd's level 1 for its hash table: 2^13 entries stay in the first-level cache. 2^14 save 0.3 % of the bytes.
+/// Hash table of zstd's level 1: 2^13 entries stay in the first-level cache. 2^14 save 0.3 % of the bytes.
 const HASH_LOG: u32 = 13;
-/// Bytes of a match at least. 6 instead take 5 % longer and save nothing.
+/// Minimum length of a match. 6 takes 5 % longer and saves nothing.
 const MATCH_BYTES: u32 = 7;
-/// A plane of bytes has nothing in common with the one before: a window of one plane saves 3 % of the bytes.
+/// Consecutive planes of bytes have nothing in common: a window of one plane saves 3 % of the bytes.
 const PLANE_WINDOW_LOG: u32 = PAGE_ROWS.ilog2();
-/// Two bytes a row.
+/// Two bytes per row.
 const INDEX_WINDOW_LOG: u32 = PLANE_WINDOW_LOG + 1;
 /// Level 3, which searches twice, saves 5 % of the bytes and takes 10 % longer.
 const STRATEGY: Strategy = Strategy::ZSTD_fast;
@@ -33,14 +33,14 @@ fn compressor(window_log: u32) -> std::io::Result<Compressor<'static>> {
 
 // Frames of zstd, RFC 8878, section 3.1.1.
 const MAGIC: u32 = 0xfd2f_b528;
-/// Descriptor of a frame whose header has a window and the size of its content, in 4 bytes.
+/// Frame descriptor: the header has a window and the content size in 4 bytes.
 const CONTENT_SIZE_OF_4_BYTES: u8 = 2 << 6;
 const WINDOW_DESCRIPTOR: u8 = ((PLANE_WINDOW_LOG - 10) << 3) as u8;
-/// Of a frame without the size of its content: magic number, descriptor, window.
+/// A frame without content size: magic number, descriptor, window.
 const SHORT_HEADER_BYTES: usize = 6;
 const BLOCK_HEADER_BYTES: usize = 3;
 const LAST_BLOCK: u32 = 1;
-/// A byte that is repeated.
+/// A block that repeats one byte.
 const RLE_BLOCK: u32 = 1 << 1;
 
 /// Compresses indices and dictionaries.
@@ -60,7 +60,7 @@ impl IndexCompressor {
     }
 }
 
-/// Compresses planes of bytes of addresses, or of what accesses wait for.
+/// Compresses the byte planes of addresses, or of dependencies.
 pub(super) struct PlaneCompressor {
     zstd: Compressor<'static>,
     compressed: Vec<u8>,
@@ -73,8 +73,8 @@ impl PlaneCompressor {
         Ok(Self { zstd, compressed: Vec::new() })
     }
 
-    /// Sets `frame` to `planes`, followed by planes of `rows` times one byte of `constant` each: the upper bytes of
-    /// addresses are often all the same. As blocks that say just that, they cost no search.
+    /// Sets `frame` to `planes`, followed by one plane of `rows` equal bytes for each byte of `constant`: the upper
+    /// bytes of addresses are often all equal. Blocks of one repeated byte represent them without any search.
     pub(super) fn compress(
         &mut self,
         planes: &[u8],
@@ -108,7 +108,7 @@ fn compress(compressor: &mut Compressor<'_>, body: &[u8], into: &mut Vec<u8>) ->
     compressor.compress_to_buffer(body, into).map(|_| ())
 }
 
-/// Where the last of `blocks` begins.
+/// Offset of the last of `blocks`.
 fn last_block(blocks: &[u8]) -> usize {
     let mut at = 0;
     loop {

@@ -1,4 +1,4 @@
-//! From the column chunks of a part to accesses: the inverse of `encode`.
+//! Decodes the column chunks of a part to accesses: the inverse of `encode`.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{Access, AccessKind, Branches, Maker, ThreadIx, TraceError};
 #[inline(always)]
 fn transpose(words: [u64; 8]) -> [u64; 8] {
     // Exchanges the off-diagonal blocks of a pair of rows. Written out below, because the compiler does not unroll
-    // loops over the pairs, which takes three times as long.
+    // loops over the pairs, which would take three times as long.
     #[inline(always)]
     fn exchange<const BITS: u32>(upper: u64, lower: u64, mask: u64) -> (u64, u64) {
         (upper & mask | (lower & mask) << BITS, (upper >> BITS) & mask | lower & !mask)
@@ -47,20 +47,20 @@ fn transpose(words: [u64; 8]) -> [u64; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// A run of one thread, up to `end` in its page.
+/// A run of accesses of one thread, up to `end` in its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub thread: ThreadIx,
     pub end: usize,
 }
 
-/// What is kept from part to part. Freed memory goes back to the system, and costs page faults when it comes again:
-/// more than a third of the time.
+/// Memory that is reused from part to part. Freed memory would return to the system and cost page faults when it is
+/// allocated again: more than a third of the time.
 pub(super) struct Memory {
     zstd: Decompressor<'static>,
-    /// Accesses by index, all but the address; those beyond the dictionary are of other parts.
+    /// Accesses without their address, by index; those beyond the dictionary are of other parts.
     sites: Box<[Access; MAX_VALUES]>,
-    /// Of the columns.
+    /// Memory for the columns.
     bodies: [Vec<u8>; 4],
     last_waits: LastWaits,
 }
@@ -81,10 +81,10 @@ impl Memory {
 pub(super) struct PartDecoder {
     part: Part,
     addresses: Column,
-    /// Indices common to all columns of `sites`.
+    /// Indices that all columns of `sites` share.
     site_indices: Column,
     thread_indices: Column,
-    /// None if nobody looks at them.
+    /// None if dependencies are not needed.
     waits: Option<Column>,
     last_waits: LastWaits,
     zstd: Decompressor<'static>,
@@ -94,7 +94,7 @@ pub(super) struct PartDecoder {
 }
 
 impl PartDecoder {
-    /// Reads the part and the dictionaries of its columns. `has_waits` says whether there is a column of dependencies,
+    /// Reads the part and the dictionaries of its columns. `has_waits` tells whether there is a column of dependencies,
     /// `wants_waits` whether it is decoded.
     pub(super) fn new(part: &Part, memory: Memory, has_waits: bool, wants_waits: bool) -> Result<Self, TraceError> {
         let (content, group) = part.read(columns::schema(has_waits))?;
@@ -148,8 +148,8 @@ impl PartDecoder {
         Memory { zstd: self.zstd, sites: self.sites, bodies, last_waits: self.last_waits }
     }
 
-    /// Replaces `accesses` by the next page's and `branches` by those before them, if they are known, and appends the
-    /// page's runs, counted from its start, to `runs`, which is empty. False at the end of the part.
+    /// Replaces `accesses` by the next page's and `branches` by those before them, if known, and appends the page's
+    /// runs, counted from its start, to `runs`, which is empty. Returns false at the end of the part.
     pub(super) fn next_page(
         &mut self,
         accesses: &mut Vec<Access>,
@@ -174,7 +174,7 @@ impl PartDecoder {
             return Err(self.part.corrupt(format!("a page of {rows} rows with {} to come", self.rows_left)));
         }
         self.rows_left -= rows as u64;
-        // What was there before is overwritten.
+        // The old content is overwritten.
         accesses.resize(rows, self.sites[0]);
         let (planes, sites) = (&self.addresses.body, &self.sites);
         match self.site_indices.indices() {
@@ -205,14 +205,14 @@ impl PartDecoder {
     }
 }
 
-/// The bytes of a column's data pages. Its place in the file was checked.
+/// The bytes of a column's data pages. Its position in the file was checked.
 fn pages_of<'a>(content: &'a Bytes, column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
     let dictionary = column.dictionary_page_offset()?;
     let end = dictionary.checked_add(column.compressed_size())?;
     content.get(usize::try_from(column.data_page_offset()).ok()?..usize::try_from(end).ok()?)
 }
 
-/// Sets the column `index` of `site` to `value`, which may not be allowed there.
+/// Sets the column `index` of `site` to `value`, which may be out of range.
 fn set(site: &mut Access, index: usize, value: u32) -> Result<(), String> {
     match index {
         KIND => {
@@ -253,10 +253,10 @@ struct Column {
     layout: Layout,
 }
 
-/// How the values of a page lie in its body.
+/// Layout of a page's values in its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
-    /// First bytes of all values, then their second bytes, and so on; before the first page nothing.
+    /// The first bytes of all values, then their second bytes, and so on; before the first page, nothing.
     Split,
     /// One dictionary index for all rows.
     Repeated(u16),
@@ -283,7 +283,7 @@ impl Column {
         if !matches!(column.compression(), Compression::ZSTD(_)) {
             return Err(format!("compressed by {}, not by zstd", column.compression()));
         }
-        // The crate's reader would decompress into new memory for each page.
+        // The parquet crate's reader would decompress into new memory for each page.
         let raw = column.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build();
         let pages = raw.and_then(|raw| SerializedPageReader::new(Arc::clone(content), &raw, rows, None));
         let width = if index == VADDR || index == PC { 8 } else { 4 };
@@ -291,7 +291,7 @@ impl Column {
         Ok(Self { index, width, pages, dictionary_len: 0, body, layout: Layout::Split })
     }
 
-    /// Whether its values are byte streams, or indices into a dictionary.
+    /// Whether its values are byte streams rather than indices into a dictionary.
     fn is_split(&self) -> bool {
         matches!(self.index, VADDR | WAITS)
     }
@@ -300,7 +300,7 @@ impl Column {
         self.pages.get_next_page().map_err(|e| e.to_string())
     }
 
-    /// Sets the body to what `compressed` holds, which is refused if it is more than `most` bytes.
+    /// Decompresses `compressed` into the body, which may have at most `most` bytes.
     fn decompress(&mut self, zstd: &mut Decompressor<'_>, compressed: &[u8], most: usize) -> Result<(), String> {
         self.body.clear();
         self.body.reserve(most);
@@ -366,7 +366,7 @@ impl Column {
     }
 }
 
-/// Makes the accesses of a page of the byte streams of their addresses, and of what else they are, by row.
+/// Builds the accesses of a page from the byte streams of their addresses and from the site of each row.
 #[inline(always)]
 fn join<'a>(planes: &[u8], site: impl Fn(usize) -> &'a Access, accesses: &mut [Access]) {
     let rows = accesses.len();
@@ -386,8 +386,7 @@ fn join<'a>(planes: &[u8], site: impl Fn(usize) -> &'a Access, accesses: &mut [A
     }
 }
 
-/// Tells a page's accesses, and the branches before them, what they wait for, from the byte streams of what is stored
-/// of their words.
+/// Sets what a page's accesses, and the branches before them, depend on, from the byte streams of the stored words.
 #[inline(always)]
 fn tell(
     planes: &[u8],
@@ -420,10 +419,10 @@ fn tell(
     }
 }
 
-/// Bytes before the indices of a page at most: their width, and the header of their run.
+/// Maximum number of bytes before the indices of a page: their width, and the header of their run.
 const MAX_INDEX_HEADER_BYTES: usize = 1 + 5;
 
-/// Where `rows` dictionary indices in one run lie in a page, each below `len`.
+/// Position of `rows` dictionary indices in a page, which must be one run; each index is below `len`.
 fn index_layout(body: &[u8], rows: usize, len: usize) -> Result<Layout, String> {
     let wrong = || format!("a page of {rows} dictionary indices that is not one run of whole bytes");
     let bit_width = *body.first().ok_or_else(wrong)?;

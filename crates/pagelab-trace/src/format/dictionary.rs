@@ -1,27 +1,27 @@
-//! Dictionaries built while encoding: each value gets the next index when it is first seen.
+//! Dictionaries built while encoding: each new value gets the next index.
 //!
-//! A Parquet dictionary belongs to a part. Its indices have 16 bits, so that a page, which has no more rows than that,
-//! always fits an empty dictionary; one that does not fit what is there begins a new part.
+//! A Parquet dictionary belongs to a part. Its indices have 16 bits, and a page has no more rows than that, so every
+//! page fits an empty dictionary. A page that does not fit the current dictionary begins a new part.
 
 use crate::{Access, ThreadIx};
 
-/// Values in a dictionary at most.
+/// Maximum number of values in a dictionary.
 pub(super) const MAX_VALUES: usize = 1 << 16;
 const _: () = assert!(super::PAGE_ROWS <= MAX_VALUES);
 
-/// What a dictionary holds.
+/// A value in a dictionary.
 pub(super) trait Value: Copy + Eq {
-    /// Hash whose upper bits are good.
+    /// A hash with good upper bits.
     fn hash(self) -> u64;
 }
 
-/// Everything of an access but its address: instruction, kind, size and gap. A program has few of them and repeats
-/// them in the same order, so these columns have one common index.
+/// An access without its address: instruction, kind, size and gap. A program has few of them and repeats them in the
+/// same order, so these columns share one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
     pub pc: u64,
-    /// `gap`, `size` (16 bits) and index of the kind (8 bits) from the lowest bit on, in one word that is quick to
-    /// compare.
+    /// `gap`, `size` (16 bits) and index of the kind (8 bits) from the lowest bit on, in one word that is compared
+    /// quickly.
     rest: u64,
 }
 
@@ -69,10 +69,10 @@ impl Value for ThreadIx {
     }
 }
 
-/// A dictionary: open addressing, half full at most, grown as needed so that it stays in the host's caches while a part
-/// touches little code.
+/// A dictionary with open addressing, at most half full. It grows as needed, so that it stays in the host's caches
+/// while a part accesses little code.
 pub(super) struct Dictionary<V> {
-    /// Indices by hash, [`EMPTY`] where there is none.
+    /// Indices by hash; [`EMPTY`] in free slots.
     slots: Vec<u32>,
     shift: u32,
     values: Vec<V>,
@@ -91,7 +91,7 @@ impl<V: Value> Dictionary<V> {
         &self.values
     }
 
-    /// Takes the values out and begins anew.
+    /// Removes and returns the values.
     pub(super) fn take(&mut self) -> Vec<V> {
         self.slots.fill(EMPTY);
         std::mem::take(&mut self.values)

@@ -1,8 +1,8 @@
-//! From accesses to the column chunks of a part.
+//! Encodes accesses to the column chunks of a part.
 //!
-//! The pages are put together here rather than by the parquet crate's column writer, which hashes each value into a
-//! general dictionary, packs indices at odd bit widths (that zstd then compresses badly) and copies more: at 24 bytes
-//! an access, every pass over the data counts.
+//! Pages are assembled here instead of by the parquet crate's column writer, which hashes each value into a general
+//! dictionary, packs indices at odd bit widths (which zstd compresses badly) and copies more: with 24 bytes per access,
+//! every pass over the data counts.
 
 use std::io::Write;
 
@@ -35,9 +35,9 @@ pub(super) struct PartEncoder {
     compressor: IndexCompressor,
     schema: SchemaDescriptor,
     addresses: Pages,
-    /// None if the trace does not tell dependencies.
+    /// None if the trace has no dependencies.
     waits: Option<Pages>,
-    /// Common to the columns of a [`Site`].
+    /// Shared by the columns of a [`Site`].
     sites: Pages,
     threads: Pages,
     threads_of_rows: Vec<u16>,
@@ -62,7 +62,7 @@ impl PartEncoder {
         })
     }
 
-    /// Rows of the part so far.
+    /// Number of rows of the part so far.
     pub(super) fn rows(&self) -> u64 {
         self.rows
     }
@@ -71,7 +71,7 @@ impl PartEncoder {
         self.counts
     }
 
-    /// Appends a page, which is not empty, its planes compressed.
+    /// Appends a nonempty page whose planes are compressed.
     pub(super) fn page(&mut self, page: &page::Page) -> Result<()> {
         let rows = page.rows;
         self.addresses.push(&page.addresses.compressed, Encoding::BYTE_STREAM_SPLIT, rows, rows * 8)?;
@@ -130,7 +130,7 @@ impl PartEncoder {
     }
 }
 
-/// Pages of the part being written that hold the data of a column, or of several.
+/// Pages of the current part that contain the data of one or several columns.
 struct Pages {
     bytes: TrackedWrite<Vec<u8>>,
     uncompressed_bytes: usize,
@@ -149,7 +149,7 @@ impl Pages {
             buf: Bytes::copy_from_slice(compressed),
             num_values: rows as u32,
             encoding,
-            // No column is nested or null, so there are no levels and their encoding means nothing.
+            // No column is nested or null, so there are no levels, and their encoding is irrelevant.
             def_level_encoding: Encoding::RLE,
             rep_level_encoding: Encoding::RLE,
             statistics: None,
@@ -168,8 +168,8 @@ impl Pages {
         Ok(())
     }
 
-    /// A column of `rows` values: the dictionary's plain values, if it has one, before the data, and its meta data.
-    /// Put together in `memory`.
+    /// A column of `rows` values: its dictionary's plain values, if it has one, then the data, and its meta data.
+    /// Assembled in `memory`.
     fn column(
         &self,
         mut memory: Vec<u8>,

@@ -1,4 +1,4 @@
-//! From pages of accesses, whose addresses are compressed, to parts on disk.
+//! Encodes pages of accesses, whose addresses are already compressed, to parts on disk.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{Event, TraceError};
 
-/// What was written in the end.
+/// What was written in total.
 pub(super) struct Encoded {
     pub accesses: AccessCounts,
     pub events: EventCounts,
@@ -29,7 +29,7 @@ pub(super) struct Encoded {
     pub bytes: u64,
 }
 
-/// How far an encoder is, for whoever gives it its work.
+/// An encoder's progress, for the thread that gives it work.
 #[derive(Debug, Default)]
 pub(super) struct EncoderProgress {
     /// Bytes of all parts on disk.
@@ -41,10 +41,10 @@ pub(super) struct EncoderProgress {
 /// Writes the parts of a trace.
 pub(super) struct Encoder {
     folder: PathBuf,
-    /// Whether there is a column of them.
+    /// Whether there is a column of dependencies.
     dependencies: bool,
     part: PartEncoder,
-    /// Memory for the next part's file: the allocator would give it back to the system and ask for it again.
+    /// Memory for the next part's file: the allocator would return it to the system and request it again.
     file: Vec<u8>,
     pending_events: Vec<Event>,
     event_parts: usize,
@@ -78,7 +78,7 @@ impl Encoder {
         })
     }
 
-    /// How far it is, told after each part.
+    /// Its progress, updated after each part.
     pub(super) fn written(&self) -> Arc<EncoderProgress> {
         Arc::clone(&self.written)
     }
@@ -88,8 +88,8 @@ impl Encoder {
         self.written.bytes.store(self.bytes, Ordering::Relaxed);
     }
 
-    /// Takes messages, whose addresses are compressed, to their end, giving the empty pages back, then writes the
-    /// events that are left.
+    /// Processes messages with compressed addresses to their end, returning the empty pages, then writes the remaining
+    /// events.
     pub(super) fn run(
         mut self,
         messages: impl IntoIterator<Item = Result<Message, io::Error>>,
@@ -100,7 +100,7 @@ impl Encoder {
                 Message::Page(mut page) => {
                     self.page(&mut page)?;
                     page.clear();
-                    // The writer may be full of empty pages or gone; then this one is freed.
+                    // If the writer has enough empty pages or is gone, the page is freed.
                     let _ = empty.try_send(page);
                 }
                 Message::EndOfPart(dictionaries) => self.finish_part(&dictionaries)?,

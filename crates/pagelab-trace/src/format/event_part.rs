@@ -1,4 +1,4 @@
-//! Parts of events: written and read with the parquet crate's own columns, since there are few events.
+//! Parts of events, written and read with the parquet crate's own columns, since there are few events.
 
 use std::sync::{Arc, LazyLock};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{Event, TraceError};
 
-/// Events in a part at most.
+/// Maximum number of events in a part.
 pub(super) const MAX_ROWS: usize = 1 << 16;
 
 pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
@@ -39,7 +39,7 @@ pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
     Arc::new(parse_message_type(text).expect("a valid schema"))
 });
 
-/// The part with `events`, of which `first_row` of the trace's come before them.
+/// The part with `events`; `first_row` events of the trace come before them.
 pub(super) fn encode(events: &[Event], first_row: u64) -> ParquetResult<(Vec<u8>, PartFacts)> {
     let rows: Vec<EventRow> = events.iter().map(EventRow::from).collect();
     let all = rows.as_slice();

@@ -6,9 +6,9 @@ use serde::{Serialize, Serializer};
 
 use crate::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 
-/// An event as `events-*.parquet` and `trace head` have it: a column that has no meaning for a kind is null.
+/// An event as `events-*.parquet` and `trace head` show it: a column without meaning for the kind is null.
 ///
-/// | kind | columns it fills, beside position, process, thread |
+/// | kind | columns with values, in addition to position, process and thread |
 /// |---|---|
 /// | `process_start` | `other_process` (parent), if there is one |
 /// | `mmap` | `addr`, `len`, `prot`, `flags`, `file_offset`, and `file` if it maps one |
@@ -16,12 +16,12 @@ use crate::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 /// | `mremap` | `addr`, `len` (new), `old_addr`, `old_len` |
 /// | `mprotect` | `addr`, `len`, `prot` |
 /// | `madvise` | `addr`, `len`, `argument` (advice) |
-/// | `allocated` | `addr`, `len`, `flags` (1 of a mapping, 0 of an allocator's block), `argument` (context) |
+/// | `allocated` | `addr`, `len`, `flags` (1 for a mapping, 0 for an allocator's block), `argument` (context) |
 /// | `freed` | `addr` |
 /// | `msync` | `addr`, `len`, `flags` |
 /// | `truncate` | `file`, `len` (new), `old_len` |
 /// | `relocate` | `file`, `file_offset`, `len` |
-/// | `fault` | `addr`, `argument` (1 for a store, or else 0) |
+/// | `fault` | `addr`, `argument` (1 for a store, otherwise 0) |
 /// | `brk` | `addr` (start of the heap), `len` |
 /// | `fork`, `vfork` | `other_process` (child) |
 /// | `exec` | `file` (path) |
@@ -29,24 +29,24 @@ use crate::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 /// | `thread_start` | `argument` (the operating system's thread id) |
 /// | `wake`, `woken` | `argument` (number of the edge) |
 /// | `thread_exit`, `skip`, `measure` | none |
-/// | `resume` | `argument` (instructions that were skipped), `len` (accesses that were left out) |
+/// | `resume` | `argument` (skipped instructions), `len` (omitted accesses) |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EventRow {
-    /// Accesses of the whole trace that come before the event.
+    /// Accesses of the whole trace before the event.
     pub position: u64,
     /// Dense process number.
     pub process: u32,
     /// Dense thread number.
     pub thread: u32,
-    /// The format's word, one of the table's.
+    /// The format's name of the kind; see the table.
     pub kind: &'static str,
     /// First byte of the range, or the address of the fault.
     pub addr: Option<u64>,
-    /// Bytes of the range or of the file; of `resume` a number of accesses.
+    /// Bytes of the range or of the file; for `resume`, a number of accesses.
     pub len: Option<u64>,
-    /// First byte of what `mremap` moves away.
+    /// First byte of the old range of `mremap`.
     pub old_addr: Option<u64>,
-    /// Bytes that the range or the file had before.
+    /// Old length of the range or the file, in bytes.
     pub old_len: Option<u64>,
     /// `PROT_*` bits.
     pub prot: Option<u32>,
@@ -55,11 +55,11 @@ pub struct EventRow {
     /// Path of the file that is mapped, changed or executed.
     #[serde(serialize_with = "as_text")]
     pub file: Option<Arc<str>>,
-    /// Byte of the file that the range begins with.
+    /// File offset of the range's first byte.
     pub file_offset: Option<u64>,
     /// Dense number of the parent or the child.
     pub other_process: Option<u32>,
-    /// What the kind has besides; see the table.
+    /// Another value, depending on the kind; see the table.
     pub argument: Option<i64>,
 }
 
@@ -67,7 +67,7 @@ fn as_text<S: Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::O
     text.as_deref().serialize(serializer)
 }
 
-/// All kinds, by which [`EventRow::kind`] is one of the format's own words.
+/// The names of all kinds; [`EventRow::kind`] refers to one of them.
 const KINDS: [&str; 24] = [
     "process_start",
     "mmap",
@@ -96,7 +96,7 @@ const KINDS: [&str; 24] = [
 ];
 
 impl EventRow {
-    /// The format's word for a kind of event.
+    /// The format's name of a kind of event.
     pub(super) fn kind_of(kind: &EventKind) -> &'static str {
         match kind {
             EventKind::ProcessStart { .. } => "process_start",
@@ -126,7 +126,7 @@ impl EventRow {
         }
     }
 
-    /// The format's own copy of the word `name`, none if it is no kind.
+    /// The format's own copy of `name`; none if there is no such kind.
     pub(super) fn known_kind(name: &[u8]) -> Option<&'static str> {
         KINDS.into_iter().find(|kind| kind.as_bytes() == name)
     }
@@ -254,13 +254,13 @@ impl From<&Event> for EventRow {
                 (row.file, row.file_offset, row.len) = (Some(file.clone()), Some(*offset), Some(*len));
             }
             EventKind::Fault { addr, write } => (row.addr, row.argument) = (Some(*addr), Some(i64::from(*write))),
-            // Wrapping, so that even a nonsensical pair comes back as it was.
+            // Wrapping, so that even a nonsensical pair can be restored.
             EventKind::Brk { start, end } => (row.addr, row.len) = (Some(*start), Some(end.wrapping_sub(*start))),
             EventKind::Fork { child } | EventKind::Vfork { child } => row.other_process = Some(child.0),
             EventKind::Exec { path } => row.file = Some(path.clone()),
             EventKind::Exit { code } => row.argument = Some(i64::from(*code)),
             EventKind::ThreadStart { os_tid } => row.argument = Some(i64::from(*os_tid)),
-            // All 64 bits, so that any number comes back as it was.
+            // All 64 bits, so that any number can be restored.
             EventKind::Wake { edge } | EventKind::Woken { edge } => row.argument = Some(edge.cast_signed()),
             EventKind::Resume { instructions, accesses } => {
                 row.argument = Some(i64::try_from(*instructions).unwrap_or(i64::MAX));

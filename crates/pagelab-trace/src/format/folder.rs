@@ -1,4 +1,4 @@
-//! Opening the folder of a trace: which parts it has, and whether they belong together.
+//! Opens the folder of a trace: finds its parts and checks that they belong together.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::TraceError;
 
-/// A trace whose parts were found and checked against each other; their contents are not read yet.
+/// A trace whose parts were found and checked against each other; their content has not been read yet.
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
     pub path: PathBuf,
@@ -22,7 +22,7 @@ pub(super) struct Folder {
     pub accesses: Vec<Part>,
     pub events: Vec<Part>,
     pub counts: AccessCounts,
-    /// Over the parts present; equals that of `trace.json` if the trace is complete.
+    /// Hash of the parts present; equals the hash in `trace.json` if the trace is complete.
     pub content_hash: String,
 }
 
@@ -50,7 +50,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// A complete trace must hold what it held when it was finished.
+    /// Checks that a complete trace still contains what it contained when it was finished.
     fn check_complete(&self) -> Result<(), TraceError> {
         if !self.meta.complete {
             return Ok(());
@@ -77,7 +77,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Events, processes and threads; those of an incomplete trace are counted anew.
+    /// Counts of events, processes and threads; for an incomplete trace they are counted again.
     pub(super) fn event_counts(&self) -> Result<EventCounts, TraceError> {
         if let Some(counts) = &self.meta.events
             && self.meta.complete
@@ -95,14 +95,14 @@ impl Folder {
         Ok(tally.counts())
     }
 
-    /// Bytes of all parts, those of call stacks included.
+    /// Bytes of all parts, including those of call stacks.
     pub(super) fn size_bytes(&self) -> Result<u64, TraceError> {
         let stacks = call_parts::size_bytes(&self.path)?;
         Ok(stacks + self.accesses.iter().chain(&self.events).map(|part| part.size_bytes).sum::<u64>())
     }
 }
 
-/// The parts of a table in their order, without gaps, and the hash over them.
+/// The parts of a table in order, without gaps, and their hash.
 pub(super) fn parts(folder: &Path, table: Table, schema: &TypePtr) -> Result<(Vec<Part>, ContentHash), TraceError> {
     let mut indices = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| TraceError::io(folder, e))? {

@@ -1,10 +1,10 @@
-//! Dictionary indices of a page as Parquet has them: the bit width, then one run of the RLE/bit-packing hybrid.
+//! Dictionary indices of a page in Parquet's encoding: the bit width, then one run of the RLE/bit-packing hybrid.
 
-/// Sets `body` to `indices`, at least one: repeated if all are equal, else packed at 8 or 16 bits (padded to whole
-/// groups of eight).
+/// Encodes at least one index into `body`: as a repeated one if all are equal, otherwise packed at 8 or 16 bits (padded
+/// to whole groups of eight).
 pub(super) fn put(body: &mut Vec<u8>, indices: &[u16]) {
     let first = indices[0];
-    // Without an early end, for the host's vector instructions.
+    // Without an early exit, so that the host's vector instructions can be used.
     let (all, different) = indices.iter().fold((0, 0), |(all, different), &i| (all | i, different | (i ^ first)));
     if different == 0 {
         return put_repeated(body, first, indices.len());
@@ -14,7 +14,7 @@ pub(super) fn put(body: &mut Vec<u8>, indices: &[u16]) {
     let wide = all > 255;
     body.push(if wide { 16 } else { 8 });
     put_varint(body, (groups as u64) << 1 | 1);
-    // Sized first and then filled: appending value by value checks for room each time.
+    // Resized first and then filled: appending value by value would check for room each time.
     let begin = body.len();
     if wide {
         body.resize(begin + groups * 16, 0);
@@ -29,7 +29,7 @@ pub(super) fn put(body: &mut Vec<u8>, indices: &[u16]) {
     }
 }
 
-/// Sets `body` to `rows` times `index`.
+/// Encodes `rows` repetitions of `index` into `body`.
 pub(super) fn put_repeated(body: &mut Vec<u8>, index: u16, rows: usize) {
     body.clear();
     body.push(16);

@@ -1,4 +1,4 @@
-//! Looking at a trace: what it holds, and its first rows.
+//! Information about a trace, and its first rows.
 
 use std::path::Path;
 
@@ -12,51 +12,51 @@ use super::{
 };
 use crate::{Batch, Segment, TraceError, touched_pages::NewPages};
 
-/// What `trace info` shows of a trace, complete or not, even an empty one.
+/// The output of `trace info` for a trace, complete or not, even an empty one.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceInfo {
-    /// Its folder, as the caller named it.
+    /// Its folder, as the caller gave it.
     pub path: String,
-    /// What `trace.json` says.
+    /// Content of `trace.json`.
     pub meta: TraceMeta,
-    /// False if its recording did not come to its regular end.
+    /// False if its recording did not end regularly.
     pub complete: bool,
-    /// Accesses present.
+    /// Number of accesses present.
     pub accesses: u64,
-    /// These by kind, and their instructions.
+    /// Accesses by kind, and their instructions.
     pub access_counts: AccessCounts,
-    /// Events present, except those beyond the last access of an incomplete trace.
+    /// Number of events present, without those beyond the last access of an incomplete trace.
     pub events: u64,
-    /// These by kind, and the processes and threads that they name.
+    /// Events by kind, and the processes and threads that they name.
     pub event_counts: EventCounts,
-    /// Files `accesses-*.parquet`.
+    /// Number of files `accesses-*.parquet`.
     pub access_parts: usize,
-    /// Files `events-*.parquet`.
+    /// Number of files `events-*.parquet`.
     pub event_parts: usize,
-    /// Bytes of all parts, those of call stacks included.
+    /// Bytes of all parts, including those of call stacks.
     pub size_bytes: u64,
-    /// `size_bytes` divided by accesses; none if there are none.
+    /// `size_bytes` / `accesses`; none without accesses.
     pub bytes_per_access: Option<f64>,
-    /// `xxh3-128:` and the hash over the hashes of the parts present.
+    /// `xxh3-128:` and the hash of the hashes of the parts present.
     pub content_hash: String,
-    /// Only if asked for, since it reads the whole trace.
+    /// Only on request, since it requires reading the whole trace.
     pub footprint: Option<Footprint>,
 }
 
-/// Memory that accesses touch.
+/// The memory that a trace accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Footprint {
-    /// Pages of `page_size_bytes` touched in any process; one address in two processes counts twice if the trace tells
-    /// them apart by the threads that its events assign to processes.
+    /// Pages of `page_size_bytes` accessed in any process; the same address in two processes counts twice if the
+    /// trace's events assign the threads to different processes.
     pub pages: u64,
     /// The smallest page of the recorded machine, in bytes.
     pub page_size_bytes: u64,
 }
 
-/// Information on the trace at `path` without reading its accesses.
+/// Information about the trace at `path` without reading its accesses.
 ///
 /// # Errors
-/// As [`TraceReader::open`](super::TraceReader::open), but an empty trace is none.
+/// Those of [`TraceReader::open`](super::TraceReader::open), but an empty trace is not an error.
 pub fn info(path: impl AsRef<Path>) -> Result<TraceInfo, TraceError> {
     let folder = Folder::open(path.as_ref())?;
     let event_counts = folder.event_counts()?;
@@ -78,10 +78,10 @@ pub fn info(path: impl AsRef<Path>) -> Result<TraceInfo, TraceError> {
     })
 }
 
-/// Pages that the trace at `path` touches; reads all of it.
+/// Counts the pages that the trace at `path` accesses; reads all of it.
 ///
 /// # Errors
-/// As [`info`], and [`TraceError::Corrupt`] for damaged parts.
+/// Those of [`info`], and [`TraceError::Corrupt`] for damaged parts.
 pub fn footprint(path: impl AsRef<Path>) -> Result<Footprint, TraceError> {
     let folder = Folder::open(path.as_ref())?;
     let page_size_bytes = folder.meta.page_size_bytes;
@@ -108,7 +108,7 @@ pub fn footprint(path: impl AsRef<Path>) -> Result<Footprint, TraceError> {
 pub enum Row {
     /// An access; the columns of `accesses-*.parquet`.
     Access {
-        /// Accesses of the whole trace that come before it.
+        /// Accesses of the whole trace before it.
         position: u64,
         /// Dense thread number.
         thread: u32,
@@ -120,23 +120,24 @@ pub enum Row {
         vaddr: u64,
         /// Bytes.
         size: u16,
-        /// Virtual address of the instruction; 0 if it is not known.
+        /// Virtual address of the instruction; 0 if unknown.
         pc: u64,
-        /// Instructions since the thread's previous access, its own included; 0 if both are of one.
+        /// Instructions since the thread's previous access, including its own; 0 if both belong to the same
+        /// instruction.
         gap: u32,
-        /// Accesses of the thread back to the load that the address comes from; none if it is known of none.
+        /// Distance to the load that the address depends on, in accesses of the thread; none without a known one.
         waits_for: Option<u64>,
-        /// A letter per conditional branch since the last access, `T` if it was taken, `n` if not.
+        /// One letter per conditional branch since the last access: `T` if taken, `n` if not.
         branches: String,
     },
     /// An event.
     Event(EventRow),
 }
 
-/// The first `count` rows of the trace at `path`, accesses and events in their order.
+/// The first `count` rows of the trace at `path`, accesses and events in order.
 ///
 /// # Errors
-/// As [`info`], and [`TraceError::Corrupt`] for damaged parts.
+/// Those of [`info`], and [`TraceError::Corrupt`] for damaged parts.
 pub fn head(path: impl AsRef<Path>, count: usize) -> Result<Vec<Row>, TraceError> {
     const KIND_NAMES: [&str; KINDS.len() / 2] = ["load", "store", "modify", "fetch"];
     let folder = Folder::open(path.as_ref())?;

@@ -1,4 +1,4 @@
-//! What an access waits for is mostly what it waited for when the same code was executed last: such words become 0.
+//! Repeated dependencies become 0: an access usually depends on the same as in the last execution of the same code.
 
 use super::dictionary::MAX_VALUES;
 
@@ -10,7 +10,7 @@ impl LastWaits {
         Self(vec![0; MAX_VALUES].into_boxed_slice().try_into().expect("as many as there are"))
     }
 
-    /// Replaces the words of a page by their exclusive or with the last of the same site.
+    /// Replaces each word of a page by its exclusive or with the last word of the same site.
     pub(super) fn leave_repeated_out(&mut self, sites: &[u16], words: &mut [u32]) {
         self.begin(MAX_VALUES);
         for (&site, word) in sites.iter().zip(words) {
@@ -19,7 +19,7 @@ impl LastWaits {
         }
     }
 
-    /// The next word of a page, from what is stored of it; [`Self::begin`] comes before the first.
+    /// Restores the next word of a page from the stored one; call [`Self::begin`] before the first.
     #[inline(always)]
     pub(super) fn restore(&mut self, site: u16, stored: u32) -> u32 {
         let last = &mut self.0[usize::from(site)];
@@ -27,7 +27,7 @@ impl LastWaits {
         *last
     }
 
-    /// A page begins, in a part with this many sites.
+    /// Begins a page, in a part with this many sites.
     pub(super) fn begin(&mut self, sites: usize) {
         self.0[..sites].fill(0);
     }

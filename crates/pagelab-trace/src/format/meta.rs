@@ -1,4 +1,4 @@
-//! `trace.json`: what a trace is, where it comes from, what it holds.
+//! `trace.json`: description, origin and counts of a trace.
 
 use std::{
     collections::BTreeMap,
@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::columns;
 use crate::{Access, AccessKind, TraceError, sampling::Sampling};
 
-/// Version of the format that this crate writes and the only one it reads. It changes when an old reader would
-/// misread a new trace; keys and columns whose absence has a meaning are added without a change.
+/// Version of the format that this crate writes, and the only one that it reads. It changes when an old reader would
+/// misread a new trace. Keys and columns whose absence has a meaning are added without a change.
 pub const FORMAT_VERSION: u32 = 1;
 
 const FORMAT_NAME: &str = "pagelab-trace";
@@ -28,16 +28,16 @@ pub struct TraceMeta {
     version: u32,
     /// False from the start of a recording until its regular end.
     pub complete: bool,
-    /// The recorded program with its arguments; of an imported trace the imported file.
+    /// The recorded program with its arguments; for an imported trace, the imported file.
     pub command: Vec<String>,
     /// Size of the smallest page of the recorded machine.
     pub page_size_bytes: u64,
-    /// How the recorded program ended; none if it was ended by the recorder, was not recorded here, or is not known.
+    /// How the recorded program ended; none if the recorder ended it, if it was not recorded here, or if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<ProgramExit>,
     /// When the recording or the import began.
     pub started_unix_seconds: u64,
-    /// Where it was recorded; none if that is unknown, as for imported traces.
+    /// The machine that recorded it; none if unknown, as for imported traces.
     pub host: Option<HostFacts>,
     /// Versions of the tools that made it, by name.
     #[serde(default)]
@@ -48,28 +48,28 @@ pub struct TraceMeta {
     /// True if the accesses are samples of those that the program made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sampled: bool,
-    /// True if its accesses tell what they wait for, and the branches before them.
+    /// True if it records what accesses depend on, and the branches before them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dependencies: bool,
-    /// True if it has the call stacks of its accesses and of what its memory was allocated for.
+    /// True if it has the call stacks of its accesses and allocations.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub call_stacks: bool,
-    /// What the recorded and the skipped stretches came to; none if everything was recorded.
+    /// Totals of the recorded and the skipped stretches; none if everything was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stretches: Option<StretchTotals>,
-    /// The windows that it is a sample of; none if it is none.
+    /// The windows of a sample; none if it is not a sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sampling>,
-    /// Choices made on the way that a reader of results should know, one sentence each.
+    /// Decisions during recording or import that a reader of results should know, one sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Complete traces only; the parts of an incomplete one know theirs.
+    /// For complete traces only; the parts of an incomplete one have their own.
     #[serde(default)]
     pub accesses: Option<AccessCounts>,
-    /// Complete traces only.
+    /// For complete traces only.
     #[serde(default)]
     pub events: Option<EventCounts>,
-    /// `xxh3-128:` and the hash over the hashes of all parts; complete traces only.
+    /// `xxh3-128:` and the hash of the hashes of all parts; for complete traces only.
     #[serde(default)]
     pub content_hash: Option<String>,
 }
@@ -77,25 +77,25 @@ pub struct TraceMeta {
 /// How the first process of a recording ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramExit {
-    /// Its exit status as a shell has it: 128 plus the signal's number if a signal ended it.
+    /// Its exit status as in a shell: 128 plus the signal's number if a signal ended it.
     pub status: i32,
     /// The signal that ended it, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
 }
 
-/// What the stretches of a recording came to, all processes and threads together.
+/// Totals of a recording's stretches, over all processes and threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StretchTotals {
-    /// Recorded stretches that are to be measured.
+    /// Number of measured stretches.
     pub windows: u64,
-    /// Instructions of these.
+    /// Instructions in these.
     pub measured_instructions: u64,
     /// Instructions recorded before them, for warming up.
     pub warming_instructions: u64,
     /// Instructions of skipped stretches.
     pub skipped_instructions: u64,
-    /// Accesses of skipped stretches that were left out.
+    /// Accesses of skipped stretches that were omitted.
     pub skipped_accesses: u64,
 }
 
@@ -108,29 +108,29 @@ pub struct HostFacts {
     pub kernel: String,
     /// Target architecture, such as `x86_64`.
     pub architecture: String,
-    /// Whether it is a virtual machine, by the flag `hypervisor` of `/proc/cpuinfo`; none where nobody looked.
+    /// Whether it is a virtual machine, by the flag `hypervisor` of `/proc/cpuinfo`; none if not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtualised: Option<bool>,
 }
 
-/// What the accesses of a trace or of a part amount to.
+/// Counts of a trace's or a part's accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessCounts {
     /// Accesses that read.
     pub loads: u64,
     /// Accesses that write.
     pub stores: u64,
-    /// Accesses that read and write in one.
+    /// Accesses that both read and write.
     pub modifies: u64,
-    /// Fetches of instructions, at least one of each code page.
+    /// Instruction fetches, at least one per code page.
     pub fetches: u64,
-    /// Of these, made by the kernel.
+    /// Those among them made by the kernel.
     pub by_kernel: u64,
     /// Sum of all gaps.
     pub instructions: u64,
 }
 
-/// What the events of a trace amount to.
+/// Counts of a trace's events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventCounts {
     /// Number of events by [`EventRow::kind`](super::EventRow::kind).
@@ -139,7 +139,7 @@ pub struct EventCounts {
     pub processes: u32,
     /// Threads that events or accesses name.
     pub threads: u32,
-    /// Threads alive at the same time at most; at least 1.
+    /// Maximum number of threads alive at the same time; at least 1.
     pub threads_at_once: u32,
 }
 
@@ -152,7 +152,7 @@ impl AccessCounts {
     pub(crate) fn from_accesses(accesses: &[Access]) -> Self {
         let mut by_index = [0; columns::KINDS.len()];
         let mut instructions = 0;
-        // A byte a kind in one word, which stays in a register and cannot overflow within 255 accesses.
+        // One byte per kind in one word, which stays in a register and cannot overflow within 255 accesses.
         for some in accesses.chunks(255) {
             let bytes = some.iter().fold(0u64, |bytes, access| bytes + (1 << (8 * columns::kind_index(access))));
             for (count, byte) in by_index.iter_mut().zip(bytes.to_le_bytes()) {
@@ -171,7 +171,7 @@ impl AccessCounts {
         }
     }
 
-    /// Adds those of accesses that exist, so that no sum exceeds 64 bits.
+    /// Adds the counts of existing accesses, so no sum can exceed 64 bits.
     #[inline(always)]
     pub(crate) fn add(&mut self, other: &Self) {
         self.loads += other.loads;
@@ -182,7 +182,7 @@ impl AccessCounts {
         self.instructions += other.instructions;
     }
 
-    /// The total, none if it exceeds 64 bits, which only happens in a damaged file.
+    /// The total; none if it exceeds 64 bits, which only happens with a damaged file.
     pub(super) fn checked_total(&self) -> Option<u64> {
         self.loads.checked_add(self.stores)?.checked_add(self.modifies)?.checked_add(self.fetches)
     }
@@ -208,7 +208,7 @@ impl EventCounts {
 }
 
 impl HostFacts {
-    /// Facts of the machine this runs on; what Linux does not tell is `unknown`.
+    /// Facts about this machine; `unknown` where Linux does not report them.
     pub fn of_this_machine() -> Self {
         let read = |path: &str| fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
@@ -224,13 +224,14 @@ impl HostFacts {
     }
 }
 
-/// Whether a note says that recording or sampling was stopped before the program's end. It holds numbers alone.
+/// Whether a note says that recording or sampling was stopped before the program's end. Such notes contain only
+/// numbers.
 pub(crate) fn is_of_a_stop(note: &str) -> bool {
     ["recording was stopped after", "sampling was stopped after"].iter().any(|begin| note.starts_with(begin))
 }
 
 impl TraceMeta {
-    /// Meta data of a trace of `command` that begins now, made by this version of pagelab, host unknown, 4 KiB pages.
+    /// Meta data for a trace of `command` that begins now, made by this version of pagelab; host unknown, 4 KiB pages.
     pub fn new(command: Vec<String>) -> Self {
         Self {
             format: FORMAT_NAME.to_owned(),
@@ -301,7 +302,7 @@ impl TraceMeta {
         Ok(meta)
     }
 
-    /// Writes `trace.json` of the trace at `folder`, replacing the old one at once.
+    /// Writes `trace.json` of the trace at `folder`, replacing the old file atomically.
     pub(super) fn write(&self, folder: &Path) -> Result<(), TraceError> {
         let mut text = serde_json::to_vec_pretty(self).expect("plain data with text keys");
         text.push(b'\n');

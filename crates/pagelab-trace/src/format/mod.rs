@@ -1,6 +1,6 @@
 //! The trace format: a folder `NAME.trace/` that any Parquet reader can open.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
 //! | `accesses-000000.parquet` … | the accesses, a million in the first parts and up to [`MAX_PART_ROWS`] in later ones, one row group each |
 //! | `events-000000.parquet` … | the events; a part is written before the part of accesses it belongs to |
@@ -16,35 +16,36 @@
 //! | `pc` | u64 | address of the instruction, 0 if unknown |
 //! | `tid` | u32 | dense thread number, [`ThreadIx`](crate::ThreadIx) |
 //! | `gap` | u32 | instructions the thread retired since its last access, this access's own included |
-//! | `waits` | u32 | only if `trace.json` says `"dependencies": true`: see below |
+//! | `waits` | u32 | only if `trace.json` contains `"dependencies": true`: see below |
 //!
-//! `waits` has in its lowest byte the thread's accesses back to the load that the address (of a store, its data, too)
-//! comes from, 0 if none is known within 254; in the next byte those back to the load that one of the conditional
-//! branches since the last access waits for, of several the one that is probably there last; in the third their
-//! outcomes ([`Branches`](crate::Branches)). The highest byte is 0. Stored is the exclusive or of this word and that of
-//! the page's last row before with the same `kind`, `size`, `pc` and `gap`, so what repeats is 0.
+//! The lowest byte of `waits` is the distance to the load that the address (for a store, also its data) depends on, in
+//! accesses of the thread; 0 if none is known within 254. The next byte is the distance to the load that the
+//! conditional branches since the last access depend on; if there are several loads, the one that probably completes
+//! last. The third byte contains the branches' outcomes ([`Branches`](crate::Branches)). The highest byte is 0. The
+//! stored value is the exclusive or of this word and that of the page's previous row with the same `kind`, `size`, `pc`
+//! and `gap`, so repetitions are 0.
 //!
 //! Columns of events: see [`EventRow`].
 //!
-//! **Crash safety.** A part is written under a name ending in `.tmp` and renamed when it is whole, so a process that
+//! **Crash safety.** A part is written under a name ending in `.tmp` and renamed when it is complete. So a process that
 //! is killed leaves all finished parts and nothing partial under a final name. Events are written before the accesses
-//! that follow them, hence an incomplete trace may know events beyond its last access; the reader drops those. This
-//! guards against the death of the recorder, not against power loss: nothing is synced to the disk.
+//! that follow them. So an incomplete trace may contain events beyond its last access; the reader drops those. This
+//! protects against the death of the recorder, not against power loss: nothing is synced to the disk.
 //!
-//! **Integrity.** The footer of every part names its place in the trace and the hash of all bytes before the footer;
-//! `trace.json` of a complete trace holds the hash over these hashes. The reader checks both.
+//! **Integrity.** The footer of every part contains its position in the trace and the hash of all bytes before the
+//! footer; `trace.json` of a complete trace contains the hash of these hashes. The reader checks both.
 //!
-//! **Encoding.** Plain Parquet 1.0 data pages of up to [`PAGE_ROWS`] rows at the same rows in every column, compressed
-//! by zstd. Addresses and `waits` are split into byte streams; the upper ones, mostly constant, are blocks of one
-//! repeated byte. Every other column is dictionary indices in one run a page: repeated, or packed at a width of whole
-//! bytes, because zstd finds repetitions of bytes and not of bits.
+//! **Encoding.** Plain Parquet 1.0 data pages of up to [`PAGE_ROWS`] rows, divided at the same rows in every column and
+//! compressed by zstd. Addresses and `waits` are split into byte streams; the upper ones, mostly constant, are blocks
+//! of one repeated byte. Every other column consists of dictionary indices in one run per page: repeated, or packed at
+//! a width of whole bytes, because zstd finds repetitions of bytes, not of bits.
 //!
-//! `kind`, `size`, `pc` and `gap` repeat together, so their dictionaries have one entry for each combination that
-//! occurs, and their data pages are the same bytes: looked up and compressed once, written four times, read and
-//! decompressed once. A part whose dictionaries are full (65,536 entries) ends early.
+//! `kind`, `size`, `pc` and `gap` repeat together, so their dictionaries have one entry per combination, and their data
+//! pages are identical: looked up and compressed once, written four times, read and decompressed once. A part whose
+//! dictionaries are full (65,536 entries) ends early.
 //!
 //! **Threads.** The writer's caller fills a page and splits it into planes and indices (`page`). Two threads encode:
-//! one compresses addresses, the next one everything else, and writes the files (`pipeline`).
+//! one compresses addresses, the other everything else, and writes the files (`pipeline`).
 
 mod anonymize;
 mod call_parts;
@@ -84,13 +85,13 @@ pub use reader::TraceReader;
 pub use replace_advice::{Advice, replace_advice};
 pub use writer::{TraceSummary, TraceWriter, WriterOptions};
 
-/// Accesses in a part at most, and unless [`WriterOptions`] says otherwise: some 16 MB.
+/// Maximum number of accesses in a part, and the default of [`WriterOptions`]: about 16 MB.
 pub const MAX_PART_ROWS: usize = 1 << 23;
-/// Accesses in the first parts: a short recording that is killed loses little.
+/// Accesses in each of the first parts, so that a short recording that is killed loses little.
 pub(crate) const FIRST_PART_ROWS: usize = 1 << 20;
-/// Parts of one size, before those of twice as many accesses.
+/// Number of parts before the part size doubles.
 const PARTS_OF_ONE_SIZE: u32 = 4;
 /// Accesses in a page of every column. 64 Ki cost 3 % more bytes than 128 Ki and keep a batch at 1.5 MiB.
 pub const PAGE_ROWS: usize = 1 << 16;
-/// Bytes of an access at most (system-call buffers are recorded page by page).
+/// Maximum number of bytes of an access (system-call buffers are recorded page by page).
 pub const MAX_ACCESS_BYTES: u16 = 4096;

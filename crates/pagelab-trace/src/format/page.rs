@@ -1,5 +1,5 @@
-//! The page that is being filled. Its accesses are columns from the start: an address, and an index into the dictionary
-//! of sites, which a recorder looks up once for all executions of the same code.
+//! The page that is being filled. Its accesses are stored as columns from the start: an address, and an index into the
+//! dictionary of sites, which a recorder looks up once for all executions of the same code.
 
 use super::{
     AccessCounts, FIRST_PART_ROWS, PAGE_ROWS, PARTS_OF_ONE_SIZE, columns,
@@ -10,17 +10,17 @@ use super::{
 };
 use crate::{Access, Batch, Branches, Event, ThreadIx};
 
-/// Accesses that are copied at once, so that how many there are is no branch.
+/// Accesses that are copied at once, so that copying does not branch on their number.
 pub(crate) const GROUP: usize = 4;
-/// Rows of a page, and those that are copied beyond its end.
+/// Rows of a page, plus those that are copied beyond its end.
 const ROOM: usize = PAGE_ROWS + GROUP;
 
-/// Made on the heap; an array would be on the stack first.
+/// Allocated on the heap; an array would be on the stack first.
 fn zeros<T: Copy + Default>() -> Box<[T; ROOM]> {
     vec![T::default(); ROOM].into_boxed_slice().try_into().ok().expect("as many as there are")
 }
 
-/// A run of one thread, given by its index in the part's dictionary, up to `end` in the page.
+/// A run of accesses of one thread, given by its index in the part's dictionary, up to `end` in the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IndexRun {
     pub thread: u16,
@@ -32,9 +32,9 @@ pub(super) struct IndexRun {
 pub(super) struct Page {
     pub rows: usize,
     pub addresses: Planes,
-    /// Nothing if the trace does not tell dependencies.
+    /// None if the trace has no dependencies.
     pub waits: Option<Planes>,
-    /// Indices into the dictionary of sites, as Parquet has them.
+    /// Indices into the dictionary of sites in Parquet's encoding.
     pub sites: Vec<u8>,
     pub runs: Vec<IndexRun>,
     pub events: Vec<Event>,
@@ -57,7 +57,7 @@ pub(super) struct PartDictionaries {
     pub threads: Vec<ThreadIx>,
 }
 
-/// What leaves the writer, in the order of the trace.
+/// Messages from the writer, in the order of the trace.
 #[expect(clippy::large_enum_variant, reason = "one per 65,536 rows, most of them pages")]
 pub(super) enum Message {
     Page(Page),
@@ -65,7 +65,7 @@ pub(super) enum Message {
     EndOfPart(PartDictionaries),
 }
 
-/// The columns of the open page, in a form that a loop that appends to them keeps in registers.
+/// The columns of the open page, in a form that a loop which appends to them keeps in registers.
 pub(crate) struct Columns<'a> {
     addresses: &'a mut [u64; ROOM],
     sites: &'a mut [u16; ROOM],
@@ -80,10 +80,10 @@ impl Columns<'_> {
         self.rows
     }
 
-    /// Appends `len` accesses of which all but the addresses is known: their sites and what they wait for, in whole
-    /// groups, one at least, and what they amount to. `group` gives the addresses of a group; those beyond the last
-    /// access do not matter. Returns the words of what they wait for, to be completed; none if it gives none, or if
-    /// there is no room.
+    /// Appends `len` accesses of which everything but the addresses is known: their sites and dependencies, in at least
+    /// one whole group, and their counts. `group` returns the addresses of a group; those beyond the last access do not
+    /// matter. Returns the words of the dependencies, to be completed; none if `group` returns none, or if there is no
+    /// room.
     #[inline(always)]
     pub(crate) fn append(
         &mut self,
@@ -92,7 +92,7 @@ impl Columns<'_> {
         counts: &AccessCounts,
         group: impl Fn(usize) -> Option<[u64; GROUP]>,
     ) -> Option<&mut [u32]> {
-        // Rows are written before anybody knows whether there are any: a branch would often be mispredicted.
+        // Rows are written before it is known whether they are needed: a branch would often be mispredicted.
         for (number, (sites, waits)) in known.iter().enumerate() {
             let at = self.rows + number * GROUP;
             *self.addresses.get_mut(at..)?.first_chunk_mut()? = group(number)?;
@@ -106,15 +106,15 @@ impl Columns<'_> {
     }
 }
 
-/// The page that is being filled, and the dictionaries of its part. Its columns stay where they are, in the caches of
-/// the host's core that fills them: what leaves has fewer bytes.
+/// The page that is being filled, and the dictionaries of its part. Its columns stay at the same addresses, in the
+/// caches of the host's core that fills them; what leaves has fewer bytes.
 pub(crate) struct OpenPage {
     addresses: Box<[u64; ROOM]>,
     /// Indices into the dictionary of sites.
     indices: Box<[u16; ROOM]>,
-    /// What accesses wait for ([`columns::waits_of`]).
+    /// What accesses depend on ([`columns::waits_of`]).
     waits: Box<[u32; ROOM]>,
-    /// Whether anybody will read that.
+    /// Whether dependencies will be read.
     dependencies: bool,
     last_waits: LastWaits,
     page: Page,
@@ -122,15 +122,15 @@ pub(crate) struct OpenPage {
     sites: Dictionary<Site>,
     threads: Dictionary<ThreadIx>,
     part: u32,
-    /// Of the largest parts.
+    /// Maximum number of rows of a part.
     most_rows: usize,
-    /// Of the part, in pages before this one.
+    /// Number of the part's rows in the pages before this one.
     rows_before: usize,
     /// A part that ended before this page, because its dictionaries are full.
     ended: Option<PartDictionaries>,
 }
 
-/// What leaves when a page is taken, in this order.
+/// The results of taking a page, in this order.
 pub(super) struct FullPage {
     pub ended_before: Option<PartDictionaries>,
     pub page: Page,
@@ -138,7 +138,7 @@ pub(super) struct FullPage {
 }
 
 impl OpenPage {
-    /// Parts have at most `most_rows`.
+    /// Parts have at most `most_rows` rows.
     pub(crate) fn new(most_rows: usize, dependencies: bool) -> Self {
         Self {
             addresses: zeros(),
@@ -157,13 +157,13 @@ impl OpenPage {
         }
     }
 
-    /// Whether anybody will read what accesses wait for.
+    /// Whether dependencies will be read.
     #[inline(always)]
     pub(crate) fn tells_dependencies(&self) -> bool {
         self.dependencies
     }
 
-    /// Number of the part. Indices of sites hold while it stays the same.
+    /// Number of the part. Site indices are valid while it stays the same.
     #[inline(always)]
     pub(crate) fn part(&self) -> u32 {
         self.part
@@ -174,13 +174,13 @@ impl OpenPage {
         self.page.rows
     }
 
-    /// Rows of the part when it is full: later parts are larger, so that long traces have few files.
+    /// Number of rows of a full part: later parts are larger, so that long traces have few files.
     fn rows_of_part(&self) -> usize {
         let doublings = (self.part / PARTS_OF_ONE_SIZE).min(usize::BITS - 1 - FIRST_PART_ROWS.ilog2());
         (FIRST_PART_ROWS << doublings).min(self.most_rows)
     }
 
-    /// Rows of the page when it is full.
+    /// Number of rows of a full page.
     pub(crate) fn capacity(&self) -> usize {
         PAGE_ROWS.min(self.rows_of_part() - self.rows_before)
     }
@@ -189,7 +189,7 @@ impl OpenPage {
         self.page.rows == 0 && self.page.events.is_empty()
     }
 
-    /// Accesses from here on are `thread`'s.
+    /// Sets the thread of the following accesses.
     pub(crate) fn switch_to(&mut self, thread: ThreadIx) {
         if thread != self.thread {
             self.close_run();
@@ -212,8 +212,8 @@ impl OpenPage {
         }
     }
 
-    /// Index of a site in this part, which may be a new one from here on if its dictionary is full. At most as many may
-    /// be asked for without being used as the page has room for.
+    /// Index of a site in this part, which may be a new part if the dictionary is full. Until they are used, at most as
+    /// many new sites may be requested as the page has room for.
     #[inline(always)]
     pub(crate) fn index_of(&mut self, site: Site) -> u16 {
         match self.sites.index_of(site) {
@@ -229,7 +229,7 @@ impl OpenPage {
         self.sites.index_of(site).expect("a page has no more sites than a dictionary has room for")
     }
 
-    /// The page moves to a new part, since the dictionaries of the old one are full.
+    /// Moves the page to a new part, since the dictionaries of the old one are full.
     fn begin_part(&mut self) {
         let old = self.end_part();
         for index in &mut self.indices[..self.page.rows] {
@@ -251,8 +251,8 @@ impl OpenPage {
         self.page.rows == self.capacity()
     }
 
-    /// Appends accesses of the current thread as long as there is room, with the branches before each; returns how
-    /// many. Without `branches` there are none.
+    /// Appends accesses of the current thread with the branches before each, as long as there is room; returns how
+    /// many. An empty `branches` means no branches.
     pub(crate) fn append(&mut self, accesses: &[Access], branches: &[Branches]) -> usize {
         let room = self.capacity() - self.page.rows;
         let now = &accesses[..room.min(accesses.len())];
@@ -270,7 +270,7 @@ impl OpenPage {
         now.len()
     }
 
-    /// Has `append` append accesses of the current thread.
+    /// Lets `append` append accesses of the current thread.
     #[inline(always)]
     pub(crate) fn fill(&mut self, append: impl FnOnce(&mut Columns<'_>)) {
         let Page { rows, counts, .. } = &mut self.page;
@@ -288,7 +288,7 @@ impl OpenPage {
         self.page.events.len()
     }
 
-    /// Takes the page out, and `next`, which is empty, in.
+    /// Removes the page and continues with `next`, which is empty.
     pub(super) fn take(&mut self, next: Page) -> FullPage {
         self.close_run();
         let mut page = std::mem::replace(&mut self.page, next);
@@ -307,7 +307,7 @@ impl OpenPage {
         FullPage { ended_before, page, ended_after }
     }
 
-    /// Appends the accesses to a batch and empties the page. Not for pages with events.
+    /// Appends the accesses to a batch and empties the page, which must not contain events.
     pub(crate) fn drain_into(&mut self, batch: &mut Batch) {
         debug_assert!(self.page.events.is_empty());
         self.close_run();
@@ -334,7 +334,7 @@ impl OpenPage {
         }
     }
 
-    /// Ends the part, all of whose pages were taken; none if it has none.
+    /// Ends the part after all its pages were taken; none if it has no pages.
     pub(super) fn finish_part(&mut self) -> Option<PartDictionaries> {
         (self.rows_before > 0).then(|| self.end_part())
     }

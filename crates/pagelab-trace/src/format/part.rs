@@ -1,4 +1,5 @@
-//! Parts: the Parquet files of a trace, written whole or not at all, each with its place and hash in the footer.
+//! Parts: the Parquet files of a trace, written completely or not at all, each with its position and hash in the
+//! footer.
 
 use std::{
     ffi::OsString,
@@ -26,7 +27,7 @@ use crate::TraceError;
 /// Key of [`PartFacts`] in the Parquet footer.
 const FACTS_KEY: &str = "pagelab";
 
-/// Which table a part belongs to.
+/// The table of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Table {
     Accesses,
@@ -59,21 +60,21 @@ impl Table {
     }
 }
 
-/// What a part says of itself, as JSON in its footer.
+/// Facts about a part, stored as JSON in its footer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PartFacts {
     pub version: u32,
-    /// Rows of the table in the parts before this one.
+    /// Number of the table's rows in the parts before this one.
     pub first_row: u64,
     pub rows: u64,
-    /// Hash of all bytes before the footer, xxh3 of 128 bits in hexadecimal.
+    /// Hash of all bytes before the footer: 128-bit xxh3 in hexadecimal.
     pub hash: String,
-    /// Parts of accesses only.
+    /// For parts of accesses only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<AccessCounts>,
 }
 
-/// Encodes a part with one row group, which `fill` writes, and returns its bytes, in the memory of `into`, and facts.
+/// Encodes a part with one row group, which `fill` writes; returns its bytes, in the memory of `into`, and its facts.
 pub(super) fn encode(
     mut into: Vec<u8>,
     schema: &TypePtr,
@@ -106,7 +107,7 @@ pub(super) fn encode(
     Ok((file.into_inner()?, facts))
 }
 
-/// Hash that identifies a trace: over the hashes of its parts.
+/// Hash that identifies a trace: computed from the hashes of its parts.
 #[derive(Clone, Default)]
 pub(super) struct ContentHash(Xxh3);
 
@@ -115,7 +116,7 @@ impl ContentHash {
         self.0.update(facts.hash.as_bytes());
     }
 
-    /// Of `accesses`, then `events`, so that the order in which the parts were written does not matter.
+    /// Hash of `accesses`, then `events`, so that the order in which the parts were written does not matter.
     pub(super) fn combine(accesses: &Self, events: &Self) -> String {
         let mut both = Xxh3::new();
         both.update(&accesses.0.digest128().to_le_bytes());
@@ -124,19 +125,19 @@ impl ContentHash {
     }
 }
 
-/// Writes a file so that it appears under its name only when it is whole.
+/// Writes a file so that it gets its name only when it is complete.
 pub(super) fn write_whole(path: &Path, content: &[u8]) -> Result<(), TraceError> {
     let mut name: OsString = path.as_os_str().to_owned();
     name.push(".tmp");
     let temporary = PathBuf::from(name);
     fs::write(&temporary, content).and_then(|()| fs::rename(&temporary, path)).map_err(|e| {
-        // Whatever could be written is of no use; it would only take space from a disk that may be full.
+        // A partial file is of no use; it would only occupy a disk that may be full.
         let _ = fs::remove_file(&temporary);
         TraceError::io(path, e)
     })
 }
 
-/// A part found in a folder, its footer read and checked.
+/// A part found in a folder, whose footer was read and checked.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub path: PathBuf,
@@ -153,14 +154,15 @@ impl Part {
         Ok(Self { path, facts, size_bytes })
     }
 
-    /// The whole file, its hash checked, and its row group, whose columns lie in the file.
+    /// The whole file after checking its hash, and its row group, whose columns lie within the file.
     pub(super) fn read(&self, schema: &TypePtr) -> Result<(Bytes, RowGroupMetaData), TraceError> {
         let content = Bytes::from(fs::read(&self.path).map_err(|e| TraceError::io(&self.path, e))?);
         let (facts, group) = footer(&content, schema).map_err(|what| self.corrupt(what))?;
         if facts != self.facts {
             return Err(self.corrupt("changed since the trace was opened"));
         }
-        // The footer ends with its own length (4 bytes, little-endian) and the magic; it was parsed, so both are there.
+        // The footer ends with its own length (4 bytes, little-endian) and the magic; it has been parsed, so both
+        // exist.
         let tail = content.len() - 8;
         let footer_bytes = u32::from_le_bytes(content[tail..tail + 4].try_into().expect("4 bytes")) as usize;
         let data = &content[..tail - footer_bytes];

@@ -1,15 +1,15 @@
-//! Encoding in two threads: one compresses the addresses of a page, the next one everything else, and writes the parts.
+//! Encoding in two threads: one compresses the addresses of a page, the other everything else, and writes the parts.
 //!
 //! ```text
 //!  writer ──messages──▶ trace-addresses ──messages──▶ trace-parts ──▶ files
 //!    ▲───────────────────── empty pages ───────────────────┘
 //! ```
 //!
-//! There are two whatever is recorded, since all processes of a recording have one writer. Messages stay in their
-//! order, so what is written does not depend on who is faster. A thread that fails is gone for the one before it, up to
-//! the writer.
+//! There are two threads however many processes are recorded, since all processes of a recording share one writer.
+//! Messages stay in order, so the result does not depend on the threads' speed. If a thread fails, the threads before
+//! it notice that it is gone, up to the writer.
 //!
-//! A host with few CPUs has one thread that does both: the program, the recorder and it have enough for them, and two
+//! A host with few CPUs uses one thread for both: the program, the recorder and this thread occupy the CPUs, and two
 //! threads would only wake each other (`benches/HISTORY.md`).
 
 use std::{
@@ -31,22 +31,22 @@ use super::{
 };
 use crate::TraceError;
 
-/// Messages in front of each thread. A page has at most 10 bytes a row.
+/// Messages queued for each thread. A page has at most 10 bytes per row.
 const QUEUED: usize = 2;
-/// Pages under way: those that wait, and one in the hands of each thread and of the writer.
+/// Pages in use: the queued ones, and one for each thread and for the writer.
 const PAGES: usize = 2 * QUEUED + 3;
 
-/// CPUs from which on there is a thread for the addresses.
+/// Number of CPUs from which on a separate thread compresses addresses.
 const CPUS_FOR_TWO: usize = 4;
 
-/// The threads, and the way to them.
+/// The threads and their queues.
 pub(super) struct Pipeline {
     messages: SyncSender<Message>,
     empty: Receiver<Page>,
-    /// None if the other thread does its work.
+    /// None if the other thread compresses addresses too.
     addresses: Option<JoinHandle<Result<(), TraceError>>>,
     parts: JoinHandle<Result<Encoder, TraceError>>,
-    /// How far the encoder is.
+    /// The encoder's progress.
     pub written: Arc<EncoderProgress>,
 }
 
@@ -91,32 +91,32 @@ impl Pipeline {
         Ok(Self { messages, empty, addresses, parts, written })
     }
 
-    /// A page without anything in it; one that was used before if there is one.
+    /// An empty page, reused if possible.
     pub(super) fn empty_page(&self) -> Page {
         self.empty.try_recv().unwrap_or_default()
     }
 
-    /// Waits until there is room. False if a thread has ended, which [`stop`](Self::stop) tells the reason of.
+    /// Waits for room in the queue. Returns false if a thread has ended; [`stop`](Self::stop) then returns the reason.
     #[must_use]
     pub(super) fn send(&self, message: Message) -> bool {
         self.messages.send(message).is_ok()
     }
 
-    /// Waits until all that was sent is written.
+    /// Waits until everything sent is written.
     ///
     /// # Errors
-    /// That of the first thread that failed.
+    /// The error of the first thread that failed.
     pub(super) fn stop(self) -> Result<Encoder, TraceError> {
         let Self { messages, empty: _, addresses, parts, written: _ } = self;
         drop(messages);
-        // A thread that ends because another one has failed has no error of its own.
+        // A thread that ends because another one failed has no error of its own.
         let addresses = addresses.map_or(Ok(()), |thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         let parts = parts.join().unwrap_or_else(|panic| resume_unwind(panic));
         addresses.and(parts)
     }
 }
 
-/// Compresses the addresses of a message that is a page, and what its accesses wait for.
+/// If the message is a page, compresses the addresses and dependencies of its accesses.
 fn compress_planes(compressor: &mut PlaneCompressor, mut message: Message) -> io::Result<Message> {
     if let Message::Page(Page { rows: rows @ 1.., addresses, waits, .. }) = &mut message {
         for Planes { varying, constant, compressed } in [Some(addresses), waits.as_mut()].into_iter().flatten() {
@@ -126,7 +126,7 @@ fn compress_planes(compressor: &mut PlaneCompressor, mut message: Message) -> io
     Ok(message)
 }
 
-/// Passes messages on, pages with their addresses compressed, until there are no more or nobody takes them.
+/// Passes messages on with compressed addresses until there are no more or the receiver is gone.
 fn pass_on(
     compressor: &mut PlaneCompressor,
     messages: &Receiver<Message>,

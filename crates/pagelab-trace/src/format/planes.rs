@@ -1,32 +1,32 @@
-//! Addresses of a page, and what its accesses wait for, as Parquet's byte streams: plane `k` holds byte `k` of each.
+//! Addresses and dependencies of a page as Parquet's byte streams: plane `k` holds byte `k` of each value.
 
-/// Addresses that are split at once. Between the steps they stay in the host's first-level cache.
+/// Addresses that are split at once. Intermediate results stay in the host's first-level cache.
 const BLOCK: usize = 1 << 9;
 
-/// The bytes of a page's values of one column, plane after plane.
+/// The bytes of a column's values in a page, plane by plane.
 #[derive(Default)]
 pub(super) struct Planes {
-    /// The lower planes, up to the last one in which there is a difference.
+    /// The lower planes, up to the last one whose bytes differ.
     pub varying: Vec<u8>,
-    /// The bytes above, the same in all values.
+    /// The bytes above, which are the same in all values.
     pub constant: Vec<u8>,
-    /// All of them once they are compressed.
+    /// All planes, compressed.
     pub compressed: Vec<u8>,
 }
 
 impl Planes {
-    /// Makes them those of `addresses`, at least one.
+    /// Sets the planes of `addresses`, at least one.
     pub fn split(&mut self, addresses: &[u64]) {
         let different = addresses.iter().fold(0, |all, address| all | (address ^ addresses[0]));
         let count = (u64::BITS - different.leading_zeros()).div_ceil(8) as usize;
-        // Without zeroing what there is.
+        // Resized without clearing the old content.
         self.varying.resize(addresses.len() * count, 0);
         fill(addresses, count, &mut self.varying);
         self.constant.clear();
         self.constant.extend(&addresses[0].to_le_bytes()[count..]);
     }
 
-    /// Makes them those of `words`, at least one.
+    /// Sets the planes of `words`, at least one.
     pub fn split_words(&mut self, words: &[u32]) {
         let different = words.iter().fold(0, |all, word| all | (word ^ words[0]));
         let count = (u32::BITS - different.leading_zeros()).div_ceil(8) as usize;
@@ -41,8 +41,8 @@ impl Planes {
     }
 }
 
-/// Writes byte `k` of each address to plane `k`, for the first `count` planes. Words are halved again and again, which
-/// the compiler makes vector instructions of.
+/// Writes byte `k` of each address to plane `k`, for the first `count` planes. Words are halved repeatedly, which the
+/// compiler turns into vector instructions.
 fn fill(addresses: &[u64], count: usize, planes: &mut [u8]) {
     let mut halves = [[0u32; BLOCK]; 2];
     let mut quarters = [[0u16; BLOCK]; 2];

@@ -1,4 +1,4 @@
-//! Reading a trace: parts are decoded on a thread of their own, a few pages ahead of whoever takes the batches.
+//! Reads a trace: a separate thread decodes parts, a few pages ahead of the reader.
 
 use std::{
     collections::VecDeque,
@@ -19,17 +19,17 @@ use super::{
 use crate::calls::CallStacks;
 use crate::{Batch, Event, Segment, Source, SourceInfo, TraceError};
 
-/// Batches decoded ahead: 1.5 MiB each.
+/// Number of batches decoded ahead: 1.5 MiB each.
 const BATCHES_AHEAD: usize = 3;
 
-/// A trace as a [`Source`]. Opening reads the footers of all parts; decoding begins with the first batch.
+/// A trace as a [`Source`]. Opening it reads the footers of all parts; decoding begins with the first batch.
 pub struct TraceReader {
     folder: Folder,
     counts: EventCounts,
     info: SourceInfo,
-    /// Whether anybody looks at dependencies and branches.
+    /// Whether dependencies and branches are needed.
     tells: bool,
-    /// How many contexts there are, if somebody looks at call stacks.
+    /// Number of contexts, if call stacks are needed.
     contexts: Option<usize>,
     state: MergerState,
 }
@@ -51,8 +51,8 @@ impl TraceReader {
     /// Opens the trace at the folder `path`, complete or not.
     ///
     /// # Errors
-    /// [`TraceError::Io`], or [`TraceError::Corrupt`] if it is no trace, of another format version, damaged, without
-    /// one of its parts, or holds no access.
+    /// [`TraceError::Io`], or [`TraceError::Corrupt`] if it is not a trace, has another format version, is damaged,
+    /// lacks one of its parts, or contains no access.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let folder = Folder::open(path.as_ref())?;
         if folder.accesses.is_empty() {
@@ -79,17 +79,17 @@ impl TraceReader {
         Ok(Self { folder, counts, info, tells: true, contexts: None, state: MergerState::Opened })
     }
 
-    /// What `trace.json` says; `complete` tells whether the recording ended regularly.
+    /// Content of `trace.json`; `complete` tells whether the recording ended regularly.
     pub fn meta(&self) -> &TraceMeta {
         &self.folder.meta
     }
 
-    /// Counts of the accesses present, complete or not.
+    /// Counts of the accesses present, whether the trace is complete or not.
     pub fn access_counts(&self) -> AccessCounts {
         self.folder.counts
     }
 
-    /// Counts of the events present, complete or not.
+    /// Counts of the events present, whether the trace is complete or not.
     pub fn event_counts(&self) -> &EventCounts {
         &self.counts
     }
@@ -161,9 +161,9 @@ impl Source for TraceReader {
         if let MergerState::Reading(connection) = &self.state {
             match connection.batches.recv() {
                 Ok(Ok(next)) => {
-                    // Given back as it is: what it holds is overwritten, which costs less than emptying it.
+                    // Returned without emptying it: its content is overwritten, which costs less.
                     let used = std::mem::replace(batch, next);
-                    // Only a batch that has grown is worth giving back; if there is no room for it, it is freed.
+                    // Only a batch with memory is worth returning; if the queue is full, it is freed.
                     if used.accesses.capacity() > 0 {
                         let _ = connection.used.try_send(used);
                     }
@@ -188,20 +188,20 @@ impl Drop for TraceReader {
     }
 }
 
-/// Decodes one page after the other and puts the events between the runs.
+/// Decodes one page after the other and inserts the events between the runs.
 pub(super) struct Merger {
     accesses: VecDeque<Part>,
     events: Events,
     decoder: Option<PartDecoder>,
-    /// While there is no decoder.
+    /// Present while there is no decoder.
     memory: Option<Memory>,
     position: u64,
     end: u64,
     runs: Vec<Run>,
-    /// Whether the trace has dependencies, and whether they are wanted.
+    /// Whether the trace has dependencies, and whether they are needed.
     has_waits: bool,
     wants_waits: bool,
-    /// If somebody looks at call stacks.
+    /// Present if call stacks are needed.
     calls: Option<CallsReader>,
 }
 
@@ -227,7 +227,7 @@ impl Merger {
         }
     }
 
-    /// As [`Source::next_batch`].
+    /// See [`Source::next_batch`].
     pub(super) fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
         batch.segments.clear();
         self.runs.clear();
@@ -281,7 +281,7 @@ impl Merger {
         }
         self.position = page_end;
         if batch.accesses.is_empty() {
-            // After the last access only events are left, in batches that stay small.
+            // After the last access there are only events, in small batches.
             while batch.segments.len() < event_part::MAX_ROWS
                 && let Some(event) = self.events.next_before(u64::MAX)?
             {
@@ -294,7 +294,7 @@ impl Merger {
     }
 }
 
-/// The events in order, a part in memory at a time.
+/// The events in order; one part is in memory at a time.
 struct Events {
     parts: VecDeque<Part>,
     loaded: VecDeque<Event>,

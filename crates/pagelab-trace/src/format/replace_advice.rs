@@ -1,5 +1,5 @@
-//! Copies of a trace that differ in the advice on huge pages: one recording stands for a program under several layouts
-//! of page sizes.
+//! Copies of a trace with different advice on huge pages, so that one recording represents a program under several
+//! layouts of page sizes.
 
 use std::{fs, path::Path};
 
@@ -19,17 +19,17 @@ const KIND: &str = "madvise";
 /// Advice on a range of addresses, as madvise(2) takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// The first byte.
+    /// First byte of the range.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
     /// The number passed to `madvise(2)`.
     pub advice: u32,
 }
 
-/// Copies the trace at `old` to the new folder `new`. Each advice to use huge pages, in the order of the trace, becomes
-/// the advice that `replacements` has at its place, which may be none. Accesses are not copied: both traces share their
-/// files where the file system has hard links.
+/// Copies the trace at `old` to the new folder `new`. Each advice to use huge pages, in the order of the trace, is
+/// replaced by the list at its index in `replacements`, which may be empty. Accesses are not copied: both traces share
+/// their files if the file system has hard links.
 ///
 /// # Errors
 /// [`TraceError::Usage`] if `new` exists or there are more or fewer replacements than advice to replace;
@@ -92,7 +92,7 @@ fn copy(folder: &Folder, new: &Path, events: &[Event]) -> Result<(), TraceError>
     facts.write(new)
 }
 
-/// Shares all files of a trace but events and what `trace.json` says.
+/// Shares all files of a trace except those of events and `trace.json`.
 fn share_others(old: &Path, new: &Path) -> Result<(), TraceError> {
     for entry in fs::read_dir(old).map_err(|e| TraceError::io(old, e))? {
         let name = entry.map_err(|e| TraceError::io(old, e))?.file_name();
@@ -104,7 +104,7 @@ fn share_others(old: &Path, new: &Path) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// Gives a file a second name, or copies it where that is not possible.
+/// Creates a hard link to a file, or a copy if that is not possible.
 fn share(file: &Path, name: &Path) -> Result<(), TraceError> {
     fs::hard_link(file, name).or_else(|_| fs::copy(file, name).map(drop)).map_err(|e| TraceError::io(name, e))
 }

@@ -1,5 +1,5 @@
-//! Tables whose rows are structs, one column after the other with the parquet crate's own writers and readers: for all
-//! but accesses.
+//! Tables whose rows are structs, written and read column by column with the parquet crate's own writers and readers:
+//! all tables except accesses.
 
 use bytes::Bytes;
 use parquet::{
@@ -14,7 +14,7 @@ use parquet::{
 
 type Group<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
 
-/// Writes the next column, of values that are never null.
+/// Writes the next column, whose values are never null.
 pub(super) fn required<T: DataType, R>(
     group: &mut Group<'_>,
     rows: &[R],
@@ -24,7 +24,7 @@ pub(super) fn required<T: DataType, R>(
     put::<T>(group, &values, None)
 }
 
-/// Writes the next column, null where there is no value.
+/// Writes the next column, with null where there is no value.
 pub(super) fn optional<T: DataType, R>(
     group: &mut Group<'_>,
     rows: &[R],
@@ -42,7 +42,7 @@ fn put<T: DataType>(group: &mut Group<'_>, values: &[T::T], levels: Option<&[i16
     column.close()
 }
 
-/// For values that are fine whatever they are.
+/// For columns without invalid values.
 pub(super) fn set<T>(cell: &mut T, value: T) -> Result<(), String> {
     *cell = value;
     Ok(())
@@ -56,13 +56,13 @@ pub(super) struct RowsReader<'a, R> {
 }
 
 impl<'a, R> RowsReader<'a, R> {
-    /// `rows` are as many as the part has.
+    /// `rows` has one element per row of the part.
     pub(super) fn new(content: Bytes, rows: &'a mut [R]) -> Result<Self, String> {
         let file = SerializedFileReader::new(content).map_err(|e| e.to_string())?;
         Ok(Self { file, column: 0, rows })
     }
 
-    /// Gives each value of the next column that is not null to `take`, with its row.
+    /// Calls `take` with the row and the value of each non-null cell of the next column.
     pub(super) fn column<T: DataType>(
         &mut self,
         mut take: impl FnMut(&mut R, &T::T) -> Result<(), String>,

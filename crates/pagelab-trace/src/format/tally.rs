@@ -1,11 +1,11 @@
-//! Counting events, processes and threads as they pass.
+//! Counts events, processes and threads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{EventCounts, EventRow};
 use crate::{Event, EventKind, ProcessIx, ThreadIx};
 
-/// Sums up the events of a trace, in order.
+/// Counts the events of a trace, in order.
 #[derive(Default)]
 pub(super) struct EventTally {
     by_kind: BTreeMap<&'static str, u64>,
@@ -33,7 +33,7 @@ impl EventTally {
         }
     }
 
-    /// A thread that made accesses.
+    /// Counts a thread that made accesses.
     pub(super) fn thread(&mut self, thread: ThreadIx) {
         self.threads.insert(thread);
     }

@@ -1,4 +1,4 @@
-//! Writing a trace.
+//! Writes a trace.
 
 use std::{
     fs, mem,
@@ -14,14 +14,14 @@ use super::{
 };
 use crate::{Access, Branches, Event, ThreadIx, TraceError};
 
-/// Bytes of an access before a part is written, an estimate: recordings have 1 to 4.
+/// Estimated bytes per access before the first part is written: recordings have 1 to 4.
 const FIRST_BYTES_PER_ACCESS: f64 = 2.0;
 
-/// How a trace is written.
+/// Options for writing a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterOptions {
-    /// Accesses in a part at most, 1 to [`MAX_PART_ROWS`], which is the default. A recorder that is killed loses less
-    /// than that. The first parts have a million at most, later ones more.
+    /// Maximum number of accesses in a part, 1 to [`MAX_PART_ROWS`], which is the default. A recorder that is killed
+    /// loses less than that. The first parts have at most a million, later ones more.
     pub rows_per_part: usize,
 }
 
@@ -31,7 +31,7 @@ impl Default for WriterOptions {
     }
 }
 
-/// What a finished trace holds.
+/// The content of a finished trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceSummary {
     /// Its folder.
@@ -40,21 +40,22 @@ pub struct TraceSummary {
     pub accesses: AccessCounts,
     /// Events by kind, and the processes and threads that they name.
     pub events: EventCounts,
-    /// Bytes of all parts, those of call stacks that were written before included.
+    /// Bytes of all parts, including those of call stacks that have been written.
     pub size_bytes: u64,
-    /// `xxh3-128:` and the hash over the hashes of all parts, as in `trace.json`.
+    /// `xxh3-128:` and the hash of the hashes of all parts, as in `trace.json`.
     pub content_hash: String,
 }
 
-/// Writes a trace; encoding and writing go on in two threads of their own. Some 4 MiB are under way, 9 at most.
+/// Writes a trace; two further threads encode and write it. About 4 MiB are buffered, at most 9.
 ///
-/// Dropped without [`finish`](Self::finish), it writes what it was given and leaves an incomplete trace, which opens.
-/// After an error the trace is incomplete, holds all parts finished before, and the writer refuses to go on.
+/// If dropped without [`finish`](Self::finish), it writes what it was given and leaves an incomplete trace, which can
+/// be opened. After an error the trace is incomplete and contains all parts finished before; the writer then refuses
+/// further calls.
 pub struct TraceWriter {
     path: PathBuf,
     meta: TraceMeta,
     page: OpenPage,
-    /// Accesses in the pages before.
+    /// Number of accesses in the pages before.
     sent: u64,
     events: u64,
     /// None after an error.
@@ -62,7 +63,7 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Creates the folder `path` with its `trace.json`, which says that the trace is incomplete.
+    /// Creates the folder `path` with a `trace.json` that marks the trace as incomplete.
     ///
     /// # Errors
     /// [`TraceError::Usage`] if `path` exists and is not an empty folder; [`TraceError::Io`].
@@ -70,10 +71,10 @@ impl TraceWriter {
         Self::with_options(path, meta, WriterOptions::default())
     }
 
-    /// As [`create`](Self::create), with options.
+    /// [`create`](Self::create) with options.
     ///
     /// # Errors
-    /// As [`create`](Self::create), and [`TraceError::Usage`] if `rows_per_part` is out of its range.
+    /// Those of [`create`](Self::create), and [`TraceError::Usage`] if `rows_per_part` is out of range.
     pub fn with_options(
         path: impl AsRef<Path>,
         mut meta: TraceMeta,
@@ -92,10 +93,10 @@ impl TraceWriter {
         Ok(Self { path, meta, page, sent: 0, events: 0, pipeline })
     }
 
-    /// Creates a trace for `fill` to write and finish. If that fails, nothing is left of it.
+    /// Creates a trace for `fill` to write and finish. If that fails, the trace is removed.
     ///
     /// # Errors
-    /// As [`create`](Self::create); those of `fill`.
+    /// Those of [`create`](Self::create) and `fill`.
     pub(crate) fn write_whole<T>(
         path: &Path,
         meta: TraceMeta,
@@ -105,7 +106,7 @@ impl TraceWriter {
         let existed = path.exists();
         let written = fill(Self::with_options(path, meta, options)?);
         if written.is_err() {
-            // Only what the writer made is removed: it refuses a folder that is not empty.
+            // Everything in the folder was made by the writer, which refuses a folder that is not empty.
             let _ = fs::remove_dir_all(path);
             if existed {
                 let _ = fs::create_dir(path);
@@ -114,13 +115,13 @@ impl TraceWriter {
         written
     }
 
-    /// Accesses appended so far: the position of an event that happens now.
+    /// Number of accesses appended so far: the position of an event that happens now.
     pub fn position(&self) -> u64 {
         self.sent + self.page.rows() as u64
     }
 
-    /// Bytes that the trace has once all accesses until now are written; of those that are under way an estimate, by
-    /// the bytes of an access in the parts before.
+    /// Estimated size of the trace with all accesses so far; for buffered accesses it assumes the average size of those
+    /// already written.
     pub fn estimated_bytes(&self) -> u64 {
         let Some(pipeline) = &self.pipeline else { return 0 };
         let bytes = pipeline.written.bytes.load(Ordering::Relaxed);
@@ -129,24 +130,24 @@ impl TraceWriter {
         bytes + (self.position().saturating_sub(accesses) as f64 * per_access) as u64
     }
 
-    /// The meta data that [`finish`](Self::finish) will write, for what only turns out while recording.
+    /// The meta data that [`finish`](Self::finish) will write, for facts that become known during recording.
     pub fn meta_mut(&mut self) -> &mut TraceMeta {
         &mut self.meta
     }
 
-    /// Appends accesses of one thread, in their order.
+    /// Appends accesses of one thread, in order.
     ///
     /// # Errors
-    /// What the encoder met with, possibly a part ago: [`TraceError::Io`] (such as a full disk), or
+    /// Errors of the encoder, possibly about an earlier part: [`TraceError::Io`] (such as a full disk), or
     /// [`TraceError::Usage`] for an access of 0 or more than 4096 bytes.
     pub fn append(&mut self, thread: ThreadIx, accesses: &[Access]) -> Result<(), TraceError> {
         self.append_with_branches(thread, accesses, &[])
     }
 
-    /// As [`append`](Self::append), with the branches before each access.
+    /// [`append`](Self::append) with the branches before each access.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// Those of [`append`](Self::append).
     pub fn append_with_branches(
         &mut self,
         thread: ThreadIx,
@@ -164,7 +165,7 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// The page that is being filled, for whoever appends what it knows of; to be left with room for an access.
+    /// The page that is being filled, for callers that append to it directly; they must leave room for an access.
     #[inline(always)]
     pub(crate) fn page(&mut self) -> &mut OpenPage {
         &mut self.page
@@ -173,7 +174,7 @@ impl TraceWriter {
     /// Adds an event that happens now.
     ///
     /// # Errors
-    /// As [`append`](Self::append), and [`TraceError::Usage`] if the event's position is not
+    /// Those of [`append`](Self::append), and [`TraceError::Usage`] if the event's position is not
     /// [`position`](Self::position).
     pub fn event(&mut self, event: Event) -> Result<(), TraceError> {
         if event.position != self.position() {
@@ -185,20 +186,20 @@ impl TraceWriter {
         if self.page.events() == super::event_part::MAX_ROWS { self.send_page() } else { Ok(()) }
     }
 
-    /// Writes what is left and marks the trace complete.
+    /// Writes the remaining accesses and marks the trace complete.
     ///
     /// # Errors
-    /// As [`append`](Self::append); the trace is then incomplete.
+    /// Those of [`append`](Self::append); the trace is then incomplete.
     pub fn finish(self) -> Result<TraceSummary, TraceError> {
         self.finish_with(&[])
     }
 
-    /// As [`finish`](Self::finish), for a trace whose events become known only at its end: `events` are all of its
-    /// events, in the order of their positions.
+    /// [`finish`](Self::finish) for a trace whose events become known only at its end: `events` are all of its events,
+    /// in order of position.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish), and [`TraceError::Usage`] if there were events before, or these are out of order or
-    /// beyond the accesses.
+    /// Those of [`finish`](Self::finish), and [`TraceError::Usage`] if there were events before, or if these are out of
+    /// order or beyond the accesses.
     pub fn finish_with_events(self, events: &[Event]) -> Result<TraceSummary, TraceError> {
         let beyond = events.last().is_some_and(|event| event.position > self.position());
         if self.events > 0 || beyond || !events.is_sorted_by_key(|event| event.position) {
@@ -264,7 +265,7 @@ impl TraceWriter {
         }
     }
 
-    /// Ends the threads and returns their result; none if they were ended before.
+    /// Ends the threads and returns their result; none if they have already ended.
     fn stop(&mut self) -> Option<Result<Encoder, TraceError>> {
         self.pipeline.take().map(Pipeline::stop)
     }
@@ -272,7 +273,7 @@ impl TraceWriter {
 
 impl Drop for TraceWriter {
     fn drop(&mut self) {
-        // Whoever drops the writer is not interested in its errors; the trace stays incomplete either way.
+        // A caller that drops the writer does not want its errors; the trace stays incomplete either way.
         if self.pipeline.is_some() {
             let _ = self.finish_pages();
             let _ = self.stop();
@@ -280,7 +281,7 @@ impl Drop for TraceWriter {
     }
 }
 
-/// Makes the folder of a new trace.
+/// Creates the folder of a new trace.
 ///
 /// # Errors
 /// [`TraceError::Usage`] if `path` exists and is not an empty folder; [`TraceError::Io`].

@@ -1,11 +1,11 @@
-//! What a skipped stretch touched last: the lines of each thread, in the order of their last touches.
+//! The last touches of a skipped stretch: the lines of each thread, in the order of their last touches.
 //!
-//! Caches and TLBs that evict what was used least recently hold, after the stretch, what these touches alone would
-//! bring. So a replay of them warms up structures of any size, and costs an access per line instead of all.
+//! Caches and TLBs with LRU replacement contain, after the stretch, what these touches alone would bring in. So
+//! replaying them warms up structures of any size, and costs one access per line instead of all accesses.
 //! Source: Barr, Pan, Zhang, Asanović, "Accelerating Multiprocessor Simulation with a Memory Timestamp Record", ISPASS
 //! 2005.
-//! Deviations: a replay makes the touches, where the paper rebuilds the caches' arrays; of a line only its thread's
-//! last touch counts, with whether the thread wrote to it.
+//! Deviations: a replay makes the touches, where the paper rebuilds the caches' arrays; for a line only its thread's
+//! last touch counts, and whether the thread wrote to it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,49 +15,49 @@ const LINE_SHIFT: u32 = 6;
 const PAGE_SHIFT: u32 = 12;
 const LARGE_PAGE_SHIFT: u32 = 21;
 const LINES_PER_PAGE: usize = 1 << (PAGE_SHIFT - LINE_SHIFT);
-/// Pages of a thread at hand: they reach 32 MiB.
+/// Recent pages of a thread that are found without a look-up: they cover 32 MiB.
 const RECENT: usize = 1 << 13;
-/// No page: the numbers of pages have 52 bits, and are kept times two.
+/// No page: page numbers have 52 bits, and are stored times two.
 const NONE: u64 = u64::MAX;
 
-/// How much is kept.
+/// Limits on the touches.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// Lines that are touched again, those touched last; of pages that were touched before, one line each is.
+    /// Number of the last touched lines that are touched again; for pages touched before those, one line per page.
     lines: usize,
-    /// Pages of which one line is, at most; of the older ones, one line in each 2 MiB is.
+    /// Maximum number of such pages; for older ones, one line per 2 MiB.
     small_pages: usize,
-    /// Pages of a thread that are known, at most; the older half gives way.
+    /// Maximum number of known pages per thread; beyond it the older half is dropped.
     pages: usize,
 }
 
 /// Lines of 32 MiB, and pages of 2 GiB.
 const LIMITS: Limits = Limits { lines: 1 << 19, small_pages: usize::MAX, pages: 1 << 19 };
-/// Pages beyond a reach that was asked for: 64 MiB, which are more than TLBs hold.
+/// Number of pages with one line if a reach was requested: 64 MiB, more than TLBs cover.
 const SMALL_PAGES: usize = 1 << 14;
 
-/// A page that was touched; its data and its code are apart.
+/// A touched page; a page's data and code are separate.
 #[derive(Clone)]
 struct Page {
     /// Its number times two, plus one if instructions were fetched from it.
     key: u64,
-    /// When each line was touched last; 0 if it was not.
+    /// Time of each line's last touch; 0 if it was not touched.
     when: [u32; LINES_PER_PAGE],
     /// Lines that were written.
     written: u64,
 }
 
-/// What a thread has touched.
+/// Pages that a thread has touched.
 struct OfThread {
     process: ProcessIx,
     pages: Vec<Page>,
-    /// Where a page is, by its key.
+    /// Index of a page, by its key.
     index: HashMap<u64, u32>,
-    /// The page touched last of those with the same lower bits, with its place.
+    /// The most recently touched page for each value of the lower bits, with its index.
     recent: Box<[(u64, u32)]>,
-    /// The code page of its last access; 0 if it is not known.
+    /// The code page of its last access; 0 if unknown.
     code_page: u64,
-    /// Pages at most.
+    /// Maximum number of pages.
     most: usize,
 }
 
@@ -91,8 +91,7 @@ impl OfThread {
         at
     }
 
-    /// Instructions come from another code page from now on. Of code the page alone matters, as there are no
-    /// instruction caches.
+    /// Switches to another code page. For code only pages are recorded, since there are no instruction caches.
     fn go_over(&mut self, code_page: u64, when: u32) {
         let left = std::mem::replace(&mut self.code_page, code_page);
         for (page, when) in [(left, when), (code_page, when.saturating_add(1))] {
@@ -110,7 +109,7 @@ impl OfThread {
         self.index_again();
     }
 
-    /// The pages of these numbers, the last one included, are as if they had not been touched.
+    /// Clears the touches of the pages from `first` to `last`, inclusive.
     fn forget(&mut self, first: u64, last: u64) {
         let clear = |page: &mut Page| (page.when, page.written) = ([0; LINES_PER_PAGE], 0);
         if last - first < self.pages.len() as u64 {
@@ -138,7 +137,7 @@ struct Touch {
     /// Number of the line times two, plus one for a fetch.
     line: u64,
     writes: bool,
-    /// No other line of the page was touched later.
+    /// Whether no other line of the page was touched later.
     ends_page: bool,
 }
 
@@ -157,9 +156,9 @@ impl Touch {
 pub(super) struct LastTouches {
     limits: Limits,
     threads: BTreeMap<ThreadIx, OfThread>,
-    /// The stretch that they are of; another one begins without any.
+    /// The current stretch; a new stretch begins without touches.
     stretch: u64,
-    /// Accesses so far. Of a stretch of more than 4 G, the order of the last ones is lost.
+    /// Number of accesses so far. Beyond 4 G accesses in a stretch, the order of the last ones is lost.
     clock: u32,
 }
 
@@ -170,7 +169,7 @@ impl Default for LastTouches {
 }
 
 impl LastTouches {
-    /// Touches again, at the end of a stretch, the lines that were touched last, up to this many bytes, and less of
+    /// Limits the touches at the end of a stretch to the last touched lines, up to this many bytes, and fewer lines of
     /// what was touched before.
     pub(super) fn reach(&mut self, bytes: u64) {
         let lines = usize::try_from(bytes >> LINE_SHIFT).unwrap_or(usize::MAX);
@@ -187,7 +186,7 @@ impl LastTouches {
         Touching { of, clock: &mut self.clock }
     }
 
-    /// Pages of this range of a process are no more, or not as they were.
+    /// Drops touches of a range of a process's pages, which have been unmapped or changed.
     pub(super) fn forget(&mut self, process: ProcessIx, addr: u64, len: u64) {
         if len == 0 {
             return;
@@ -196,24 +195,23 @@ impl LastTouches {
         self.threads.values_mut().filter(|of| of.process == process).for_each(|of| of.forget(first, last));
     }
 
-    /// Nothing of a process may be written before it is written again: after a fork that makes a copy.
+    /// Drops a process's writes, since after a copying fork its pages are read-only until they are written again.
     pub(super) fn forget_writes(&mut self, process: ProcessIx) {
         let pages = self.threads.values_mut().filter(|of| of.process == process).flat_map(|of| &mut of.pages);
         pages.for_each(|page| page.written = 0);
     }
 
-    /// Nothing of a process is there any more.
+    /// Drops all touches of a process.
     pub(super) fn forget_process(&mut self, process: ProcessIx) {
         self.threads.retain(|_, of| of.process != process);
     }
 
-    /// Nothing of a thread is there any more.
+    /// Drops all touches of a thread.
     pub(super) fn forget_thread(&mut self, thread: ThreadIx) {
         self.threads.remove(&thread);
     }
 
-    /// Appends the touches to a batch, with branches and contexts if `read` has those of its accesses; returns how
-    /// many. Then there are none.
+    /// Moves the touches to a batch, with branches and contexts if `read` has those of its accesses; returns how many.
     pub(super) fn make(&mut self, batch: &mut Batch, read: &Batch) -> u64 {
         let touches = self.sorted();
         for run in touches.chunk_by(|one, other| one.thread == other.thread) {
@@ -247,7 +245,7 @@ impl LastTouches {
         touches
     }
 
-    /// Leaves older touches out, of which caches and TLBs hold nothing.
+    /// Drops older touches, whose lines and pages caches and TLBs no longer hold.
     fn thin_out(&self, touches: &mut Vec<Touch>) {
         let Limits { lines, small_pages, .. } = self.limits;
         let older = touches.len().saturating_sub(lines);
@@ -255,7 +253,7 @@ impl LastTouches {
             return;
         }
         let (mut at, mut pages, mut large_pages) = (touches.len(), 0, HashSet::new());
-        // Backwards: whether a touch is the last one of its 2 MiB depends on what comes after it.
+        // Backwards, since whether a touch is the last one in its 2 MiB depends on later touches.
         touches.reverse();
         touches.retain(|touch| {
             at -= 1;
@@ -271,14 +269,14 @@ impl LastTouches {
     }
 }
 
-/// A thread whose accesses are noted.
+/// Records the accesses of a thread.
 pub(super) struct Touching<'a> {
     of: &'a mut OfThread,
     clock: &'a mut u32,
 }
 
 impl Touching<'_> {
-    /// Notes an access.
+    /// Records an access.
     #[inline]
     pub(super) fn touch(&mut self, access: &Access) {
         let before = *self.clock;

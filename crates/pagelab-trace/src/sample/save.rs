@@ -1,9 +1,8 @@
-//! A sample as a trace of its own: the source is read once, and each replay reads the windows and what lies between
-//! alone.
+//! Saves a sample as a trace of its own: the source is read once, and each replay reads only the sample.
 //!
-//! Source: Wenisch, Wunderlich, Falsafi, Hoe, "Simulation Sampling with Live-Points", ISPASS 2006, for windows that are
-//! kept with the state they need. Deviations: what is kept are touches, which fit any TLB and cache, instead of the
-//! contents of given ones.
+//! Source: Wenisch, Wunderlich, Falsafi, Hoe, "Simulation Sampling with Live-Points", ISPASS 2006, for windows stored
+//! with the state that they need. Deviations: touches are stored, which suit any TLB and cache, instead of the contents
+//! of given ones.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -14,32 +13,32 @@ use super::{Sampled, Sampling};
 use crate::format::{StretchTotals, TraceSummary, WriterOptions};
 use crate::{Batch, Segment, Source, TraceError, TraceMeta, TraceReader, TraceWriter, names_trace, workload};
 
-/// What became of a sample that was written.
+/// A saved sample.
 #[derive(Clone, Debug, Serialize)]
 pub struct SavedSample {
     /// The trace.
     pub path: PathBuf,
-    /// Its windows, as they are written.
+    /// Its windows, as the trace records them.
     pub sample: Sampling,
-    /// Accesses of the source that were read.
+    /// Number of the source's accesses that were read.
     pub read: u64,
-    /// Accesses of the sample.
+    /// Number of accesses in the sample.
     pub accesses: u64,
     /// Bytes of the trace.
     pub size_bytes: u64,
-    /// What its stretches came to.
+    /// Totals of its stretches.
     pub stretches: StretchTotals,
 }
 
-/// Writes a sample of the first `max_accesses` of a source, a trace or a workload with a seed, as a trace at `output`.
-/// Windows are those of `sampling`, or by the length of the source if there is none; `seed` draws where they begin
-/// unless that is said. `reach` is the size of the largest cache that the sample is for, in bytes; without it, any size
-/// will do ([`Sampled::reaching`]). `progress` is told of the accesses that were read, and of all if that is known; if
-/// it breaks, the work stops with an error. After an error nothing is left at `output`.
+/// Writes a sample of the first `max_accesses` of a source (a trace, or a workload with a seed) as a trace at `output`.
+/// Windows are those of `sampling`, or derived from the length of the source; `seed` draws their start unless it is
+/// given. `reach` is the size in bytes of the largest cache that the sample must suit; without it, it suits any size
+/// ([`Sampled::reaching`]). `progress` is called with the number of accesses read, and of all if known; if it breaks,
+/// the work stops with an error. After an error nothing is left at `output`.
 ///
 /// # Errors
-/// [`TraceError::Usage`] for a source that is too short for windows, or has been sampled before, for an output that
-/// exists, or when `progress` breaks; those of the source; [`TraceError::Io`].
+/// [`TraceError::Usage`] for a source that is too short for windows, or already sampled, for an output that exists, or
+/// when `progress` breaks; those of the source; [`TraceError::Io`].
 pub fn save(
     source: &str,
     output: &Path,
@@ -52,7 +51,7 @@ pub fn save(
     let (origin, mut meta): (Box<dyn Source>, TraceMeta) = if names_trace(source)? {
         let reader = TraceReader::open(source)?;
         let mut meta = reader.meta().clone();
-        // Contexts are those of all accesses; a sample has none.
+        // Contexts refer to all accesses; a sample has none.
         meta.call_stacks = false;
         (Box::new(reader), meta)
     } else {
