@@ -113,7 +113,7 @@ def test_a_trace_is_replaced_on_demand_alone(pagelab: Pagelab, tmp_path: Path) -
     assert _info(pagelab, "t.trace")["meta"]["exit"]["status"] == 4
     (tmp_path / "letters.trace").mkdir()
     (tmp_path / "letters.trace" / "letter").write_text("text")
-    assert_fails(pagelab("record", "-o", "letters.trace", "--force", "--", "true"), 2, "is no trace")
+    assert_fails(pagelab("record", "-o", "letters.trace", "--force", "--", "true"), 2, "is not a trace")
     assert sorted(file.name for file in tmp_path.glob("*.trace")) == ["letters.trace", "t.trace"]
 
 

@@ -87,7 +87,8 @@ impl Sampling {
     /// [`TraceError::Usage`] if it has too few accesses for meaningful windows, or an unknown number.
     pub fn scaled(accesses: Option<u64>) -> Result<Self, TraceError> {
         let Some(accesses) = accesses else {
-            let what = "sample: it is not known how many accesses this source has; limit them, or write how often a window is wanted, such as";
+            let what =
+                "sample: the number of accesses of this source is unknown; limit it, or specify the windows, such as";
             return Err(TraceError::usage(format!("{what} {}", GRAMMAR.example)));
         };
         // An access stands for one or more instructions, so there are at least this many windows.

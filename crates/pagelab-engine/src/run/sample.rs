@@ -93,7 +93,7 @@ pub(crate) fn check(request: &Request, config: &Config, sources: &[SourceResult]
     }
     if sources[0].sampled {
         return refuse(
-            "its accesses are samples already, so nobody knows how many instructions lie between: replay all of them",
+            "its accesses are already samples, so the number of instructions between them is unknown: replay all of them",
         );
     }
     if request.warm_up.is_some() {

@@ -216,7 +216,8 @@ fn pages_of<'a>(content: &'a Bytes, column: &ColumnChunkMetaData) -> Option<&'a 
 fn set(site: &mut Access, index: usize, value: u32) -> Result<(), String> {
     match index {
         KIND => {
-            (site.kind, site.maker) = columns::kind_of(value).ok_or_else(|| format!("{value} is no kind of access"))?;
+            (site.kind, site.maker) =
+                columns::kind_of(value).ok_or_else(|| format!("{value} is not a kind of access"))?;
         }
         SIZE => {
             let allowed = u16::try_from(value).ok().filter(|size| (1..=MAX_ACCESS_BYTES).contains(size));

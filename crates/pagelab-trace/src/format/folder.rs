@@ -30,7 +30,7 @@ impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, TraceError> {
         let kind = fs::metadata(path).map_err(|e| TraceError::io(path, e))?;
         if !kind.is_dir() {
-            let what = "no trace: a trace is a folder; other formats must be imported";
+            let what = "not a trace: a trace is a folder; other formats must be imported";
             return Err(TraceError::corrupt(path, what));
         }
         let meta = TraceMeta::read(path)?;
@@ -72,7 +72,7 @@ impl Folder {
         let recorded = self.meta.content_hash.as_deref().unwrap_or_default();
         if !cfg!(fuzzing) && self.content_hash != recorded {
             let found = &self.content_hash;
-            return corrupt(format!("its parts are not those it was finished with: hash {found}, recorded {recorded}"));
+            return corrupt(format!("its parts have changed since it was finished: hash {found}, recorded {recorded}"));
         }
         Ok(())
     }

@@ -277,7 +277,7 @@ impl TraceMeta {
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return Err(TraceError::corrupt(folder, "no trace: it holds no trace.json"));
+                return Err(TraceError::corrupt(folder, "not a trace: it contains no trace.json"));
             }
             Err(e) => return Err(TraceError::io(path, e)),
         };

@@ -62,7 +62,7 @@ fn replaced(folder: &Folder, replacements: &[Vec<Advice>]) -> Result<Vec<Event>,
         return Ok(events);
     }
     Err(TraceError::usage(format!(
-        "{}: advice on huge pages is there {found} times, and replacements for {} are given",
+        "{}: the trace gives advice on huge pages {found} times, but there are {} replacements",
         folder.path.display(),
         replacements.len()
     )))

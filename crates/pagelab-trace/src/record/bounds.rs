@@ -1,4 +1,4 @@
-//! What ends a recording before its program: enough accesses, bytes or seconds, or a disk that is nearly full.
+//! Limits that end a recording before its program: number of accesses, bytes or seconds, or a nearly full disk.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::TraceError;
 
-/// Free space is looked at this often.
+/// Interval between checks of the free space.
 const SPACE_INTERVAL: Duration = Duration::from_millis(200);
-/// Free bytes at which a recording ends: several times what is under way to the disk.
+/// Free bytes below which a recording ends: several times the data that is buffered for the disk.
 const LEAST_FREE_BYTES: u64 = 64 << 20;
-/// Of a small file system, it is this part of its size.
+/// For a small file system, this fraction of its size instead.
 const LEAST_FREE_PART: u64 = 16;
 
-/// A bound that ended a recording.
+/// A limit that ended a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -39,7 +39,7 @@ impl Bound {
     }
 }
 
-/// Looks at bytes, seconds and free space while a recording goes on.
+/// Checks bytes, seconds and free space during a recording.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub max_bytes: Option<u64>,
@@ -49,7 +49,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// `folder` is where the trace is written, if it is; `least_free` replaces the usual least free space.
+    /// `folder` is the trace's folder, if one is written; `least_free` replaces the default minimum of free space.
     pub(super) fn new(
         max_bytes: Option<u64>,
         max_time: Option<Duration>,
@@ -61,7 +61,7 @@ impl Watch {
         Self { max_bytes, max_time, started, space }
     }
 
-    /// The bound that is reached once `bytes` are written.
+    /// The limit that is reached once `bytes` are written.
     pub(super) fn reached(&self, bytes: u64) -> Option<Bound> {
         if self.max_bytes.is_some_and(|most| bytes >= most) {
             return Some(Bound::Bytes);
@@ -70,7 +70,7 @@ impl Watch {
     }
 
     /// # Errors
-    /// [`TraceError::Usage`] if hardly any space is left where the trace is.
+    /// [`TraceError::Usage`] if hardly any space is left on the trace's disk.
     pub(super) fn check_space(&mut self) -> Result<(), TraceError> {
         self.space.as_mut().map_or(Ok(()), Space::check)
     }
@@ -89,12 +89,12 @@ impl Space {
             return Ok(());
         }
         self.looked = Some(Instant::now());
-        // A file system that cannot tell has no bound here; a full one is an error of the writer's.
+        // If the file system does not report its space, there is no limit; if it fills up, the writer fails.
         let Ok(facts) = rustix::fs::statvfs(&self.folder) else { return Ok(()) };
         let of = |blocks: u64| blocks.saturating_mul(facts.f_frsize);
         let least = self.least_free.unwrap_or_else(|| LEAST_FREE_BYTES.min(of(facts.f_blocks) / LEAST_FREE_PART));
         let free = of(facts.f_bavail);
-        // Some file systems count no blocks at all.
+        // Some file systems report no blocks at all.
         if facts.f_blocks == 0 || free >= least {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl Space {
 
 const REMEDY: &str = "free some, or set --max-bytes";
 
-/// The error itself, or one that names the disk if it is full, with what helps. `folder` is the trace's.
+/// Returns the error; if the disk is full, an error that names the disk and what helps. `folder` is the trace's.
 pub(super) fn explain_full_disk(error: TraceError, folder: &Path) -> TraceError {
     match &error {
         TraceError::Io { source, .. } => match source.kind() {
@@ -129,8 +129,7 @@ pub(super) fn explain_full_disk(error: TraceError, folder: &Path) -> TraceError 
     }
 }
 
-/// ` (FOLDER)`, where the file system of `folder`, or of the nearest folder above that exists, is mounted; empty if
-/// that is not known.
+/// ` (MOUNT POINT)` of the file system of `folder`, or of its nearest existing ancestor; empty if unknown.
 fn mounted_at(folder: &Path) -> String {
     let device = |folder: &Path| folder.metadata().ok().map(|facts| facts.dev());
     let Ok(folder) = std::path::absolute(folder) else { return String::new() };

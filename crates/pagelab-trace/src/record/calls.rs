@@ -1,10 +1,10 @@
-//! Call stacks: followed by the calls and returns that are executed, and written as a tree of contexts.
+//! Call stacks: tracked by the executed calls and returns, and written as a tree of contexts.
 //!
-//! A call stores its return address where the stack pointer then is, and the return loads it from there, so both name
-//! the *slot* of the frame. That is all that is needed: no frame pointers, no debug information. What leaves frames
-//! without returning (`longjmp`, exceptions) is seen at the next call or return, whose slot lies above them. Code that
-//! goes to another stack (coroutines, signal handlers with a stack of their own) has a slot far away. It is told as
-//! called from where it was left, and found again.
+//! A call stores its return address at the stack pointer, and the return loads it from there, so both identify the
+//! *slot* of the frame. Nothing else is needed: no frame pointers, no debug information. Code that leaves frames
+//! without returning (`longjmp`, exceptions) is noticed at the next call or return, whose slot lies above them. Code
+//! that switches to another stack (coroutines, signal handlers with a stack of their own) has a slot far away. The new
+//! stack counts as called from where the old one was left, and the old one is found again later.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,16 +20,16 @@ use crate::calls::{CallStacks, Context};
 use crate::format::{CallRow, CallsWriter, FileNames};
 use crate::{ThreadIx, TraceError};
 
-/// Frames of a stack at most: calls below the last one count as its own.
+/// Maximum number of frames of a stack: deeper calls count as the last frame's.
 const MOST_FRAMES: usize = 500;
-/// Contexts of a trace at most: later ones count as their callers'. Each takes some 70 bytes: 40 as a row, and the rest
-/// in the map.
+/// Maximum number of contexts of a trace: later ones count as their callers'. Each takes about 70 bytes: 40 as a row,
+/// and the rest in the map.
 const MOST_CONTEXTS: usize = 1 << 21;
-/// A slot so far below the last one belongs to another stack: as large as most stacks may grow.
+/// A slot this far below the last one belongs to another stack: most stacks cannot grow larger.
 const BELOW_BYTES: u64 = 8 << 20;
-/// A slot so far above the first one belongs to another stack. A thread's first function has its own frame there.
+/// A slot this far above the first one belongs to another stack. A thread's first function has its own frame there.
 const ABOVE_BYTES: u64 = 64 << 10;
-/// Stacks of a thread at most; the oldest is forgotten.
+/// Maximum number of stacks of a thread; the oldest is dropped.
 const MOST_STACKS: usize = 1000;
 
 /// A call that has not returned.
@@ -39,13 +39,13 @@ struct Frame {
     context: u32,
 }
 
-/// Frames, the outermost first.
+/// The frames of a stack, the outermost first.
 #[derive(Clone, Debug, Default)]
 struct Stack {
-    /// The context of what runs without a frame.
+    /// The context of code outside of all frames.
     base: u32,
     frames: Vec<Frame>,
-    /// The slot of the last call or return; none of a stack that has not been seen.
+    /// The slot of the last call or return; none for a stack that has had neither.
     last: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ impl Stack {
         self.frames.last().map_or(self.base, |frame| frame.context)
     }
 
-    /// How far a slot is from the last frame, if it may be of this stack.
+    /// Distance of a slot from the last frame, if it can belong to this stack.
     fn distance(&self, slot: u64) -> Option<u64> {
         let last = self.last?;
         let first = self.frames.first().map_or(last, |frame| frame.slot);
@@ -67,14 +67,14 @@ impl Stack {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ThreadStacks {
     current: Stack,
-    /// Those that it has left, the oldest first.
+    /// The other stacks, the least recently used first.
     others: Vec<Stack>,
-    /// The call that has returned last.
+    /// The context of the call that returned last.
     returned: u32,
 }
 
 impl ThreadStacks {
-    /// Of a thread that begins in a context.
+    /// Stacks of a thread that begins in a context.
     fn new(base: u32) -> Self {
         Self { current: Stack { base, frames: Vec::new(), last: None }, others: Vec::new(), returned: base }
     }
@@ -97,23 +97,23 @@ impl ThreadStacks {
         }
     }
 
-    /// Frames whose slots lie below have been left.
+    /// Removes the frames below a slot, which have been left.
     fn leave_below(&mut self, slot: u64) {
         while self.current.frames.pop_if(|frame| frame.slot < slot).is_some() {}
     }
 }
 
-/// A process's stacks, by Valgrind's number of the thread.
+/// A process's stacks, by Valgrind's thread number.
 #[derive(Debug, Default)]
 pub(super) struct ProcessStacks {
     process: u32,
-    /// The context of code that nothing has called: one for each image.
+    /// The context of code without a caller: one per image.
     root: u32,
     threads: HashMap<u32, ThreadStacks>,
     tid: u32,
-    /// Of thread `tid`.
+    /// The stacks of thread `tid`.
     current: ThreadStacks,
-    /// Code of files.
+    /// Mapped code of files.
     code: Vec<MappedCode>,
 }
 
@@ -126,13 +126,13 @@ struct MappedCode {
 }
 
 impl ProcessStacks {
-    /// A child of a fork goes on with a copy of the stack of the thread that forked.
+    /// The stacks of a forked child: a copy of those of the thread that forked.
     pub(super) fn fork(&self, process: u32) -> Self {
         let (root, tid, current, code) = (self.root, self.tid, self.current.clone(), self.code.clone());
         Self { process, root, threads: HashMap::new(), tid, current, code }
     }
 
-    /// Records that follow are of this thread.
+    /// Switches to the thread of the following records.
     pub(super) fn switch_to(&mut self, tid: u32) {
         if tid == self.tid {
             return;
@@ -150,38 +150,38 @@ impl ProcessStacks {
         }
     }
 
-    /// Code of a file was mapped.
+    /// Records that code of a file was mapped.
     pub(super) fn map(&mut self, mapped: Mapped<'_>) {
         let Mapped { file, addr, len, file_offset } = mapped;
         self.code.push(MappedCode { file: Arc::clone(file), addr, len, file_offset });
     }
 
-    /// What was mapped there is gone.
+    /// Records that a range was unmapped.
     pub(super) fn unmap(&mut self, addr: u64, len: u64) {
         self.code.retain(|code| code.addr.wrapping_sub(addr) >= len);
     }
 
-    /// The context that the current thread is in.
+    /// The current thread's context.
     pub(super) fn context(&self) -> u32 {
         self.current.current.context()
     }
 
-    /// The call that the current thread has just returned from.
+    /// The context of the call from which the current thread has just returned.
     pub(super) fn returned(&self) -> u32 {
         self.current.returned
     }
 }
 
-/// The contexts of a recording, and where it is written which one each thread is in.
+/// The contexts of a recording, and the writer for each thread's current context.
 #[derive(Debug)]
 pub(super) struct Calls {
     contexts: Vec<Context>,
-    /// By the calling context and the return address.
+    /// Context by calling context and return address.
     known: FxHashMap<(u32, u64), u32>,
     writer: CallsWriter,
     /// When the recording began.
     started: SystemTime,
-    /// Processes that may name generated code.
+    /// Processes that may have written names of generated code.
     generating: Vec<Generating>,
     cut_frames: bool,
 }
@@ -194,10 +194,10 @@ impl Calls {
         Self { contexts: vec![root], known, writer, started, generating: Vec::new(), cut_frames: false }
     }
 
-    /// The stacks of a new image of the process of this number, which the system knows by `pid`.
+    /// Resets the stacks for a new image of process number `process`, whose process id is `pid`.
     pub(super) fn image(&mut self, process: u32, pid: u32, stacks: &mut ProcessStacks) {
         self.generating.push(Generating::new(process, pid, self.started));
-        // Return addresses of one image are no other's.
+        // Return addresses of one image have no meaning in another.
         let root = self.contexts.len() as u32;
         let root = if process == 0 && root == 1 {
             0
@@ -208,8 +208,8 @@ impl Calls {
         *stacks = ProcessStacks { process, root, current: ThreadStacks::new(root), ..ProcessStacks::default() };
     }
 
-    /// The current thread has called, or has returned, by the access to `slot`; its next access is number `position` of
-    /// the trace. `behind` is the instruction behind the call.
+    /// Records a call or return of the current thread by an access to `slot`; the thread's next access is number
+    /// `position` of the trace. `behind` is the address after the call instruction.
     #[inline]
     pub(super) fn transfer(
         &mut self,
@@ -238,12 +238,12 @@ impl Calls {
         self.writer.push(CallRow { position, thread: thread.0, context: stacks.context() });
     }
 
-    /// Rows for a thread that comes to run, or begins, in the context that it is in.
+    /// Writes a row for a thread that begins or resumes, with its context.
     pub(super) fn goes_on(&mut self, stacks: &ProcessStacks, thread: ThreadIx, position: u64) {
         self.writer.push(CallRow { position, thread: thread.0, context: stacks.context() });
     }
 
-    /// The context of a call from where the current thread is.
+    /// The context of a call made by the current thread.
     #[inline]
     fn context(&mut self, stacks: &ProcessStacks, behind: u64) -> u32 {
         let parent = stacks.context();
@@ -259,7 +259,7 @@ impl Calls {
             return parent;
         }
         let call = behind.wrapping_sub(1);
-        // Of mappings that overlap the last one is there.
+        // If mappings overlap, the last one is valid.
         let holder = stacks.code.iter().rev().find(|code| call.wrapping_sub(code.addr) < code.len);
         let (file, offset) = match holder {
             Some(code) => (Some(Arc::clone(&code.file)), call - code.addr + code.file_offset),
@@ -271,7 +271,7 @@ impl Calls {
         number
     }
 
-    /// Bytes of the tables until now, about.
+    /// Estimated size of the tables so far.
     pub(super) fn bytes(&self) -> u64 {
         self.writer.estimated_bytes(self.contexts.len())
     }
@@ -282,7 +282,8 @@ impl Calls {
         self.writer.write_full_parts()
     }
 
-    /// Writes the rest; with `names`, files have numbers instead of names. Returns what is missing, a sentence each.
+    /// Writes the rest; with `names`, files get numbers instead of names. Returns notes on what is missing, one
+    /// sentence each.
     pub(super) fn finish(self, names: Option<&mut FileNames>) -> Result<Vec<String>, TraceError> {
         let (generated, mut notes) = generated_code(&self.generating);
         if self.cut_frames {

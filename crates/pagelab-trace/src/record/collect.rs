@@ -1,9 +1,9 @@
-//! Brings the streams of all processes into one legal order.
+//! Merges the streams of all processes into one legal order.
 //!
-//! Inside a process the order of its stream is binding. Between processes it is what the program's own
-//! synchronisation makes it: a forked child's records come after its parent's fork, an image's after the `execve`
-//! that made it, and what a parent does after waiting for a child comes after everything that child did. Beyond
-//! that frames are taken as they arrive.
+//! The order within a process's stream is binding. Between processes, the program's own synchronisation determines the
+//! order: a forked child's records come after its parent's fork, and an image's records after the `execve` that started
+//! it. What a parent does after waiting for a child comes after everything that the child did. Beyond that, frames are
+//! taken in order of arrival.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
@@ -21,34 +21,35 @@ use super::protocol::{CONTROL_BIT, Control, EXIT_BY_SIGNAL, Origin, VERSION, WAI
 use super::ring::{Filled, Ring};
 use crate::{EventKind, ProcessIx, TraceError};
 
-/// Exit code of a process that a signal ended is this plus the signal's number, as shells have it.
+/// The exit code of a process that a signal ended is this plus the signal's number, as in shells.
 const SIGNAL_CODE_BASE: i32 = 128;
 const SIGKILL: i32 = 9;
 
-/// What a stream is waiting for.
+/// State of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamState {
-    /// Its first frame, which says whose it is.
+    /// Waits for its first frame, which identifies its process.
     New,
-    /// Its turn: a new image takes over from an old one only when the old one's stream is read.
+    /// Waits for its turn: a new image follows the old one only when the old one's stream has been read.
     Greeted { pid: u32 },
-    /// The fork record of its parent.
+    /// Waits for its parent's record of the fork.
     Held { pid: u32, parent_pid: u32 },
-    /// Nothing: it is the stream of the process with this id.
+    /// The running stream of the process with this id.
     Running { pid: u32 },
 }
 
 struct Stream {
     ring: Ring,
     state: StreamState,
-    /// What a held stream has brought. Its parent may be unable to go on before the child has executed another program
-    /// (`CLONE_VFORK`), so the child must not wait for room in its ring meanwhile.
+    /// Frames of a held stream. Its parent may be suspended until the child has executed another program
+    /// (`CLONE_VFORK`), so the child must not wait for room in its ring.
     backlog: Vec<Frame>,
-    /// The held process has closed its end.
+    /// Whether the held process has closed its end.
     closed: bool,
 }
 
-/// A held stream is read up to so much. Between fork and `execve` a child makes some dozens of small frames.
+/// Maximum number of bytes read from a held stream. Between fork and `execve` a child produces a few dozen small
+/// frames.
 const BACKLOG_BYTES: usize = 64 << 20;
 
 impl Stream {
@@ -67,11 +68,11 @@ impl Stream {
     }
 }
 
-/// A process and the stream it writes, if that is open.
+/// A process, and its stream if that is open.
 struct ProcessStream {
     process: Process,
     stream: Option<u64>,
-    /// Its exit event is written.
+    /// Whether its exit event has been written.
     finished: bool,
 }
 
@@ -86,29 +87,29 @@ pub(super) struct Collector<'a> {
     listener: UnixListener,
     streams: HashMap<u64, Stream>,
     next_stream: u64,
-    /// By process id; a finished entry stays until the id is used again.
+    /// By process id; a finished entry stays until the id is reused.
     entries: HashMap<u32, ProcessStream>,
-    /// Children whose fork is recorded and that have not connected yet, by process id.
+    /// Children whose fork has been recorded and that have not connected yet, by process id.
     unborn: HashMap<u32, Process>,
     processes: u32,
     numbers: ThreadNumbers,
     output: Output<'a>,
-    /// Streams of new images that have greeted, in order of arrival.
+    /// Streams of new images that have sent their greeting, in order of arrival.
     images: VecDeque<NewImage>,
-    /// Frames not in use.
+    /// Unused frames.
     spare: Vec<Frame>,
-    /// Of streams that are closed.
+    /// The life lines of closed streams.
     life_lines: LifeLines,
     notes: Vec<String>,
-    /// Of the first program's children that executed another, those that were recorded, and those that ran natively as
-    /// they were not to be followed.
+    /// Of the first program's children that executed another program: how many were recorded, and how many ran natively
+    /// because they were not followed.
     followed: u32,
     not_followed: u32,
 }
 
-/// Why collecting stopped early.
+/// Why collecting ended early.
 pub(super) enum CollectError {
-    /// The tool sent nonsense: a fault of the recorder.
+    /// The tool sent invalid data: a defect of the recorder.
     Stream(String),
     Output(TraceError),
 }
@@ -131,7 +132,7 @@ impl From<DecodeError> for CollectError {
 type Result<T> = std::result::Result<T, CollectError>;
 
 impl<'a> Collector<'a> {
-    /// `listener` must not block.
+    /// `listener` must be non-blocking.
     pub(super) fn new(listener: UnixListener, output: Output<'a>) -> Self {
         Self {
             listener,
@@ -163,7 +164,7 @@ impl<'a> Collector<'a> {
         self.output.is_full()
     }
 
-    /// A signal asks for what follows to be recorded, or to be skipped.
+    /// Handles a signal that starts or stops recording.
     pub(super) fn ask(&mut self, record: bool) {
         if let Some(schedule) = self.output.schedule() {
             schedule.ask(record);
@@ -199,14 +200,14 @@ impl<'a> Collector<'a> {
         pids
     }
 
-    /// The life lines of all processes, to be held until the processes have ended or are to be killed.
+    /// The life lines of all processes; keep them until the processes have ended or are to be killed.
     pub(super) fn take_life_lines(&mut self) -> LifeLines {
         let mut lines = std::mem::take(&mut self.life_lines);
         lines.extend(self.streams.values_mut().filter_map(|stream| stream.ring.take_life_line()));
         lines
     }
 
-    /// Waits up to `milliseconds` for something to read and takes it in; false if there was nothing.
+    /// Waits up to `milliseconds` for data and processes it; returns false if there was none.
     pub(super) fn step(&mut self, milliseconds: u32) -> Result<bool> {
         let mut ids: Vec<u64> = self.streams.iter().filter(|(_, stream)| stream.is_read()).map(|(id, _)| *id).collect();
         ids.sort_unstable();
@@ -230,7 +231,7 @@ impl<'a> Collector<'a> {
             self.take_frame(id)?;
         }
         for image in std::mem::take(&mut self.images) {
-            // Before it comes what its process did until its execve.
+            // The records of its process up to the `execve` must come first.
             if self.held(image.pid).is_some() {
                 self.images.push_back(image);
             } else {
@@ -257,7 +258,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Takes in the next frame of a stream, if there is one; false if there is none now or ever.
+    /// Takes the next frame of a stream; returns false if there is none now or ever.
     fn take_frame(&mut self, id: u64) -> Result<bool> {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(false) };
         let state = stream.state;
@@ -287,7 +288,7 @@ impl<'a> Collector<'a> {
         Ok(true)
     }
 
-    /// Reads a stream until the process has closed it, which it must have done or be about to do.
+    /// Reads a stream to its end; the process has closed it or is about to.
     fn drain(&mut self, id: u64) -> Result<()> {
         while let Some(stream) = self.streams.get(&id) {
             if self.output.is_full() || !stream.is_read() {
@@ -320,7 +321,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// The first frame: a stream says whose it is.
+    /// Handles the first frame of a stream, which identifies its process.
     fn greet(&mut self, id: u64, frame: &[u8]) -> Result<()> {
         let hello = (|| {
             let tag = u32::from_le_bytes(frame.get(..4)?.try_into().ok()?);
@@ -348,10 +349,10 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// A new program image: of a process after `execve`, or of one not seen before.
+    /// Handles a new program image: of a process after `execve`, or of a new process.
     fn new_image(&mut self, image: NewImage) -> Result<()> {
         let NewImage { stream, pid, parent_pid, path } = image;
-        // The old image's stream was closed by the execve; its last frames may not be read yet.
+        // The `execve` closed the old image's stream, but its last frames may not have been read yet.
         if let Some(old) = self.entries.get(&pid).and_then(|entry| entry.stream) {
             self.drain(old)?;
         }
@@ -371,9 +372,9 @@ impl<'a> Collector<'a> {
         self.enter(pid, process, stream)
     }
 
-    /// The process with this id is `process` from now on.
+    /// Assigns `process` to this process id.
     fn enter(&mut self, pid: u32, process: Process, stream: u64) -> Result<()> {
-        // An older process of the same id must have ended.
+        // An older process with the same id must have ended.
         self.finish(pid, None)?;
         self.entries.insert(pid, ProcessStream { process, stream: Some(stream), finished: false });
         self.set_state(stream, StreamState::Running { pid });
@@ -393,7 +394,7 @@ impl<'a> Collector<'a> {
         self.bind_child(child_pid)
     }
 
-    /// Lets a forked child run once its parent's fork is recorded and it has connected itself.
+    /// Lets a forked child continue once its parent's fork is recorded and it has connected.
     fn bind_child(&mut self, pid: u32) -> Result<()> {
         let Some(id) = self.held(pid) else { return Ok(()) };
         let Some(process) = self.unborn.remove(&pid) else { return Ok(()) };
@@ -415,15 +416,15 @@ impl<'a> Collector<'a> {
         self.streams.iter().find(|(_, stream)| is_held(stream)).map(|(&id, _)| id)
     }
 
-    /// The process with this id is dead and its parent knows: everything it did comes before what the parent does
-    /// next. Its connections, made before it died, wait at the listener at the latest.
+    /// The process with this id is dead and its parent knows: everything that it did comes before what the parent does
+    /// next. All its connections were made before it died, so they wait at the listener at the latest.
     fn waited(&mut self, pid: u32, status: u32) -> Result<()> {
         self.accept()?;
         let mut new: Vec<u64> =
             self.streams.iter().filter(|(_, s)| s.state == StreamState::New).map(|(id, _)| *id).collect();
         new.sort_unstable();
         for id in new {
-            // Both messages of a dead process's greeting are there.
+            // Both messages of a dead process's greeting have arrived.
             self.take_frame(id)?;
         }
         while let Some(at) = self.images.iter().position(|image| image.pid == pid) {
@@ -442,7 +443,7 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// The stream's other end is gone: its process has ended, was killed, or executes another program.
+    /// Handles the end of a stream: its process has ended, was killed, or executes another program.
     fn close(&mut self, id: u64) -> Result<()> {
         let Some(mut stream) = self.streams.remove(&id) else { return Ok(()) };
         if let Some(end) = stream.ring.take_life_line() {
@@ -456,7 +457,7 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Writes the exit event of a process that did not report its end, or not with a code.
+    /// Writes the exit event of a process that did not report its end, or reported it without a code.
     fn finish(&mut self, pid: u32, code: Option<i32>) -> Result<()> {
         let Some(entry) = self.entries.get_mut(&pid).filter(|entry| !entry.finished) else { return Ok(()) };
         entry.finished = true;
@@ -473,17 +474,17 @@ impl<'a> Collector<'a> {
                 });
             }
         }
-        // Only SIGKILL ends a process without its tool's knowing.
+        // Only SIGKILL can end a process without its tool noticing.
         let unknown = if entry.process.exited.is_some() { SIGNAL_CODE_BASE } else { SIGNAL_CODE_BASE + SIGKILL };
         entry.process.exit(code.unwrap_or(unknown), &mut self.output)?;
         Ok(())
     }
 
-    /// Ends the recording: `root_code` is how the first process ended. Returns notes on what is missing.
+    /// Ends the recording; `root_code` is the first process's exit code. Returns notes on what is missing.
     pub(super) fn finish_all(mut self, root_pid: u32, root_code: Option<i32>) -> Result<(Output<'a>, Vec<String>)> {
         let mut pids: Vec<u32> = self.entries.keys().copied().collect();
         pids.sort_unstable_by_key(|pid| self.entries[pid].process.ix);
-        // The first process last: it outlived those it waited for.
+        // The first process comes last: it outlived those that it waited for.
         pids.sort_by_key(|pid| *pid == root_pid);
         for pid in pids {
             self.finish(pid, root_code.filter(|_| pid == root_pid))?;
@@ -504,7 +505,7 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Exit code from a status as `wait4` reports it.
+/// Exit code from a status of `wait4`.
 fn status_code(status: u32) -> Option<i32> {
     if status == WAIT_STATUS_UNKNOWN {
         return None;

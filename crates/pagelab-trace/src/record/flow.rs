@@ -1,11 +1,10 @@
-//! What a thread's accesses and branches wait for: the loads that its registers come from, followed from segment to
+//! Dependencies of a thread's accesses and branches: the loads that their registers depend on, tracked from segment to
 //! segment.
 //!
-//! The tool says of each segment what its addresses, branches and registers come from: an access of the same
-//! superblock, or registers as they are at the segment's entry. So for each register it is enough to keep one load.
-//! That is the youngest that its value depends on, but one at an address that is known at once, as of what was spilled,
-//! counts as older: it is there early, and would hide the load that really is waited for. Values are not followed
-//! through memory.
+//! For each segment the tool reports what its addresses, branches and registers depend on: accesses of the same
+//! superblock, or registers at the segment's entry. So one load per register is sufficient: the youngest that its value
+//! depends on. But a load whose address is known at once, such as a reload of a spilled register, counts as older: it
+//! completes early, and would hide the load that really determines the time. Values are not tracked through memory.
 
 use std::ops::Range;
 
@@ -13,40 +12,41 @@ use super::protocol::{OriginRecord, REGISTERS, SegmentRecord};
 use crate::format::waits_of;
 use crate::{Branches, Maker};
 
-/// Rows of a thread begin beyond the reach of row 0, which stands for no load.
+/// The first row of a thread; beyond the reach of row 0, which means no load.
 const FIRST_ROW: u64 = 2 * (Maker::REACH + 1);
 
-/// A load whose address is not known at once counts as younger by so many accesses than one whose address is: about as
-/// many as a reorder window holds, after which it is there in any case.
+/// A load whose address is not known at once counts as younger by this many accesses than one whose address is. That is
+/// about the number in a reorder window, after which a load has completed in any case.
 const LATER: u64 = 64;
 
-/// As many as there are values of a register's number that matter, so that none is out of range.
+/// Number of slots; a power of two, so that no index is out of range.
 const SLOTS: usize = 64;
-/// The place of what never comes from a load.
+/// Slot for values that never depend on a load.
 const NOTHING: u8 = SLOTS as u8 - 1;
-/// That of the branches since the last access.
+/// Slot for the branches since the last access.
 const BRANCHES: u8 = SLOTS as u8 - 2;
-/// That of the branch at the end of the segment that is executed; comes from nothing if there is none.
+/// Slot for the branch at the end of the executed segment; it depends on nothing if there is none.
 const BRANCH: u8 = SLOTS as u8 - 3;
-/// That of what nobody reads.
+/// Slot that is never read.
 const UNREAD: u8 = SLOTS as u8 - 4;
-/// Registers that are taken as the branch is at most; others have links of their own. With the flags often goes what
-/// was tested.
+/// Maximum number of registers that share the branch's dependency; others have links of their own. Tested values often
+/// have the same dependency as the flags.
 const LIKE_BRANCH: usize = 2;
-// Half as many again for exchanges. Only where nearly all registers mix, which no code does, does the last place have
-// to do for several.
+// Half as many again for exchanges. Only if nearly all registers are permuted, which no code does, must the last slot
+// serve for several.
 const _: () = assert!(REGISTERS + REGISTERS / 2 <= UNREAD as usize);
 
-/// A thread's registers and branches.
+/// Dependencies of a thread's registers and branches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
-    /// Its accesses so far, from [`FIRST_ROW`] on.
+    /// Number of its accesses so far, starting at [`FIRST_ROW`].
     row: u64,
-    /// By register, the [`key`] of the load that the value comes from.
+    /// For each register, the [`key`] of the load that its value depends on.
     from: [u64; SLOTS],
-    /// Since the last access.
+    /// Branches since the last access.
     branches: Branches,
-    /// Where the program goes on if it does not take the branch that it has just come to; 0 if that was no branch.
+    /// Address at which the program continues if it does not take the branch that it has just reached; 0 without a
+    /// branch.
     fall_through: u64,
 }
 
@@ -57,24 +57,25 @@ impl Default for Flow {
     }
 }
 
-/// What a segment's accesses wait for, and how it changes a [`Flow`].
+/// Dependencies of a segment's accesses, and the segment's effect on a [`Flow`].
 #[derive(Clone, Debug)]
 pub(super) struct Waits {
-    /// Its first instruction; 0 if it goes on in the middle of one.
+    /// Address of its first instruction; 0 if it continues within an instruction.
     begins: u64,
-    /// Where the conditional branch at its end falls through to; 0 if there is none.
+    /// Fall-through address of the conditional branch at its end; 0 if there is none.
     falls_through_to: u64,
-    /// Registers that come from what the branch at its end comes from, as flags mostly do; [`UNREAD`] where there is
-    /// none.
+    /// Registers with the same dependency as the branch at its end, as flags usually have; [`UNREAD`] in unused
+    /// elements.
     like_branch: [u8; LIKE_BRANCH],
     accesses: u16,
-    /// Of accesses' addresses, then of moves to registers and to the branch: each from a register at the entry.
+    /// Links of accesses' addresses, then of moves to registers and to the branch; each link is from a register at the
+    /// entry.
     links: Box<[Link]>,
-    /// As many of them are of addresses.
+    /// How many of the links are for addresses.
     addresses: u16,
-    /// What comes from loads, after the moves.
+    /// Dependencies on loads, which apply after the moves.
     loads: Box<[FromLoad]>,
-    /// By access, those back to the load of the same superblock that it waits for; 0: none in reach.
+    /// For each access, distance to the load of the same superblock that it depends on; 0: none in reach.
     producers: Box<[u8]>,
 }
 
@@ -94,24 +95,24 @@ impl Default for Waits {
     }
 }
 
-/// An access by its number in the segment, or a register at its end or the branch, and a register at the entry that its
-/// address or value comes from.
+/// A dependency of an access (by its number in the segment), of a register at the segment's end or of the branch, on a
+/// register at the segment's entry.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     number: u16,
     register: u8,
-    /// What comes from several registers has one link after the other.
+    /// A dependency on several registers has several consecutive links.
     is_last: bool,
 }
 
-/// A register at a segment's end, or the branch, that comes from a load.
+/// A dependency of a register at a segment's end, or of the branch, on a load.
 #[derive(Clone, Copy, Debug)]
 struct FromLoad {
-    /// Accesses back from the segment's end.
+    /// Distance to the load in accesses, from the segment's end.
     back: u16,
     register: u8,
     is_late: bool,
-    /// It also comes from registers, and there are links of that.
+    /// Whether it also depends on registers, which have links.
     has_links: bool,
 }
 
@@ -121,14 +122,14 @@ impl FromLoad {
     }
 }
 
-/// Links of one thing and all the registers that it comes from.
+/// The links from all registers that something depends on.
 fn links(number: u16, registers: u64) -> impl Iterator<Item = Link> {
     let last = u64::BITS - 1 - registers.max(1).leading_zeros();
     bits(registers).map(move |register| Link { number, register, is_last: u32::from(register) == last })
 }
 
-/// Moves to registers from what others hold before all of them, so ordered that one after the other does the same.
-/// Where that cannot be, as in an exchange, slots beyond the registers keep what is overwritten.
+/// Orders simultaneous moves between registers so that executing them one after the other has the same result. Where
+/// that is impossible, as in an exchange, additional slots save overwritten values.
 fn one_after_the_other(mut moves: Vec<(u8, u64)>) -> Vec<(u8, u64)> {
     let (mut ordered, mut spare) = (Vec::new(), REGISTERS as u8);
     while let Some(&(first, _)) = moves.first() {
@@ -160,7 +161,7 @@ impl Waits {
         let set = || others().copied().chain((branch != OriginRecord::default()).then_some((BRANCH, branch)));
         let moves = set().filter(|(_, origin)| origin.registers != 0 || origin.back == 0);
         for (to, from) in one_after_the_other(moves.map(|(to, origin)| (to, origin.registers)).collect()) {
-            // What comes from nothing comes from the register that never changes.
+            // Without any dependency, it copies the slot that never depends on a load.
             all.extend(links(to.into(), if from == 0 { 1 << NOTHING } else { from }));
         }
         Self {
@@ -175,19 +176,19 @@ impl Waits {
         }
     }
 
-    /// The words of [`waits_of`] as far as they are always the same.
+    /// The constant parts of the words of [`waits_of`].
     pub(super) fn words(&self) -> impl Iterator<Item = u32> + '_ {
         self.producers.iter().map(|&producer| producer.into())
     }
 
-    /// Links of addresses, and of moves.
+    /// The links of addresses, and those of moves.
     #[inline(always)]
     fn links(&self) -> (&[Link], &[Link]) {
         self.links.split_at_checked(self.addresses.into()).unwrap_or_default()
     }
 }
 
-/// The numbers of a mask's bits.
+/// The positions of a mask's bits.
 fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
     std::iter::from_fn(move || {
         let bit = mask.trailing_zeros();
@@ -196,14 +197,14 @@ fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
     })
 }
 
-/// Of a load by its row: greater for the one of two that is waited for; 0 for no load.
+/// Priority of a load, by its row: of two loads, the one with the greater key counts; 0 for no load.
 #[inline(always)]
 fn key(row: u64, is_late: bool) -> u64 {
     let late = u64::from(is_late);
     if row == 0 { 0 } else { (row + LATER * late) << 1 | late }
 }
 
-/// The distance from a row back to a load, as a byte.
+/// The distance from a row to a load, as a byte.
 #[inline(always)]
 fn back_to(row: u64, key: u64) -> u8 {
     reach(row - ((key >> 1) - LATER * (key & 1)))
@@ -216,17 +217,17 @@ fn reach(distance: u64) -> u8 {
 }
 
 impl Flow {
-    /// The thread made accesses that nothing is known of: the kernel's, fetches.
+    /// Counts accesses without known dependencies: the kernel's, fetches.
     pub(super) fn skip(&mut self, accesses: usize) {
         self.row += accesses as u64;
     }
 
-    /// What its registers come from is no longer known.
+    /// Forgets the dependencies of registers.
     pub(super) fn forget(&mut self) {
         *self = Self { row: self.row, ..Self::default() };
     }
 
-    /// Completes the words of a segment's accesses, of which `words` begins with as many as there are.
+    /// Completes the words of a segment's accesses, which are the first elements of `words`.
     #[inline(always)]
     pub(super) fn execute(&mut self, waits: &Waits, words: &mut [u32]) {
         self.begin(waits);
@@ -237,7 +238,7 @@ impl Flow {
                 if let Some(word) = words.get_mut(usize::from(link.number)) {
                     let row = self.row + u64::from(link.number);
                     let early = if *word == 0 { 0 } else { key(row - u64::from(*word), false) };
-                    // Stored whole: what follows a store of a part waits for it.
+                    // Stored as a whole, since a partial store would delay the following load.
                     *word = back_to(row, from.max(early)).into();
                 }
                 from = 0;
@@ -253,13 +254,13 @@ impl Flow {
         self.finish(waits, |back| end.saturating_sub(back));
     }
 
-    /// The [`key`] of the load that a register comes from.
+    /// The [`key`] of the load that a register depends on.
     #[inline(always)]
     fn from(&self, register: u8) -> u64 {
         self.from[usize::from(register) % SLOTS]
     }
 
-    /// It comes to a segment.
+    /// Begins a segment: determines whether the previous branch was taken.
     #[inline(always)]
     fn begin(&mut self, waits: &Waits) {
         if self.fall_through != 0 {
@@ -267,7 +268,7 @@ impl Flow {
         }
     }
 
-    /// The branches before the access that comes.
+    /// Takes the branches before the next access.
     #[inline(always)]
     fn take_branches(&mut self) -> Branches {
         let mut branches = std::mem::take(&mut self.branches);
@@ -275,7 +276,7 @@ impl Flow {
         branches
     }
 
-    /// It has come to a segment's end, where `row_of` says which row an access so far back has; 0 if that was skipped.
+    /// Ends a segment; `row_of` maps a distance from the segment's end to an access's row, or to 0 if it was skipped.
     #[inline(always)]
     fn finish(&mut self, waits: &Waits, row_of: impl Fn(u64) -> u64) {
         self.fall_through = waits.falls_through_to;
@@ -299,24 +300,24 @@ impl Flow {
     }
 }
 
-/// A segment that is executed access by access, since some of them may not happen.
+/// A segment that is executed access by access, since some accesses may not happen.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// The thread's row when it began.
+    /// The thread's row at the segment's start.
     begin: u64,
-    /// By access of the segment, its row; of one that did not happen that of the next.
+    /// The row of each access; for one that did not happen, the row of the next.
     rows: Vec<u64>,
 }
 
 impl Steps {
-    /// The thread comes to a segment.
+    /// Begins a segment.
     pub(super) fn begin(&mut self, flow: &mut Flow, waits: &Waits) {
         flow.begin(waits);
         self.begin = flow.row;
         self.rows.clear();
     }
 
-    /// The next access: what it waits for, and the branches before it; nothing if it did not happen.
+    /// The next access: what it depends on, and the branches before it; none if it did not happen.
     pub(super) fn access(&mut self, flow: &mut Flow, waits: &Waits, happens: bool) -> Option<(u8, Branches)> {
         let number = self.rows.len();
         self.rows.push(flow.row);
@@ -335,7 +336,7 @@ impl Steps {
         Some((producer, branches))
     }
 
-    /// The segment's first accesses were skipped, or some in its middle: nothing is known to wait for them.
+    /// Skips accesses at the segment's start or in its middle: nothing is known to depend on them.
     pub(super) fn skip(&mut self, part: Range<usize>) {
         if part.start == 0 {
             self.begin = 0;
@@ -344,12 +345,12 @@ impl Steps {
         self.rows.resize(part.end, 0);
     }
 
-    /// The thread has come to the segment's end.
+    /// Ends the segment.
     pub(super) fn finish(&self, flow: &mut Flow, waits: &Waits) {
         flow.finish(waits, |back| self.row(self.rows.len() as u64, back));
     }
 
-    /// The row of the access so far back from one of the segment.
+    /// The row of the access at distance `back` from access `number` of the segment.
     fn row(&self, number: u64, back: u64) -> u64 {
         match number.checked_sub(back) {
             Some(number) => self.rows.get(number as usize).copied().unwrap_or(0),

@@ -1,27 +1,27 @@
-//! Following some of a program's children, for builds of thousands of processes.
+//! Follows only some of a program's children, for builds of thousands of processes.
 
 use std::str::FromStr;
 
 use crate::TraceError;
 
-/// Why the tool says that a program runs natively which a child executes that is not followed.
+/// Why the tool runs a program natively that an unfollowed child executes.
 pub(super) const NOT_FOLLOWED: &str = "is not followed";
 
-/// The most children that one may stand for.
+/// Maximum number of children per followed one.
 const OF_MAX: u32 = 1_000_000;
 
-/// A systematic sample of the children of a recording's program, by the order in which it makes them: of each `of` the
-/// one of number `number`. What the others execute runs natively, with all their children, and nothing of it is
-/// recorded. Children of children that are followed are followed.
+/// A systematic sample of the children of a recording's program, in the order of their creation: of each `of` children,
+/// child `number` is followed. Programs that the others execute run natively, with all their children, and are not
+/// recorded. All children of followed children are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Follow {
-    /// From 1 on.
+    /// Number of the followed child, from 1 on.
     number: u32,
     of: u32,
 }
 
 impl Follow {
-    /// What tells it the tool, which this process starts.
+    /// The tool's options; this process starts the tool.
     pub(super) fn options(&self) -> [String; 3] {
         let Self { number, of } = self;
         let recorder = std::process::id();
@@ -32,7 +32,7 @@ impl Follow {
 impl FromStr for Follow {
     type Err = TraceError;
 
-    /// Reads `K/N`: of each N children the one of number K.
+    /// Parses `K/N`: of each N children, follow child K.
     fn from_str(text: &str) -> Result<Self, TraceError> {
         let numbers = text.split_once('/').and_then(|(number, of)| {
             let (number, of) = (number.trim().parse().ok()?, of.trim().parse().ok()?);

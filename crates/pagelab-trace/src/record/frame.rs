@@ -1,14 +1,14 @@
-//! A frame: bytes of a process's stream that came at once.
+//! A frame: a piece of a process's stream that was sent at once.
 
 use super::protocol::{ADDRESS_BYTES, address};
 use crate::format::GROUP;
 
-/// Bytes that the last address of a group is read with.
+/// Number of bytes that are read for the last address of a group.
 const WORD_BYTES: usize = size_of::<u64>();
-/// Bytes of a group of addresses, and what its last word has beyond them.
+/// Bytes of a group of addresses, including the excess bytes of its last word.
 const GROUP_BYTES: usize = (GROUP - 1) * ADDRESS_BYTES + WORD_BYTES;
 
-/// The bytes, and behind them as many as a group of addresses may reach.
+/// The bytes, followed by as many as reading a group of addresses may need.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     bytes: Vec<u8>,
@@ -16,7 +16,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Makes it `len` bytes, which the caller is to fill.
+    /// Resizes it to `len` bytes, which the caller must fill.
     pub(super) fn resize(&mut self, len: usize) -> &mut [u8] {
         self.len = len;
         if self.bytes.len() < len + GROUP_BYTES {
@@ -33,13 +33,13 @@ impl Frame {
         self.len
     }
 
-    /// The word at byte `at`, none if the frame ends before.
+    /// The word at byte `at`; none if the frame ends before.
     #[inline(always)]
     pub(super) fn word(&self, at: usize) -> Option<u32> {
         Some(u32::from_le_bytes(*self.bytes().get(at..)?.first_chunk()?))
     }
 
-    /// The addresses from byte `at` on, some of which may lie behind the end; none if all do.
+    /// The addresses from byte `at` on, some of which may lie beyond the end; none if all do.
     #[inline(always)]
     pub(super) fn group(&self, at: usize) -> Option<[u64; GROUP]> {
         let bytes = self.bytes.get(at..)?.first_chunk::<GROUP_BYTES>()?;

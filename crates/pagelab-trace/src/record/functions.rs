@@ -1,4 +1,4 @@
-//! Functions of a program by their names, at whose calls stretches begin and end.
+//! Functions of a program, by name, at whose calls stretches begin and end.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -11,29 +11,29 @@ use object::{Object as _, ObjectSymbol as _, SymbolKind, elf};
 use crate::TraceError;
 use crate::suggestion::nearest;
 
-/// A function as users name it: `SYMBOL`, `OBJECT:SYMBOL`, or an address instead of the symbol; `#N` is its Nth call
-/// alone.
+/// A function as users write it: `SYMBOL`, `OBJECT:SYMBOL`, or an address instead of the symbol; `#N` selects its Nth
+/// call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionCall {
-    /// As it was written.
+    /// The text as written.
     text: String,
     /// Path or file name of the program or library.
     object: Option<String>,
     place: Place,
-    /// From 1 on; all calls if none.
+    /// Number of the call, from 1 on; none for all calls.
     nth: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Symbol(String),
-    /// In the object's file, or in memory if no object is named.
+    /// In the object's file, or in memory without an object.
     Address(u64),
 }
 
 impl FunctionCall {
     /// # Errors
-    /// [`TraceError::Usage`] if the text names no function; it says what would.
+    /// [`TraceError::Usage`] if the text is not a function; it says what is expected.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let wrong = |what: &str| {
             TraceError::usage(format!(
@@ -74,7 +74,7 @@ impl FunctionCall {
     }
 }
 
-/// A function whose calls are looked for.
+/// A function whose calls are watched.
 #[derive(Debug)]
 struct Watched {
     call: FunctionCall,
@@ -92,11 +92,11 @@ pub(super) struct Mapped<'a> {
     pub file_offset: u64,
 }
 
-/// All functions whose calls are looked for, and where files have them.
+/// All watched functions, and their positions in files.
 #[derive(Debug, Default)]
 pub(super) struct Functions {
     watched: Vec<Watched>,
-    /// By file, the places in it, each with the number of its function.
+    /// By file: the offsets of functions in it, each with the function's number.
     places: HashMap<Arc<str>, Vec<(u64, usize)>>,
     /// Names of functions, for suggestions.
     names: BTreeSet<String>,
@@ -112,7 +112,7 @@ impl Functions {
         Self { watched: watched.collect(), ..Self::default() }
     }
 
-    /// Addresses of functions in a mapping, with their numbers.
+    /// Addresses of watched functions in a mapping, with their numbers.
     pub(super) fn in_mapping(&mut self, mapped: Mapped<'_>) -> Vec<(u64, usize)> {
         if self.watched.is_empty() {
             return Vec::new();
@@ -141,7 +141,7 @@ impl Functions {
         found
     }
 
-    /// Offsets of functions in a file, with their numbers; none in a file that is no ELF file.
+    /// Offsets of watched functions in a file, with their numbers; none if it is not an ELF file.
     fn places_in(&mut self, file: &Arc<str>) -> Vec<(u64, usize)> {
         let Ok(bytes) = fs::read(Path::new(&**file)) else { return Vec::new() };
         let Ok(parsed) = ElfFile64::<object::Endianness>::parse(bytes.as_slice()) else { return Vec::new() };
@@ -178,14 +178,15 @@ impl Functions {
         found.into_iter().collect()
     }
 
-    /// A function is called; whether recording starts (true) or stops, none if it is another call that does.
+    /// Counts a call of a function; returns whether recording starts (true) or stops (false), none if another call of
+    /// it is meant.
     pub(super) fn called(&mut self, number: usize) -> Option<bool> {
         let of = &mut self.watched[number];
         of.calls += 1;
         of.call.nth.is_none_or(|nth| nth == of.calls).then_some(of.starts)
     }
 
-    /// What was not found or not called, a sentence each.
+    /// Notes on functions that were not found or not called, one sentence each.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for of in &self.watched {
@@ -194,7 +195,7 @@ impl Functions {
                 (true, _) if of.calls == 0 => notes.push(format!("`{text}` was never called")),
                 (true, _) => {
                     let missing = of.call.nth.filter(|&nth| of.calls < nth);
-                    notes.extend(missing.map(|_| format!("`{text}`: there were {} calls", of.calls)));
+                    notes.extend(missing.map(|_| format!("`{text}` was called {} times", of.calls)));
                 }
                 (false, Place::Symbol(name)) => {
                     let near = nearest(name, self.names.iter().map(String::as_str));

@@ -1,17 +1,18 @@
-//! Connections on which nothing is sent: the kernel kills a recorded process once the recorder's end of its life line
-//! is closed, be it because the recorder was killed. What Valgrind runs for nobody would otherwise go on.
+//! Connections without data that tie processes to the recorder: when the recorder's end of a process's life line is
+//! closed, for example because the recorder was killed, the kernel kills the process. Otherwise Valgrind would continue
+//! without a recorder.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The recorder's ends. Dropping them kills the processes that are left.
+/// The recorder's ends. Dropping them kills the remaining processes.
 #[derive(Debug, Default)]
 pub(super) struct LifeLines(Vec<OwnedFd>);
 
 impl LifeLines {
-    /// A process that has closed its stream may take a moment until it has closed its life line or ended.
+    /// Keeps an end: after closing its stream, a process needs a moment until it closes its life line or ends.
     pub(super) fn hold(&mut self, end: OwnedFd) {
         self.wait(Duration::ZERO);
         self.0.push(end);
@@ -21,13 +22,13 @@ impl LifeLines {
         self.0.extend(ends);
     }
 
-    /// Waits until all processes have let go, at most so long.
+    /// Waits at most this long until all processes have closed their ends.
     pub(super) fn wait(&mut self, limit: Duration) {
         let begun = Instant::now();
         loop {
             let left = limit.saturating_sub(begun.elapsed());
             let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-            // That the other end is closed is reported unasked.
+            // That the other end is closed is always reported.
             let mut polled: Vec<PollFd<'_>> = self.0.iter().map(|end| PollFd::new(end, PollFlags::empty())).collect();
             if !polled.is_empty() && poll(&mut polled, Some(&timeout)).is_ok() {
                 let mut closed =

@@ -1,7 +1,7 @@
-//! A recording that is read while the program runs, without a trace.
+//! A recording that is read while the program runs, without a trace on disk.
 //!
 //! Batches go to all readers, each through a queue of its own. A full queue makes the program wait; a reader that is
-//! gone is left out. When all are, whoever started the recording is to stop it
+//! gone gets no more. When all are gone, the caller should stop the recording
 //! ([`Recording::stop`](super::Recording::stop)).
 
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use super::output::Sink;
 use crate::format::{FIRST_PART_ROWS, OpenPage};
 use crate::{Access, Batch, Branches, Event, Source, SourceInfo, ThreadIx, TraceError};
 
-/// Accesses of a batch: 2 MiB.
+/// Maximum number of accesses of a batch: 2 MiB.
 const BATCH_ACCESSES: usize = 1 << 16;
-/// Events of a batch.
+/// Maximum number of events of a batch.
 const BATCH_EVENTS: usize = 1 << 10;
-/// Batches that a reader may be behind.
+/// Number of batches queued for a reader.
 const QUEUED_BATCHES: usize = 8;
 
-/// The end of a live recording that is written to.
+/// The writing end of a live recording.
 pub struct LiveWriter {
     page: OpenPage,
-    /// Accesses in the pages before.
+    /// Number of accesses in the pages before.
     sent: u64,
     batch: Batch,
     events: usize,
     readers: Vec<SyncSender<Arc<Batch>>>,
 }
 
-/// The end of a live recording that is read.
+/// The reading end of a live recording.
 pub struct LiveSource {
     info: SourceInfo,
     batches: Receiver<Arc<Batch>>,
 }
 
-/// A live recording for so many readers, of a program that they know as `info`.
+/// Creates a live recording for `readers` readers of a program described by `info`.
 pub fn live(info: &SourceInfo, readers: usize) -> (LiveWriter, Vec<LiveSource>) {
     let queues = (0..readers).map(|_| sync_channel(QUEUED_BATCHES));
     let (readers, sources): (Vec<_>, Vec<_>) =
@@ -94,7 +94,7 @@ impl LiveWriter {
 }
 
 impl Drop for LiveWriter {
-    /// Sends what is left; the readers come to their end.
+    /// Sends the remaining accesses; the readers then reach the end.
     fn drop(&mut self) {
         self.take_page();
         self.send();

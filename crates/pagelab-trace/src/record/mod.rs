@@ -1,8 +1,8 @@
-//! Recording a real program under Valgrind.
+//! Records a real program under Valgrind.
 //!
-//! Our Valgrind tool (`capture/valgrind/`, a program of its own under the GPL) runs the program and sends what it does:
-//! each translated stretch of code once, then for every execution its number and the addresses. The recorder expands
-//! that into accesses and events, orders the processes against each other, and hands everything to a
+//! Our Valgrind tool (`capture/valgrind/`, a separate program under the GPL) runs the program and sends what it does:
+//! each translated segment of code once, then for every execution its number and the addresses. The recorder expands
+//! that into accesses and events, orders the processes relative to each other, and passes everything to a
 //! [`TraceWriter`](crate::TraceWriter).
 //!
 //! ```text
@@ -15,33 +15,33 @@
 //! | `program` | refuses programs that cannot be recorded |
 //! | `protocol` | records of the stream |
 //! | `ring` | connection to one process |
-//! | `follow` | which children are followed |
-//! | `frame` | bytes of the stream that came at once |
-//! | `segment` | what is known of an execution before: all but the addresses |
+//! | `follow` | selects the children to follow |
+//! | `frame` | a piece of the stream that was sent at once |
+//! | `segment` | what is known about an execution in advance: everything except the addresses |
 //! | `process` | expands one process's stream |
 //! | `collect` | orders the processes |
-//! | `life_line` | ends processes whose recorder is gone |
+//! | `life_line` | ends processes when the recorder is gone |
 //! | `live` | readers of the recording while the program runs |
-//! | `output` | the way to the writer, `max_accesses` |
-//! | `bounds` | other ends of a recording: bytes, seconds, a full disk |
+//! | `output` | passes data to the writer, up to `max_accesses` |
+//! | `bounds` | other limits of a recording: bytes, seconds, a full disk |
 //! | `replace` | replaces an older trace |
-//! | `stretches` | which stretches of the program are recorded |
-//! | `functions` | functions at whose calls they begin and end |
-//! | `calls` | call stacks, by the calls and returns that are executed |
+//! | `stretches` | selects the stretches of the program to record |
+//! | `functions` | functions at whose calls stretches begin and end |
+//! | `calls` | call stacks, by the executed calls and returns |
 //! | `perf_maps` | names of generated code |
-//! | `pages` | what skipped stretches have touched |
+//! | `pages` | pages touched in skipped stretches |
 //! | `scratch` | folder of the socket and the logs |
-//! | `session` | starts the program, passes signals on, ends it |
+//! | `session` | starts the program, forwards signals, ends it |
 //!
-//! **What is recorded.** Data accesses of the program in program order for each thread, an x86 instruction that loads
-//! and stores the same place as one modify; each iteration of a `rep` instruction counts as an instruction. The
+//! **What is recorded.** Data accesses of the program in program order for each thread. An x86 instruction that loads
+//! and stores the same location is one modify; each iteration of a `rep` instruction counts as an instruction. The
 //! kernel's accesses to system-call buffers, signal frames and the initial stack, page by page, marked as the kernel's,
-//! with no program counter. The first fetch of each code page of a process after it was mapped.
+//! without a program counter. The first fetch from each code page of a process after it was mapped.
 //!
-//! **What differs from a run without Valgrind.** Threads take turns instead of running at once. The program sees a
-//! processor without AVX-512, its own small library preloaded (`vgpreload_core`), no vdso, and a `VALGRIND_LIB`
-//! variable. The program, ld.so, heap and stack lie where Valgrind puts them; what the program maps lies as the kernel
-//! would lay it, below 64 GiB.
+//! **What differs from a run without Valgrind.** Threads take turns instead of running in parallel. The program sees a
+//! processor without AVX-512, a small preloaded library of Valgrind (`vgpreload_core`), no vdso, and a `VALGRIND_LIB`
+//! variable. Valgrind places the program, ld.so, heap and stack; the program's own mappings are placed as the kernel
+//! would, below 64 GiB.
 
 mod bounds;
 mod calls;

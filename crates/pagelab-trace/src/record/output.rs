@@ -1,4 +1,4 @@
-//! Where decoded accesses and events go: into a trace or to readers, cut at the wanted number.
+//! Passes decoded accesses and events to a trace or to readers, up to the requested number.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -8,21 +8,20 @@ use super::stretches::{Mode, Schedule};
 use crate::format::{FileNames, OpenPage, StretchTotals};
 use crate::{Access, Branches, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceWriter};
 
-/// What a recording fills.
+/// The destination of a recording.
 pub(super) trait Sink {
-    /// Accesses appended so far: the position of an event that happens now.
+    /// Number of accesses appended so far: the position of an event that happens now.
     fn position(&self) -> u64;
 
-    /// Bytes that the trace has with all that was appended, about; 0 if it is written nowhere.
+    /// Estimated size of the trace with everything appended so far; 0 without a trace.
     fn bytes(&self) -> u64 {
         0
     }
 
-    /// Appends accesses of one thread, in their order.
-    /// Without `branches` there were none.
+    /// Appends accesses of one thread, in order. An empty `branches` means no branches.
     fn append(&mut self, thread: ThreadIx, accesses: &[Access], branches: &[Branches]) -> Result<(), TraceError>;
 
-    /// The page that is being filled, for whoever appends what it knows of; to be left with room for an access.
+    /// The page that is being filled, for callers that append to it directly; they must leave room for an access.
     fn page(&mut self) -> &mut OpenPage;
 
     /// Adds an event that happens now.
@@ -55,20 +54,20 @@ pub(super) struct Output<'a> {
     writer: &'a mut dyn Sink,
     thread: ThreadIx,
     limit: u64,
-    /// Rows of the writer's page when it is full or the limit is reached.
+    /// Number of rows of the writer's page when it is full or the limit is reached.
     end: usize,
     /// None if everything is recorded.
     schedule: Option<Box<Schedule>>,
-    /// If files are to have numbers instead of names.
+    /// Present if files get numbers instead of names.
     names: Option<FileNames>,
-    /// If call stacks are followed.
+    /// Present if call stacks are recorded.
     calls: Option<Box<Calls>>,
-    /// Whose records come.
+    /// Process and thread of the current records.
     now: Option<(ProcessIx, ThreadIx)>,
 }
 
 impl<'a> Output<'a> {
-    /// `writer` is new.
+    /// `writer` must be new.
     pub(super) fn new(writer: &'a mut dyn Sink, limit: Option<u64>, schedule: Option<Schedule>) -> Self {
         let (limit, schedule) = (limit.unwrap_or(u64::MAX), schedule.map(Box::new));
         let mut output =
@@ -77,13 +76,13 @@ impl<'a> Output<'a> {
         output
     }
 
-    /// Gives files numbers instead of names.
+    /// Replaces names of files by numbers.
     pub(super) fn anonymous(mut self, wanted: bool) -> Self {
         self.names = wanted.then(FileNames::default);
         self
     }
 
-    /// Follows call stacks of a program that was started after `started`, and writes them to the trace in this folder.
+    /// Records call stacks of a program that was started after `started`, and writes them to the trace in this folder.
     pub(super) fn with_calls(mut self, folder: Option<&Path>, started: SystemTime) -> Self {
         self.calls = folder.map(|folder| Box::new(Calls::new(folder, started)));
         self
@@ -93,7 +92,7 @@ impl<'a> Output<'a> {
         self.calls.as_deref_mut()
     }
 
-    /// To follow calls while the page is being filled; they are to be given back.
+    /// Takes the call stacks, to track calls while the page is filled; they must be given back.
     #[inline]
     pub(super) fn take_calls(&mut self) -> Option<Box<Calls>> {
         self.calls.take()
@@ -106,17 +105,17 @@ impl<'a> Output<'a> {
         written
     }
 
-    /// Writes what is left of call stacks; returns what is missing, a sentence each.
+    /// Writes the remaining data of call stacks; returns notes on what is missing, one sentence each.
     pub(super) fn finish_calls(&mut self) -> Result<Vec<String>, TraceError> {
         self.calls.take().map_or(Ok(Vec::new()), |calls| calls.finish(self.names.as_mut()))
     }
 
-    /// True once the wanted number of accesses is written; what comes later is dropped.
+    /// True once the requested number of accesses is written; later ones are dropped.
     pub(super) fn is_full(&self) -> bool {
         self.written() >= self.limit
     }
 
-    /// Bytes of the trace until now, about.
+    /// Estimated size of the trace so far.
     pub(super) fn bytes(&self) -> u64 {
         self.writer.bytes() + self.calls.as_ref().map_or(0, |calls| calls.bytes())
     }
@@ -125,19 +124,19 @@ impl<'a> Output<'a> {
         self.writer.position()
     }
 
-    /// Accesses from here on are `thread`'s.
+    /// Sets the thread of the following accesses.
     pub(super) fn switch_to(&mut self, thread: ThreadIx) {
         self.thread = thread;
         self.writer.page().switch_to(thread);
     }
 
-    /// Records from here on are of this process and thread.
+    /// Sets process and thread of the following records.
     pub(super) fn come_to(&mut self, process: ProcessIx, thread: ThreadIx) {
         self.now = Some((process, thread));
         self.switch_to(thread);
     }
 
-    /// What is recorded from here on.
+    /// What to record from here on.
     #[inline]
     pub(super) fn mode(&self) -> Mode {
         self.schedule.as_ref().map_or(Mode::All, |schedule| schedule.mode())
@@ -147,20 +146,20 @@ impl<'a> Output<'a> {
         self.schedule.as_deref_mut()
     }
 
-    /// So many instructions were executed, and so many of their accesses left out.
+    /// Counts executed instructions, and accesses among them that were omitted.
     pub(super) fn executed(&mut self, instructions: u64, left_out: u64) {
         if let Some(schedule) = &mut self.schedule {
             schedule.executed(instructions, left_out);
         }
     }
 
-    /// Whether another stretch is due.
+    /// Whether the next stretch is due.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
         self.schedule.as_ref().is_some_and(|schedule| schedule.is_due())
     }
 
-    /// Begins the stretch that is due.
+    /// Begins the next stretch if it is due.
     #[inline]
     pub(super) fn begin_due_stretch(&mut self) -> Result<(), TraceError> {
         match &mut self.schedule {
@@ -173,17 +172,17 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// What the stretches came to, and what is missing.
+    /// Totals of the stretches, and notes on what is missing.
     pub(super) fn stretch_totals(&self) -> Option<(StretchTotals, Vec<String>)> {
         self.schedule.as_ref().map(|schedule| (schedule.totals(), schedule.notes()))
     }
 
-    /// The page for accesses of the current thread, which may fill it up to fewer rows than are returned beside it.
+    /// The page for accesses of the current thread, and the number of rows up to which it may be filled.
     pub(super) fn page(&mut self) -> (&mut OpenPage, usize) {
         (self.writer.page(), self.end)
     }
 
-    /// Appends accesses of the current thread, with the branches before each; without `branches` there were none.
+    /// Appends accesses of the current thread with the branches before each; an empty `branches` means no branches.
     pub(super) fn append(&mut self, accesses: &[Access], branches: &[Branches]) -> Result<(), TraceError> {
         let room = self.limit - self.written();
         let wanted = usize::try_from(room).unwrap_or(usize::MAX).min(accesses.len());
@@ -192,7 +191,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// The first event, a process's start, is followed by that of the first stretch.
+    /// Adds an event. The first event, a process's start, is followed by the event of the first stretch.
     pub(super) fn event(&mut self, process: ProcessIx, thread: ThreadIx, kind: EventKind) -> Result<(), TraceError> {
         self.write_event(process, thread, kind)?;
         self.now = Some((process, thread));
@@ -204,7 +203,7 @@ impl<'a> Output<'a> {
     }
 
     fn write_event(&mut self, process: ProcessIx, thread: ThreadIx, kind: EventKind) -> Result<(), TraceError> {
-        // Only traces with call stacks tell of allocations.
+        // Only traces with call stacks contain allocations.
         if self.is_full() || kind.is_of_allocations() && self.calls.is_none() {
             return Ok(());
         }

@@ -1,26 +1,27 @@
-//! Which pages of an address space a skipped stretch has touched already.
+//! The pages of an address space that a skipped stretch has already touched.
 
 use std::collections::BTreeMap;
 
 pub(crate) const PAGE_SHIFT: u32 = 12;
-/// Pages at hand: they reach 32 MiB.
+/// Recently touched pages that are found without a look-up: they cover 32 MiB.
 const RECENT: usize = 1 << 13;
-/// No page with its mark: numbers of pages have 52 bits.
+/// No page: page numbers have 52 bits.
 const NONE: u64 = u64::MAX;
 
-/// Pages that were read and pages that were written. A write stands for a read, too: it needs more of a page.
+/// Pages that were read and pages that were written. A write also counts as a read, since it needs more of a page.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    /// By page number divided by 64: bits of pages that were read, and of those that were written.
+    /// By page number divided by 64: bitmaps of the pages that were read and of those that were written.
     regions: BTreeMap<u64, [u64; 2]>,
-    /// The page last touched of those with the same lower bits, times two, plus one if it was written.
+    /// The most recently touched page for each value of the lower bits: its number times two, plus one if it was
+    /// written.
     recent: Box<[u64]>,
-    /// The stretch that they are of; another one begins without any.
+    /// The current stretch; a new stretch begins without pages.
     stretch: u64,
 }
 
 impl Pages {
-    /// Prepares for `stretch`, numbered from 1 on.
+    /// Begins accesses in `stretch`, numbered from 1.
     pub(crate) fn begin(&mut self, stretch: u64) {
         if self.stretch != stretch {
             self.stretch = stretch;
@@ -33,7 +34,7 @@ impl Pages {
         self.recent = vec![NONE; RECENT].into_boxed_slice();
     }
 
-    /// Notes an access; true if it is the first read or the first write of one of its pages.
+    /// Records an access; true if it is the first read or the first write of one of its pages.
     #[inline(always)]
     pub(crate) fn touch(&mut self, vaddr: u64, size_bytes: u16, writes: bool) -> bool {
         let first = vaddr >> PAGE_SHIFT;
@@ -59,7 +60,7 @@ impl Pages {
         !known
     }
 
-    /// The next access to a page of this range is a first one.
+    /// Makes the next access to each page of a range a first touch.
     pub(crate) fn forget(&mut self, addr: u64, len: u64) {
         if self.regions.is_empty() || len == 0 {
             return;
@@ -82,7 +83,7 @@ impl Pages {
         }
     }
 
-    /// The next write of each page is a first one: after a fork it makes a copy.
+    /// Makes the next write to each page a first touch: after a fork it makes a copy.
     pub(crate) fn forget_writes(&mut self) {
         if self.regions.is_empty() {
             return;

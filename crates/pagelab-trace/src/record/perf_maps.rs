@@ -1,9 +1,8 @@
 //! Names of generated code, from the files that programs write for perf
 //! (linux/tools/perf/Documentation/jit-interface.txt).
 //!
-//! Such a file is called by the process's number, and nobody removes it. So the file of an earlier process with the
-//! same number may be there: its last change is then older than the process. Both times are of the system's real-time
-//! clock.
+//! Such a file is named after the process id, and nothing removes it. So it may come from an earlier process with the
+//! same id: its last change is then before the process's start. Both times are on the system's real-time clock.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -12,7 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::calls::GeneratedCode;
 
-/// How much older than the process its file may seem. FAT counts seconds by twos; other file systems are more exact.
+/// Tolerance when comparing the file's time with the process's start. FAT has a resolution of two seconds; other file
+/// systems are more precise.
 const SLACK: Duration = Duration::from_secs(2);
 
 /// A recorded process that may have written such a file.
@@ -24,7 +24,7 @@ pub(super) struct Generating {
 }
 
 impl Generating {
-    /// The recorded process of this number, which the system knows by `pid`. It has not begun before `recording` did.
+    /// Process number `process` of the recording, whose process id is `pid`. It did not start before `recording`.
     pub(super) fn new(process: u32, pid: u32, recording: SystemTime) -> Self {
         let started = start_of(pid).map_or(recording, |started| started.max(recording));
         Self { process, file: format!("/tmp/perf-{pid}.map").into(), started }
@@ -47,7 +47,7 @@ impl Generating {
     }
 }
 
-/// A file's text, when it was last changed, and when it was made; file systems may not know that.
+/// A file's text, the time of its last change, and the time of its creation, if the file system records them.
 fn read_with_times(path: &Path) -> std::io::Result<(String, Option<SystemTime>, Option<SystemTime>)> {
     let mut file = File::open(path)?;
     let facts = file.metadata()?;
@@ -56,10 +56,10 @@ fn read_with_times(path: &Path) -> std::io::Result<(String, Option<SystemTime>, 
     Ok((String::from_utf8_lossy(&content).into_owned(), facts.modified().ok(), facts.created().ok()))
 }
 
-/// When a running process began: the kernel tells it in ticks since the machine's start (proc(5), field 22 of `stat`).
+/// Start of a running process: the kernel reports it in ticks since boot (proc(5), field 22 of `stat`).
 fn start_of(pid: u32) -> Option<SystemTime> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name, field 2, may hold anything.
+    // The program's name, field 2, may contain any character.
     let (_, fields) = stat.rsplit_once(") ")?;
     let ticks: u64 = fields.split(' ').nth(19)?.parse().ok()?;
     let since_boot = Duration::from_millis(ticks.checked_mul(1000)? / rustix::param::clock_ticks_per_second().max(1));
@@ -68,15 +68,15 @@ fn start_of(pid: u32) -> Option<SystemTime> {
     SystemTime::now().checked_sub(now.checked_sub(since_boot)?)
 }
 
-/// What the processes say of the code that they have generated, and what is doubtful about it, a sentence each.
+/// The names of all processes' generated code, and notes on doubtful ones, one sentence each.
 pub(super) fn generated_code(processes: &[Generating]) -> (Vec<GeneratedCode>, Vec<String>) {
     let (mut all, mut notes) = (Vec::new(), Vec::new());
-    // A process that has executed another program is there once for each.
+    // A process that has executed another program occurs once per program.
     let mut seen = std::collections::BTreeSet::new();
     for generating in processes.iter().filter(|of| seen.insert((of.process, &of.file))) {
         generating.read(&mut all, &mut notes);
     }
-    // Of code at the same address the last one stands: the file is only appended to.
+    // If there are several names for an address, the last one is valid: the file is only appended to.
     all.sort_by_key(|code| (code.process, code.start));
     all.reverse();
     all.dedup_by_key(|code| (code.process, code.start));
@@ -84,7 +84,7 @@ pub(super) fn generated_code(processes: &[Generating]) -> (Vec<GeneratedCode>, V
     (all, notes)
 }
 
-/// `START SIZE name`, both numbers hexadecimal.
+/// Parses `START SIZE name`, both numbers hexadecimal.
 fn parse_symbol(process: u32, line: &str) -> Option<GeneratedCode> {
     let (start, rest) = line.split_once(' ')?;
     let (len, name) = rest.split_once(' ')?;

@@ -1,4 +1,4 @@
-//! One process: the segments that its tool has described, its threads, and how its frames become accesses.
+//! One process: the segments that its tool has described, its threads, and the decoding of its frames to accesses.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -16,7 +16,7 @@ use super::stretches::{Mode, Schedule};
 use crate::{Access, AccessKind, Branches, EventKind, Maker, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
 
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
-/// Address-space changes that empty pages: `MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`.
+/// Advice of madvise(2) that empties pages: `MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`.
 const EMPTYING_ADVICE: [u32; 3] = [4, 8, 9];
 
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ impl Thread {
     }
 }
 
-/// An `execve` that has begun.
+/// An `execve` in progress.
 #[derive(Debug)]
 pub(super) struct Exec {
     pub path: Arc<str>,
@@ -42,7 +42,7 @@ pub(super) struct Exec {
     pub native: Option<Arc<str>>,
 }
 
-/// What the collector has to act upon, since it concerns more than this process.
+/// Records that the collector must handle, since they concern other processes too.
 #[derive(Debug)]
 pub(super) enum Turn {
     Forked { child_pid: u32, shares: bool },
@@ -54,34 +54,34 @@ pub(super) struct Process {
     pub ix: ProcessIx,
     table: Vec<Slot>,
     threads: HashMap<u32, Thread>,
-    /// The thread whose records come, and a copy of its entry.
+    /// The thread of the current records, and a copy of its entry.
     current_tid: u32,
     current: Thread,
     /// Code pages that were fetched since they were mapped.
     fetched: BTreeSet<u64>,
-    /// Grows when a fetched page is unmapped; starts above the slots' 0.
+    /// Incremented when a fetched page is unmapped; starts above the slots' 0.
     fetch_epoch: u32,
-    /// What the skipped stretch under way has touched.
+    /// Pages touched in the current skipped stretch.
     pages: Pages,
-    /// Accesses on their way to the output, and the branches before them.
+    /// Accesses to pass to the output, and the branches before them.
     accesses: Vec<Access>,
     branches: Vec<Branches>,
     steps: Steps,
     heap_end: u64,
-    /// Addresses of functions that stretches begin or end at, with their numbers.
+    /// Addresses of functions at which stretches begin or end, with their numbers.
     functions: Vec<(u64, usize)>,
-    /// Of its threads, if they are followed.
+    /// Call stacks of its threads, if recorded.
     stacks: ProcessStacks,
-    /// The `execve` under way.
+    /// The `execve` in progress.
     pub exec: Option<Exec>,
-    /// Exit code; of a process that a signal ended [`EXIT_BY_SIGNAL`].
+    /// Exit code, or [`EXIT_BY_SIGNAL`] if a signal ended the process.
     pub exited: Option<u32>,
-    /// What numbers of wakes of this image are counted from in the trace, and the last one.
+    /// Offset of this image's wake numbers in the trace, and the last number.
     edges_from: u32,
     last_edge: u32,
-    /// It descends from the recording's first process by forks alone.
+    /// Whether it descends from the recording's first process by forks only.
     pub forked_from_first: bool,
-    /// The main thread had its start event (always true after `execve`).
+    /// Whether the main thread has had its start event (always true after `execve`).
     main_started: bool,
 }
 
@@ -101,7 +101,7 @@ impl ThreadNumbers {
     }
 }
 
-/// A damaged stream: what is wrong, without the trace's path, which the caller knows.
+/// A damaged stream (what is wrong, without the trace's path, which the caller adds) or an error of the output.
 pub(super) enum DecodeError {
     Stream(String),
     Output(TraceError),
@@ -139,7 +139,7 @@ impl Process {
         }
     }
 
-    /// The child of a fork: it runs the same translated code with page tables of its own.
+    /// The process's forked child: it runs the same translated code with its own page tables.
     pub(super) fn fork(&self, ix: ProcessIx, main: ThreadIx) -> Self {
         let mut child = Self::new(ix, main);
         child.table = self.table.iter().map(Slot::fork).collect();
@@ -150,12 +150,12 @@ impl Process {
         child
     }
 
-    /// It has forked: its next write of a page makes a copy.
+    /// Records that the process has forked: its next write to a page makes a copy.
     pub(super) fn share_pages(&mut self) {
         self.pages.forget_writes();
     }
 
-    /// Its image begins: what it calls is followed from here on, if anybody wants to know.
+    /// Begins a new image: from here on its calls are tracked, if call stacks are recorded.
     pub(super) fn follow_image(&mut self, pid: u32, output: &mut Output<'_>) {
         if let Some(calls) = output.calls() {
             calls.image(self.ix.0, pid, &mut self.stacks);
@@ -163,7 +163,7 @@ impl Process {
         self.tell_context(output);
     }
 
-    /// The current thread is in the context that it is in.
+    /// Writes the context of the current thread.
     pub(super) fn tell_context(&self, output: &mut Output<'_>) {
         let position = output.written();
         if let Some(calls) = output.calls() {
@@ -171,12 +171,12 @@ impl Process {
         }
     }
 
-    /// The thread whose records come.
+    /// The thread of the current records.
     pub(super) fn thread(&self) -> ThreadIx {
         self.current.ix
     }
 
-    /// A new image after `execve`: everything but the process and its thread begins anew. The other threads end.
+    /// Begins a new image after `execve`: everything except the process and its thread is new. The other threads end.
     pub(super) fn exec(&mut self, path: Arc<str>, output: &mut Output<'_>) -> Result<(), TraceError> {
         let keep = self.current;
         self.end_threads(Some(keep.ix), output)?;
@@ -185,7 +185,7 @@ impl Process {
         output.event(self.ix, keep.ix, EventKind::Exec { path })
     }
 
-    /// The end of the process, all threads first.
+    /// Ends the process, after all its threads.
     pub(super) fn exit(&mut self, code: i32, output: &mut Output<'_>) -> Result<(), TraceError> {
         self.end_threads(None, output)?;
         output.event(self.ix, self.current.ix, EventKind::Exit { code })
@@ -219,7 +219,7 @@ impl Process {
         self.stacks.switch_to(tid);
     }
 
-    /// Decodes `frame` from `at` on, until its end or a record that concerns other processes as well.
+    /// Decodes `frame` from `at` on, until its end or a record that also concerns other processes.
     pub(super) fn decode(
         &mut self,
         frame: &Frame,
@@ -257,7 +257,7 @@ impl Process {
         }
     }
 
-    /// Executions of segments for as long as these are known.
+    /// Decodes executions of segments as long as everything but the addresses is known.
     fn known_segments(&mut self, frame: &Frame, at: &mut usize, output: &mut Output<'_>) -> Result<(), TraceError> {
         let mode = output.mode();
         if let Mode::Skipped { left, stretch } = mode {
@@ -309,7 +309,7 @@ impl Process {
         Ok(())
     }
 
-    /// One execution of segment `number`, its addresses at `at`.
+    /// Decodes one execution of segment `number`, whose addresses are at `at`.
     fn segment(
         &mut self,
         number: u32,
@@ -361,7 +361,8 @@ impl Process {
         Ok(self.part(&segment, from..accesses, addresses, output)?)
     }
 
-    /// Some accesses of a segment and the instructions up to the last of them; `addresses` are those of all.
+    /// Handles a range of a segment's accesses and the instructions up to the last one; `addresses` are those of the
+    /// whole segment.
     fn part(
         &mut self,
         segment: &Segment,
@@ -467,7 +468,7 @@ impl Process {
             Control::Wake { number } => EventKind::Wake { edge: self.edge(number) },
             Control::Woken { number } => EventKind::Woken { edge: self.edge(number) },
             Control::Msync { addr, len, flags } => {
-                // Writing back makes pages clean, and their next write a fault.
+                // Writing back makes pages clean, so their next write faults.
                 self.pages.forget(addr, len);
                 EventKind::Msync { addr, len, flags }
             }
@@ -484,7 +485,7 @@ impl Process {
         Ok(None)
     }
 
-    /// Code was mapped, in which there may be functions that stretches begin or end at.
+    /// Handles mapped code, which may contain functions at which stretches begin or end.
     fn map_code(&mut self, mapped: Mapped<'_>, output: &mut Output<'_>) {
         self.stacks.map(mapped);
         if let Some(schedule) = output.schedule() {
@@ -492,7 +493,7 @@ impl Process {
         }
     }
 
-    /// The process says with which code it ends.
+    /// Handles the process's report of its exit code.
     fn end(&mut self, code: u32, output: &mut Output<'_>) -> Result<(), TraceError> {
         self.exited = Some(code);
         if code == EXIT_BY_SIGNAL { Ok(()) } else { self.exit(code as i32, output) }
@@ -510,7 +511,7 @@ impl Process {
         self.pages.forget(addr, len);
     }
 
-    /// The trace's number of a wake of this image.
+    /// The number in the trace of a wake of this image.
     fn edge(&mut self, number: u32) -> u64 {
         let edge = self.edges_from.wrapping_add(number);
         self.last_edge = self.last_edge.max(edge);
@@ -519,7 +520,8 @@ impl Process {
 
     fn describe(&mut self, record: SegmentRecord) -> Result<(), DecodeError> {
         let number = record.number as usize;
-        // The tool numbers densely; a far higher number is a damaged stream and must not take memory.
+        // The tool numbers segments consecutively; a far higher number is a damaged stream and must not allocate
+        // memory.
         if number > self.table.len() + (1 << 20) {
             return Err(DecodeError::Stream(format!("segment number {number} after {}", self.table.len())));
         }
@@ -568,7 +570,7 @@ impl Process {
         Ok(None)
     }
 
-    /// An access of the kernel for the current thread, cut at page boundaries.
+    /// Adds an access of the kernel for the current thread, split at page boundaries.
     fn kernel_access(&mut self, writes: bool, addr: u64, len: u64, output: &mut Output<'_>) -> Result<(), DecodeError> {
         let kind = if writes { AccessKind::Store } else { AccessKind::Load };
         let end = addr.saturating_add(len);
@@ -585,7 +587,7 @@ impl Process {
         Ok(())
     }
 
-    /// Whether an access belongs into the recording: in a skipped stretch only if it is a first touch.
+    /// Whether an access belongs to the recording; in a skipped stretch only first touches do.
     fn is_recorded(&mut self, vaddr: u64, size_bytes: u16, writes: bool, output: &mut Output<'_>) -> bool {
         let Mode::Skipped { stretch, .. } = output.mode() else { return true };
         self.pages.begin(stretch);
@@ -594,8 +596,8 @@ impl Process {
         first
     }
 
-    /// The accesses that a segment made before its instruction at `pc` faulted. The record may be left over from
-    /// earlier if the signal did not come from an access; then it names another segment, or one without `pc`.
+    /// Adds the accesses that a segment made before its instruction at `pc` faulted. If the signal did not come from an
+    /// access, the record may be an old one; then it names another segment, or one without `pc`.
     fn fault(&mut self, pc: u64, record: &[u8], output: &mut Output<'_>) -> Result<(), TraceError> {
         let Some((head, addresses)) = record.split_at_checked(SEGMENT_WORD_BYTES) else { return Ok(()) };
         let number = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
@@ -611,7 +613,7 @@ impl Process {
         self.part(&segment, 0..before, addresses, output)
     }
 
-    /// What these pages held is no longer mapped there.
+    /// Forgets the content of pages that are no longer mapped.
     fn forget_pages(&mut self, addr: u64, len: u64) {
         self.forget_fetches(addr, len);
         self.pages.forget(addr, len);

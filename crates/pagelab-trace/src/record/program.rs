@@ -1,4 +1,4 @@
-//! Whether a program can be recorded, said before Valgrind is started.
+//! Checks whether a program can be recorded, before Valgrind is started.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,10 +13,10 @@ use crate::TraceError;
 
 const EXECUTE_BITS: u32 = 0o111;
 const SET_ID_BITS: u32 = 0o6000;
-/// Interpreters of interpreters that are followed; Linux allows four.
+/// Maximum depth of interpreters of interpreters; Linux allows four.
 const INTERPRETER_DEPTH: u32 = 4;
 
-/// The file that `name` means: itself if it has a slash, else the first in `PATH`.
+/// The file that `name` refers to: itself if it contains a slash, otherwise the first match in `PATH`.
 pub(super) fn find(name: &OsStr) -> Result<PathBuf, TraceError> {
     let shown = name.to_string_lossy();
     if name.is_empty() {
@@ -29,7 +29,7 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, TraceError> {
     which::which(name).map_err(|_| TraceError::usage(format!("{shown}: no such program in PATH")))
 }
 
-/// Refuses what Valgrind cannot run, with the reason.
+/// Refuses programs that Valgrind cannot run, with the reason.
 pub(super) fn check(path: &Path) -> Result<(), TraceError> {
     check_file(path, INTERPRETER_DEPTH)
 }

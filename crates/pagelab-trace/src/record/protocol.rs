@@ -8,16 +8,16 @@ pub(super) const MAGIC: u32 = 0x626c_6770;
 pub(super) const VERSION: u32 = 8;
 /// Set in the first word of a control record, clear in a segment number.
 pub(super) const CONTROL_BIT: u32 = 0x8000_0000;
-/// Bytes of the number of a segment record.
+/// Bytes of the segment number in a segment record.
 pub(super) const SEGMENT_WORD_BYTES: usize = 4;
-/// Bytes of an address in a segment record.
+/// Bytes per address in a segment record.
 pub(super) const ADDRESS_BYTES: usize = 6;
 /// Exit code that the tool reports for a process that a signal ended.
 pub(super) const EXIT_BY_SIGNAL: u32 = 0x7fff_ffff;
-/// Wait status that the program did not ask for.
+/// Wait status of a child whose status the program did not request.
 pub(super) const WAIT_STATUS_UNKNOWN: u32 = 0xffff_ffff;
 
-/// How a process came to its image.
+/// How an image was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// `execve`, or the start of the recording.
@@ -94,24 +94,24 @@ pub(super) enum Control {
         start: u64,
         end: u64,
     },
-    /// The thread lets others go on; `number` counts from 1 in each image.
+    /// The thread lets others continue; `number` counts from 1 in each image.
     Wake {
         number: u32,
     },
-    /// The thread goes on, since the wake of this number has let it.
+    /// The thread continues after the wake of this number.
     Woken {
         number: u32,
     },
     Fork {
         child_pid: u32,
-        /// The child shares the parent's memory (`CLONE_VM`).
+        /// Whether the child shares the parent's memory (`CLONE_VM`).
         shares: bool,
     },
     ExecBegin {
         path: Arc<str>,
     },
     ExecFailed,
-    /// The program that an `execve` under way names will run without the tool, since it `reason`.
+    /// The program of the current `execve` will run without the tool, for this reason.
     ExecNative {
         reason: Arc<str>,
     },
@@ -122,23 +122,23 @@ pub(super) enum Control {
         pid: u32,
         status: u32,
     },
-    /// The allocator has returned a block, from the call that the program has just returned from.
+    /// The allocator has returned a block, from the call from which the program has just returned.
     Allocated {
         addr: u64,
         len: u64,
     },
-    /// The block goes back to the allocator.
+    /// The block is freed.
     Freed {
         addr: u64,
     },
-    /// A fault at `pc` left a segment in the middle; `record` begins with what was written of it.
+    /// A fault at `pc` interrupted a segment; `record` begins with what was written of it.
     Fault {
         pc: u64,
         record: Vec<u8>,
     },
 }
 
-/// What is the same each time a segment is executed.
+/// The description of a segment, which is the same for all its executions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SegmentRecord {
     pub number: u32,
@@ -146,13 +146,13 @@ pub(super) struct SegmentRecord {
     pub tail: u32,
     pub pieces: Vec<Piece>,
     pub accesses: Vec<AccessRecord>,
-    /// Registers whose values come from elsewhere than at its entry, and where from.
+    /// Registers whose values at the end depend on something else than their own value at the entry, and on what.
     pub registers: Vec<(u8, OriginRecord)>,
     pub branch: Option<BranchRecord>,
     pub transfer: Option<Transfer>,
 }
 
-/// How a segment may end.
+/// How a segment can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transfer {
     /// The last access stores the return address.
@@ -161,23 +161,23 @@ pub(super) enum Transfer {
     Return,
 }
 
-/// Registers that are followed: what the tool numbers.
+/// Number of registers that are tracked, as the tool numbers them.
 pub(super) const REGISTERS: usize = 33;
 
-/// What a value comes from.
+/// What a value depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OriginRecord {
-    /// Accesses of the superblock back to the load that it comes from: from an access itself, else from the segment's
-    /// end; 0 without one.
+    /// Distance to the load that it depends on, in accesses of the superblock: from the access itself, or from the
+    /// segment's end; 0 without a load.
     pub back: u16,
-    /// Of that load: its address is known without any other, as far as the superblock tells.
+    /// Whether that load's address depends on no other load, as far as the superblock shows.
     pub at_once: bool,
-    /// Registers at the segment's entry, a bit each; none beside a load whose address is not known at once.
+    /// Registers at the segment's entry, as a bitmap; none beside a load whose address is not known at once.
     pub registers: u64,
 }
 
 impl OriginRecord {
-    /// Whether the registers may be waited for rather than the load.
+    /// Whether the registers may determine the time rather than the load.
     pub fn is_early(&self) -> bool {
         self.back == 0 || self.at_once
     }
@@ -186,9 +186,9 @@ impl OriginRecord {
 /// A conditional branch at the end of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BranchRecord {
-    /// The instruction behind it.
+    /// Address of the instruction after it.
     pub fall_through: u64,
-    /// Of its condition.
+    /// What its condition depends on.
     pub origin: OriginRecord,
 }
 
@@ -205,13 +205,13 @@ pub(super) struct AccessRecord {
     pub gap: u32,
     pub size_bytes: u16,
     pub kind: u8,
-    /// Address 0 says that the access did not happen.
+    /// Whether the access may not happen; its address is then 0.
     pub conditional: bool,
-    /// Of its address, and of what it stores.
+    /// What its address, and the value that it stores, depend on.
     pub origin: OriginRecord,
 }
 
-/// Takes numbers from the front of a payload; `None` once it is too short.
+/// Reads numbers from the front of a payload; `None` once it is too short.
 struct Payload<'a>(&'a [u8]);
 
 impl<'a> Payload<'a> {
@@ -247,7 +247,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// The control record that begins with the word `tag`; `None` if it is none or too short.
+/// The control record that begins with the word `tag`; `None` if it is unknown or too short.
 pub(super) fn parse_control(tag: u32, payload: &[u8]) -> Option<Control> {
     let mut p = Payload(payload);
     Some(match tag & !CONTROL_BIT {
@@ -331,7 +331,7 @@ fn parse_origin(p: &mut Payload<'_>) -> Option<OriginRecord> {
     (origin.registers >> REGISTERS == 0 && (origin.registers == 0 || origin.is_early())).then_some(origin)
 }
 
-/// The address in the lower 6 bytes of `word`, made canonical.
+/// The canonical form of the address in the lower 6 bytes of `word`.
 #[inline(always)]
 pub(super) fn address(word: u64) -> u64 {
     ((word << 16) as i64 >> 16) as u64

@@ -1,4 +1,4 @@
-//! Replacing a trace: the old one stays in its place until the new one is whole.
+//! Replaces a trace: the old one stays until the new one is complete.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::TraceError;
 
-/// A new trace that is to take an old one's place.
+/// A new trace that will replace an old one.
 pub(super) struct Replacement {
-    /// Where the new one is written, beside the old one.
+    /// Where the new trace is written, next to the old one.
     pub folder: PathBuf,
     place: PathBuf,
 }
@@ -18,15 +18,15 @@ impl Replacement {
     /// None if there is nothing to replace at `place`.
     ///
     /// # Errors
-    /// [`TraceError::Usage`] if what is there is no trace; [`TraceError::Io`].
+    /// [`TraceError::Usage`] if there is something other than a trace; [`TraceError::Io`].
     pub(super) fn for_existing(place: &Path) -> Result<Option<Self>, TraceError> {
         if !place.exists() || is_empty(place) {
             return Ok(None);
         }
         if !place.join("trace.json").is_file() {
-            return Err(TraceError::usage(format!("{}: is no trace, so it is not replaced", place.display())));
+            return Err(TraceError::usage(format!("{}: is not a trace, so it is not replaced", place.display())));
         }
-        // The place may be a symbolic link; what it leads to is replaced.
+        // The path may be a symbolic link; its target is replaced.
         let place = place.canonicalize().map_err(|e| TraceError::io(place, e))?;
         let name = place.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let folder = tempfile::Builder::new()
@@ -35,20 +35,20 @@ impl Replacement {
             .tempdir_in(place.parent().unwrap_or(Path::new("/")))
             .map_err(|e| TraceError::io(&place, e))?
             .keep();
-        // Temporary folders are private; a trace is as open as the one before.
+        // Temporary folders are private; the trace gets the permissions of the old one.
         if let Ok(old) = fs::metadata(&place) {
             fs::set_permissions(&folder, old.permissions()).map_err(|e| TraceError::io(&folder, e))?;
         }
         Ok(Some(Self { folder, place }))
     }
 
-    /// Puts the new trace into the place of the old one, which is removed.
+    /// Puts the new trace in the old one's place and removes the old one.
     pub(super) fn finish(self) -> Result<(), TraceError> {
         let failed = |e: std::io::Error| TraceError::io(&self.place, e);
         if renameat_with(CWD, &self.folder, CWD, &self.place, RenameFlags::EXCHANGE).is_ok() {
             return fs::remove_dir_all(&self.folder).map_err(failed);
         }
-        // File systems that cannot exchange two folders: for a moment there is none in the place.
+        // For file systems that cannot exchange two folders: for a moment there is no trace at that path.
         let old = self.folder.with_extension("old");
         fs::rename(&self.place, &old).map_err(failed)?;
         fs::rename(&self.folder, &self.place).map_err(failed)?;

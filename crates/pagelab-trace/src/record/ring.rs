@@ -1,5 +1,5 @@
-//! The connection to one process's tool: a socket that carries numbers of filled and freed slots, and the shared
-//! memory in which the slots lie.
+//! The connection to one process's tool: a socket for numbers of filled and freed slots, and the shared memory with the
+//! slots.
 
 use std::fs::File;
 use std::io::{ErrorKind, IoSliceMut, Read, Write};
@@ -13,7 +13,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use super::frame::Frame;
 use super::protocol::{MAGIC, VERSION};
 
-/// What reading from a ring found.
+/// Result of reading from a ring.
 pub(super) enum Filled {
     /// A frame was read into the buffer.
     Frame,
@@ -29,12 +29,12 @@ struct Memory {
     slot_bytes: u32,
 }
 
-/// A ring; the greeting with its shape and memory may still be under way.
+/// A ring; the greeting with its shape and memory may not have arrived yet.
 pub(super) struct Ring {
     socket: UnixStream,
     memory: Option<Memory>,
     life_line: Option<OwnedFd>,
-    /// A message that has arrived in part.
+    /// A message that has arrived partially.
     message: [u8; 8],
     message_len: usize,
 }
@@ -46,12 +46,12 @@ impl AsFd for Ring {
 }
 
 impl Ring {
-    /// `socket` must not block.
+    /// `socket` must be non-blocking.
     pub(super) fn new(socket: UnixStream) -> Self {
         Self { socket, memory: None, life_line: None, message: [0; 8], message_len: 0 }
     }
 
-    /// Reads the next frame into `frame` and frees its slot. An error says what the tool did wrong.
+    /// Reads the next frame into `frame` and frees its slot. The error describes what the tool did wrong.
     pub(super) fn next_frame(&mut self, frame: &mut Frame) -> Result<Filled, String> {
         if self.memory.is_none() {
             match self.greeting()? {
@@ -81,7 +81,7 @@ impl Ring {
             .file
             .read_exact_at(frame.resize(len as usize), u64::from(slot) * u64::from(memory.slot_bytes))
             .map_err(|e| format!("reading the tool's memory: {e}"))?;
-        // A process that has ended no longer needs its slots.
+        // A process that has ended does not need its slots.
         match self.socket.write(&[slot as u8]) {
             Ok(_) => Ok(Filled::Frame),
             Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => Ok(Filled::Frame),
@@ -89,13 +89,13 @@ impl Ring {
         }
     }
 
-    /// This side's end of the process's life line.
+    /// The recorder's end of the process's life line.
     pub(super) fn take_life_line(&mut self) -> Option<OwnedFd> {
         self.life_line.take()
     }
 
-    /// The first message: magic number, version, number and bytes of slots, with the descriptors of the memory and of
-    /// the life line's end.
+    /// Receives the first message: magic number, version, number and size of slots, with the descriptors of the memory
+    /// and of the life line.
     fn greeting(&self) -> Result<Option<(Memory, OwnedFd)>, String> {
         let mut shape = [0; 16];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];

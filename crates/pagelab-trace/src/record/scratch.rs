@@ -1,4 +1,4 @@
-//! The folder of a recording's socket and logs, which goes even if the recorder is killed.
+//! The folder for a recording's socket and logs, which is removed even if the recorder is killed.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 
 use crate::TraceError;
 
-/// Longest name of the folder's parent: a socket's address has 107 bytes.
+/// Maximum length of the parent folder's name: a socket's address has at most 107 bytes.
 const PARENT_BYTES_MAX: usize = 80;
 
 pub(super) struct Scratch {
     folder: tempfile::TempDir,
-    /// Removes the folder when its standard input ends, which is when this process has dropped it or died.
+    /// Removes the folder when its standard input ends, which happens when this process drops it or dies.
     remover: Child,
 }
 
@@ -27,7 +27,7 @@ impl Scratch {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Signals of the terminal, and those to this process's group, are not meant for it.
+            // Signals from the terminal, and to this process's group, must not reach it.
             .process_group(0)
             .spawn()
             .map_err(|e| TraceError::io("/bin/sh", e))?;

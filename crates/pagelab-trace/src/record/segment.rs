@@ -1,4 +1,4 @@
-//! Segments: stretches of code that are executed whole or not at all. Their executions differ in the addresses alone,
+//! Segments: pieces of code that are executed completely or not at all. Their executions differ only in the addresses,
 //! and in what the thread did between its last access and the segment's first one.
 
 use std::collections::BTreeSet;
@@ -12,40 +12,40 @@ use super::protocol::{ADDRESS_BYTES, Piece, SEGMENT_WORD_BYTES, SegmentRecord, T
 use crate::format::{AccessCounts, Columns, GROUP, OpenPage, Site};
 use crate::{Access, AccessKind, Branches, Maker};
 
-/// Bytes of the fetch recorded for a code page.
+/// Bytes of the recorded fetch from a code page.
 const FETCH_BYTES: u64 = 16;
 
-/// A segment as its tool has described it.
+/// A segment as described by the tool.
 #[derive(Debug)]
 pub(super) struct Segment {
-    /// Its accesses without addresses; the first one's gap lacks what the thread did before the segment.
+    /// Its accesses without addresses; the first one's gap excludes the thread's instructions before the segment.
     pub accesses: Box<[Access]>,
     /// Instructions after the last access.
     pub tail: u32,
-    /// Some accesses may not happen: bit per access, the last bit for all from the 64th on.
+    /// Accesses that may not happen: one bit per access; the last bit stands for all from the 64th on.
     conditional: u64,
     pub pieces: Box<[Piece]>,
-    /// All instructions.
+    /// Number of all instructions.
     pub instructions: u64,
     /// Functions that it enters, in order.
     pub entries: Box<[FunctionEntry]>,
-    /// What its accesses wait for.
+    /// What its accesses depend on.
     waits: Waits,
-    /// How it ends, if that is by the last access's calling or returning, and the instruction behind it.
+    /// Present if its last access makes a call or return: which one, and the address after the instruction.
     transfer: Option<(Transfer, u64)>,
 }
 
-/// The entry of a function that stretches begin or end at.
+/// The entry of a function at which stretches begin or end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FunctionEntry {
-    /// Accesses of the segment before it.
+    /// Number of the segment's accesses before it.
     pub access: usize,
     /// Number of the function.
     pub function: usize,
 }
 
 impl Segment {
-    /// `functions` are addresses of functions that matter, with their numbers.
+    /// `functions` are the addresses of watched functions, with their numbers.
     pub(super) fn new(record: SegmentRecord, functions: &[(u64, usize)]) -> Option<Self> {
         let mut conditional = 0;
         let mut accesses = Vec::with_capacity(record.accesses.len());
@@ -73,15 +73,15 @@ impl Segment {
         self.transfer.is_some()
     }
 
-    /// The call or return at its end, with the slot of the frame and the instruction behind; `addresses` are those of
-    /// all accesses.
+    /// The call or return at its end, with the slot of the frame and the address after the instruction; `addresses` are
+    /// those of all accesses.
     pub(super) fn transfer(&self, addresses: &[u8]) -> Option<(Transfer, (u64, u64))> {
         let (transfer, behind) = self.transfer?;
         let (_, slot) = self.with_addresses(self.accesses.len() - 1..self.accesses.len(), addresses).next()?;
         Some((transfer, (slot?, behind)))
     }
 
-    /// Instructions up to the last of some accesses; with the last one those behind it, too.
+    /// Number of instructions up to the last access of the range; with the segment's last access, also those after it.
     pub(super) fn instructions_of(&self, part: Range<usize>) -> u64 {
         let tail = if part.end == self.accesses.len() { self.tail } else { 0 };
         instructions(&self.accesses[part]) + u64::from(tail)
@@ -95,7 +95,8 @@ impl Segment {
         self.pieces.iter().any(|piece| pc.wrapping_sub(piece.start) < u64::from(piece.len))
     }
 
-    /// Some of its accesses with their addresses, none for those that did not happen; `addresses` are those of all.
+    /// A range of accesses with their addresses; none for accesses that did not happen. `addresses` are those of all
+    /// accesses.
     #[inline(always)]
     fn with_addresses<'s>(
         &'s self,
@@ -112,7 +113,7 @@ impl Segment {
         })
     }
 
-    /// Appends some accesses, without those that did not happen, and the branches before them.
+    /// Appends a range of accesses, without those that did not happen, and the branches before them.
     pub(super) fn expand(&self, part: Range<usize>, addresses: &[u8], run: &mut Expanding<'_>) {
         let (Expanding { pending, flow, steps, accesses, branches }, waits) = (run, &self.waits);
         if part.start == 0 {
@@ -131,7 +132,7 @@ impl Segment {
         }
     }
 
-    /// Appends those of some accesses that are first touches, without instructions; says how many were left out.
+    /// Appends the first touches of a range of accesses, without instructions; returns how many accesses were omitted.
     #[inline(always)]
     pub(super) fn skim(&self, part: Range<usize>, addresses: &[u8], pages: &mut Pages, into: &mut Vec<Access>) -> u64 {
         let mut left_out = 0;
@@ -164,7 +165,7 @@ impl Segment {
     }
 }
 
-/// What a segment is expanded with, and into.
+/// State and destination for expanding a segment.
 pub(super) struct Expanding<'a> {
     /// Instructions since the thread's last access.
     pub pending: &'a mut u64,
@@ -174,7 +175,7 @@ pub(super) struct Expanding<'a> {
     pub branches: &'a mut Vec<Branches>,
 }
 
-/// A segment's call or return, if its last access is one that makes it.
+/// A segment's call or return, if its last access makes it.
 fn transfer(record: &SegmentRecord) -> Option<(Transfer, u64)> {
     let transfer = record.transfer?;
     let last = record.accesses.last().filter(|access| !access.conditional && access.size_bytes == 8)?;
@@ -187,7 +188,7 @@ fn instructions(accesses: &[Access]) -> u64 {
     accesses.iter().map(|access| u64::from(access.gap)).sum()
 }
 
-/// Where a segment enters functions. Accesses are in the order of the pieces whose instructions make them.
+/// The functions that a segment enters. Accesses are in the order of the pieces whose instructions make them.
 fn entries(pieces: &[Piece], accesses: &[Access], functions: &[(u64, usize)]) -> Vec<FunctionEntry> {
     let (mut entries, mut at) = (Vec::new(), 0);
     if functions.is_empty() {
@@ -207,39 +208,39 @@ fn entries(pieces: &[Piece], accesses: &[Access], functions: &[(u64, usize)]) ->
     entries
 }
 
-/// A number of a process's segment table. A forked child shares the segments and counts its own fetches.
+/// An element of a process's segment table. A forked child shares the segments and counts its own fetches.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub segment: Option<Arc<Segment>>,
     /// The process's `fetch_epoch` when all code pages of the segment were last known to be fetched.
     pub fetch_epoch: u32,
-    /// How it was executed last, and so will be again.
+    /// The result of its last execution, which later executions can reuse.
     expansion: Expansion,
 }
 
-/// All of a segment's accesses but their addresses.
+/// All of a segment's accesses except their addresses.
 #[derive(Debug, Default)]
 struct Expansion {
-    /// When it holds.
+    /// When it is valid.
     validity: Validity,
     accesses: usize,
-    /// Of the first access, in the segment.
+    /// Gap of the first access, within the segment.
     first_gap: u64,
-    /// Of the first access, with the instructions before the segment; 0 without accesses.
+    /// Gap of the first access, including the instructions before the segment; 0 without accesses.
     gap: u64,
-    /// All bits with accesses, else none.
+    /// All bits set if there are accesses, otherwise none.
     any: u64,
     tail: u64,
-    /// All instructions of the segment.
+    /// Number of all instructions of the segment.
     instructions: u64,
-    /// Indices of the accesses' sites and what they always wait for, a group at least.
+    /// Indices of the accesses' sites and their constant dependencies, in at least one group.
     columns: Box<[([u16; GROUP], [u32; GROUP])]>,
     waits: Waits,
     transfer: Option<(Transfer, u64)>,
     counts: AccessCounts,
 }
 
-/// The process's `fetch_epoch`, from 1 on, and the writer's part: while both stay, so does what is known.
+/// The process's `fetch_epoch`, from 1 on, and the writer's part: an expansion is valid while both stay the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Validity(u64);
 
@@ -249,20 +250,20 @@ impl Validity {
     }
 }
 
-/// Segments, when what is known of them holds, and how many rows the page may have.
+/// A segment table, the current validity of expansions, and the limit for the page's rows.
 pub(super) struct KnownSegments<'a> {
     pub table: &'a [Slot],
     pub validity: Validity,
     pub end: usize,
-    /// Instructions to execute at least, if they are counted.
+    /// Number of instructions to execute, if they are counted.
     pub most: u64,
 }
 
-/// Appends executions of segments from `at` on, until the frame ends, something else comes, anything but the addresses
-/// is unknown, or the page would have its rows. `pending` are the instructions since the thread's last access. If they
-/// are counted, it also ends once `most` were executed. Where the page does not tell dependencies, they are not
-/// followed. `transferred` is told of calls and returns: with the slot of the frame and the instruction behind, and the
-/// rows of the page until then.
+/// Appends executions of segments from `at` on. Ends when the frame ends, another record comes, something but the
+/// addresses is unknown, or the page would have `end` rows; if instructions are counted, also after `most`
+/// instructions. `pending` is the number of instructions since the thread's last access. If the page has no
+/// dependencies, they are not tracked. `transferred` is called for calls and returns, with the slot of the frame, the
+/// address after the instruction, and the number of rows of the page so far.
 pub(super) fn execute_known<const COUNTED: bool, const TELLS: bool, const CALLS: bool>(
     known: &KnownSegments<'_>,
     frame: &Frame,
@@ -305,16 +306,16 @@ pub(super) fn execute_known<const COUNTED: bool, const TELLS: bool, const CALLS:
     (*at, *pending) = (begin, since);
 }
 
-/// What [`skim_known`] came to: instructions that were executed, and accesses that were left out.
+/// Result of [`skim_known`]: executed instructions, and omitted accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Skimmed {
     pub instructions: u64,
     pub left_out: u64,
 }
 
-/// Takes the first touches of `pages` out of executions of segments from `at` on, until the frame ends, something else
-/// comes, a function is entered, called or left while anybody looks at that, a code page may have to be fetched, or
-/// `most` instructions were executed.
+/// Extracts the first touches of `pages` from executions of segments from `at` on. Ends when the frame ends, another
+/// record comes, a watched function is entered, a call or return happens while call stacks are recorded, a code page
+/// may have to be fetched, or `most` instructions were executed.
 pub(super) fn skim_known(
     table: &[Slot],
     fetch_epoch: u32,
@@ -353,8 +354,8 @@ impl Slot {
         Self { segment: self.segment.clone(), ..Self::default() }
     }
 
-    /// Learns what [`execute_known`] needs for an execution after `pending` instructions, for which `page` has room.
-    /// False if nothing can be known, since there are conditions.
+    /// Prepares what [`execute_known`] needs for an execution after `pending` instructions, for which `page` has room.
+    /// Returns false if that is impossible because some accesses are conditional.
     #[must_use]
     pub(super) fn learn(&mut self, fetch_epoch: u32, pending: u64, page: &mut OpenPage) -> bool {
         let Some(segment) = self.segment.as_deref().filter(|segment| segment.conditional == 0) else { return false };
@@ -371,7 +372,7 @@ impl Slot {
             }
         }
         let accesses: Vec<Access> = first.into_iter().chain(segment.accesses.iter().skip(1).copied()).collect();
-        // Again if one of the sites began a part: there all have other indices.
+        // Repeated if one of the sites began a new part, in which all have other indices.
         while known.validity != Validity::new(fetch_epoch, page) {
             let validity = Validity::new(fetch_epoch, page);
             let mut columns = vec![([0; GROUP], [0; GROUP]); accesses.len().div_ceil(GROUP).max(1)];

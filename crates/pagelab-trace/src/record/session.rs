@@ -1,4 +1,4 @@
-//! One recording from start to end: starts the program under Valgrind, collects, passes signals on, ends it.
+//! One recording from start to end: starts the program under Valgrind, collects, forwards signals, ends it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -28,22 +28,22 @@ use super::tool::{self, Valgrind};
 use crate::format::{HostFacts, ProgramExit, StretchTotals, TraceSummary};
 use crate::{TraceError, TraceMeta, TraceWriter};
 
-/// Longest wait for the program before progress is told and signals are looked at.
+/// Longest wait for the program before progress is reported and signals are checked.
 const WAIT_MILLISECONDS: u32 = 100;
-/// The same while no process is connected: the program starts, executes another, or has ended.
+/// Longest wait while no process is connected: the program is starting, executes another, or has ended.
 const SHORT_WAIT_MILLISECONDS: u32 = 5;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a program may take to end after SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
-/// Four times Valgrind's own default, of which programs of web servers and databases fall short.
+/// Four times Valgrind's default, which is too low for web servers and databases.
 pub const MAX_THREADS_DEFAULT: u32 = 2000;
-/// Lines of Valgrind's log that an error shows.
+/// Number of lines of Valgrind's log that an error shows.
 const LOG_LINES: usize = 8;
 
-/// How far a recording is.
+/// Progress of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Accesses written so far.
+    /// Number of accesses written so far.
     pub accesses: u64,
     /// Wall-clock time since the recording began.
     pub elapsed: Duration,
@@ -51,70 +51,69 @@ pub struct Progress {
 
 /// A program to record.
 pub struct Recording<'a> {
-    /// Program and arguments. The program is searched in `PATH` if it has no slash.
+    /// Program and arguments. A program without a slash is searched in `PATH`.
     pub command: Vec<OsString>,
     /// Stop after this many accesses: the program is then ended (SIGTERM, SIGKILL two seconds later), and the trace is
-    /// complete as far as it goes, with a note that says so.
+    /// complete up to there, with a note about it.
     pub max_accesses: Option<u64>,
-    /// Stop once the trace has about so many bytes, in the same way.
+    /// Stop when the trace has about this many bytes, in the same way.
     pub max_bytes: Option<u64>,
-    /// Stop so long after the program's start, in the same way.
+    /// Stop this long after the program's start, in the same way.
     pub max_time: Option<Duration>,
-    /// Free bytes of the trace's disk at which the recording fails; 64 MiB unless set, less on small disks.
+    /// Free bytes on the trace's disk below which the recording fails; default 64 MiB, less on small disks.
     pub least_free_bytes: Option<u64>,
-    /// Replace a trace that exists. It stays until the new one is whole.
+    /// Replace an existing trace, which stays until the new one is complete.
     pub replace: bool,
-    /// Leave out what tells of the owner: names of files, arguments, the kernel's release.
+    /// Omit what identifies the owner: names of files, arguments, the kernel's release.
     pub anonymous: bool,
-    /// Threads that a process may have at once, [`MAX_THREADS_DEFAULT`] unless set. Valgrind ends a process that starts
-    /// more. Each costs 7 KiB of each process; with some 6,000 to 9,000 Valgrind's own tables are full.
+    /// Maximum number of threads of a process at once; default [`MAX_THREADS_DEFAULT`]. Valgrind ends a process that
+    /// starts more. Each costs 7 KiB in every process; with about 6,000 to 9,000 Valgrind's own tables are full.
     pub max_threads: u32,
-    /// The stretches to record; all if none. `max_accesses` are of these and of first touches in skipped stretches.
+    /// The stretches to record; none for everything. `max_accesses` counts their accesses and the first touches in
+    /// skipped stretches.
     pub stretches: Option<Stretches>,
-    /// From [`prepare_tool`](super::prepare_tool).
+    /// The result of [`prepare_tool`](super::prepare_tool).
     pub tool_dir: PathBuf,
-    /// Whether accesses tell what they wait for, and branches are recorded; of a recording that is read live, its
-    /// readers say so.
+    /// Whether to record what accesses depend on, and branches; for a live recording, its readers decide.
     pub dependencies: bool,
-    /// Whether call stacks are recorded, and what memory is allocated by which calls. Not of a recording that is read
-    /// live.
+    /// Whether to record call stacks, and which calls allocate which memory. Not for live recordings.
     pub call_stacks: bool,
-    /// Which children of the program are followed into what they execute; all unless set.
+    /// Which children of the program are followed when they execute another program; none for all.
     pub follow: Option<Follow>,
-    /// Ends the recording once it is set, as if enough had been recorded.
+    /// Ends the recording once it is set, as if a limit had been reached.
     pub stop: Option<&'a AtomicBool>,
     /// Called about ten times a second.
     pub progress: Option<Box<dyn FnMut(Progress) + 'a>>,
 }
 
-/// What a recording came to.
+/// Summary of a recording.
 #[derive(Clone, Debug)]
 pub struct RecordSummary {
-    /// Accesses recorded.
+    /// Number of recorded accesses.
     pub accesses: u64,
-    /// Processes recorded.
+    /// Number of recorded processes.
     pub processes: u32,
-    /// Threads recorded, in all processes.
+    /// Number of recorded threads, in all processes.
     pub threads: u32,
-    /// How the program ended, as a shell has it: its exit code, or 128 plus the number of the signal.
+    /// The program's exit status as in a shell: its exit code, or 128 plus the number of the signal.
     pub exit_code: i32,
     /// The signal that ended the program, if one did.
     pub signal: Option<i32>,
-    /// Number of accesses after which the recording was stopped, `None` if the program ran to its end.
+    /// Number of accesses after which the recording was stopped; `None` if the program ran to its end.
     pub truncated_at: Option<u64>,
-    /// The bound that stopped it, if one did.
+    /// The limit that stopped it, if one did.
     pub truncated_by: Option<Bound>,
     /// What is missing and why, one sentence each.
     pub notes: Vec<String>,
-    /// If not everything was to be recorded.
+    /// Present if only stretches were to be recorded.
     pub stretches: Option<StretchTotals>,
     /// Wall-clock time from the program's start until its last access was collected.
     pub elapsed: Duration,
 }
 
 impl<'a> Recording<'a> {
-    /// The whole of a program, with dependencies and all its children. The built Valgrind tool is in the folder
-    /// `tool_dir`.
+    /// Records a whole program, with dependencies and all its children. `tool_dir` is the folder of the built Valgrind
+    /// tool.
     pub fn new(command: Vec<OsString>, tool_dir: PathBuf) -> Self {
         Self {
             command,
@@ -139,8 +138,8 @@ impl<'a> Recording<'a> {
     ///
     /// # Errors
     /// [`TraceError::Usage`] if the program cannot be recorded, Valgrind is missing, or `output` exists; then nothing
-    /// is left at `output`. [`TraceError::Io`], or [`TraceError::Usage`] of a disk that is nearly full: the program is
-    /// ended, and the trace is incomplete but opens. If it was to replace another one, that one stays, and the error
+    /// is left at `output`. [`TraceError::Io`], or [`TraceError::Usage`] for a nearly full disk: the program is ended,
+    /// and the trace is incomplete but can be opened. If it was to replace another one, that one stays, and the error
     /// names the new one.
     pub fn run(self, output: &Path) -> Result<(RecordSummary, TraceSummary), TraceError> {
         let valgrind = Valgrind::locate()?;
@@ -205,10 +204,10 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Records for readers, while they read. The program has this process's standard input, output and error.
+    /// Records for readers that read meanwhile. The program has this process's standard input, output and error.
     ///
     /// # Errors
-    /// As [`run`](Self::run); the readers then come to an early end.
+    /// Those of [`run`](Self::run); the readers then end early.
     pub fn run_live(self, mut writer: LiveWriter) -> Result<RecordSummary, TraceError> {
         self.run_into(&mut writer, None)
     }
@@ -240,7 +239,7 @@ impl<'a> Recording<'a> {
             let pids = collector.connected_pids();
             let outcome = collected.map(|_| (collector.written(), collector.processes(), collector.threads()));
             let finished = collector.finish_all(root_pid, None);
-            // Everything is disconnected now, so no process waits for the recorder any more.
+            // All connections are closed now, so no process waits for the recorder any more.
             let status = program.stop(&pids);
             life_lines.wait(GRACE);
             drop(life_lines);
@@ -296,7 +295,7 @@ impl<'a> Recording<'a> {
         program::check(&program::find(self.command.first().map_or(OsStr::new(""), |name| name))?)
     }
 
-    /// Collects until the program and all its children have ended, or enough is recorded: then the bound, if it is one.
+    /// Collects until the program and all its children have ended, or a limit is reached, which is then returned.
     fn collect(
         &mut self,
         collector: &mut Collector<'_>,
@@ -327,7 +326,7 @@ impl<'a> Recording<'a> {
                 return Ok(None);
             }
             if !busy && !collector.is_connected() && program.has_ended() {
-                // What connected before the end was there to be accepted.
+                // Connections made before the end can be accepted now.
                 if !collector.step(0)? && !collector.is_connected() {
                     return Ok(None);
                 }
@@ -336,7 +335,7 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// What the stretches came to; adds what is missing to the notes.
+/// Totals of the stretches; adds what is missing to the notes.
 fn stretches_of(output: &Output<'_>, notes: &mut Vec<String>) -> Option<StretchTotals> {
     let (totals, missing) = output.stretch_totals()?;
     notes.extend(missing);
@@ -375,7 +374,7 @@ impl Program {
         };
         let child = Command::new(&valgrind.launcher)
             .arg(format!("--tool={}", tool::NAME))
-            // Options of the user's own for other tools must not reach this one.
+            // The user's own options for other tools must not reach this one.
             .arg("--command-line-only=yes")
             .arg("--trace-children=yes")
             .arg("--vgdb=no")
@@ -408,7 +407,7 @@ impl Program {
         let begun = Instant::now();
         let pids: Vec<u32> = others.iter().copied().filter(|pid| *pid != root).collect();
         let send = |child: &mut Child, signal| {
-            // The program's id stays its own until it is waited for.
+            // The program's process id is not reused until it is waited for.
             if matches!(child.try_wait(), Ok(None)) {
                 Self::signal(root, signal);
             }
@@ -429,12 +428,12 @@ impl Program {
     }
 }
 
-/// Signals that would end the recorder while it records: they are the program's.
+/// Signals that would end the recorder; during a recording they are forwarded to the program.
 struct Signals {
     watched: Vec<(Signal, Arc<AtomicBool>, SigId)>,
-    /// Those that begin and end recorded stretches, if they are to.
+    /// Signals that begin and end recorded stretches, if requested.
     stretches: Vec<(bool, Arc<AtomicBool>, SigId)>,
-    /// A terminal sends Ctrl-C to the program as well.
+    /// Whether a terminal sends Ctrl-C to the program as well.
     terminal: bool,
 }
 
@@ -483,7 +482,7 @@ impl Drop for Signals {
     }
 }
 
-/// The last lines of Valgrind's log of a process, without its `==pid==`.
+/// The last lines of Valgrind's log of a process, without the prefix `==pid==`.
 fn log_tail(scratch: &Path, pid: u32) -> String {
     let text = fs::read(scratch.join(format!("log.{pid}"))).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -498,7 +497,7 @@ fn log_line(line: &str) -> &str {
     }
 }
 
-/// What Valgrind's logs say of things left out.
+/// Notes on omissions reported in Valgrind's logs.
 fn log_notes(scratch: &Path, max_threads: u32) -> Vec<String> {
     let Ok(entries) = fs::read_dir(scratch) else { return Vec::new() };
     let mut notes = Vec::new();
@@ -518,7 +517,7 @@ fn log_notes(scratch: &Path, max_threads: u32) -> Vec<String> {
     notes
 }
 
-/// What a line of Valgrind's log means to the user, if it tells of something left out.
+/// A line of Valgrind's log as a note for the user, if it reports an omission.
 fn noteworthy(line: &str, max_threads: u32) -> Option<String> {
     if line.contains("Max number of threads is too low") {
         return Some(format!(

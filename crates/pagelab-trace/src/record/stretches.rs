@@ -1,8 +1,7 @@
-//! Which stretches of a program are recorded, and which are skipped.
+//! The stretches of a program that are recorded or skipped.
 //!
-//! A stretch is of all processes and threads. It is given by instructions, counted over all of them, or by what
-//! happens: calls of functions, signals. The unit in which stretches begin and end is a segment of code, some dozen
-//! instructions.
+//! A stretch covers all processes and threads. It is defined by instructions, counted over all of them, or by calls of
+//! functions and signals. Stretches begin and end at segments of code, which have a few dozen instructions.
 
 use serde::Deserialize;
 
@@ -12,11 +11,11 @@ use crate::quantity::parse_count;
 use crate::rng::Rng;
 use crate::{EventKind, TraceError};
 
-/// What is to be recorded of a program, as users write it.
+/// The stretches to record, as users specify them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StretchRequest {
-    /// Instructions that are skipped at first.
+    /// Number of instructions that are skipped at first.
     pub skip: Option<u64>,
     /// `every=N,length=N[,warm=N][,offset=N|random][,seed=N]`, in instructions.
     pub windows: Option<String>,
@@ -24,22 +23,22 @@ pub struct StretchRequest {
     pub start_at: Vec<String>,
     /// Functions whose calls end one.
     pub stop_at: Vec<String>,
-    /// SIGUSR1 to the recorder begins a recorded stretch, SIGUSR2 ends it.
+    /// Whether SIGUSR1 to the recorder begins a recorded stretch and SIGUSR2 ends it.
     pub start_on_signal: bool,
 }
 
-/// A window in each period, after `skip` instructions.
+/// One window per period, after `skip` instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Periods {
     pub every: u64,
     pub length: u64,
     pub warm: u64,
     pub offset: Offset,
-    /// Windows that are warmed up for longer than the others.
+    /// Windows with a longer warm-up.
     pub longer: Option<Longer>,
 }
 
-/// One period in `each` warms up for `warm` instructions, if there are as many since the window before.
+/// One period in `each` has a warm-up of `warm` instructions, if there are as many since the previous window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Longer {
     pub each: u64,
@@ -47,23 +46,23 @@ pub(crate) struct Longer {
 }
 
 impl Longer {
-    /// Whether it is this period, numbered from 0 on.
+    /// Whether it applies to this period, numbered from 0.
     pub fn is(self, period: u64) -> bool {
         period % self.each == self.each / 2
     }
 }
 
-/// Where in its period a window begins.
+/// Start of a window in its period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offset {
     Fixed(u64),
-    /// In each period another one.
+    /// Drawn for each period.
     Random {
         seed: u64,
     },
 }
 
-/// What is to be recorded of a program.
+/// The stretches to record.
 #[derive(Clone, Debug)]
 pub struct Stretches {
     skip: u64,
@@ -74,10 +73,10 @@ pub struct Stretches {
 }
 
 impl StretchRequest {
-    /// None if all is to be recorded.
+    /// None if everything is to be recorded.
     ///
     /// # Errors
-    /// [`TraceError::Usage`] if it makes no sense; it says what would.
+    /// [`TraceError::Usage`] if it is impossible; it says what is possible.
     pub fn parse(&self) -> Result<Option<Stretches>, TraceError> {
         let functions = |texts: &[String]| texts.iter().map(|text| FunctionCall::parse(text)).collect::<Result<_, _>>();
         let stretches = Stretches {
@@ -102,11 +101,11 @@ impl StretchRequest {
     }
 }
 
-/// How windows are written.
+/// Syntax of windows.
 pub(crate) struct Grammar {
-    /// What they are called.
+    /// Name of the setting.
     pub name: &'static str,
-    /// Which of the keys may be given.
+    /// The allowed keys.
     pub keys: &'static [&'static str],
     pub example: &'static str,
 }
@@ -122,7 +121,7 @@ impl Grammar {
         TraceError::usage(format!("{} `{text}`: {what}; an example is {}", self.name, self.example))
     }
 
-    /// The values of the keys, in the order of these.
+    /// The values of the keys, in the order of the keys.
     fn values<'t>(&self, text: &'t str) -> Result<Vec<Option<&'t str>>, TraceError> {
         let mut values = vec![None; self.keys.len()];
         for part in text.split(',') {
@@ -145,7 +144,7 @@ impl Periods {
         Self::parse_as(&WINDOWS, text)
     }
 
-    /// Windows without a fixed offset begin with their periods, unless `offset=random` can be said and is.
+    /// Windows without a fixed offset begin with their periods, unless `offset=random` is allowed and given.
     pub(crate) fn parse_as(grammar: &Grammar, text: &str) -> Result<Self, TraceError> {
         let wrong = |what: String| grammar.wrong(text, &what);
         let values = grammar.values(text)?;
@@ -181,13 +180,13 @@ impl Periods {
         Ok(Self { every, length, warm, offset, longer: None })
     }
 
-    /// Instructions that warm up for the window of a period, at most.
+    /// Maximum number of instructions that warm up for the window of a period.
     fn warm_of(&self, period: u64) -> u64 {
         self.longer.filter(|longer| longer.is(period)).map_or(self.warm, |longer| longer.warm)
     }
 }
 
-/// What happens to accesses.
+/// The treatment of accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Skipped,
@@ -195,45 +194,45 @@ enum Phase {
     Measured,
 }
 
-/// What is recorded from here on.
+/// What to record from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Everything, to the end.
     All,
-    /// Everything, for so many instructions.
+    /// Everything, for this many instructions.
     Recorded { left: u64 },
-    /// First touches alone, for so many instructions, in the skipped stretch of this number.
+    /// First touches only, for this many instructions, in the skipped stretch of this number.
     Skipped { left: u64, stretch: u64 },
 }
 
-/// Where a recording is in its stretches.
+/// Progress of a recording through its stretches.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     periods: Option<Periods>,
-    /// Period whose window comes or is under way, and where it begins.
+    /// The period of the current or next window, and its start.
     period: u64,
     period_begin: u64,
     rng: Option<Rng>,
-    /// Where the window of the period begins.
+    /// Start of the window in instructions.
     window_begin: u64,
     functions: Functions,
     phase: Phase,
-    /// Instructions so far, and those at which the phase ends.
+    /// Number of instructions so far, and the number at which the phase ends.
     instructions: u64,
     until: u64,
-    /// What functions and signals ask for.
+    /// Request of a function or signal.
     asked: Option<bool>,
     /// Number of the skipped stretch, and what was skipped in it.
     stretch: u64,
     skipped_instructions: u64,
     skipped_accesses: u64,
     totals: StretchTotals,
-    /// The first phase is in the trace.
+    /// Whether the trace contains the first phase.
     announced: bool,
 }
 
 impl Schedule {
-    /// Of windows in periods from the beginning on.
+    /// A schedule of windows in periods from the beginning on.
     pub(crate) fn of_periods(periods: Periods) -> Self {
         let (start_at, stop_at) = (Vec::new(), Vec::new());
         Self::new(&Stretches { skip: 0, periods: Some(periods), start_at, stop_at, on_signal: false })
@@ -281,7 +280,7 @@ impl Schedule {
         self.window_begin = self.period_begin.saturating_add(offset);
     }
 
-    /// Where warming up for the window begins.
+    /// Start of the warm-up for the window.
     fn warm_begin(&self) -> u64 {
         self.window_begin.saturating_sub(self.periods.map_or(0, |of| of.warm_of(self.period))).max(self.instructions)
     }
@@ -295,8 +294,8 @@ impl Schedule {
         }
     }
 
-    /// So many instructions were executed, and recorded if that is the mode; of those skipped, so many accesses were
-    /// left out.
+    /// Counts executed instructions, which are recorded or skipped depending on the mode, and omitted accesses among
+    /// them.
     pub(crate) fn executed(&mut self, instructions: u64, left_out: u64) {
         self.instructions += instructions;
         match self.phase {
@@ -319,12 +318,12 @@ impl Schedule {
         &mut self.functions
     }
 
-    /// Pages that were touched may have to be touched again, whoever has them mapped.
+    /// Makes every page count as untouched, in all processes that map it.
     pub(crate) fn forget_pages(&mut self) {
         self.stretch += 1;
     }
 
-    /// Whether the trace says which phase it begins with.
+    /// Whether the trace contains the phase with which it begins.
     pub(crate) fn is_announced(&self) -> bool {
         self.announced
     }
@@ -335,7 +334,7 @@ impl Schedule {
         self.instructions >= self.until || self.asked.is_some() || !self.announced
     }
 
-    /// Goes over to the phase that is due; the events that say so.
+    /// Enters the phase that is due; returns the events for the trace.
     pub(crate) fn enter_due_phase(&mut self) -> Vec<EventKind> {
         let mut events = Vec::new();
         if !std::mem::replace(&mut self.announced, true) && self.instructions < self.until {
@@ -356,7 +355,7 @@ impl Schedule {
         events
     }
 
-    /// The phase that follows, and where it ends.
+    /// The next phase, and its end.
     fn next(&mut self) -> (Phase, u64) {
         let Some(Periods { every, length, .. }) = self.periods else { return (Phase::Measured, u64::MAX) };
         match self.phase {
@@ -398,7 +397,7 @@ impl Schedule {
         self.totals
     }
 
-    /// What is missing and why, a sentence each.
+    /// Notes on what is missing and why, one sentence each.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = self.functions.notes();
         if self.totals.windows == 0 {

@@ -1,4 +1,4 @@
-//! Building the Valgrind tool and the folder that Valgrind takes it from.
+//! Builds the Valgrind tool and the folder from which Valgrind loads it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ pub(super) const NAME: &str = "pagelab";
 const PLATFORM: &str = "amd64-linux";
 const INSTALL_HINT: &str = "install Debian's valgrind package (apt-get install valgrind)";
 
-/// Where the headers of tools lie, the static libraries, and the files that Valgrind reads when it runs.
+/// Folders of the headers for tools, of the static libraries, and of the files that Valgrind needs at run time.
 const INCLUDE_FOLDERS: [&str; 2] = ["/usr/include/valgrind", "/usr/local/include/valgrind"];
 const LIBRARY_FOLDERS: [&str; 4] =
     ["/usr/lib/x86_64-linux-gnu/valgrind", "/usr/lib64/valgrind", "/usr/lib/valgrind", "/usr/local/lib/valgrind"];
@@ -39,7 +39,7 @@ const COMPILE: [&str; 13] = [
     "-DVGPV_amd64_linux_vanilla=1",
     "-static",
 ];
-/// Tools are linked at this address, away from where programs are.
+/// Tools are linked at this address, away from the addresses of programs.
 const LINK: [&str; 9] = [
     "-nodefaultlibs",
     "-nostartfiles",
@@ -52,13 +52,13 @@ const LINK: [&str; 9] = [
     "-Wl,--wrap=vgPlain_am_get_advisory_client_simple",
 ];
 
-/// An installed Valgrind with what tools are built from.
+/// An installed Valgrind with the files for building tools.
 #[derive(Clone, Debug)]
 pub(super) struct Valgrind {
-    /// The launcher. Debian's `valgrind` is a script that sets `LD_LIBRARY_PATH` and the like, which the recorded
-    /// program would see; `valgrind.bin` beside it is the launcher proper.
+    /// The launcher. Debian's `valgrind` is a script that sets `LD_LIBRARY_PATH` and other variables, which the
+    /// recorded program would see; `valgrind.bin` next to it is the actual launcher.
     pub launcher: PathBuf,
-    /// Such as `valgrind-3.19.0`.
+    /// The version, such as `valgrind-3.19.0`.
     pub version: String,
 }
 
@@ -80,7 +80,7 @@ impl Valgrind {
     }
 }
 
-/// The first of `folders` that has `file`.
+/// The first of `folders` that contains `file`.
 fn folder_with(folders: &[&str], file: &str, what: &str) -> Result<PathBuf, TraceError> {
     folders.iter().map(PathBuf::from).find(|folder| folder.join(file).exists()).ok_or_else(|| {
         TraceError::usage(format!("Valgrind's {what} ({file}) are missing, looked in {folders:?}; {INSTALL_HINT}"))
@@ -88,11 +88,11 @@ fn folder_with(folders: &[&str], file: &str, what: &str) -> Result<PathBuf, Trac
 }
 
 /// Returns the folder for `VALGRIND_LIB`, below `cache_dir`: the tool compiled from the C sources in `source_dir`, and
-/// links to the installed Valgrind's own files. Compiles only if this source was not yet compiled for this Valgrind;
-/// several processes may do so at once.
+/// links to the installed Valgrind's own files. Compiles only if this source has not yet been compiled for this
+/// Valgrind; several processes may do so concurrently.
 ///
 /// # Errors
-/// [`TraceError::Usage`] if Valgrind, its headers or libraries, or gcc are missing, and if compiling fails;
+/// [`TraceError::Usage`] if Valgrind, its headers or libraries, or gcc are missing, or if compiling fails;
 /// [`TraceError::Io`].
 pub fn prepare_tool(source_dir: &Path, cache_dir: &Path) -> Result<PathBuf, TraceError> {
     let valgrind = Valgrind::locate()?;
@@ -124,13 +124,13 @@ pub fn prepare_tool(source_dir: &Path, cache_dir: &Path) -> Result<PathBuf, Trac
         let link = scratch.path().join(file.file_name().unwrap_or_default());
         symlink(&file, &link).map_err(|e| TraceError::io(&link, e))?;
     }
-    // Temporary folders are private; the cache is as open as its parent.
+    // Temporary folders are private; the cache gets the permissions of its parent.
     fs::set_permissions(scratch.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .map_err(|e| TraceError::io(scratch.path(), e))?;
     let built = scratch.keep();
     match fs::rename(&built, &folder) {
         Ok(()) => Ok(folder),
-        // Another process was faster; what it built is the same.
+        // Another process was faster and built the same.
         Err(_) if folder.join(&tool).exists() => {
             let _ = fs::remove_dir_all(&built);
             Ok(folder)

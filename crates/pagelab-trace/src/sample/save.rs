@@ -62,8 +62,7 @@ pub fn save(
     };
     let info = origin.info().clone();
     if info.sampled {
-        let what =
-            "its accesses are samples already, so nobody knows how many instructions lie between: replay all of them";
+        let what = "its accesses are already samples, so the number of instructions between them is unknown: replay all of them";
         return Err(TraceError::usage(format!("{source}: {what}")));
     }
     let total = info.accesses.into_iter().chain(max_accesses).min();

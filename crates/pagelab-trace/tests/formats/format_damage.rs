@@ -93,7 +93,7 @@ fn missing_parts_are_named() {
 
     let trace = complete();
     fs::remove_file(trace.file("trace.json")).unwrap();
-    trace.refused(&["no trace", "trace.json"]);
+    trace.refused(&["not a trace", "trace.json"]);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn parts_of_another_trace_or_place_are_refused() {
     writer.finish().unwrap();
     let name = "accesses-000001.parquet";
     fs::copy(other.path().join("o.trace").join(name), trace.file(name)).unwrap();
-    trace.refused(&["its parts are not those it was finished with"]);
+    trace.refused(&["its parts have changed since it was finished"]);
 
     let trace = complete();
     fs::copy(trace.file("events-000000.parquet"), trace.file("accesses-000000.parquet")).unwrap();
@@ -133,7 +133,7 @@ fn other_versions_and_other_files_are_refused() {
     fs::write(&file, "x").unwrap();
     assert!(read(&file).unwrap_err().to_string().contains("a trace is a folder"));
     assert!(matches!(read(&dir.path().join("nothing")).unwrap_err(), TraceError::Io { .. }));
-    assert!(read(dir.path()).unwrap_err().to_string().contains("no trace"));
+    assert!(read(dir.path()).unwrap_err().to_string().contains("not a trace"));
 }
 
 #[test]

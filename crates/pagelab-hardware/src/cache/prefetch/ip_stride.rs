@@ -78,7 +78,7 @@ impl Prefetcher for IpStride {
         between("entries", entries, 1, 1 << 16)?;
         between("ways", ways, 1, entries)?;
         if !entries.is_multiple_of(ways) {
-            let what = format!("{entries} entries are no whole number of sets of {ways}; allowed are divisors");
+            let what = format!("{entries} entries are not a whole number of sets of {ways}; allowed are divisors");
             return Err(CacheConfigError::new("ways", what));
         }
         between("confidence", confidence, 1, u8::MAX.into())?;
