@@ -36,7 +36,7 @@ pub struct Analysis {
     pub accesses: u64,
     /// Data accesses; the rest are fetches.
     pub data_accesses: u64,
-    /// Instructions that they were made by or among.
+    /// Instructions up to the last access analysed.
     pub instructions: u64,
     /// One curve for each page size or line size, and each stream.
     pub curves: Vec<Curve>,

@@ -40,11 +40,11 @@ impl Spaces {
         self.of_process(process)
     }
 
-    /// Notes an event; `left` is told what it takes out of the TLBs and caches.
+    /// Handles an event; calls `left` with the pages that it removes from TLBs and caches.
     ///
-    /// That is what the program gives up: what it unmaps, moves, maps over or drops, the end of its heap, and all of a
-    /// space whose last process ends or execs. Changes of permission and copies on write leave the pages where they
-    /// are: what a kernel flushes for them is the kernel's to say, and `pagelab run` simulates it.
+    /// These are pages that the program gives up: unmapped, moved, overmapped or dropped ones, the end of its heap, and
+    /// a whole space when its last process ends or execs. Permission changes and copies on write remove nothing: which
+    /// flushes they need is up to the kernel, which `pagelab run` simulates.
     pub fn event<E>(&mut self, event: &Event, mut left: impl FnMut(DroppedPages) -> Result<(), E>) -> Result<(), E> {
         let thread = event.thread.0 as usize;
         if self.process_of.len() <= thread {

@@ -349,7 +349,7 @@ impl Device for Drive {
             Measure::cycles(
                 "queued_cycles",
                 of.queued_cycles,
-                "Cycles that they waited for the queue, the controller, the buffer and, of reads, their unit",
+                "Cycles that requests waited for the queue, the controller, the buffer and (reads) their unit",
             ),
             Measure::count("reads", reads, "Requests that read"),
             Measure::count("reads.blocks", of.read_blocks, "Blocks that were read"),

@@ -361,8 +361,7 @@ impl Process {
         Ok(self.part(&segment, from..accesses, addresses, output)?)
     }
 
-    /// Handles a range of a segment's accesses and the instructions up to the last one; `addresses` are those of the
-    /// whole segment.
+    /// Handles a range of a segment's accesses and the instructions up to the last one; `addresses` are all of them.
     fn part(
         &mut self,
         segment: &Segment,
@@ -520,8 +519,7 @@ impl Process {
 
     fn describe(&mut self, record: SegmentRecord) -> Result<(), DecodeError> {
         let number = record.number as usize;
-        // The tool numbers segments consecutively; a far higher number is a damaged stream and must not allocate
-        // memory.
+        // The tool numbers segments consecutively; a far higher number is damage and must not allocate memory.
         if number > self.table.len() + (1 << 20) {
             return Err(DecodeError::Stream(format!("segment number {number} after {}", self.table.len())));
         }

@@ -1,4 +1,4 @@
-//! What the workloads over one array have in common: regions of threads, the number of accesses, stores.
+//! Shared by the workloads over one array: the threads' regions, the number of accesses, stores.
 
 use super::{
     between::{Between, OtherData},
@@ -60,7 +60,7 @@ pub(super) const GRANULARITY: Parameter = Parameter {
     meaning: "bytes of an element; an access reads the first 8 at most",
 };
 
-/// Bytes from one initialising store of `word` bytes to the next; none if nothing is initialised.
+/// Distance in bytes between initialising stores of `word` bytes; none without initialisation.
 pub(super) fn initialise_step(values: &Values, word: u64) -> Option<u64> {
     match values.word(INITIALISE.name) {
         "no" => None,
@@ -71,7 +71,7 @@ pub(super) fn initialise_step(values: &Values, word: u64) -> Option<u64> {
 
 const PAGE: u64 = 4096;
 
-/// Sites 0 and 1 are the workload's load and store; further ones are its own. Initialising has this one.
+/// Sites 0 and 1 are the workload's load and store; further ones are its own. This one initialises.
 const INITIALISE_SITE: u64 = 15;
 
 /// One thread's view of the array.
@@ -79,27 +79,27 @@ const INITIALISE_SITE: u64 = 15;
 pub(super) struct Part {
     pub base: u64,
     pub bytes: u64,
-    /// Which of `of` threads this is.
+    /// This thread's index among `of` threads.
     pub thread: u64,
     pub of: u64,
-    /// True if all threads have the same array.
+    /// True if all threads use the same array.
     pub shared: bool,
 }
 
 impl Part {
-    /// The elements of a shared array of `elements` that fall to this thread (begin and end), all of an own array.
+    /// The elements of a shared array of `elements` for this thread (begin and end); for an own array, all.
     pub fn share(&self, elements: u64) -> (u64, u64) {
         if self.shared { share(elements, self.thread, self.of) } else { (0, elements) }
     }
 }
 
-/// Begin and end of part `index` of `0..count` cut into `of` even parts.
+/// Begin and end of part `index` when `0..count` is divided into `of` equal parts.
 pub(super) fn share(count: u64, index: u64, of: u64) -> (u64, u64) {
     let at = |index: u64| (u128::from(count) * u128::from(index) / u128::from(of)) as u64;
     (at(index), at(index + 1))
 }
 
-/// How many of `count` accesses thread `index` of `of` makes: they differ by one at most.
+/// How many of `count` accesses thread `index` of `of` makes; the threads' numbers differ by at most one.
 pub(super) fn portion(count: u64, index: u64, of: u64) -> u64 {
     count / of + u64::from(index < count % of)
 }
@@ -111,8 +111,8 @@ pub(super) fn width(element_bytes: u64) -> u16 {
 
 /// Maps the array or arrays and builds the workers.
 ///
-/// `elements` is how many elements of `element_bytes` each array has; a pass goes through them once. `make` builds
-/// a thread's stream over its part.
+/// Each array has `elements` elements of `element_bytes`, which a pass visits once. `make` builds a thread's stream
+/// over its part.
 pub(super) fn build<S: Stream + 'static>(
     values: &Values,
     element_bytes: u64,
@@ -140,7 +140,7 @@ pub(super) fn build<S: Stream + 'static>(
         let mut initialise = Vec::new();
         let site = Site::new(INITIALISE_SITE, width(bytes), values.gap());
         if let Some(step) = initialise_step(values, u64::from(site.size_bytes)) {
-            // What is left of the array behind the last whole word is not written.
+            // The rest of the array after the last whole word is not written.
             let stores = (bytes - bytes % u64::from(site.size_bytes)).div_ceil(step);
             let (begin, end) = part.share(stores);
             initialise.push(Initialise::new(site, base + begin * step, step, end - begin));
@@ -159,8 +159,8 @@ pub(super) fn build<S: Stream + 'static>(
     Ok(plan(layout, with_other.collect()))
 }
 
-/// The accesses of one thread, from `accesses` or, where the workload has them, `passes`; an element takes `each` of
-/// them.
+/// Number of accesses of one thread, from `accesses` or, where the workload has it, `passes`; each element takes `each`
+/// accesses.
 fn accesses(values: &Values, part: &Part, elements: u64, each: u64) -> Result<u64, TraceError> {
     let total = values.optional(ACCESSES.name);
     if total.is_some() && values.has(PASSES.name) && values.given(PASSES.name) {
@@ -178,17 +178,17 @@ fn accesses(values: &Values, part: &Part, elements: u64, each: u64) -> Result<u6
     count.ok_or_else(|| values.refuse(PASSES.name, "small enough that 64 bits count the accesses"))
 }
 
-/// Chooses between a load and a store.
+/// Chooses randomly between a load and a store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mix {
     load: Site,
     store: Site,
-    /// Stores among 2^32 accesses.
+    /// Number of stores per 2^32 accesses.
     stores: u64,
 }
 
 impl Mix {
-    /// Accesses of `size_bytes` of which the share `write` of the spec is stores.
+    /// Accesses of `size_bytes`; the share `write` of the spec is stores.
     pub fn new(values: &Values, size_bytes: u16) -> Self {
         let site = |number| Site::new(number, size_bytes, values.gap());
         Self { load: site(0), store: site(1), stores: (values.real(WRITE.name) * (1u64 << 32) as f64) as u64 }
@@ -202,7 +202,7 @@ impl Mix {
         Access { pc: if store { self.store.pc } else { self.load.pc }, ..self.load.access(kind, vaddr) }
     }
 
-    /// The one site of all accesses and their kind, if there is no mix.
+    /// The site and kind of all accesses, if they are all the same.
     pub fn uniform(&self) -> Option<(Site, AccessKind)> {
         match self.stores {
             0 => Some((self.load, AccessKind::Load)),
@@ -212,14 +212,14 @@ impl Mix {
     }
 }
 
-/// Goes through `count` elements, `step` bytes apart, again and again.
+/// Visits `count` elements, `step` bytes apart, repeatedly.
 #[derive(Clone, Debug)]
 pub(super) struct Sweep {
     start: u64,
     step: u64,
     count: u64,
     at: u64,
-    /// Bytes into each element that the pass accesses, and by how many more the next pass does.
+    /// Offset within each element that the pass accesses; the next pass adds `advance`.
     offset: u64,
     advance: u64,
     mix: Mix,
@@ -229,7 +229,7 @@ pub(super) struct Sweep {
 impl Sweep {
     pub fn new(values: &Values, part: &Part, step: u64, advance: u64) -> Self {
         let elements = part.bytes / step;
-        // More threads than elements: one that has no share may still have been given accesses to make.
+        // With more threads than elements, a thread without a share may still have accesses to make.
         let (begin, end) = Some(part.share(elements)).filter(|(begin, end)| begin < end).unwrap_or((0, elements));
         Self {
             start: part.base + begin * step,
@@ -251,7 +251,7 @@ impl Stream for Sweep {
             let left = usize::try_from(self.count - self.at).unwrap_or(usize::MAX);
             let (now, later) = rest.split_at_mut(left.min(rest.len()));
             let first = self.start + self.offset + self.at * self.step;
-            // In the common cases kind and size are constants: the compiler then merges the stores of the fields.
+            // In the common cases kind and size are constants, so that the compiler merges the stores of the fields.
             const LOAD: AccessKind = AccessKind::Load;
             const WORD: u16 = 8;
             match self.mix.uniform() {
@@ -282,7 +282,7 @@ impl Stream for Sweep {
     }
 }
 
-/// Overwrites `out` by accesses to addresses `step` bytes apart.
+/// Overwrites `out` with accesses to addresses `step` bytes apart.
 #[inline(always)]
 fn write(out: &mut [Access], first: u64, step: u64, mut access: impl FnMut(u64) -> Access) {
     let mut vaddr = first;

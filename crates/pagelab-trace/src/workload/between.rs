@@ -1,4 +1,4 @@
-//! Other data that a program touches between the accesses that a workload is about.
+//! Other data that a program accesses between the accesses of interest.
 
 use super::{
     layout::{Layout, Site},
@@ -18,7 +18,7 @@ const LINE_BYTES: u64 = 64;
 /// Site of the reads.
 const SITE: u64 = 14;
 
-/// The other data of one thread.
+/// A thread's other data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OtherData {
     base: u64,
@@ -27,10 +27,10 @@ pub(super) struct OtherData {
 }
 
 impl OtherData {
-    /// Maps what the spec asks for; none if that is nothing.
+    /// Maps the other data of the spec; none if there is none.
     ///
     /// # Errors
-    /// If the address space has no room left.
+    /// If there is no room left in the address space.
     pub fn map(values: &Values, layout: &mut Layout, thread: u32) -> Result<Option<Self>, TraceError> {
         let bytes = if values.has(BETWEEN.name) { values.number(BETWEEN.name) } else { 0 };
         let lines = bytes.div_ceil(LINE_BYTES);
@@ -43,19 +43,19 @@ impl OtherData {
         Ok(Some(Self { base, lines, site: Site::new(SITE, 8, values.gap()) }))
     }
 
-    /// Accesses that one access of the workload comes to.
+    /// Total number of accesses per access of the workload.
     pub fn accesses_per_access(&self) -> u64 {
         1 + self.lines
     }
 }
 
-/// A stream with the other data read after each of its accesses.
+/// A stream that reads the other data after each of its accesses.
 pub(super) struct Between<S> {
     inner: S,
     other: OtherData,
-    /// Accesses of the stream that are still to be made, the next one last.
+    /// The stream's next accesses, in reverse order.
     ahead: Vec<Access>,
-    /// Lines that are still to be read before.
+    /// Lines that must still be read before the next access.
     left: u64,
 }
 

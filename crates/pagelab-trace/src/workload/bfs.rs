@@ -13,21 +13,21 @@ use super::{
 use crate::rng::Rng;
 use crate::{Access, TraceError};
 
-/// Vertices of the frontier that a thread takes at a time.
+/// Number of frontier vertices that a thread takes at once.
 const CHUNK: usize = 64;
-/// Parent of a vertex that the search has not reached.
+/// Parent of a vertex that the search has not reached yet.
 const NONE: u32 = u32::MAX;
 
-/// Models: a top-down level-synchronous search, as in Graph500's reference code. The graph is built and searched
-/// for real, so the accesses are those of a program: for each vertex of the frontier, its entry in a queue and its
-/// two offsets; for each of its neighbours, the neighbour's number and parent; for a new one, a store of the parent
-/// (a compare-and-swap if there are several threads) and of the entry in the thread's own queue, which holds
-/// the levels one after the other. Chunks of 64 vertices of the frontier go to the threads in turn. Before each
-/// search the parents are reset.
+/// Models: a top-down level-synchronous search, as in Graph500's reference code. The graph is built and searched for
+/// real, so the accesses are a program's: for each frontier vertex, its entry in a queue and its two offsets; for each
+/// of its neighbours, the neighbour's number and parent; for a newly found neighbour, a store of the parent (a
+/// compare-and-swap if there are several threads) and of the entry in the thread's own queue, which contains the levels
+/// one after the other. Threads take chunks of 64 frontier vertices in turn. Before each search the parents are reset.
 ///
-/// Unlike the array workloads it holds the graph in memory: 8 bytes a vertex for offsets, 4 for its parent and 4 in
-/// a queue, and 4 bytes for each of two ends of an edge; of a Kronecker graph, which is drawn where it is looked at,
-/// only parents and queues. What the program's own arrays take is said by `index`, whatever the simulator holds.
+/// Unlike the array workloads, the simulator holds the graph in memory: per vertex 8 bytes for offsets, 4 for its
+/// parent and 4 in a queue, and 4 bytes for each end of an edge. Of a Kronecker graph, whose neighbours are computed on
+/// demand, it holds only parents and queues. `index` determines the size of the program's own arrays, whatever the
+/// simulator holds.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "bfs",
     summary: "breadth-first search from random roots, level by level, over a random graph in compressed sparse rows",
@@ -76,8 +76,8 @@ fn search(values: &Values) -> Result<(Layout, GraphProgram<Search>), TraceError>
     })
 }
 
-/// A thread's queue: vertices in the order in which it claimed them, of which `begin..end` are the current level
-/// and those behind the next.
+/// A thread's queue: vertices in the order in which it claimed them. `begin..end` is the current level; the next level
+/// follows.
 #[derive(Clone, Debug, Default)]
 struct Queue {
     vertices: Vec<u32>,
@@ -85,18 +85,18 @@ struct Queue {
     end: usize,
 }
 
-/// The next chunk of the frontier.
+/// Position of the next chunk of the frontier.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cursor {
-    /// Whose queue it is in, and where.
+    /// The queue, and the index in it.
     queue: usize,
     index: usize,
 }
 
 struct Search {
-    /// Bytes of the parents and of a queue.
+    /// Bytes of the parents, and of a queue.
     array_bytes: u64,
-    /// Searches yet to begin.
+    /// Number of searches not yet begun.
     roots: u64,
     root_rng: Rng,
     parents: Vec<u32>,
@@ -104,7 +104,7 @@ struct Search {
     at: Cursor,
     csr: Csr,
     parents_addr: u64,
-    /// One for each thread.
+    /// One per thread.
     queue_addrs: Vec<u64>,
     frontier: Site,
     parent: Site,
@@ -132,7 +132,7 @@ impl Algorithm for Search {
 }
 
 impl Search {
-    /// Forgets the last search and puts a root into the first thread's queue; the reset of the parents comes first.
+    /// Begins a search: resets the parents, then puts a root into the first thread's queue.
     fn begin_search(&mut self, graph: &AnyGraph, team: &mut Team) {
         self.parents.fill(NONE);
         team.fill(&self.csr, self.parents_addr, self.array_bytes);
@@ -147,7 +147,7 @@ impl Search {
         team.restart();
     }
 
-    /// Makes what the threads pushed the frontier; false if that is nothing.
+    /// Makes the vertices found by the threads the new frontier; false if there are none.
     fn next_level(&mut self, team: &mut Team) -> bool {
         for queue in &mut self.queues {
             (queue.begin, queue.end) = (queue.end, queue.vertices.len());
@@ -157,7 +157,7 @@ impl Search {
         self.queues.iter().any(|queue| queue.begin < queue.end)
     }
 
-    /// A chunk of the frontier, worked off by the thread whose turn it is; none at the level's end.
+    /// Handles a chunk of the frontier by the next thread; returns the thread, none at the level's end.
     fn run_chunk(&mut self, graph: &AnyGraph, team: &mut Team, out: &mut Vec<Access>) -> Option<usize> {
         while self.at.index >= self.queues[self.at.queue].end {
             let queue = self.at.queue + 1;
@@ -175,7 +175,7 @@ impl Search {
         Some(thread)
     }
 
-    /// Looks at all neighbours of `vertex` and claims the new ones for `thread`.
+    /// Visits all neighbours of `vertex` and claims the new ones for `thread`.
     fn visit(&mut self, graph: &AnyGraph, vertex: u32, thread: usize, team: &Team, out: &mut Vec<Access>) {
         let claim = team.claim();
         let queue = &mut self.queues[thread].vertices;
@@ -198,7 +198,7 @@ impl Search {
     }
 }
 
-/// A random vertex, or the next after it that has a neighbour if it has none.
+/// A random vertex; if it has no neighbour, the next vertex that has one.
 fn root(graph: &AnyGraph, rng: &mut Rng) -> u32 {
     let first = rng.below(graph.vertices());
     let candidates = (first..graph.vertices()).chain(0..first).map(|vertex| vertex as u32);

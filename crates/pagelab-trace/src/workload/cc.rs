@@ -13,32 +13,32 @@ use super::{
 use crate::rng::Rng;
 use crate::{Access, AccessKind, TraceError};
 
-/// Neighbours of every vertex that Afforest links before it looks which component is the largest.
+/// Number of neighbours of every vertex that Afforest links before it determines the largest component.
 const NEIGHBOUR_ROUNDS: u64 = 2;
-/// Vertices that it asks for that.
+/// Number of vertices that it samples for that.
 const SAMPLES: usize = 1024;
 
 /// Models: components as trees of parents, computed for real; in the end every vertex has the component's smallest
-/// vertex as its parent. Parents are first set, each vertex to itself. Links and hooks change a parent by
+/// vertex as its parent. First the parent of each vertex is set to itself. Links and hooks change a parent by
 /// compare-and-swap if there are several threads.
 ///
-/// - `afforest`: each vertex's first neighbour is linked with it (both parents; while they differ, the larger one's
-///   parent, and the grandparents if it has changed already), then the trees are compressed (parent and grandparent of
-///   each vertex, a store while they differ); the same with the second neighbour. 1,024 random vertices are
-///   asked for the most frequent component; vertices outside it link the rest of their neighbours, and the trees are
-///   compressed.
+/// - `afforest`: each vertex's first neighbour is linked with it (both parents; while they differ, the parent of the
+///   larger one, and the grandparents if it has already changed). Then the trees are compressed (parent and grandparent
+///   of each vertex, with a store while they differ). The same follows with the second neighbour. The most frequent
+///   component of 1,024 random vertices is determined. Vertices outside it link the rest of their neighbours, and the
+///   trees are compressed.
 /// - `shiloach-vishkin`: every vertex is compared with every neighbour, and a root whose neighbour has a smaller parent
-///   is hooked to that; then the trees are compressed; until nothing was hooked.
+///   is hooked to that parent; then the trees are compressed. This repeats until nothing was hooked.
 ///
-/// In each loop threads that are free take the next chunk of 16,384 vertices and are interleaved by 64.
+/// In each loop, free threads take the next chunk of 16,384 vertices and are interleaved every 64 vertices.
 ///
 /// Source: Sutton, Ben-Nun, Barak, "Optimizing Parallel Graph Connectivity Computation via Subgraph Sampling", IPDPS
 /// 2018; Shiloach, Vishkin, "An O(log n) parallel connectivity algorithm", 1982; both as in Beamer, Asanović,
 /// Patterson, "The GAP Benchmark Suite", 2015, whose kernel CC is the first since version 1.3.
 ///
-/// Deviations: two threads never change the same parent at once, so a compare-and-swap never fails. A Kronecker graph's
-/// edge is found from one of its ends only: Shiloach and Vishkin's components do not mind, Afforest's may come out
-/// divided.
+/// Deviations: two threads never change the same parent at the same time, so a compare-and-swap never fails. A
+/// Kronecker graph's edge is stored at one of its ends only. This does not affect Shiloach and Vishkin's components,
+/// but Afforest's may be split.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "cc",
     summary: "connected components by linking trees of parents, over a random graph in compressed sparse rows",
@@ -96,12 +96,12 @@ fn components(values: &Values) -> Result<(Layout, GraphProgram<Components>), Tra
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Links the neighbour of this number.
+    /// Links the neighbour with this number.
     Link(u64),
-    /// Compresses the trees after so many rounds of links.
+    /// Compresses the trees after this many rounds of links.
     Compress(u64),
     Sample,
-    /// Links the neighbours that are left, except in this component.
+    /// Links the remaining neighbours of vertices outside this component.
     LinkRest(u32),
     CompressLast,
     Hook,
@@ -109,7 +109,7 @@ enum Phase {
     Done,
 }
 
-/// The one array of the algorithm: a parent of each vertex.
+/// The algorithm's array: the parent of each vertex.
 struct Parents {
     of: Vec<u32>,
     addr: u64,
@@ -117,15 +117,15 @@ struct Parents {
 }
 
 impl Parents {
-    /// The parent of `vertex`, whose number was loaded `distance` accesses before (0: was not); appends its load at
-    /// `site`.
+    /// Returns the parent of `vertex` and appends its load at `site`. The number of `vertex` was loaded `distance`
+    /// accesses before (0: it was not loaded).
     #[inline]
     fn load(&self, site: Site, vertex: u32, distance: usize, out: &mut Vec<Access>) -> u32 {
         out.push(site.load(self.at(vertex)).after(distance));
         self.of[vertex as usize]
     }
 
-    /// As [`Self::load`].
+    /// Sets the parent of `vertex`; arguments as in [`Self::load`].
     fn set(&mut self, at: (Site, AccessKind), vertex: u32, distance: usize, parent: u32, out: &mut Vec<Access>) {
         let (site, kind) = at;
         out.push(site.access(kind, self.at(vertex)).after(distance));
@@ -140,10 +140,10 @@ impl Parents {
 
 struct Components {
     afforest: bool,
-    /// Trials yet to begin.
+    /// Number of trials not yet begun.
     trials: u64,
     phase: Phase,
-    /// True if the round has hooked a root.
+    /// Whether the round has hooked a root.
     hooked: bool,
     sample_rng: Rng,
     deal: Deal,
@@ -213,7 +213,7 @@ impl Components {
         self.deal.restart(team);
     }
 
-    /// What follows when all vertices have been dealt.
+    /// The phase after all vertices have been handled.
     fn next_phase(&self) -> Phase {
         match self.phase {
             Phase::Link(number) => Phase::Compress(number + 1),
@@ -226,7 +226,7 @@ impl Components {
         }
     }
 
-    /// Links `vertex` with `count` of its neighbours, from the one of number `first` on.
+    /// Links `vertex` with `count` of its neighbours, from neighbour `first` on.
     fn link_some(
         &mut self,
         graph: &AnyGraph,
@@ -244,7 +244,7 @@ impl Components {
         }
     }
 
-    /// Puts the trees of two vertices together: the one with the larger root under a vertex of the other.
+    /// Joins the trees of two vertices: puts the larger root under a vertex of the other tree.
     fn link(&mut self, vertex: u32, neighbour: u32, claim: AccessKind, out: &mut Vec<Access>) {
         let mut a = self.parents.load(self.own, vertex, 0, out);
         let mut b = self.parents.load(self.other, neighbour, 2, out);
@@ -262,7 +262,7 @@ impl Components {
         }
     }
 
-    /// Lets `vertex` have its tree's root as its parent.
+    /// Makes the tree's root the parent of `vertex`.
     fn compress(&mut self, vertex: u32, out: &mut Vec<Access>) {
         let mut parent = self.parents.load(self.own, vertex, 0, out);
         let mut distance = 1;
@@ -276,7 +276,7 @@ impl Components {
         }
     }
 
-    /// The component that most of some random vertices are in; of equal ones the first.
+    /// The most frequent component of some random vertices; of several, the first.
     fn sample(&mut self, graph: &AnyGraph, out: &mut Vec<Access>) -> u32 {
         let mut seen: Vec<u32> = (0..SAMPLES)
             .map(|_| self.parents.load(self.sample, self.sample_rng.below(graph.vertices()) as u32, 0, out))
@@ -286,7 +286,7 @@ impl Components {
         most.expect("there are samples")[0]
     }
 
-    /// Hooks a root at `vertex` or a neighbour to the other one's parent, if that is smaller.
+    /// Hooks a root among `vertex` and its neighbours to the other vertex's parent if that is smaller.
     fn hook(&mut self, graph: &AnyGraph, vertex: u32, claim: AccessKind, out: &mut Vec<Access>) {
         let row = out.len();
         out.extend(self.csr.row(vertex));

@@ -1,4 +1,4 @@
-//! `chase`: each node holds the address of the next.
+//! `chase`: each node contains the address of the next.
 
 use super::{
     Workload,
@@ -30,15 +30,15 @@ pub(super) static WORKLOAD: Workload = Workload {
     },
 };
 
-/// The t-th node of the walk is the t-th of a random order of all nodes, so the walk is a cycle through all of
-/// them. Threads that share the array enter the same cycle at evenly spaced places.
+/// The walk visits the nodes in a random order and forms a cycle through all of them. Threads that share the array
+/// enter the same cycle at evenly spaced positions.
 struct Chase {
     base: u64,
     node: u64,
     nodes: u64,
     order: Permutation,
     at: u64,
-    /// How far back the load of the next pointer is: 0 for the first, which the program was given.
+    /// Distance to the load of the next pointer: 0 for the first, which the program was given.
     distance: usize,
     site: Site,
 }

@@ -4,20 +4,20 @@ use super::kronecker::Kronecker;
 use crate::TraceError;
 use crate::rng::{Rng, scale};
 
-/// The neighbours of vertex v are `neighbours[offsets[v]..offsets[v + 1]]`; an edge stands with both its ends.
+/// The neighbours of vertex v are `neighbours[offsets[v]..offsets[v + 1]]`; an edge is stored at both ends.
 pub(super) struct Graph {
     pub offsets: Vec<u64>,
     pub neighbours: Vec<u32>,
 }
 
-/// Edges of a graph with this many vertices whose vertices have `degree` neighbours on average.
+/// Number of edges of a graph whose vertices have `degree` neighbours on average.
 pub(super) fn edges(vertices: u64, degree: u64) -> u64 {
     vertices * degree / 2
 }
 
 impl Graph {
-    /// A graph whose edges have uniformly random ends (Erdős and Rényi's model with a fixed number of edges;
-    /// loops and repeated edges occur and stay, as in Graph500). `vertices` is 1 to 2^32.
+    /// A graph whose edges have uniformly random ends (Erdős and Rényi's model with a fixed number of edges; loops and
+    /// repeated edges stay, as in Graph500). `vertices` is 1 to 2^32.
     ///
     /// # Errors
     /// If there is not enough memory.
@@ -28,11 +28,11 @@ impl Graph {
             let end = |half: u64| scale(half << 32, vertices) as usize;
             (end(random >> 32), end(random & 0xffff_ffff))
         };
-        // The larger first: if it does not fit, nothing has been touched.
+        // The larger array first: if it does not fit, no memory has been used yet.
         let mut neighbours = allocate::<u32>(2 * edges)?;
         let mut offsets = allocate::<u64>(vertices + 2)?;
-        // The edges are drawn twice, to count and to place them, rather than kept. Counting two entries ahead lets
-        // placing, which moves each entry on to where its row ends, leave the offsets where they belong.
+        // The edges are drawn twice, to count and to place them, instead of being stored. The counts are two entries
+        // ahead, so that placing, which moves each entry to the end of its row, leaves the offsets where they belong.
         for (a, b) in (0..edges).map(ends) {
             offsets[a + 2] += 1;
             offsets[b + 2] += 1;
@@ -59,13 +59,13 @@ impl Graph {
         self.offsets.len() as u64 - 1
     }
 
-    /// Where the neighbours of `vertex` stand.
+    /// Range of the neighbours of `vertex`.
     pub fn row(&self, vertex: u32) -> std::ops::Range<u64> {
         self.offsets[vertex as usize]..self.offsets[vertex as usize + 1]
     }
 }
 
-/// The graph that a workload goes through.
+/// The graph of a workload.
 pub(super) enum AnyGraph {
     Stored(Graph),
     Drawn(Kronecker),
@@ -79,7 +79,7 @@ impl AnyGraph {
         }
     }
 
-    /// Where the neighbours of `vertex` stand.
+    /// Range of the neighbours of `vertex`.
     pub fn row(&self, vertex: u32) -> std::ops::Range<u64> {
         match self {
             Self::Stored(graph) => graph.row(vertex),
@@ -87,7 +87,7 @@ impl AnyGraph {
         }
     }
 
-    /// The neighbour of `vertex` that stands at `at`, a place of its row.
+    /// The neighbour of `vertex` at index `at`, which lies in its row.
     #[inline]
     pub fn neighbour(&self, vertex: u32, at: u64) -> u32 {
         match self {
@@ -97,7 +97,7 @@ impl AnyGraph {
     }
 }
 
-/// Zeros.
+/// An array of zeros.
 ///
 /// # Errors
 /// If there is not enough memory.

@@ -1,4 +1,4 @@
-//! What the workloads that go through a graph have in common: parameters, the graph's arrays, threads, the source.
+//! Shared by the workloads on a graph: parameters, the graph's arrays, threads, the source.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -51,19 +51,19 @@ pub(super) const INITIALISE_GRAPH: Parameter = Parameter {
     ..INITIALISE
 };
 
-/// Bytes of an offset into the neighbours.
+/// Bytes of an offset into the array of neighbours.
 const OFFSET: u64 = 8;
-/// Bytes that a store writes when an array is given its contents from end to end.
+/// Bytes of each store that initialises an array.
 const WORD: u64 = 8;
 
-/// A workload's own sites: 2 and those from here on.
+/// A workload's own sites: 2, and all from this number on.
 pub(super) const OWN_SITES: u64 = 6;
 
-/// The graph's two arrays in the program's memory, and the places in its code that access them.
+/// The graph's two arrays in the program's memory, and the sites that access them.
 pub(super) struct Csr {
     offsets: u64,
     neighbours: u64,
-    /// Bytes of a vertex's number.
+    /// Bytes of a vertex number.
     pub index: u64,
     fill: Site,
     row_begin: Site,
@@ -72,30 +72,30 @@ pub(super) struct Csr {
 }
 
 impl Csr {
-    /// The loads that find where the neighbours of `vertex` stand.
+    /// The loads of the offsets that delimit the neighbours of `vertex`.
     #[inline]
     pub fn row(&self, vertex: u32) -> [Access; 2] {
         let entry = self.offsets + u64::from(vertex) * OFFSET;
         [self.row_begin.load(entry), self.row_end.load(entry + OFFSET)]
     }
 
-    /// The load of the neighbour that stands at `at`.
+    /// The load of the neighbour at index `at`.
     #[inline]
     pub fn neighbour(&self, at: u64) -> Access {
         self.neighbour.load(self.neighbours + at * self.index)
     }
 }
 
-/// The threads: whose turn it is, and what they write before anything else.
+/// The threads: whose turn it is, and what they must still write first.
 pub(super) struct Team {
     pub threads: usize,
     turn: usize,
-    /// A part for each thread; all parts of an array are written before the next array.
+    /// One part per thread; all parts of an array are written before the next array.
     fills: VecDeque<Vec<Initialise>>,
 }
 
 impl Team {
-    /// The thread whose turn it is; the turn passes on.
+    /// The thread whose turn it is; the turn passes to the next.
     pub fn take_turn(&mut self) -> usize {
         let thread = self.turn;
         self.turn = (self.turn + 1) % self.threads;
@@ -107,19 +107,19 @@ impl Team {
         self.turn = 0;
     }
 
-    /// How a thread changes a word that others may change as well: by compare-and-swap, unless it is alone.
+    /// How a thread changes a word that others may change too: by compare-and-swap, unless it is alone.
     pub fn claim(&self) -> AccessKind {
         if self.threads > 1 { AccessKind::Modify } else { AccessKind::Store }
     }
 
-    /// The threads write all of an array, before their next turns.
+    /// Makes the threads write a whole array before their next turns.
     pub fn fill(&mut self, csr: &Csr, array: u64, bytes: u64) {
         self.divide(csr.fill, array, bytes, WORD);
     }
 
-    /// Stores of 8 bytes, `step` apart, to all of an array.
+    /// Divides stores of 8 bytes, `step` apart, to a whole array among the threads.
     fn divide(&mut self, site: Site, array: u64, bytes: u64, step: u64) {
-        // Arrays are mapped in whole pages, so the last word may be half used.
+        // Arrays are mapped in whole pages, so the last word may be used partially.
         let part = |thread| {
             let (begin, end) = share(bytes.div_ceil(step), thread, self.threads as u64);
             Initialise::new(site, array + begin * step, step, end - begin)
@@ -127,7 +127,7 @@ impl Team {
         self.fills.push_back((0..self.threads as u64).map(part).collect());
     }
 
-    /// Appends stores of the thread whose turn it is to the array that is being written.
+    /// Appends stores of the next thread to the array that is being written.
     fn run_fill(&mut self, out: &mut Vec<Access>) -> Option<usize> {
         while !self.fills.is_empty() {
             for _ in 0..self.threads {
@@ -146,19 +146,19 @@ impl Team {
     }
 }
 
-/// Deals all vertices out, as OpenMP's dynamic schedule does: a thread that is through with its chunk takes the next.
+/// Distributes all vertices like OpenMP's dynamic schedule: a thread that has finished its chunk takes the next.
 pub(super) struct Deal {
     vertices: u32,
     next: u32,
     chunk: u32,
-    /// What each thread has left of its chunk.
+    /// The rest of each thread's chunk.
     left: Vec<Range<u32>>,
 }
 
 impl Deal {
-    /// Vertices of a chunk in the GAP benchmark's loops, unless there are too few for all threads.
+    /// Vertices per chunk in the GAP benchmark's loops, unless there are too few for all threads.
     const CHUNK: u32 = 16_384;
-    /// Vertices after which it is another thread's turn.
+    /// Vertices per turn of a thread.
     const TURN: u32 = 64;
 
     pub fn new(vertices: u64, threads: usize) -> Self {
@@ -167,13 +167,13 @@ impl Deal {
         Self { vertices, next: 0, chunk, left: vec![0..0; threads] }
     }
 
-    /// Begins again at the first vertex, with the first thread.
+    /// Restarts at the first vertex, with the first thread.
     pub fn restart(&mut self, team: &mut Team) {
         self.next = 0;
         team.restart();
     }
 
-    /// A thread and the vertices that it goes through now; none when all are done.
+    /// The next thread and its vertices for this turn; none when all are done.
     pub fn turn(&mut self, team: &mut Team) -> Option<(usize, Range<u32>)> {
         for _ in 0..team.threads {
             let thread = team.take_turn();
@@ -192,42 +192,42 @@ impl Deal {
     }
 }
 
-/// What an algorithm has done when it was asked for more.
+/// The result of a step of an algorithm.
 pub(super) enum Step {
-    /// It has appended accesses of this thread, one at least.
+    /// It has appended at least one access of this thread.
     Turn(usize),
-    /// It has begun something new: the next step goes on, after what [`Team::fill`] asks for.
+    /// It has begun a new part: the next step continues after the stores that [`Team::fill`] requested.
     Begun,
-    /// There is no more, and there will not be if it is asked again.
+    /// It has ended, and further calls return the same.
     End,
 }
 
 /// An algorithm on a graph, computed for real.
 pub(super) trait Algorithm: Send {
-    /// Takes the memory that it needs, before the first step.
+    /// Allocates its memory, before the first step.
     fn prepare(&mut self, vertices: u64) -> Result<(), TraceError>;
 
-    /// Does a little and appends the accesses of that.
+    /// Does a part of the work and appends its accesses.
     fn step(&mut self, graph: &AnyGraph, team: &mut Team, out: &mut Vec<Access>) -> Step;
 }
 
-/// A program that has a graph in compressed sparse rows and runs an algorithm on it.
+/// A program that runs an algorithm on a graph in compressed sparse rows.
 pub(super) struct GraphProgram<A> {
     vertices: u64,
     degree: u64,
     kronecker: bool,
-    /// Places that the neighbours have.
+    /// Number of elements of the array of neighbours.
     entries: u64,
     rng: Rng,
     /// Built before the first access, so that parsing a spec is cheap.
     graph: Option<AnyGraph>,
     team: Team,
-    /// Accesses yet to make.
+    /// Number of accesses not yet made.
     left: u64,
     algorithm: A,
 }
 
-/// Maps the graph, then what `make` maps for the algorithm, given the number of vertices.
+/// Maps the graph, and then what `make` maps for the algorithm, given the number of vertices.
 pub(super) fn build<A: Algorithm>(
     values: &Values,
     make: impl FnOnce(u64, Csr, &mut Layout) -> Result<A, TraceError>,
@@ -242,7 +242,7 @@ pub(super) fn build<A: Algorithm>(
         return Err(values.refuse(VERTICES.name, "a power of two for a Kronecker graph"));
     }
     let offset_bytes = (vertices + 1) * OFFSET;
-    // Degrees of a Kronecker graph are rounded at random; a sixteenth more holds them all.
+    // Degrees of a Kronecker graph are rounded at random; a sixteenth more is sufficient.
     let entries = if kronecker { vertices * degree / 16 * 17 + 1024 } else { 2 * edges(vertices, degree) };
     let neighbour_bytes = (entries * index).max(index);
     let mut layout = Layout::new(values);
@@ -276,7 +276,7 @@ pub(super) fn build<A: Algorithm>(
     Ok((layout, program))
 }
 
-/// How often the work is done: as often as `rounds` says, or as accesses demand.
+/// Number of repetitions: as `rounds` says, or unlimited if the number of accesses is given.
 pub(super) fn rounds(values: &Values, rounds: &str, default: u64) -> Result<u64, TraceError> {
     match values.optional(ACCESSES_OF_WORK.name) {
         Some(_) if values.given(rounds) => Err(values.conflict(&format!("give {rounds} or accesses, not both"))),
@@ -302,7 +302,7 @@ impl<A: Algorithm> GraphProgram<A> {
         Ok(AnyGraph::Drawn(graph))
     }
 
-    /// Appends the next run, of the thread returned; none at the end.
+    /// Appends the next run and returns its thread; none at the end.
     fn run(&mut self, graph: &AnyGraph, out: &mut Vec<Access>) -> Option<usize> {
         loop {
             if let Some(thread) = self.team.run_fill(out) {

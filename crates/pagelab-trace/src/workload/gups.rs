@@ -10,16 +10,16 @@ use super::{
 use crate::{Access, TraceError};
 
 const WORD: u64 = 8;
-/// HPCC updates 4 times as often as the table has words, which takes the better part of an hour for 1 GiB.
+/// HPCC makes 4 times as many updates as the table has words, which takes most of an hour for 1 GiB.
 const DEFAULT_UPDATES: u64 = 5_000_000;
-/// Independent random sequences of a thread, stepped in turn, as in HPCC (its vector length).
+/// Independent random sequences per thread, advanced in turn, as in HPCC (its vector length).
 const STREAMS: usize = 128;
 /// x^64 + x^2 + x + 1 without its leading term: HPCC's polynomial.
 const POLY: u64 = 7;
 
-/// Models: HPCC RandomAccess, `Table[r & (size − 1)] ^= r` for a sequence r of a linear feedback shift register.
-/// An update is a load and a store of the same word, as the source code has it; where HPCC runs on one processor
-/// with 128 sequences that start evenly spaced, each thread here has 128 of its own in one shared table.
+/// Models: HPCC RandomAccess, `Table[r & (size − 1)] ^= r` for a sequence r of a linear feedback shift register. An
+/// update is a load and a store of the same word, as in the source code. HPCC on one processor uses 128 sequences with
+/// evenly spaced starts; here each thread has 128 of its own for one shared table.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "gups",
     summary: "updates random 64-bit words of a table: a load, then a store to the same word",
@@ -73,7 +73,7 @@ fn build(values: &Values) -> Result<Plan, TraceError> {
             let (begin, end) = share((words * WORD).div_ceil(step), thread, threads);
             Initialise::new(site(2), base + begin * step, step, end - begin)
         });
-        // An odd number of accesses cuts the first thread's last update.
+        // An odd number of accesses omits the store of the first thread's last update.
         let accesses = 2 * portion(updates, thread, threads) - u64::from(thread == 0) * (accesses % 2);
         let first = (0..thread).map(|before| portion(updates, before, threads)).sum::<u64>();
         let start = |index: usize| starts(first + updates / threads / STREAMS as u64 * index as u64);
@@ -115,14 +115,14 @@ impl Stream for Gups {
     }
 }
 
-/// The element of the sequence that follows `random`: multiplied by x, modulo the polynomial.
+/// The next element of the sequence: `random` times x, modulo the polynomial.
 #[inline(always)]
 fn next(random: u64) -> u64 {
     (random << 1) ^ (if random >> 63 == 1 { POLY } else { 0 })
 }
 
-/// The `n`-th element of the sequence, where element 0 is 1 (HPCC's function of this name): x^n modulo the
-/// polynomial, by squaring.
+/// The `n`-th element of the sequence, where element 0 is 1 (HPCC's function of this name): x^n modulo the polynomial,
+/// by squaring.
 fn starts(n: u64) -> u64 {
     (0..64).rev().fold(1, |power, bit| {
         let square = multiply(power, power);

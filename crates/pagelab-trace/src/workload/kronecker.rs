@@ -1,39 +1,39 @@
-//! A Kronecker graph that is drawn where it is looked at.
+//! A Kronecker graph whose neighbours are computed on demand.
 
 use super::graph::allocate;
 use super::permutation::Permutation;
 use crate::TraceError;
 use crate::rng::Rng;
 
-/// Vertices between two known row starts.
+/// Number of vertices between two stored row starts.
 const GRANULE: u64 = 16;
 
-/// Models: the graph of Graph500's generator (R-MAT with A = 0.57, B = C = 0.19, D = 0.05, vertices renamed at random),
-/// of which only where each sixteenth row begins is held: the degree of a vertex is what it is on average, rounded
-/// at random, and its n-th neighbour is drawn anew, and the same, whenever it is asked for. So 4 bytes of memory a
-/// vertex do for graphs of any degree.
+/// Models: the graph of Graph500's generator (R-MAT with A = 0.57, B = C = 0.19, D = 0.05, vertices renamed at random).
+/// Only the start of every sixteenth row is stored. The degree of a vertex is its expected degree, rounded at random,
+/// and its n-th neighbour is drawn again, with the same result, at every request. So 4 bytes of memory per vertex
+/// suffice for graphs of any degree.
 ///
-/// Deviations: an edge stands with one of its ends only, so it is not found from the other; degrees do not vary beyond
-/// their means. What a search touches first and how often is distributed as in the real graph.
+/// Deviations: an edge is stored at one of its ends only, so it is not found from the other; degrees do not vary around
+/// their means. The distribution of what a search accesses first, and how often, is that of the real graph.
 pub(super) struct Kronecker {
     scale: u32,
-    /// Where rows 0, 16, 32 … begin, and the end.
+    /// Start of the rows 0, 16, 32 …, and the end of the last.
     starts: Vec<u64>,
-    /// Mean degree of a vertex by the ones in its number before it was renamed.
+    /// Mean degree of a vertex, by the number of ones in its number before renaming.
     means: Vec<f64>,
     names: Permutation,
     rng: Rng,
 }
 
-/// Probability that a bit of an edge's one end is 0.
+/// Probability that a bit of one end of an edge is 0.
 const ZERO: f64 = 0.57 + 0.19;
-/// A bit of the other end is 1 with probability 0.25 (0.19 of 0.76) beside a 0, and with 0.2083 (0.05 of 0.24) beside a
-/// 1: in sixty-fourths, 16 and 13.33.
+/// The probability that a bit of the other end is 1: 0.25 (0.19 of 0.76) beside a 0, and 0.2083 (0.05 of 0.24) beside a
+/// 1; in sixty-fourths 16 and 13.33.
 const ONE_BESIDE_ZERO: u64 = 0b01_0000;
 const ONE_BESIDE_ONE: u64 = 0b00_1101;
 
 impl Kronecker {
-    /// A graph of 2^`scale` vertices that have `degree` neighbours on average.
+    /// A graph of 2^`scale` vertices with `degree` neighbours on average.
     ///
     /// # Errors
     /// If there is not enough memory.
@@ -64,7 +64,7 @@ impl Kronecker {
         1 << self.scale
     }
 
-    /// Neighbours of all vertices together.
+    /// Number of neighbours of all vertices together.
     pub fn entries(&self) -> u64 {
         *self.starts.last().expect("there is a vertex")
     }
@@ -75,7 +75,7 @@ impl Kronecker {
         mean as u64 + u64::from(chance < mean.fract())
     }
 
-    /// Where the neighbours of `vertex` stand.
+    /// Range of the neighbours of `vertex`.
     pub fn row(&self, vertex: u32) -> std::ops::Range<u64> {
         let vertex = u64::from(vertex);
         let granule = vertex / GRANULE;
@@ -84,13 +84,13 @@ impl Kronecker {
         start..start + self.degree(vertex)
     }
 
-    /// The neighbour of `vertex` that stands at `at`.
+    /// The neighbour of `vertex` at index `at`.
     pub fn neighbour(&self, vertex: u32, at: u64) -> u32 {
         let from = self.names.invert(u64::from(vertex));
-        // Beyond what the degrees were drawn with.
+        // Beyond the numbers with which the degrees were drawn.
         let random = |n: u64| self.rng.peek((1 << 40) + at * 6 + n);
         let (mut beside_zero, mut beside_one) = (0_u64, 0_u64);
-        // Bits that are 1 with a probability in sixty-fourths, the least digit first.
+        // Bits that are 1 with a probability in sixty-fourths; the least significant digit first.
         for digit in 0..6 {
             let coin = random(digit);
             let step = |bits: u64, odds: u64| if odds >> digit & 1 == 1 { bits | coin } else { bits & coin };

@@ -1,4 +1,4 @@
-//! Where a workload's mappings lie, and the events that make them.
+//! The addresses of a workload's mappings, and the events that create them.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use super::spec::{ALIGN, Values};
 use crate::{Access, AccessKind, Event, EventKind, Maker, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
 
 const PAGE_BYTES: u64 = 4096;
-/// The workload's only code page, where Linux maps position-independent programs without randomisation.
+/// The workload's only code page, at the address where Linux maps position-independent programs without randomisation.
 const CODE_ADDR: u64 = 0x5555_5555_5000;
-/// Site 0 lies this far into the code page; sites are `SITE_BYTES` apart.
+/// Offset of site 0 in the code page; sites are `SITE_BYTES` apart.
 const FIRST_SITE: u64 = 0x100;
 const SITE_BYTES: u64 = 16;
-/// Mappings go downwards from here, as below Linux's stack gap and libraries.
+/// Mappings are placed downwards from here, as below Linux's stack gap and libraries.
 const MMAP_TOP: u64 = 0x7fff_f7ff_f000;
-/// No mapping goes below this.
+/// No mapping is placed below.
 const MMAP_BOTTOM: u64 = 0x1000_0000_0000;
-/// Thread id of the first thread; the others count on.
+/// Thread id of the first thread; the others follow.
 const FIRST_TID: u32 = 1000;
 
-/// A place in the workload's source code that accesses memory.
+/// A place in the workload's code that accesses memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site {
     pub pc: u64,
@@ -27,7 +27,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Site `number` of the program: accesses of `size_bytes`, each standing for `gap` instructions.
+    /// Site `number` of the program: accesses of `size_bytes`, each counting as `gap` instructions.
     pub fn new(number: u64, size_bytes: u16, gap: u32) -> Self {
         Self { pc: CODE_ADDR + FIRST_SITE + number * SITE_BYTES, gap, size_bytes }
     }
@@ -48,7 +48,7 @@ impl Site {
     }
 }
 
-/// The address space as it is laid out before the first access.
+/// The address space before the first access.
 pub(super) struct Layout {
     events: Vec<Event>,
     cursor: u64,
@@ -57,7 +57,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The process, its threads and its code page; no array yet.
+    /// A process with its threads and its code page, without arrays.
     pub fn new(values: &Values) -> Self {
         let workload = values.name();
         let mut layout = Self { events: Vec::new(), cursor: MMAP_TOP, align: values.number(ALIGN.name), workload };
@@ -83,7 +83,7 @@ impl Layout {
     /// Maps an anonymous private array of `bytes` (rounded up to whole pages) and returns its address.
     ///
     /// # Errors
-    /// If the address space has no room left.
+    /// If there is no room left in the address space.
     pub fn map(&mut self, thread: u32, bytes: u64) -> Result<u64, TraceError> {
         let (addr, len) = self.place(bytes)?;
         let prot = Protection::READ_WRITE;
@@ -92,24 +92,23 @@ impl Layout {
         Ok(addr)
     }
 
-    /// Maps the first `bytes` (rounded up to whole pages) of a file for reading and writing, shared with all who map
-    /// it, and returns the address.
+    /// Maps the first `bytes` (rounded up to whole pages) of a file for reading and writing, shared, and returns the
+    /// address.
     ///
     /// # Errors
-    /// If the address space has no room left.
+    /// If there is no room left in the address space.
     pub fn map_file(&mut self, thread: u32, bytes: u64, file: &str) -> Result<u64, TraceError> {
         let (addr, len) = self.place(bytes)?;
         self.push(thread, shared_file(addr, len, file));
         Ok(addr)
     }
 
-    /// Tells the kernel how the `bytes` (rounded up to whole pages) at `addr` will be used, with a number of
-    /// madvise(2).
+    /// Gives the kernel advice of madvise(2) about the `bytes` (rounded up to whole pages) at `addr`.
     pub fn advise(&mut self, thread: u32, addr: u64, bytes: u64, advice: u32) {
         self.push(thread, EventKind::Madvise { addr, len: bytes.next_multiple_of(PAGE_BYTES), advice });
     }
 
-    /// Where the next `bytes` lie, and their length in whole pages.
+    /// Address of the next `bytes`, and their length in whole pages.
     fn place(&mut self, bytes: u64) -> Result<(u64, u64), TraceError> {
         let len = bytes.next_multiple_of(PAGE_BYTES);
         let addr = self.cursor.checked_sub(len).map(|addr| addr & !(self.align - 1)).filter(|&a| a >= MMAP_BOTTOM);
@@ -126,8 +125,8 @@ impl Layout {
         ))
     }
 
-    /// Sets the rest of the address space aside for mappings of at most `bytes` that come and go. Nothing else can be
-    /// mapped from then on.
+    /// Reserves the rest of the address space for mappings of at most `bytes` that are created and removed during the
+    /// run. Nothing else can be mapped afterwards.
     ///
     /// # Errors
     /// If there is no room for `least` of them.
@@ -142,7 +141,7 @@ impl Layout {
         Ok(Slots { top, stride, most, taken: 0, free: Vec::new() })
     }
 
-    /// Maps a file as [`Layout::map_file`] does, into a slot: the slot's number and its address.
+    /// Maps a file like [`Layout::map_file`] into a slot; returns the slot's number and its address.
     ///
     /// # Errors
     /// If there is no slot left.
@@ -158,7 +157,7 @@ impl Layout {
         Ok((slot, addr))
     }
 
-    /// Leaves a page unmapped, so that what comes next is no neighbour of what came before.
+    /// Leaves a page unmapped, so that the next mapping is not adjacent to the previous one.
     pub fn leave_hole(&mut self) {
         self.cursor = self.cursor.saturating_sub(PAGE_BYTES);
     }
@@ -172,7 +171,7 @@ impl Layout {
     }
 }
 
-/// Places of mappings that come and go. Those that were given back are taken again, the last one first.
+/// Slots for mappings that are created and removed. Freed slots are reused, the last freed one first.
 pub(super) struct Slots {
     top: u64,
     stride: u64,
@@ -182,7 +181,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// A slot's number and address; none if all are taken.
+    /// A slot's number and address; none if all are in use.
     pub fn take(&mut self) -> Option<(u64, u64)> {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.taken += 1;
@@ -196,7 +195,7 @@ impl Slots {
     }
 }
 
-/// The event that maps a file from its beginning for reading and writing, shared with all who map it.
+/// The event that maps a file from its beginning for reading and writing, shared.
 pub(super) fn shared_file(addr: u64, len: u64, file: &str) -> EventKind {
     EventKind::Mmap {
         addr,

@@ -1,4 +1,4 @@
-//! `mapped-read`: blocks of a memory-mapped file, read as a benchmark of storage reads them.
+//! `mapped-read`: reads blocks of a memory-mapped file like a storage benchmark.
 
 use super::{
     Workload,
@@ -19,19 +19,18 @@ const MADV_RANDOM: u32 = 1;
 const MADV_SEQUENTIAL: u32 = 2;
 
 /// Models: fio's engine `mmap`. One file is mapped as a whole, shared, for reading and writing. An operation copies a
-/// block out of the mapping, or into it, line by line from its beginning. Blocks are aligned to their size. What the
-/// file has behind the last whole block is not used.
+/// block out of the mapping or into it, line by line from its beginning. Blocks are aligned to their size. The rest of
+/// the file after the last whole block is not used.
 ///
 /// Source: fio, engines/mmap.c: one mapping, memcpy of a block, and the advice. `zipf` is fio's
 /// random_distribution=zipf:theta; `latest` is that of YCSB, with the file's end as its newest part.
 ///
-/// Parameters: see the table below. `pattern=sequential` goes through the file in order, and begins again at its end;
-/// each thread has an even part of the file to itself. With the other patterns each thread chooses from all blocks.
+/// Parameters: see the table below. `pattern=sequential` reads the file in order and restarts at its end; each thread
+/// has an equal part of the file. With the other patterns each thread chooses from all blocks.
 ///
-/// Deviations: the buffer at the other end of the copy is left out. It is the same one again and again, so it stays in
-/// the first-level cache. fio maps a file that it only reads for reading alone. Its threads map the file once each,
-/// these share one mapping. fio's default of `zipf` scatters blocks by a hash that lets several fall together; here
-/// each has a place of its own.
+/// Deviations: the buffer at the other end of the copy is omitted; it is reused and stays in the first-level cache. fio
+/// maps a file that it only reads read-only. Its threads map the file once each; here they share one mapping. fio's
+/// `zipf` by default scatters blocks with a hash that maps several to the same place; here each has a place of its own.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "mapped-read",
     summary: "reads blocks of a memory-mapped file, or writes them: at random, in order, by Zipf's law, or the latest first",
@@ -130,9 +129,9 @@ fn build(values: &Values) -> Result<Plan, TraceError> {
     Ok(plan(layout, workers))
 }
 
-/// In which order a thread takes blocks.
+/// The order in which a thread accesses blocks.
 enum Order {
-    /// Those from `begin` to `end`, again and again.
+    /// From `begin` to `end`, repeatedly.
     Sequential {
         begin: u64,
         end: u64,
@@ -146,7 +145,7 @@ impl Order {
         if pattern != "sequential" {
             return Self::Drawn(Popularity::new(values, pattern, blocks));
         }
-        // More threads than blocks: one that has no share goes through all of them.
+        // With more threads than blocks, a thread without a share uses all of them.
         let (begin, end) =
             Some(share(blocks, thread, values.threads())).filter(|(begin, end)| begin < end).unwrap_or((0, blocks));
         Self::Sequential { begin, end, next: begin }
@@ -157,14 +156,14 @@ struct MappedRead {
     base: u64,
     block: u64,
     blocks: u64,
-    /// Lines that an operation touches.
+    /// Number of lines that an operation accesses.
     lines: u64,
     order: Order,
-    /// The next line of the operation, the end of its block, and the lines that it still touches.
+    /// The next line of the operation, the end of its block, and the number of lines left.
     at: u64,
     end: u64,
     left: u64,
-    /// Says whether the operation writes.
+    /// Determines whether the operation writes.
     choice: u64,
     mix: Mix,
     rng: Rng,

@@ -11,9 +11,9 @@ use crate::{Access, TraceError};
 
 const DOUBLE: u64 = 8;
 
-/// Models: `c[i][j] = Σ a[i][k] × b[k][j]` over matrices of doubles in rows, loops in the order i, j, k, the sum in
-/// a register; with `block`, the same inside tiles of three outer loops, each adding to c. A thread has an even
-/// share of the rows of c.
+/// Models: `c[i][j] = Σ a[i][k] × b[k][j]` over row-major matrices of doubles, with loops in the order i, j, k and the
+/// sum in a register; with `block`, the same inside tiles of three outer loops, each adding to c. Each thread has an
+/// equal share of the rows of c.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "matmul",
     summary: "multiplies two n × n matrices of doubles: rows of a against columns of b",
@@ -93,7 +93,7 @@ struct Loops {
     first: [u64; 3],
     end: [u64; 3],
     size: u64,
-    /// Where the current tile begins.
+    /// Start of the current tile.
     tile: [u64; 3],
     at: [u64; 3],
 }
@@ -108,7 +108,7 @@ impl Loops {
         (self.tile[dimension] + self.size).min(self.end[dimension])
     }
 
-    /// Goes to the next i and j, and to the next tile after the last; the product begins anew after the last tile.
+    /// Advances to the next i and j, and after the last to the next tile; after the last tile the product starts again.
     fn advance(&mut self) {
         self.at[2] = self.tile[2];
         for dimension in [1, 0] {
@@ -129,7 +129,7 @@ impl Loops {
     }
 }
 
-/// Where the work on one element of c stands.
+/// Progress of the work on one element of c.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Before its first product; a blocked loop loads c here.

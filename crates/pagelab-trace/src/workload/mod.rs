@@ -1,24 +1,24 @@
 //! Synthetic workloads: programs whose accesses are computed on the fly from a spec.
 //!
-//! A spec is `name` or `name:key=value,key=value`, such as `gups:size=2GiB,updates=25M`; sizes and counts are
-//! written as in [`quantity`](crate::quantity). [`parse`] makes a [`Source`] of it, [`list`] documents what there
-//! is. A workload is one process: it maps a code page, its arrays and its files, starts its threads, makes its accesses
-//! and exits. All but `bfs`, `pagerank` and `cc` compute addresses without holding the arrays, so a footprint of 32 GiB
-//! costs nothing. Those three hold a graph, or with `graph=kronecker` a few words a vertex; `btree` and `lsm` hold the
-//! keys of what has been written.
+//! A spec is `name` or `name:key=value,key=value`, such as `gups:size=2GiB,updates=25M`; sizes and counts are written
+//! as in [`quantity`](crate::quantity). [`parse`] makes a [`Source`] from it, [`list`] documents all workloads. A
+//! workload is one process: it maps a code page, its arrays and its files, starts its threads, makes its accesses and
+//! exits. All except `bfs`, `pagerank` and `cc` compute addresses without holding the arrays, so a footprint of 32 GiB
+//! costs nothing. Those three hold a graph, or with `graph=kronecker` a few words per vertex; `btree` and `lsm` hold
+//! the keys of written records.
 //!
-//! Every access has the program counter of its place in the source code (all within the one code page) and counts
-//! `gap` instructions. Instruction fetches are not part of the stream: it holds the data accesses alone.
+//! Every access has the program counter of its site in the code (all within the one code page) and counts as `gap`
+//! instructions. The stream contains data accesses only, no instruction fetches.
 //!
-//! | part | what it does |
+//! | part | content |
 //! |---|---|
-//! | `layout` | where the program's mappings lie, and the events that say so |
+//! | `layout` | addresses of the program's mappings, and their events |
 //! | `program` | streams of accesses, threads, and the source made of them |
-//! | `array` | what the workloads over one array have in common |
-//! | `graph_program` | what the workloads on a graph have in common |
+//! | `array` | shared by the workloads over one array |
+//! | `graph_program` | shared by the workloads on a graph |
 //! | `graph`, `kronecker` | the graphs themselves, as the simulator holds them |
-//! | `store`, `ycsb` | what stores of records have in common; the requests to them |
-//! | `popularity` | which of many items a request is for |
+//! | `store`, `ycsb` | shared by stores of records; the requests to them |
+//! | `popularity` | the choice of an item for a request |
 //! | `rng`, `permutation` | random numbers; a random order computed without a table |
 //!
 //! A new workload is one file with a `pub(super) static WORKLOAD` and one line in `WORKLOADS`.
@@ -58,7 +58,7 @@ pub use crate::spec::ParameterDoc;
 use program::{Plan, Synthetic};
 use spec::{Parameter, Values};
 
-/// The workloads, in the order in which they are listed.
+/// The workloads, in the order of lists.
 static WORKLOADS: &[&Workload] = &[
     &seq::WORKLOAD,
     &stride::WORKLOAD,
@@ -76,7 +76,7 @@ static WORKLOADS: &[&Workload] = &[
     &cc::WORKLOAD,
 ];
 
-/// A kind of workload: its documentation and how it is built from the values of its parameters.
+/// A kind of workload: its documentation, and the function that builds it from the values of its parameters.
 struct Workload {
     name: &'static str,
     summary: &'static str,
@@ -85,16 +85,16 @@ struct Workload {
     build: fn(&Values) -> Result<Plan, TraceError>,
 }
 
-/// What [`list`] says of a workload.
+/// Documentation of a workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkloadDoc {
-    /// As a spec calls it.
+    /// Its name in a spec.
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
-    /// Where the workload comes from: a benchmark, a paper's section.
+    /// Origin of the workload: a benchmark, a paper's section.
     pub origin: &'static str,
-    /// What a spec may set.
+    /// Parameters that a spec can set.
     pub parameters: Vec<ParameterDoc>,
 }
 
@@ -109,10 +109,10 @@ pub fn list() -> Vec<WorkloadDoc> {
     WORKLOADS.iter().map(document).collect()
 }
 
-/// The source that `spec` describes. `seed` is the default of its parameter `seed`.
+/// Parses `spec`. `seed` is the default of its parameter `seed`.
 ///
 /// # Errors
-/// [`TraceError::Usage`] that names the unknown workload or parameter or the bad value, and what is allowed.
+/// [`TraceError::Usage`] with the unknown workload or parameter or the wrong value, and what is allowed.
 pub fn parse(spec: &str, seed: u64) -> Result<Box<dyn Source>, TraceError> {
     let spec = spec.trim();
     let (name, settings) = spec.split_once(':').unwrap_or((spec, ""));

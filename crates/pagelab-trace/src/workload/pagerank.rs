@@ -14,22 +14,22 @@ use crate::{Access, TraceError};
 
 /// Bytes of a score and of a contribution.
 const SCORE: u64 = 4;
-/// Part of a vertex's score that comes along edges (Brin and Page's damping factor).
+/// Share of a vertex's score that comes along edges (Brin and Page's damping factor).
 const DAMPING: f32 = 0.85;
 
-/// Models: the pull kernel, computed for real. Each iteration goes over the vertices twice. First each vertex's score
-/// is divided by its degree: score, two offsets, a store of the contribution. Then each vertex gathers: two offsets;
-/// for each neighbour its number and, at random, its contribution; the old score and a store of the new. Scores are
-/// floats of 4 bytes and are filled before the first iteration. In each of the two loops threads that are free take the
-/// next chunk of 16,384 vertices and are interleaved by 64.
+/// Models: the pull kernel, computed for real. Each iteration visits the vertices twice. First each vertex's score is
+/// divided by its degree: score, two offsets, a store of the contribution. Then each vertex gathers: two offsets; for
+/// each neighbour its number and (a random access) its contribution; the old score and a store of the new. Scores are
+/// 4-byte floats and are initialised before the first iteration. In each of the two loops, free threads take the next
+/// chunk of 16,384 vertices and are interleaved every 64 vertices.
 ///
 /// Source: Beamer, Asanović, Patterson, "The GAP Benchmark Suite", 2015, kernel PR with its limits of 20 iterations and
 /// a change of 1e-4.
 ///
-/// Deviations: the suite's later versions update contributions while they are gathered, which needs one loop; here an
-/// iteration sees only the one before, so the scores are the same for any number of threads. A Kronecker graph's edge
-/// is found from one of its ends only, which counts as the end that it leads to; the degree stands for the edges that
-/// leave.
+/// Deviations: later versions of the suite update contributions while they are gathered, which needs one loop; here an
+/// iteration uses only the previous one, so the scores do not depend on the number of threads. A Kronecker graph's edge
+/// is stored at one of its ends only, which counts as its destination; the degree counts as the number of outgoing
+/// edges.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "pagerank",
     summary: "PageRank that pulls contributions of neighbours, over a random graph in compressed sparse rows",
@@ -101,10 +101,10 @@ enum Phase {
 
 struct PageRank {
     phase: Phase,
-    /// Iterations yet to begin.
+    /// Number of iterations not yet begun.
     iterations: u64,
     tolerance: f64,
-    /// Of all scores together in the current iteration.
+    /// Change of all scores in the current iteration.
     change: f64,
     scores: Vec<f32>,
     contributions: Vec<f32>,
@@ -163,7 +163,7 @@ impl PageRank {
         out.push(self.score.load(self.scores_addr + at));
         out.extend(self.csr.row(vertex));
         out.push(self.contribute.store(self.contributions_addr + at));
-        // A Kronecker graph's vertex may be a neighbour and have none.
+        // In a Kronecker graph a vertex can be a neighbour without having neighbours.
         let degree = (row.end - row.start).max(1);
         self.contributions[vertex as usize] = self.scores[vertex as usize] / degree as f32;
     }

@@ -2,11 +2,11 @@
 
 use crate::rng::Rng;
 
-/// A bijection on `0..len` that looks random.
+/// A pseudo-random bijection on `0..len`.
 ///
-/// Each round is invertible on k-bit numbers: multiplying by an odd number, adding a constant and xoring with the
-/// own upper half. What falls outside `0..len` (less than half of the k-bit numbers) is sent through again until
-/// it falls inside, which keeps it a bijection ("cycle walking": Black and Rogaway, "Ciphers with arbitrary
+/// Each round is invertible on k-bit numbers: it multiplies by an odd number, adds a constant, and xors the upper half
+/// into the lower. A result outside `0..len` (less than half of the k-bit numbers) goes through the rounds again until
+/// it is inside, which keeps the function a bijection ("cycle walking": Black and Rogaway, "Ciphers with arbitrary
 /// finite domains", CT-RSA 2002).
 #[derive(Clone, Debug)]
 pub(super) struct Permutation {
@@ -24,7 +24,7 @@ impl Permutation {
         Self { len, mask: (1 << bits) - 1, shift: bits.div_ceil(2), rounds }
     }
 
-    /// Where `x`, below `len`, goes.
+    /// The image of `x`, which is below `len`.
     #[inline(always)]
     pub fn apply(&self, mut x: u64) -> u64 {
         debug_assert!(x < self.len);
@@ -39,13 +39,13 @@ impl Permutation {
         }
     }
 
-    /// What goes to `y`.
+    /// The number whose image is `y`.
     #[inline(always)]
     pub fn invert(&self, mut y: u64) -> u64 {
         debug_assert!(y < self.len);
         loop {
             for (factor, constant) in self.rounds.iter().rev() {
-                // The shift is half the bits at least, so xoring twice takes it back.
+                // The shift is at least half of the bits, so xoring again inverts it.
                 y ^= y >> self.shift;
                 y = y.wrapping_sub(*constant).wrapping_mul(inverse(*factor)) & self.mask;
             }
@@ -56,8 +56,7 @@ impl Permutation {
     }
 }
 
-/// The number whose product with an odd number is 1 modulo 2^64 (Newton's iteration, which doubles the bits that are
-/// right).
+/// The inverse of an odd number modulo 2^64 (Newton's iteration, which doubles the number of correct bits).
 #[inline(always)]
 fn inverse(odd: u64) -> u64 {
     let mut inverse = odd;

@@ -1,4 +1,4 @@
-//! Which of many items a request is for.
+//! The choice of an item for a request.
 
 use super::{
     permutation::Permutation,
@@ -7,30 +7,30 @@ use super::{
 };
 use crate::rng::Rng;
 
-/// How skewed the popularity of items is; without effect where each is equally likely.
+/// Skew of the popularity of items; without effect on the uniform law.
 pub(super) const THETA: Parameter = Parameter {
     default: Preset::Value("0.99"),
     meaning: "zipf, latest: the r-th most popular item is chosen in proportion to 1 / r^theta",
     ..zipf::THETA
 };
 
-/// How often items are chosen, by YCSB's names.
+/// Popularity laws, with YCSB's names.
 ///
-/// Items are numbered in the order in which they came to be.
+/// Items are numbered in the order of their creation.
 pub(super) enum Popularity {
-    /// All equally often.
+    /// All items are equally likely.
     Uniform,
-    /// As Zipf's law has it, whichever item that is: popular ones are spread at random.
+    /// Zipf's law; popular items are spread at random.
     Zipf { ranks: Ranks, spread: Permutation },
-    /// As Zipf's law has it, the newest item first.
+    /// Zipf's law; the newest item is the most popular.
     Latest(Ranks),
 }
 
 impl Popularity {
-    /// A law `uniform` (or `random`), `zipf` or `latest` over `items`. All threads agree on what is popular.
+    /// The law `uniform` (or `random`), `zipf` or `latest` over `items`. All threads agree on what is popular.
     ///
     /// # Panics
-    /// If the law is none of these.
+    /// If there is no such law.
     pub fn new(values: &Values, law: &str, items: u64) -> Self {
         let ranks = || Ranks::new(items, values.real(THETA.name));
         match law {
@@ -44,10 +44,10 @@ impl Popularity {
         }
     }
 
-    /// One of `items` items, which are as many as at first or more.
+    /// Draws one of `items` items, which are at least as many as initially.
     ///
-    /// Zipf's law goes by the number of items that there were at first: later ones are out of its reach, and those that
-    /// they push out at the far end are out of that of `latest`.
+    /// Zipf's law covers the initial number of items: `zipf` never chooses later ones, and `latest` never chooses older
+    /// ones beyond that number.
     #[inline(always)]
     pub fn draw(&self, rng: &mut Rng, items: u64) -> u64 {
         match self {

@@ -1,45 +1,46 @@
-//! Streams of accesses, the threads that make them, and the source made of both.
+//! Streams of accesses, the threads that make them, and the source composed of both.
 
 use super::layout::{Layout, Site};
 use crate::{Access, Batch, Event, EventKind, ProcessIx, Segment, Source, SourceInfo, ThreadIx, TraceError};
 
-/// Accesses that a batch aims at: 24 KiB, so that what the generator writes is still in the host's first-level
-/// cache, or close by, when the engine reads it.
+/// Target number of accesses of a batch: 24 KiB, so that the generator's output is still in or near the host's
+/// first-level cache when the engine reads it.
 pub(super) const BATCH_ACCESSES: usize = 1024;
-/// Accesses after which it is another thread's turn, at least.
+/// Minimum number of accesses in a thread's turn.
 pub(super) const MIN_RUN: usize = 256;
 
-/// What a workload's `build` makes.
+/// The result of a workload's `build`.
 pub(super) struct Plan {
     pub layout: Layout,
     pub program: Box<dyn Program>,
-    /// Accesses of the whole program, if known.
+    /// Number of accesses of the whole program, if known.
     pub accesses: Option<u64>,
     pub threads: u32,
-    /// Whether the program's accesses tell which load their address comes from.
+    /// Whether accesses contain the load that their address depends on.
     pub dependencies: bool,
 }
 
 /// The accesses of all threads of a program.
 pub(super) trait Program: Send {
-    /// Replaces the accesses of `batch`, whose segments are empty, and pushes their runs, with events between them,
-    /// whose positions are filled in later. No segment means the end.
+    /// Replaces the accesses of `batch`, whose list of segments is empty, and appends their runs as segments, with
+    /// events between them; the caller sets their positions. No segment means the end.
     fn next(&mut self, batch: &mut Batch) -> Result<(), TraceError>;
 }
 
-/// The endless accesses of one thread. One whose address was loaded says by which of them ([`Access::after`]).
+/// The endless accesses of one thread. An access whose address was loaded contains the distance to that load
+/// ([`Access::after`]).
 pub(super) trait Stream: Send {
-    /// Slots that [`Stream::fill`] needs at least.
+    /// Minimum number of slots that [`Stream::fill`] needs.
     fn unit(&self) -> usize {
         1
     }
 
-    /// Overwrites `out`, which has at least [`Stream::unit`] slots, from its beginning and returns how many
-    /// accesses it holds now; at least one.
+    /// Overwrites `out`, which has at least [`Stream::unit`] slots, from its beginning; returns the number of accesses
+    /// written, at least one.
     fn fill(&mut self, out: &mut [Access]) -> usize;
 }
 
-/// Stores to every word of a part of an array, from its beginning: how a program gives it its first contents.
+/// Stores to every word of a part of an array, from its beginning: the initialisation of an array by a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Initialise {
     next: u64,
@@ -58,7 +59,7 @@ impl Initialise {
         self.left
     }
 
-    /// Overwrites `out` from its beginning as far as there are stores left; returns how many it wrote.
+    /// Overwrites `out` from its beginning with the stores that are left; returns how many it wrote.
     pub fn fill(&mut self, out: &mut [Access]) -> usize {
         let count = usize::try_from(self.left).unwrap_or(usize::MAX).min(out.len());
         let (start, step, site) = (self.next, self.step, self.site);
@@ -71,22 +72,22 @@ impl Initialise {
     }
 }
 
-/// What one thread does: it initialises its parts of the arrays, then follows its stream for a while.
+/// The work of one thread: it initialises its parts of the arrays, then takes accesses from its stream.
 pub(super) struct Worker<S> {
     pub initialise: Vec<Initialise>,
     pub stream: S,
-    /// Accesses of the stream that are left to make.
+    /// Number of accesses left to take from the stream.
     pub accesses: u64,
 }
 
 impl<S> Worker<S> {
-    /// Accesses that the worker still makes.
+    /// Number of accesses that the worker still makes.
     fn left(&self) -> u64 {
         self.accesses + self.initialise.iter().map(Initialise::left).sum::<u64>()
     }
 }
 
-/// Threads that work side by side, in turns of one run.
+/// Threads that take turns of one run each.
 struct Threads<S> {
     workers: Vec<Worker<S>>,
     run: usize,
@@ -94,7 +95,7 @@ struct Threads<S> {
 
 impl<S: Stream> Program for Threads<S> {
     fn next(&mut self, batch: &mut Batch) -> Result<(), TraceError> {
-        // Only slots that the batch never had are filled before they are overwritten.
+        // Only slots that the batch never had are initialised before they are overwritten.
         let slots = self.run * self.workers.len();
         if batch.accesses.len() < slots {
             batch.accesses.resize(slots, Access::new(crate::AccessKind::Load, 0, 1));
@@ -112,7 +113,7 @@ impl<S: Stream> Program for Threads<S> {
                 }
             }
             if worker.accesses > 0 && out.len() - filled >= worker.stream.unit() {
-                // What the stream has beyond the thread's last access is cut off.
+                // Accesses of the stream beyond the thread's last one are dropped.
                 let made = (worker.stream.fill(&mut out[filled..]) as u64).min(worker.accesses);
                 worker.accesses -= made;
                 filled += made as usize;
@@ -127,7 +128,7 @@ impl<S: Stream> Program for Threads<S> {
     }
 }
 
-/// A plan of one worker a thread. `initialise` of each worker is done in the order given.
+/// A plan with one worker per thread. `initialise` of each worker is executed in the given order.
 pub(super) fn plan<S: Stream + 'static>(layout: Layout, mut workers: Vec<Worker<S>>) -> Plan {
     let accesses = workers.iter().map(Worker::left).sum();
     let unit = workers.iter().map(|w| w.stream.unit()).max().unwrap_or(1);
@@ -163,7 +164,7 @@ impl Synthetic {
     }
 }
 
-/// Tells the events of a program where in the stream they are; `position` accesses came before the batch.
+/// Sets the positions of a program's events in the stream; `position` accesses came before the batch.
 fn place_events(batch: &mut Batch, position: u64) {
     let mut before = position;
     for segment in &mut batch.segments {

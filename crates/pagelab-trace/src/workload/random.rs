@@ -1,4 +1,4 @@
-//! `random`: uniformly random elements, alone or one among sequential accesses.
+//! `random`: uniformly random elements, optionally one among sequential accesses.
 
 use super::{
     Workload,
@@ -74,7 +74,7 @@ impl Stream for Random {
     }
 
     fn fill(&mut self, out: &mut [Access]) -> usize {
-        // Locals: the compiler need not assume that writing an access changes them.
+        // Local copies, so that the compiler need not assume that writing an access changes them.
         let (base, granularity, elements, mix) = (self.base, self.granularity, self.elements, self.mix);
         let (mut rng, mut next) = (self.rng.clone(), self.next);
         let filled = out.len() / self.every * self.every;

@@ -1,4 +1,4 @@
-//! A program that serves requests from a store of records, with several threads.
+//! A program with several threads that serves requests from a store of records.
 
 use super::{
     layout::{Layout, Site},
@@ -8,33 +8,33 @@ use super::{
 };
 use crate::{Access, AccessKind, Batch, Segment, ThreadIx, TraceError};
 
-/// Bytes of a cache line: what one access of a copy goes up to.
+/// Bytes of a cache line, at whose end an access of a copy ends.
 const LINE: u64 = 64;
 
-/// What answers requests: a data structure that is really there and really searched.
+/// A data structure that serves requests and is really searched.
 pub(super) trait Store: Send {
-    /// Appends the accesses that `request` takes.
+    /// Appends the accesses for `request`.
     fn serve(&mut self, request: Request, out: &mut Vec<Access>);
 
-    /// Does a little of what must be done before the next request, if there is such work. False if there is none.
+    /// Does a part of the maintenance that is due before the next request; false if there is none.
     ///
-    /// The accesses are those of `thread`. Before an event of its own it closes the run.
+    /// The accesses belong to `thread`. The run must be closed before an event.
     fn maintain(&mut self, batch: &mut Batch, thread: ThreadIx) -> bool;
 }
 
-/// Threads that take turns; each serves the requests that come in its turn.
+/// Threads that take turns; each serves the requests during its turn.
 struct StoreProgram<S> {
     requests: Requests,
     store: S,
     threads: u32,
     turn: u32,
-    /// Accesses of the turn so far.
+    /// Number of accesses in the turn so far.
     made: usize,
-    /// Accesses yet to make.
+    /// Number of accesses left to make.
     left: u64,
 }
 
-/// A plan of the requests to `store`.
+/// A plan that sends the requests to `store`.
 pub(super) fn plan<S: Store + 'static>(values: &Values, layout: Layout, requests: Requests, store: S) -> Plan {
     let accesses = values.optional(ACCESSES_OF_OPERATIONS.name);
     let threads = values.threads() as u32;
@@ -64,7 +64,7 @@ impl<S: Store> Program for StoreProgram<S> {
     }
 }
 
-/// Drops what is behind the first `accesses` accesses.
+/// Drops everything after the first `accesses` accesses.
 fn cut(batch: &mut Batch, accesses: u64) {
     let Some(len) = usize::try_from(accesses).ok().filter(|&len| len < batch.accesses.len()) else { return };
     let mut begin = 0;
@@ -79,7 +79,7 @@ fn cut(batch: &mut Batch, accesses: u64) {
     batch.accesses.truncate(len);
 }
 
-/// Appends accesses of `kind` to the `bytes` from `vaddr` on, one for each line.
+/// Appends accesses of `kind` to the `bytes` from `vaddr` on, one per line.
 pub(super) fn touch(site: Site, kind: AccessKind, vaddr: u64, bytes: u64, out: &mut Vec<Access>) {
     let (mut at, end) = (vaddr, vaddr + bytes);
     while at < end {
@@ -89,7 +89,7 @@ pub(super) fn touch(site: Site, kind: AccessKind, vaddr: u64, bytes: u64, out: &
     }
 }
 
-/// Appends the accesses of a copy of `bytes`, a load and a store for each line that is read.
+/// Appends the accesses of a copy of `bytes`: a load and a store for each line that is read.
 pub(super) fn copy(load: Site, from: u64, store: Site, to: u64, bytes: u64, out: &mut Vec<Access>) {
     let mut at = 0;
     while at < bytes {

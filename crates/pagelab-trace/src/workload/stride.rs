@@ -1,4 +1,4 @@
-//! `stride`: one access every so many bytes.
+//! `stride`: accesses at a constant distance.
 
 use super::{
     Workload,

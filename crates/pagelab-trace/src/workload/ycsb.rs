@@ -66,10 +66,10 @@ const LEAST_ACCESSES: u64 = 4;
 /// Bytes of a key: YCSB's `user` and a number of 20 digits.
 pub(super) const KEY_BYTES: u64 = 24;
 
-/// A key, by where it stands among all keys.
+/// A key, represented by its position among all keys.
 ///
-/// A record that is there at first has the place that it has among those in order. A later one falls behind the record
-/// at its place and has a `sequence` of its own.
+/// An initial record has its position among the initial records in key order. A later record follows the record at its
+/// position and has a `sequence` of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key {
     pub place: u64,
@@ -77,13 +77,13 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The key of a record that is there at first.
+    /// The key of an initial record.
     pub fn loaded(place: u64) -> Self {
         Self { place, sequence: 0 }
     }
 }
 
-/// What a store is asked for.
+/// A request to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Read(Key),
@@ -93,7 +93,7 @@ pub(super) enum Request {
         field: u64,
     },
     Insert(Key),
-    /// Reads so many records in order from this key on.
+    /// Reads this many records in order from this key on.
     Scan {
         from: Key,
         records: u64,
@@ -105,7 +105,7 @@ pub(super) enum Request {
     },
 }
 
-/// Percentages of requests; what is left are reads that are followed by an update.
+/// Percentages of requests; the rest are reads that are followed by an update.
 struct Shares {
     read: u64,
     update: u64,
@@ -114,7 +114,7 @@ struct Shares {
 }
 
 impl Shares {
-    /// Those of a mix, and its distribution.
+    /// The shares of a mix, and its distribution.
     fn parse(mix: &str) -> (Self, &'static str) {
         let shares = |read, update, insert, scan| Self { read, update, insert, scan };
         match mix {
@@ -129,11 +129,11 @@ impl Shares {
     }
 }
 
-/// The keys of records by their numbers, which are the order in which they come to be.
+/// The keys of records by number; records are numbered in the order of their creation.
 struct Keys {
     loaded: u64,
-    /// Which place a first record has and which sequence a later one, and what says where the later ones fall; none if
-    /// keys ascend.
+    /// Maps the number of an initial record to its position, and that of a later record to its position and sequence;
+    /// none if keys ascend.
     hashed: Option<(Permutation, Permutation, u64)>,
 }
 
@@ -159,13 +159,13 @@ impl Keys {
 
 /// Draws requests.
 ///
-/// Zipf's law goes by the records that are there at first ([`Popularity::draw`]). YCSB draws from those that it expects
-/// to be there at the end, and again if it hits one that is not there yet.
+/// Zipf's law covers the initial records ([`Popularity::draw`]). YCSB draws from the records that it expects at the
+/// end, and draws again if it hits one that does not exist yet.
 pub(super) struct Requests {
     shares: Shares,
     popularity: Popularity,
     keys: Keys,
-    /// Records that are there, and the most that there may be.
+    /// Current and maximum number of records.
     records: u64,
     most: u64,
     fields: u64,

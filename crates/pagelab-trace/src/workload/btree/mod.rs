@@ -21,26 +21,26 @@ use crate::{Access, Batch, ThreadIx, TraceError};
 
 use tree::Tree;
 
-/// Models: an embedded store such as LMDB: a B+tree of pages of 4 KiB in one file that is mapped as a whole. The tree
-/// is really searched. A get reads where the root is, then in each node the header and the slots and keys that its
-/// binary search compares, the child's page, and at last the value, line by line. An update writes one field in place.
-/// An insert moves slots, writes a cell, and splits full nodes up to the root. A scan finds its first record and goes
-/// on from leaf to leaf, over their parents.
+/// Models: an embedded store such as LMDB: a B+tree of 4 KiB pages in one file that is mapped as a whole. The tree is
+/// really searched. A get reads the root's page number; then in each node the header, the slots and keys that its
+/// binary search compares, and the child's page number; and at last the value, line by line. An update writes one field
+/// in place. An insert moves slots, writes a cell, and splits full nodes up to the root. A scan finds its first record
+/// and continues from leaf to leaf through their parents.
 ///
-/// The file is there before the program starts. Loading leaves the leaves in order of keys, then their parents in
-/// order, and the root as the last page. What a loaded node holds is computed from its page's number, so that records
-/// cost no memory; nodes that inserts have changed are stored, 32 bytes per entry.
+/// The file exists before the program starts. Loading writes the leaves in key order, then their parents in order, and
+/// the root as the last page. The content of a loaded node is computed from its page number, so records cost no memory;
+/// nodes changed by inserts are stored, 32 bytes per entry.
 ///
-/// Source: LMDB (mdb.c: MDB_page, MDB_node, mdb_node_search, mdb_page_split, mdb_cursor_sibling) for nodes and how they
-/// are searched; Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010, for requests.
+/// Source: LMDB (mdb.c: MDB_page, MDB_node, mdb_node_search, mdb_page_split, mdb_cursor_sibling) for nodes and their
+/// search; Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010, for requests.
 ///
 /// Parameters: `mix`, `distribution`, `theta`, `scan`, `fields`, `insertorder` and `operations` are YCSB's. `value` and
-/// `fill` say how many records a leaf has.
+/// `fill` determine the number of records per leaf.
 ///
-/// Deviations: pages change in place, as in Berkeley DB; LMDB writes changed pages and all above them to new places.
-/// There are no locks, no transactions and no calls of msync. Values are at most 2000 bytes; LMDB puts longer ones on
-/// pages of their own. New pages are at the file's end, which is mapped from the start. Zipf's law goes by the records
-/// that are loaded; YCSB counts those in that it expects to be inserted.
+/// Deviations: pages change in place, as in Berkeley DB; LMDB copies changed pages and all pages above them. There are
+/// no locks, no transactions and no msync calls. Values have at most 2000 bytes; LMDB puts longer ones on separate
+/// pages. New pages are appended to the file, which is mapped with room for them. Zipf's law covers the loaded records;
+/// YCSB also includes the expected inserts.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "btree",
     summary: "a B+tree in a memory-mapped file: really searched, read, changed and split, under YCSB's requests",

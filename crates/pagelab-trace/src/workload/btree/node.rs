@@ -1,56 +1,57 @@
-//! Nodes of the tree: where things lie in them, and what they hold.
+//! Nodes of the tree: their layout and content.
 //!
-//! A node is a page of 4 KiB, laid out as LMDB's are. Behind a header of 16 bytes stands an array of slots, 2 bytes per
-//! entry, in order of keys. A slot says where its entry's cell is. Cells fill the page from its end. Each begins with a
-//! header of 8 bytes, which holds the page of the child in a branch, and the key of 24. In a leaf the value follows.
+//! A node is a page of 4 KiB with LMDB's layout. A header of 16 bytes is followed by an array of slots, 2 bytes per
+//! entry, in key order. A slot contains the position of its entry's cell. Cells fill the page from its end. Each has a
+//! header of 8 bytes, which contains the child's page number in a branch, and the key of 24 bytes. In a leaf the value
+//! follows.
 //!
 //! ```text
 //! | header | slot 0 | slot 1 | …   free   … | cell 1 | cell 0 |
 //! ```
 //!
-//! A node that nothing was inserted into is computed from its place in the tree, not stored.
+//! A node without inserts is computed from its position in the tree instead of stored.
 
 use super::super::ycsb::{KEY_BYTES, Key};
 
 pub(super) const PAGE_BYTES: u64 = 4096;
 const HEADER_BYTES: u64 = 16;
 pub(super) const SLOT_BYTES: u64 = 2;
-/// Header and key of a cell: all that there is of a branch's cell.
+/// Header and key of a cell, which is the whole cell in a branch.
 pub(super) const CELL_BYTES: u64 = 8 + KEY_BYTES;
-/// Where the header has the limits of the free space, which say how many entries there are.
+/// Offset of the free space's limits in the header, from which the number of entries follows.
 pub(super) const LIMITS: u64 = 12;
 
-/// Where slot `index` is in its page.
+/// Offset of slot `index` in its page.
 pub(super) fn slot(index: usize) -> u64 {
     HEADER_BYTES + index as u64 * SLOT_BYTES
 }
 
-/// Where cell `number`, counted from the end, is in its page, if cells have `bytes`.
+/// Offset of cell `number`, counted from the page's end, if cells have `bytes`.
 pub(super) fn cell(number: u16, bytes: u64) -> u64 {
     PAGE_BYTES - (u64::from(number) + 1) * bytes
 }
 
-/// Cells of `bytes` that a node has room for.
+/// Number of cells of `bytes` that fit into a node.
 pub(super) fn capacity(bytes: u64) -> u64 {
     (PAGE_BYTES - HEADER_BYTES) / (SLOT_BYTES + bytes)
 }
 
-/// A key with its cell. In a branch the key is the least of the child's, and that of the first entry is never read.
+/// A key with its cell. In a branch the key is the smallest key of the child; the first entry's key is never read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeEntry {
     pub key: Key,
     /// The child's page; 0 in a leaf.
     pub child: u64,
-    /// Cells are numbered in the order in which they were written.
+    /// Number of the cell; cells are numbered in the order in which they were written.
     pub cell: u16,
 }
 
-/// What a node holds.
+/// The content of a node.
 #[derive(Clone, Copy)]
 pub(super) enum Node<'a> {
-    /// As it was loaded: entry i has the key of place `first` + i · `step`, and the child `child` + i.
+    /// As loaded: entry i has the key at position `first` + i · `step`, and the child `child` + i.
     Loaded { first: u64, step: u64, child: u64, len: usize },
-    /// As inserts have left it.
+    /// As changed by inserts.
     Changed(&'a [NodeEntry]),
 }
 
@@ -78,27 +79,27 @@ impl Node<'_> {
     }
 }
 
-/// Pages that the tree begins with: two of meta-data, of which it uses the first, then the leaves in order, the
-/// branches above them, and so on to the root.
+/// The initial pages of the tree: two of meta-data, of which it uses the first, then the leaves in order, the branches
+/// above them, and so on to the root.
 pub(super) struct Loaded {
     levels: Vec<Level>,
     records: u64,
 }
 
 struct Level {
-    /// Page of the first node, and how many there are.
+    /// Page number of the first node, and number of nodes.
     page: u64,
     nodes: u64,
-    /// Records below a full node, and entries of one.
+    /// Number of records below a full node, and of its entries.
     records: u64,
     entries: u64,
 }
 
-/// Pages before the first leaf.
+/// Number of pages before the first leaf.
 pub(super) const META_PAGES: u64 = 2;
 
 impl Loaded {
-    /// A tree of `records` with so many in a leaf and so many children of a branch, 2 at least.
+    /// A tree of `records` records with this many per leaf, and this many children per branch (at least 2).
     pub fn new(records: u64, leaf_entries: u64, branch_entries: u64) -> Self {
         let mut levels = vec![Level {
             page: META_PAGES,
@@ -122,7 +123,7 @@ impl Loaded {
         self.levels.len() - 1
     }
 
-    /// Pages of all nodes and of the meta-data: the first that is free.
+    /// Number of pages of all nodes and the meta-data, which is the first free page number.
     pub fn pages(&self) -> u64 {
         let top = &self.levels[self.top()];
         top.page + top.nodes
@@ -132,7 +133,7 @@ impl Loaded {
         self.levels[level].nodes
     }
 
-    /// The node in `page`, if it is one of `level`.
+    /// The node in `page`, if it belongs to `level`.
     pub fn node(&self, page: u64, level: usize) -> Option<Node<'static>> {
         let at = self.levels.get(level)?;
         let index = page.checked_sub(at.page).filter(|index| *index < at.nodes)?;

@@ -1,4 +1,4 @@
-//! The tree: searching, inserting, splitting, and the accesses of all that.
+//! The tree: searches, inserts and splits with their accesses.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,9 @@ use super::node::{
 };
 use crate::{Access, AccessKind};
 
-/// Places in the program's code.
+/// Sites in the program's code.
 struct Sites {
-    /// The meta-data: where the root is, and which page is the next new one.
+    /// The meta-data: the root's page number, and the next new page.
     meta: Site,
     header: Site,
     slot: Site,
@@ -55,47 +55,47 @@ impl Sites {
     }
 }
 
-/// A step of the way from the root to a leaf: a node and the entry that the way takes there.
+/// A step of the path from the root to a leaf: a node, and the entry that the path takes there.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     page: u64,
     index: usize,
 }
 
-/// Where a record is.
+/// Position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub page: u64,
-    /// Of its cell.
+    /// Address of its cell.
     pub vaddr: u64,
 }
 
 pub(super) struct Tree {
     /// Address of the file.
     base: u64,
-    /// Bytes of a leaf's cell, and of the value in it.
+    /// Bytes of a leaf's cell, and of its value.
     leaf_cell: u64,
     value: u64,
     loaded: Loaded,
-    /// The nodes that inserts have made or changed, by page.
+    /// The nodes made or changed by inserts, by page number.
     changed: HashMap<u64, Vec<NodeEntry>>,
     root: u64,
     /// The root's level.
     top: usize,
-    /// The next new page, and how many there are in all.
+    /// The next new page number, and the number of all pages.
     next_page: u64,
     file_pages: u64,
-    /// The way of the last search: one step for each level, the root's first.
+    /// The path of the last search: one step per level, the root's first.
     way: Vec<Step>,
     sites: Sites,
 }
 
 impl Tree {
-    /// A tree that has been loaded, in a file whose address is said later.
+    /// A loaded tree in a file whose address is set later.
     ///
-    /// Loading leaves nodes as full as the share `fill` says. `inserts` is how many records will come at most.
+    /// Loading fills nodes to the share `fill`. `inserts` is the maximum number of further records.
     pub fn new(values: &Values, records: u64, inserts: u64, value: u64, fill: f64) -> Self {
-        // Cells begin at even addresses, as LMDB's do.
+        // Cells begin at even addresses, as in LMDB.
         let leaf_cell = (CELL_BYTES + value).next_multiple_of(2);
         let filled = |bytes, least: u64| ((capacity(bytes) as f64 * fill) as u64).max(least);
         let (leaf_entries, branch_entries) = (filled(leaf_cell, 1), filled(CELL_BYTES, 2));
@@ -132,7 +132,7 @@ impl Tree {
         (self.root, self.top)
     }
 
-    /// Nodes that are stored.
+    /// Number of stored nodes.
     #[cfg(test)]
     pub fn changed_nodes(&self) -> usize {
         self.changed.len()
@@ -165,10 +165,11 @@ impl Tree {
         self.page_addr(page) + cell(number, self.cell_bytes(level))
     }
 
-    /// Goes down from the root to where `key` is or would be; the way is kept. The record's place, if it is there.
+    /// Descends from the root to where `key` is or would be, and keeps the path. Returns the record's position if it
+    /// exists.
     ///
-    /// In each node a binary search reads the slots and keys that it compares, in a branch all but the first, and then
-    /// the child of the last entry that is not greater.
+    /// In each node a binary search reads the slots and keys that it compares (in a branch without the first entry),
+    /// and then the child of the last entry that is not greater.
     pub fn search(&mut self, key: Key, out: &mut Vec<Access>) -> Option<Place> {
         out.push(self.sites.meta.load(self.base));
         self.way.clear();
@@ -187,7 +188,7 @@ impl Tree {
         }
     }
 
-    /// Where in a node `key` is, or else the first entry beyond it; whether it is there.
+    /// Index of `key` in a node, or of the first entry after it; and whether it exists.
     fn search_node(&self, page: u64, level: usize, key: Key, out: &mut Vec<Access>) -> (usize, bool) {
         let node = self.node(page, level);
         out.push(self.sites.header.load(self.page_addr(page) + LIMITS));
@@ -206,7 +207,7 @@ impl Tree {
         (low, false)
     }
 
-    /// Reads which child entry `index` of a branch leads to.
+    /// Reads the child's page number in entry `index` of a branch.
     fn follow(&self, page: u64, level: usize, index: usize, out: &mut Vec<Access>) -> u64 {
         let entry = self.node(page, level).entry(index);
         out.push(self.sites.slot.load(self.slot_addr(page, index)));
@@ -219,12 +220,12 @@ impl Tree {
         touch(self.sites.value, AccessKind::Load, place.vaddr + CELL_BYTES, self.value, out);
     }
 
-    /// Writes the `bytes` at `offset` of the value at `place`.
+    /// Writes `bytes` bytes at `offset` of the value at `place`.
     pub fn write(&self, place: Place, offset: u64, bytes: u64, out: &mut Vec<Access>) {
         touch(self.sites.write_value, AccessKind::Store, place.vaddr + CELL_BYTES + offset, bytes, out);
     }
 
-    /// Reads up to `records` records in order, from the first that is not before `from`.
+    /// Reads up to `records` records in order, from the first that is not less than `from`.
     pub fn scan(&mut self, from: Key, records: u64, out: &mut Vec<Access>) {
         self.search(from, out);
         let mut left = records;
@@ -246,8 +247,8 @@ impl Tree {
         }
     }
 
-    /// Lets the way end at the first record of the next leaf; false behind the last. Leaves do not know each other: the
-    /// way goes up until there is a next child.
+    /// Moves the path to the first record of the next leaf; false after the last. Leaves have no links: the path goes
+    /// up until there is a next child.
     fn next_leaf(&mut self, out: &mut Vec<Access>) -> bool {
         let top = self.top;
         let next = (0..top).rev().find(|&at| {
@@ -266,14 +267,14 @@ impl Tree {
         true
     }
 
-    /// Inserts a record that is not there.
+    /// Inserts a record that does not exist.
     pub fn insert(&mut self, key: Key, out: &mut Vec<Access>) {
         let found = self.search(key, out);
         assert!(found.is_none(), "{key:?} is there");
         let mut entry = NodeEntry { key, child: 0, cell: 0 };
         for level in 0..=self.top {
             let Step { page, index } = self.way[self.top - level];
-            // In a branch the way took the entry before the new one.
+            // In a branch the path took the entry before the new one.
             let index = if level == 0 { index } else { index + 1 };
             match self.insert_into(page, level, index, entry, out) {
                 None => return,
@@ -303,7 +304,8 @@ impl Tree {
         self.next_page - 1
     }
 
-    /// Inserts an entry at `index` of a node. If the node has no room, it is split: the entry of the new node.
+    /// Inserts an entry at `index` of a node. If the node has no room, it is split, and the entry of the new node is
+    /// returned.
     fn insert_into(
         &mut self,
         page: u64,
@@ -327,7 +329,7 @@ impl Tree {
         None
     }
 
-    /// Gives a new entry its cell and writes it and its slot.
+    /// Assigns a cell to a new entry and writes both cell and slot.
     fn put(&mut self, page: u64, level: usize, index: usize, entry: NodeEntry, out: &mut Vec<Access>) {
         let entries = self.changed.get_mut(&page).expect("what is written has changed");
         let cell = entries.len() as u16;
@@ -340,13 +342,13 @@ impl Tree {
         }
     }
 
-    /// Moves the upper half of a full node's entries to a new node and inserts an entry into that of the two where it
-    /// belongs. Both are written anew, without gaps. The entry of the new node.
+    /// Moves the upper half of a full node's entries to a new node and inserts an entry into the node where it belongs.
+    /// Both are rewritten without gaps. Returns the entry of the new node.
     fn split(&mut self, page: u64, level: usize, index: usize, entry: NodeEntry, out: &mut Vec<Access>) -> NodeEntry {
         let right = self.new_page(out);
         let bytes = self.cell_bytes(level);
         let entries = self.changed.remove(&page).expect("what is split has changed");
-        // Of all entries, the new one among them, half stay.
+        // Half of all entries, including the new one, stay.
         let stay = entries.len().div_ceil(2);
         let middle = if index < stay { stay - 1 } else { stay };
         for (to, part) in [(page, &entries[..middle]), (right, &entries[middle..])] {
@@ -369,10 +371,11 @@ impl Tree {
     }
 }
 
-/// Pages that a file may come to after so many inserts.
+/// Maximum number of pages of a file after this many inserts.
 ///
-/// An insert makes one leaf at most. A split leaves half of the entries in each node. So no branch has fewer children
-/// than that half or a loaded branch, whichever is less, but for the last loaded one of each level and the root.
+/// An insert makes at most one leaf. A split leaves half of the entries in each node. So no branch has fewer children
+/// than that half or than a loaded branch, whichever is less, except for the last loaded branch of each level and the
+/// root.
 fn most_pages(loaded: &Loaded, branch_entries: u64, inserts: u64) -> u64 {
     let least = branch_entries.min(capacity(CELL_BYTES) / 2);
     let mut nodes = loaded.nodes(0) + inserts;

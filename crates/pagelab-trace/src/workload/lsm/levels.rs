@@ -1,28 +1,28 @@
-//! The levels of tables, and which tables are to be merged.
+//! The levels of tables, and the choice of tables to merge.
 
 use super::super::ycsb::Key;
 use super::table::{Content, Table};
 
-/// Tables of level 0 that start a compaction.
+/// Number of tables in level 0 that starts a compaction.
 const LEVEL0_TRIGGER: usize = 4;
 
-/// Tables that are merged: runs of tables in order of keys, newer runs first. Their result goes to level `to`.
+/// Tables to merge: runs of tables in key order, newer runs first. The result goes to level `to`.
 pub(super) struct Picked {
     pub runs: Vec<Vec<Table>>,
     pub to: usize,
 }
 
-/// Level 0 holds tables as they were flushed, the oldest first. Each further level is one sorted run.
+/// Level 0 contains tables as they were flushed, the oldest first. Each further level is one sorted run.
 pub(super) struct Levels {
     levels: Vec<Vec<Table>>,
-    /// Records that a level may have; the last one may have any number.
+    /// Maximum number of records of each level; the last level has no limit.
     targets: Vec<u64>,
-    /// Where in each level the next table is picked.
+    /// Where the next table is picked in each level.
     cursors: Vec<Key>,
 }
 
-/// How many levels there are below level 0, and the records of each: the last has all, each other the `ratio`-th part
-/// of the one below it, the first at most `base`.
+/// The number of records of each level below level 0. The last level has all records, each other level 1/`ratio` of the
+/// next one, and the first at most `base`.
 pub(super) fn shape(records: u64, base: u64, ratio: u64) -> Vec<u64> {
     let mut levels = vec![records];
     while let Some(&least) = levels.last().filter(|&&least| least > base.max(1)) {
@@ -33,7 +33,7 @@ pub(super) fn shape(records: u64, base: u64, ratio: u64) -> Vec<u64> {
 }
 
 impl Levels {
-    /// Levels without tables that may have so many records from level 1 on.
+    /// Levels without tables; `targets` are the maximum numbers of records from level 1 on.
     pub fn new(targets: &[u64]) -> Self {
         let count = targets.len() + 1;
         let mut levels = Vec::new();
@@ -49,7 +49,7 @@ impl Levels {
         &self.levels[level]
     }
 
-    /// Adds a table to where it belongs in its level; to level 0 as its newest.
+    /// Adds a table at its position in its level; in level 0 as the newest.
     pub fn add(&mut self, level: usize, table: Table) {
         let tables = &mut self.levels[level];
         let first = table.content.first_key();
@@ -57,7 +57,7 @@ impl Levels {
         tables.insert(at, table);
     }
 
-    /// Takes out what is to be merged now. A table with nothing to merge with moves down without being copied.
+    /// Removes and returns the tables to merge now. A table that overlaps nothing moves down without being copied.
     pub fn pick(&mut self) -> Option<Picked> {
         if self.levels[0].len() >= LEVEL0_TRIGGER {
             let mut runs: Vec<Vec<Table>> = self.levels[0].drain(..).rev().map(|table| vec![table]).collect();
@@ -87,7 +87,7 @@ impl Levels {
         self.levels[level].iter().map(|table| table.content.len()).sum()
     }
 
-    /// Takes out the first table behind the one that was taken last; behind the last, the first.
+    /// Removes the table after the one that was removed last; after the last table, the first.
     fn take_next(&mut self, level: usize) -> Table {
         let (tables, cursor) = (&mut self.levels[level], &mut self.cursors[level]);
         let at = tables.partition_point(|table| table.content.first_key() < *cursor);
@@ -104,7 +104,7 @@ impl Levels {
     }
 }
 
-/// What a level of loaded tables holds: every `step`-th record, `per_table` of them in each.
+/// The content of a level's loaded tables: every `step`-th record, `per_table` per table.
 pub(super) fn loaded(records: u64, step: u64, per_table: u64, version: u64) -> impl Iterator<Item = Content> {
     let count = records.div_ceil(step);
     (0..count.div_ceil(per_table)).map(move |table| {

@@ -1,40 +1,40 @@
-//! The memtable: a skip list in anonymous memory that takes all writes.
+//! The memtable: a skip list in anonymous memory that receives all writes.
 
 use super::super::{layout::Site, spec::Values, store::touch, ycsb::Key};
 use super::table::{HEAD_BYTES, Record};
 use crate::rng::Rng;
 use crate::{Access, AccessKind};
 
-/// Links of a node at most, and one node in how many has one more.
+/// Maximum number of links of a node; one in `BRANCHING` nodes has a further link.
 const MOST_LINKS: usize = 12;
 const BRANCHING: u64 = 4;
 const LINK_BYTES: u64 = 8;
 /// The node before the first one; it has all links.
 const HEAD: u32 = 0;
 
-/// A node. Its links of higher levels lie before that of level 0, its entry behind it.
+/// A node. Its links of higher levels lie before the link of level 0, its entry after it.
 struct Node {
     record: Record,
-    /// Where its link of level 0 is.
+    /// Offset of its link of level 0.
     offset: u64,
-    /// Where its links are among all links, that of level 0 first.
+    /// Index of its links among all links; that of level 0 comes first.
     links: usize,
 }
 
-/// What a search has come by: the last node before the key, by level.
+/// The last node before the key on each level, as found by a search.
 type Before = [u32; MOST_LINKS];
 
 pub(super) struct Memtable {
     base: u64,
     bytes: u64,
-    /// Bytes of an entry.
+    /// Bytes per entry.
     entry: u64,
-    /// The first byte that is free.
+    /// Offset of the first free byte.
     free: u64,
     nodes: Vec<Node>,
-    /// Nodes that links lead to; none is the head, which no link leads to.
+    /// The target node of each link; the head means none, since no link leads to it.
     links: Vec<u32>,
-    /// Levels that some node has.
+    /// Number of levels in use.
     height: usize,
     rng: Rng,
     link: Site,
@@ -67,17 +67,17 @@ impl Memtable {
         memtable
     }
 
-    /// Bytes of a node at most.
+    /// Maximum number of bytes of a node.
     pub fn node_bytes(entry: u64) -> u64 {
         (MOST_LINKS as u64 * LINK_BYTES + entry).next_multiple_of(LINK_BYTES)
     }
 
-    /// Nodes that fit `bytes` at most: those that have one link.
+    /// Maximum number of nodes in `bytes`: if all have one link.
     pub fn most_records(bytes: u64, entry: u64) -> u64 {
         bytes / (LINK_BYTES + entry).next_multiple_of(LINK_BYTES)
     }
 
-    /// Empties it; the memory is used again from its beginning.
+    /// Empties it; its memory is reused from the beginning.
     pub fn clear(&mut self) {
         self.nodes.clear();
         self.links.clear();
@@ -87,7 +87,7 @@ impl Memtable {
         (self.free, self.height) = (MOST_LINKS as u64 * LINK_BYTES, 1);
     }
 
-    /// Whether there may be no room for another record.
+    /// Whether there might be no room for another record.
     pub fn is_full(&self) -> bool {
         self.free + Self::node_bytes(self.entry) > self.bytes
     }
@@ -100,7 +100,7 @@ impl Memtable {
         self.base + self.node(node).offset - level as u64 * LINK_BYTES
     }
 
-    /// Where a node's entry is: laid out as in a table.
+    /// Address of a node's entry, which has the layout of a table's entry.
     pub fn entry_addr(&self, node: u32) -> u64 {
         self.base + self.node(node).offset + LINK_BYTES
     }
@@ -110,8 +110,8 @@ impl Memtable {
         self.links[self.node(node).links + level]
     }
 
-    /// The first node that is not before `key`, and the last one before it on each level. Newer versions come first.
-    /// Keys that were seen a level above are not compared again.
+    /// The first node that is not before `key`, and the last one before it on each level. Newer versions come first. A
+    /// key that was compared on the level above is not compared again.
     fn search(&self, key: Key, before: &mut Before, out: &mut Vec<Access>) -> u32 {
         let (mut at, mut bigger) = (HEAD, HEAD);
         for level in (0..self.height).rev() {
@@ -132,7 +132,7 @@ impl Memtable {
         self.links[self.node(at).links]
     }
 
-    /// The newest version of a record, if there is one; its value is read.
+    /// The newest version of a record, if there is one; reads its value.
     pub fn get(&self, key: Key, out: &mut Vec<Access>) -> Option<Record> {
         let node = self.seek(key, out)?;
         let record = self.record(node);
@@ -149,7 +149,7 @@ impl Memtable {
         (node != HEAD).then_some(node)
     }
 
-    /// The node after `node`; after none, the first.
+    /// The node after `node`; without a node, the first.
     pub fn after(&self, node: Option<u32>, out: &mut Vec<Access>) -> Option<u32> {
         let next = self.follow(node.unwrap_or(HEAD), 0, out);
         (next != HEAD).then_some(next)
@@ -167,7 +167,7 @@ impl Memtable {
         touch(self.value, AccessKind::Load, self.entry_addr(node) + HEAD_BYTES, self.entry - HEAD_BYTES, out);
     }
 
-    /// Writes a new version, which must be newer than all there are: first the entry, then the links, from level 0 on.
+    /// Writes a new version, which must be newer than all others: first the entry, then the links, from level 0 on.
     pub fn insert(&mut self, record: Record, out: &mut Vec<Access>) {
         let mut links = 1;
         while links < MOST_LINKS && self.rng.below(BRANCHING) == 0 {

@@ -1,4 +1,4 @@
-//! Tables that are written: from a memtable, or from other tables.
+//! Writing tables: from a memtable, or from other tables.
 
 use super::super::{
     layout::{Site, Slots, shared_file},
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{Access, AccessKind, Batch, Event, EventKind, ProcessIx, ThreadIx};
 
-/// Sites of what is written here: from here on.
+/// First number of the sites in this file.
 const FIRST_SITE: u64 = 32;
 
 /// The name of the file in a slot.
@@ -20,7 +20,7 @@ pub(super) fn file_name(slot: u64) -> String {
     format!("/data/lsm/{slot:06}.sst")
 }
 
-/// Where work on tables leaves its traces: a thread's accesses, and the mappings that it makes and undoes.
+/// Output of work on tables: a thread's accesses, and the mappings that it creates and removes.
 pub(super) struct Actions<'a> {
     pub batch: &'a mut Batch,
     pub thread: ThreadIx,
@@ -33,12 +33,12 @@ impl Actions<'_> {
 
     fn event(&mut self, kind: EventKind) {
         self.batch.close_run(self.thread);
-        // Its position is filled in when the batch is complete.
+        // Its position is set when the batch is complete.
         self.batch.push_event(Event { position: 0, process: ProcessIx(0), thread: self.thread, kind });
     }
 }
 
-/// A table that is being written. Its file is mapped with room for a full one.
+/// A table that is being written. Its file is mapped with room for a full table.
 struct Builder {
     slot: u64,
     addr: u64,
@@ -46,11 +46,11 @@ struct Builder {
     records: Vec<Record>,
 }
 
-/// Makes tables and does away with them.
+/// Creates and deletes tables.
 pub(super) struct Files {
     pub slots: Slots,
     pub format: Format,
-    /// Records of a table that a compaction writes.
+    /// Number of records of a table that a compaction writes.
     per_table: u64,
     /// Number of the next table.
     next: u64,
@@ -81,7 +81,7 @@ impl Files {
         Builder { slot, addr, most, records: Vec::new() }
     }
 
-    /// Copies an entry behind the last one.
+    /// Appends a copy of an entry.
     fn append(&self, builder: &mut Builder, record: Record, from: u64, out: &mut Vec<Access>) {
         let index = builder.records.len() as u64;
         let to = builder.addr + self.format.entry_at(index);
@@ -97,7 +97,7 @@ impl Files {
         touch(self.write, AccessKind::Store, builder.addr + at, bytes, out);
     }
 
-    /// Writes what follows the data. Then the file is cut to its length and mapped anew, for reading.
+    /// Writes the rest of the file after the data. Then the file is truncated and mapped again for reading.
     fn finish(&mut self, builder: Builder, actions: &mut Actions) -> Table {
         let (format, count) = (self.format, builder.records.len() as u64);
         if !count.is_multiple_of(format.per_block) {
@@ -125,19 +125,19 @@ impl Files {
     }
 }
 
-/// A memtable on its way to a table of level 0.
+/// A memtable that is being flushed to a table of level 0.
 pub(super) struct Flush {
     at: Option<u32>,
     builder: Builder,
 }
 
 impl Flush {
-    /// `most` is how many records a memtable may have.
+    /// `most` is the maximum number of records of a memtable.
     pub fn new(files: &mut Files, most: u64, actions: &mut Actions) -> Self {
         Self { at: None, builder: files.begin(most, actions) }
     }
 
-    /// Copies the next record, or passes by an older version of the last one. At the end: the table.
+    /// Copies the next record, or skips an older version of the last one. At the end, returns the table.
     pub fn step(self, memtable: &Memtable, files: &mut Files, actions: &mut Actions) -> Result<Self, Table> {
         let Self { at, mut builder } = self;
         let Some(node) = memtable.after(at, actions.out()) else {
@@ -153,14 +153,14 @@ impl Flush {
     }
 }
 
-/// Tables that are merged, from their first records to their last.
+/// Tables that are being merged, from their first records to their last.
 pub(super) struct Compaction {
     runs: Vec<Run>,
     to: usize,
     builder: Option<Builder>,
 }
 
-/// Tables that follow each other, and the next record of them.
+/// Consecutive tables, and their next record.
 struct Run {
     tables: Vec<Table>,
     table: usize,
@@ -186,8 +186,8 @@ impl Compaction {
         Self { runs, to: picked.to, builder: None }
     }
 
-    /// Copies the newest version of the next record; older ones are read and dropped. Full tables join their level.
-    /// False at the end, when what was merged is deleted.
+    /// Copies the newest version of the next record; reads and drops older ones. Full tables are added to their level.
+    /// At the end deletes the merged tables and returns false.
     pub fn step(&mut self, reader: &Reader, files: &mut Files, levels: &mut Levels, actions: &mut Actions) -> bool {
         let Some(key) = self.runs.iter().filter_map(Run::next).map(|record| record.key).min() else {
             if let Some(builder) = self.builder.take() {

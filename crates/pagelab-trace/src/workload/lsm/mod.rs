@@ -27,28 +27,28 @@ use table::{Content, Format, Reader, Record, Table};
 
 /// Models: an embedded store such as RocksDB that reads and writes its files through mappings. Writes go to a log and
 /// to a memtable, a skip list in anonymous memory. A full memtable becomes a sorted table of level 0. Four of these are
-/// merged into level 1, and a level that has grown too large gives tables to the next. A get asks the memtable, the
-/// tables of level 0 from the newest on, and one table of each further level: a line of the Bloom filter, a binary
-/// search of the index, then a data block from its restart point on. All of that is really done; a get ends at the
+/// merged into level 1, and a level that has grown too large passes tables to the next. A get searches the memtable,
+/// the tables of level 0 from the newest on, and one table of each further level: a line of the Bloom filter, a binary
+/// search of the index, then a data block from a restart point on. All of that is really executed; a get ends at the
 /// newest version.
 ///
-/// The tables are there before the program starts: the last level has all records, each level above it every `ratio`-th
-/// of them, spread evenly, so that levels are as full as they may be. What a loaded table holds is computed. Tables
-/// that were written are listed, 24 bytes per record.
+/// The tables exist before the program starts: the last level has all records, each level above it every `ratio`-th of
+/// the next level's, spread evenly, so that levels are as full as possible. The content of a loaded table is computed.
+/// Tables written later are listed, 24 bytes per record.
 ///
 /// Source: RocksDB's block-based tables (format version 5: filters of one line per key), its skip list, its leveled
-/// compaction with levels sized from the last one upwards, and YCSB's binding, in which an update reads its record and
-/// then writes all of it. Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010, for requests.
+/// compaction with level sizes derived from the last level, and YCSB's binding, in which an update reads its record and
+/// then writes it completely. Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010, for requests.
 ///
 /// Parameters: `memtable`, `table`, `ratio` and `bloom` are RocksDB's write_buffer_size, target_file_size_base,
-/// max_bytes_for_level_multiplier and bits per key. RocksDB's sizes are 64 MiB; the smaller ones here let a short run
-/// see flushes and compactions.
+/// max_bytes_for_level_multiplier and bits per key. RocksDB's default sizes are 64 MiB; with the smaller ones here a
+/// short run includes flushes and compactions.
 ///
-/// Deviations: flushes and compactions are made at once by the thread whose turn it is, and requests wait for them;
-/// RocksDB has threads for that. The first level that is too large is compacted first, its tables in turn. The last
-/// level grows without limit. Whether a filter errs is drawn at the rate of a real one. Blocks are not compressed, keys
+/// Deviations: the thread whose turn it is makes flushes and compactions at once, and requests wait for them; RocksDB
+/// has background threads. The first level that is too large is compacted first, its tables in turn. The last level
+/// grows without limit. False positives of filters are drawn at the rate of real ones. Blocks are not compressed, keys
 /// not shortened. There is no block cache. Nothing is written when the list of tables changes. A memtable's memory and
-/// the log's file are used again; so are the files of deleted tables, as a trace has no way to delete a file.
+/// the log's file are reused; so are the files of deleted tables, since a trace cannot delete a file.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "lsm",
     summary: "a log-structured merge tree in memory-mapped files: searched, flushed and compacted, under YCSB's requests",
@@ -106,9 +106,9 @@ pub(super) static WORKLOAD: Workload = Workload {
     build,
 };
 
-/// What a put writes before the value to the log: the headers of the record and of its batch, the key, lengths.
+/// Bytes that a put writes to the log before the value: the headers of the record and its batch, the key, lengths.
 const LOG_HEAD_BYTES: u64 = 7 + 12 + 5 + super::ycsb::KEY_BYTES;
-/// What is known of a table in memory: its least and its greatest key.
+/// Bytes of a table's description in memory: its smallest and its largest key.
 const FENCE_BYTES: u64 = 64;
 
 fn build(values: &Values) -> Result<Plan, TraceError> {
@@ -130,7 +130,7 @@ fn store(values: &Values) -> Result<(Layout, Requests, Lsm), TraceError> {
 
     let mut layout = Layout::new(values);
     let memtable = Memtable::new(values, layout.map(0, memtable_bytes)?, memtable_bytes, format.entry);
-    // Room for four times as many tables as the last level has at first.
+    // Room for four times the initial number of tables of the last level.
     let fences = (4 * requests.loaded().div_ceil(per_table) + 64).next_power_of_two();
     let fences_addr = layout.map(0, (targets.len() as u64 + 1) * fences * FENCE_BYTES)?;
     let log_record = LOG_HEAD_BYTES + format.value;
@@ -160,19 +160,19 @@ fn store(values: &Values) -> Result<(Layout, Requests, Lsm), TraceError> {
     Ok((layout, requests, lsm))
 }
 
-/// Sites of what is here: from here on. Memtables have those before.
+/// First number of the sites in this file; memtables have those before.
 const FIRST_SITE: u64 = 8;
 
-/// What is to be done before the next request.
+/// Work before the next request.
 enum Work {
     None,
     Flush(Flush),
     Compaction(Compaction),
-    /// Levels have changed.
+    /// Levels have changed, so a compaction may be due.
     Pick,
 }
 
-/// Where a scan is in one sorted run.
+/// Position of a scan in one sorted run.
 #[derive(Clone, Copy)]
 struct Cursor {
     key: Key,
@@ -190,26 +190,26 @@ struct Lsm {
     levels: Levels,
     reader: Reader,
     files: Files,
-    /// Records that a memtable may have.
+    /// Maximum number of records of a memtable.
     per_memtable: u64,
-    /// The log, and how much of it is written.
+    /// Address of the log, and the number of bytes written.
     log: u64,
     log_at: u64,
     log_record: u64,
-    /// Where the keys of tables are in memory, so many for each level.
+    /// Address of the tables' keys in memory, and their number per level.
     fences_addr: u64,
     fences: u64,
-    /// The last version that was written.
+    /// The last version written.
     version: u64,
     work: Work,
-    /// Those of the scan, newer runs first.
+    /// The cursors of the scan, newer runs first.
     cursors: Vec<Cursor>,
     fence: Site,
     write_log: Site,
 }
 
 impl Lsm {
-    /// Lays the tables out that are there at first. Newer levels have newer versions.
+    /// Creates the initial tables. Newer levels have newer versions.
     fn load(
         &mut self,
         targets: &[u64],
@@ -246,12 +246,12 @@ impl Lsm {
     }
 
     fn read_fence(&self, level: usize, table: usize, out: &mut Vec<Access>) {
-        // Where there are more tables than room was made for, the first ones' places are used again.
+        // If there are more tables than expected, the slots of the first ones are reused.
         let index = level as u64 * self.fences + table as u64 % self.fences;
         out.push(self.fence.load(self.fences_addr + index * FENCE_BYTES));
     }
 
-    /// The first table of a level from 1 on whose last key is not before `key`.
+    /// The first table of a level (1 or higher) whose last key is not before `key`.
     fn find_table(&self, level: usize, key: Key, out: &mut Vec<Access>) -> Option<usize> {
         let tables = self.levels.tables(level);
         let (mut low, mut high) = (0, tables.len());
@@ -309,7 +309,7 @@ impl Lsm {
         self.put(key, out);
     }
 
-    /// Reads the newest versions of up to `records` records in order, from the first that is not before `from`.
+    /// Reads the newest versions of up to `records` records in order, from the first that is not less than `from`.
     fn scan(&mut self, from: Key, records: u64, out: &mut Vec<Access>) {
         let mut cursors = std::mem::take(&mut self.cursors);
         cursors.clear();
@@ -336,7 +336,7 @@ impl Lsm {
         self.cursors = cursors;
     }
 
-    /// Puts a cursor at the first record from `from` on of each sorted run that has one.
+    /// Puts a cursor at the first record from `from` on, for each sorted run that has one.
     fn seek(&self, from: Key, cursors: &mut Vec<Cursor>, out: &mut Vec<Access>) {
         if let Some(node) = self.memtable.seek(from, out) {
             cursors.push(Cursor { key: self.memtable.record(node).key, at: Place::Memtable(node) });
@@ -359,7 +359,7 @@ impl Lsm {
         }
     }
 
-    /// Goes on to the next key of a run; false at its end.
+    /// Advances to the next key of a run; false at its end.
     fn advance(&self, cursor: &mut Cursor, out: &mut Vec<Access>) -> bool {
         match cursor.at {
             Place::Memtable(mut node) => loop {

@@ -1,13 +1,13 @@
-//! Sorted tables: where things lie in their files, what they hold, and how a key is looked up in one.
+//! Sorted tables: their file layout, their content, and the look-up of a key.
 //!
 //! ```text
 //! | data block 0 | data block 1 | … | Bloom filter | index: entries, restart points | footer |
 //! ```
 //!
-//! A data block has as many entries as it takes to come to 4 KiB, then its restart points, one for every 16 entries,
-//! and their number. Blocks follow each other without gaps, so most of them lie on two pages. The filter is divided
-//! into lines of 64 bytes; all bits of a key are in one. The index has the last key of each block and where the block
-//! is.
+//! A data block has as many entries as fit into 4 KiB, rounded up, then its restart points, one per 16 entries, and
+//! their number. Blocks follow each other without gaps, so most of them span two pages. The filter is divided into
+//! lines of 64 bytes; all bits of a key are in one line. The index contains the last key and the position of each
+//! block.
 
 use super::super::{
     layout::Site,
@@ -18,28 +18,28 @@ use super::super::{
 use crate::rng::{mix, scale};
 use crate::{Access, AccessKind};
 
-/// What stands before an entry's value: three lengths, the key, the version.
+/// Bytes before an entry's value: three lengths, the key, the version.
 pub(super) const HEAD_BYTES: u64 = 4 + KEY_BYTES + 8;
 const BLOCK_BYTES: u64 = 4096;
-/// Entries from one restart point to the next.
+/// Entries per restart point.
 const RESTART_INTERVAL: u64 = 16;
 const RESTART_BYTES: u64 = 4;
-/// Three lengths, a key, and a block's place and size.
+/// Three lengths, a key, and a block's position and size.
 pub(super) const INDEX_BYTES: u64 = 4 + KEY_BYTES + 8;
 const LINE: u64 = 64;
 const FOOTER_BYTES: u64 = 53;
 const PAGE_BYTES: u64 = 4096;
 
-/// A version of a record. Later versions have higher numbers.
+/// A version of a record; later versions have higher numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub key: Key,
     pub version: u64,
 }
 
-/// The records of a table, in order of their keys.
+/// The records of a table in key order.
 pub(super) enum Content {
-    /// As loaded: every `step`-th of the first records from `first` on.
+    /// As loaded: every `step`-th of the initial records from `first` on.
     Spaced { first: u64, step: u64, len: u64, version: u64 },
     /// As flushed or compacted.
     Listed(Vec<Record>),
@@ -81,16 +81,16 @@ impl Content {
     }
 }
 
-/// A table and where its file is mapped.
+/// A table and the address of its file's mapping.
 pub(super) struct Table {
     pub slot: u64,
     pub addr: u64,
-    /// Tells the table from all others, older ones in the same slot among them.
+    /// Identifies the table, also among older ones in the same slot.
     pub number: u64,
     pub content: Content,
 }
 
-/// Where things lie in a table's file.
+/// Layout of a table's file.
 #[derive(Clone, Copy)]
 pub(super) struct Format {
     pub value: u64,
@@ -108,12 +108,12 @@ impl Format {
         Self { value, entry, per_block, block, bloom_bits }
     }
 
-    /// Where entry `index` is.
+    /// Offset of entry `index`.
     pub fn entry_at(&self, index: u64) -> u64 {
         index / self.per_block * self.block + index % self.per_block * self.entry
     }
 
-    /// Where the restart points of a block are, and their bytes with the number of them.
+    /// Offset of a block's restart points, and the bytes of these and their number.
     pub fn restarts_at(&self, block: u64) -> (u64, u64) {
         let entries = self.per_block * self.entry;
         (block * self.block + entries, self.block - entries)
@@ -123,13 +123,13 @@ impl Format {
         records.div_ceil(self.per_block)
     }
 
-    /// Where the filter of a table with this many records is, and its lines.
+    /// Offset of the filter of a table with this many records, and its number of lines.
     pub fn filter(&self, records: u64) -> (u64, u64) {
         let at = (self.blocks(records) * self.block).next_multiple_of(LINE);
         (at, (records * self.bloom_bits).div_ceil(8 * LINE))
     }
 
-    /// Where the index's entries are.
+    /// Offset of the index entries.
     pub fn index_at(&self, records: u64) -> u64 {
         let (filter, lines) = self.filter(records);
         filter + lines * LINE
@@ -144,14 +144,14 @@ impl Format {
         (self.index_at(records) + self.index_bytes(records) + FOOTER_BYTES).next_multiple_of(PAGE_BYTES)
     }
 
-    /// The share of keys that a filter lets pass although they are not there, in 2^64ths: 0.6185^bits, what a Bloom
-    /// filter comes to that sets as many bits as is best for its size.
+    /// The filter's false-positive rate, in 2^64ths: 0.6185^bits, the rate of a Bloom filter with the optimal number of
+    /// bits per key.
     fn false_positives(&self) -> u64 {
         (libm::pow(0.6185, self.bloom_bits as f64) * (1u128 << 64) as f64) as u64
     }
 }
 
-/// Looks keys up in tables.
+/// Looks up keys in tables.
 pub(super) struct Reader {
     pub format: Format,
     false_positives: u64,
@@ -164,7 +164,7 @@ pub(super) struct Reader {
     value: Site,
 }
 
-/// Sites of a reader: from here on.
+/// First number of a reader's sites.
 const FIRST_SITE: u64 = 16;
 
 impl Reader {
@@ -183,7 +183,7 @@ impl Reader {
         }
     }
 
-    /// Reads a record of a table, if it is there.
+    /// Reads a record of a table, if the table contains it.
     pub fn get(&self, table: &Table, key: Key, out: &mut Vec<Access>) -> Option<Record> {
         if !self.may_contain(table, key, out) {
             return None;
@@ -197,8 +197,8 @@ impl Reader {
         Some(record)
     }
 
-    /// Asks the filter. What it says of a key that is not there follows from the key and the table, at the rate of a
-    /// real filter's errors: bits are not stored.
+    /// Queries the filter. For an absent key, the result is derived from the key and the table, at the false-positive
+    /// rate of a real filter: bits are not stored.
     fn may_contain(&self, table: &Table, key: Key, out: &mut Vec<Access>) -> bool {
         let (filter, lines) = self.format.filter(table.content.len());
         if lines == 0 {
@@ -209,8 +209,8 @@ impl Reader {
         table.content.contains(key) || mix(hash ^ mix(table.number)) < self.false_positives
     }
 
-    /// The first entry whose key is not before `key`, by the index and the restart points of a block; none behind the
-    /// last.
+    /// The first entry whose key is not before `key`, found by the index and the restart points of a block; none after
+    /// the last.
     pub fn seek(&self, table: &Table, key: Key, out: &mut Vec<Access>) -> Option<u64> {
         let (format, records) = (&self.format, table.content.len());
         let blocks = format.blocks(records);
@@ -230,7 +230,7 @@ impl Reader {
         (low < blocks).then(|| self.seek_in_block(table, low, key, out))
     }
 
-    /// The same in a block whose last key is not before `key`.
+    /// [`Self::seek`] within a block whose last key is not before `key`.
     fn seek_in_block(&self, table: &Table, block: u64, key: Key, out: &mut Vec<Access>) -> u64 {
         let format = &self.format;
         let begin = block * format.per_block;
@@ -255,7 +255,7 @@ impl Reader {
         index
     }
 
-    /// Reads what stands before the value of an entry.
+    /// Reads the part of an entry before its value.
     pub fn read_key(&self, table: &Table, index: u64, out: &mut Vec<Access>) -> Key {
         out.push(self.head.load(table.addr + self.format.entry_at(index)));
         table.content.record(index).key
@@ -266,7 +266,7 @@ impl Reader {
         touch(self.value, AccessKind::Load, at, self.format.value, out);
     }
 
-    /// Reads where the block of entry `index` is, if it is the first of a block: what going on to a block takes.
+    /// If entry `index` is the first of a block, reads the block's position, as a scan must when it enters a block.
     pub fn enter_block(&self, table: &Table, index: u64, out: &mut Vec<Access>) {
         if index.is_multiple_of(self.format.per_block) {
             let block = index / self.format.per_block;
