@@ -375,19 +375,19 @@ fn run_system(
     let Placement { mains, beside, results: mut sources } = Placement::new(request, config, live)?;
     let config = &sample::resolve(config, &mains, request.max_accesses)?;
     let mut simulation = Simulation::with_load(config, mains, beside, request.max_accesses)?;
-    let mains = &simulation.inputs[..simulation.load.mains];
+    let mains = &simulation.programs.inputs[..simulation.programs.load.mains];
     let total = mains.iter().map(|input| input.total()).sum::<Option<u64>>().filter(|_| !mains.is_empty());
     let warm_up = request.warm_up.unwrap_or(0);
-    let tops = simulation.os.tops();
+    let tops = simulation.kernels.os.tops();
     for (index, source) in sources.iter_mut().enumerate() {
-        source.layer = simulation.os.layers[tops[index % tops.len()]].name.clone();
+        source.layer = simulation.kernels.os.layers[tops[index % tops.len()]].name.clone();
     }
-    simulation.windows = Windows::new(warm_up, request.windows, total);
+    simulation.observers.windows = Windows::new(warm_up, request.windows, total);
     if request.contiguity_map {
-        let tops = simulation.os.tops().to_vec();
-        tops.into_iter().for_each(|top| simulation.os.layers[top].contiguity_map = Some(Vec::new()));
+        let tops = simulation.kernels.os.tops().to_vec();
+        tops.into_iter().for_each(|top| simulation.kernels.os.layers[top].contiguity_map = Some(Vec::new()));
     }
-    simulation.page_faults = request.page_faults.then(PageFaults::default);
+    simulation.observers.page_faults = request.page_faults.then(PageFaults::default);
     if request.profile {
         simulation.start_profile(config.engine.seed, warm_up)?;
     }
@@ -401,26 +401,26 @@ fn run_system(
         report(done)
     })?;
     let end = Statistics::collect(&simulation);
-    if !simulation.windows.has_begun() && simulation.windows.has_stretches() {
+    if !simulation.observers.windows.has_begun() && simulation.observers.windows.has_stretches() {
         let what = "all of what was replayed lies in skipped stretches: nothing is left to be measured";
         return Err(EngineError::config("sources", what));
     }
-    if !simulation.windows.has_begun() {
+    if !simulation.observers.windows.has_begun() {
         let what = format!(
             "the main sources ended after {} accesses, before a warm-up of {warm_up} was over: take fewer",
-            simulation.dealt()
+            simulation.programs.dealt()
         );
         return Err(EngineError::config("warm_up", what));
     }
-    let in_parts = request.windows.is_some() || simulation.windows.has_stretches();
-    let windows = if in_parts { simulation.windows.parts(&end) } else { Vec::new() };
+    let in_parts = request.windows.is_some() || simulation.observers.windows.has_stretches();
+    let windows = if in_parts { simulation.observers.windows.parts(&end) } else { Vec::new() };
     let windows: Vec<_> = windows.into_iter().map(|part| part.values).collect();
-    let main = simulation.inputs.first();
+    let main = simulation.programs.inputs.first();
     let sample = main.and_then(|main| SampleReport::new(&main.info, config.engine.seed, windows.len()));
-    let statistics = simulation.windows.counted(&end);
-    report(simulation.dealt());
+    let statistics = simulation.observers.windows.counted(&end);
+    report(simulation.programs.dealt());
     Ok(SystemResult {
-        fast_path_accesses: simulation.fast_path_accesses,
+        fast_path_accesses: simulation.replay.fast_path_accesses,
         system: config.system.name.clone(),
         label: label.to_owned(),
         settings: settings.iter().map(|&setting| setting.to_owned()).collect(),
@@ -428,8 +428,8 @@ fn run_system(
         warnings: warnings(&simulation, &sources, &statistics, sample.as_ref(), windows.len()),
         sample,
         sources,
-        profile: simulation.profile.take().map(|profile| profile.report()),
-        page_faults: simulation.page_faults.take().map_or_else(Vec::new, PageFaults::in_order),
+        profile: simulation.observers.profile.take().map(|profile| profile.report()),
+        page_faults: simulation.observers.page_faults.take().map_or_else(Vec::new, PageFaults::in_order),
         seed: config.engine.seed,
         max_accesses: request.max_accesses,
         warm_up: request.warm_up,
@@ -438,6 +438,7 @@ fn run_system(
         windows,
         orders: Vec::new(),
         contiguity_map: simulation
+            .kernels
             .os
             .layers
             .iter()
@@ -466,14 +467,14 @@ fn warnings(
                 source.name
             ));
         }
-        if let (false, Some(assumed)) = (source.dependencies, simulation.dependency_assumption()) {
+        if let (false, Some(assumed)) = (source.dependencies, simulation.scheduler.dependency_assumption()) {
             warnings.push(format!(
                 "{}: its accesses do not tell which loads they wait for; the core takes them as {assumed} \
                  (`machine.core.unknown_dependencies`)",
                 source.name
             ));
         }
-        if !source.branches && simulation.predicts() {
+        if !source.branches && simulation.scheduler.predicts() {
             warnings.push(format!("{}: it does not tell branches; they are taken for predicted", source.name));
         }
         if source.mappings_inferred {
@@ -483,7 +484,7 @@ fn warnings(
             ));
         }
     }
-    let cold = simulation.windows.cold_stretches();
+    let cold = simulation.observers.windows.cold_stretches();
     if cold > 0 && sample.is_none() {
         warnings.push(format!(
             "{cold} recorded windows follow a skipped stretch at once: they begin with the TLBs and caches that its first touches \
@@ -493,6 +494,7 @@ fn warnings(
     let refused = statistics.values["accesses.refused"];
     if refused > 0 {
         let examples: Vec<String> = simulation
+            .observers
             .refused
             .iter()
             .map(|r| format!("{} {:#x} at pc {:#x}", if r.write { "store" } else { "load" }, r.vaddr, r.pc))
@@ -503,7 +505,7 @@ fn warnings(
             if refused > examples.len() as u64 { ", …" } else { "" }
         ));
     }
-    for layer in &simulation.os.layers {
+    for layer in &simulation.kernels.os.layers {
         let idle = layer.engine.as_ref().and_then(|engine| engine.idle());
         warnings.extend(idle.map(|what| format!("layer {}: {what}", layer.name)));
     }

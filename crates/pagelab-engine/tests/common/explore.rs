@@ -33,7 +33,7 @@ fn run_schedule<R: Race>(
     let (mut done, mut last) = (vec![false; actors.len()], CpuId(0));
     let mut taken = Vec::new();
     while done.contains(&false) {
-        let able = |&cpu: &CpuId| !done[cpu] && race.simulation().cpus[cpu].state == CpuState::Ready;
+        let able = |&cpu: &CpuId| !done[cpu] && race.simulation().scheduler.cpus[cpu].state == CpuState::Ready;
         let mut able: Vec<CpuId> = CpuId::all(actors.len()).filter(able).collect();
         assert!(!able.is_empty(), "all wait for each other: {actors:?}, {taken:?}");
         able.sort_by_key(|&cpu| cpu != last);
@@ -45,7 +45,7 @@ fn run_schedule<R: Race>(
         last = able[turn];
         done[last] = race.step(last, actors[last]);
     }
-    assert!(!race.simulation().os.locks.any_held(), "{actors:?}, {taken:?}");
+    assert!(!race.simulation().kernels.os.locks.any_held(), "{actors:?}, {taken:?}");
     race.check();
     finish(&race);
     taken

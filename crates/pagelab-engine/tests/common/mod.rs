@@ -186,15 +186,15 @@ pub fn run_all(config: &Config, sources: Vec<(Box<dyn Source>, &[usize])>) -> (S
 pub fn checked(system: &str, set: &[&str], script: ScriptWriter) -> (Simulation, Statistics) {
     let (simulation, stats) = run(&config(system, set), script.finish(), &[0]);
     assert_conserved(&stats);
-    let hosts = simulation.os.layers.iter().filter_map(|layer| layer.host);
-    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().chain(hosts).collect::<Vec<_>>());
+    let hosts = simulation.kernels.os.layers.iter().filter_map(|layer| layer.host);
+    assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().chain(hosts).collect::<Vec<_>>());
     (simulation, stats)
 }
 
 /// Frames of the 4 KiB pages of the first process from an address on.
 pub fn frames_from(simulation: &Simulation, addr: u64, pages: u64) -> Vec<Option<u64>> {
-    let space = simulation.inputs[0].spaces().next().unwrap();
-    let layer = &simulation.os.layers[space.layer];
+    let space = simulation.programs.inputs[0].spaces().next().unwrap();
+    let layer = &simulation.kernels.os.layers[space.layer];
     let mapped = layer.mapped(space.index, VirtAddr(addr), VirtAddr(addr + pages * FRAME_BYTES));
     let frame = |va| mapped.iter().find(|at| at.va.0 == va).map(|at| at.mapping.pfn.0);
     (0..pages).map(|n| frame(addr + n * FRAME_BYTES)).collect()
@@ -292,8 +292,8 @@ pub fn assert_conserved(stats: &Statistics) {
 
 /// Each CPU's classes sum to its clock, and all clocks end together.
 pub fn assert_clocks_conserved(simulation: &Simulation) {
-    let end = simulation.elapsed();
-    for (number, cpu) in simulation.cpus.iter().enumerate() {
+    let end = simulation.scheduler.elapsed();
+    for (number, cpu) in simulation.scheduler.cpus.iter().enumerate() {
         let sum = Class::ALL.iter().map(|&class| cpu.clock.spent(class)).sum::<Cycles>();
         assert_eq!(sum, cpu.clock.now(), "classes of CPU {number}");
         assert!(cpu.apart || sum == end, "CPU {number} has {sum:?} of {end:?}");
@@ -303,17 +303,17 @@ pub fn assert_clocks_conserved(simulation: &Simulation) {
 /// Every frame is free, mapped as often as is known of it, a page table, the kernel's or metadata; and page tables say
 /// what the VMAs allow. `live` are the spaces that exist besides the kernels' own.
 pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
-    if simulation.os.layers.iter().all(|layer| layer.engine.is_none()) {
+    if simulation.kernels.os.layers.iter().all(|layer| layer.engine.is_none()) {
         return assert_all_frames_conserved(simulation, live);
     }
     let mut simulation = simulation.clone();
     // An engine's thread may be in the middle of something: of a fault on its own references, in a guest.
-    for cpu in CpuId::all(simulation.cpus.len()) {
+    for cpu in CpuId::all(simulation.scheduler.cpus.len()) {
         while simulation.step(cpu).unwrap_or_else(|e| panic!("{e}")) {}
     }
     // What an engine has mapped is in no list until its thread comes by.
     for space in live {
-        simulation.os.layers[space.layer].account_for_taken(space.index);
+        simulation.kernels.os.layers[space.layer].account_for_taken(space.index);
     }
     assert_all_frames_conserved(&simulation, live);
 }
@@ -327,7 +327,7 @@ fn is_to_be_disarmed(layer: &Layer, space: u32) -> bool {
 }
 
 fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
-    for (index, layer) in simulation.os.layers.iter().enumerate() {
+    for (index, layer) in simulation.kernels.os.layers.iter().enumerate() {
         let allocator = layer.frame_allocator();
         allocator.check_invariants();
         let spaces: Vec<SpaceId> = live.iter().copied().filter(|space| space.layer.index() == index).collect();
@@ -398,7 +398,7 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
             anonymous
         });
         let all = mapped.len() as u64 + layer.pages.cached_frames();
-        let held = simulation.kthreads.held_frames(index.into());
+        let held = simulation.kernels.threads.held_frames(index.into());
         if let Some(reclaim) = &layer.reclaim {
             let cached = reclaim.storage.as_ref().map_or(0, |_| layer.pages.cached_frames());
             assert_eq!(reclaim.used_frames(), mapped.len() as u64 + cached + held, "frames that programs use");

@@ -259,18 +259,18 @@ impl Program {
 
 /// Spaces that exist besides the kernels' own: of processes, and of guests.
 pub fn live_spaces(simulation: &Simulation) -> Vec<SpaceId> {
-    let processes = simulation.inputs.iter().flat_map(|input| input.spaces());
-    processes.chain(simulation.os.layers.iter().filter_map(|layer| layer.host)).collect()
+    let processes = simulation.programs.inputs.iter().flat_map(|input| input.spaces());
+    processes.chain(simulation.kernels.os.layers.iter().filter_map(|layer| layer.host)).collect()
 }
 
 /// Frames of each layer that are free, hold files, which no exit takes from the page cache, or that khugepaged has.
 fn free_frames(simulation: &Simulation) -> Vec<u64> {
     let of = |(index, layer): (usize, &Layer)| {
-        let held = simulation.kthreads.held_frames(index.into());
+        let held = simulation.kernels.threads.held_frames(index.into());
         let ready = layer.engine.as_ref().map_or(0, |engine| engine.held_frames());
         layer.free_frame_count() + layer.pages.cached_frames() + held + ready
     };
-    simulation.os.layers.iter().enumerate().map(of).collect()
+    simulation.kernels.os.layers.iter().enumerate().map(of).collect()
 }
 
 /// Why a program is left out that does not fit.
@@ -302,13 +302,13 @@ pub fn check_once(program: &Program, config: &Config, cpus: &[usize]) -> Statist
         let (empty, _) = run(config, nothing.finish(), cpus);
         for (layer, (now, booted)) in free_frames(&simulation).iter().zip(free_frames(&empty)).enumerate() {
             // What a host has given to its guests it does not get back.
-            if simulation.os.tops().contains(&layer.into()) {
+            if simulation.kernels.os.tops().contains(&layer.into()) {
                 assert_eq!(*now, booted, "free frames of layer {layer} after the last exit");
-                if let Some(reclaim) = &simulation.os.layers[layer].reclaim {
-                    let cached = simulation.os.layers[layer].pages.cached_frames();
+                if let Some(reclaim) = &simulation.kernels.os.layers[layer].reclaim {
+                    let cached = simulation.kernels.os.layers[layer].pages.cached_frames();
                     let files = if reclaim.storage.is_some() { cached } else { 0 };
                     let listed = [LruPageKind::Anonymous, LruPageKind::File].map(|kind| reclaim.listed(kind));
-                    let held = simulation.kthreads.held_frames(layer.into());
+                    let held = simulation.kernels.threads.held_frames(layer.into());
                     let used = reclaim.used_frames();
                     assert_eq!((listed, used), ([0, files], files + held), "pages left after the last exit");
                     let swap = reclaim.swap.as_ref();

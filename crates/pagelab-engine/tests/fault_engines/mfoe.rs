@@ -52,13 +52,13 @@ fn armed_script(pages: u64) -> ScriptWriter {
 }
 
 fn space(simulation: &Simulation) -> SpaceId {
-    simulation.inputs[0].spaces().next().expect("the process has not ended")
+    simulation.programs.inputs[0].spaces().next().expect("the process has not ended")
 }
 
 /// Pages of the mapping at `BASE` that are armed, and whether the first of them allows stores.
 fn armed(simulation: &Simulation, space: SpaceId, pages: u64) -> (usize, Option<bool>) {
     let range = VaRange { start: VirtAddr(BASE), end: VirtAddr(BASE + pages * PAGE) };
-    let words = simulation.os.layers[LayerId(0)].words(space.index, range);
+    let words = simulation.kernels.os.layers[LayerId(0)].words(space.index, range);
     let first = words.first().map(|of| match of.word {
         EntryWord::Armed(armed) => armed.writable,
         EntryWord::Swap(_) | EntryWord::Stored(_) => panic!("{of:?}"),
@@ -215,7 +215,7 @@ fn frames_are_freed_when_nobody_is_served_and_made_ready_again_for_the_next() {
         let unused = format!("system.layers.native.fault_engine.unused={unused}");
         let set = [r#"system.layers.native.fault_engine_for=["source.0"]"#, &unused, "machine.cores=2"];
         let (simulation, stats) = run_all(&mfoe(&[], &set), vec![(first(), &[0]), (other(), &[1])]);
-        let live: Vec<SpaceId> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+        let live: Vec<SpaceId> = simulation.programs.inputs.iter().flat_map(|input| input.spaces()).collect();
         assert_frames_conserved(&simulation, &live);
         (stat(&stats, "hits"), stat(&stats, "ready_frames"), stat(&stats, "freed"))
     };
@@ -234,7 +234,7 @@ fn frames_are_freed_when_nobody_is_served_and_made_ready_again_for_the_next() {
     }
     let (simulation, stats) =
         run(&mfoe(&[], &["system.layers.native.fault_engine.unused=free"]), script.finish(), &[0]);
-    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+    assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
     assert_eq!(stat(&stats, "hits"), 64);
 }
 
@@ -289,7 +289,7 @@ fn a_ring_stands_in_the_place_of_an_allocation_and_the_thread_fills_the_lists() 
         script.finish()
     };
     let kept = |simulation: &Simulation| {
-        let reclaim = simulation.os.layers[0].reclaim.as_ref().expect("there is a swap area");
+        let reclaim = simulation.kernels.os.layers[0].reclaim.as_ref().expect("there is a swap area");
         (reclaim.listed(LruPageKind::Anonymous), reclaim.used_frames())
     };
     let (simulation, stats) = run(&config("mfoe-software-traced", &[swap]), program(64), &[0]);
@@ -323,7 +323,7 @@ fn a_child_is_not_armed_and_its_parent_still_is() {
     (0..4).for_each(|page| script.store(child, BASE + page * PAGE));
     (4..8).for_each(|page| script.store(0, BASE + page * PAGE));
     let (simulation, stats) = run(&mfoe(&[], &[]), script.finish(), &[0]);
-    let spaces: Vec<SpaceId> = simulation.inputs[0].spaces().collect();
+    let spaces: Vec<SpaceId> = simulation.programs.inputs[0].spaces().collect();
     assert_frames_conserved(&simulation, &spaces);
     assert_eq!(stat(&stats, "hits"), 1 + 4, "the parent's");
     // The child copies the page that was there, and touches three that were not.
@@ -365,7 +365,7 @@ fn entries_move_as_armed_only_while_their_process_is_served() {
         script.mmap(0, ELSEWHERE, 16 * PAGE);
         let (mut simulation, _) = run(&mfoe(&[], &[]), script.finish(), &[0]);
         let SpaceId { layer, index } = space(&simulation);
-        let layer = &mut simulation.os.layers[layer];
+        let layer = &mut simulation.kernels.os.layers[layer];
         layer.drop_words(index, pages(ELSEWHERE));
         let Some(EngineState::Mfoe(of)) = &mut layer.engine else { panic!("the layer has an engine") };
         if stopped {
@@ -406,7 +406,7 @@ fn an_exit_accounts_for_its_own_pages_alone() {
     let each = [costs.charge, costs.rmap, costs.lru].map(|stage| u64::from(stage.instructions)).iter().sum::<u64>();
     assert_eq!(spent(&timed) - spent(&nothing), 10 * each / 2);
     assert_eq!((stat(&stats, "hits"), stat(&stats, "accounted_by_calls"), stat(&stats, "accounted")), (30, 10, 0));
-    let live: Vec<SpaceId> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+    let live: Vec<SpaceId> = simulation.programs.inputs.iter().flat_map(|input| input.spaces()).collect();
     assert_eq!(live.len(), 1);
     assert_frames_conserved(&simulation, &live);
 }
@@ -421,7 +421,7 @@ fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
         script.finish()
     };
     let kept = |simulation: &Simulation| {
-        let reclaim = simulation.os.layers[0].reclaim.as_ref().expect("there is a swap area");
+        let reclaim = simulation.kernels.os.layers[0].reclaim.as_ref().expect("there is a swap area");
         (reclaim.listed(LruPageKind::Anonymous), reclaim.used_frames())
     };
     let (with, stats) = run(&mfoe(&[], &[swap]), program(), &[0]);

@@ -51,25 +51,25 @@ fn ran(config: &Config, mut script: ScriptWriter) -> (Simulation, Statistics) {
     pause(&mut script, 1_000_000);
     let (simulation, stats) = run(config, script.finish(), &[0]);
     assert_conserved(&stats);
-    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+    assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
     (simulation, stats)
 }
 
 fn space(simulation: &Simulation) -> SpaceId {
-    simulation.inputs[0].spaces().next().expect("the process has not ended")
+    simulation.programs.inputs[0].spaces().next().expect("the process has not ended")
 }
 
 /// Armed entries from an address on: pages of 2 MiB and of 4 KiB.
 fn armed(simulation: &Simulation, space: SpaceId, start: u64, bytes: u64) -> (usize, usize) {
     let range = VaRange { start: VirtAddr(start), end: VirtAddr(start + bytes) };
-    let words = simulation.os.layers[LayerId(0)].words(space.index, range);
+    let words = simulation.kernels.os.layers[LayerId(0)].words(space.index, range);
     let of_size = |size| words.iter().filter(|of| of.size == size).count();
     (of_size(PageSize::Size2M), of_size(PageSize::Size4K))
 }
 
 /// Pages of the mapping that are there: of 2 MiB and of 4 KiB.
 fn mapped(simulation: &Simulation, space: SpaceId, pages: u64) -> (usize, usize) {
-    let layer = &simulation.os.layers[LayerId(0)];
+    let layer = &simulation.kernels.os.layers[LayerId(0)];
     let there = layer.mapped(space.index, VirtAddr(BASE), VirtAddr(BASE + pages * HUGE));
     let of_size = |size| there.iter().filter(|page| page.mapping.size == size).count();
     (of_size(PageSize::Size2M), of_size(PageSize::Size4K))
@@ -137,8 +137,8 @@ fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
         script
     };
     let kept = |simulation: &Simulation| {
-        let reclaim = simulation.os.layers[0].reclaim.as_ref().expect("there is a swap area");
-        let pages = simulation.os.layers[0].spaces[space(simulation).index as usize].resident;
+        let reclaim = simulation.kernels.os.layers[0].reclaim.as_ref().expect("there is a swap area");
+        let pages = simulation.kernels.os.layers[0].spaces[space(simulation).index as usize].resident;
         (reclaim.listed(LruPageKind::Anonymous), reclaim.used_frames(), pages)
     };
     let config = mfoe(&[], &[swap, "kernel.zero_page=off"]);
@@ -267,7 +267,7 @@ fn a_child_is_not_armed_and_copies_what_it_writes() {
     script.store(0, BASE + 2 * HUGE);
     let (simulation, stats) = ran(&mfoe(&[], &[]), script);
     assert_eq!((stat(&stats, "huge.hits"), stats.values["fault.copy.count"]), (2, 1));
-    let spaces: Vec<SpaceId> = simulation.inputs[0].spaces().collect();
+    let spaces: Vec<SpaceId> = simulation.programs.inputs[0].spaces().collect();
     assert_eq!(spaces.iter().map(|&space| armed(&simulation, space, BASE, 4 * HUGE).0).collect::<Vec<_>>(), [2, 0]);
 }
 

@@ -125,15 +125,15 @@ impl Race {
         script.store(0, BASE + (1 << 30));
         let cpus: Vec<usize> = (0..actors.len()).collect();
         let (simulation, _) = run(&config(system, &set), script.finish(), &cpus);
-        let space = simulation.inputs[0].spaces().next().expect("the process has not ended");
+        let space = simulation.programs.inputs[0].spaces().next().expect("the process has not ended");
         let of = |name: &str| {
             let is_named = |thread: &String| thread.starts_with(name);
-            let threads: Vec<String> = simulation.kthreads.iter().map(|thread| format!("{thread:?}")).collect();
+            let threads: Vec<String> = simulation.kernels.threads.iter().map(|thread| format!("{thread:?}")).collect();
             (0..threads.len()).filter(|&n| is_named(&threads[n])).collect::<Vec<_>>()
         };
         let (arming, refills) = (of("Arming")[0], of("Refill"));
         let mut race = Self { simulation, space, arming, refills, before: Counted::default(), page: size.bytes() };
-        for cpu in &mut race.simulation.cpus {
+        for cpu in &mut race.simulation.scheduler.cpus {
             cpu.state = CpuState::Ready;
             cpu.presence = Presence::Running;
         }
@@ -166,7 +166,7 @@ impl Race {
         }
         let order = PageSize::Size2M.order();
         for page in 0.. {
-            let layer = &mut self.simulation.os.layers[LAYER];
+            let layer = &mut self.simulation.kernels.os.layers[LAYER];
             let Some(block) = layer.take_page(order) else { return };
             layer.free_block(block, order);
             let va = VirtAddr(start + page * PAGE);
@@ -191,9 +191,9 @@ impl Race {
     fn finish_threads(&mut self) {
         let threads: Vec<usize> = self.refills.iter().copied().chain([self.arming]).collect();
         for thread in threads {
-            self.simulation.cpus[CpuId(0)].begin(Activity::Kernel { thread, layer: LAYER });
+            self.simulation.scheduler.cpus[CpuId(0)].begin(Activity::Kernel { thread, layer: LAYER });
             while self.simulation.step(CpuId(0)).expect("there is memory") {}
-            assert!(self.simulation.cpus[CpuId(0)].task.stack.is_empty());
+            assert!(self.simulation.scheduler.cpus[CpuId(0)].task.stack.is_empty());
         }
     }
 
@@ -209,7 +209,7 @@ impl Race {
             Refill { table } => self.refills[table as usize],
             Arm => self.arming,
             Disarm => {
-                let Some(EngineState::Mfoe(mfoe)) = &mut of.os.layers[LAYER].engine else {
+                let Some(EngineState::Mfoe(mfoe)) = &mut of.kernels.os.layers[LAYER].engine else {
                     unreachable!("it is there")
                 };
                 let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 47) };
@@ -218,7 +218,7 @@ impl Race {
             }
             Unmap { .. } | UnmapElsewhere | Exit => unreachable!("it is one step"),
         };
-        of.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
+        of.scheduler.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
     }
 
     fn refill(&self, actor: Actor) -> usize {
@@ -227,7 +227,7 @@ impl Race {
     }
 
     fn mfoe(&self) -> &Mfoe {
-        let Some(EngineState::Mfoe(of)) = &self.simulation.os.layers[LAYER].engine else {
+        let Some(EngineState::Mfoe(of)) = &self.simulation.kernels.os.layers[LAYER].engine else {
             unreachable!("the system has it")
         };
         of
@@ -235,7 +235,7 @@ impl Race {
 
     /// Pages of the mapping that are there.
     fn mapped(&self) -> Vec<u64> {
-        let layer = &self.simulation.os.layers[LAYER];
+        let layer = &self.simulation.kernels.os.layers[LAYER];
         let pages = layer.mapped(self.space.index, VirtAddr(BASE), VirtAddr(BASE + PAGES * self.page));
         pages.iter().map(|page| (page.va.0 - BASE) / self.page).collect()
     }
@@ -261,19 +261,19 @@ impl explore::Race for Race {
                 return false;
             }
             if actor == Exit {
-                of.os.drop_mappings(self.space).expect("there is memory");
+                of.kernels.os.drop_mappings(self.space).expect("there is memory");
             } else {
                 of.change_mappings(cpu, self.space, &kind).expect("there is memory");
             }
             return true;
         }
-        if of.cpus[cpu].task.stack.is_empty() {
+        if of.scheduler.cpus[cpu].task.stack.is_empty() {
             self.begin(cpu, actor);
         }
         loop {
             assert!(self.simulation.step(cpu).expect("there is memory"), "a CPU that can go on does");
             let of = &self.simulation;
-            let Some(entry) = of.cpus[cpu].task.stack.last() else { return true };
+            let Some(entry) = of.scheduler.cpus[cpu].task.stack.last() else { return true };
             let visible = match &entry.activity {
                 Activity::Fault(fault) => {
                     use Stage::{Allocation, Install, Lookup, Walk};
@@ -283,13 +283,17 @@ impl explore::Race for Race {
                 Activity::Kernel { .. } => {
                     let thread = format!(
                         "{:?}",
-                        of.kthreads.get(if matches!(actor, Arm | Disarm) { self.arming } else { self.refill(actor) })
+                        of.kernels.threads.get(if matches!(actor, Arm | Disarm) {
+                            self.arming
+                        } else {
+                            self.refill(actor)
+                        })
                     );
                     !["Allocate", "Zero", "Batch", "Begin"].iter().any(|own| thread.contains(&format!("state: {own}")))
                 }
                 Activity::Populate(_) | Activity::Sync(_) | Activity::ExitScan(_) => true,
             };
-            if visible || of.cpus[cpu].state != CpuState::Ready {
+            if visible || of.scheduler.cpus[cpu].state != CpuState::Ready {
                 return false;
             }
         }
@@ -337,7 +341,7 @@ fn an_engine_and_a_handler_map_a_page_once() {
     let ways = RefCell::new(BTreeSet::new());
     let count = explore_from(&begin, &race, &|race| {
         assert_eq!(race.mapped(), [0, 5, ARMED - 2, ARMED - 1]);
-        let minor = race.simulation.os.faults[0].minor - begin.simulation.os.faults[0].minor;
+        let minor = race.simulation.kernels.os.faults[0].minor - begin.simulation.kernels.os.faults[0].minor;
         let hits = race.counted().hits - race.before.hits;
         assert_eq!(hits + minor, 1, "one of them maps it");
         ways.borrow_mut().insert((hits, minor));
@@ -400,7 +404,7 @@ fn an_exit_leaves_nothing_behind() {
     for thread in [Refill { table: 0 }, Arm] {
         let count = explore(&[store(5), Exit, thread], &|race| {
             assert!(race.mapped().is_empty());
-            let layer = &race.simulation.os.layers[LAYER];
+            let layer = &race.simulation.kernels.os.layers[LAYER];
             let all = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 47) };
             assert!(layer.words(race.space.index, all).is_empty(), "armed entries are left");
             let tables = &race.mfoe().ready(PageSize::Size4K).tables;
@@ -435,9 +439,9 @@ fn an_engine_and_a_handler_of_a_huge_page_map_it_once() {
     let race = [store(5), store(5)];
     let begin = Race::of_pages(PageSize::Size2M, &race, 2, &[1, 1]);
     let ways = RefCell::new(BTreeSet::new());
-    let minor = begin.simulation.os.faults[0].minor;
+    let minor = begin.simulation.kernels.os.faults[0].minor;
     let count = explore_from(&begin, &race, &|race| {
-        let minor = race.simulation.os.faults[0].minor - minor;
+        let minor = race.simulation.kernels.os.faults[0].minor - minor;
         assert_eq!(race.mapped(), [0, 5, ARMED - 2, ARMED - 1]);
         let hits = race.counted().hits - race.before.hits;
         assert_eq!(hits + minor, 1, "one of them maps it");
@@ -449,7 +453,7 @@ fn an_engine_and_a_handler_of_a_huge_page_map_it_once() {
     begin.use_up_contiguous_memory();
     let huge = begin.counted().hits;
     let count = explore_from(&begin, &[store(5), load(5)], &|race| {
-        let layer = &race.simulation.os.layers[LAYER];
+        let layer = &race.simulation.kernels.os.layers[LAYER];
         let there = layer.mapped(race.space.index, VirtAddr(BASE + 5 * race.page), VirtAddr(BASE + 6 * race.page));
         let sizes: Vec<PageSize> = there.iter().map(|page| page.mapping.size).collect();
         let whole = race.counted().hits > huge;

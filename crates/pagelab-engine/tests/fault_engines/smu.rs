@@ -62,19 +62,19 @@ fn script(pages: u64, flags: u32) -> ScriptWriter {
 }
 
 fn spaces(simulation: &Simulation) -> Vec<SpaceId> {
-    simulation.inputs.iter().flat_map(|input| input.spaces()).collect()
+    simulation.programs.inputs.iter().flat_map(|input| input.spaces()).collect()
 }
 
 /// Pages of a range whose entries say where they are on storage.
 fn stored(simulation: &Simulation, space: SpaceId, start: u64, pages: u64) -> usize {
     let range = VaRange { start: VirtAddr(start), end: VirtAddr(start + pages * PAGE) };
-    let words = simulation.os.layers[space.layer].words(space.index, range);
+    let words = simulation.kernels.os.layers[space.layer].words(space.index, range);
     words.iter().filter(|of| matches!(of.word, EntryWord::Stored(_))).count()
 }
 
 /// What marks of leaves say, and what the engine knows of them.
 fn assert_marks_agree(simulation: &Simulation) {
-    let layer = &simulation.os.layers[LayerId(0)];
+    let layer = &simulation.kernels.os.layers[LayerId(0)];
     for space in spaces(simulation) {
         let table = &layer.spaces[space.index as usize].table;
         let pages = layer.mapped(space.index, VirtAddr(0), VirtAddr(1 << 47));
@@ -209,7 +209,7 @@ fn kpted_accounts_for_pages_and_clears_marks() {
     let (simulation, stats) = run(&smu_with(&[("kpted_cycles", 1_000_000)], &[]), script.finish(), &[0]);
     checked(&simulation, &stats);
     assert_eq!((stat(&stats, "mapped"), stat(&stats, "kpted.pages"), stat(&stats, "pending")), (683, 683, 0));
-    let layer = &simulation.os.layers[LayerId(0)];
+    let layer = &simulation.kernels.os.layers[LayerId(0)];
     assert_eq!(layer.pages.cached_frames(), 683);
     let table = &layer.spaces[spaces(&simulation)[0].index as usize].table;
     for level in 1..=3 {
@@ -261,7 +261,8 @@ fn pages_that_leave_get_their_blocks_back() {
         assert!(dropped > 800, "{dropped}");
         assert_eq!(written, if store { dropped } else { 0 });
         let space = spaces(&simulation)[0];
-        let mapped = simulation.os.layers[space.layer].mapped(space.index, VirtAddr(BASE), VirtAddr(page(2048))).len();
+        let mapped =
+            simulation.kernels.os.layers[space.layer].mapped(space.index, VirtAddr(BASE), VirtAddr(page(2048))).len();
         let known = stored(&simulation, space, BASE, 2048) + mapped;
         // Those that kswapd is writing at the end are neither.
         let least = if store { 2048 - SCAN_PAGES } else { 2048 };
@@ -299,7 +300,7 @@ fn a_file_that_two_have_is_the_kernels() {
     (0..64).for_each(|n| script.load(0, page(n)));
     let (simulation, stats) = run(&smu_with(&[], &[]), script.finish(), &[0]);
     checked(&simulation, &stats);
-    assert_eq!(simulation.os.layers[LayerId(0)].pages.cached_frames(), 64, "each page is in memory once");
+    assert_eq!(simulation.kernels.os.layers[LayerId(0)].pages.cached_frames(), 64, "each page is in memory once");
 }
 
 #[test]

@@ -126,12 +126,12 @@ impl Race {
         script.event(0, EventKind::Mmap { addr: BASE, len: PAGES * PAGE, prot, flags, file, file_offset: 0 });
         let cpus: Vec<usize> = (0..actors).collect();
         let (simulation, _) = run(&config("hwdp", &set), script.finish(), &cpus);
-        let space = simulation.inputs[0].spaces().next().expect("the process has not ended");
-        let named: Vec<String> = simulation.kthreads.iter().map(|thread| format!("{thread:?}")).collect();
+        let space = simulation.programs.inputs[0].spaces().next().expect("the process has not ended");
+        let named: Vec<String> = simulation.kernels.threads.iter().map(|thread| format!("{thread:?}")).collect();
         let number = |name: &str| named.iter().position(|of| of.starts_with(name)).expect("there is such a thread");
         let threads = ["Kpted", "Kpoold", "Kswapd"].map(|name| (name, number(name))).into();
         let mut race = Self { simulation, space, threads, scan_steps: 0, before: Counters::default() };
-        for cpu in &mut race.simulation.cpus {
+        for cpu in &mut race.simulation.scheduler.cpus {
             cpu.state = CpuState::Ready;
             cpu.presence = Presence::Running;
         }
@@ -141,17 +141,17 @@ impl Race {
         race.age();
         race.finish(load(PENDING));
         // The last touches leave so many free pages.
-        while smu(&race.simulation.os.layers[LAYER]).units[0].free.count() as usize > free {
-            let last = PAGES - 1 - u64::from(smu(&race.simulation.os.layers[LAYER]).units[0].free.count());
+        while smu(&race.simulation.kernels.os.layers[LAYER]).units[0].free.count() as usize > free {
+            let last = PAGES - 1 - u64::from(smu(&race.simulation.kernels.os.layers[LAYER]).units[0].free.count());
             race.finish(load(last));
         }
-        race.before = *smu(&race.simulation.os.layers[LAYER]).counters;
+        race.before = *smu(&race.simulation.kernels.os.layers[LAYER]).counters;
         race
     }
 
     /// What is on the lists has not been accessed for a while.
     fn age(&mut self) {
-        let scan = self.simulation.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
+        let scan = self.simulation.kernels.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
         assert_eq!(scan.freed, 0, "pages that were accessed stay for a round");
     }
 
@@ -174,20 +174,20 @@ impl Race {
             Sync => {
                 let sync = kernel::sync::Sync::new(self.space, BASE, PAGES * PAGE, MS_SYNC);
                 let sync = sync.expect("it is possible").expect("it is one that waits");
-                self.simulation.os.account_for_taken(self.space);
-                return self.simulation.cpus[cpu].begin(Activity::Sync(sync));
+                self.simulation.kernels.os.account_for_taken(self.space);
+                return self.simulation.scheduler.cpus[cpu].begin(Activity::Sync(sync));
             }
             Unmap { .. } | Truncate { .. } | Relocate { .. } | Share | Rearm | Exit => unreachable!("it is one step"),
         };
         let thread = self.threads.iter().find(|(of, _)| *of == name).expect("it is listed").1;
-        self.simulation.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
+        self.simulation.scheduler.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
     }
 
     /// What an access sees once it can be made, and does.
     fn end(&mut self, _: CpuId, actor: Actor) {
         let Touch { page, intent } = actor else { return };
         let va = VirtAddr(BASE + page * PAGE);
-        let layer = &mut self.simulation.os.layers[LAYER];
+        let layer = &mut self.simulation.kernels.os.layers[LAYER];
         let Some((frame, writable)) = layer.recorded(self.space.index, va) else { return };
         let store = intent == Intent::Store && writable;
         let wrong = layer.access_contents(self.space.index, va, frame, store);
@@ -204,14 +204,14 @@ impl Race {
     }
 
     fn mapped(&self) -> Vec<u64> {
-        let layer = &self.simulation.os.layers[LAYER];
+        let layer = &self.simulation.kernels.os.layers[LAYER];
         let pages = layer.mapped(self.space.index, VirtAddr(BASE), VirtAddr(BASE + PAGES * PAGE));
         pages.iter().map(|page| (page.va.0 - BASE) / PAGE).collect()
     }
 
     /// What was counted in the race.
     fn counted(&self, get: fn(&Counters) -> u64) -> u64 {
-        get(&smu(&self.simulation.os.layers[LAYER]).counters) - get(&self.before)
+        get(&smu(&self.simulation.kernels.os.layers[LAYER]).counters) - get(&self.before)
     }
 }
 
@@ -251,7 +251,7 @@ impl explore::Race for Race {
                 return true;
             }
             if actor == Exit {
-                of.os.drop_mappings(self.space).expect("there is memory");
+                of.kernels.os.drop_mappings(self.space).expect("there is memory");
             } else {
                 of.change_mappings(cpu, self.space, &kind).expect("there is memory");
             }
@@ -263,15 +263,15 @@ impl explore::Race for Race {
         }
         if actor == Reclaim {
             self.scan_steps += 1;
-            let reclaim = of.os.layers[LAYER].reclaim.as_mut().expect("there is storage");
+            let reclaim = of.kernels.os.layers[LAYER].reclaim.as_mut().expect("there is storage");
             reclaim.marks.high = if self.scan_steps < SCAN_STEPS { u64::MAX } else { 0 };
         }
-        if self.simulation.cpus[cpu].task.stack.is_empty() {
+        if self.simulation.scheduler.cpus[cpu].task.stack.is_empty() {
             self.begin(cpu, actor);
         }
         loop {
             assert!(self.simulation.step(cpu).expect("there is memory"), "a CPU that can go on does");
-            let Some(entry) = self.simulation.cpus[cpu].task.stack.last() else {
+            let Some(entry) = self.simulation.scheduler.cpus[cpu].task.stack.last() else {
                 self.end(cpu, actor);
                 return true;
             };
@@ -286,7 +286,7 @@ impl explore::Race for Race {
                 | Activity::Sync(_)
                 | Activity::ExitScan(_) => true,
             };
-            if visible || self.simulation.cpus[cpu].state != CpuState::Ready {
+            if visible || self.simulation.scheduler.cpus[cpu].state != CpuState::Ready {
                 return false;
             }
         }
@@ -294,7 +294,7 @@ impl explore::Race for Race {
 
     /// Marks and what the engine knows of them agree; pages hold what was stored to them; nothing is lost.
     fn check(&mut self) {
-        let layer = &mut self.simulation.os.layers[LAYER];
+        let layer = &mut self.simulation.kernels.os.layers[LAYER];
         let index = self.space.index;
         for page in layer.mapped(index, VirtAddr(BASE), VirtAddr(BASE + PAGES * PAGE)) {
             let marked = layer.spaces[index as usize].table.mark(&layer.mem, page.va, 1).is_some_and(|(_, on)| on);
@@ -369,10 +369,10 @@ fn units_of_two_sockets_do_not_wait_for_each_other() {
 #[test]
 fn the_last_free_page_goes_to_one_of_two() {
     let begin = Race::new(2, 1, 2);
-    let majors = begin.simulation.os.faults[LAYER].major;
+    let majors = begin.simulation.kernels.os.faults[LAYER].major;
     let count = explore(&begin, &[load(ABSENT), load(ABSENT + 1)], &|race| {
         assert_eq!((race.counted(|of| of.mapped), race.counted(|of| of.empty)), (1, 1));
-        assert_eq!(race.simulation.os.faults[LAYER].major - majors, 1, "the kernel reads the other one");
+        assert_eq!(race.simulation.kernels.os.faults[LAYER].major - majors, 1, "the kernel reads the other one");
         assert!([ABSENT, ABSENT + 1].iter().all(|page| race.mapped().contains(page)));
     });
     assert!(count > 10, "{count} schedules");
@@ -401,7 +401,7 @@ fn marks_lead_kpted_to_every_page() {
         // What it has not found, a second pass does.
         let mut race = race.clone();
         race.finish(Kpted);
-        assert!(smu(&race.simulation.os.layers[LAYER]).pending.is_empty(), "a page is marked and not found");
+        assert!(smu(&race.simulation.kernels.os.layers[LAYER]).pending.is_empty(), "a page is marked and not found");
         assert!(race.mapped().contains(&ABSENT));
     });
     assert!(count > 10, "{count} schedules");
@@ -470,9 +470,9 @@ fn what_is_synced_is_on_storage() {
         let count = explore(&begin, &[other, Sync], &|race| {
             let mut race = race.clone();
             race.finish(Sync);
-            let synced = race.simulation.os.mapping.pages_synced;
+            let synced = race.simulation.kernels.os.mapping.pages_synced;
             race.finish(Sync);
-            assert_eq!(race.simulation.os.mapping.pages_synced, synced, "nothing is left to write");
+            assert_eq!(race.simulation.kernels.os.mapping.pages_synced, synced, "nothing is left to write");
             read_all(&race);
         });
         assert!(count >= 2, "{other:?}: {count} schedules");

@@ -74,7 +74,7 @@ fn the_socket_of_its_drive_serves_a_page() {
         assert_eq!(requests, [PAGES / 3; 3]);
         // A way to the other socket and back for each, beside a cycle of the look-up itself.
         assert_eq!(stat(&stats, "step.lookup.cycles"), PAGES + remote * 400);
-        let units = &smu(&simulation.os.layers[LayerId(0)]).units;
+        let units = &smu(&simulation.kernels.os.layers[LayerId(0)]).units;
         assert_eq!(units.iter().map(|unit| unit.pairs.len()).collect::<Vec<_>>(), [2, 1], "a queue pair per drive");
         let held: Vec<u64> =
             units.iter().zip(of_socket).map(|(unit, mapped)| u64::from(unit.free.count()) + mapped).collect();
@@ -97,7 +97,7 @@ fn faults_fill_the_queue_that_was_empty() {
     let keys = few.map(|key| format!("system.layers.native.fault_engine.{key}"));
     let (simulation, stats) = replay(&sockets(2, 2, 8, &keys.each_ref().map(String::as_str)), 0);
     // Of eight pages in a row the first finds nothing and has four made ready; the sixth, as well, which leaves two.
-    let units = &smu(&simulation.os.layers[LayerId(0)]).units;
+    let units = &smu(&simulation.kernels.os.layers[LayerId(0)]).units;
     for (socket, unit) in units.iter().enumerate() {
         let chunks = PAGES / 16;
         assert!(unit.lacking == 0 && unit.mapped > 0, "socket {socket}");

@@ -150,7 +150,7 @@ fn a_guest_and_its_host_each_keep_theirs() {
     let (simulation, stats) = checked("nested-radix-ca-paging", &[], script);
     let guest = frames(&simulation, BASE, 64);
     assert_eq!(guest, from(guest[0], 64));
-    let (host, space) = (&simulation.os.layers[1], simulation.os.layers[0].host.unwrap());
+    let (host, space) = (&simulation.kernels.os.layers[1], simulation.kernels.os.layers[0].host.unwrap());
     let (first, last) = (VirtAddr(guest[0] * 4096), VirtAddr((guest[0] + 64) * 4096));
     let backing: Vec<u64> = host.mapped(space.index, first, last).iter().map(|at| at.mapping.pfn.0).collect();
     assert_eq!(backing, from(backing[0], 64));

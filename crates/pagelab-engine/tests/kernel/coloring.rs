@@ -12,8 +12,8 @@ fn pages_have_frames_of_their_colour_while_there_are_blocks() {
     let placed = PlacedSource { source, cpus: vec![0], memory_limit: None };
     let mut simulation = Simulation::new(&config, vec![placed], Some(20_000)).unwrap();
     simulation.run(&mut |_| true).unwrap();
-    let space = simulation.inputs[0].spaces().next().unwrap();
-    let layer = &simulation.os.layers[0];
+    let space = simulation.programs.inputs[0].spaces().next().unwrap();
+    let layer = &simulation.kernels.os.layers[0];
     let mappings = layer.spaces[space.index as usize].vmas.iter().map(|vma| vma.range());
     let vma = mappings.max_by_key(|range| range.len_bytes()).unwrap();
     let pages = layer.mapped(space.index, vma.start, vma.end);

@@ -24,8 +24,8 @@ fn references(system: &str, set: &[&str]) -> (Vec<PhysAddr>, Vec<Ref>, usize) {
     script.mmap(0, BASE, MIB);
     script.store(0, BASE);
     let (mut simulation, _) = run(&config(system, set), script.finish(), &[0]);
-    let space = simulation.inputs[0].spaces().next().expect("the process has not ended");
-    let (layer, va) = (&simulation.os.layers[0], VirtAddr(BASE + 5 * 4096));
+    let space = simulation.programs.inputs[0].spaces().next().expect("the process has not ended");
+    let (layer, va) = (&simulation.kernels.os.layers[0], VirtAddr(BASE + 5 * 4096));
     let of = &layer.spaces[space.index as usize];
     let mut list = WalkList::new();
     of.table.walk(&layer.mem, va, &mut list);
@@ -34,11 +34,11 @@ fn references(system: &str, set: &[&str]) -> (Vec<PhysAddr>, Vec<Ref>, usize) {
     let mut step = Step::default();
     loop {
         step.clear();
-        fault.plan(&simulation.os, &mut step);
+        fault.plan(&simulation.kernels.os, &mut step);
         if step.refs.last().map(|r| r.addr) == way.last().copied() {
             return (way, step.refs, step.before_pte);
         }
-        assert_ne!(fault.commit(&mut simulation.os, CpuId(0)).expect("there is memory"), Next::Done);
+        assert_ne!(fault.commit(&mut simulation.kernels.os, CpuId(0)).expect("there is memory"), Next::Done);
     }
 }
 

@@ -66,7 +66,7 @@ fn relocate(first: u64, pages: u64) -> EventKind {
 fn finished(script: ScriptWriter, config: &Config) -> (Simulation, Statistics) {
     let (simulation, stats) = run(config, script.finish(), &[0]);
     assert_conserved(&stats);
-    let spaces: Vec<SpaceId> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+    let spaces: Vec<SpaceId> = simulation.programs.inputs.iter().flat_map(|input| input.spaces()).collect();
     assert_frames_conserved(&simulation, &spaces);
     (simulation, stats)
 }
@@ -191,7 +191,7 @@ fn a_file_that_is_cut_loses_what_is_behind_its_end() {
         assert_eq!(stats.values["mapping.pages_unmapped"], 32 - 11, "{name}");
         assert_eq!(read(&stats), 32, "{name}");
         assert_eq!(stats.values["msync.pages"], 11, "{name}: what was cut is not written");
-        assert_eq!(simulation.os.layers[0].pages.cached_frames(), PAGES, "{name}");
+        assert_eq!(simulation.kernels.os.layers[0].pages.cached_frames(), PAGES, "{name}");
     }
 }
 
@@ -242,7 +242,7 @@ fn who_finds_only_pages_that_are_being_written_waits_for_them() {
     let set = [slow, "kernel.read_ahead_bytes=4KiB", "kernel.cgroup_limit_bytes=1MiB", "kernel.threads.kswapd=off"];
     let (simulation, stats) = run(&config("osdp", &set), script.finish(), &[0, 1]);
     assert_conserved(&stats);
-    let spaces: Vec<SpaceId> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+    let spaces: Vec<SpaceId> = simulation.programs.inputs.iter().flat_map(|input| input.spaces()).collect();
     assert_frames_conserved(&simulation, &spaces);
     assert_eq!(stats.values["msync.pages"], pages);
     assert!(stats.values["reclaim.files.dropped"] >= 44, "1 MiB holds 256 of 300 pages");

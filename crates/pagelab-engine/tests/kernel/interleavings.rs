@@ -88,8 +88,8 @@ impl Race {
         (0..WRITTEN).for_each(|page| script.store(0, BASE + page * PAGE));
         let cpus: Vec<usize> = (0..actors.len()).collect();
         let (mut simulation, _) = run(config, script.finish(), &cpus);
-        let parent = simulation.inputs[0].spaces().next().expect("the process has not ended");
-        let child = simulation.os.add_space(simulation.inputs[0].home).expect("there is memory");
+        let parent = simulation.programs.inputs[0].spaces().next().expect("the process has not ended");
+        let child = simulation.kernels.os.add_space(simulation.programs.inputs[0].home).expect("there is memory");
         for actor in actors {
             let mut change =
                 |kind: EventKind| simulation.change_mappings(CpuId(0), parent, &kind).expect("there is memory");
@@ -108,17 +108,17 @@ impl Race {
         if actors.iter().any(|actor| matches!(actor, ChildFault { .. })) {
             simulation.fork(CpuId(0), parent, child).expect("there is memory");
         }
-        if let Some(reclaim) = &mut simulation.os.layers[0].reclaim {
+        if let Some(reclaim) = &mut simulation.kernels.os.layers[0].reclaim {
             // It never has enough, and the pages have not been accessed for a while.
             reclaim.marks.high = u64::MAX;
-            let scan = simulation.os.scan_pages(LayerId(0), Pressure::Memory, CpuId(0));
+            let scan = simulation.kernels.os.scan_pages(LayerId(0), Pressure::Memory, CpuId(0));
             assert_eq!(scan.freed, 0, "pages that were accessed stay for a round");
         }
-        for cpu in &mut simulation.cpus {
+        for cpu in &mut simulation.scheduler.cpus {
             cpu.state = CpuState::Ready;
             cpu.presence = Presence::Running;
         }
-        let kswapd = simulation.kthreads.add(Kswapd::new(LayerId(0)).into());
+        let kswapd = simulation.kernels.threads.add(Kswapd::new(LayerId(0)).into());
         Self { simulation, kswapd, parent, child, steps: vec![0; actors.len()] }
     }
 }
@@ -164,15 +164,15 @@ impl explore::Race for Race {
             }
         };
         *steps += 1;
-        if of.cpus[cpu].task.stack.is_empty() {
-            of.cpus[cpu].begin(activity);
+        if of.scheduler.cpus[cpu].task.stack.is_empty() {
+            of.scheduler.cpus[cpu].begin(activity);
         }
         loop {
             assert!(of.step(cpu).expect("there is memory"), "a CPU that can go on does");
-            match of.cpus[cpu].task.stack.last() {
+            match of.scheduler.cpus[cpu].task.stack.last() {
                 None => return true,
                 Some(_) if matches!(actor, Reclaim) => return *steps == 2,
-                Some(_) if of.cpus[cpu].state != CpuState::Ready => return false,
+                Some(_) if of.scheduler.cpus[cpu].state != CpuState::Ready => return false,
                 Some(frame) => {
                     use Stage::{Allocation, Install, Lookup, Return, Walk};
                     if let Activity::Fault(fault) = &frame.activity
@@ -207,7 +207,7 @@ fn explore(actors: &[Actor], set: &[&str], finish: &dyn Fn(&Race)) -> usize {
 
 /// Pages mapped in the parent.
 fn mapped(race: &Race) -> Vec<u64> {
-    let layer = &race.simulation.os.layers[0];
+    let layer = &race.simulation.kernels.os.layers[0];
     let pages = layer.mapped(race.parent.index, VirtAddr(BASE), VirtAddr(BASE + 0x40_0000));
     pages.iter().map(|page| (page.va.0 - BASE) / PAGE).collect()
 }
@@ -218,7 +218,7 @@ fn faults_on_one_page_map_it_once() {
     for race in [[store(5), store(5)], [load(5), store(5)], [load(5), load(5)]] {
         let count = explore(&race, &[], &|race| {
             assert_eq!(mapped(race), written);
-            let faults = race.simulation.os.faults[0];
+            let faults = race.simulation.kernels.os.faults[0];
             assert!(faults.minor + faults.raced >= WRITTEN + 2);
         });
         assert!(count > 10, "{count} schedules");
@@ -229,7 +229,7 @@ fn faults_on_one_page_map_it_once() {
 fn faults_in_a_region_without_tables_build_them_once() {
     let count = explore(&[store(600), store(601)], &[], &|race| {
         assert_eq!(mapped(race), [0, 1, 600, 601]);
-        assert_eq!(race.simulation.os.faults[0].tables, 3 + 1);
+        assert_eq!(race.simulation.kernels.os.faults[0].tables, 3 + 1);
     });
     assert!(count > 100, "{count} schedules");
 }
@@ -254,7 +254,7 @@ fn faults_that_share_a_translation_cache_never_go_wrong_while_tables_come_and_go
         for lock in ["kernel.fault_lock=mm", "kernel.fault_lock=vma"] {
             let count = explore(&[store(600), Unmap { page: 0, pages: 1024 }], &[&cache, lock], &|race| {
                 assert_eq!(mapped(race), [0; 0]);
-                assert_eq!(race.simulation.os.layers[0].translation_cache_frames(), u64::from(per != "vma"));
+                assert_eq!(race.simulation.kernels.os.layers[0].translation_cache_frames(), u64::from(per != "vma"));
             });
             assert!(count > 5, "{count} schedules");
         }
@@ -284,7 +284,7 @@ fn a_stack_that_grows_waits_for_faults_that_know_it_as_it_was() {
 #[test]
 fn a_protected_page_is_not_written() {
     let count = explore(&[store(5), load(0), Protect { page: 0, pages: 8 }], &[], &|race| {
-        let layer = &race.simulation.os.layers[0];
+        let layer = &race.simulation.kernels.os.layers[0];
         let pages = layer.mapped(race.parent.index, VirtAddr(BASE), VirtAddr(BASE + 8 * PAGE));
         assert!(pages.iter().all(|page| !page.mapping.flags.writable), "{pages:?}");
     });
@@ -300,7 +300,7 @@ fn a_forked_page_has_two_owners_until_one_of_them_writes() {
     assert!(count > 100, "{count} schedules");
     let both = [store(0), ChildFault { page: 0, intent: Intent::Store }, Unmap { page: 0, pages: 1 }];
     let count = explore(&both, &[], &|race| {
-        let faults = race.simulation.os.faults[0];
+        let faults = race.simulation.kernels.os.faults[0];
         assert!(faults.copied <= 2 && faults.copied + faults.reused + faults.outside >= 1, "{faults:?}");
     });
     assert!(count > 100, "{count} schedules");
@@ -311,7 +311,7 @@ const SWAP: &str = r#"kernel.swap={"size_bytes":"8KiB","read_cycles":100,"write_
 
 /// Pages of the parent and of the child that are mapped or on the swap device, each of which must be one of the two.
 fn kept(race: &Race) -> [Vec<u64>; 2] {
-    let layer = &race.simulation.os.layers[0];
+    let layer = &race.simulation.kernels.os.layers[0];
     [race.parent, race.child].map(|space| {
         let there = |page: &u64| {
             let va = VirtAddr(BASE + page * PAGE);
@@ -358,7 +358,7 @@ const PTEMAGNET: &str = r#"system.layers.native.placement={"kind":"ptemagnet"}"#
 /// Faults in one group of pages, whose frames lie side by side unless somebody ended the group's reservation.
 fn explore_group(actors: &[Actor], set: &[&str], group: [u64; 2]) -> usize {
     explore(actors, &[&[PTEMAGNET], set].concat(), &|race| {
-        let layer = &race.simulation.os.layers[0];
+        let layer = &race.simulation.kernels.os.layers[0];
         let frame = |page: u64| {
             let pages = layer.mapped(race.parent.index, VirtAddr(BASE + page * PAGE), VirtAddr(BASE + page * PAGE + 1));
             pages.first().map(|page| page.mapping.pfn.0)
@@ -412,7 +412,7 @@ fn faults_in_one_mapping_share_its_place() {
     // The child has no place before the race.
     let fault = |page| ChildFault { page, intent: Intent::Store };
     let count = explore(&[fault(8), fault(9)], &[placement, "machine.memory_bytes=16MiB"], &|race| {
-        let layer = &race.simulation.os.layers[0];
+        let layer = &race.simulation.kernels.os.layers[0];
         let frames = layer.mapped(race.child.index, VirtAddr(BASE + 8 * PAGE), VirtAddr(BASE + 10 * PAGE));
         assert_eq!(frames[1].mapping.pfn.0, frames[0].mapping.pfn.0 + 1);
         let measures = layer.placement.measures();

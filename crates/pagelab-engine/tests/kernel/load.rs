@@ -53,7 +53,7 @@ fn a_co_runner_begins_anew_until_the_main_source_ends() {
     for name in ["cycles.base", "walk.count", "fault.minor.count"] {
         assert_eq!(of(&format!("main.{name}")), alone.values[name], "{name}");
     }
-    assert_eq!(simulation.inputs.len(), 2);
+    assert_eq!(simulation.programs.inputs.len(), 2);
     // A page fault a page, and one for each page table, in each run of 16 pages.
     assert!(of("co_runner.fault.minor.count") >= 16 * of("co_runner.completed"));
 }
@@ -75,7 +75,7 @@ fn sources_that_share_a_cpu_are_charged_for_their_own_time() {
     let cut_slices = of("co_runner.completed") + 1;
     assert!(of("main.cycles").abs_diff(of("co_runner.cycles")) < 100_000 * cut_slices + of("cycles") / 100);
     assert!(of("main.walk.count") > alone.values["walk.count"], "the co-runner takes entries of its TLBs");
-    assert_eq!(simulation.cpus[0].lanes.len(), 1, "the main source has gone");
+    assert_eq!(simulation.scheduler.cpus[0].lanes.len(), 1, "the main source has gone");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn arrivals_that_do_not_meet_take_the_time_that_they_run() {
     assert_all_is_on_an_account(&stats);
     assert_frames_conserved(&simulation, &[]);
     let of = |name: &str| stats.values[name];
-    let sojourns = &simulation.load.sojourns;
+    let sojourns = &simulation.programs.load.sojourns;
     assert_eq!((sojourns.len(), of("arrivals.count")), (10, 10));
     assert_eq!(of("arrivals.sojourn.cycles"), sojourns.iter().sum::<Cycles>().0);
     assert_eq!(of("arrivals.cycles"), sojourns.iter().sum::<Cycles>().0);
@@ -203,10 +203,10 @@ fn an_arrival_goes_to_the_cpu_with_the_fewest_and_stays_there() {
     let (simulation, stats) = run_beside(&config, Vec::new(), beside);
     assert_conserved(&stats);
     assert_all_is_on_an_account(&stats);
-    let instructions: Vec<u64> = simulation.cpus.iter().map(|cpu| cpu.clock.instructions()).collect();
+    let instructions: Vec<u64> = simulation.scheduler.cpus.iter().map(|cpu| cpu.clock.instructions()).collect();
     assert!(instructions[0] > 0 && instructions.iter().all(|&n| n == instructions[0]), "{instructions:?}");
     assert_eq!(stats.values["arrivals.count"], 12);
-    assert!(simulation.cpus.iter().all(|cpu| cpu.lanes.is_empty()));
+    assert!(simulation.scheduler.cpus.iter().all(|cpu| cpu.lanes.is_empty()));
     // Four share a CPU, so that the mean is well above what one takes alone.
     let mean = stats.values["arrivals.sojourn.cycles"] / 12;
     assert!(mean > stats.values["arrivals.cycles"] / 12 * 2, "{mean}");
@@ -264,7 +264,7 @@ fn a_thousand_arrivals_leave_nothing_behind() {
     assert_eq!(stats.values["arrivals.count"], 1000);
     assert_eq!(open.load(Ordering::Relaxed), 0);
     assert!(most.load(Ordering::Relaxed) <= 4, "{} were open at once", most.load(Ordering::Relaxed));
-    assert!(simulation.inputs.len() <= 4, "{} places", simulation.inputs.len());
+    assert!(simulation.programs.inputs.len() <= 4, "{} places", simulation.programs.inputs.len());
     assert_frames_conserved(&simulation, &[]);
     assert_eq!(stats.values["fault.minor.count"], 4000);
 }

@@ -14,10 +14,10 @@ fn seen(system: &str, set: &[&str], sources: Vec<Box<dyn Source>>) -> (Vec<SeenF
     let of = |(cpu, source)| PlacedSource { source, cpus: vec![cpu], memory_limit: None };
     let placed = sources.into_iter().enumerate().map(of).collect();
     let mut simulation = Simulation::new(&config(system, set), placed, None).unwrap_or_else(|e| panic!("{e}"));
-    simulation.page_faults = Some(PageFaults::default());
+    simulation.observers.page_faults = Some(PageFaults::default());
     simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
     let stats = Statistics::collect(&simulation);
-    (simulation.page_faults.take().expect("they are kept").in_order(), stats)
+    (simulation.observers.page_faults.take().expect("they are kept").in_order(), stats)
 }
 
 fn program(spec: &str) -> Box<dyn Source> {

@@ -65,8 +65,8 @@ fn a_heap_gets_large_pages_where_it_grows_by_whole_ones() {
     assert_eq!(sizes(&stats), [3, 511]);
     assert_eq!(stats.values["layer.native.brk.aligned"], 61, "all but the step that ends at 4 MiB itself");
     assert_eq!(stats.values["layer.native.brk.refused"], 0);
-    let space = simulation.inputs[0].spaces().next().unwrap();
-    let vmas = &simulation.os.layers[space.layer].spaces[space.index as usize].vmas;
+    let space = simulation.programs.inputs[0].spaces().next().unwrap();
+    let vmas = &simulation.kernels.os.layers[space.layer].spaces[space.index as usize].vmas;
     assert_eq!(vmas.iter().last().unwrap().end.0, HEAP - 4096 + (8 << 20));
 
     // Whole pages of 2 MiB go back, and none is split.
@@ -202,7 +202,7 @@ fn khugepaged_joins_what_faults_have_mapped_in_pieces() {
         assert_eq!(stats.values["khugepaged.collapsed"], collapsed, "up to {none} missing");
         assert_eq!(stats.values["fault.minor.count"], 612);
         assert!(stats.values["kthread.cycles"] > 100_000);
-        let pages = simulation.os.layers[0].mapped(
+        let pages = simulation.kernels.os.layers[0].mapped(
             1,
             pagelab_engine::base::addr::VirtAddr(BASE),
             pagelab_engine::base::addr::VirtAddr(page(1024)),

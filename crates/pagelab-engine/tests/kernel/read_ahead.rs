@@ -32,9 +32,9 @@ fn read_and_missed(script: ScriptWriter, set: &[&str]) -> (u64, u64) {
     let common = ["machine.memory_bytes=1GiB", "kernel.read_ahead_bytes=128KiB"];
     let (simulation, stats) = run(&config("osdp", &[&common[..], set].concat()), script.finish(), &[0]);
     assert_conserved(&stats);
-    let spaces: Vec<SpaceId> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+    let spaces: Vec<SpaceId> = simulation.programs.inputs.iter().flat_map(|input| input.spaces()).collect();
     assert_frames_conserved(&simulation, &spaces);
-    (simulation.os.layers[0].pages.cached_frames(), stats.values["fault.major.count"])
+    (simulation.kernels.os.layers[0].pages.cached_frames(), stats.values["fault.major.count"])
 }
 
 const ONE_BY_ONE: &[&str] = &["kernel.fault_around_bytes=4KiB"];

@@ -62,7 +62,7 @@ fn a_program_of_twice_the_memory_runs_to_its_end() {
             assert!(stats.values["swap.out.pages"] >= major);
             assert!(stats.values["cycles.io"] >= major * 250_000, "each waits for the device");
             assert_conserved(&stats);
-            assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+            assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
         }
     }
 }
@@ -110,7 +110,7 @@ fn swapped_pages_follow_their_mappings() {
     let (simulation, stats) = run(&config, script.finish(), &[0]);
     assert_eq!(stats.values["fault.major.count"], 2, "one in the new place, one of the child");
     assert_eq!(stats.values["fault.minor.count"], 601, "the parent finds what the child has read back");
-    let swap = simulation.os.layers[0].reclaim.as_ref().unwrap().swap.as_ref().unwrap();
+    let swap = simulation.kernels.os.layers[0].reclaim.as_ref().unwrap().swap.as_ref().unwrap();
     assert_eq!((swap.in_use().count(), swap.used_slots()), (0, 0));
     assert_conserved(&stats);
 }
@@ -132,7 +132,7 @@ fn shared_memory_stays() {
     let (simulation, stats) = run(&config, script.finish(), &[0]);
     assert_eq!(stats.values["fault.minor.count"], 700);
     assert!(stats.values["fault.major.count"] >= 400);
-    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+    assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
 }
 
 const STORAGE: &str = r#"kernel.storage={"read_cycles":300000,"write_cycles":70000,"queue_depth":8}"#;
@@ -278,7 +278,7 @@ fn a_page_that_was_inherited_is_swapped_once_and_read_back_once() {
     assert_eq!(stats.values["fault.minor.count"], 10 + 600 + 1 + 1 + 1);
     assert_eq!(stats.values["fault.copy.count"], 1);
     assert_eq!(stats.values["fault.reuse.count"], 1);
-    let live: Vec<_> = simulation.inputs[0].spaces().collect();
+    let live: Vec<_> = simulation.programs.inputs[0].spaces().collect();
     assert_frames_conserved(&simulation, &live);
 }
 
@@ -295,7 +295,7 @@ fn pages_given_up_are_dropped_unless_they_are_written() {
     // 300 pages, of which 256 fit; the ninety go before any other.
     assert_eq!(stats.values["swap.out.pages"], 0);
     assert!((44..=90).contains(&stats.values["reclaim.freed_lazily"]));
-    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+    assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn kswapd_makes_room_before_faults_must() {
         let source = pagelab_trace::workload::parse("stride:size=96MiB,stride=4KiB,passes=3", 1).unwrap();
         let (simulation, stats) = run(&config, source, &[0]);
         assert_conserved(&stats);
-        assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+        assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
         stats
     };
     let (with, without) = (major("on"), major("off"));
@@ -368,7 +368,7 @@ fn a_source_with_a_limit_of_its_own_makes_room_among_its_own_pages() {
         assert!(stats.values["cgroup.source.0.limit_scans"] >= (2 * pages - 1024) / 32);
         assert!(!stats.values.contains_key("cgroup.source.1.peak_bytes"));
         assert_conserved(&stats);
-        let spaces: Vec<_> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+        let spaces: Vec<_> = simulation.programs.inputs.iter().flat_map(|input| input.spaces()).collect();
         assert_frames_conserved(&simulation, &spaces);
     }
 }
@@ -396,7 +396,7 @@ fn limits_that_cannot_be_kept_are_errors() {
 
 /// The flags of a page: writable, dirty.
 fn flags_of(simulation: &Simulation, space: u32, addr: u64) -> Option<(bool, bool)> {
-    let mapped = simulation.os.layers[0].mapped(space, VirtAddr(addr), VirtAddr(addr + 4096));
+    let mapped = simulation.kernels.os.layers[0].mapped(space, VirtAddr(addr), VirtAddr(addr + 4096));
     mapped.first().map(|at| (at.mapping.flags.writable, at.mapping.flags.dirty))
 }
 
@@ -417,7 +417,7 @@ fn a_page_that_is_read_back_for_several_is_clean_and_read_only() {
     script.load(0, page(4));
     script.load(0, page(500));
     let (simulation, _) = run(&config, script.finish(), &[0]);
-    let spaces: Vec<u32> = simulation.inputs[0].spaces().map(|space| space.index).collect();
+    let spaces: Vec<u32> = simulation.programs.inputs[0].spaces().map(|space| space.index).collect();
     assert_eq!(flags_of(&simulation, spaces[1], page(3)), Some((false, false)), "the parent has it too");
     assert_eq!(flags_of(&simulation, spaces[0], page(3)), None, "the parent has not asked for it yet");
     assert_eq!(flags_of(&simulation, spaces[0], page(4)), Some((false, false)), "the child has it too");
@@ -452,7 +452,7 @@ fn pages_around_a_fault_spare_those_that_were_swapped_out() {
     let (simulation, stats) = run(&config, script.finish(), &[0]);
     assert_eq!(stats.values["fault.around.pages"], around);
     assert_eq!((stats.values["fault.major.count"], stats.values["swap.in.pages"]), (1, 1), "the copy comes back");
-    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+    assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
 }
 
 /// TLBs that hold next to nothing: a use is a walk.
@@ -520,7 +520,7 @@ fn a_load_of_a_page_that_is_given_up_leaves_it_clean_and_a_store_after_it_does_n
         script.load(0, page(2));
         script.store(0, page(2));
         let (simulation, _) = run(&config(system, &[SWAP]), script.finish(), &[0]);
-        let pages = simulation.os.layers[0].mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x3000));
+        let pages = simulation.kernels.os.layers[0].mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x3000));
         let flags = pages.iter().map(|page| (page.mapping.flags.accessed, page.mapping.flags.dirty));
         let expected = [(true, false), (true, true), (true, true)];
         assert_eq!(flags.collect::<Vec<_>>(), expected, "{system}: loaded, stored to, and both");

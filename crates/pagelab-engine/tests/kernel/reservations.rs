@@ -278,7 +278,7 @@ fn giving_back_drops_a_reference_to_each_frame_that_was_not_given_out_and_to_no_
         let placed = PlacedSource { source, cpus: vec![0], memory_limit: None };
         let mut simulation = Simulation::new(&config, vec![placed], Some(16)).unwrap();
         simulation.run(&mut |_| true).unwrap();
-        let layer = &simulation.os.layers[0];
+        let layer = &simulation.kernels.os.layers[0];
         assert_eq!(layer.placement.held_frames(), 16 * (pages - 1));
         let mut step = Step::default();
         let give_back = layer.placement.give_back().unwrap();

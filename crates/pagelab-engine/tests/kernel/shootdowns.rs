@@ -222,7 +222,7 @@ fn a_space_that_ends_leaves_the_cpus_that_have_switched_away() {
     script.event(0, EventKind::Exit { code: 0 });
     let (mut simulation, _) = run(&config("radix", &[]), script.finish(), &[0, 2]);
     let mut held = |space: usize, va| {
-        let asid = simulation.os.layers[0].spaces[space].asid;
+        let asid = simulation.kernels.os.layers[0].spaces[space].asid;
         simulation.hw.units[1].l2.look_up(asid, VirtAddr(va), Origin::Program).is_some()
     };
     assert_eq!((held(1, BASE), held(2, page(100))), (false, true));
@@ -239,7 +239,7 @@ fn a_space_that_returns_as_another_after_its_end_is_flushed() {
         script.event(thread, EventKind::Exit { code: 0 });
     }
     let (simulation, stats) = run(&config("radix", &["kernel.pcids=6"]), script.finish(), &[0]);
-    assert_eq!(simulation.os.layers[0].spaces.len(), 3, "the children's tag is one and the same");
+    assert_eq!(simulation.kernels.os.layers[0].spaces.len(), 3, "the children's tag is one and the same");
     // The exits are shootdowns of the children's pages.
     assert_eq!(counts(&stats), [3, 0, 0, 3, 0]);
 }

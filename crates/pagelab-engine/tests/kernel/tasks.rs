@@ -69,7 +69,7 @@ fn alone_and_together(set: &[&str], accesses: u64) -> [Statistics; 3] {
         let sources = sources.into_iter().map(|source| (source, &[0][..])).collect();
         let (simulation, stats) = run_all(&config, sources);
         assert_conserved(&stats);
-        let spaces: Vec<_> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+        let spaces: Vec<_> = simulation.programs.inputs.iter().flat_map(|input| input.spaces()).collect();
         assert_frames_conserved(&simulation, &spaces);
         stats
     };
@@ -139,7 +139,7 @@ fn a_program_that_swaps_leaves_its_waits_to_another() {
         busy(&works)
     );
     assert!(elapsed(&both) + filled / 2 < elapsed(&swaps) + elapsed(&works));
-    let spaces: Vec<_> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+    let spaces: Vec<_> = simulation.programs.inputs.iter().flat_map(|input| input.spaces()).collect();
     assert_frames_conserved(&simulation, &spaces);
 }
 
@@ -156,7 +156,7 @@ fn what_a_programs_last_call_populates_is_read_to_its_end() {
     let run = |sources: Vec<Box<dyn Source>>| {
         let (simulation, stats) = run_all(&config, sources.into_iter().map(|source| (source, &[0][..])).collect());
         assert_conserved(&stats);
-        let spaces: Vec<_> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+        let spaces: Vec<_> = simulation.programs.inputs.iter().flat_map(|input| input.spaces()).collect();
         assert_frames_conserved(&simulation, &spaces);
         stats.values["layer.native.storage.requests"]
     };
@@ -191,8 +191,12 @@ fn kernel_threads_of_their_own_kind_run_at_once() {
     let config = config("radix-2m", &[SWAP, khugepaged, "machine.memory_bytes=32MiB", "machine.cores=3"]);
     let source = pagelab_trace::workload::parse("stride:size=48MiB,stride=4KiB,passes=2", 1).unwrap();
     let (simulation, stats) = run_all(&config, vec![(source, &[0][..])]);
-    assert_eq!((simulation.cpus.len(), stats.values["cpus"]), (3, 1), "kswapd and khugepaged have a CPU each");
-    assert!(simulation.cpus[1..].iter().all(|cpu| cpu.apart && cpu.threads.len() == 1));
+    assert_eq!(
+        (simulation.scheduler.cpus.len(), stats.values["cpus"]),
+        (3, 1),
+        "kswapd and khugepaged have a CPU each"
+    );
+    assert!(simulation.scheduler.cpus[1..].iter().all(|cpu| cpu.apart && cpu.threads.len() == 1));
     assert!(stats.values["khugepaged.scanned"] > 0 && stats.values["swap.out.pages"] > 0);
     assert_conserved(&stats);
 }

@@ -71,7 +71,7 @@ fn replay_on(cpus: &[usize], config: &Config, script: ScriptWriter) -> Statistic
         assert_eq!(in_pieces.values[name], *value, "{name} in small batches");
     }
     assert_conserved(&stats);
-    let spaces: Vec<_> = simulation.inputs.iter().flat_map(|input| input.spaces()).collect();
+    let spaces: Vec<_> = simulation.programs.inputs.iter().flat_map(|input| input.spaces()).collect();
     assert_frames_conserved(&simulation, &spaces);
     stats
 }

@@ -38,8 +38,8 @@ fn try_run(config: &Config, source: Box<dyn Source>) -> Result<(Simulation, Stat
 fn checked(system: &str, cache: &str, script: ScriptWriter) -> Statistics {
     let (simulation, stats) = try_run(&config(system, &[cache]), script.finish()).unwrap_or_else(|e| panic!("{e}"));
     assert_conserved(&stats);
-    let hosts = simulation.os.layers.iter().filter_map(|layer| layer.host);
-    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().chain(hosts).collect::<Vec<_>>());
+    let hosts = simulation.kernels.os.layers.iter().filter_map(|layer| layer.host);
+    assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().chain(hosts).collect::<Vec<_>>());
     stats
 }
 
@@ -208,7 +208,7 @@ fn a_cache_is_a_mappings_a_spaces_or_a_cpus() {
     let of = |per: &str| {
         let config = config("radix", &[&cache("full-prefix", &format!(r#""per":"{per}""#))]);
         let (simulation, stats) = run(&config, script().finish(), &[0, 2]);
-        assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+        assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
         stc(&stats, ["lookups", "hits.pmd", "fills", "bytes"])
     };
     assert_eq!(of("vma"), [3, 1, 6, 2048]);
@@ -412,20 +412,20 @@ fn interrupted(
     script.store(0, BASE);
     let (mut simulation, _) =
         run(&config("radix", &[&cache("mmu-assisted", &omit), khugepaged]), script.finish(), &[0]);
-    let space = simulation.inputs[0].spaces().next().expect("the process has not ended");
-    let layer = &simulation.os.layers[0];
+    let space = simulation.programs.inputs[0].spaces().next().expect("the process has not ended");
+    let layer = &simulation.kernels.os.layers[0];
     let (va, mut list) = (VirtAddr(BASE + 5 * 4096), WalkList::new());
     layer.spaces[space.index as usize].table.walk(&layer.mem, va, &mut list);
     let reached = layer.reached(space.index, &list);
     assert_eq!(reached.map(|reached| reached.level), Some(1));
     let mut fault = Fault::new(&PageFault { space, va, intent: Intent::Store, reached }, CpuId(0));
     happens(&mut simulation, space);
-    while fault.commit(&mut simulation.os, CpuId(0))? != Next::Done {}
+    while fault.commit(&mut simulation.kernels.os, CpuId(0))? != Next::Done {}
     let stats = Statistics::collect(&simulation);
     assert_frames_conserved(&simulation, &[space]);
     assert_eq!(stats.values[&format!("stc.invalidations.{cause}")], 1);
     assert_eq!(stats.values["stc.hits.pte"], 0, "what hardware told does not hold any more");
-    assert!(!simulation.os.layers[0].is_unmapped(space.index, va));
+    assert!(!simulation.kernels.os.layers[0].is_unmapped(space.index, va));
     Ok(())
 }
 
@@ -433,30 +433,36 @@ fn interrupted(
 fn what_hardware_told_holds_until_page_tables_are_freed() {
     let anew = |of: &mut Simulation, space| {
         let mapped = mmap(BASE, 2 * MIB, Protection::READ_WRITE);
-        _ = of.os.change_mappings(space, &mapped).expect("there is memory");
+        _ = of.kernels.os.change_mappings(space, &mapped).expect("there is memory");
     };
     type Happens<'a> = &'a dyn Fn(&mut Simulation, SpaceId);
     let cases: [(&str, Happens); 4] = [
         ("collapse", &|of, _| {
-            let ThreadConfig::On(config) = of.os.costs.threads.khugepaged else { unreachable!("it is configured") };
-            let thread = of.kthreads.add(Khugepaged::new(LayerId(0), config).into());
-            while of.kthreads.commit(thread, &mut of.os, CpuId(0)) != Next::Done {}
+            let ThreadConfig::On(config) = of.kernels.os.costs.threads.khugepaged else {
+                unreachable!("it is configured")
+            };
+            let thread = of.kernels.threads.add(Khugepaged::new(LayerId(0), config).into());
+            while of.kernels.threads.commit(thread, &mut of.kernels.os, CpuId(0)) != Next::Done {}
             assert!(
-                of.kthreads.counters().iter().any(|&(name, count, _)| (name, count) == ("khugepaged.collapsed", 1))
+                of.kernels
+                    .threads
+                    .counters()
+                    .iter()
+                    .any(|&(name, count, _)| (name, count) == ("khugepaged.collapsed", 1))
             );
         }),
         ("unmap", &|of, space| {
-            of.os.change_mappings(space, &munmap(BASE, 2 * MIB)).expect("there is memory");
+            of.kernels.os.change_mappings(space, &munmap(BASE, 2 * MIB)).expect("there is memory");
             anew(of, space);
         }),
         ("move", &|of, space| {
             let (old_len, new_len) = (2 * MIB, 2 * MIB);
             let moved = EventKind::Mremap { old_addr: BASE, old_len, new_addr: ELSEWHERE, new_len };
-            of.os.change_mappings(space, &moved).expect("there is memory");
+            of.kernels.os.change_mappings(space, &moved).expect("there is memory");
             anew(of, space);
         }),
         ("exit", &|of, space| {
-            of.os.drop_mappings(space).expect("there is memory");
+            of.kernels.os.drop_mappings(space).expect("there is memory");
             anew(of, space);
         }),
     ];

@@ -30,7 +30,7 @@ fn try_run(config: &Config, source: Box<dyn Source>) -> Result<(Simulation, Stat
 fn checked(system: &str, cache: &str, script: ScriptWriter) -> Statistics {
     let (simulation, stats) = try_run(&config(system, &[cache]), script.finish()).unwrap_or_else(|e| panic!("{e}"));
     assert_conserved(&stats);
-    assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+    assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
     stats
 }
 

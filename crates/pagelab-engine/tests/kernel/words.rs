@@ -97,10 +97,10 @@ impl Lab {
         let mut script = ScriptWriter::new();
         AREAS.iter().for_each(|&area| script.event(0, map_at(area, AREA_PAGES)));
         let (mut simulation, _) = run(config, script.finish(), &[0]);
-        let spaces = simulation.inputs[0].spaces().collect();
+        let spaces = simulation.programs.inputs[0].spaces().collect();
         let khugepaged = match config.kernel.threads.khugepaged {
-            ThreadConfig::On(of) if simulation.os.layers[LAYER].page_size > PageSize::Size4K => {
-                Some(simulation.kthreads.add(Khugepaged::new(LAYER, of).into()))
+            ThreadConfig::On(of) if simulation.kernels.os.layers[LAYER].page_size > PageSize::Size4K => {
+                Some(simulation.kernels.threads.add(Khugepaged::new(LAYER, of).into()))
             }
             ThreadConfig::On(_) | ThreadConfig::Off => None,
         };
@@ -110,7 +110,7 @@ impl Lab {
     }
 
     fn layer(&self) -> &Layer {
-        &self.simulation.os.layers[LAYER]
+        &self.simulation.kernels.os.layers[LAYER]
     }
 
     fn places(&self) -> BTreeMap<Page, Place> {
@@ -166,8 +166,8 @@ impl Lab {
     }
 
     fn change(&mut self, space: SpaceId, kind: &EventKind) {
-        self.simulation.os.change_mappings(space, kind).expect("there is memory");
-        self.simulation.os.invalid.clear();
+        self.simulation.kernels.os.change_mappings(space, kind).expect("there is memory");
+        self.simulation.kernels.os.invalid.clear();
     }
 
     /// Follows what a fault or a kernel thread did to pages besides the one at `but`.
@@ -203,12 +203,12 @@ impl Lab {
             // What is mapped to the zero page holds nothing that could be lost.
             return;
         }
-        let cached = self.simulation.os.layers[LAYER].swap().expect("it was configured").in_memory();
+        let cached = self.simulation.kernels.os.layers[LAYER].swap().expect("it was configured").in_memory();
         let cached: BTreeSet<Pfn> = cached.map(|(frame, _)| frame).collect();
         let fault = PageFault { space, va: va(page), intent, reached: None };
         let mut fault = Fault::new(&fault, CPU);
-        while fault.commit(&mut self.simulation.os, CPU).expect("there is memory") != Next::Done {}
-        self.simulation.os.invalid.clear();
+        while fault.commit(&mut self.simulation.kernels.os, CPU).expect("there is memory") != Next::Done {}
+        self.simulation.kernels.os.invalid.clear();
         let after = self.places();
         let Some(&Place::Frame(frame)) = after.get(&at) else { panic!("{page:#x} is not mapped after a fault") };
         match (old, intent) {
@@ -231,8 +231,8 @@ impl Lab {
     fn reclaim(&mut self) {
         for _ in 0..=self.rng.below(6) {
             let before = self.places();
-            self.simulation.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
-            self.simulation.os.invalid.clear();
+            self.simulation.kernels.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
+            self.simulation.kernels.os.invalid.clear();
             self.follow(&before, None);
         }
     }
@@ -240,9 +240,9 @@ impl Lab {
     fn collapse(&mut self) {
         let Some(thread) = self.khugepaged else { return };
         let before = self.places();
-        self.simulation.kthreads.begin(thread, Cycles::ZERO);
-        while self.simulation.kthreads.commit(thread, &mut self.simulation.os, CPU) != Next::Done {}
-        self.simulation.os.invalid.clear();
+        self.simulation.kernels.threads.begin(thread, Cycles::ZERO);
+        while self.simulation.kernels.threads.commit(thread, &mut self.simulation.kernels.os, CPU) != Next::Done {}
+        self.simulation.kernels.os.invalid.clear();
         let now = self.places();
         let moved = before.iter().filter(|&(page, place)| matches!(place, Place::Frame(_)) && now[page] != *place);
         self.count("collapsed", moved.count());
@@ -303,8 +303,8 @@ impl Lab {
             uses_fault_engine: true,
             reported: false,
         };
-        let child = self.simulation.os.add_space(home).expect("there is memory");
-        self.simulation.os.fork(parent, child).expect("there is memory");
+        let child = self.simulation.kernels.os.add_space(home).expect("there is memory");
+        self.simulation.kernels.os.fork(parent, child).expect("there is memory");
         self.spaces.push(child);
         self.count("inherited", self.words_of(child, range(0, 1 << 36)));
         let inherited: Vec<_> = self.pages.iter().filter(|((space, _), _)| *space == parent.index).collect();
@@ -314,8 +314,8 @@ impl Lab {
 
     fn exit(&mut self, space: SpaceId) {
         self.count("ended", self.words_of(space, range(0, 1 << 36)));
-        self.simulation.os.drop_mappings(space).expect("nothing is built");
-        self.simulation.os.retire(space);
+        self.simulation.kernels.os.drop_mappings(space).expect("nothing is built");
+        self.simulation.kernels.os.retire(space);
         self.spaces.retain(|&of| of != space);
         self.pages.retain(|&(of, _), _| of != space.index);
     }
@@ -327,7 +327,7 @@ impl Lab {
             self.exit(space);
         }
         assert_frames_conserved(&self.simulation, &[]);
-        let swap = self.simulation.os.layers[LAYER].swap().expect("it was configured");
+        let swap = self.simulation.kernels.os.layers[LAYER].swap().expect("it was configured");
         assert_eq!((swap.in_use().count(), swap.used_slots()), (0, 0), "slots are left");
         self.seen
     }
@@ -406,26 +406,26 @@ fn khugepaged_looks_again_for_what_left_while_it_copied() {
     let config = config("radix-2m", &[SWAP, KHUGEPAGED, "kernel.threads.kswapd=off", "machine.memory_bytes=64MiB"]);
     let mut lab = Lab::new(&config, 1);
     let (thread, space) = (lab.khugepaged.expect("it is configured"), lab.spaces[0]);
-    lab.simulation.os.layers[LAYER].page_size = PageSize::Size4K;
+    lab.simulation.kernels.os.layers[LAYER].page_size = PageSize::Size4K;
     (0..8).for_each(|n| lab.access(space, AREAS[0] + n, Intent::Store));
-    lab.simulation.kthreads.begin(thread, Cycles::ZERO);
-    while lab.simulation.kthreads.held_frames(LAYER) == 0 {
-        assert_eq!(lab.simulation.kthreads.commit(thread, &mut lab.simulation.os, CPU), Next::Continue);
+    lab.simulation.kernels.threads.begin(thread, Cycles::ZERO);
+    while lab.simulation.kernels.threads.held_frames(LAYER) == 0 {
+        assert_eq!(lab.simulation.kernels.threads.commit(thread, &mut lab.simulation.kernels.os, CPU), Next::Continue);
     }
     let late = AREAS[0] + 20;
     lab.access(space, late, Intent::Store);
-    let layer = &mut lab.simulation.os.layers[LAYER];
+    let layer = &mut lab.simulation.kernels.os.layers[LAYER];
     for page in layer.mapped(space.index, va(AREAS[0]), va(AREAS[0] + AREA_PAGES)) {
         let flags = PteFlags { accessed: page.va != va(late), ..page.mapping.flags };
         layer.protect(space.index, &page, flags);
     }
     let before = lab.places();
-    lab.simulation.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
+    lab.simulation.kernels.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
     lab.follow(&before, None);
     lab.check();
     assert_eq!(lab.words_of(space, VaRange::ALL), 1, "that one has left");
-    while lab.simulation.kthreads.commit(thread, &mut lab.simulation.os, CPU) != Next::Done {}
-    assert_eq!(lab.simulation.kthreads.held_frames(LAYER), 0);
+    while lab.simulation.kernels.threads.commit(thread, &mut lab.simulation.kernels.os, CPU) != Next::Done {}
+    assert_eq!(lab.simulation.kernels.threads.held_frames(LAYER), 0);
     lab.check();
     lab.access(space, late, Intent::Load);
     lab.check();

@@ -147,7 +147,7 @@ fn accesses_without_a_mapping_are_skipped_and_counted() {
     assert_eq!(stats.values["accesses.refused"], 2);
     assert_eq!(stats.values["fault.outside.count"], 1);
     assert_eq!(stats.values["fault.forbidden.count"], 1);
-    assert_eq!(simulation.refused[0].vaddr, BASE + 0x10_0000);
+    assert_eq!(simulation.observers.refused[0].vaddr, BASE + 0x10_0000);
     assert_eq!(stats.values["fault.minor.count"], 1);
     assert_conserved(&stats);
 }

@@ -187,7 +187,7 @@ fn scans_delete_what_processes_left_and_charge_the_whole_table() {
             let set: Vec<&str> = set.iter().map(String::as_str).collect();
             let (simulation, stats) = run(&config(kind, &set), four_processes(), &[0]);
             assert_conserved(&stats);
-            assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+            assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
             let of = |what: &str| stats.values[&format!("layer.native.page_table.{what}")];
             let lines = (1 << 20) / 64 * if kind == "hashed-chained" { 3 } else { 2 } / 2;
             assert_eq!((of("scan.count"), of("scan.lines")), (scans, scans * lines), "{kind}");
@@ -259,7 +259,7 @@ fn elastic_cuckoo_tables_grow_with_the_process_and_faults_pay_for_it() {
 fn elastic_cuckoo_tables_are_their_processes_own() {
     let (simulation, stats) = run(&config("elastic-cuckoo", &[]), four_processes(), &[0]);
     assert_conserved(&stats);
-    let layer = &simulation.os.layers[0];
+    let layer = &simulation.kernels.os.layers[0];
     assert!(matches!(layer.spaces[0].table, PageTable::Radix(_)), "the kernel's direct map has a table of its own");
     // Four exits have freed what they had; the parent has three ways of two frames, the direct map two tables.
     assert_eq!(layer.table_frames(), 3 * 2 + 2);
@@ -288,8 +288,8 @@ fn fragmented_memory_has_no_room_for_the_ways_of_a_large_table() {
 #[test]
 fn the_kernels_direct_map_has_a_radix_table_of_its_own() {
     let (simulation, _) = run(&config("hashed-compact", &[]), four_processes(), &[0]);
-    let layer = &simulation.os.layers[0];
+    let layer = &simulation.kernels.os.layers[0];
     assert!(matches!(layer.spaces[0].table, PageTable::Radix(_)));
-    let program = simulation.inputs[0].spaces().next().unwrap();
+    let program = simulation.programs.inputs[0].spaces().next().unwrap();
     assert!(matches!(layer.spaces[program.index as usize].table, PageTable::HashedCompact(_)));
 }

@@ -128,11 +128,11 @@ fn with_a_clean_page(nested_tlb: bool) -> (Simulation, PhysAddr) {
     let set: &[&str] =
         if nested_tlb { &[r#"machine.tlb.nested={"entries":64,"ways":4,"latency_cycles":1}"#] } else { &[] };
     let (mut simulation, _) = run(&config("nested-radix-no-mmu-cache-cold", set), script.finish(), &[0]);
-    let guest = &simulation.os.layers[GUEST];
+    let guest = &simulation.kernels.os.layers[GUEST];
     let page = guest.mapped(1, VirtAddr(BASE), VirtAddr(BASE + 4096))[0];
     let addr = page.mapping.pfn.addr();
     let space = guest.host.expect("the guest has a host").index;
-    let host = &mut simulation.os.layers[HOST];
+    let host = &mut simulation.kernels.os.layers[HOST];
     let below = host.mapped(space, VirtAddr(addr.0), VirtAddr(addr.0 + 4096))[0];
     let flags = PteFlags { dirty: false, ..below.mapping.flags };
     host.spaces[space as usize].table.set_flags(&mut host.mem, below.va, flags);
@@ -145,8 +145,8 @@ fn with_a_clean_page(nested_tlb: bool) -> (Simulation, PhysAddr) {
 }
 
 fn is_dirty_in_the_host(simulation: &Simulation, addr: PhysAddr) -> bool {
-    let space = simulation.os.layers[GUEST].host.expect("the guest has a host").index;
-    simulation.os.layers[HOST].mapped(space, VirtAddr(addr.0), VirtAddr(addr.0 + 4096))[0].mapping.flags.dirty
+    let space = simulation.kernels.os.layers[GUEST].host.expect("the guest has a host").index;
+    simulation.kernels.os.layers[HOST].mapped(space, VirtAddr(addr.0), VirtAddr(addr.0 + 4096))[0].mapping.flags.dirty
 }
 
 /// Walks, references, walks for a dirty bit and updates of accessed and dirty bits, of an origin's accesses one after
@@ -161,8 +161,10 @@ fn walked(simulation: &mut Simulation, origin: Origin, wanted: (SpaceId, VirtAdd
     let before = count(simulation);
     for &intent in intents {
         let wanted = TranslationRequest { core: 0, space: wanted.0, va: wanted.1, intent, origin };
-        let found =
-            simulation.hw.translate(&mut simulation.os.layers, &wanted, &mut Cycles::default()).expect("it is mapped");
+        let found = simulation
+            .hw
+            .translate(&mut simulation.kernels.os.layers, &wanted, &mut Cycles::default())
+            .expect("it is mapped");
         assert!(found.writable() && (intent != Intent::Store || found.stores()), "{intent:?} {found:?}");
     }
     let after = count(simulation);
@@ -189,7 +191,7 @@ fn a_guests_store_to_a_page_that_it_has_loaded_walks_to_make_the_hosts_page_dirt
 #[test]
 fn a_kernels_walk_for_a_dirty_bit_is_none_of_the_programs() {
     let (mut simulation, addr) = with_a_clean_page(false);
-    let layer = &simulation.os.layers[GUEST];
+    let layer = &simulation.kernels.os.layers[GUEST];
     let place = (SpaceId { layer: GUEST, index: DIRECT_MAP }, layer.direct(addr));
     let mut walked = |intents: &[Intent]| walked(&mut simulation, Origin::Kernel, place, intents);
     // The guest's direct map has pages of 1 GiB: two levels.

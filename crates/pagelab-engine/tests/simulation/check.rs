@@ -15,7 +15,7 @@ fn a_table_that_lies_is_found_out() {
     let mut simulation =
         Simulation::new(&config, vec![PlacedSource { source, cpus: vec![0], memory_limit: None }], None).unwrap();
     // The direct map's first gigabyte page leads elsewhere.
-    let layer = &mut simulation.os.layers[0];
+    let layer = &mut simulation.kernels.os.layers[0];
     let mut list = WalkList::new();
     let va = layer.direct(PhysAddr(0));
     layer.spaces[DIRECT_MAP as usize].table.walk(&layer.mem, va, &mut list);

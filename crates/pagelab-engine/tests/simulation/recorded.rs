@@ -56,9 +56,9 @@ fn assert_no_kernel(stats: &Statistics) {
 }
 
 fn size_at(simulation: &Simulation, addr: u64) -> PageSize {
-    let space = simulation.inputs[0].spaces().next().unwrap();
+    let space = simulation.programs.inputs[0].spaces().next().unwrap();
     use pagelab_engine::base::addr::VirtAddr;
-    simulation.os.layers[space.layer].mapped(space.index, VirtAddr(addr), VirtAddr(addr + 1))[0].mapping.size
+    simulation.kernels.os.layers[space.layer].mapped(space.index, VirtAddr(addr), VirtAddr(addr + 1))[0].mapping.size
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn forked_children_and_cut_mappings_keep_the_frames() {
     by_kernel(&mut script, AccessKind::Store, LARGE + PAGE);
     let (simulation, stats) = checked("radix", QUIET, script);
     assert_eq!(stat(&stats, "l1d.misses.data"), 1, "all of it is one line");
-    let layer = &simulation.os.layers[simulation.inputs[0].spaces().next().unwrap().layer];
+    let layer = &simulation.kernels.os.layers[simulation.programs.inputs[0].spaces().next().unwrap().layer];
     assert_eq!(layer.pages.cached_frames(), 2 * LARGE / PAGE);
     assert_eq!(frames_from(&simulation, DIRECT_MAP + LARGE, 2)[0], None, "what was cut off is gone");
 }

@@ -59,9 +59,9 @@ proptest! {
         for name in ["fault.minor.count", "fault.copy.count", "fault.reuse.count", "fault.zero_page.count", "mapping.calls"] {
             prop_assert_eq!(end.values[name], whole.values[name], "{}", name);
         }
-        prop_assert!(simulation.windows.has_stretches());
-        if simulation.windows.has_begun() {
-            let counted = simulation.windows.counted(&end);
+        prop_assert!(simulation.observers.windows.has_stretches());
+        if simulation.observers.windows.has_begun() {
+            let counted = simulation.observers.windows.counted(&end);
             prop_assert_eq!(counted.values["program.fault.minor.count"], whole.values["fault.minor.count"]);
             prop_assert!(counted.values["instructions"] <= whole.values["instructions"]);
         }
@@ -143,7 +143,7 @@ fn a_window_has_what_lies_in_it_of_all_processes() {
     for begin in instructions {
         let sample = format!("engine.sample=every=100K,length=1000,offset={begin}");
         let (simulation, end) = run(&config("radix", &[&sample]), two_by_turns().finish(), &[0, 1]);
-        let counted = simulation.windows.counted(&end);
+        let counted = simulation.observers.windows.counted(&end);
         let faults = counted.values["fault.minor.count"];
         assert!((99..=101).contains(&faults), "{faults} in the window at {begin}");
         assert_eq!(counted.values["cycles.idle"], 0, "nobody waits for the other's window");

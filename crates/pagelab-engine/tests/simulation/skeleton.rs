@@ -18,7 +18,7 @@ fn two_cores_fault_on_one_page_and_share_the_frame() {
     assert_eq!(stats.values["fault.minor.count"], 1, "one handler maps the page");
     assert_eq!(stats.values["fault.raced.count"], 1, "the other finds it");
     assert!(stats.values["cycles.lock_wait"] > 0, "after it has waited");
-    let layer = &simulation.os.layers[0];
+    let layer = &simulation.kernels.os.layers[0];
     let pages = layer.mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x10_0000));
     assert_eq!(pages.len(), 1);
     assert_conserved(&stats);
@@ -36,8 +36,8 @@ fn one_core_goes_on_while_the_other_is_blocked() {
         script.load(0, BASE + n * 4096);
     }
     let (simulation, stats) = run(&config("radix", &["engine.sync_quantum_cycles=0"]), script.finish(), &[0, 2]);
-    let waited = simulation.cpus[1].clock.spent(pagelab_engine::core_model::clock::Class::LockWait);
-    assert!(waited > Cycles::ZERO && waited * 20 < simulation.cpus[0].clock.now(), "{waited:?}");
+    let waited = simulation.scheduler.cpus[1].clock.spent(pagelab_engine::core_model::clock::Class::LockWait);
+    assert!(waited > Cycles::ZERO && waited * 20 < simulation.scheduler.cpus[0].clock.now(), "{waited:?}");
     assert_eq!(stats.values["fault.minor.count"], 200);
     assert_conserved(&stats);
 }
@@ -71,10 +71,10 @@ fn a_guests_fault_step_faults_in_the_host() {
     assert!(stats.values["fault.nested.count"] >= 5, "{}", stats.values["fault.nested.count"]);
     assert!(stats.values["fault.nested.cycles"] < stats.values["fault.cycles"]);
     // Whatever the guest mapped has a frame on the machine by now.
-    let guest = &simulation.os.layers[0];
+    let guest = &simulation.kernels.os.layers[0];
     let page = guest.mapped(1, VirtAddr(BASE), VirtAddr(BASE + 4096))[0];
     let host = guest.host.expect("the guest has a host");
-    let below = &simulation.os.layers[host.layer];
+    let below = &simulation.kernels.os.layers[host.layer];
     let gpa = VirtAddr(page.mapping.pfn.addr().0);
     assert_eq!(below.mapped(host.index, gpa, gpa + 4096).len(), 1);
     assert_conserved(&stats);
@@ -92,8 +92,8 @@ fn guests_of_one_host_never_share_a_frame() {
     };
     let (simulation, stats) = run_all(&config("two-guests", &[]), vec![(source(1), &[0][..]), (source(2), &[2][..])]);
     let mut frames = Vec::new();
-    let host = &simulation.os.layers[2];
-    for guest in &simulation.os.layers[..2] {
+    let host = &simulation.kernels.os.layers[2];
+    for guest in &simulation.kernels.os.layers[..2] {
         let space = guest.host.expect("both are guests").index;
         for page in host.mapped(space, VirtAddr(0), VirtAddr(guest.memory_bytes())) {
             frames.extend((0..1 << page.mapping.size.order()).map(|n| page.mapping.pfn.0 + n));
@@ -103,7 +103,7 @@ fn guests_of_one_host_never_share_a_frame() {
     frames.sort_unstable();
     frames.dedup();
     assert_eq!(frames.len(), all, "a frame is mapped twice");
-    assert_eq!(simulation.os.layers[1].page_size, PageSize::Size2M);
+    assert_eq!(simulation.kernels.os.layers[1].page_size, PageSize::Size2M);
     assert_conserved(&stats);
 }
 
@@ -114,7 +114,7 @@ fn after_the_last_exit_all_memory_is_free() {
         let mut nothing = ScriptWriter::new();
         nothing.event(0, EventKind::Exit { code: 0 });
         let (empty, _) = run(&config, nothing.finish(), &[0]);
-        let booted = empty.os.layers[0].free_frame_count();
+        let booted = empty.kernels.os.layers[0].free_frame_count();
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 0x100_0000);
         for n in 0..500_u64 {
@@ -148,8 +148,8 @@ fn after_the_last_exit_all_memory_is_free() {
         script.store(0, BASE);
         script.event(0, EventKind::Exit { code: 0 });
         let (simulation, stats) = run(&config, script.finish(), &[0]);
-        let allocator = simulation.os.layers[0].frame_allocator();
-        assert_eq!(simulation.os.layers[0].free_frame_count(), booted, "{system}");
+        let allocator = simulation.kernels.os.layers[0].frame_allocator();
+        assert_eq!(simulation.kernels.os.layers[0].free_frame_count(), booted, "{system}");
         allocator.check_invariants();
         assert_eq!(stats.values["accesses.refused"], 0, "{system}");
         assert_conserved(&stats);
@@ -171,7 +171,7 @@ fn a_forked_child_begins_after_the_fork() {
         script.event(child, EventKind::Exit { code: 0 });
         let (simulation, stats) = run(&config("radix", &[quantum]), script.finish(), &[0, 2]);
         assert_eq!(stats.values["accesses.refused"], 0, "the child has its parent's mappings");
-        assert_eq!(simulation.inputs[0].spaces().count(), 1, "the child has ended");
+        assert_eq!(simulation.programs.inputs[0].spaces().count(), 1, "the child has ended");
         assert_conserved(&stats);
     }
 }
@@ -209,8 +209,11 @@ fn a_table_that_two_handlers_build_at_once_is_linked_once() {
         script.event(other, EventKind::ThreadExit);
         script.event(0, EventKind::Exit { code: 0 });
         let (simulation, stats) = run(&config("radix", &["engine.sync_quantum_cycles=0"]), script.finish(), &[0, 2]);
-        assert!(simulation.cpus.iter().all(|cpu| cpu.space.is_none()), "nobody runs in a space that has ended");
-        (simulation.os.layers[0].free_frame_count(), stats)
+        assert!(
+            simulation.scheduler.cpus.iter().all(|cpu| cpu.space.is_none()),
+            "nobody runs in a space that has ended"
+        );
+        (simulation.kernels.os.layers[0].free_frame_count(), stats)
     };
     let ((booted, _), (free, stats)) = (boot(0), boot(100));
     assert_eq!(free, booted, "the frame of a table that came second is given back");
@@ -239,7 +242,7 @@ fn a_vforked_child_shares_its_parents_memory_until_it_execs() {
     assert_eq!(stats.values["fault.minor.count"], 3, "two in the shared memory, one in the child's own");
     assert_eq!(stats.values["accesses.refused"], 0);
     assert_eq!((stats.values["fork.pages"], stats.values["fault.copy.count"]), (0, 0));
-    assert_eq!(simulation.inputs[0].spaces().count(), 1, "the child has ended");
+    assert_eq!(simulation.programs.inputs[0].spaces().count(), 1, "the child has ended");
     assert_conserved(&stats);
 }
 
@@ -273,8 +276,8 @@ fn reads_of_untouched_memory_share_the_zero_page() {
     script.store(0, BASE);
     let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
     assert_eq!((stats.values["fault.zero_page.count"], stats.values["fault.minor.count"]), (10, 11));
-    let pages = simulation.os.layers[0].mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x10_0000));
-    let zero = simulation.os.layers[0].pages.zero_page();
+    let pages = simulation.kernels.os.layers[0].mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x10_0000));
+    let zero = simulation.kernels.os.layers[0].pages.zero_page();
     assert_eq!(pages.iter().filter(|page| page.mapping.pfn == zero).count(), 9);
     assert!(stats.values["shootdown.count"] > 0, "the page's old translation is dropped");
     let off = config("radix", &["kernel.zero_page=off"]);
@@ -310,7 +313,7 @@ fn a_read_of_a_file_maps_the_pages_around_it() {
     assert_eq!(stats.values["fault.minor.count"], 5);
     // 21..31 of the second window, as that is aligned; the third lacks what the store has mapped.
     assert_eq!(stats.values["fault.around.pages"], 15 + 10 + 14);
-    assert_eq!(simulation.os.layers[0].pages.cached_frames(), 16 + 11 + 1 + 15);
+    assert_eq!(simulation.kernels.os.layers[0].pages.cached_frames(), 16 + 11 + 1 + 15);
     assert_conserved(&stats);
 }
 
@@ -372,12 +375,12 @@ fn shared_anonymous_memory_is_one_for_all_that_inherit_it() {
     let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
     assert_eq!((stats.values["fault.minor.count"], stats.values["fault.copy.count"]), (5, 0));
     let frames = |space| {
-        let pages = simulation.os.layers[0].mapped(space, VirtAddr(BASE), VirtAddr(BASE + 0x20_0000));
+        let pages = simulation.kernels.os.layers[0].mapped(space, VirtAddr(BASE), VirtAddr(BASE + 0x20_0000));
         pages.iter().map(|page| page.mapping.pfn).collect::<Vec<_>>()
     };
     let (parent, child) = (frames(1), frames(2));
     assert_eq!((parent.len(), &parent[..2]), (3, &child[..]));
-    crate::common::assert_frames_conserved(&simulation, &simulation.inputs[0].spaces().collect::<Vec<_>>());
+    crate::common::assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
 }
 
 #[test]

@@ -9,28 +9,19 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_base::page_fault::Intent;
-use pagelab_base::step::BlockKey;
 use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::fault_engine::kernel_side::EngineState;
-use pagelab_kernel::files::FilePart;
 use pagelab_kernel::mapping::Consequences;
 use pagelab_kernel::os::Os;
 use pagelab_kernel::populate::Populate;
 use pagelab_kernel::sync::Sync;
-use pagelab_kernel::vma::VaRange;
-use pagelab_trace::{Event, EventKind, MapFlags};
+use pagelab_trace::{Event, EventKind};
 
 impl Simulation {
     /// Whether an event of a space can be carried out now; if not, the CPU waits for the faults in its way.
     pub fn may_carry_out(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> bool {
-        let in_the_way = if let Some(part) = FilePart::from_event(kind) {
-            self.os.in_the_way_of_file(space.layer, &part)
-        } else {
-            let Some(range) = touched(kind) else { return true };
-            let free = self.os.locks.may_change(space, range, self.os.costs.fault_lock);
-            if free { self.os.engine_in_the_way(space) } else { Some(BlockKey::Mappings { space }) }
-        };
-        in_the_way.into_iter().for_each(|key| self.wait_for(cpu, key));
+        let in_the_way = self.kernels.in_the_way(space, kind);
+        in_the_way.into_iter().for_each(|key| self.scheduler.cpus[cpu].wait_for(key));
         in_the_way.is_none()
     }
 
@@ -39,10 +30,10 @@ impl Simulation {
         if event.kind.begins_stretch() {
             return self.begin_stretch(cpu, &event.kind);
         }
-        self.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu.0);
-        let (accounted, filled) = (self.os.mapping.pages_accounted, self.os.mapping.fill_cycles);
-        let space = self.space_of(input, event.process)?;
-        if let Some(profile) = &mut self.profile {
+        self.kernels.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu.0);
+        let (accounted, filled) = (self.kernels.os.mapping.pages_accounted, self.kernels.os.mapping.fill_cycles);
+        let space = self.programs.space_of(input, event.process, &mut self.kernels.os)?;
+        if let Some(profile) = &mut self.observers.profile {
             profile.note(input as u32, event);
         }
         match &event.kind {
@@ -50,39 +41,41 @@ impl Simulation {
             EventKind::Wake { .. } | EventKind::Woken { .. } => unreachable!("edges are not dealt out as events"),
             EventKind::Allocated { .. } | EventKind::Freed { .. } => unreachable!("sources tell them beside events"),
             EventKind::Fork { child } => {
-                let child_space = self.space_of(input, *child)?;
+                let child_space = self.programs.space_of(input, *child, &mut self.kernels.os)?;
                 self.fork(cpu, space, child_space)?;
             }
-            EventKind::Vfork { child } => self.inputs[input].set_space(*child, Some(space)),
-            EventKind::Exec { .. } if self.is_shared(input, space) => {
-                let own = self.os.add_space(self.inputs[input].home)?;
-                self.inputs[input].set_space(event.process, Some(own));
-                self.cpus[cpu].thread = None;
+            EventKind::Vfork { child } => self.programs.inputs[input].set_space(*child, Some(space)),
+            EventKind::Exec { .. } if self.programs.inputs[input].is_shared(space) => {
+                let own = self.kernels.os.add_space(self.programs.inputs[input].home)?;
+                self.programs.inputs[input].set_space(event.process, Some(own));
+                self.scheduler.cpus[cpu].thread = None;
             }
             EventKind::Exec { .. } => {
-                let gone = self.os.drop_mappings(space)?;
+                let gone = self.kernels.os.drop_mappings(space)?;
                 self.invalidate(cpu, space, &gone, true);
             }
-            EventKind::Exit { .. } if self.is_shared(input, space) => {
-                self.inputs[input].set_space(event.process, None);
+            EventKind::Exit { .. } if self.programs.inputs[input].is_shared(space) => {
+                self.programs.inputs[input].set_space(event.process, None);
             }
             EventKind::Exit { .. } => {
                 self.exit(cpu, space)?;
-                self.inputs[input].set_space(event.process, None);
+                self.programs.inputs[input].set_space(event.process, None);
             }
             EventKind::Fault { addr, write } => {
                 let intent = if *write { Intent::Store } else { Intent::Load };
                 self.meet_recorded_fault(cpu, space, VirtAddr(*addr), intent);
             }
             EventKind::Msync { addr, len, flags } => {
-                self.os.mapping.calls += 1;
+                self.kernels.os.mapping.calls += 1;
                 let sync = Sync::new(space, *addr, *len, *flags);
-                self.os.mapping.impossible += u64::from(sync.is_err());
-                if let Some(sync) = sync.ok().flatten().filter(|_| self.os.layers[space.layer].storage().is_some()) {
-                    if self.os.layers[space.layer].engine.as_ref().is_some_and(EngineState::maps_files) {
-                        self.os.account_for_taken(space);
+                self.kernels.os.mapping.impossible += u64::from(sync.is_err());
+                if let Some(sync) =
+                    sync.ok().flatten().filter(|_| self.kernels.os.layers[space.layer].storage().is_some())
+                {
+                    if self.kernels.os.layers[space.layer].engine.as_ref().is_some_and(EngineState::maps_files) {
+                        self.kernels.os.account_for_taken(space);
                     }
-                    self.cpus[cpu].begin_for(input, event.thread, Activity::Sync(sync));
+                    self.scheduler.cpus[cpu].begin_for(input, event.thread, Activity::Sync(sync));
                 }
             }
             EventKind::Truncate { .. } | EventKind::Relocate { .. } => {
@@ -90,14 +83,14 @@ impl Simulation {
             }
             kind => {
                 for activity in self.call(cpu, space, kind)? {
-                    self.cpus[cpu].begin_for(input, event.thread, activity);
+                    self.scheduler.cpus[cpu].begin_for(input, event.thread, activity);
                 }
             }
         }
-        let pages = self.os.mapping.pages_accounted - accounted;
-        let fill = self.os.mapping.fill_cycles - filled;
-        self.cpus[cpu].clock.spend(Class::Kernel, fill);
-        self.cpus[cpu].clock.execute(Class::Kernel, pages * self.os.costs.fault.accounting());
+        let pages = self.kernels.os.mapping.pages_accounted - accounted;
+        let fill = self.kernels.os.mapping.fill_cycles - filled;
+        self.scheduler.cpus[cpu].clock.spend(Class::Kernel, fill);
+        self.scheduler.cpus[cpu].clock.execute(Class::Kernel, pages * self.kernels.os.costs.fault.accounting());
         self.wake_kthreads(cpu);
         Ok(())
     }
@@ -107,56 +100,52 @@ impl Simulation {
         let refuse = |key: &str, what: &str| {
             Err(EngineError::config(key, format!("stretches of the program were skipped, and {what}")))
         };
-        if self.load.mains != 1 || self.load.beside {
+        if self.programs.load.mains != 1 || self.programs.load.beside {
             return refuse("sources", "other sources beside it would run through its gaps: replay it alone");
         }
-        if self.page_faults.is_some() {
+        if self.observers.page_faults.is_some() {
             return refuse("faults", "the times of its page faults are unknown: record the program without skipping");
         }
-        if self.windows.warms_up() {
+        if self.observers.windows.warms_up() {
             return refuse(
                 "warm_up",
                 "each recorded window is warmed up by itself: leave this away, and record with warm= in --windows",
             );
         }
         // What warms up for the first window may come without an event before it.
-        if let (false, Some(profile)) = (self.windows.has_stretches(), &mut self.profile) {
+        if let (false, Some(profile)) = (self.observers.windows.has_stretches(), &mut self.observers.profile) {
             profile.begin();
         }
         if let EventKind::Resume { .. } = kind {
-            self.windows.resume(self.replayed);
+            self.observers.windows.resume(self.programs.replayed);
         } else {
             self.charge_account(cpu);
             let counted = Statistics::counts(self);
-            self.windows.stretch(*kind == EventKind::Measure, self.replayed, counted);
+            self.observers.windows.stretch(*kind == EventKind::Measure, self.programs.replayed, counted);
         }
         Ok(())
     }
 
-    /// Whether processes share a space, a vforked child and its parent.
-    fn is_shared(&self, input: usize, space: SpaceId) -> bool {
-        self.inputs[input].spaces().filter(|&of| of == space).count() > 1
-    }
-
     /// Gives a new space what its parent has.
     pub fn fork(&mut self, cpu: CpuId, parent: SpaceId, child: SpaceId) -> Result<(), EngineError> {
-        let before = self.os.mapping.pages_shared;
-        let gone = self.os.fork(parent, child)?;
-        let cycles = (self.os.mapping.pages_shared - before) * Cycles::from(self.os.costs.fork_page_cycles);
-        self.cpus[cpu].clock.spend(Class::Kernel, cycles);
+        let before = self.kernels.os.mapping.pages_shared;
+        let gone = self.kernels.os.fork(parent, child)?;
+        let cycles =
+            (self.kernels.os.mapping.pages_shared - before) * Cycles::from(self.kernels.os.costs.fork_page_cycles);
+        self.scheduler.cpus[cpu].clock.spend(Class::Kernel, cycles);
         self.invalidate(cpu, parent, &gone, false);
         Ok(())
     }
 
     /// Carries a mapping call out, for whatever its CPU runs.
     pub fn change_mappings(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> Result<(), EngineError> {
-        self.call(cpu, space, kind)?.into_iter().for_each(|activity| self.cpus[cpu].begin(activity));
+        self.call(cpu, space, kind)?.into_iter().for_each(|activity| self.scheduler.cpus[cpu].begin(activity));
         Ok(())
     }
 
     /// Carries an event of a file out, which a layer's processes may have mapped.
     pub fn change_file(&mut self, cpu: CpuId, layer: LayerId, kind: &EventKind) -> Result<(), EngineError> {
-        for (space, gone) in self.os.change_file(layer, kind)? {
+        for (space, gone) in self.kernels.os.change_file(layer, kind)? {
             self.invalidate(cpu, space, &gone, false);
         }
         Ok(())
@@ -165,39 +154,10 @@ impl Simulation {
     /// Carries a mapping call out; returns what is to be done then, the last first.
     fn call(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> Result<Vec<Activity>, EngineError> {
         let freed = |os: &Os| os.layers[space.layer].mem.destroyed();
-        let before = freed(&self.os);
-        let Consequences { gone, populate } = self.os.change_mappings(space, kind)?;
-        self.invalidate(cpu, space, &gone, freed(&self.os) > before);
+        let before = freed(&self.kernels.os);
+        let Consequences { gone, populate } = self.kernels.os.change_mappings(space, kind)?;
+        self.invalidate(cpu, space, &gone, freed(&self.kernels.os) > before);
         let populate = populate.into_iter().rev();
         Ok(populate.map(|(range, why)| Activity::Populate(Populate::new(space, range, why, cpu))).collect())
-    }
-}
-
-/// What an event changes of the mappings of its space: nothing, a range, or (the inner none) everything.
-fn touched(kind: &EventKind) -> Option<Option<VaRange>> {
-    let range = |addr: u64, len: u64| Some(VaRange::of_bytes(addr, len).ok());
-    match *kind {
-        EventKind::ProcessStart { .. }
-        | EventKind::ThreadStart { .. }
-        | EventKind::ThreadExit
-        | EventKind::Wake { .. }
-        | EventKind::Woken { .. }
-        | EventKind::Vfork { .. }
-        | EventKind::Allocated { .. }
-        | EventKind::Freed { .. }
-        | EventKind::Msync { .. }
-        | EventKind::Fault { .. }
-        | EventKind::Truncate { .. }
-        | EventKind::Relocate { .. }
-        | EventKind::Skip
-        | EventKind::Resume { .. }
-        | EventKind::Measure => None,
-        // Its length is that of whole pages of its size.
-        EventKind::Mmap { flags, .. } if flags.contains(MapFlags::HUGETLB) => Some(None),
-        EventKind::Mmap { addr, len, .. }
-        | EventKind::Munmap { addr, len }
-        | EventKind::Mprotect { addr, len, .. }
-        | EventKind::Madvise { addr, len, .. } => range(addr, len),
-        _ => Some(None),
     }
 }

@@ -19,16 +19,16 @@ impl Simulation {
     /// See the module's text.
     pub(crate) fn meet_recorded_fault(&mut self, cpu: CpuId, space: SpaceId, va: VirtAddr, intent: Intent) {
         self.load_space(cpu, space);
-        let core = self.cpus[cpu].core;
+        let core = self.scheduler.cpus[cpu].core;
         let wanted = TranslationRequest { core, space, va, intent, origin: Origin::Program };
         let before = self.hw.units[core].tlb;
         let mut cycles = Cycles::ZERO;
-        let found = self.hw.translate(&mut self.os.layers, &wanted, &mut cycles);
+        let found = self.hw.translate(&mut self.kernels.os.layers, &wanted, &mut cycles);
         self.hw.units[core].tlb.set_retries_apart(&before);
-        let of = &mut self.cpus[cpu];
+        let of = &mut self.scheduler.cpus[cpu];
         of.clock.wait_for_translation(self.hw.translating(cycles, None, false));
         of.filter.forget_data();
-        self.os.mapping.faults_recorded += 1;
-        self.os.mapping.faults_recorded_amiss += u64::from(found.is_ok());
+        self.kernels.os.mapping.faults_recorded += 1;
+        self.kernels.os.mapping.faults_recorded_amiss += u64::from(found.is_ok());
     }
 }

@@ -17,71 +17,69 @@
 //! at once and for free, as tags are used again; the PCIDs that it had stay taken until their turn comes.
 
 use crate::machine::cpu::{Cpu, Filter};
+use crate::machine::kernels::ShootdownCosts;
 use crate::machine::pcids::{PcidState, Presence};
 use crate::machine::simulation::Simulation;
-use pagelab_base::code_cost::CodeCost;
-use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::config::IdleTlb;
 use pagelab_kernel::invalidation::Invalidation;
-use pagelab_kernel::layer::Layer;
 
 impl Simulation {
     /// Loads an address space on a CPU.
     pub(crate) fn load_space(&mut self, cpu: CpuId, space: SpaceId) {
-        let asid = self.os.asid(space);
-        let of = &mut self.cpus[cpu];
+        let asid = self.kernels.os.asid(space);
+        let of = &mut self.scheduler.cpus[cpu];
         if of.space != Some(space) {
-            let held = of.pcids.load(space, self.generations.generation(asid));
+            let held = of.pcids.load(space, self.kernels.generations.generation(asid));
             if let PcidState::Nothing { before } = held {
-                self.shootdowns.pcid_flushes += 1;
+                self.kernels.shootdowns.pcid_flushes += 1;
                 // Another hardware thread of the core may have brought some in, under a PCID of its own.
                 for gone in before.into_iter().chain([space]) {
-                    self.hw.flush_own(self.cpus[cpu].core, gone.layer, self.os.asid(gone));
+                    self.hw.flush_own(self.scheduler.cpus[cpu].core, gone.layer, self.kernels.os.asid(gone));
                 }
             }
             self.after_load(cpu, space, held);
-            if self.os.layers[space.layer].shadowed {
+            if self.kernels.os.layers[space.layer].shadowed {
                 self.hw.shadow.switches += 1;
                 self.exit_shadowed(cpu, 1);
             }
         }
-        self.cpus[cpu].set_space(Some((space, asid)));
+        self.scheduler.cpus[cpu].set_space(Some((space, asid)));
     }
 
     /// A shadowed guest exits to its hypervisor, other than for a walk.
     fn exit_shadowed(&mut self, cpu: CpuId, exits: u64) {
         let cycles = exits * self.hw.vm_exit_cycles;
         self.hw.shadow.cycles += cycles;
-        self.cpus[cpu].clock.spend(Class::Kernel, cycles);
+        self.scheduler.cpus[cpu].clock.spend(Class::Kernel, cycles);
     }
 
     /// An idle CPU goes on.
     pub(crate) fn leave_idle(&mut self, cpu: CpuId) {
-        let of = &mut self.cpus[cpu];
+        let of = &mut self.scheduler.cpus[cpu];
         of.presence = Presence::Running;
         if let Some(space) = of.space {
-            let held = of.pcids.load(space, self.generations.generation(of.asid));
+            let held = of.pcids.load(space, self.kernels.generations.generation(of.asid));
             self.after_load(cpu, space, held);
         }
     }
 
     fn after_load(&mut self, cpu: CpuId, space: SpaceId, held: PcidState) {
         if held == PcidState::Behind {
-            self.shootdowns.generation_flushes += 1;
-            self.hw.flush_space(self.cpus[cpu].core, space.layer, self.os.asid(space));
+            self.kernels.shootdowns.generation_flushes += 1;
+            self.hw.flush_space(self.scheduler.cpus[cpu].core, space.layer, self.kernels.os.asid(space));
         }
         if held != PcidState::Current {
-            self.cpus[cpu].filter = Filter::EMPTY;
-            self.cpus[cpu].clock.spend(Class::Kernel, self.os.costs.flush_space_cycles.into());
+            self.scheduler.cpus[cpu].filter = Filter::EMPTY;
+            self.scheduler.cpus[cpu].clock.spend(Class::Kernel, self.kernels.os.costs.flush_space_cycles.into());
         }
     }
 
     /// A CPU has nothing to run.
     pub(crate) fn enter_idle(&mut self, cpu: CpuId) {
-        let leaves = self.os.costs.idle_tlb == IdleTlb::Leave;
-        self.cpus[cpu].presence = if leaves { Presence::Away } else { Presence::Lazy };
+        let leaves = self.kernels.os.costs.idle_tlb == IdleTlb::Leave;
+        self.scheduler.cpus[cpu].presence = if leaves { Presence::Away } else { Presence::Lazy };
     }
 
     /// TLB shootdown: drops translations at the CPUs that run the space, and charges the CPU that asks and those it
@@ -90,36 +88,29 @@ impl Simulation {
         if what.ranges.is_empty() {
             return;
         }
-        self.shootdowns.count += 1;
-        let layer = &mut self.os.layers[space.layer];
+        self.kernels.shootdowns.count += 1;
+        let layer = &mut self.kernels.os.layers[space.layer];
         if layer.shadowed {
             what.ranges.iter().for_each(|range| layer.shadows.drop_range(space.index, *range));
             let exits = if what.full { 1 } else { what.pages };
             self.hw.shadow.invalidations += exits;
             self.exit_shadowed(by, exits);
         }
-        let costs = &self.os.costs;
-        let local = Cycles::from(if what.full { costs.flush_space_cycles } else { costs.invalidate_page_cycles });
-        let local = local * if what.full { 1 } else { what.pages };
-        let interrupt = costs.fault.entry.cost() + costs.fault.exit.cost();
-        let wait = Cycles::from(costs.shootdown_ipi_cycles);
-        // What a recorded kernel does for a shootdown is recorded, too.
-        let (local, interrupt, wait) =
-            if what.recorded { (Cycles::ZERO, CodeCost::NONE, Cycles::ZERO) } else { (local, interrupt, wait) };
-        let lazy = costs.idle_tlb == IdleTlb::Lazy && !freed_tables;
-        let guests = guests_in(&self.os.layers, space);
+        let ShootdownCosts { local, interrupt, wait } = self.kernels.shootdown_costs(what);
+        let lazy = self.kernels.os.costs.idle_tlb == IdleTlb::Lazy && !freed_tables;
+        let guests = self.kernels.guests_in(space);
         if !guests.is_empty() {
             self.drop_guests(space, &guests);
         }
-        let asid = self.os.asid(space);
-        let generation = self.generations.advance(asid);
+        let asid = self.kernels.os.asid(space);
+        let generation = self.kernels.generations.advance(asid);
         let runs = |cpu: &Cpu| cpu.space.is_some_and(|of| of == space || guests.contains(&of.layer));
         let mut interrupted = 0;
-        for (index, cpu) in self.cpus.iter_mut().enumerate().filter(|(_, cpu)| runs(cpu)) {
+        for (index, cpu) in self.scheduler.cpus.iter_mut().enumerate().filter(|(_, cpu)| runs(cpu)) {
             match cpu.presence {
                 Presence::Away => continue,
                 Presence::Lazy if lazy => {
-                    self.shootdowns.spared += 1;
+                    self.kernels.shootdowns.spared += 1;
                     continue;
                 }
                 // Whom a shootdown finds idle switches to the kernel's own page table and finds itself behind later.
@@ -140,18 +131,18 @@ impl Simulation {
             }
         }
         if interrupted > 0 {
-            self.cpus[by].clock.spend(Class::Kernel, wait);
+            self.scheduler.cpus[by].clock.spend(Class::Kernel, wait);
         }
-        self.shootdowns.interrupts += interrupted;
+        self.kernels.shootdowns.interrupts += interrupted;
     }
 
     /// Drops whatever leads through a hypervisor's mapping of its guests' memory, on every core: translations of guests
     /// end in machine memory, so that it cannot be told which of them passed the pages that changed.
     fn drop_guests(&mut self, host: SpaceId, guests: &[LayerId]) {
         for core in 0..self.hw.units.len() {
-            self.hw.flush_space(core, host.layer, self.os.asid(host));
+            self.hw.flush_space(core, host.layer, self.kernels.os.asid(host));
             for &guest in guests {
-                for space in &self.os.layers[guest].spaces {
+                for space in &self.kernels.os.layers[guest].spaces {
                     self.hw.flush_space(core, guest, space.asid);
                 }
             }
@@ -160,11 +151,11 @@ impl Simulation {
 
     /// A space ends: no CPU runs it or holds anything of it any more.
     pub(crate) fn forget_space(&mut self, space: SpaceId) {
-        let asid = self.os.asid(space);
+        let asid = self.kernels.os.asid(space);
         for core in 0..self.hw.units.len() {
             self.hw.flush_space(core, space.layer, asid);
         }
-        for cpu in &mut self.cpus {
+        for cpu in &mut self.scheduler.cpus {
             cpu.pcids.forget(space);
             if cpu.space == Some(space) {
                 cpu.thread = None;
@@ -172,22 +163,6 @@ impl Simulation {
             }
         }
     }
-}
-
-/// Layers whose physical memory lies in a space, or in that of one of them.
-fn guests_in(layers: &[Layer], space: SpaceId) -> Vec<LayerId> {
-    let hosted = |host: SpaceId| {
-        let of = move |(_, layer): &(usize, &Layer)| layer.host == Some(host);
-        layers.iter().enumerate().filter(of).map(|(index, _)| LayerId::from(index))
-    };
-    let mut guests: Vec<LayerId> = hosted(space).collect();
-    let mut at = 0;
-    while let Some(&guest) = guests.get(at) {
-        let spaces = 0..layers[guest].spaces.len() as u32;
-        guests.extend(spaces.flat_map(|index| hosted(SpaceId { layer: guest, index })).collect::<Vec<_>>());
-        at += 1;
-    }
-    guests
 }
 
 #[cfg(test)]
@@ -216,11 +191,11 @@ mod tests {
             };
             let mut simulation = Simulation::new(&config, vec![placed(0), placed(2)], Some(8192)).unwrap();
             simulation.run(&mut |_| true).unwrap();
-            let host = simulation.os.layers.iter().position(|layer| layer.host.is_none()).unwrap();
+            let host = simulation.kernels.os.layers.iter().position(|layer| layer.host.is_none()).unwrap();
             let memory = SpaceId { layer: host.into(), index: 1 };
-            assert_eq!(guests_in(&simulation.os.layers, memory).len(), depth);
-            let program = simulation.inputs[0].spaces().next().unwrap();
-            let of = &simulation.os.layers[program.layer].spaces[program.index as usize];
+            assert_eq!(simulation.kernels.guests_in(memory).len(), depth);
+            let program = simulation.programs.inputs[0].spaces().next().unwrap();
+            let of = &simulation.kernels.os.layers[program.layer].spaces[program.index as usize];
             let (asid, last_page) = (of.asid, of.vmas.iter().last().unwrap().end - 4096);
             let held = |simulation: &mut Simulation| {
                 simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program).is_some()
@@ -228,20 +203,20 @@ mod tests {
             assert!(held(&mut simulation), "{depth} hosts: the last page has just been used");
             let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 30) };
             let gone = Invalidation { ranges: vec![range], pages: 1, ..Invalidation::default() };
-            simulation.cpus[0].presence = Presence::Running;
+            simulation.scheduler.cpus[0].presence = Presence::Running;
             // The CPU's last access was to this page: the next one would not even ask the TLB.
             let again = Access::new(AccessKind::Load, last_page.0, 8);
             let reach = simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program).unwrap();
-            simulation.cpus[0].filter.code_page = 0;
-            simulation.cpus[0].filter.learn(last_page, reach, 0b1111);
-            assert!(simulation.cpus[0].filter.answers(&again), "{depth} hosts");
+            simulation.scheduler.cpus[0].filter.code_page = 0;
+            simulation.scheduler.cpus[0].filter.learn(last_page, reach, 0b1111);
+            assert!(simulation.scheduler.cpus[0].filter.answers(&again), "{depth} hosts");
             simulation.invalidate(CpuId(1), memory, &gone, false);
             assert!(!held(&mut simulation), "{depth} hosts");
-            simulation.cpus[0].filter.code_page = 0;
-            assert!(!simulation.cpus[0].filter.answers(&again), "{depth} hosts");
-            assert_eq!(simulation.shootdowns.interrupts, 1, "{depth} hosts: the CPU that runs a guest");
+            simulation.scheduler.cpus[0].filter.code_page = 0;
+            assert!(!simulation.scheduler.cpus[0].filter.answers(&again), "{depth} hosts");
+            assert_eq!(simulation.kernels.shootdowns.interrupts, 1, "{depth} hosts: the CPU that runs a guest");
             let nested = simulation.hw.units[0].nested.as_ref().unwrap();
-            let host_asid = simulation.os.asid(memory);
+            let host_asid = simulation.kernels.os.asid(memory);
             let held = (0..1 << 18).any(|frame| nested.holds(host_asid, VirtAddr(frame << 12)));
             assert!(!held, "{depth} hosts: the first GiB is all that there is");
         }

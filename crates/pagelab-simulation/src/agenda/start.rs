@@ -4,18 +4,19 @@ use crate::config::Config;
 use crate::cpu::fast_path;
 use crate::machine::agenda::{Agenda, AgendaEntry};
 use crate::machine::cpu::Cpu;
-use crate::machine::pcids::{Generations, ShootdownCounters};
-use crate::machine::simulation::{PlacedSource, Simulation};
-use crate::observe::windows::Windows;
-use crate::programs::account::FaultCounts;
+use crate::machine::kernels::Kernels;
+use crate::machine::scheduler::Scheduler;
+use crate::machine::simulation::{PlacedSource, ReplayOptions, Simulation};
+use crate::observe::Observers;
+use crate::programs::Programs;
 use crate::programs::input::Input;
 use crate::programs::load::{BackgroundLoad, Load};
 use crate::programs::reorder::Reordered;
 use crate::programs::role::Role;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::ids::CpuId;
 use pagelab_hardware::cache::ReplacementPolicy;
-use pagelab_hardware::core_model::{Common, CoreModel};
+use pagelab_hardware::core_model::CoreModel;
 use pagelab_kernel::home::ProcessTarget;
 use pagelab_kernel::os::Os;
 use pagelab_kernel::threads::schedule::KernelThreads;
@@ -104,24 +105,24 @@ impl Simulation {
         max_accesses: Option<u64>,
     ) -> Result<Self, EngineError> {
         let machine = &config.machine;
-        let (mut os, kthreads) = boot(config)?;
+        let mut kernels = Kernels::boot(config)?;
         let used = sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(beside.cpus()).collect();
         let threads = machine.threads_per_core as usize;
-        let places = Cpus::new(used, kthreads.len(), threads, machine.cores as usize * threads);
+        let places = Cpus::new(used, kernels.threads.len(), threads, machine.cores as usize * threads);
         let (core_of, cores) = places.cores();
-        places.tell(&mut os, machine);
+        places.tell(&mut kernels.os, machine);
         let model = CoreModel::new(&machine.core, machine.cache.l1.latency_cycles.into());
         let cpu = |(core, &apart)| Cpu::new(core, apart, model.clone(), config.kernel.pcids);
         let mut cpus: Vec<Cpu> = core_of.into_iter().zip(&places.apart).map(cpu).collect();
-        let (tops, mains, window) = (os.tops().to_vec(), sources.len(), config.engine.input_window_accesses);
-        let (mut many, mut inputs) = (!beside.is_empty() || !kthreads.is_empty(), Vec::new());
+        let (tops, mains, window) = (kernels.os.tops().to_vec(), sources.len(), config.engine.input_window_accesses);
+        let (mut many, mut inputs) = (!beside.is_empty() || !kernels.threads.is_empty(), Vec::new());
         let mut homes = (0..).map(|index: usize| tops[index % tops.len()]);
         let mut home = |name: String, limit| {
             let layer = homes.next().expect("there is no end of them");
             let of = &config.system.layers[layer.index()];
             let is_for = |names: &Option<Vec<String>>| names.as_ref().is_none_or(|names| names.contains(&name));
             let (uses_placement, uses_fault_engine) = (is_for(&of.placement_for), is_for(&of.fault_engine_for));
-            os.home(layer, &name, limit).map(|home| ProcessTarget { uses_placement, uses_fault_engine, ..home })
+            kernels.os.home(layer, &name, limit).map(|home| ProcessTarget { uses_placement, uses_fault_engine, ..home })
         };
         let models_dependencies = cpus.iter().any(|cpu| cpu.clock.models_dependencies());
         let limit = replayed(config, max_accesses);
@@ -144,59 +145,24 @@ impl Simulation {
         let streams = streams.collect::<Result<Vec<_>, _>>()?;
         let load = Load::new(config, mains, beside, streams, |cpus| places.places(cpus));
         // Where there are devices, other threads of a program go on while one waits.
-        let devices = os.layers.iter().any(|layer| layer.reclaim.is_some());
+        let devices = kernels.os.layers.iter().any(|layer| layer.reclaim.is_some());
         many |= devices && inputs.iter().any(Input::threads_share);
-        many |= cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1);
         places.of_threads.iter().enumerate().for_each(|(thread, &cpu)| cpus[cpu].add_thread(thread));
+        kernels.thread_cpus = places.of_threads;
+        let (quantum, slice) = (config.engine.sync_quantum_cycles.into(), config.kernel.quantum_cycles.into());
+        let agenda = first_entries(&kernels.threads, &load);
+        let mut scheduler = Scheduler::new(cpus, cores.len(), agenda, quantum, slice);
+        scheduler.many |= many;
         let mut hw = Hardware::new(&config.hardware(), &cores)?;
-        Ok(Self {
-            commons: commons(&cpus, cores.len()),
-            fast_path: fast_path::choose(config, &mut hw, &os.layers),
-            hw,
-            os,
-            agenda: first_entries(&kthreads, &load),
-            kthreads,
-            paused: None,
-            woke: false,
-            load,
-            replayed: 0,
+        let replay = ReplayOptions {
+            fast_path: fast_path::choose(config, &mut hw, &kernels.os.layers),
             fast_path_accesses: 0,
-            counted: FaultCounts::default(),
-            own_faults: FaultCounts::default(),
-            thread_cpus: places.of_threads,
-            many,
-            cpus,
-            inputs,
-            refused: Vec::new(),
-            windows: Windows::default(),
-            page_faults: None,
-            profile: None,
-            shootdowns: ShootdownCounters::default(),
-            generations: Generations::default(),
             filter_hits_only: machine.cache.l1.policy == ReplacementPolicy::Srrip,
             lookahead: config.engine.lookahead.0,
-            quantum: config.engine.sync_quantum_cycles.into(),
-            slice: config.kernel.quantum_cycles.into(),
-            max_accesses,
-            window,
-        })
+        };
+        let programs = Programs::new(inputs, load, max_accesses, window);
+        Ok(Self { hw, kernels, scheduler, programs, observers: Observers::default(), replay })
     }
-}
-
-/// The kernels of all layers, and their threads.
-fn boot(config: &Config) -> Result<(Os, KernelThreads), EngineError> {
-    let os = Os::boot(&config.boot())?;
-    let mut kthreads = KernelThreads::default();
-    os.tops().iter().for_each(|&top| kthreads.add_all(top, &os.layers[top], &config.kernel.threads));
-    LayerId::all(os.layers.len()).for_each(|layer| kthreads.add_of_engine(layer, &os.layers[layer]));
-    Ok((os, kthreads))
-}
-
-/// What the CPUs of each core have in common; nothing where there is one. Empty if there is nothing at all.
-fn commons(cpus: &[Cpu], cores: usize) -> Vec<Option<Box<Common>>> {
-    let of = |core| cpus.iter().filter(move |cpu| cpu.core == core);
-    let commons: Vec<_> = (0..cores).map(|core| of(core).nth(1).and_then(|cpu| cpu.clock.common())).collect();
-    if commons.iter().any(Option::is_some) { commons } else { Vec::new() }
 }
 
 /// The windows of a main source that are asked for.

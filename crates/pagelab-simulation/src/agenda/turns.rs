@@ -5,53 +5,56 @@
 //! task if there is one, else with its queue. With one CPU none of this is left but the loop over its queue.
 
 use crate::machine::agenda::AgendaEntry;
-use crate::machine::cpu::{Cpu, CpuState};
-use crate::machine::simulation::{REFUSED_EXAMPLES, RefusedAccess, Simulation, StackOutcome};
+use crate::machine::cpu::CpuState;
+use crate::machine::simulation::{Simulation, StackOutcome};
 use crate::machine::task::{LaneState, NextItem, Task, TaskSlot};
 use crate::observe::statistics::Statistics;
 use crate::programs::input::{Dispatch, Item, event_of};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{CpuId, SpaceId};
+use pagelab_base::ids::CpuId;
 use pagelab_base::step::BlockKey;
-use pagelab_hardware::core_model::Siblings;
 use pagelab_hardware::core_model::clock::Class;
-use pagelab_trace::{EventKind, ProcessIx, ThreadIx};
+use pagelab_trace::{EventKind, ThreadIx};
 use std::sync::Arc;
 
 impl Simulation {
     /// Replays all sources to their end. `progress` gets the number of accesses dealt out so far, every now and then;
     /// false interrupts the run, which goes on where it stopped if it is run again.
     pub fn run(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<(), EngineError> {
-        if self.many {
+        if self.scheduler.many {
             // What was counted while the machine booted is nobody's.
-            self.own_faults.add_since(&self.os, &mut self.counted);
-            if let Some((cpu, limit)) = self.paused.take() {
+            self.programs.charge_faults(None, &self.kernels.os);
+            if let Some((cpu, limit)) = self.scheduler.paused.take() {
                 self.accounted_turn(cpu, limit, progress)?;
             }
-            while !self.load.is_over() {
+            while !self.programs.load.is_over() {
                 debug_assert!(self.nobody_waits_in_vain(), "a CPU stands still though it could go on");
-                match (self.next_turn(), self.agenda.next()) {
-                    (Some((cpu, limit)), entry) if entry.is_none_or(|at| self.cpus[cpu].clock.now() < at) => {
+                match (self.scheduler.next_turn(), self.scheduler.agenda.next()) {
+                    (Some((cpu, limit)), entry) if entry.is_none_or(|at| self.scheduler.cpus[cpu].clock.now() < at) => {
                         self.accounted_turn(cpu, entry.map_or(limit, |at| limit.min(at)), progress)?;
                     }
                     (turn, _) => {
-                        assert!(turn.is_some() || self.agenda.helps(), "CPUs wait for each other and none can go on");
+                        assert!(
+                            turn.is_some() || self.scheduler.agenda.helps(),
+                            "CPUs wait for each other and none can go on"
+                        );
                         self.take_place()?;
                     }
                 }
             }
-        } else if !self.cpus.is_empty() {
+        } else if !self.scheduler.cpus.is_empty() {
             self.turn::<false>(CpuId(0), Cycles::MAX, progress)?;
-            assert_eq!(self.cpus[0].state, CpuState::Finished, "the only CPU waits for another");
+            assert_eq!(self.scheduler.cpus[0].state, CpuState::Finished, "the only CPU waits for another");
         }
-        let of_threads = self.os.locks.all_holders().all(|holder| self.cpus[holder.cpu].is_of_thread(holder.task));
-        assert!(self.load.has_co_runners() || of_threads, "a lock is held after the end");
+        let of_threads =
+            self.kernels.os.locks.all_holders().all(|holder| self.scheduler.cpus[holder.cpu].is_of_thread(holder.task));
+        assert!(self.programs.load.has_co_runners() || of_threads, "a lock is held after the end");
         self.hw.end_check()?;
-        self.cpus.iter_mut().for_each(|cpu| cpu.clock.drain());
-        CpuId::all(self.cpus.len()).for_each(|cpu| self.charge_account(cpu));
-        let end = self.elapsed();
-        for cpu in &mut self.cpus {
+        self.scheduler.cpus.iter_mut().for_each(|cpu| cpu.clock.drain());
+        CpuId::all(self.scheduler.cpus.len()).for_each(|cpu| self.charge_account(cpu));
+        let end = self.scheduler.elapsed();
+        for cpu in &mut self.scheduler.cpus {
             cpu.clock.wait_until(Class::Idle, end);
         }
         Ok(())
@@ -59,40 +62,15 @@ impl Simulation {
 
     /// Lets the first entry of the agenda take place; false if there is none.
     pub(crate) fn take_place(&mut self) -> Result<bool, EngineError> {
-        let Some((at, entry)) = self.agenda.pop() else { return Ok(false) };
+        let Some((at, entry)) = self.scheduler.agenda.pop() else { return Ok(false) };
         match entry {
-            AgendaEntry::Answer { request, stalls } => self.wake(BlockKey::Answer { request, stalls }, at),
+            AgendaEntry::Answer { request, stalls } => {
+                self.scheduler.wake(BlockKey::Answer { request, stalls }, at, &self.kernels.os);
+            }
             AgendaEntry::Alarm { thread } => self.ring(thread, at),
             AgendaEntry::Arrival { stream } => self.arrive(at, stream)?,
         }
         Ok(true)
-    }
-
-    /// Cycles from the start to the end of the last CPU.
-    pub fn elapsed(&self) -> Cycles {
-        self.program_cpus().map(|cpu| cpu.clock.now()).max().unwrap_or_default()
-    }
-
-    /// The CPUs but for those that kernel threads have to themselves.
-    pub fn program_cpus(&self) -> impl Iterator<Item = &Cpu> {
-        self.cpus.iter().filter(|cpu| !cpu.apart)
-    }
-
-    /// The CPU that goes on with the smallest clock (the first of equals) and how far it may go.
-    fn next_turn(&self) -> Option<(CpuId, Cycles)> {
-        let mut first: Option<(CpuId, Cycles)> = None;
-        let mut second = Cycles::MAX;
-        for (index, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.state == CpuState::Ready) {
-            let now = cpu.clock.now();
-            match first {
-                Some((_, least)) if now >= least => second = second.min(now),
-                _ => {
-                    second = first.map_or(second, |(_, least)| least);
-                    first = Some((CpuId::from(index), now));
-                }
-            }
-        }
-        first.map(|(cpu, _)| (cpu, second.saturating_add(self.quantum)))
     }
 
     /// [`Self::turn`], and what was counted in it on the account of whoever it was for.
@@ -103,40 +81,11 @@ impl Simulation {
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), EngineError> {
         self.begin_account(cpu);
-        let until = self.enter_core(cpu);
+        let until = self.scheduler.enter_core(cpu);
         let turn = self.turn::<true>(cpu, limit.min(until), progress);
-        self.leave_core(cpu);
+        self.scheduler.leave_core(cpu);
         self.charge_account(cpu);
         turn
-    }
-
-    /// Gives a CPU what it has in common with the other hardware threads of its core; how far it may go with what it is
-    /// told of these.
-    fn enter_core(&mut self, cpu: CpuId) -> Cycles {
-        let (core, now) = (self.cpus[cpu].core, self.cpus[cpu].clock.now());
-        let mut until = Cycles::MAX;
-        let Some(common) = self.commons.get_mut(core).and_then(Option::take) else { return until };
-        let mut siblings = Siblings { active: 0, now: Cycles::MAX };
-        let others = self.cpus.iter().enumerate().filter(|(number, of)| of.core == core && CpuId::from(*number) != cpu);
-        for (_, of) in others {
-            let (goes_on, time) = (matches!(of.state, CpuState::Ready | CpuState::Spins(_)), of.clock.now());
-            // Who has come to a stop ahead of this CPU has had something to run until then.
-            if goes_on || time > now {
-                siblings = Siblings { active: siblings.active + 1, now: siblings.now.min(time) };
-            }
-            if !goes_on && time > now {
-                until = until.min(time);
-            }
-        }
-        self.cpus[cpu].clock.go_on(common, siblings);
-        until
-    }
-
-    /// Takes that back for whoever goes on next.
-    fn leave_core(&mut self, cpu: CpuId) {
-        if let Some(common) = self.cpus[cpu].clock.pause() {
-            self.commons[self.cpus[cpu].core] = Some(common);
-        }
     }
 
     /// Lets a CPU run until its clock passes `limit`, it gets stuck or it has finished.
@@ -146,19 +95,19 @@ impl Simulation {
         limit: Cycles,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), EngineError> {
-        self.woke = false;
+        self.scheduler.woke = false;
         if MANY {
             // Others may have taken a line or an entry away since.
-            self.cpus[cpu].filter.forget_data();
+            self.scheduler.cpus[cpu].filter.forget_data();
         }
         loop {
             if MANY && !self.goes_on(cpu)? || self.run_stack::<MANY>(cpu, limit)? == StackOutcome::Yields {
-                if MANY && self.cpus[cpu].task.waits_for.is_some() && self.give_away(cpu)? {
+                if MANY && self.scheduler.cpus[cpu].task.waits_for.is_some() && self.give_away(cpu)? {
                     continue;
                 }
                 return Ok(());
             }
-            if MANY && self.turn_is_over(cpu, limit) {
+            if MANY && self.scheduler.turn_is_over(cpu, limit) {
                 return Ok(());
             }
             if MANY && (self.run_thread(cpu)? || self.preempt(cpu)?) || self.begin_exit_scan(cpu) {
@@ -167,7 +116,7 @@ impl Simulation {
             if !self.choose_lane::<MANY>(cpu)? {
                 return Ok(());
             }
-            let of = &mut self.cpus[cpu];
+            let of = &mut self.scheduler.cpus[cpu];
             if MANY && !of.task.stack.is_empty() {
                 continue;
             }
@@ -182,27 +131,30 @@ impl Simulation {
             }
             match item {
                 Item::Run { batch, at, end, thread } => {
-                    let of = &mut self.cpus[cpu];
+                    let of = &mut self.scheduler.cpus[cpu];
                     of.lanes[of.lane].last = Some(thread);
                     self.switch_to(cpu, input, thread)?;
-                    let limit =
-                        if self.cpus[cpu].lanes.len() > 1 { limit.min(self.cpus[cpu].slice_end) } else { limit };
+                    let limit = if self.scheduler.cpus[cpu].lanes.len() > 1 {
+                        limit.min(self.scheduler.cpus[cpu].slice_end)
+                    } else {
+                        limit
+                    };
                     let mark = self.next_mark(input, at, end);
                     let done = self.replay_part::<MANY>((cpu, input), &batch, at..mark, limit)?;
                     self.hw.end_check()?;
-                    let of = &mut self.cpus[cpu];
+                    let of = &mut self.scheduler.cpus[cpu];
                     if at + done == end {
                         ended = true;
                         of.pop_item();
-                        self.inputs[input].done_with(&batch);
+                        self.programs.inputs[input].done_with(&batch);
                     } else {
                         of.advance(done);
                     }
                     self.note_marks(cpu, input, done);
                 }
                 Item::Event { batch, segment } => {
-                    self.cpus[cpu].pop_item();
-                    self.inputs[input].done_with(&batch);
+                    self.scheduler.cpus[cpu].pop_item();
+                    self.programs.inputs[input].done_with(&batch);
                     self.carry_out(cpu, input, event_of(&batch, segment))?;
                 }
                 Item::Barrier { barrier } => self.reach(cpu, input, barrier)?,
@@ -212,8 +164,8 @@ impl Simulation {
             if MANY {
                 self.wake_starved(cpu, input);
             }
-            if ended && !progress(self.dealt()) {
-                self.paused = (!self.woke).then_some((cpu, limit));
+            if ended && !progress(self.programs.dealt()) {
+                self.scheduler.paused = (!self.scheduler.woke).then_some((cpu, limit));
                 return Err(EngineError::Interrupted);
             }
         }
@@ -226,7 +178,7 @@ impl Simulation {
             Item::Run { .. } | Item::Wake { .. } | Item::Woken { .. } => return false,
             Item::Event { batch, segment } => (Arc::clone(batch), *segment),
             Item::Barrier { barrier } => {
-                let at = &self.inputs[input].barriers[barrier];
+                let at = &self.programs.inputs[input].barriers[barrier];
                 if at.arrived + 1 < at.members.len() {
                     return false;
                 }
@@ -234,21 +186,16 @@ impl Simulation {
             }
         };
         let event = event_of(&batch, segment);
-        let space = self.inputs[input].space_of(event.process);
+        let space = self.programs.inputs[input].space_of(event.process);
         space.is_some_and(|space| !self.may_carry_out(cpu, space, &event.kind))
-    }
-
-    /// Whether the accesses of an input are those that marks are given in.
-    fn is_marked(&self, input: usize) -> bool {
-        input < self.load.mains || self.load.mains == 0
     }
 
     /// How far accesses `at..end` of an input go until the next mark.
     #[inline]
     fn next_mark(&self, input: usize, at: usize, end: usize) -> usize {
-        match self.windows.next() {
-            Some(mark) if self.is_marked(input) => {
-                end.min(at.saturating_add(usize::try_from(mark - self.replayed).unwrap_or(usize::MAX)))
+        match self.observers.windows.next() {
+            Some(mark) if self.programs.is_counted_in_windows(input) => {
+                end.min(at.saturating_add(usize::try_from(mark - self.programs.replayed).unwrap_or(usize::MAX)))
             }
             _ => end,
         }
@@ -257,44 +204,34 @@ impl Simulation {
     /// An input has made so many accesses; notes what has been counted if that is a mark.
     #[inline]
     fn note_marks(&mut self, cpu: CpuId, input: usize, done: usize) {
-        if !self.is_marked(input) {
+        if !self.programs.is_counted_in_windows(input) {
             return;
         }
-        self.replayed += done as u64;
-        while self.windows.next() == Some(self.replayed) {
+        self.programs.replayed += done as u64;
+        while self.observers.windows.next() == Some(self.programs.replayed) {
             self.charge_account(cpu);
             let counted = Statistics::collect(self);
-            self.windows.note(counted);
-            if let Some(profile) = self.profile.as_mut().filter(|profile| profile.begins == self.replayed) {
+            self.observers.windows.note(counted);
+            if let Some(profile) =
+                self.observers.profile.as_mut().filter(|profile| profile.begins == self.programs.replayed)
+            {
                 profile.begin();
             }
         }
-    }
-
-    /// Whether a CPU has come to the end of its turn.
-    #[inline]
-    pub(crate) fn turn_is_over(&self, cpu: CpuId, limit: Cycles) -> bool {
-        self.woke || self.cpus[cpu].clock.now() > limit
-    }
-
-    /// Accesses of the main sources dealt out so far; of the arrivals under way if there is none.
-    pub fn dealt(&self) -> u64 {
-        let mains = if self.load.mains > 0 { self.load.mains } else { self.inputs.len() };
-        self.inputs[..mains].iter().map(|input| input.dealt).sum()
     }
 
     /// Makes a lane with work the current one; false if there is none, and the CPU's state then says why.
     fn choose_lane<const MANY: bool>(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         loop {
             let chosen = self.look_for_lane(cpu)?;
-            if let Some(seat) = chosen.filter(|&seat| self.cpus[cpu].seat != seat) {
+            if let Some(seat) = chosen.filter(|&seat| self.scheduler.cpus[cpu].seat != seat) {
                 self.go_over(cpu, seat)?;
             }
             // What follows an end may be that a source begins anew.
             if !self.end_inputs(cpu)? || chosen.is_some() {
                 match chosen {
                     Some(TaskSlot::Queue(_) | TaskSlot::Suspended { .. }) if MANY => {
-                        self.own(cpu, self.cpus[cpu].lanes[self.cpus[cpu].lane].input);
+                        self.own(cpu, self.scheduler.cpus[cpu].lanes[self.scheduler.cpus[cpu].lane].input);
                     }
                     Some(_) => {}
                     None => self.rest(cpu),
@@ -306,7 +243,7 @@ impl Simulation {
 
     /// The next lane with work, or a thread of it that has been overtaken, if there is one.
     pub(crate) fn look_for_lane(&mut self, cpu: CpuId) -> Result<Option<TaskSlot>, EngineError> {
-        let of = &self.cpus[cpu];
+        let of = &self.scheduler.cpus[cpu];
         let lanes = of.lanes.len();
         // An access that a fault interrupted is made again first.
         let within = |task: &Task| task.outcome.is_some() || task.split.lines > 0;
@@ -314,30 +251,30 @@ impl Simulation {
         let first = of.lane + usize::from(over);
         for lane in (first..first + lanes).map(|lane| lane % lanes) {
             if let Some(seat) = self.next_in(cpu, lane)? {
-                let of = &mut self.cpus[cpu];
+                let of = &mut self.scheduler.cpus[cpu];
                 if over && lane == of.lane {
-                    of.slice_end = of.clock.now() + self.slice;
+                    of.slice_end = of.clock.now() + self.scheduler.slice;
                 }
                 return Ok(Some(seat));
             }
         }
         // Who has been overtaken may go on although the lane's own task waits.
-        Ok(self.first_left(cpu))
+        Ok(self.scheduler.cpus[cpu].first_left())
     }
 
     /// Who goes on if a lane does; none if nobody of it can.
     #[inline]
     fn next_in(&mut self, cpu: CpuId, lane: usize) -> Result<Option<TaskSlot>, EngineError> {
         self.refill(cpu, lane)?;
-        if self.cpus[cpu].lanes[lane].state != LaneState::Ready {
+        if self.scheduler.cpus[cpu].lanes[lane].state != LaneState::Ready {
             return Ok(None);
         }
         let mut is_all = false;
         loop {
-            match self.cpus[cpu].next_in(lane, is_all) {
+            match self.scheduler.cpus[cpu].next_in(lane, is_all) {
                 Ok(seat) => return Ok(Some(seat)),
                 Err(NextItem::Unknown) if !is_all => {
-                    is_all = self.deal(self.cpus[cpu].lanes[lane].input)? != Dispatch::Sent;
+                    is_all = self.deal(self.scheduler.cpus[cpu].lanes[lane].input)? != Dispatch::Sent;
                 }
                 Err(_) => return Ok(None),
             }
@@ -346,16 +283,16 @@ impl Simulation {
 
     /// Fills a lane's queue from its input, if it is empty and that can be done.
     fn refill(&mut self, cpu: CpuId, lane: usize) -> Result<(), EngineError> {
-        let of = &self.cpus[cpu].lanes[lane];
+        let of = &self.scheduler.cpus[cpu].lanes[lane];
         // What its last call began is to be done before it may be at its end.
-        let busy = !of.queue.is_empty() || !self.cpus[cpu].task_at(TaskSlot::Queue(lane)).stack.is_empty();
+        let busy = !of.queue.is_empty() || !self.scheduler.cpus[cpu].task_at(TaskSlot::Queue(lane)).stack.is_empty();
         if of.state != LaneState::Ready || busy {
             return Ok(());
         }
         let input = of.input;
-        while self.cpus[cpu].lanes[lane].queue.is_empty() {
+        while self.scheduler.cpus[cpu].lanes[lane].queue.is_empty() {
             let dealt = self.deal(input)?;
-            let lane = &mut self.cpus[cpu].lanes[lane];
+            let lane = &mut self.scheduler.cpus[cpu].lanes[lane];
             match dealt {
                 Dispatch::Sent => {}
                 Dispatch::WindowFull => {
@@ -374,16 +311,20 @@ impl Simulation {
 
     /// Reads on in an input, for the queues of all its CPUs.
     pub(crate) fn deal(&mut self, input: usize) -> Result<Dispatch, EngineError> {
-        let cpus = &mut self.cpus;
-        self.inputs[input].deal(&mut |to, item| cpus[to].lane_of(input).queue.push_back(item))
+        let cpus = &mut self.scheduler.cpus;
+        self.programs.inputs[input].deal(&mut |to, item| cpus[to].lane_of(input).queue.push_back(item))
     }
 
     /// After progress of an input: lanes that starved may try again.
     fn wake_starved(&mut self, by: CpuId, input: usize) {
-        let now = self.cpus[by].clock.now();
-        for n in 0..self.inputs[input].cpus.len() {
-            let cpu = self.inputs[input].cpus[n];
-            let lane = self.cpus[cpu].lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
+        let now = self.scheduler.cpus[by].clock.now();
+        for n in 0..self.programs.inputs[input].cpus.len() {
+            let cpu = self.programs.inputs[input].cpus[n];
+            let lane = self.scheduler.cpus[cpu]
+                .lanes
+                .iter_mut()
+                .find(|lane| lane.input == input)
+                .expect("the input runs there");
             if lane.state == LaneState::Starved {
                 lane.state = LaneState::Ready;
                 self.resume(cpu, input, Class::Idle, now);
@@ -393,18 +334,18 @@ impl Simulation {
 
     /// A CPU arrives at a barrier; the last one to arrive lets all go on, after the owner has carried the event out.
     fn reach(&mut self, cpu: CpuId, input: usize, barrier: u64) -> Result<(), EngineError> {
-        let at = self.inputs[input].barriers.get_mut(&barrier).expect("it is there until all have reached it");
+        let at = self.programs.inputs[input].barriers.get_mut(&barrier).expect("it is there until all have reached it");
         at.arrived += 1;
         if at.arrived < at.members.len() {
-            let of = &mut self.cpus[cpu];
+            let of = &mut self.scheduler.cpus[cpu];
             of.lanes[of.lane].state = LaneState::AtBarrier;
             return Ok(());
         }
-        let at = self.inputs[input].barriers.remove(&barrier).expect("looked up just now");
-        self.inputs[input].done_with(&at.batch);
-        let time = self.cpus[cpu].clock.now();
+        let at = self.programs.inputs[input].barriers.remove(&barrier).expect("looked up just now");
+        self.programs.inputs[input].done_with(&at.batch);
+        let time = self.scheduler.cpus[cpu].clock.now();
         for &member in &at.members {
-            let of = &mut self.cpus[member];
+            let of = &mut self.scheduler.cpus[member];
             let (class, time) = match at.event().kind {
                 // What was measured ends for each CPU when it comes to the end.
                 EventKind::Skip => (Class::Idle, of.clock.now()),
@@ -423,63 +364,47 @@ impl Simulation {
 
     /// A CPU has come to a wake: those that wait for it go on.
     fn pass_wake(&mut self, cpu: CpuId, input: usize, wake: u64) {
-        self.cpus[cpu].pop_item();
-        let time = self.cpus[cpu].clock.now();
-        for waiting in self.inputs[input].pass_wake(wake) {
-            self.cpus[waiting].lane_of(input).state = LaneState::Ready;
+        self.scheduler.cpus[cpu].pop_item();
+        let time = self.scheduler.cpus[cpu].clock.now();
+        for waiting in self.programs.inputs[input].pass_wake(wake) {
+            self.scheduler.cpus[waiting].lane_of(input).state = LaneState::Ready;
             self.resume(waiting, input, Class::Blocked, time);
         }
     }
 
     /// A CPU has come to a woken: it goes on, or waits for the wake.
     fn pass_woken(&mut self, cpu: CpuId, input: usize, wake: Option<u64>) {
-        if wake.is_some_and(|wake| self.inputs[input].waits_for(wake, cpu)) {
-            let of = &mut self.cpus[cpu];
+        if wake.is_some_and(|wake| self.programs.inputs[input].waits_for(wake, cpu)) {
+            let of = &mut self.scheduler.cpus[cpu];
             of.lanes[of.lane].state = LaneState::AtEdge;
         } else {
-            self.cpus[cpu].pop_item();
+            self.scheduler.cpus[cpu].pop_item();
         }
     }
 
     /// Lets a CPU that waits for others go on at `time` at the earliest, on account of an input.
     fn resume(&mut self, cpu: CpuId, input: usize, class: Class, time: Cycles) {
-        if self.stir(cpu, class, time) {
-            self.cpus[cpu].owner = Some(input);
+        if self.scheduler.stir(cpu, class, time, &self.kernels.os.locks) {
+            self.scheduler.cpus[cpu].owner = Some(input);
             self.leave_idle(cpu);
         }
     }
 
     /// Makes a thread of an input the one that runs on a CPU.
     pub(crate) fn switch_to(&mut self, cpu: CpuId, input: usize, thread: ThreadIx) -> Result<(), EngineError> {
-        if self.cpus[cpu].thread == Some((input, thread)) {
+        if self.scheduler.cpus[cpu].thread == Some((input, thread)) {
             return Ok(());
         }
-        let space = self.space_of(input, self.inputs[input].process_of(thread))?;
-        let of = &mut self.cpus[cpu];
+        let process = self.programs.inputs[input].process_of(thread);
+        let space = self.programs.space_of(input, process, &mut self.kernels.os)?;
+        let of = &mut self.scheduler.cpus[cpu];
         if of.thread.is_some() {
             of.counters.context_switches += 1;
-            of.clock.spend(Class::Kernel, self.os.costs.context_switch_cycles.into());
+            of.clock.spend(Class::Kernel, self.kernels.os.costs.context_switch_cycles.into());
         }
         of.thread = Some((input, thread));
-        of.clock.tells = self.inputs[input].info.dependencies;
+        of.clock.tells = self.programs.inputs[input].info.dependencies;
         self.load_space(cpu, space);
         Ok(())
-    }
-
-    /// The space of a process, made if need be.
-    pub(crate) fn space_of(&mut self, input: usize, process: ProcessIx) -> Result<SpaceId, EngineError> {
-        if let Some(space) = self.inputs[input].space_of(process) {
-            return Ok(space);
-        }
-        let space = self.os.add_space(self.inputs[input].home)?;
-        self.inputs[input].set_space(process, Some(space));
-        Ok(space)
-    }
-
-    /// Keeps an example of an access that a kernel refused.
-    pub(crate) fn note_refused(&mut self, access: RefusedAccess) {
-        if self.refused.len() < REFUSED_EXAMPLES {
-            self.refused.push(access);
-        }
     }
 }

@@ -15,10 +15,10 @@ impl Simulation {
     /// [`Hardware::check`](pagelab_translate::hardware::Hardware::check) of a program's access, and of what it reads.
     #[inline]
     pub fn check(&mut self, wanted: &TranslationRequest, translation: Translation) {
-        self.hw.check(&self.os.layers, wanted.space, wanted.va, translation);
+        self.hw.check(&self.kernels.os.layers, wanted.space, wanted.va, translation);
         if self.hw.check && self.hw.check_failure.is_none() {
             let SpaceId { layer, index } = wanted.space;
-            let layer = &mut self.os.layers[layer];
+            let layer = &mut self.kernels.os.layers[layer];
             if let Some((frame, _)) = layer.recorded(index, wanted.va) {
                 let store = wanted.intent == Intent::Store;
                 self.hw.check_failure = layer.access_contents(index, wanted.va, frame, store);

@@ -11,7 +11,7 @@ use pagelab_tables::page_table::{Measure, Statistic};
 
 impl Statistics {
     pub(super) fn faults(&mut self, simulation: &Simulation) {
-        let os = &simulation.os;
+        let os = &simulation.kernels.os;
         let part = |nested: bool| {
             let of = |(layer, counters): (usize, &FaultCounters)| {
                 (os.tops().contains(&layer.into()) != nested).then_some(*counters)
@@ -93,7 +93,7 @@ impl Statistics {
 
     /// What the stages of page faults execute and refer to.
     fn work_of_stages(&mut self, simulation: &Simulation) {
-        let os = &simulation.os;
+        let os = &simulation.kernels.os;
         for &stage in &Stage::ALL[..os.stages()] {
             let (name, at) = (stage.name(), stage as usize);
             self.count(
@@ -125,7 +125,7 @@ impl Statistics {
             top.iter().map(|f| f.before_pte_cycles).sum(),
             "Cycles of the programs' faults before the PTE is looked at: the stage `walk` without that reference and the last table (Linux: __handle_mm_fault before handle_pte_fault)",
         );
-        if simulation.os.layers.iter().any(|layer| layer.translation_caches.is_some()) {
+        if simulation.kernels.os.layers.iter().any(|layer| layer.translation_caches.is_some()) {
             let text = "Those of them that filled translation caches";
             self.cycles("fault.fill.cycles", top.iter().map(|f| f.fill_cycles).sum(), text);
         }
@@ -145,7 +145,7 @@ impl Statistics {
     }
 
     fn mapping_calls(&mut self, simulation: &Simulation) {
-        let mapping = &simulation.os.mapping;
+        let mapping = &simulation.kernels.os.mapping;
         self.count("mapping.calls", mapping.calls, "Calls about mappings and mapped files");
         self.count(
             "mapping.impossible",
@@ -185,19 +185,19 @@ impl Statistics {
     }
 
     fn kernel_threads(&mut self, simulation: &Simulation) {
-        for (name, count, text) in simulation.kthreads.counters() {
+        for (name, count, text) in simulation.kernels.threads.counters() {
             self.count(name, count, text);
         }
-        self.count("kthread.runs", simulation.kthreads.runs, "Times that a kernel thread woke up and ran");
+        self.count("kthread.runs", simulation.kernels.threads.runs, "Times that a kernel thread woke up and ran");
         self.cycles(
             "kthread.cycles",
-            simulation.kthreads.cycles,
+            simulation.kernels.threads.cycles,
             "Cycles of kernel threads; among cycles.kernel where they have no CPU of their own",
         );
     }
 
     fn reclaim(&mut self, simulation: &Simulation) {
-        let os = &simulation.os;
+        let os = &simulation.kernels.os;
         let reclaim = |get: fn(&ReclaimCounters) -> u64| {
             os.layers
                 .iter()
@@ -236,7 +236,7 @@ impl Statistics {
     }
 
     fn shootdowns(&mut self, simulation: &Simulation) {
-        let shootdowns = &simulation.shootdowns;
+        let shootdowns = &simulation.kernels.shootdowns;
         self.count("shootdown.count", shootdowns.count, "TLB shootdowns, local ones included");
         for (name, count, text) in [
             ("interrupts", shootdowns.interrupts, "CPUs interrupted by TLB shootdowns"),
@@ -261,7 +261,8 @@ impl Statistics {
     }
 
     pub(super) fn layers(&mut self, simulation: &Simulation) {
-        for (index, (layer, faults)) in simulation.os.layers.iter().zip(&simulation.os.faults).enumerate() {
+        let os = &simulation.kernels.os;
+        for (index, (layer, faults)) in os.layers.iter().zip(&os.faults).enumerate() {
             let name = &layer.name;
             let free = layer.free_frame_count() * pagelab_base::addr::FRAME_BYTES;
             let text = "Physical memory of the layer";
@@ -287,7 +288,7 @@ impl Statistics {
             );
             self.stages(
                 &format!("layer.{name}"),
-                &faults.cycles[..simulation.os.stages()],
+                &faults.cycles[..os.stages()],
                 &format!("faults that the kernel of layer `{name}` handled"),
             );
             self.count(
@@ -310,7 +311,7 @@ impl Statistics {
                     format!("Folios of {kib} KiB that the layer's page-fault handler mapped by 4 KiB pages"),
                 );
             }
-            self.contiguity(name, layer, faults, simulation.os.tops().contains(&index.into()));
+            self.contiguity(name, layer, faults, os.tops().contains(&index.into()));
             for &order in &layer.file_folio_orders {
                 let kib = 4_u64 << order;
                 self.count(

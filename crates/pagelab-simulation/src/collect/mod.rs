@@ -143,7 +143,7 @@ impl Statistics {
     }
 
     fn program(&mut self, simulation: &Simulation) {
-        let of = |get: fn(&AccessCounters) -> u64| simulation.cpus.iter().map(|cpu| get(&cpu.counters)).sum();
+        let of = |get: fn(&AccessCounters) -> u64| simulation.scheduler.cpus.iter().map(|cpu| get(&cpu.counters)).sum();
         self.count(
             "accesses",
             of(|c| c.accesses),
@@ -156,13 +156,13 @@ impl Statistics {
             of(|c| c.refused),
             "Accesses that no mapping covers or that one forbids; they were skipped",
         );
-        let instructions = simulation.cpus.iter().map(|cpu| cpu.clock.instructions()).sum();
+        let instructions = simulation.scheduler.cpus.iter().map(|cpu| cpu.clock.instructions()).sum();
         self.count("instructions", instructions, "Instructions of the programs");
-        if let Some(branches) = simulation
-            .cpus
-            .iter()
-            .filter_map(|cpu| cpu.clock.branches())
-            .reduce(|sum, of| BranchCounts { met: sum.met + of.met, mispredicted: sum.mispredicted + of.mispredicted })
+        if let Some(branches) =
+            simulation.scheduler.cpus.iter().filter_map(|cpu| cpu.clock.branches()).reduce(|sum, of| BranchCounts {
+                met: sum.met + of.met,
+                mispredicted: sum.mispredicted + of.mispredicted,
+            })
         {
             self.count("branches", branches.met, "Conditional branches that sources tell of");
             let text = "Conditional branches that the core's predictor mispredicted";
@@ -175,7 +175,7 @@ impl Statistics {
     /// Accesses that the trace says a kernel made; these are among those of the programs.
     fn by_kernel(&mut self, simulation: &Simulation) {
         let of = |get: &dyn Fn(&ByKernel) -> u64| -> u64 {
-            simulation.cpus.iter().map(|cpu| get(&cpu.counters.by_kernel)).sum()
+            simulation.scheduler.cpus.iter().map(|cpu| get(&cpu.counters.by_kernel)).sum()
         };
         let text = "Accesses that a kernel made for the program, as the trace says: to user memory in system calls, or all that a \
                     recorded kernel made";
@@ -208,11 +208,15 @@ impl Statistics {
 
     /// The clocks of the CPUs that programs run on: one that kernel threads have to themselves is not among them.
     fn clocks(&mut self, simulation: &Simulation) {
-        let spent = |class| simulation.program_cpus().map(|cpu| cpu.clock.spent(class)).sum();
-        let total = simulation.program_cpus().map(|cpu| cpu.clock.now()).sum();
+        let spent = |class| simulation.scheduler.program_cpus().map(|cpu| cpu.clock.spent(class)).sum();
+        let total = simulation.scheduler.program_cpus().map(|cpu| cpu.clock.now()).sum();
         self.cycles("cycles", total, "Cycles of all CPUs in use; the classes below sum to it");
-        self.cycles("elapsed_cycles", simulation.elapsed(), "Cycles from the start to the end of the last CPU");
-        let cpus = simulation.program_cpus().count() as u64;
+        self.cycles(
+            "elapsed_cycles",
+            simulation.scheduler.elapsed(),
+            "Cycles from the start to the end of the last CPU",
+        );
+        let cpus = simulation.scheduler.program_cpus().count() as u64;
         self.state("cpus", cpus, "count", "CPUs (hardware threads) in use by programs");
         for (class, name, text) in classes(simulation) {
             self.cycles(format!("cycles.{name}"), spent(*class), format!("Cycles of {text}"));
@@ -240,7 +244,7 @@ impl Statistics {
             walks.ad_updates,
             "Locked updates of accessed and dirty bits by walkers; not among walk.refs",
         );
-        if simulation.os.layers.iter().any(|layer| layer.shadowed) {
+        if simulation.kernels.os.layers.iter().any(|layer| layer.shadowed) {
             self.shadows(simulation);
         }
         if simulation.hw.segments {
@@ -249,7 +253,7 @@ impl Statistics {
         if simulation.hw.speculative.is_some() {
             self.speculation(simulation);
         }
-        for (layer, refs) in simulation.os.layers.iter().zip(&all.program.refs) {
+        for (layer, refs) in simulation.kernels.os.layers.iter().zip(&all.program.refs) {
             self.layer_walks("walk", &layer.name, refs, Kind::Robust, "the programs' walks");
         }
     }
@@ -268,7 +272,7 @@ impl Statistics {
 
     fn shadows(&mut self, simulation: &Simulation) {
         let shadow = &simulation.hw.shadow;
-        let writes: u64 = simulation.os.faults.iter().map(|faults| faults.table_exits).sum();
+        let writes: u64 = simulation.kernels.os.faults.iter().map(|faults| faults.table_exits).sum();
         let causes = [
             (
                 "misses",
@@ -363,7 +367,7 @@ impl Statistics {
     fn caches(&mut self, simulation: &Simulation) {
         let stats = simulation.hw.caches.stats();
         let total: CoreCacheStats = stats.total();
-        let filtered: u64 = simulation.cpus.iter().map(|cpu| cpu.counters.filtered).sum();
+        let filtered: u64 = simulation.scheduler.cpus.iter().map(|cpu| cpu.counters.filtered).sum();
         let requesters = [(Requester::Data, "data"), (Requester::Walk, "walk"), (Requester::Kernel, "kernel")];
         let beyond = |requester, places: &[HitLevel]| places.iter().map(|&p| total.served(requester, p)).sum::<u64>();
         use HitLevel::{Dram, L2, L3, Remote};
@@ -375,7 +379,7 @@ impl Statistics {
         .into_iter()
         .enumerate()
         {
-            let repeated: u64 = simulation.cpus.iter().map(|cpu| cpu.counters.split_misses[index]).sum();
+            let repeated: u64 = simulation.scheduler.cpus.iter().map(|cpu| cpu.counters.split_misses[index]).sum();
             let misses =
                 |requester| beyond(requester, places) - if requester == Requester::Data { repeated } else { 0 };
             let all = requesters.iter().map(|&(requester, _)| misses(requester)).sum();
@@ -440,7 +444,7 @@ impl Statistics {
 /// The classes of cycles that a simulation has: none of branches where no core predicts any, and none of siblings where
 /// no core's threads compete.
 fn classes(simulation: &Simulation) -> impl Iterator<Item = &'static (Class, &'static str, &'static str)> {
-    let (predicts, shares_core) = (simulation.predicts(), simulation.shares_core());
+    let (predicts, shares_core) = (simulation.scheduler.predicts(), simulation.scheduler.shares_core());
     CLASSES
         .iter()
         .filter(move |(class, ..)| (predicts || *class != Class::Branch) && (shares_core || *class != Class::Sibling))

@@ -11,19 +11,20 @@ use pagelab_kernel::os::Os;
 impl Statistics {
     /// The accounts of the sources and of what ran for none.
     pub(super) fn sources(&mut self, simulation: &Simulation) {
-        let load = &simulation.load;
-        let os = &simulation.os;
+        let load = &simulation.programs.load;
+        let os = &simulation.kernels.os;
         let mains = 0..load.mains;
-        if !mains.is_empty() && simulation.has_accounts() {
+        if !mains.is_empty() && simulation.programs.has_accounts() {
             self.cycles(
                 "main.elapsed_cycles",
                 load.main_end,
                 "Cycles from the start to the end of the last main source",
             );
-            let each: Vec<Account> = mains.map(|input| simulation.account_of(input)).collect();
+            let each: Vec<Account> =
+                mains.map(|input| simulation.programs.account(input, &simulation.hw.walks)).collect();
             self.account("main", "the main sources", &sum(each.iter()), simulation);
             for (number, account) in each.iter().enumerate().filter(|_| each.len() > 1) {
-                let text = format!("the main source {number}, {}", simulation.inputs[number].info.name);
+                let text = format!("the main source {number}, {}", simulation.programs.inputs[number].info.name);
                 self.account(&format!("source.{number}"), &text, account, simulation);
             }
         }
@@ -56,8 +57,8 @@ impl Statistics {
             }
             self.account("arrivals", "the arrivals", &load.arrival_account, simulation);
         }
-        if simulation.has_accounts() {
-            self.kernels("kthread", "kernel threads", &simulation.own_account(), os);
+        if simulation.programs.has_accounts() {
+            self.kernels("kthread", "kernel threads", &simulation.programs.thread_account(&simulation.hw.walks), os);
         }
     }
 
@@ -69,7 +70,7 @@ impl Statistics {
             let cycles = account.cycles[class as usize];
             self.cycles(format!("{prefix}.cycles.{name}"), cycles, format!("Cycles of {text}: {spent_on}"));
         }
-        let (walks, faults, os) = (&account.walks.program, &account.faults, &simulation.os);
+        let (walks, faults, os) = (&account.walks.program, &account.faults, &simulation.kernels.os);
         self.cycles(format!("{prefix}.walk.cycles"), walks.cycles, format!("Cycles of page walks of {text}"));
         for (name, count, what) in [
             ("walk.count", walks.count, "Completed page walks"),
@@ -105,11 +106,12 @@ impl Statistics {
 
 /// Names and accounts of the co-runners, those that have ended and begun anew included.
 fn co_runners(simulation: &Simulation) -> Vec<(&str, Account)> {
-    let mut all: Vec<_> = simulation.load.co_runner_accounts.iter().map(|account| ("", account.clone())).collect();
-    for (index, input) in simulation.inputs.iter().enumerate() {
+    let mut all: Vec<_> =
+        simulation.programs.load.co_runner_accounts.iter().map(|account| ("", account.clone())).collect();
+    for (index, input) in simulation.programs.inputs.iter().enumerate() {
         if let Role::CoRunner(number) = input.role {
             all[number].0 = &input.info.name;
-            all[number].1.add(&simulation.account_of(index));
+            all[number].1.add(&simulation.programs.account(index, &simulation.hw.walks));
         }
     }
     all

@@ -11,7 +11,7 @@ const LEVELS: [Level; 2] = [("l1", |tlb| &tlb.l1, "the first-level TLB"), ("l2",
 
 impl Statistics {
     pub(super) fn tlbs(&mut self, simulation: &Simulation) {
-        let look_ups = simulation.cpus.iter().map(|cpu| cpu.counters.filtered + cpu.counters.pieces).sum();
+        let look_ups = simulation.scheduler.cpus.iter().map(|cpu| cpu.counters.filtered + cpu.counters.pieces).sum();
         self.count("dtlb.l1.look_ups", look_ups, "Data look-ups of the programs: one a cache line touched");
         let all =
             |get: &dyn Fn(&TlbCounters) -> u64| simulation.hw.units.iter().map(|unit| get(&unit.tlb)).sum::<u64>();

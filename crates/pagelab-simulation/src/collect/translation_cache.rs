@@ -7,7 +7,7 @@ use pagelab_kernel::translation_cache::{LOWEST, TranslationCacheCounters, Transl
 
 impl Statistics {
     pub(super) fn translation_caches(&mut self, simulation: &Simulation) {
-        let layers = &simulation.os.layers;
+        let layers = &simulation.kernels.os.layers;
         let caches: Vec<&TranslationCaches> =
             layers.iter().filter_map(|layer| layer.translation_caches.as_ref()).collect();
         if caches.is_empty() {

@@ -22,7 +22,7 @@ fn tlb_misses(tlb: &TlbCounters) -> [u64; 2] {
 
 impl Simulation {
     pub(super) fn mark(&self, cpu: CpuId) -> Mark {
-        let of = &self.cpus[cpu];
+        let of = &self.scheduler.cpus[cpu];
         Mark {
             instructions: of.clock.instructions(),
             cycles: CLASSES.map(|class| of.clock.spent(class)),
@@ -33,7 +33,7 @@ impl Simulation {
     /// Counts what has been counted since a mark as a kernel's.
     pub(super) fn count_by_kernel(&mut self, cpu: CpuId, since: &Mark) {
         let Mark { instructions, cycles, tlb_misses } = self.mark(cpu);
-        let of = &mut self.cpus[cpu].counters.by_kernel;
+        let of = &mut self.scheduler.cpus[cpu].counters.by_kernel;
         of.instructions += instructions - since.instructions;
         for (sum, (now, before)) in of.cycles.iter_mut().zip(cycles.into_iter().zip(since.cycles)) {
             *sum += now - before;

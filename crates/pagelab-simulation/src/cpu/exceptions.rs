@@ -8,36 +8,30 @@ use pagelab_base::ids::CpuId;
 use pagelab_base::page_fault::PageFault;
 use pagelab_kernel::fault::{Ahead, Fault, Outcome};
 use pagelab_kernel::fault_engine::work::{EngineWork, Verdict};
-use pagelab_kernel::layer::is_backed;
 
 impl Simulation {
-    /// See [`is_backed`].
-    pub fn is_backed(&self, fault: &PageFault) -> bool {
-        is_backed(&self.os.layers, fault)
-    }
-
     /// The engine of the page's layer begins, or the kernel's handler.
     pub fn raise(&mut self, cpu: CpuId, fault: &PageFault) {
-        if self.is_backed(fault) {
+        if self.kernels.is_backed(fault) {
             let present = Fault::populate(fault.space, fault.va, Ahead::Policy, cpu);
-            let of = &mut self.cpus[cpu];
+            let of = &mut self.scheduler.cpus[cpu];
             of.begin(Activity::Fault(present));
             return of.task.stack.last_mut().expect("it has begun").is_free = true;
         }
-        match EngineWork::begin(fault, cpu, &self.os, self.cpus[cpu].clock.now()) {
-            Some(work) => self.cpus[cpu].begin(Activity::Engine(work)),
+        match EngineWork::begin(fault, cpu, &self.kernels.os, self.scheduler.cpus[cpu].clock.now()) {
+            Some(work) => self.scheduler.cpus[cpu].begin(Activity::Engine(work)),
             None => self.begin_handler(cpu, fault),
         }
     }
 
     /// An engine is done: what it has mapped is in the TLB, or the kernel's handler begins.
     pub(super) fn end_engine_work(&mut self, cpu: CpuId, work: &EngineWork) {
-        let of = &mut self.cpus[cpu];
-        match work.end(&mut self.os, of.clock.now()) {
+        let of = &mut self.scheduler.cpus[cpu];
+        match work.end(&mut self.kernels.os, of.clock.now()) {
             Verdict::Kernel => self.begin_handler(cpu, work.fault()),
             Verdict::Mapped(mapping) if of.task.stack.is_empty() => {
                 of.task.outcome = Some(Outcome::Retry);
-                self.hw.fill(&self.os.layers, of.core, work.fault(), &mapping);
+                self.hw.fill(&self.kernels.os.layers, of.core, work.fault(), &mapping);
                 self.profile_miss_end(cpu, false);
             }
             Verdict::Mapped(_) => {}
@@ -45,29 +39,29 @@ impl Simulation {
     }
 
     fn begin_handler(&mut self, cpu: CpuId, fault: &PageFault) {
-        if self.page_faults.is_some() {
+        if self.observers.page_faults.is_some() {
             self.note_begin(cpu, fault);
         }
-        self.cpus[cpu].begin(Activity::Fault(Fault::new(fault, cpu)));
+        self.scheduler.cpus[cpu].begin(Activity::Fault(Fault::new(fault, cpu)));
     }
 
     /// Notes a fault of a program in its own kernel.
     fn note_begin(&mut self, cpu: CpuId, fault: &PageFault) {
         let &PageFault { space, va, intent, .. } = fault;
-        let of = &mut self.cpus[cpu];
-        if !of.task.stack.is_empty() || !self.os.tops().contains(&space.layer) {
+        let of = &mut self.scheduler.cpus[cpu];
+        if !of.task.stack.is_empty() || !self.kernels.os.tops().contains(&space.layer) {
             return;
         }
         let at = of.clock.now();
         let thread = of.thread.expect("a thread made the access");
-        let present = !self.os.layers[space.layer].is_unmapped(space.index, va);
+        let present = !self.kernels.os.layers[space.layer].is_unmapped(space.index, va);
         of.task.fault = Some(SeenFault { at, took: Cycles::ZERO, cpu, space, va, intent, present, thread });
     }
 
     /// The handler of a program's fault has ended.
     pub(super) fn note_end(&mut self, cpu: CpuId) {
-        let of = &mut self.cpus[cpu];
-        if let (Some(noted), Some(fault)) = (&mut self.page_faults, of.task.fault.take()) {
+        let of = &mut self.scheduler.cpus[cpu];
+        if let (Some(noted), Some(fault)) = (&mut self.observers.page_faults, of.task.fault.take()) {
             noted.push(SeenFault { took: of.clock.now() - fault.at, ..fault });
         }
     }

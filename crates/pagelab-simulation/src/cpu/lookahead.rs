@@ -22,9 +22,9 @@ const TABLE_FRAMES: usize = 256;
 impl Simulation {
     /// Whether looking ahead for a CPU is worth it.
     pub(super) fn looks_ahead(&self, cpu: CpuId) -> bool {
-        self.lookahead
-            && self.cpus[cpu].space.is_some_and(|space| {
-                let mem = &self.os.layers[space.layer].mem;
+        self.replay.lookahead
+            && self.scheduler.cpus[cpu].space.is_some_and(|space| {
+                let mem = &self.kernels.os.layers[space.layer].mem;
                 mem.frames_in_use() + mem.block_frames() >= TABLE_FRAMES
             })
     }
@@ -38,8 +38,8 @@ impl Simulation {
             let vaddr = accesses.get(at + ahead).map(|access| access.vaddr);
             vaddr.filter(|vaddr| vaddr >> FRAME_SHIFT != here).map(VirtAddr)
         };
-        let Some(space) = self.cpus[cpu].space else { return };
-        let layer = &self.os.layers[space.layer];
+        let Some(space) = self.scheduler.cpus[cpu].space else { return };
+        let layer = &self.kernels.os.layers[space.layer];
         let table = &layer.spaces[space.index as usize].table;
         if let Some(va) = elsewhere(WAYS_AHEAD) {
             table.hint_way(va);
@@ -48,26 +48,20 @@ impl Simulation {
             table.hint(&layer.mem, va);
         }
         if let Some(va) = elsewhere(TAGS_AHEAD) {
-            self.hint_tags(self.cpus[cpu].core, space, va);
+            self.hint_tags(self.scheduler.cpus[cpu].core, space, va);
         }
-    }
-
-    #[inline]
-    fn hint_entry(&self, space: SpaceId, va: VirtAddr) {
-        let layer = &self.os.layers[space.layer];
-        layer.spaces[space.index as usize].table.hint(&layer.mem, va);
     }
 
     /// Prefetches the tags of the lines of a leaf entry and of the data that it leads to; of a guest, the host's leaf
     /// entries for both.
     #[inline]
     fn hint_tags(&self, core: usize, space: SpaceId, va: VirtAddr) {
-        let layer = &self.os.layers[space.layer];
+        let layer = &self.kernels.os.layers[space.layer];
         let Some((entry, frame)) = layer.spaces[space.index as usize].table.peek(&layer.mem, va) else { return };
         for addr in [entry, PhysAddr(frame.addr().0 | va.offset_in(FRAME_BYTES))] {
             match layer.host {
                 None => self.hw.caches.hint(core, MachineAddr(addr.0).line()),
-                Some(host) => self.hint_entry(host, VirtAddr(addr.0)),
+                Some(host) => self.kernels.hint_entry(host, VirtAddr(addr.0)),
             }
         }
     }

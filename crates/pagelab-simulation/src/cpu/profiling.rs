@@ -26,16 +26,16 @@ fn stage_counts(layers: &[FaultCounters]) -> Vec<StageCounts> {
 impl Simulation {
     /// Whose access is to `va`, by the instruction at `pc`.
     fn place(&self, cpu: CpuId, va: VirtAddr, pc: u64, intent: Intent) -> Place {
-        let of = &self.cpus[cpu];
+        let of = &self.scheduler.cpus[cpu];
         let (input, thread) = of.thread.expect("a thread made the access");
         let space = of.running();
-        let vmas = &self.os.layers[space.layer].spaces[space.index as usize].vmas;
+        let vmas = &self.kernels.os.layers[space.layer].spaces[space.index as usize].vmas;
         let code = vmas.find(VirtAddr(pc)).filter(|vma| vma.file.is_some());
         let instruction = match code {
             Some(vma) => Instruction { file: vma.file.clone(), offset: vma.file_offset + (pc - vma.start.0) },
             None => Instruction { file: None, offset: pc },
         };
-        let process = ProcessId { source: input as u32, process: self.inputs[input].process_of(thread).0 };
+        let process = ProcessId { source: input as u32, process: self.programs.inputs[input].process_of(thread).0 };
         let (area, context, at) = (Area::from_vma(vmas.find(va)), of.context, of.clock.now());
         Place { process, va, area, instruction, pc, context, intent, at }
     }
@@ -72,7 +72,7 @@ impl Simulation {
             while let Some((index, event)) = batch.allocations.get(next)
                 && *index <= at
             {
-                if let Some(profile) = &mut self.profile {
+                if let Some(profile) = &mut self.observers.profile {
                     profile.note(input as u32, event);
                 }
                 next += 1;
@@ -80,11 +80,11 @@ impl Simulation {
             let context = batch.contexts[at];
             let until = batch.allocations.get(next).map_or(part.end, |(index, _)| part.end.min(*index));
             let end = at + batch.contexts[at..until].iter().take_while(|of| **of == context).count();
-            self.cpus[cpu].context = context;
+            self.scheduler.cpus[cpu].context = context;
             let branches = batch.branches.get(at..end).unwrap_or_default();
             let done = self.replay::<MANY>(cpu, &batch.accesses[at..end], branches, limit)?;
             at += done;
-            if at < end || MANY && self.turn_is_over(cpu, limit) {
+            if at < end || MANY && self.scheduler.turn_is_over(cpu, limit) {
                 break;
             }
         }
@@ -103,7 +103,7 @@ impl Simulation {
         walked: bool,
     ) {
         let place = self.place(cpu, va, pc, intent);
-        let (walks, layers) = (&self.hw.walks, &self.os.layers);
+        let (walks, layers) = (&self.hw.walks, &self.kernels.os.layers);
         let reference = |made: &MadeRef| SampledRef {
             layer: layers[made.layer()].name.clone(),
             level: made.level(),
@@ -112,7 +112,7 @@ impl Simulation {
         };
         let refs = || walks.log.iter().map(reference).collect();
         let walk = walked.then_some(WalkMade { cycles: walks.last_cycles, refs });
-        if let Some(profile) = self.profile.as_mut().filter(|_| !self.windows.is_between()) {
+        if let Some(profile) = self.observers.measuring_profile() {
             profile.translated(&place, waited, walk);
         }
     }
@@ -120,8 +120,8 @@ impl Simulation {
     /// A program's access has met a fault: its engine or its kernel will see to it, or a host's.
     #[cold]
     pub(super) fn profile_miss(&mut self, cpu: CpuId, va: VirtAddr, pc: u64, intent: Intent) {
-        let of = &mut self.cpus[cpu];
-        let stages = stage_counts(&self.os.faults);
+        let of = &mut self.scheduler.cpus[cpu];
+        let stages = stage_counts(&self.kernels.os.faults);
         let (at, spent) = (of.clock.now(), of.clock.spent(Class::Fault));
         of.task.miss =
             Some(Box::new(Miss { va, pc, context: of.context, intent, at, spent, stages, steps: Vec::new() }));
@@ -130,7 +130,7 @@ impl Simulation {
     /// It has been seen to.
     #[inline]
     pub(super) fn profile_miss_end(&mut self, cpu: CpuId, major: bool) {
-        if let Some(miss) = self.cpus[cpu].task.miss.take() {
+        if let Some(miss) = self.scheduler.cpus[cpu].task.miss.take() {
             self.count_miss(cpu, &miss, major);
         }
     }
@@ -138,8 +138,8 @@ impl Simulation {
     #[cold]
     fn count_miss(&mut self, cpu: CpuId, miss: &Miss, major: bool) {
         let place = Place { context: miss.context, ..self.place(cpu, miss.va, miss.pc, miss.intent) };
-        let (spent, took) = (self.cpus[cpu].clock.spent(Class::Fault) - miss.spent, place.at - miss.at);
-        let (now, layers) = (stage_counts(&self.os.faults), &self.os.layers);
+        let (spent, took) = (self.scheduler.cpus[cpu].clock.spent(Class::Fault) - miss.spent, place.at - miss.at);
+        let (now, layers) = (stage_counts(&self.kernels.os.faults), &self.kernels.os.layers);
         // If others handled faults meanwhile, theirs are among the counts.
         let apart =
             now.iter().zip(&miss.stages).map(|(now, before)| now.cycles - before.cycles).sum::<Cycles>() == spent;
@@ -153,8 +153,8 @@ impl Simulation {
             let stages = stages_since(miss, &now, &|layer| &layers[layer].name);
             (stages, miss.steps.iter().map(step).collect())
         };
-        match self.profile.as_mut() {
-            Some(profile) if self.windows.is_between() => profile.faulted_where_skipped(&place, took),
+        match self.observers.profile.as_mut() {
+            Some(profile) if self.observers.windows.is_between() => profile.faulted_where_skipped(&place, took),
             Some(profile) => profile.faulted(&place, took, major, apart.then_some(stages)),
             None => {}
         }

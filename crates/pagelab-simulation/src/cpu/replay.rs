@@ -1,8 +1,9 @@
 //! The loop over a run's accesses: what a core does for its program.
 
 use crate::machine::cpu::Filter;
-use crate::machine::simulation::{RefusedAccess, Simulation, StackOutcome};
+use crate::machine::simulation::{Simulation, StackOutcome};
 use crate::machine::task::Split;
+use crate::observe::RefusedAccess;
 use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -48,14 +49,14 @@ impl Simulation {
         let looks_ahead = self.looks_ahead(cpu);
         while at < accesses.len() {
             let fast = self.replay_fast::<MANY>(cpu, &accesses[at..], branches.get(at..).unwrap_or_default(), limit);
-            self.fast_path_accesses += fast as u64;
+            self.replay.fast_path_accesses += fast as u64;
             at += fast;
             // A turn makes an access at least, even if it is over before.
-            if MANY && fast > 0 && self.turn_is_over(cpu, limit) {
+            if MANY && fast > 0 && self.scheduler.turn_is_over(cpu, limit) {
                 break;
             }
             let Some(access) = accesses.get(at) else { break };
-            let of = &self.cpus[cpu];
+            let of = &self.scheduler.cpus[cpu];
             if of.filter.answers(access) {
                 let stop = Stop { clock: &of.clock, limit };
                 let hits = scan::<MANY, _>(&accesses[at..], &of.filter, &stop);
@@ -70,12 +71,12 @@ impl Simulation {
                 if looks_ahead {
                     self.look_ahead(cpu, accesses, at);
                 }
-                let of = &mut self.cpus[cpu];
+                let of = &mut self.scheduler.cpus[cpu];
                 if of.clock.models_dependencies() {
                     let branches = branches.get(at).copied().unwrap_or_default();
                     of.clock.meet(access, branches, of.task.outcome.is_some() || of.task.split.lines > 0);
                 }
-                let flow = if self.cpus[cpu].is_plain(access) {
+                let flow = if self.scheduler.cpus[cpu].is_plain(access) {
                     self.plain_access::<MANY>(cpu, access, limit)
                 } else {
                     self.access::<MANY>(cpu, access, limit)
@@ -85,7 +86,7 @@ impl Simulation {
                 }
                 at += 1;
             }
-            if MANY && self.turn_is_over(cpu, limit) {
+            if MANY && self.scheduler.turn_is_over(cpu, limit) {
                 break;
             }
         }
@@ -102,7 +103,7 @@ impl Simulation {
         limit: Cycles,
     ) -> usize {
         // A turn that is over before it begins makes one access, in the general code.
-        let Some(code) = self.fast_path.filter(|_| !(MANY && self.woke)) else { return 0 };
+        let Some(code) = self.replay.fast_path.filter(|_| !(MANY && self.scheduler.woke)) else { return 0 };
         let replay = if MANY { code.among_others } else { code.alone };
         if !self.hw.check {
             return replay(self, cpu, accesses, branches, limit);
@@ -113,14 +114,14 @@ impl Simulation {
             && replay(self, cpu, access, branches.get(at..).unwrap_or_default(), limit) == 1
         {
             let (va, write) = (VirtAddr(access[0].vaddr), access[0].kind.writes());
-            let of = &self.cpus[cpu];
+            let of = &self.scheduler.cpus[cpu];
             let intent = if write { Intent::Store } else { Intent::Load };
             let wanted = TranslationRequest { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
             if let Some(translation) = of.filter.translation(va, write) {
                 self.check(&wanted, translation);
             }
             at += 1;
-            if MANY && self.turn_is_over(cpu, limit) {
+            if MANY && self.scheduler.turn_is_over(cpu, limit) {
                 break;
             }
         }
@@ -131,7 +132,7 @@ impl Simulation {
     #[inline]
     fn count_filtered(&mut self, cpu: CpuId, accesses: &[Access], branches: &[Branches], hits: &Hits) {
         let mark = hits.by_kernel.then(|| self.mark(cpu));
-        let of = &mut self.cpus[cpu];
+        let of = &mut self.scheduler.cpus[cpu];
         of.counters.accesses += hits.accesses as u64;
         of.counters.filtered += hits.accesses as u64;
         of.counters.writes += hits.writes;
@@ -157,7 +158,7 @@ impl Simulation {
         access: &Access,
         limit: Cycles,
     ) -> Result<AccessOutcome, EngineError> {
-        let of = &self.cpus[cpu];
+        let of = &self.scheduler.cpus[cpu];
         let (va, write, core) = (VirtAddr(access.vaddr), access.kind.writes(), of.core);
         let mut found = of.filter.translation(va, write);
         if found.is_none() {
@@ -177,7 +178,7 @@ impl Simulation {
             }
             None => self.refuse(cpu, access),
         }
-        let of = &mut self.cpus[cpu];
+        let of = &mut self.scheduler.cpus[cpu];
         of.counters.accesses += 1;
         of.counters.writes += u64::from(write);
         of.clock.retire(access.gap.into());
@@ -212,12 +213,12 @@ impl Simulation {
         let fetch = access.kind == AccessKind::Fetch;
         if access.pc == 0 {
             // The trace does not know the instruction; accesses that follow without one pass the filter.
-            self.cpus[cpu].filter.code_page = 0;
-        } else if !access.maker.is_kernel() && access.pc >> FRAME_SHIFT != self.cpus[cpu].filter.code_page {
+            self.scheduler.cpus[cpu].filter.code_page = 0;
+        } else if !access.maker.is_kernel() && access.pc >> FRAME_SHIFT != self.scheduler.cpus[cpu].filter.code_page {
             match self.translate::<MANY>(cpu, VirtAddr(access.pc), access.pc, Intent::Fetch, limit)? {
                 // A program counter without a mapping is reported by its own access, if there is one.
                 TranslationOutcome::Found(_) | TranslationOutcome::Refused => {
-                    self.cpus[cpu].filter.code_page = access.pc >> FRAME_SHIFT;
+                    self.scheduler.cpus[cpu].filter.code_page = access.pc >> FRAME_SHIFT;
                 }
                 TranslationOutcome::Again => return Ok(AccessOutcome::Again),
             }
@@ -235,7 +236,7 @@ impl Simulation {
         if refused {
             self.refuse(cpu, access);
         }
-        let of = &mut self.cpus[cpu];
+        let of = &mut self.scheduler.cpus[cpu];
         of.counters.accesses += 1;
         of.counters.writes += u64::from(access.kind.writes());
         of.counters.fetches += u64::from(fetch);
@@ -256,10 +257,10 @@ impl Simulation {
         let first = access.vaddr >> LINE_SHIFT;
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
         let split = last > first && !access.maker.is_kernel();
-        let mut line = first + self.cpus[cpu].task.split.lines;
+        let mut line = first + self.scheduler.cpus[cpu].task.split.lines;
         while line <= last {
             let va = VirtAddr(access.vaddr.max(line * LINE_BYTES));
-            let translation = match self.cpus[cpu].filter.translation(va, write) {
+            let translation = match self.scheduler.cpus[cpu].filter.translation(va, write) {
                 Some(held) => held,
                 None => {
                     let intent = if write { Intent::Store } else { Intent::Load };
@@ -271,7 +272,7 @@ impl Simulation {
                             continue;
                         }
                         TranslationOutcome::Again => {
-                            self.cpus[cpu].task.split.lines = line - first;
+                            self.scheduler.cpus[cpu].task.split.lines = line - first;
                             return Ok(AccessOutcome::Again);
                         }
                     }
@@ -282,11 +283,11 @@ impl Simulation {
                 self.touch(cpu, demanded, write, split);
             } else {
                 let served = self.hw.kernel_refs.then(|| self.touch(cpu, demanded, write, split));
-                self.cpus[cpu].counters.by_kernel.refs[place_index(served)] += 1;
+                self.scheduler.cpus[cpu].counters.by_kernel.refs[place_index(served)] += 1;
             }
             line += 1;
         }
-        self.cpus[cpu].task.split = Split::default();
+        self.scheduler.cpus[cpu].task.split = Split::default();
         Ok(AccessOutcome::Done)
     }
 
@@ -294,7 +295,7 @@ impl Simulation {
     #[inline(always)]
     fn touch(&mut self, cpu: CpuId, demanded: ObservedAccess, write: bool, split: bool) -> HitLevel {
         let ObservedAccess { va, translation, .. } = demanded;
-        let of = &mut self.cpus[cpu];
+        let of = &mut self.scheduler.cpus[cpu];
         let line = translation.address(va).line();
         let outcome = self.hw.caches.access(of.core, line, write, Requester::Data);
         if split {
@@ -306,10 +307,10 @@ impl Simulation {
         } else {
             of.clock.wait_for_data(outcome.cycles.into(), line.0);
         }
-        let of = &mut self.cpus[cpu];
+        let of = &mut self.scheduler.cpus[cpu];
         of.counters.pieces += 1;
         // Under SRRIP the first hit after a fill changes the line's prediction. Prefetchers look at each access.
-        let unproven = self.filter_hits_only && outcome.served != HitLevel::L1 || timed;
+        let unproven = self.replay.filter_hits_only && outcome.served != HitLevel::L1 || timed;
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         of.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
         outcome.served
@@ -318,7 +319,7 @@ impl Simulation {
     /// Waits for data where there are prefetchers, which see the access then.
     #[inline(never)]
     fn wait_for_traffic(&mut self, cpu: CpuId, latency: u32, demanded: &ObservedAccess) {
-        let (of, caches) = (&mut self.cpus[cpu], &mut self.hw.caches);
+        let (of, caches) = (&mut self.scheduler.cpus[cpu], &mut self.hw.caches);
         let line = demanded.translation.address(demanded.va).line();
         if let Some(traffic) = caches.traffic() {
             of.clock.wait_for_traffic(latency.into(), line.0, traffic);
@@ -330,18 +331,18 @@ impl Simulation {
     #[inline(always)]
     fn set_time(&mut self, cpu: CpuId) {
         if self.hw.caches.is_timed() {
-            self.hw.caches.set_time(self.cpus[cpu].clock.now());
+            self.hw.caches.set_time(self.scheduler.cpus[cpu].clock.now());
         }
     }
 
     /// Notes that no mapping allows an access, or a part of it.
     #[cold]
     fn refuse(&mut self, cpu: CpuId, access: &Access) {
-        let of = &mut self.cpus[cpu];
+        let of = &mut self.scheduler.cpus[cpu];
         of.counters.refused += 1;
         of.filter.forget_data();
         let (vaddr, pc, write) = (access.vaddr, access.pc, access.kind.writes());
-        self.note_refused(RefusedAccess { vaddr, pc, write });
+        self.observers.note_refused(RefusedAccess { vaddr, pc, write });
     }
 
     /// [`Self::translate`] for data that the first-level TLB has just been asked for in vain; `missed` if it does not
@@ -355,14 +356,14 @@ impl Simulation {
         limit: Cycles,
     ) -> Result<TranslationOutcome, EngineError> {
         self.set_time(cpu);
-        let (of, made) = (&self.cpus[cpu], self.hw.walks.made);
+        let (of, made) = (&self.scheduler.cpus[cpu], self.hw.walks.made);
         let (va, intent) = (VirtAddr(access.vaddr), if access.kind.writes() { Intent::Store } else { Intent::Load });
         let wanted = TranslationRequest { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
         let mut cycles = Cycles::ZERO;
-        let found = self.hw.translate_beyond_l1(&mut self.os.layers, of.asid, &wanted, missed, &mut cycles);
+        let found = self.hw.translate_beyond_l1(&mut self.kernels.os.layers, of.asid, &wanted, missed, &mut cycles);
         let translating = self.hw.translating(cycles, found.as_ref().ok().copied(), false);
-        self.cpus[cpu].clock.wait_for_translation(translating);
-        if self.profile.is_some() {
+        self.scheduler.cpus[cpu].clock.wait_for_translation(translating);
+        if self.observers.profile.is_some() {
             self.profile_translation(cpu, va, access.pc, intent, cycles, found.is_ok() && self.hw.walks.made > made);
         }
         match found {
@@ -384,15 +385,15 @@ impl Simulation {
         intent: Intent,
         limit: Cycles,
     ) -> Result<TranslationOutcome, EngineError> {
-        let of = &mut self.cpus[cpu];
+        let of = &mut self.scheduler.cpus[cpu];
         of.filter.forget_data();
         let fault = self.hw.fault;
-        if !self.is_backed(&fault) {
-            if self.profile.is_some() {
+        if !self.kernels.is_backed(&fault) {
+            if self.observers.profile.is_some() {
                 self.profile_miss(cpu, va, pc, intent);
             }
             // An exception waits for all that came before.
-            self.cpus[cpu].clock.drain();
+            self.scheduler.cpus[cpu].clock.drain();
         }
         self.raise(cpu, &fault);
         if self.run_stack::<MANY>(cpu, limit)? == StackOutcome::Yields {
@@ -411,7 +412,7 @@ impl Simulation {
         limit: Cycles,
     ) -> Result<TranslationOutcome, EngineError> {
         self.set_time(cpu);
-        let of = &mut self.cpus[cpu];
+        let of = &mut self.scheduler.cpus[cpu];
         let fault = of.task.outcome.take();
         if fault == Some(Outcome::Refused) {
             return Ok(TranslationOutcome::Refused);
@@ -420,17 +421,17 @@ impl Simulation {
         let wanted = TranslationRequest { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
         // An access is counted once, however often a fault has it made again.
         let (counted, made) = (fault.is_some().then(|| self.hw.units[wanted.core].tlb), self.hw.walks.made);
-        let found = self.hw.translate(&mut self.os.layers, &wanted, &mut cycles);
+        let found = self.hw.translate(&mut self.kernels.os.layers, &wanted, &mut cycles);
         if let Some(counted) = counted {
             self.hw.units[wanted.core].tlb.set_retries_apart(&counted);
         }
-        let of = &mut self.cpus[cpu];
+        let of = &mut self.scheduler.cpus[cpu];
         if cycles > Cycles::ZERO {
             let page = found.as_ref().ok().copied();
             of.clock.wait_for_translation(self.hw.translating(cycles, page, intent == Intent::Fetch));
             // A walk may have taken the last line's place in the cache, and a fill the last page's in the TLB.
             of.filter.forget_data();
-            if self.profile.is_some() {
+            if self.observers.profile.is_some() {
                 self.profile_translation(cpu, va, pc, intent, cycles, found.is_ok() && self.hw.walks.made > made);
             }
         }

@@ -4,6 +4,8 @@ use crate::cpu::references::{DirectMapWindow, RefIssuer};
 use crate::machine::activity::Activity;
 use crate::machine::agenda::AgendaEntry;
 use crate::machine::cpu::{Cpu, CpuState};
+use crate::machine::kernels::Kernels;
+use crate::machine::scheduler::Scheduler;
 use crate::machine::simulation::{Simulation, StackOutcome};
 use crate::machine::task::{StackEntry, Task};
 use crate::observe::profile::Miss;
@@ -14,8 +16,6 @@ use pagelab_base::ids::{CpuId, LayerId};
 use pagelab_base::io::Answer;
 use pagelab_base::step::{Next, Step};
 use pagelab_hardware::core_model::clock::{Class, CpuClock};
-use pagelab_kernel::os::Os;
-use pagelab_kernel::threads::schedule::KernelThreads;
 
 impl Simulation {
     /// Runs the uppermost activity until the stack is empty, the CPU blocks, or its clock passes `limit`.
@@ -27,19 +27,19 @@ impl Simulation {
         // Nobody else uses the core's TLBs until this returns.
         let mut window = DirectMapWindow::NONE;
         loop {
-            let Self { hw, os, kthreads, cpus, woke, .. } = self;
+            let Self { hw, kernels, scheduler: Scheduler { cpus, woke, .. }, .. } = self;
             let Cpu { core, clock, task, .. } = &mut cpus[cpu];
             let Task { number, stack, miss, .. } = task;
             let Some(entry) = stack.last_mut() else { return Ok(StackOutcome::Empty) };
             if !entry.planned {
-                entry.plan(os, kthreads);
+                entry.plan(kernels);
             }
             if !entry.begun {
                 entry.begun = true;
-                charge_step(entry, clock, os, kthreads, miss);
+                charge_step(entry, clock, kernels, miss);
                 if !entry.step.io.is_empty() {
                     let layer = entry.layer;
-                    if self.ask_devices::<MANY>(cpu, layer, limit)? || MANY && self.turn_is_over(cpu, limit) {
+                    if self.ask_devices::<MANY>(cpu, layer, limit)? || MANY && self.scheduler.turn_is_over(cpu, limit) {
                         return Ok(StackOutcome::Yields);
                     }
                     continue;
@@ -50,13 +50,14 @@ impl Simulation {
             }
             if entry.has_refs_left() {
                 let is_over = |spent: Cycles| MANY && clock.now() + spent > limit;
-                let mut maker = RefIssuer { hw, layers: &mut os.layers, core: *core, clock, window: &mut window };
-                let made = maker.make_for(miss, entry, &mut os.faults, is_over);
-                charge(entry, clock, os, kthreads, made.cycles);
+                let mut maker =
+                    RefIssuer { hw, layers: &mut kernels.os.layers, core: *core, clock, window: &mut window };
+                let made = maker.make_for(miss, entry, &mut kernels.os.faults, is_over);
+                charge(entry, clock, kernels, made.cycles);
                 if made.faulted {
                     let fault = hw.fault;
                     self.raise(cpu, &fault);
-                    if MANY && self.turn_is_over(cpu, limit) {
+                    if MANY && self.scheduler.turn_is_over(cpu, limit) {
                         return Ok(StackOutcome::Yields);
                     }
                     continue;
@@ -66,14 +67,14 @@ impl Simulation {
                 }
             }
             // Whether devices have answered with errors; if an engine asked, it is told.
-            os.io_failed = !entry.step.io.is_empty();
-            if os.io_failed && entry.activity.asks_again() {
+            kernels.os.io_failed = !entry.step.io.is_empty();
+            if kernels.os.io_failed && entry.activity.asks_again() {
                 entry.begun = false;
                 continue;
             }
-            os.locks.acting_task = *number;
+            kernels.os.locks.acting_task = *number;
             // Matched where it is: what it holds is seldom needed.
-            let blocked = match entry.activity.commit(os, kthreads, cpu) {
+            let blocked = match entry.activity.commit(kernels, cpu) {
                 Ok(Next::Continue) => {
                     entry.reset();
                     None
@@ -91,13 +92,13 @@ impl Simulation {
             if self.flush_invalid(cpu) | self.note_arrivals() {
                 window = DirectMapWindow::NONE;
             }
-            self.wake_released::<MANY>(cpu);
+            self.scheduler.wake_released::<MANY>(cpu, &mut self.kernels.os);
             self.wake_kthreads(cpu);
             if let Some(key) = blocked {
-                self.wait_for(cpu, key);
+                self.scheduler.cpus[cpu].wait_for(key);
                 return Ok(StackOutcome::Yields);
             }
-            if MANY && self.turn_is_over(cpu, limit) {
+            if MANY && self.scheduler.turn_is_over(cpu, limit) {
                 return Ok(StackOutcome::Yields);
             }
         }
@@ -106,17 +107,17 @@ impl Simulation {
     /// Runs the uppermost activity of a CPU on to the end of its next step; false if there is none, or if it waits.
     /// This is how an explorer of interleavings drives what [`Self::run`] runs by the clock.
     pub fn step(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
-        if self.cpus[cpu].state != CpuState::Ready || self.cpus[cpu].task.stack.is_empty() {
+        if self.scheduler.cpus[cpu].state != CpuState::Ready || self.scheduler.cpus[cpu].task.stack.is_empty() {
             return Ok(false);
         }
         loop {
-            let charged = self.cpus[cpu].task.stack.last().map(|entry| entry.planned);
+            let charged = self.scheduler.cpus[cpu].task.stack.last().map(|entry| entry.planned);
             // A limit that has passed: one thing at a time.
             self.run_stack::<true>(cpu, Cycles::ZERO)?;
             // An explorer's devices answer at once.
             while self.take_place()? {}
-            let now = self.cpus[cpu].task.stack.last().map(|entry| entry.planned);
-            if charged == Some(true) && now != Some(true) || self.cpus[cpu].state != CpuState::Ready {
+            let now = self.scheduler.cpus[cpu].task.stack.last().map(|entry| entry.planned);
+            if charged == Some(true) && now != Some(true) || self.scheduler.cpus[cpu].state != CpuState::Ready {
                 return Ok(true);
             }
         }
@@ -132,10 +133,14 @@ impl Simulation {
         limit: Cycles,
     ) -> Result<bool, EngineError> {
         // Who spins for this task does so only until here.
-        let one_task = !MANY || self.cpus[cpu].has_one_task() && !self.has_sibling(cpu)? && !self.is_spun_for(cpu);
-        let Cpu { clock, task, .. } = &mut self.cpus[cpu];
+        let one_task = !MANY
+            || self.scheduler.cpus[cpu].has_one_task()
+                && !self.has_sibling(cpu)?
+                && !self.scheduler.is_spun_for(cpu, &self.kernels.os.locks);
+        let Cpu { clock, task, .. } = &mut self.scheduler.cpus[cpu];
         let Step { io, switch, stalls, .. } = &mut task.stack.last_mut().expect("a step of it asks").step;
-        let reclaim = self.os.layers[layer].reclaim.as_mut().expect("a layer without devices asks nothing of them");
+        let reclaim =
+            self.kernels.os.layers[layer].reclaim.as_mut().expect("a layer without devices asks nothing of them");
         let swap = reclaim.swap.as_mut().map(|swap| &mut swap.device);
         let mut done = clock.now();
         let storage = reclaim.storage.as_mut().map(|storage| &mut storage.device);
@@ -150,13 +155,13 @@ impl Simulation {
         }
         let spent = (switch.cycles + clock.time(switch.timed_by_core)).min(done - clock.now());
         clock.spend(Class::Kernel, spent);
-        self.os.faults[layer].switch_cycles += spent;
+        self.kernels.os.faults[layer].switch_cycles += spent;
         let waits = MANY && done > clock.now() && (done > limit || !one_task && !*stalls);
         if waits {
-            let key = self.agenda.enter_answer(done, *stalls);
+            let key = self.scheduler.agenda.enter_answer(done, *stalls);
             // Whoever goes on here is not to go beyond that.
-            self.woke = true;
-            self.wait_for(cpu, key);
+            self.scheduler.woke = true;
+            self.scheduler.cpus[cpu].wait_for(key);
         } else {
             clock.wait_until(Class::Io, done);
         }
@@ -166,9 +171,9 @@ impl Simulation {
     /// What devices have written leaves the caches; false if they have written nothing.
     #[inline]
     fn note_arrivals(&mut self) -> bool {
-        let any = !self.os.arrived.is_empty();
-        while let Some((layer, addr, lines)) = self.os.arrived.pop() {
-            if let Some(frame) = self.os.machine_frame(layer, addr.pfn()) {
+        let any = !self.kernels.os.arrived.is_empty();
+        while let Some((layer, addr, lines)) = self.kernels.os.arrived.pop() {
+            if let Some(frame) = self.kernels.os.machine_frame(layer, addr.pfn()) {
                 let at = frame.addr().0 | addr.offset_in(FRAME_BYTES);
                 self.hw.caches.dma_write(MachineAddr(at).line(), lines);
             }
@@ -179,15 +184,15 @@ impl Simulation {
     /// Carries out the invalidations that an activity asked for; false if it asked for none.
     #[inline]
     fn flush_invalid(&mut self, cpu: CpuId) -> bool {
-        let any = !self.os.invalid.is_empty();
-        while let Some((space, what)) = self.os.invalid.pop() {
+        let any = !self.kernels.os.invalid.is_empty();
+        while let Some((space, what)) = self.kernels.os.invalid.pop() {
             self.invalidate(cpu, space, &what, false);
         }
         any
     }
 
     fn end_activity(&mut self, cpu: CpuId) {
-        let Cpu { clock, task, .. } = &mut self.cpus[cpu];
+        let Cpu { clock, task, .. } = &mut self.scheduler.cpus[cpu];
         let (now, entry) = (clock.now(), task.stack.pop());
         match &entry.activity {
             Activity::Engine(work) => {
@@ -195,9 +200,9 @@ impl Simulation {
                 self.end_engine_work(cpu, &work);
             }
             Activity::Kernel { thread, .. } => {
-                if let Some(at) = self.kthreads.end(*thread, now) {
-                    self.agenda.enter(at, AgendaEntry::Alarm { thread: *thread });
-                    self.woke = true;
+                if let Some(at) = self.kernels.threads.end(*thread, now) {
+                    let alarm = AgendaEntry::Alarm { thread: *thread };
+                    self.scheduler.enter(at, alarm);
                 }
             }
             // A fault below another activity is retried by it; one of the program's is told to the access.
@@ -205,7 +210,7 @@ impl Simulation {
                 let (outcome, major, began) = (fault.outcome(), fault.is_major(), entry.began);
                 if task.stack.is_empty() {
                     if major {
-                        self.os.major_latencies.note(now - began);
+                        self.kernels.os.major_latencies.note(now - began);
                     }
                     task.outcome = Some(outcome);
                     self.note_end(cpu);
@@ -220,18 +225,12 @@ impl Simulation {
 /// Charges what the step under way costs beyond its references, and notes it for the access that is profiled, if one
 /// is.
 #[inline(always)]
-fn charge_step(
-    entry: &StackEntry,
-    clock: &mut CpuClock,
-    os: &mut Os,
-    kthreads: &mut KernelThreads,
-    miss: &mut Option<Box<Miss>>,
-) {
+fn charge_step(entry: &StackEntry, clock: &mut CpuClock, kernels: &mut Kernels, miss: &mut Option<Box<Miss>>) {
     let Step { preset, cycles, before_pte, fills, .. } = entry.step;
     let timed = clock.time(preset.timed_by_core);
     let cycles = cycles + preset.cycles + timed;
     if let Some(stage) = entry.stage {
-        let counters = &mut os.faults[entry.layer];
+        let counters = &mut kernels.os.faults[entry.layer];
         counters.preset_cycles[stage as usize] += preset.cycles;
         counters.timed_cycles[stage as usize] += timed;
         counters.instructions[stage as usize] += preset.instructions;
@@ -239,7 +238,7 @@ fn charge_step(
             counters.spend_before_pte(cycles, fills);
         }
     }
-    charge(entry, clock, os, kthreads, cycles);
+    charge(entry, clock, kernels, cycles);
     if let Some(miss) = miss {
         miss.note(entry.layer, entry.stage, cycles, [0; 5]);
     }
@@ -247,11 +246,11 @@ fn charge_step(
 
 /// Charges cycles of an activity to its stage and to its CPU.
 #[inline(always)]
-fn charge(entry: &StackEntry, clock: &mut CpuClock, os: &mut Os, kthreads: &mut KernelThreads, cycles: Cycles) {
+fn charge(entry: &StackEntry, clock: &mut CpuClock, kernels: &mut Kernels, cycles: Cycles) {
     let Some(stage) = entry.stage else {
-        entry.activity.charge(os, kthreads, cycles);
+        entry.activity.charge(kernels, cycles);
         return clock.spend(entry.activity.class(), cycles);
     };
-    os.faults[entry.layer].cycles[stage as usize] += cycles;
+    kernels.os.faults[entry.layer].cycles[stage as usize] += cycles;
     clock.spend(Class::Fault, cycles);
 }

@@ -8,6 +8,7 @@
 //!
 //! An activity is one variant of [`Activity`]; its state machine is a file of its own.
 
+use crate::machine::kernels::Kernels;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, LayerId};
@@ -16,11 +17,9 @@ use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::fault::Fault;
 use pagelab_kernel::fault::stage::Stage;
 use pagelab_kernel::fault_engine::work::EngineWork;
-use pagelab_kernel::os::Os;
 use pagelab_kernel::populate::Populate;
 use pagelab_kernel::sync::Sync;
 use pagelab_kernel::threads::exit_scan::ExitScan;
-use pagelab_kernel::threads::schedule::KernelThreads;
 
 /// Any activity.
 #[derive(Clone, Debug)]
@@ -33,7 +32,7 @@ pub enum Activity {
     Sync(Sync),
     /// Work of a kernel thread, by its number, for its layer.
     Kernel {
-        /// Number of the thread, as [`KernelThreads`] counts.
+        /// Number of the thread, as [`KernelThreads`](pagelab_kernel::threads::schedule::KernelThreads) counts.
         thread: usize,
         /// The layer whose kernel it is of.
         layer: LayerId,
@@ -77,7 +76,7 @@ impl Activity {
     }
 
     /// Counts the cycles of work that is no fault's.
-    pub fn charge(&self, os: &mut Os, threads: &mut KernelThreads, cycles: Cycles) {
+    pub fn charge(&self, Kernels { os, threads, .. }: &mut Kernels, cycles: Cycles) {
         match self {
             Self::ExitScan(scan) => os.layers[scan.layer()].tables.charge_scan(cycles),
             Self::Kernel { thread, .. } => threads.charge(*thread, os, cycles),
@@ -89,7 +88,7 @@ impl Activity {
 
     /// Fills `step` (cleared) with the references and cycles of the next step. Changes nothing. Returns the stage of a
     /// fault that its cycles are counted for; none for other kernel work.
-    pub fn plan(&self, os: &Os, threads: &KernelThreads, step: &mut Step) -> Option<Stage> {
+    pub fn plan(&self, Kernels { os, threads, .. }: &Kernels, step: &mut Step) -> Option<Stage> {
         match self {
             Self::Fault(fault) => return Some(fault.plan(os, step)),
             Self::Populate(populate) => return Some(populate.fault().plan(os, step)),
@@ -102,7 +101,7 @@ impl Activity {
     }
 
     /// Carries the planned step out, on behalf of `cpu`.
-    pub fn commit(&mut self, os: &mut Os, threads: &mut KernelThreads, cpu: CpuId) -> Result<Next, EngineError> {
+    pub fn commit(&mut self, Kernels { os, threads, .. }: &mut Kernels, cpu: CpuId) -> Result<Next, EngineError> {
         match self {
             Self::Fault(fault) => fault.commit(os, cpu),
             Self::Populate(populate) => populate.commit(os, cpu),

@@ -2,7 +2,7 @@
 
 use crate::machine::activity::Activity;
 use crate::machine::pcids::{Pcids, Presence};
-use crate::machine::task::{CpuQueue, KernelTask, NextItem, SuspendedThread, Task, TaskSlot};
+use crate::machine::task::{CpuQueue, KernelTask, LaneState, NextItem, SuspendedThread, Task, TaskSlot};
 use crate::programs::input::Item;
 use pagelab_base::addr::{FRAME_SHIFT, LINE_SHIFT, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -12,6 +12,7 @@ use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::HitLevel;
 use pagelab_hardware::core_model::CoreModel;
 use pagelab_hardware::core_model::clock::{Class, CpuClock};
+use pagelab_kernel::threads::schedule::KernelThreads;
 use pagelab_tables::mmu_cache::Asid;
 use pagelab_trace::{Access, AccessKind, ThreadIx};
 use pagelab_translate::counters::WALK_PLACES;
@@ -414,6 +415,54 @@ impl Cpu {
         let lane = &mut self.lanes[self.lane];
         let Some(Item::Run { at, .. }) = lane.queue.get_mut(lane.at) else { unreachable!("it is in a run") };
         *at += accesses;
+    }
+
+    /// Its task waits from here on.
+    pub(crate) fn wait_for(&mut self, key: BlockKey) {
+        self.task.waits_for = Some(key);
+        self.state = CpuState::Blocked(key);
+    }
+
+    /// A task that was left in the middle and can go on, kernel threads first.
+    pub(crate) fn first_left(&self) -> Option<TaskSlot> {
+        self.seats().find(|&seat| seat != self.seat && self.task_at(seat).can_go_on())
+    }
+
+    /// A kernel thread that is awake and has not begun.
+    pub(crate) fn awake_thread(&self, threads: &KernelThreads) -> Option<TaskSlot> {
+        let begins = |place: usize| {
+            self.task_at(TaskSlot::Kernel(place)).stack.is_empty() && threads.is_awake(self.threads[place].thread)
+        };
+        (0..self.threads.len()).find(|&place| begins(place)).map(TaskSlot::Kernel)
+    }
+
+    /// Sets the state of a CPU none of whose queues has work. Returns whether it has nothing to wait for and is idle.
+    pub(crate) fn rest(&mut self) -> bool {
+        if let Some(key) = self.awaited() {
+            self.state = CpuState::Blocked(key);
+            return false;
+        }
+        let finished = self.lanes.iter().all(|lane| lane.state == LaneState::Finished);
+        // Kernel threads wait for their work.
+        self.state = if finished && self.threads.is_empty() { CpuState::Finished } else { CpuState::Waiting };
+        true
+    }
+
+    /// The source that it works for; none if it is idle or runs a kernel thread.
+    pub(crate) fn works_for(&self) -> Option<usize> {
+        self.owner.filter(|_| matches!(self.seat, TaskSlot::Queue(_)))
+    }
+
+    /// Cycles by class since the last call: they go on somebody's account.
+    pub(crate) fn take_uncharged(&mut self) -> [Cycles; Class::ALL.len()] {
+        let spent = Class::ALL.map(|class| self.clock.spent(class));
+        let before = std::mem::replace(&mut self.charged, spent);
+        std::array::from_fn(|class| spent[class] - before[class])
+    }
+
+    /// It was idle for a source that was not there, so for nobody.
+    pub(crate) fn discard_idle(&mut self) {
+        self.charged[Class::Idle as usize] = self.clock.spent(Class::Idle);
     }
 
     /// Makes an address space, with its tag, the running one, or none.

@@ -4,6 +4,7 @@
 //! registers. What it has left in the middle lies with its lane or its kernel thread until it goes on.
 
 use crate::machine::activity::Activity;
+use crate::machine::kernels::Kernels;
 use crate::observe::page_faults::SeenFault;
 use crate::observe::profile::Miss;
 use crate::programs::input::Item;
@@ -12,8 +13,6 @@ use pagelab_base::ids::LayerId;
 use pagelab_base::step::{BlockKey, Step};
 use pagelab_kernel::fault::Outcome;
 use pagelab_kernel::fault::stage::Stage;
-use pagelab_kernel::os::Os;
-use pagelab_kernel::threads::schedule::KernelThreads;
 use pagelab_trace::ThreadIx;
 use std::collections::VecDeque;
 
@@ -64,8 +63,8 @@ impl StackEntry {
 
     /// Plans the next step.
     #[inline]
-    pub fn plan(&mut self, os: &Os, threads: &KernelThreads) {
-        self.stage = self.activity.plan(os, threads, &mut self.step);
+    pub fn plan(&mut self, kernels: &Kernels) {
+        self.stage = self.activity.plan(kernels, &mut self.step);
         if self.is_free {
             self.step.make_free();
         }

@@ -5,10 +5,10 @@
 //! turn too. Walks are counted by account at once ([`WalkCounters`](pagelab_translate::counters::WalkCounters)).
 
 use pagelab_base::cycles::Cycles;
-use pagelab_hardware::core_model::clock::{Class, CpuClock};
+use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::fault::stage::Stage;
 use pagelab_kernel::os::Os;
-use pagelab_translate::counters::WalksByKind;
+use pagelab_translate::counters::{WalkCounters, WalksByKind};
 
 /// What was counted for a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,12 +32,22 @@ pub struct FaultCounts {
     pub stages: Vec<[Cycles; Stage::ALL.len()]>,
 }
 
+/// The account of a source, by its place, among those of walks.
+pub(crate) fn walk_account(input: usize) -> usize {
+    WalkCounters::NOBODY + 1 + input
+}
+
 impl Account {
-    /// Adds what was counted for another source, or at another time.
-    pub fn add(&mut self, other: &Self) {
-        for (cycles, more) in self.cycles.iter_mut().zip(other.cycles) {
+    /// Adds cycles, by class.
+    pub(crate) fn add_cycles(&mut self, spent: &[Cycles; Class::ALL.len()]) {
+        for (cycles, &more) in self.cycles.iter_mut().zip(spent) {
             *cycles += more;
         }
+    }
+
+    /// Adds what was counted for another source, or at another time.
+    pub fn add(&mut self, other: &Self) {
+        self.add_cycles(&other.cycles);
         self.walks.add(&other.walks);
         self.faults.add(&other.faults);
     }
@@ -83,9 +93,4 @@ impl FaultCounts {
             self.stages.resize(layers, Default::default());
         }
     }
-}
-
-/// What a clock has spent, by class.
-pub(crate) fn spent(clock: &CpuClock) -> [Cycles; Class::ALL.len()] {
-    Class::ALL.map(|class| clock.spent(class))
 }

@@ -232,6 +232,11 @@ impl Input {
         self.processes.iter().filter_map(|p| p.space)
     }
 
+    /// Whether processes share a space, a vforked child and its parent.
+    pub fn is_shared(&self, space: SpaceId) -> bool {
+        self.spaces().filter(|&of| of == space).count() > 1
+    }
+
     /// Its processes have ended.
     pub fn forget_processes(&mut self) {
         self.processes.clear();

@@ -143,6 +143,34 @@ impl Load {
         self.streams.iter().enumerate().filter_map(|(stream, of)| Some((of.next?, stream)))
     }
 
+    /// A process of a stream arrives: when the next one does, and the CPUs of the stream.
+    pub(crate) fn next_arrival(&mut self, stream: usize) -> (Option<Cycles>, &[CpuId]) {
+        let of = &mut self.streams[stream];
+        of.next = of.times.next();
+        (of.next, &of.cpus)
+    }
+
+    /// A main source has ended; true if it was the last one.
+    pub(crate) fn end_main(&mut self, now: Cycles) -> bool {
+        self.mains_left -= 1;
+        self.main_end = self.main_end.max(now);
+        self.mains_left == 0
+    }
+
+    /// A process that arrived so long ago has ended. Its place is free.
+    pub(crate) fn end_arrival(&mut self, input: usize, sojourn: Cycles, account: &Account) {
+        self.live -= 1;
+        self.sojourns.push(sojourn);
+        self.arrival_account.add(account);
+        self.vacant.push(input);
+    }
+
+    /// A co-runner has come to its end once more.
+    pub(crate) fn end_round(&mut self, number: usize, account: &Account) {
+        self.co_runs += 1;
+        self.co_runner_accounts[number].add(account);
+    }
+
     /// Whether processes arrive.
     pub fn has_arrivals(&self) -> bool {
         !self.streams.is_empty()

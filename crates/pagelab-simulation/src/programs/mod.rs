@@ -6,4 +6,7 @@ pub mod feed;
 pub mod input;
 pub mod load;
 pub mod reorder;
+mod replayed;
 pub mod role;
+
+pub use replayed::Programs;

@@ -300,7 +300,7 @@ fn compare_replays(ops: &[Op], policy: &str) -> translation::Counts {
     let mut naive = small_machine(&config.machine.cache);
     for step in 0..ops.len() {
         let (simulation, stats) = run(&config, write_script(&ops[..=step]), &[0]);
-        let layer = &simulation.os.layers[0];
+        let layer = &simulation.kernels.os.layers[0];
         match ops[step] {
             Op::Access { kind, addr, bytes } => {
                 let kind = match kind {

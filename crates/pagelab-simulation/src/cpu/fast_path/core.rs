@@ -115,7 +115,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
     #[inline(always)]
     pub fn new(simulation: &'a mut Simulation, cpu: CpuId) -> Option<Self> {
         let looks_ahead = simulation.looks_ahead(cpu);
-        let of = &mut simulation.cpus[cpu];
+        let of = &mut simulation.scheduler.cpus[cpu];
         let space = of.space.filter(|_| of.task.outcome.is_none())?;
         // Which of these are used, and which do not matter or are off, [`super::eligibility`] decides.
         let Hardware {
@@ -139,7 +139,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
         } = &mut simulation.hw;
         let CoreUnits { l1d, l1i, l2, nested, guest, stages: _, tlb } = &mut units[of.core];
         let walker = W::from_parts(WalkerParts {
-            layers: &simulation.os.layers,
+            layers: &simulation.kernels.os.layers,
             space,
             core: of.core,
             mmu_caches,
@@ -166,7 +166,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
             walks: walks.of_programs(),
             memory: Memory { caches, refs: Default::default() },
             looks_ahead,
-            filter_hits_only: simulation.filter_hits_only,
+            filter_hits_only: simulation.replay.filter_hits_only,
         })
     }
 

@@ -1,0 +1,149 @@
+//! The kernels of all layers: their state, their threads, and what shootdowns have to know.
+
+use crate::config::Config;
+use crate::machine::pcids::{Generations, ShootdownCounters};
+use pagelab_base::addr::VirtAddr;
+use pagelab_base::code_cost::CodeCost;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::page_fault::PageFault;
+use pagelab_base::step::BlockKey;
+use pagelab_kernel::files::FilePart;
+use pagelab_kernel::invalidation::Invalidation;
+use pagelab_kernel::layer::{self, Layer};
+use pagelab_kernel::os::Os;
+use pagelab_kernel::threads::schedule::KernelThreads;
+use pagelab_kernel::vma::VaRange;
+use pagelab_trace::{EventKind, MapFlags};
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct Kernels {
+    /// The layers with their kernels.
+    pub os: Os,
+    /// The kernel threads of all layers.
+    pub threads: KernelThreads,
+    /// By kernel thread, the CPU that it runs on.
+    pub(crate) thread_cpus: Vec<CpuId>,
+    /// Shootdowns of each address space so far.
+    pub(crate) generations: Generations,
+    /// What shootdowns and switches between address spaces did.
+    pub shootdowns: ShootdownCounters,
+}
+
+/// What a shootdown costs.
+pub(crate) struct ShootdownCosts {
+    /// Cycles of each CPU that drops translations.
+    pub local: Cycles,
+    /// Code of each CPU that is interrupted.
+    pub interrupt: CodeCost,
+    /// Cycles that the CPU that asks waits for the others.
+    pub wait: Cycles,
+}
+
+impl Kernels {
+    /// Boots the kernels of all layers. Their threads have no CPUs yet.
+    pub(crate) fn boot(config: &Config) -> Result<Self, EngineError> {
+        let os = Os::boot(&config.boot())?;
+        let mut threads = KernelThreads::default();
+        os.tops().iter().for_each(|&top| threads.add_all(top, &os.layers[top], &config.kernel.threads));
+        LayerId::all(os.layers.len()).for_each(|layer| threads.add_of_engine(layer, &os.layers[layer]));
+        let (generations, shootdowns) = (Generations::default(), ShootdownCounters::default());
+        Ok(Self { os, threads, thread_cpus: Vec::new(), generations, shootdowns })
+    }
+
+    /// Whether the page of a fault is one that the hypervisor has backed before the run
+    /// ([`is_backed`](layer::is_backed)).
+    pub fn is_backed(&self, fault: &PageFault) -> bool {
+        layer::is_backed(&self.os.layers, fault)
+    }
+
+    /// Wakes the kernel threads whose work the kernels need.
+    #[inline]
+    pub(crate) fn wake_needed_threads(&mut self) {
+        if !self.os.needs.is_empty() {
+            for (layer, need) in self.os.needs.drain(..) {
+                self.threads.wake(layer, need);
+            }
+        }
+    }
+
+    /// What an event of a space has to wait for before it can be carried out, if anything.
+    pub(crate) fn in_the_way(&mut self, space: SpaceId, kind: &EventKind) -> Option<BlockKey> {
+        if let Some(part) = FilePart::from_event(kind) {
+            return self.os.in_the_way_of_file(space.layer, &part);
+        }
+        let range = changed_range(kind)?;
+        let free = self.os.locks.may_change(space, range, self.os.costs.fault_lock);
+        if free { self.os.engine_in_the_way(space) } else { Some(BlockKey::Mappings { space }) }
+    }
+
+    /// What the shootdown of an invalidation costs. A recorded kernel's own work for it is in the trace.
+    pub(crate) fn shootdown_costs(&self, what: &Invalidation) -> ShootdownCosts {
+        if what.recorded {
+            return ShootdownCosts { local: Cycles::ZERO, interrupt: CodeCost::NONE, wait: Cycles::ZERO };
+        }
+        let costs = &self.os.costs;
+        let local = if what.full {
+            Cycles::from(costs.flush_space_cycles)
+        } else {
+            Cycles::from(costs.invalidate_page_cycles) * what.pages
+        };
+        let interrupt = costs.fault.entry.cost() + costs.fault.exit.cost();
+        ShootdownCosts { local, interrupt, wait: costs.shootdown_ipi_cycles.into() }
+    }
+
+    /// Layers whose physical memory lies in a space, or in a space of one of these layers.
+    pub(crate) fn guests_in(&self, space: SpaceId) -> Vec<LayerId> {
+        let layers = &self.os.layers;
+        let hosted = |host: SpaceId| {
+            let of = move |(_, layer): &(usize, &Layer)| layer.host == Some(host);
+            layers.iter().enumerate().filter(of).map(|(index, _)| LayerId::from(index))
+        };
+        let mut guests: Vec<LayerId> = hosted(space).collect();
+        let mut at = 0;
+        while let Some(&guest) = guests.get(at) {
+            let spaces = 0..layers[guest].spaces.len() as u32;
+            guests.extend(spaces.flat_map(|index| hosted(SpaceId { layer: guest, index })).collect::<Vec<_>>());
+            at += 1;
+        }
+        guests
+    }
+
+    /// Has the host fetch the leaf entry of an address into its caches.
+    #[inline]
+    pub(crate) fn hint_entry(&self, space: SpaceId, va: VirtAddr) {
+        let layer = &self.os.layers[space.layer];
+        layer.spaces[space.index as usize].table.hint(&layer.mem, va);
+    }
+}
+
+/// The addresses whose mappings an event changes: none, a range, or (the inner none) all of its space.
+fn changed_range(kind: &EventKind) -> Option<Option<VaRange>> {
+    let range = |addr: u64, len: u64| Some(VaRange::of_bytes(addr, len).ok());
+    match *kind {
+        EventKind::ProcessStart { .. }
+        | EventKind::ThreadStart { .. }
+        | EventKind::ThreadExit
+        | EventKind::Wake { .. }
+        | EventKind::Woken { .. }
+        | EventKind::Vfork { .. }
+        | EventKind::Allocated { .. }
+        | EventKind::Freed { .. }
+        | EventKind::Msync { .. }
+        | EventKind::Fault { .. }
+        | EventKind::Truncate { .. }
+        | EventKind::Relocate { .. }
+        | EventKind::Skip
+        | EventKind::Resume { .. }
+        | EventKind::Measure => None,
+        // The length is one of whole huge pages.
+        EventKind::Mmap { flags, .. } if flags.contains(MapFlags::HUGETLB) => Some(None),
+        EventKind::Mmap { addr, len, .. }
+        | EventKind::Munmap { addr, len }
+        | EventKind::Mprotect { addr, len, .. }
+        | EventKind::Madvise { addr, len, .. } => range(addr, len),
+        _ => Some(None),
+    }
+}

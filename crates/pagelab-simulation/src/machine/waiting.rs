@@ -1,0 +1,109 @@
+//! How CPUs wait for locks and devices, and how they are woken.
+//!
+//! A CPU whose task waits for a lock spins while the lock's holder is at work on another CPU. When the holder itself
+//! waits, those that spin for it give their CPUs away. `agenda/tasks.rs` says what is modelled, and from what source.
+
+use crate::machine::cpu::CpuState;
+use crate::machine::scheduler::Scheduler;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::CpuId;
+use pagelab_base::step::BlockKey;
+use pagelab_hardware::core_model::clock::Class;
+use pagelab_kernel::locks::{Holder, Locks};
+use pagelab_kernel::os::Os;
+
+/// What a CPU's cycles are while its task waits for a key and nothing else can run.
+fn class_of(key: BlockKey) -> Class {
+    if key.is_of_device() { Class::Io } else { Class::LockWait }
+}
+
+impl Scheduler {
+    /// Whether a CPU waits for a lock instead of giving itself away: the lock's holder is at work on another CPU, and
+    /// no other task here that may hold a lock could go on.
+    pub(crate) fn spins(&self, cpu: CpuId, key: BlockKey, locks: &Locks) -> bool {
+        let at_work = |holder: Holder| {
+            let of = &self.cpus[holder.cpu];
+            let goes_on = of.task.waits_for.is_none() || matches!(of.state, CpuState::Spins(_));
+            of.task.number == holder.task && goes_on
+        };
+        if key.stalls() {
+            return true;
+        }
+        !key.is_of_device() && locks.holders(key).all(at_work) && self.cpus[cpu].first_left().is_none()
+    }
+
+    /// Whether a CPU spins for what the task of another holds.
+    pub(crate) fn is_spun_for(&self, cpu: CpuId, locks: &Locks) -> bool {
+        let holder = Holder { cpu, task: self.cpus[cpu].task.number };
+        let spins_for = |key| locks.holders(key).any(|of| of == holder);
+        self.cpus.iter().any(|cpu| matches!(cpu.state, CpuState::Spins(key) if spins_for(key)))
+    }
+
+    /// Whether a CPU spins for a holder that is not at work.
+    pub(crate) fn spins_in_vain(&self, cpu: CpuId, locks: &Locks) -> bool {
+        matches!(self.cpus[cpu].state, CpuState::Spins(key) if !self.spins(cpu, key, locks))
+    }
+
+    /// A task of a CPU waits and does not spin: those that have spun for what it holds stop doing so.
+    pub(crate) fn end_spins(&mut self, by: CpuId, locks: &Locks) {
+        let now = self.cpus[by].clock.now();
+        // A CPU that stops may hold what another one spins for.
+        while let Some(cpu) = CpuId::all(self.cpus.len()).find(|&cpu| self.spins_in_vain(cpu, locks)) {
+            self.stir(cpu, Class::LockWait, now, locks);
+        }
+    }
+
+    /// Some task can run on a CPU from `time` on. `class` is what the CPU's cycles were if it had nothing to run at
+    /// all. Returns whether that was so.
+    pub(crate) fn stir(&mut self, cpu: CpuId, class: Class, time: Cycles, locks: &Locks) -> bool {
+        let waits_for = match self.cpus[cpu].state {
+            CpuState::Ready | CpuState::Finished => return false,
+            CpuState::Waiting => None,
+            CpuState::Spins(key) if self.spins(cpu, key, locks) => return false,
+            CpuState::Spins(key) | CpuState::Blocked(key) => Some(key),
+        };
+        let of = &mut self.cpus[cpu];
+        of.state = CpuState::Ready;
+        of.clock.wait_until(waits_for.map_or(class, class_of), time);
+        self.woke = true;
+        waits_for.is_none()
+    }
+
+    /// Lets those that wait for a key go on at `time` at the earliest.
+    pub(crate) fn wake(&mut self, key: BlockKey, time: Cycles, os: &Os) {
+        for cpu in CpuId::all(self.cpus.len()) {
+            let of = &mut self.cpus[cpu];
+            if of.task.waits_for == Some(key) {
+                of.task.waits_for = None;
+                if let CpuState::Spins(key) | CpuState::Blocked(key) = of.state {
+                    of.state = CpuState::Ready;
+                    of.clock.wait_until(class_of(key), time);
+                    self.woke = true;
+                }
+            }
+            if of.has_one_task() {
+                continue;
+            }
+            let mut any = false;
+            for task in of.left().filter(|task| task.waits_for == Some(key)) {
+                task.waits_for = None;
+                any = true;
+            }
+            if any {
+                of.preempt |= key.is_of_device() && os.costs.wakeup_preemption.0;
+                self.stir(cpu, Class::Idle, time, &os.locks);
+            }
+        }
+    }
+
+    /// Wakes those that wait for keys that `by` has just released; with `MANY` off nobody waits.
+    #[inline]
+    pub(crate) fn wake_released<const MANY: bool>(&mut self, by: CpuId, os: &mut Os) {
+        if !MANY {
+            return os.locks.forget_released();
+        }
+        while let Some(key) = os.locks.take_released() {
+            self.wake(key, self.cpus[by].clock.now(), os);
+        }
+    }
+}

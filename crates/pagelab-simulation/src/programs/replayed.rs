@@ -1,0 +1,143 @@
+//! The sources that a run replays, by place: who they are, how far they have come, and what was counted for each.
+
+use crate::programs::account::{Account, FaultCounts, walk_account};
+use crate::programs::input::Input;
+use crate::programs::load::Load;
+use crate::programs::role::Role;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
+use pagelab_base::ids::{CpuId, SpaceId};
+use pagelab_kernel::home::ProcessTarget;
+use pagelab_kernel::os::Os;
+use pagelab_trace::calls::CallStacks;
+use pagelab_trace::{ProcessIx, Source};
+use pagelab_translate::counters::WalkCounters;
+use std::sync::Arc;
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct Programs {
+    /// Main sources first, then co-runners and arrivals. Places of arrivals that have ended are used again.
+    pub inputs: Vec<Input>,
+    /// The sources by role, and what was counted for those that have ended.
+    pub load: Load,
+    /// Accesses of the main sources that have been replayed; of the arrivals if there is no main source.
+    pub(crate) replayed: u64,
+    /// What the kernels had counted of page faults when these were last charged to somebody.
+    seen_faults: FaultCounts,
+    /// What they have counted for no source: for kernel threads.
+    thread_faults: FaultCounts,
+    /// Accesses of each source that are replayed at most.
+    max_accesses: Option<u64>,
+    /// Accesses of a source that may be held back for threads that lag behind (`engine.input_window_accesses`).
+    window: u64,
+}
+
+impl Programs {
+    /// The sources of a run before its start. `max_accesses` and `window` hold for those that come later.
+    pub(crate) fn new(inputs: Vec<Input>, load: Load, max_accesses: Option<u64>, window: u64) -> Self {
+        let (seen_faults, thread_faults) = (FaultCounts::default(), FaultCounts::default());
+        Self { inputs, load, replayed: 0, seen_faults, thread_faults, max_accesses, window }
+    }
+
+    /// Whether statistics are given by source: there is more than one, or may be.
+    pub fn has_accounts(&self) -> bool {
+        self.load.beside || self.load.mains > 1
+    }
+
+    /// What has been counted for a source.
+    pub fn account(&self, input: usize, walks: &WalkCounters) -> Account {
+        Account { walks: walks.account(walk_account(input)), ..self.inputs[input].account.clone() }
+    }
+
+    /// What has been counted for no source: for kernel threads. Their cycles are counted with their CPUs.
+    pub fn thread_account(&self, walks: &WalkCounters) -> Account {
+        let faults = self.thread_faults.clone();
+        Account { walks: walks.account(WalkCounters::NOBODY), faults, ..Account::default() }
+    }
+
+    /// Charges what the kernels have counted of page faults since the last call to a source, or to kernel threads.
+    pub(crate) fn charge_faults(&mut self, input: Option<usize>, os: &Os) {
+        let faults = match input {
+            Some(input) => &mut self.inputs[input].account.faults,
+            None => &mut self.thread_faults,
+        };
+        faults.add_since(os, &mut self.seen_faults);
+    }
+
+    /// The space of a process, made if need be.
+    pub(crate) fn space_of(&mut self, input: usize, process: ProcessIx, os: &mut Os) -> Result<SpaceId, EngineError> {
+        if let Some(space) = self.inputs[input].space_of(process) {
+            return Ok(space);
+        }
+        let space = os.add_space(self.inputs[input].home)?;
+        self.inputs[input].set_space(process, Some(space));
+        Ok(space)
+    }
+
+    /// Has all sources give their call stacks; nothing may have been read of them.
+    pub(crate) fn tell_call_stacks(&mut self) -> Result<Vec<Option<Arc<CallStacks>>>, EngineError> {
+        self.inputs.iter_mut().map(Input::tell_call_stacks).collect()
+    }
+
+    /// Whether windows and the warm-up are counted in the accesses of a source.
+    pub(crate) fn is_counted_in_windows(&self, input: usize) -> bool {
+        input < self.load.mains || self.load.mains == 0
+    }
+
+    /// Accesses of the main sources dealt out so far; of the arrivals under way if there is no main source.
+    pub fn dealt(&self) -> u64 {
+        let mains = if self.load.mains > 0 { self.load.mains } else { self.inputs.len() };
+        self.inputs[..mains].iter().map(|input| input.dealt).sum()
+    }
+
+    /// A process of a stream arrives on a CPU. Returns its place among the sources.
+    pub(crate) fn add_arrival(
+        &mut self,
+        stream: usize,
+        at: Cycles,
+        cpu: CpuId,
+        models_dependencies: bool,
+    ) -> Result<usize, EngineError> {
+        let of = &self.load.streams[stream];
+        let (source, home) = ((of.open)()?, of.home);
+        let input = self.open(source, models_dependencies, Role::Arrival { at }, home, vec![cpu]);
+        self.load.live += 1;
+        Ok(if let Some(index) = self.load.vacant.pop() {
+            self.inputs[index] = input;
+            index
+        } else {
+            self.inputs.push(input);
+            self.inputs.len() - 1
+        })
+    }
+
+    /// A co-runner that has come to its end starts again. Returns its CPUs.
+    pub(crate) fn restart(
+        &mut self,
+        input: usize,
+        number: usize,
+        models_dependencies: bool,
+    ) -> Result<Vec<CpuId>, EngineError> {
+        let old = &self.inputs[input];
+        if old.dealt == 0 {
+            let what = format!("`{}` makes no access, so it cannot run again and again", old.info.name);
+            return Err(EngineError::config("with", what));
+        }
+        let (home, cpus) = (old.home, old.cpus.clone());
+        let source = (self.load.co_runners[number])()?;
+        self.inputs[input] = self.open(source, models_dependencies, Role::CoRunner(number), home, cpus.clone());
+        Ok(cpus)
+    }
+
+    fn open(
+        &self,
+        source: Box<dyn Source>,
+        models_dependencies: bool,
+        role: Role,
+        home: ProcessTarget,
+        cpus: Vec<CpuId>,
+    ) -> Input {
+        Input::new(source, models_dependencies, role, home, cpus, self.max_accesses, self.window)
+    }
+}
