@@ -38,7 +38,7 @@ SMALL = "gups:size=16MiB,updates=100K"
         (["run", "gupsy"], ["gupsy", "gups"]),
         (["run", SMALL, "--set", "machine.tlb.l3=1"], ["machine.tlb.l3", "no key `l3`", "did you mean `l2`?"]),
         (["run", SMALL, "--set", "engine"], ["engine", "key=value"]),
-        (["run", SMALL, "--set", "=3"], ["`=3`", "no key stands before `=`", "key=value"]),
+        (["run", SMALL, "--set", "=3"], ["`=3`", "the key before `=` is missing", "key=value"]),
         (["run", SMALL, "-s", "raddix"], ["`raddix`", "did you mean radix?", "pagelab list systems"]),
         (["run", SMALL, "-m", "gem5"], ["`gem5`", "kabylake-7700hq"]),
         (["run", SMALL, "-m", "gem5-timings"], ["did you mean gem5-timing?"]),

@@ -92,7 +92,7 @@ def test_drives_are_named_where_devices_are(pagelab: Pagelab, tmp_path: Path) ->
     assert_fails(
         pagelab(*run, "--set", "kernel.storage=z-ssd"), 2, "neither a preset nor a TOML file", "pagelab list drives"
     )
-    assert_fails(pagelab(*run, "--set", 'kernel.storage={"drive":7}'), 2, "kernel.storage.drive", "7 is no name")
+    assert_fails(pagelab(*run, "--set", 'kernel.storage={"drive":7}'), 2, "kernel.storage.drive", "7 is not a name")
     assert_fails(pagelab(*run, "--set", 'kernel.storage={"drive":"disk","units":0}'), 2, "kernel.storage.units", "0")
     assert_fails(pagelab(*run, "--set", 'kernel.storage={"drive":"disk","depth":1}'), 2, "depth")
     assert_fails(

@@ -44,7 +44,7 @@ def test_an_order_alone_is_a_setting() -> None:
 
 
 def test_a_program_of_one_thread_has_one_order() -> None:
-    with pytest.raises(pagelab.ConfigError, match="one order only: leave the interleavings away"):
+    with pytest.raises(pagelab.ConfigError, match="only one order: omit the interleavings"):
         pagelab.run("random:size=64MiB,accesses=1K", interleavings=2)
     with pytest.raises(pagelab.ConfigError, match="allowed are 1 to 1000"):
         pagelab.run(SHARED, interleavings=1001)

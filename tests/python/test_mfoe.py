@@ -121,9 +121,9 @@ def test_a_run_writes_its_faults_as_a_trace(pagelab: Pagelab, tmp_path: Path) ->
     assert_fails(
         pagelab(*run, "-s", "radix", "-s", "mfoe", "--faults", "two.faults"),
         2,
-        "of one system: name one",
+        "covers one system: name only one",
     )
-    assert_fails(pagelab(*run, "-s", "radix", "--warm-up", "1K", "--faults", "two.faults"), 2, "leave the warm-up away")
+    assert_fails(pagelab(*run, "-s", "radix", "--warm-up", "1K", "--faults", "two.faults"), 2, "omit the warm-up")
     small = ("run", "seq:size=64KiB,passes=1", "-s", "radix")
     assert_fails(pagelab(*small, "--faults", "two.faults", "--json", "two.faults"), 2, "name it two.json")
     assert_fails(pagelab(*small, "--faults", ""), 2, "--faults takes the name of a new file")

@@ -96,7 +96,7 @@ def test_what_the_simulator_warns_of_is_passed_on(models: Path, tmp_path: Path) 
     trace = tmp_path / "lackey.trace"
     pagelab.import_trace(ROOT / "crates" / "pagelab-trace" / "tests" / "import_samples" / "lackey.txt", trace)
     found = predicting.predict(trace, ["radix"], fitting.load(models), "kabylake-7700hq")
-    assert any("do not tell which loads they wait for" in warning for warning in found.warnings)
+    assert any("accesses contain no dependencies" in warning for warning in found.warnings)
 
 
 def test_held_out_layouts_are_predicted(models: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_setting_that_one_of_the_systems_lacks_names_it_and_the_way_out() -> N
     message = r"`table_bytes`.*system `radix`; .*-s 'SYSTEM\{KEY=VALUE\}'"
     with pytest.raises(pagelab.ConfigError, match=message):
         pagelab.run(SMALL, ["hashed-compact", "radix"], set={"system.layers.native.page_table.table_bytes": "128MiB"})
-    with pytest.raises(pagelab.ConfigError, match="settings end the system"):
+    with pytest.raises(pagelab.ConfigError, match="write the settings last"):
         pagelab.run(SMALL, "radix{engine.seed=3}@linux-4.9")
 
 

@@ -128,9 +128,9 @@ def test_the_commands_say_how_much_of_the_program_was_recorded(programs: Path, p
     assert "recorded windows, with 95 % intervals over them" in shown.stdout
     assert "±" in shown.stdout
     assert "faults of the whole program" in shown.stdout
-    assert "begin with the TLBs and caches that its first touches left" in shown.stderr
+    assert "begin with TLBs and caches filled only by its first touches" in shown.stderr
     warmed = pagelab("run", programs / "sampled.trace")
-    assert "first touches left" not in warmed.stderr, warmed.stderr
+    assert "filled only by" not in warmed.stderr, warmed.stderr
 
 
 def test_an_export_has_the_recorded_windows_alone(programs: Path, tmp_path: Path) -> None:

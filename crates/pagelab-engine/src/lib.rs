@@ -1,21 +1,21 @@
 //! The simulator: what a machine and its kernels do for a stream of memory accesses.
 //!
-//! This crate runs requests. It stands on six others, each of which imports only those above it in this table:
+//! This crate runs requests. It builds on six others; each imports only those above it in this table:
 //!
-//! | crate | what it holds |
+//! | crate | contents |
 //! |---|---|
 //! | [`pagelab_base`] | addresses, errors, the seeded generator, associative arrays, contents of simulated memory |
 //! | [`pagelab_tables`] | page tables; MMU caches |
-//! | [`pagelab_hardware`] | data caches and memory; what a core waits for; devices that hold pages |
+//! | [`pagelab_hardware`] | data caches and memory; core models; storage devices |
 //! | [`pagelab_kernel`] | kernels: address spaces, frames, page faults, mapping calls; fault engines |
-//! | [`pagelab_translate`] | TLBs, translation units, walks, segments, shadow tables; the hardware as a whole |
-//! | [`pagelab_simulation`] | the state of a simulation, what its CPUs do, and what is counted |
-//! | this one | presets, the configuration of a run, a request from outside and its results |
+//! | [`pagelab_translate`] | TLBs, translation units, page walks, segments, shadow tables; the hardware as a whole |
+//! | [`pagelab_simulation`] | the state of a simulation, the actions of its CPUs, and the statistics |
+//! | this one | presets, run configuration, requests and results |
 //!
-//! Each crate's folders are *rooms* with an order, too; `tests/structure.rs` has it and checks it. Modules of the other
-//! crates are named here as well, so that a user of the simulator needs this crate alone.
+//! The folders of each crate are *rooms*, which have an order, too; `tests/structure.rs` defines and checks it. This
+//! crate re-exports modules of the others, so users of the simulator need to import only this crate.
 //!
-//! A run from Rust: the references that a walk makes without MMU caches, on bare metal and in a virtual machine.
+//! Example: references per walk without MMU caches, on bare metal and in a virtual machine.
 //!
 //! ```
 //! use pagelab_engine::run::{Request, run};

@@ -1,4 +1,4 @@
-//! Puts a [`Config`] together from presets, files and overrides.
+//! Assembles a [`Config`] from presets, files and overrides.
 
 use std::path::{Path, PathBuf};
 
@@ -12,28 +12,27 @@ use super::mistake;
 use super::{Config, EngineConfig, PresetKind, presets};
 use pagelab_base::error::EngineError;
 
-/// What somebody may write who wants no device.
+/// Names that mean "no device".
 const NOTHING: [&str; 3] = ["off", "none", "null"];
 
-/// What a run's configuration is made of. Names are built-in presets or paths of TOML files of the same form, whose
-/// `.toml` may be left out.
+/// Parts of a run's configuration. A name is that of a built-in preset, or the path of a TOML file of the same form,
+/// with or without `.toml`.
 #[derive(Clone, Debug, Default)]
 pub struct Assembly<'a> {
     /// Machine preset; none for the first of `pagelab list machines`.
     pub machine: Option<&'a str>,
     /// System preset; none for the first of `pagelab list systems`.
     pub system: Option<&'a str>,
-    /// Kernel preset, whose keys those of the system's table `kernel` replace; none for the first of `pagelab list
-    /// kernels`.
+    /// Kernel preset; keys in the system's table `kernel` override it. None for the first of `pagelab list kernels`.
     pub kernel: Option<&'a str>,
     /// `key=value` overrides, applied in order.
     pub set: &'a [String],
 }
 
-/// The effective configuration, not yet validated against itself (see `Config::validate`).
+/// The effective configuration. Consistency between its keys is not yet checked (see `Config::validate`).
 ///
-/// Errors: an unknown preset (the known ones are named), a file that cannot be read or parsed, an unknown key or a
-/// value of the wrong type (the key's path and what is allowed are named).
+/// Errors: an unknown preset (the error lists the known ones), a file that cannot be read or parsed, an unknown key, or
+/// a value of the wrong type (the error contains the key's path and the allowed values).
 pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     let mut tree = serde_json::Map::new();
     tree.insert("machine".into(), load(PresetKind::Machine, assembly.machine)?);
@@ -50,11 +49,11 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     let mut written = UserKeys::default();
     for set in assembly.set {
         let (key, value) =
-            set.split_once('=').ok_or_else(|| EngineError::config(set, "an override is written key=value"))?;
+            set.split_once('=').ok_or_else(|| EngineError::config(set, "write overrides as key=value"))?;
         let key = key.trim();
         if key.is_empty() {
             let what =
-                "no key stands before `=`; an override is written key=value, and `pagelab schema` shows the keys";
+                "the key before `=` is missing; write overrides as key=value, and `pagelab schema` shows the keys";
             return Err(EngineError::config(format!("`{set}`"), what));
         }
         let value = parse_value(value.trim());
@@ -74,7 +73,7 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     Ok(config)
 }
 
-/// Keys that the user wrote, one by one or in a table. What the name of a preset stands for is not among them.
+/// Keys that the user set, individually or as a table. Keys that come from a named preset are not included.
 #[derive(Default)]
 struct UserKeys<'k> {
     keys: Vec<&'k str>,
@@ -92,8 +91,8 @@ impl<'k> UserKeys<'k> {
     }
 }
 
-/// Where `key` chooses a design, or names a drive: takes away what a preset gave the design before, and the user did
-/// not write.
+/// If `key` selects a design or a drive: removes the keys that a preset set for the previous design and the user did
+/// not set.
 fn drop_keys_of_other_designs(tree: &mut Value, key: &str, written: &UserKeys) -> Result<(), EngineError> {
     let Some((part, last)) = key.rsplit_once('.') else { return Ok(()) };
     let is_written = |of: &str| written.contains(part, of);
@@ -112,7 +111,7 @@ fn drop_keys_of_other_designs(tree: &mut Value, key: &str, written: &UserKeys) -
     Ok(())
 }
 
-/// A system may bring keys of its kernel, in a table `kernel`: they prevail over those of the kernel preset.
+/// Moves the table `kernel` of a system into the kernel; its keys override those of the kernel preset.
 fn bring_kernel_keys(system: &mut Value, kernel: &mut Value) {
     let brought = system.as_object_mut().and_then(|of| of.remove("kernel"));
     if let (Some(Value::Object(brought)), Some(kernel)) = (brought, kernel.as_object_mut()) {
@@ -120,8 +119,8 @@ fn bring_kernel_keys(system: &mut Value, kernel: &mut Value) {
     }
 }
 
-/// Replaces the drives that a kernel names (`storage = NAME`, or a key `drive` of `storage` and `swap`) by their keys.
-/// Keys that stand beside a name prevail.
+/// Replaces drive names in a kernel (`storage = NAME`, or a key `drive` of `storage` and `swap`) by the drives' keys.
+/// Keys next to a name override them.
 fn fill_in_drives(kernel: &mut Value) -> Result<(), EngineError> {
     if let Some(name) = kernel["storage"].as_str().filter(|name| !NOTHING.contains(name)) {
         kernel["storage"] = serde_json::json!({ "drive": name });
@@ -130,7 +129,7 @@ fn fill_in_drives(kernel: &mut Value) -> Result<(), EngineError> {
         let Some(keys) = kernel[part].as_object_mut() else { continue };
         let Some(name) = keys.remove("drive") else { continue };
         let Some(name) = name.as_str() else {
-            let what = format!("{name} is no name; `pagelab list drives` describes the presets");
+            let what = format!("{name} is not a name; `pagelab list drives` describes the presets");
             return Err(EngineError::config(format!("kernel.{part}.drive"), what));
         };
         let at_its_key = |error| match error {
@@ -149,7 +148,7 @@ fn fill_in_drives(kernel: &mut Value) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Replaces the core that a machine names (`core = NAME`) by its keys.
+/// Replaces the name of a machine's core (`core = NAME`) by the core's keys.
 fn fill_in_core(machine: &mut Value) -> Result<(), EngineError> {
     let Some(name) = machine["core"].as_str() else { return Ok(()) };
     let at_its_key = |error| match error {
@@ -165,7 +164,7 @@ fn fill_in_core(machine: &mut Value) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// A path in the tree as a user writes it: elements of lists by their names.
+/// A path in the tree in the user's notation: list elements by name.
 fn as_written(path: &serde_path_to_error::Path, tree: &Value) -> String {
     let mut at = tree;
     let mut parts = Vec::new();
@@ -185,13 +184,13 @@ fn as_written(path: &serde_path_to_error::Path, tree: &Value) -> String {
     parts.join(".")
 }
 
-/// The preset or file called `name`, put onto those that it extends.
+/// The preset or file called `name`, merged with those that it extends.
 fn load(kind: PresetKind, name: Option<&str>) -> Result<Value, EngineError> {
     let name = name.unwrap_or_else(|| presets(kind).next().expect("every kind has a preset").name);
     load_extending(kind, name, Path::new(""), &mut Vec::new())
 }
 
-/// Does the same for a name that stands in a file of `folder`. `extending` are the files that extend this one.
+/// Like [`load`], for a name in a file of `folder`. `extending` are the files that extend this one.
 fn load_extending(
     kind: PresetKind,
     name: &str,
@@ -221,7 +220,7 @@ fn load_extending(
         None => return Ok(own),
         Some(Value::String(base)) => base,
         Some(other) => {
-            let what = format!("`{name}`: base = {other} is no name; it takes a preset's name or a TOML file");
+            let what = format!("`{name}`: base = {other} is not a name; write a preset's name or a TOML file");
             return Err(EngineError::config(kind.name(), what));
         }
     };
@@ -236,7 +235,7 @@ fn load_extending(
     let called = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     extending.push(file);
     let mut base = load_extending(kind, &base, &beside, extending)?;
-    // What the base names must be there before parts of it are replaced.
+    // Names in the base are resolved first, because the extending file may replace only some of their keys.
     match kind {
         PresetKind::Machine => fill_in_core(&mut base)?,
         PresetKind::Kernel => fill_in_drives(&mut base)?,
@@ -251,10 +250,10 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
     real(one) == real(other)
 }
 
-/// More names than so many are too many for an error.
+/// Most names that an error lists.
 const MOST_NAMES: usize = 12;
 
-/// The error of a name that is neither a preset's nor a file's. `extending` is the file that extends it, if one does.
+/// The error for a name that is neither a preset nor a file. `extending` is the file that extends it, if any.
 fn unknown(kind: PresetKind, name: &str, extending: Option<&Path>) -> EngineError {
     let known: Vec<&str> = presets(kind).map(|preset| preset.name).collect();
     let help = match nearest(name, known.iter().copied()) {
@@ -280,7 +279,7 @@ fn unknown(kind: PresetKind, name: &str, extending: Option<&Path>) -> EngineErro
     EngineError::config(kind, what)
 }
 
-/// The slot of a dotted key. An element of a list is named by its number or by its `name`.
+/// The slot of a dotted key. A list element is named by its index or by its `name`.
 fn place<'t>(tree: &'t mut Value, key: &str) -> Result<&'t mut Value, EngineError> {
     let mut at = tree;
     let mut path = String::new();
@@ -288,8 +287,8 @@ fn place<'t>(tree: &'t mut Value, key: &str) -> Result<&'t mut Value, EngineErro
         if at.is_null() {
             *at = Value::Object(serde_json::Map::new());
         }
-        // Only the top is fixed; deeper down a key may be absent because it is optional, and the typed definition
-        // refuses it if it is unknown.
+        // Only top-level keys are checked here. A deeper key may be absent because it is optional; if it is unknown,
+        // deserialisation rejects it.
         let known = match at {
             Value::Object(map) => !path.is_empty() || map.contains_key(part),
             Value::Array(list) => element(list, part).is_some(),
@@ -315,7 +314,7 @@ fn place<'t>(tree: &'t mut Value, key: &str) -> Result<&'t mut Value, EngineErro
     Ok(at)
 }
 
-/// Index of a list's element by its `name` or its number.
+/// Index of a list element by its `name` or its number.
 fn element(list: &[Value], part: &str) -> Option<usize> {
     let named = list.iter().position(|v| v.get("name").and_then(Value::as_str) == Some(part));
     named.or_else(|| part.parse().ok().filter(|&index: &usize| index < list.len()))

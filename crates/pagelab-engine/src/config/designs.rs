@@ -1,5 +1,5 @@
-//! Parts of a configuration whose design is chosen anew, such as `machine.core.model`: keys that a preset gave the
-//! former design, and that the new one does not have, fall away.
+//! Parts of a configuration with a choice of designs, such as `machine.core.model`. If the design changes, keys that a
+//! preset set for the previous design and the new one lacks are removed.
 
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ impl Node {
         Self(&SCHEMA)
     }
 
-    /// The part at these keys; none if the schema says nothing of them. Elements of lists may have any key.
+    /// The part at these keys; none if the schema does not contain them. List elements may have any key.
     pub fn at<'k>(self, keys: impl IntoIterator<Item = &'k str>) -> Option<Self> {
         keys.into_iter().try_fold(self, Self::child)
     }
@@ -58,8 +58,8 @@ impl Node {
         self.choice().is_some_and(|(_, designs)| designs.iter().any(|design| has(design, key)))
     }
 
-    /// Takes from `part` the keys that the design called `name` does not have, but for those that `keep` names. An
-    /// unknown name changes nothing: the error names it.
+    /// Removes from `part` the keys of other designs that the design `name` lacks, except those for which `keep` is
+    /// true. An unknown name changes nothing; deserialisation reports it.
     pub fn retain_keys_of(self, name: &Value, part: &mut Map<String, Value>, keep: impl Fn(&str) -> bool) {
         let Some((tag, designs)) = self.choice() else { return };
         if let Some(design) = designs.iter().find(|design| design["properties"][tag]["const"] == *name) {
@@ -67,8 +67,7 @@ impl Node {
         }
     }
 
-    /// Replaces in `part` what `own` says otherwise: tables key by key, lists of named elements by name, all else
-    /// whole.
+    /// Merges `own` into `part`: tables key by key, lists of named elements by name; everything else is replaced whole.
     pub fn merge(this: Option<Self>, part: &mut Value, own: Value) {
         match (part, own) {
             (Value::Object(part), Value::Object(own)) => {
@@ -101,7 +100,7 @@ fn has(design: &Value, key: &str) -> bool {
     design["properties"].get(key).is_some()
 }
 
-/// The definition that a schema refers to, or the schema.
+/// The definition that a schema refers to, or else the schema itself.
 fn resolve(schema: &'static Value) -> &'static Value {
     match schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/")) {
         Some(name) => &SCHEMA["$defs"][name],

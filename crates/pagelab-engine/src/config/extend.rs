@@ -1,4 +1,4 @@
-//! Presets that extend others: `base = "NAME"` and only what differs.
+//! Presets that extend others: `base = "NAME"` and the differences.
 
 use serde_json::{Map, Value};
 
@@ -6,10 +6,11 @@ use super::PresetKind;
 use super::designs::Node;
 use super::mistake::element_name;
 
-/// Keys that say what a preset is, and not what is simulated.
+/// Keys that describe a preset and do not affect the simulation.
 const HEAD: [&str; 3] = ["name", "description", "origin"];
 
-/// The preset `own` put onto the one that it extends. Origins are inherited, but for numbers that `own` replaces.
+/// Merges the preset `own` into the one that it extends. Origins are inherited, except those of values that `own`
+/// replaces.
 ///
 /// Args: `called` names `own` if it has no key `name`.
 pub fn extend(kind: PresetKind, mut base: Value, mut own: Map<String, Value>, called: &str) -> Value {
@@ -55,7 +56,7 @@ fn node_of(kind: PresetKind, key: &str) -> Option<Node> {
     }
 }
 
-/// The dotted keys of all single values and lists below a key.
+/// Collects the dotted keys of all single values and lists below a key.
 fn list_leaves(path: &str, value: &Value, leaves: &mut Vec<String>) {
     match value {
         Value::Object(part) => {
@@ -72,7 +73,7 @@ fn list_leaves(path: &str, value: &Value, leaves: &mut Vec<String>) {
     }
 }
 
-/// Takes the origins away of what was written anew, and puts the own ones in.
+/// Removes the origins of overwritten values, and adds those of the extending preset.
 fn replace_origins(origin: &mut Map<String, Value>, own: Option<&Map<String, Value>>, written: &[String], name: &str) {
     let is_at_or_below =
         |key: &str, of: &str| key.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
@@ -84,7 +85,7 @@ fn replace_origins(origin: &mut Map<String, Value>, own: Option<&Map<String, Val
     origin.extend(own.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
 }
 
-/// Whether a preset has the key of an origin. An element of a list is named by its name or number.
+/// Whether a preset contains the key of an origin. List elements are named by name or index.
 fn is_there(preset: &Value, key: &str) -> bool {
     let mut parts = key.split('.');
     parts

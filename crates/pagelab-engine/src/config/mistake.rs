@@ -1,10 +1,9 @@
-//! What of a configuration does not fit its schema: the key as the user writes it, what is wrong and what would be
-//! right.
+//! Explains why a configuration does not match its schema: the key in the user's notation, what is wrong, and what is
+//! allowed.
 //!
-//! The typed definition decides what is a configuration ([`super::assemble`]). Where it refuses one, this says why. It
-//! reads the schema that the definition has anyway, so no type has texts of its own for keys that are unknown or
-//! missing, or for values of the wrong kind. Only types with a notation of their own, as sizes, are asked for their
-//! text.
+//! Deserialisation decides whether a configuration is valid ([`super::assemble`]). If it fails, this module finds the
+//! reason in the schema, so types need no error texts of their own for unknown or missing keys or for values of the
+//! wrong kind. Only types with their own notation, such as sizes, provide their text.
 
 use pagelab_trace::quantity::Bytes;
 use pagelab_trace::suggestion::nearest;
@@ -15,19 +14,19 @@ use super::Switch;
 use pagelab_base::code_cost::CodeCycles;
 use pagelab_base::error::EngineError;
 
-/// Mistakes that one error tells of; with more of them the first are enough to go on.
+/// Most mistakes that one error lists.
 const TOLD: usize = 4;
 
-/// What a type says of a value that it refuses.
+/// The error text of a type for a value; none if the type accepts it.
 type Refusal = fn(&Value) -> Option<String>;
 
-/// Types whose values are written in a notation of their own: their names in the schema, and what they say of a value.
+/// Types with their own notation: names in the schema, and error texts.
 const NOTATIONS: [(&str, Refusal); 3] =
     [("Bytes", refusal::<Bytes>), ("Switch", refusal::<Switch>), ("CodeCycles", refusal::<CodeCycles>)];
 
 fn refusal<T: DeserializeOwned>(value: &Value) -> Option<String> {
     if !matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_)) {
-        // What such a type says of a list would be a text of its deserialiser.
+        // For a list, such a type would return the generic text of its deserialiser.
         return Some(format!("{} is not possible; a single value belongs here", shown(value)));
     }
     T::deserialize(value).err().map(|error| error.to_string())
@@ -39,7 +38,7 @@ struct SchemaError {
     what: String,
 }
 
-/// The error of a configuration that its definition refuses; none if it fits the schema all the same.
+/// The error for a configuration that failed to deserialise; none if it matches the schema.
 pub fn explain(schema: &Value, tree: &Value) -> Option<EngineError> {
     let mut search = Search { definitions: &schema["$defs"], found: Vec::new() };
     search.check(schema, tree, "");
@@ -73,7 +72,7 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// Adds what does not fit in the value of a key.
+    /// Adds the mistakes in the value of a key.
     fn check(&mut self, schema: &'s Value, value: &Value, key: &str) {
         let (name, schema) = self.resolve(schema);
         if let Some((_, refusal)) = NOTATIONS.iter().find(|(of, _)| Some(*of) == name) {
@@ -96,8 +95,8 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// A value of one of several forms, of which nothing may be one. Where none fits, what is wrong is told of the form
-    /// that is most like it: keys, or else names.
+    /// Checks a value that may have one of several forms, including null. If it has none, reports the mistakes against
+    /// the most similar form: an object for an object, otherwise names.
     fn check_forms(&mut self, forms: &'s [Value], value: &Value, key: &str) {
         if value.is_null() {
             return;
@@ -117,7 +116,7 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// A name out of several.
+    /// Checks that a value is one of several names.
     fn check_name(&mut self, known: &[&str], value: &Value, key: &str) {
         match value.as_str() {
             Some(name) if known.contains(&name) => {}
@@ -126,7 +125,7 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// A part in which the key `tag` chooses a design, and the others are its parameters.
+    /// Checks a part in which the key `tag` selects a design and the other keys are its parameters.
     fn check_design(&mut self, variants: &'s [Value], tag: &str, value: &Value, key: &str) {
         let known: Vec<&str> = variants.iter().filter_map(|of| of["properties"][tag]["const"].as_str()).collect();
         let Some(part) = value.as_object() else {
@@ -143,7 +142,7 @@ impl<'s> Search<'s> {
         let chosen = match part.get(tag) {
             Some(Value::String(name)) => variants.iter().find(|of| of["properties"][tag]["const"] == name.as_str()),
             Some(_) => None,
-            // A design may be the one that is meant if none is named.
+            // A design whose key `tag` is optional is the default.
             None => variants.iter().find(|of| !required(of).any(|key| key == tag)),
         };
         match (chosen, part.get(tag)) {
@@ -187,7 +186,7 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// The keys of a part, and their values.
+    /// Checks the keys of a part and their values.
     fn check_members(&mut self, schema: &'s Value, part: &Map<String, Value>, key: &str) {
         let none = Map::new();
         let known = schema["properties"].as_object();
@@ -201,7 +200,7 @@ impl<'s> Search<'s> {
                 None => self.add(&below(key, name), unknown_key(name, &names)),
             }
         }
-        // What is there under a misspelt name is not missing.
+        // A key under a misspelt name is not missing.
         let meant = |wanted: &&str| part.keys().any(|name| nearest(name, names.iter().copied()) == Some(*wanted));
         let missing = required(schema).filter(|name| !part.contains_key(*name) && !meant(name));
         let missing: Vec<&str> = missing.collect();
@@ -212,7 +211,7 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// How a value of a schema is written, with dots for what the user has to say.
+    /// An example of a value of a schema, with dots for the values.
     fn example(&self, schema: &'s Value) -> String {
         let (_, schema) = self.resolve(schema);
         let members = |schema: &Value| {
@@ -232,18 +231,18 @@ impl<'s> Search<'s> {
     }
 }
 
-/// The keys that a part must have.
+/// The required keys of a part.
 fn required(schema: &Value) -> impl Iterator<Item = &str> {
     schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// The key that tells variants apart; none if they are names.
+/// The key that distinguishes variants; none if they are names.
 pub(super) fn tag(variants: &[Value]) -> Option<&str> {
     let properties = variants[0]["properties"].as_object()?;
     properties.iter().find(|(_, schema)| schema["const"].is_string()).map(|(key, _)| key.as_str())
 }
 
-/// The names that variants are.
+/// The names of variants that are names.
 fn names(variants: &[Value]) -> Vec<&str> {
     variants
         .iter()
@@ -252,7 +251,7 @@ fn names(variants: &[Value]) -> Vec<&str> {
         .collect()
 }
 
-/// Whether a value is a whole number that the schema has room for, and which are allowed.
+/// Whether a value is a whole number in the schema's range, and the text of that range.
 fn whole_number(schema: &Value, value: &Value) -> (bool, String) {
     let least = schema["minimum"].as_u64().unwrap_or(0);
     let most = match (schema["maximum"].as_u64(), schema["format"].as_str()) {
@@ -263,7 +262,8 @@ fn whole_number(schema: &Value, value: &Value) -> (bool, String) {
         (None, _) => None,
     };
     let fits = value.as_u64().is_some_and(|number| (least..=most.unwrap_or(u64::MAX)).contains(&number));
-    // Of what is no number at all the range would say little: that of the type is mostly wider than what makes sense.
+    // For a value that is not a number, the range of the type would not help: usually it is wider than what makes
+    // sense.
     let range = match (value.is_number(), most) {
         (false, _) => return (fits, "a whole number belongs here".to_owned()),
         (true, Some(most)) => format!("{least} to {most}"),
@@ -273,15 +273,15 @@ fn whole_number(schema: &Value, value: &Value) -> (bool, String) {
 }
 
 fn unknown_name(name: &str, known: &[&str]) -> String {
-    // Few letters are near to any others.
+    // For short names a suggestion would be arbitrary.
     let near = nearest(name, known.iter().copied()).filter(|_| name.chars().count() > 3);
     let near = near.map_or(String::new(), |near| format!("did you mean {near}? "));
     format!("`{name}` is not known; {near}{}", allowed(known))
 }
 
-/// What an error says of a key that there is not.
+/// The error text for an unknown key.
 pub fn unknown_key(name: &str, known: &[&str]) -> String {
-    // One number is as good as another.
+    // A number is an index, for which a suggestion would be arbitrary.
     let near = nearest(name, known.iter().copied()).filter(|_| name.parse::<u64>().is_err());
     match near {
         Some(near) => format!("there is no key `{name}`; did you mean `{near}`?"),
@@ -293,17 +293,17 @@ fn allowed(known: &[&str]) -> String {
     format!("allowed {} {}", if known.len() == 1 { "is" } else { "are" }, known.join(", "))
 }
 
-/// The key of a part of a part.
+/// The full key of `part` below `key`.
 fn below(key: &str, part: &str) -> String {
     if key.is_empty() { part.to_owned() } else { format!("{key}.{part}") }
 }
 
-/// What the element of a list is called in keys: its name, or its number if it has none.
+/// How keys name a list element: by its name, or else by its index.
 pub fn element_name(element: &Value, index: usize) -> String {
     element.get("name").and_then(Value::as_str).map_or_else(|| index.to_string(), str::to_owned)
 }
 
-/// A value as an error shows it.
+/// A value as errors show it.
 fn shown(value: &Value) -> String {
     const MOST: usize = 40;
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -1,8 +1,8 @@
-//! Putting the configuration of a run together.
+//! Assembles the configuration of a run.
 //!
-//! A run's [`Config`] is put together from presets (a machine, a system, a kernel's costs), the engine's defaults and
-//! the user's `--set key=value` overrides, in this order; [`assemble`] does it. What the user does not name keeps the
-//! preset's value, and the effective configuration is written with every result.
+//! [`assemble`] builds the [`Config`] of a run from presets (a machine, a system, a kernel), then the engine's
+//! defaults, then the user's `--set key=value` overrides. Other keys keep the preset's value; the effective
+//! configuration is written with every result.
 
 mod assemble;
 mod designs;

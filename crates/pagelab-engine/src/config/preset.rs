@@ -7,7 +7,7 @@ pub enum PresetKind {
     Machine,
     /// Layers with their page tables and placement policies.
     System,
-    /// What the paths of a kernel cost, and what it does when memory runs short.
+    /// Costs of a kernel's code paths, and its behaviour under memory pressure.
     Kernel,
     /// A device for swap and files.
     Drive,
@@ -16,7 +16,7 @@ pub enum PresetKind {
 }
 
 impl PresetKind {
-    /// As keys of a configuration have it: `machine`, `system`, `kernel`, `drive` or `window`.
+    /// Its name in configuration keys: `machine`, `system`, `kernel`, `drive` or `window`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Machine => "machine",
@@ -33,21 +33,21 @@ impl PresetKind {
 pub struct Preset {
     /// What it describes.
     pub kind: PresetKind,
-    /// The name that the command line takes; that of its file without `.toml`, unless it is [cold](Self::warm).
+    /// Its name on the command line: that of its file without `.toml`, plus `-cold` for a [cold form](Self::warm).
     pub name: &'static str,
-    /// The preset that this one is the cold form of: the same virtual machine, just booted.
+    /// The preset of which this is the cold form: the same virtual machine, just booted.
     pub warm: Option<&'static str>,
     /// Contents of its file.
     toml: &'static str,
 }
 
 impl Preset {
-    /// Its TOML file; of a cold form what such a file would hold.
+    /// The text of its TOML file; for a cold form, the text that such a file would have.
     pub fn text(&self) -> String {
         if self.warm.is_none() { self.toml.to_owned() } else { self.table().to_string() }
     }
 
-    /// Its keys. A cold form has those of its file, but every guest gets its memory on demand.
+    /// Its keys. A cold form has those of its file, but the host allocates all guest memory on demand.
     pub fn table(&self) -> toml::Table {
         let mut table: toml::Table = self.toml.parse().expect("built-in presets are valid TOML");
         if self.warm.is_some() {
@@ -57,7 +57,7 @@ impl Preset {
     }
 }
 
-/// Turns a system of warmed guests into one whose guests have just booted.
+/// Turns a system with warmed-up guests into one whose guests have just booted.
 fn make_cold(table: &mut toml::Table, name: &str) {
     table["name"] = name.into();
     let described = table["description"].as_str().expect("presets are described");
@@ -96,7 +96,7 @@ macro_rules! presets {
     };
 }
 
-// Systems with guests stand apart: each of them is two presets, NAME and NAME-cold.
+// Systems with guests are listed separately: each defines two presets, NAME and NAME-cold.
 presets! {
     Machine "machines": "kabylake-7700hq", "sandybridge-e5-2420", "xeon-e-2136", "broadwell-e5-2640v3",
         "xeon-silver-4114", "gem5-timing";
@@ -118,7 +118,7 @@ presets! {
         "nested-radix-two-vms", "nested-radix-eager", "nested-radix-ca-paging", "nested-radix-ptemagnet-traced", "nested-mfoe";
 }
 
-/// All presets of a kind, in the order of the table above: the first is the default.
+/// All presets of a kind, in the order of `presets!` above: the first is the default.
 pub fn presets(kind: PresetKind) -> impl Iterator<Item = &'static Preset> {
     PRESETS.iter().filter(move |preset| preset.kind == kind)
 }

@@ -1,7 +1,7 @@
-//! A run as asked for from outside: sources, systems and overrides in, results out.
+//! A run requested from outside: sources, systems and overrides in, results out.
 //!
-//! Each system is a simulation of its own with its own sources, so that several can run at once on the host's threads
-//! and none sees another. A result holds the effective configuration beside the statistics.
+//! Each system is a separate simulation with its own copy of the sources, so several can run in parallel on host
+//! threads without affecting each other. A result contains the effective configuration and the statistics.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -36,20 +36,20 @@ pub struct Request {
     /// Traces (folders) and workload specs, each optionally followed by `@CPUS` (`@0`, `@1-3,5`) and
     /// `,memory_limit=SIZE`.
     pub sources: Vec<String>,
-    /// Sources of the same form that run beside them and begin anew whenever they end.
+    /// Co-runners: sources of the same form that run at the same time and restart whenever they end.
     #[serde(default)]
     pub with: Vec<String>,
     /// Short-lived processes that arrive during the run:
     /// `SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson] [,memory_limit=SIZE]`.
     #[serde(default)]
     pub arrivals: Vec<String>,
-    /// System presets or TOML files, each optionally followed by `@KERNEL` instead of `kernel` and by overrides that
-    /// hold for it alone, `{key=value,…}`; each is run.
+    /// System presets or TOML files, each optionally followed by `@KERNEL`, which replaces `kernel`, and by overrides
+    /// for that system alone, `{key=value,…}`. All are run.
     pub systems: Vec<String>,
     /// Machine preset or TOML file; none for the default preset.
     #[serde(default)]
     pub machine: Option<String>,
-    /// Kernel preset or TOML file, of systems that name none by `@KERNEL`; none for the default preset.
+    /// Kernel preset or TOML file for systems without `@KERNEL`; none for the default preset.
     #[serde(default)]
     pub kernel: Option<String>,
     /// `key=value` overrides of all systems.
@@ -58,26 +58,26 @@ pub struct Request {
     /// Overrides `engine.seed`.
     #[serde(default)]
     pub seed: Option<u64>,
-    /// Accesses of each source that are replayed at most.
+    /// Maximum number of accesses replayed per source.
     #[serde(default)]
     pub max_accesses: Option<u64>,
-    /// Accesses of the main sources, together, before counting begins.
+    /// Total accesses of the main sources before counting begins.
     #[serde(default)]
     pub warm_up: Option<u64>,
-    /// Also report statistics in this many equal parts; in at least half as many where a source does not know its
-    /// number of accesses.
+    /// Also report statistics for this many equal parts of the run; for at least half as many if a source's number of
+    /// accesses is unknown.
     #[serde(default)]
     pub windows: Option<u32>,
-    /// Whether results hold where the pages of the main sources lay at their end.
+    /// Whether results contain the physical location of the main sources' pages at their end.
     #[serde(default)]
     pub contiguity_map: bool,
-    /// Whether the result holds the page faults of programs one by one: of one system, from the beginning on.
+    /// Whether results contain each page fault of programs, from the beginning of the run; for one system only.
     #[serde(default)]
     pub page_faults: bool,
-    /// Whether results say where in the programs' memory and code paging cost.
+    /// Whether results attribute paging costs to the programs' memory and code.
     #[serde(default)]
     pub profile: bool,
-    /// Orders of the threads of the main sources that are replayed: the recorded one, and others that are legal.
+    /// Number of legal orders of the main sources' threads to replay, including the recorded one.
     #[serde(default)]
     pub interleavings: Option<u32>,
     /// Overrides `engine.sample`.
@@ -86,66 +86,66 @@ pub struct Request {
     /// Overrides `engine.check`.
     #[serde(default)]
     pub check: bool,
-    /// Systems simulated at the same time at most. No result depends on it.
+    /// Maximum number of systems simulated in parallel. Results do not depend on it.
     #[serde(default)]
     pub threads: Option<usize>,
 }
 
-/// How far one system's simulation is.
+/// Progress of one system's simulation.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// Label of the system.
     pub system: String,
-    /// Accesses that have been replayed.
+    /// Accesses replayed so far.
     pub accesses_done: u64,
-    /// None if a source cannot tell.
+    /// None if a source's number of accesses is unknown.
     pub accesses_total: Option<u64>,
 }
 
 /// One system's result.
 #[derive(Clone, Debug, Serialize)]
 pub struct SystemResult {
-    /// Its name, with `@KERNEL` if that was asked for.
+    /// Its name, with `@KERNEL` if given.
     pub system: String,
-    /// The name, with what tells it from the others of the run.
+    /// Its name, plus what distinguishes it from the other systems of the run.
     pub label: String,
-    /// The overrides that hold for it alone.
+    /// The overrides for this system alone.
     pub settings: Vec<String>,
     /// Name of the machine.
     pub machine: String,
-    /// Main sources, then co-runners and arrivals, each as it was run.
+    /// Main sources, then co-runners, then arrivals.
     pub sources: Vec<SourceResult>,
-    /// The seed that all random choices came from.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Accesses of each source that were replayed at most; none for all.
+    /// Maximum number of accesses replayed per source; none for all.
     pub max_accesses: Option<u64>,
-    /// Accesses of the main sources before counting began; none for none.
+    /// Accesses of the main sources before counting began; none without a warm-up.
     pub warm_up: Option<u64>,
     /// The effective configuration.
     pub config: Config,
-    /// Accesses that took the code for those that meet nothing unusual (`engine.fast_path`): of the simulator, not of
-    /// the system.
+    /// Accesses handled by the simulator's fast path (`engine.fast_path`). It is not a property of the simulated
+    /// system.
     #[serde(skip)]
     pub fast_path_accesses: u64,
-    /// Statistics by name ([`Results::statistics`] says what they mean).
+    /// Statistics by name; [`Results::statistics`] explains the names.
     pub stats: BTreeMap<String, u64>,
-    /// The same of each part, in order.
+    /// The statistics of each part, in order.
     pub windows: Vec<BTreeMap<String, u64>>,
-    /// The same of each order, the recorded one first, if several were asked for.
+    /// The statistics of each order of threads, the recorded one first, if several were requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub orders: Vec<BTreeMap<String, u64>>,
-    /// By layer: runs of adjacent pages in adjacent frames, as numbers of the first page and its frame, and length.
+    /// By layer: runs of adjacent pages in adjacent frames, as first page, first frame and length.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub contiguity_map: BTreeMap<String, Vec<Run>>,
-    /// If it was asked for.
+    /// The profile, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileReport>,
-    /// If the source was sampled.
+    /// How the source was sampled, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<SampleReport>,
-    /// What the user ought to know about the run, such as accesses that were refused; each a sentence.
+    /// Sentences about what affects the run's results, such as rejected accesses.
     pub warnings: Vec<String>,
-    /// If they were asked for.
+    /// Page faults, if requested.
     #[serde(skip)]
     pub page_faults: Vec<SeenFault>,
     #[serde(skip)]
@@ -155,23 +155,23 @@ pub struct SystemResult {
 /// All results of a request, in the order of its systems.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
-    /// Version of pagelab that made them.
+    /// Version of pagelab that produced them.
     pub version: &'static str,
     /// One per system, in the order of the request.
     pub results: Vec<SystemResult>,
-    /// Meaning of every statistic that occurs.
+    /// Meaning of every statistic in the results.
     pub statistics: BTreeMap<String, Meaning>,
 }
 
-/// Parts that what is counted may be cut into.
+/// Maximum number of parts of a run.
 const MAX_WINDOWS: u32 = 1 << 12;
-/// Orders that may be replayed of one system.
+/// Maximum number of thread orders per system.
 const MAX_ORDERS: u32 = 1000;
 
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Called from several threads at once; false interrupts the run.
+/// Called from several threads in parallel; returning false interrupts the run.
 pub type OnProgress<'a> = &'a (dyn Fn(&Progress) -> bool + Sync);
 
 impl Request {
@@ -181,7 +181,7 @@ impl Request {
     }
 }
 
-/// Runs every system of a request on all its sources together. Errors of one system end the whole run.
+/// Runs every system of a request on all its sources. An error in one system ends the whole run.
 pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineError> {
     let systems = prepare(request, None)?;
     let orders = 0..request.interleavings.unwrap_or(1);
@@ -189,8 +189,9 @@ pub fn run(request: &Request, progress: OnProgress) -> Result<Results, EngineErr
     run_systems(request, &all.collect::<Vec<_>>(), Vec::new(), &AtomicBool::new(false), progress)
 }
 
-/// Runs what [`prepare`] has looked at; with a source more for each system, the first of its main ones, or with none.
-/// These sources are read at the same time. `stop` interrupts the run, and is set when a system fails.
+/// Runs systems that [`prepare`] has checked. `live` is empty, or contains one additional source per system, which
+/// becomes its first main source; then all systems run in parallel. `stop` interrupts the run, and is set when a system
+/// fails.
 pub(crate) fn run_systems(
     request: &Request,
     systems: &[System],
@@ -204,7 +205,7 @@ pub(crate) fn run_systems(
         .map(|system| (system.config.system.name.as_str(), &system.settings[..]))
         .collect();
     let labels = labels(&names);
-    // The orders of a system stand together, the recorded one first.
+    // The orders of a system are adjacent, the recorded one first.
     let of_orders: Vec<String> = systems
         .iter()
         .scan(0, |number, system| {
@@ -255,7 +256,7 @@ pub(crate) fn run_systems(
                 }
                 recorded.orders.push(other.stats);
             }
-            // A system that another one's error interrupted has nothing to say.
+            // If another system's error interrupted this one, that error is returned.
             Err(EngineError::Interrupted) => interrupted = Some(EngineError::Interrupted),
             Err(error) => return Err(error),
         }
@@ -267,25 +268,26 @@ pub(crate) fn run_systems(
     Ok(Results { version: env!("CARGO_PKG_VERSION"), results, statistics })
 }
 
-/// Looks at all configurations and sources of a request, before the first simulation starts; `live` is a source more.
+/// Checks all configurations and sources of a request before the first simulation starts; `live` describes an
+/// additional source.
 pub(crate) fn prepare<'r>(request: &'r Request, live: Option<&SourceInfo>) -> Result<Vec<System<'r>>, EngineError> {
     if request.sources.is_empty() && request.arrivals.is_empty() && live.is_none() {
         return Err(EngineError::config(
             "sources",
-            "name a trace or a workload at least; `pagelab list workloads` shows them",
+            "name at least one trace or workload; `pagelab list workloads` shows them",
         ));
     }
     if request.systems.is_empty() {
-        return Err(EngineError::config("systems", "name a system at least; `pagelab list systems` shows them"));
+        return Err(EngineError::config("systems", "name at least one system; `pagelab list systems` shows them"));
     }
     if request.max_accesses == Some(0) {
         return Err(EngineError::config("max_accesses", "0 leaves nothing to replay; allowed is 1 and more"));
     }
     if request.page_faults && request.systems.len() > 1 {
-        return Err(EngineError::config("faults", "a fault trace is of one system: name one alone"));
+        return Err(EngineError::config("faults", "a fault trace covers one system: name only one"));
     }
     if request.page_faults && request.warm_up.is_some() {
-        return Err(EngineError::config("faults", "a fault trace is of a whole run: leave the warm-up away"));
+        return Err(EngineError::config("faults", "a fault trace covers a whole run: omit the warm-up"));
     }
     if let Some(windows) = request.windows.filter(|windows| !(1..=MAX_WINDOWS).contains(windows)) {
         let what = format!("{windows} parts are not possible; allowed are 1 to {MAX_WINDOWS}");
@@ -297,7 +299,7 @@ pub(crate) fn prepare<'r>(request: &'r Request, live: Option<&SourceInfo>) -> Re
     }
     let several_orders = request.interleavings.is_some_and(|orders| orders > 1);
     if several_orders && request.page_faults {
-        return Err(EngineError::config("faults", "a fault trace is of one order: leave the interleavings away"));
+        return Err(EngineError::config("faults", "a fault trace covers one order: omit the interleavings"));
     }
     let systems = request.systems.iter().map(|text| System::new(request, text)).collect::<Result<Vec<_>, _>>()?;
     for system in &systems {
@@ -305,24 +307,23 @@ pub(crate) fn prepare<'r>(request: &'r Request, live: Option<&SourceInfo>) -> Re
         let placed = Placement::new(request, &system.config, announced)?.results;
         sample::check(request, &system.config, &placed)?;
         if several_orders && placed.iter().all(|source| source.role != "main" || source.threads <= 1) {
-            let what =
-                "no main source has several threads at once, so there is one order only: leave the interleavings away";
+            let what = "no main source has several threads at once, so there is only one order: omit the interleavings";
             return Err(EngineError::config("interleavings", what));
         }
     }
     Ok(systems)
 }
 
-/// A system of a request: its configuration, and what of that is its own.
+/// A system of a request: its configuration, and the settings for it alone.
 pub(crate) struct System<'r> {
     config: Config,
     settings: Vec<&'r str>,
-    /// Of the orders of threads that it is run with.
+    /// Number of its thread order; 0 for the recorded one.
     order: u32,
 }
 
 impl<'r> System<'r> {
-    /// Whether its cores look at what accesses wait for.
+    /// Whether its cores model dependencies between accesses.
     pub(crate) fn models_dependencies(&self) -> bool {
         CoreModel::new(&self.config.machine.core, Cycles::ZERO).models_dependencies()
     }
@@ -344,7 +345,7 @@ impl<'r> System<'r> {
         Ok(Self { config, settings, order: 0 })
     }
 
-    /// The same with another order of the sources' threads; with 0 as it is.
+    /// A copy with another order of the sources' threads; 0 keeps the configured one.
     fn with_order(&self, order: u32) -> Self {
         let mut other = Self { config: self.config.clone(), settings: self.settings.clone(), order };
         if order > 0 {
@@ -354,11 +355,11 @@ impl<'r> System<'r> {
     }
 }
 
-/// Says which of several systems an override that reaches all of them does not fit.
+/// Adds to an error in a global override which of several systems it does not fit.
 fn name_system(error: EngineError, request: &Request, text: &str) -> EngineError {
     match error {
         EngineError::Config { key, what } if request.systems.len() > 1 && !request.set.is_empty() => {
-            let own = "an override for one system alone is written -s 'SYSTEM{KEY=VALUE}'";
+            let own = "for one system alone, write -s 'SYSTEM{KEY=VALUE}'";
             EngineError::config(key, format!("{what} (system `{text}`; {own})"))
         }
         other => other,
@@ -402,12 +403,12 @@ fn run_system(
     })?;
     let end = Statistics::collect(&simulation);
     if !simulation.observers.windows.has_begun() && simulation.observers.windows.has_stretches() {
-        let what = "all of what was replayed lies in skipped stretches: nothing is left to be measured";
+        let what = "all replayed accesses are in skipped stretches, so nothing can be measured";
         return Err(EngineError::config("sources", what));
     }
     if !simulation.observers.windows.has_begun() {
         let what = format!(
-            "the main sources ended after {} accesses, before a warm-up of {warm_up} was over: take fewer",
+            "the main sources ended after {} accesses, before a warm-up of {warm_up} ended: use a shorter one",
             simulation.programs.dealt()
         );
         return Err(EngineError::config("warm_up", what));
@@ -448,7 +449,7 @@ fn run_system(
     })
 }
 
-/// A sample speaks of cold windows itself.
+/// Warnings about the run. Those about cold windows of a sample are in the sample's own.
 fn warnings(
     simulation: &Simulation,
     sources: &[SourceResult],
@@ -459,23 +460,24 @@ fn warnings(
     let mut warnings = sample.map_or_else(Vec::new, |sample| sample.warnings(windows));
     for source in sources {
         if !source.complete {
-            warnings.push(format!("{}: the recording was cut off; what it holds was replayed", source.name));
+            warnings.push(format!("{}: the recording is incomplete; the accesses in it were replayed", source.name));
         }
         if source.sampled {
             warnings.push(format!(
-                "{}: the accesses are samples, so no count of this run is one of the program",
+                "{}: the accesses are samples, so the counts of this run are not those of the program",
                 source.name
             ));
         }
         if let (false, Some(assumed)) = (source.dependencies, simulation.scheduler.dependency_assumption()) {
             warnings.push(format!(
-                "{}: its accesses do not tell which loads they wait for; the core takes them as {assumed} \
+                "{}: its accesses contain no dependencies; the core treats them as {assumed} \
                  (`machine.core.unknown_dependencies`)",
                 source.name
             ));
         }
         if !source.branches && simulation.scheduler.predicts() {
-            warnings.push(format!("{}: it does not tell branches; they are taken for predicted", source.name));
+            warnings
+                .push(format!("{}: it contains no branches; the core treats all as predicted correctly", source.name));
         }
         if source.mappings_inferred {
             warnings.push(format!(
@@ -487,8 +489,8 @@ fn warnings(
     let cold = simulation.observers.windows.cold_stretches();
     if cold > 0 && sample.is_none() {
         warnings.push(format!(
-            "{cold} recorded windows follow a skipped stretch at once: they begin with the TLBs and caches that its first touches \
-             left, so they miss more; warm= in --windows warms them up"
+            "{cold} recorded windows directly follow a skipped stretch: they begin with TLBs and caches filled only by its \
+             first touches, so they miss more; warm= in --windows warms them up"
         ));
     }
     let refused = statistics.values["accesses.refused"];
@@ -500,7 +502,7 @@ fn warnings(
             .map(|r| format!("{} {:#x} at pc {:#x}", if r.write { "store" } else { "load" }, r.vaddr, r.pc))
             .collect();
         warnings.push(format!(
-            "{refused} accesses were skipped, as no mapping covers them or theirs forbids them: {}{}",
+            "{refused} accesses were skipped, because no mapping covers them or its permissions forbid them: {}{}",
             examples.join(", "),
             if refused > examples.len() as u64 { ", …" } else { "" }
         ));
@@ -517,7 +519,7 @@ fn warnings(
 struct Row {
     name: String,
     description: String,
-    /// Of a preset that is the cold form of another: the other.
+    /// The other preset, if this is its cold form.
     #[serde(skip_serializing_if = "Option::is_none")]
     cold_form_of: Option<&'static str>,
 }
@@ -547,8 +549,8 @@ const KINDS: &[(&str, &str)] = &[
     ("kernel-threads", "threads of a kernel that work beside the programs (kernel.threads.NAME)"),
 ];
 
-/// Describes all of a kind of `KINDS`, as JSON; the kinds themselves are `kinds`, with `others` that the caller can
-/// list.
+/// Describes all entries of one of the `KINDS`, as JSON. The kind `kinds` lists the kinds themselves, plus `others`,
+/// which the caller can list.
 pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineError> {
     let of = |kind: PresetKind| {
         presets(kind)

@@ -1,4 +1,4 @@
-//! A list of lines replayed through the data caches alone.
+//! Replays a list of cache lines through the data caches alone.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ const LABEL_SHIFT: u32 = 48;
 const WRITE: u64 = 1 << 62;
 const AFRESH: u64 = 1 << 63;
 
-/// What references with a label came to.
+/// Where the references with one label hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LabelledRefs {
     /// Found in the core's L1.
@@ -22,15 +22,14 @@ pub struct LabelledRefs {
     pub l3: u64,
     /// Found in no cache.
     pub dram: u64,
-    /// Cycles beyond the L1's latency, if none overlap.
+    /// Cycles beyond the L1's latency, without overlap.
     pub waited: u64,
 }
 
-/// Replays references by one core of a machine through empty caches. A reference is the number of its line, plus its
-/// label, at most 255, from bit 48 on; bit 62: it writes; bit 63: the caches are emptied before. Returns what was found
-/// by label.
+/// Replays the references of one core of a machine, starting with empty caches. A reference is a line number; bits 48
+/// to 55 are its label, bit 62 means a write, and bit 63 empties the caches first. Returns the counts by label.
 ///
-/// Errors: there is no such machine, or a line beyond its memory.
+/// Errors: an unknown machine, or a line beyond its memory.
 pub fn replay(machine: Option<&str>, references: impl Iterator<Item = u64>) -> Result<Vec<LabelledRefs>, EngineError> {
     let config = assemble(&Assembly { machine, ..Assembly::default() })?;
     let machine = &config.machine;

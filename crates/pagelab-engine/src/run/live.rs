@@ -1,4 +1,4 @@
-//! Runs of a program that is recorded meanwhile: no trace, and results for as much of it as there was.
+//! Simulates a program while recording it, without writing a trace. Results cover the part of the program that ran.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,8 @@ use pagelab_trace::{Source, SourceInfo};
 use crate::run::job::{OnProgress, Request, Results, System, prepare, run_systems};
 use pagelab_base::error::EngineError;
 
-/// Records a program and replays it under every system of a request at the same time, as the first of its main sources.
-/// The program's threads are spread over `cpus` CPUs. It waits for the slowest system.
+/// Records a program and replays it at the same time under every system of a request, as its first main source. The
+/// program's threads are spread over `cpus` CPUs. The program waits for the slowest system.
 ///
 /// # Errors
 /// Of the simulation; the program is ended then. Of the recording, as [`Recording::run`].
@@ -32,9 +32,9 @@ pub fn run_live(
         branches: false,
         content_hash: None,
     };
-    // Before the program starts.
+    // Checked before the program starts.
     let systems = prepare(request, Some(&info))?;
-    // Following them takes time.
+    // Recording dependencies costs time.
     let models_dependencies = systems.iter().any(System::models_dependencies);
     (info.dependencies, info.branches) = (models_dependencies, models_dependencies);
     let (writer, readers) = live(&info, request.systems.len());
@@ -46,7 +46,8 @@ pub fn run_live(
             stop.store(true, Ordering::Relaxed);
             results
         });
-        // Else a program that does nothing would not be ended, nor would the other systems that wait for it.
+        // Without this, a program that makes no accesses would not be ended, nor would systems that wait for its
+        // accesses.
         recording.stop = Some(&stop);
         let recorded = recording.run_live(writer);
         let was_over = stop.load(Ordering::Relaxed);
@@ -62,7 +63,7 @@ pub fn run_live(
             }
             Ok((results, summary))
         }
-        // Without readers the recording ends or fails, too.
+        // Without readers the recording also ends or fails.
         (Err(error), _) if simulation_ended_it => Err(error),
         (_, Err(error)) => Err(error.into()),
         (Err(error), Ok(_)) => Err(error),

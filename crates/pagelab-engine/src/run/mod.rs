@@ -1,4 +1,4 @@
-//! A request from outside: sources and their CPUs, systems and overrides in; results out.
+//! Runs requests: sources and their CPUs, systems and overrides in; results out.
 
 mod job;
 pub mod lines;

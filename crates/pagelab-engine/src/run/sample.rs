@@ -1,4 +1,4 @@
-//! Sampled replay: what it cannot go with, and what results say of it.
+//! Sampled replay: conflicting options, and the report in results.
 
 use pagelab_trace::SourceInfo;
 use pagelab_trace::sample::{LONGER_EACH, LONGER_TIMES};
@@ -9,20 +9,20 @@ use pagelab_base::error::EngineError;
 use pagelab_simulation::config::{Config, SampleConfig};
 use pagelab_simulation::machine::simulation::PlacedSource;
 
-/// How the main source was sampled, in instructions of all its threads.
+/// How the main source was sampled; lengths are in instructions of all its threads.
 #[derive(Clone, Debug, Serialize)]
 pub struct SampleReport {
-    /// Of a period.
+    /// Length of a period.
     pub every: u64,
-    /// Of its window.
+    /// Length of each period's window.
     pub length: u64,
-    /// Before each window, to warm up.
+    /// Length of the warm-up before each window.
     pub warm: u64,
-    /// From the begin of a period to its window.
+    /// From the start of a period to its window.
     pub offset: u64,
-    /// Before windows that are warmed up for longer, at most.
+    /// Maximum length of the longer warm-up before some windows.
     pub longer_warm: u64,
-    /// Numbers of these, among the results' windows.
+    /// Indices of these windows among the results' windows.
     pub longer: Vec<usize>,
 }
 
@@ -40,29 +40,29 @@ impl SampleReport {
         })
     }
 
-    /// What is to be known of the sample, a sentence each.
+    /// Warnings about the sample, one sentence each.
     pub(crate) fn warnings(&self, windows: usize) -> Vec<String> {
         let mut warnings = Vec::new();
         if windows < FEW {
             warnings.push(format!(
-                "the sample has {windows} windows, too few for its intervals to be trusted: take a shorter `every`, so that there are \
-                 {FEW} or more"
+                "the sample has {windows} windows, too few for reliable intervals: use a shorter `every`, for at least {FEW} \
+                 windows"
             ));
         }
         if self.warm == 0 {
             warnings.push(format!(
-                "the sample's windows begin with the TLBs and caches that first touches left, so they miss more, and nothing tells how \
-                 much; warm= warms them up, one in {LONGER_EACH} for longer"
+                "the sample's windows begin with TLBs and caches filled only by first touches, so they miss more, by an \
+                 unknown amount; warm= warms them up, one in {LONGER_EACH} for longer"
             ));
         }
         warnings
     }
 }
 
-/// Windows below which Student's distribution does not help against skew.
+/// With fewer windows, Student's distribution does not correct for skew.
 const FEW: usize = 30;
 
-/// The same configuration, with the windows that `auto` comes to for its main source.
+/// The same configuration, with the windows that `auto` chooses for its main source.
 pub(crate) fn resolve(
     config: &Config,
     mains: &[PlacedSource],
@@ -77,19 +77,17 @@ pub(crate) fn resolve(
     Ok(resolved)
 }
 
-/// Says what a sample of a request's main source cannot go with.
+/// Rejects options that conflict with a sample of the request's main source.
 pub(crate) fn check(request: &Request, config: &Config, sources: &[SourceResult]) -> Result<(), EngineError> {
     if config.engine.sample.is_off() {
         return Ok(());
     }
     let refuse = |what: &str| Err(EngineError::config("engine.sample", what));
     if sources.iter().any(|source| source.live) {
-        return refuse(
-            "a live run cannot leave out what the program has done: say --windows, which skips while it records",
-        );
+        return refuse("a live run cannot skip accesses already recorded: use --windows, which skips while it records");
     }
     if sources.len() != 1 || sources[0].role != "main" {
-        return refuse("other sources would run through the gaps between windows: replay one source alone");
+        return refuse("other sources would also run in the gaps between windows: replay only one source");
     }
     if sources[0].sampled {
         return refuse(
@@ -97,10 +95,10 @@ pub(crate) fn check(request: &Request, config: &Config, sources: &[SourceResult]
         );
     }
     if request.warm_up.is_some() {
-        return refuse("each window is warmed up by itself: leave the warm-up away, and write warm= in the sample");
+        return refuse("each window has its own warm-up: omit the warm-up of the run, and set warm= in the sample");
     }
     if request.windows.is_some() {
-        return refuse("its windows are the parts that are counted apart: leave other windows away");
+        return refuse("its windows are already counted separately: omit other windows");
     }
     if request.page_faults {
         return refuse("the times of page faults between windows are unknown: write a fault trace of the whole source");

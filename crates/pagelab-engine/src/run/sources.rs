@@ -1,8 +1,8 @@
 //! Which sources of a request run where: main sources, co-runners and arrivals.
 //!
-//! A source goes to the CPUs that it names, `SPEC@CPUS`, or to the next ones: one hardware thread of each core first,
-//! then the second ones. `,memory_limit=SIZE` behind that puts it into a memory cgroup of its own. Its threads keep the
-//! CPU that they were placed on; no scheduler moves them.
+//! `SPEC@CPUS` places a source on these CPUs; otherwise it goes to the next ones: first one hardware thread of each
+//! core, then the second ones. A suffix `,memory_limit=SIZE` puts it into its own memory cgroup. Threads stay on their
+//! CPU; no scheduler moves them.
 
 use std::sync::Arc;
 
@@ -17,48 +17,48 @@ use pagelab_simulation::machine::simulation::PlacedSource;
 use pagelab_simulation::programs::arrivals::ArrivalRate;
 use pagelab_simulation::programs::load::{ArrivalStream, BackgroundLoad, CoRunner, Open};
 
-/// One source, as it was run.
+/// A source of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct SourceResult {
     /// Name of the trace or the workload.
     pub name: String,
-    /// `main`, `co-runner` or `arrivals`.
+    /// Role: `main`, `co-runner` or `arrivals`.
     pub role: &'static str,
     /// Hash that identifies the trace's content; none for synthetic workloads.
     pub content_hash: Option<String>,
     /// True if the mappings were inferred from the accesses because the trace had no events.
     pub mappings_inferred: bool,
-    /// True if the accesses are samples of those that the program made.
+    /// Whether the accesses are only samples of those that the program made.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub sampled: bool,
-    /// True if accesses tell which load their address comes from.
+    /// Whether accesses contain the load that their address depends on.
     #[serde(skip)]
     pub dependencies: bool,
-    /// True if it tells conditional branches.
+    /// Whether it contains conditional branches.
     #[serde(skip)]
     pub branches: bool,
     /// False for a trace whose recording was cut off.
     pub complete: bool,
-    /// True if its recording or sampling was stopped before the program's end.
+    /// Whether its recording or sampling was stopped before the program's end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
-    /// The program's exit status as a shell has it: 128 plus the signal's number if a signal ended it. None if it is
-    /// not known.
+    /// The program's exit status as a shell reports it: 128 plus the signal's number if a signal ended it. None if
+    /// unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// Threads that run at once at most.
+    /// Maximum number of threads that run at once.
     #[serde(skip_serializing_if = "is_single")]
     pub threads: u32,
     /// CPUs that its threads were spread over.
     pub cpus: Vec<usize>,
-    /// Layer that its processes ran on.
+    /// Layer on which its processes ran.
     pub layer: String,
-    /// A program that was recorded meanwhile.
+    /// Whether it was recorded during the run.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub live: bool,
 }
 
-/// Whether a source has one order of its threads only.
+/// Whether a source's threads have only one order.
 fn is_single(threads: &u32) -> bool {
     *threads <= 1
 }
@@ -73,7 +73,7 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Opens each source of a request once, to see that it can be, and places it; `live` is the first of the main ones.
+    /// Opens each source of a request once, to check it, and places it; `live` becomes the first main source.
     pub fn new(request: &Request, config: &Config, live: Option<Box<dyn Source>>) -> Result<Self, EngineError> {
         let mut cpus = Cpus::new(config);
         let mut placement = Self::default();
@@ -116,7 +116,7 @@ impl Placement {
         Ok(placement)
     }
 
-    /// Its sources as statistics name them, in their order.
+    /// The sources' names in statistics, in order.
     fn names(&self) -> Vec<String> {
         let number = |kind: &'static str, count: usize| (0..count).map(move |number| format!("{kind}.{number}"));
         let beside = &self.beside;
@@ -126,7 +126,7 @@ impl Placement {
     }
 }
 
-/// Takes `,memory_limit=SIZE` out of a source's text.
+/// Splits `,memory_limit=SIZE` from a source's text.
 fn split_limit(key: &str, text: &str) -> Result<(String, Option<Bytes>), EngineError> {
     const LIMIT: &str = "memory_limit=";
     let (limits, rest): (Vec<&str>, Vec<&str>) = text.split(',').partition(|part| part.trim_start().starts_with(LIMIT));
@@ -142,7 +142,7 @@ fn split_limit(key: &str, text: &str) -> Result<(String, Option<Bytes>), EngineE
     Ok((rest.join(","), limit))
 }
 
-/// The CPUs of a machine while sources are placed on them.
+/// Assigns the CPUs of a machine to sources.
 struct Cpus {
     preference: Vec<usize>,
     next: usize,
@@ -181,7 +181,7 @@ impl Cpus {
         Ok((spec, Some(chosen)))
     }
 
-    /// Opens a source and finds CPUs for it, unless it names them.
+    /// Opens a source and places it on the next CPUs, or on `wanted`.
     fn open(
         &mut self,
         key: &str,
@@ -195,7 +195,7 @@ impl Cpus {
         Ok((source, result))
     }
 
-    /// Finds CPUs for a source, unless it names them.
+    /// Places a source on the next CPUs, or on `wanted`.
     fn place(
         &mut self,
         info: SourceInfo,
@@ -229,7 +229,7 @@ impl Cpus {
     }
 }
 
-/// What is known of a source that can be read only once.
+/// Stands for a source that can be read only once, of which only the description is known.
 pub(crate) struct Announced(pub SourceInfo);
 
 impl Source for Announced {
@@ -243,13 +243,13 @@ impl Source for Announced {
     }
 }
 
-/// Opens a source that stands under a key of the request.
+/// Opens a source named by a key of the request.
 fn open(key: &str, spec: &str, seed: u64) -> Result<Opened, EngineError> {
     pagelab_trace::names_trace(spec).map_err(|error| EngineError::config(key, error.to_string()))?;
     Ok(pagelab_trace::open(spec, seed)?)
 }
 
-/// What opens a source again and again.
+/// Returns a function that opens a source repeatedly.
 fn opener(key: &'static str, spec: &str, seed: u64) -> Open {
     let spec = spec.to_owned();
     Arc::new(move || Ok(open(key, &spec, seed)?.source))

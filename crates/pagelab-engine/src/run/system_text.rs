@@ -1,23 +1,22 @@
-//! A system as a user asks for it, `SYSTEM[@KERNEL][{KEY=VALUE,…}]`, and the label that tells it from the others of its
-//! run.
+//! The text of a system, `SYSTEM[@KERNEL][{KEY=VALUE,…}]`, and the label that distinguishes it from others of its run.
 
 use std::path::Path;
 
 use pagelab_base::error::EngineError;
 
-/// The parts of what asks for a system.
+/// The parts of a system's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemText<'t> {
     /// Name of a preset or path of a TOML file.
     pub system: &'t str,
-    /// The kernel behind `@`.
+    /// The kernel after `@`.
     pub kernel: Option<&'t str>,
-    /// The `key=value` overrides in braces, which hold for this system alone.
+    /// The `key=value` overrides in braces, for this system alone.
     pub set: Vec<&'t str>,
 }
 
 impl<'t> SystemText<'t> {
-    /// Takes the text apart; the name of an existing file may hold an `@` or braces of its own.
+    /// Parses the text. The name of an existing file may itself contain `@` or braces.
     ///
     /// Errors: braces that do not end the text, a bracket or quotation mark that is not closed, a setting without `=`.
     pub fn parse(text: &'t str) -> Result<Self, EngineError> {
@@ -25,16 +24,15 @@ impl<'t> SystemText<'t> {
         let (name, inside) = match text.split_once('{') {
             Some((name, rest)) if !Path::new(text).exists() => match rest.trim_end().strip_suffix('}') {
                 Some(inside) => (name.trim_end(), Some(inside)),
-                None => return Err(wrong("settings end the system: SYSTEM@KERNEL{KEY=VALUE,…}".to_owned())),
+                None => return Err(wrong("write the settings last: SYSTEM@KERNEL{KEY=VALUE,…}".to_owned())),
             },
             _ => (text, None),
         };
         let set = inside.map_or(Ok(Vec::new()), |inside| {
-            split(inside)
-                .ok_or_else(|| wrong("a bracket or quotation mark of its settings has no counterpart".to_owned()))
+            split(inside).ok_or_else(|| wrong("a bracket or quotation mark in its settings is not closed".to_owned()))
         })?;
         if let Some(setting) = set.iter().find(|setting| !setting.contains('=')) {
-            return Err(wrong(format!("`{setting}` is no setting; write SYSTEM{{KEY=VALUE,…}}")));
+            return Err(wrong(format!("`{setting}` is not a setting; write SYSTEM{{KEY=VALUE,…}}")));
         }
         let (system, kernel) = match name.rsplit_once('@') {
             Some((system, kernel)) if !Path::new(name).exists() => (system, Some(kernel)),
@@ -44,7 +42,7 @@ impl<'t> SystemText<'t> {
     }
 }
 
-/// The parts between commas that stand in no bracket and no JSON string; none if one of these is not closed.
+/// Splits at commas outside brackets and JSON strings; none if one of these is not closed.
 fn split(text: &str) -> Option<Vec<&str>> {
     let (mut parts, mut begin) = (Vec::new(), 0);
     let (mut open, mut quoted, mut escaped) = (Vec::new(), false, false);
@@ -69,8 +67,8 @@ fn split(text: &str) -> Option<Vec<&str>> {
     (open.is_empty() && !quoted).then_some(parts)
 }
 
-/// A label for each of a run's systems, of its name and the settings that it alone has: by the last part of their keys,
-/// by whole keys where two systems would be called the same, and numbered where they are the same.
+/// A label per system of a run: its name and its own settings. Settings are shortened to the last part of their keys,
+/// unless two labels would then be equal; equal systems are numbered.
 pub fn labels(systems: &[(&str, &[&str])]) -> Vec<String> {
     let write = |name: &str, settings: Vec<&str>| match settings[..] {
         [] => name.to_owned(),

@@ -295,7 +295,7 @@ fn a_run_is_the_same_again_and_on_any_number_of_host_threads() {
 #[test]
 fn impossible_loads_are_refused_before_anything_runs() {
     for (with, arrivals, sources, what) in [
-        (vec!["seq"], vec![], vec![], "name a trace or a workload at least"),
+        (vec!["seq"], vec![], vec![], "name at least one trace or workload"),
         (vec!["sequel"], vec![], vec!["seq"], "sequel"),
         (vec!["seq@900"], vec![], vec!["seq"], "with: `@900` does not name CPUs"),
         (

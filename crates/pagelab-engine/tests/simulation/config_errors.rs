@@ -66,7 +66,7 @@ fn unknown_keys_and_values_of_the_wrong_type() {
     assert_refused(&[
         ("radix", &["machine.tlb.l1x=3"], "machine.tlb.l1x", &["no key `l1x`", "did you mean `l1d`?"]),
         ("radix", &["engine.sed=3"], "engine.sed", &["no key `sed`", "did you mean `seed`?"]),
-        ("radix", &["=3"], "`=3`", &["no key stands before `=`", "key=value"]),
+        ("radix", &["=3"], "`=3`", &["the key before `=` is missing", "key=value"]),
         ("radix", &["motor.seed=3"], "motor.seed", &["no key `motor`", "machine", "system", "kernel", "engine"]),
         ("radix", &["machine.cores.size=3"], "machine.cores.size", &["machine.cores", "single value"]),
         ("radix", &["system.layers.guest.page_size=4K"], "system.layers.guest.page_size", &["guest", "native"]),

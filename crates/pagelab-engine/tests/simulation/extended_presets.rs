@@ -156,7 +156,7 @@ fn a_base_that_is_unknown_or_goes_round_is_named() {
         "{told}"
     );
     let file = write(folder.path(), "mine.toml", "base = 3");
-    assert!(error(machine(&file)).contains("takes a preset's name"));
+    assert!(error(machine(&file)).contains("write a preset's name"));
     let file = write(folder.path(), "mine.toml", "base = \"other\"");
     write(folder.path(), "other.toml", "base = \"mine.toml\"");
     let told = error(machine(&file));

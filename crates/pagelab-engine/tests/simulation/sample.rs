@@ -194,17 +194,17 @@ fn what_cannot_be_is_refused_with_the_reason() {
     let sample = "every=20K,length=2K";
     let one = || request(&[GUPS], sample);
     for (request, what) in [
-        (request(&[GUPS, GUPS], sample), "replay one source alone"),
-        (Request { with: vec![GUPS.to_owned()], ..one() }, "replay one source alone"),
-        (Request { warm_up: Some(5), ..one() }, "write warm= in the sample"),
-        (Request { windows: Some(5), ..one() }, "leave other windows away"),
+        (request(&[GUPS, GUPS], sample), "replay only one source"),
+        (Request { with: vec![GUPS.to_owned()], ..one() }, "replay only one source"),
+        (Request { warm_up: Some(5), ..one() }, "set warm= in the sample"),
+        (Request { windows: Some(5), ..one() }, "omit other windows"),
         (Request { page_faults: true, ..one() }, "fault trace of the whole source"),
         (request(&[GUPS], "auto").tap(|request| request.max_accesses = Some(1000)), "1000 accesses are too few"),
         (request(&[GUPS], "every=1K,length=2K"), "longer than its period"),
         (request(&[GUPS], "every=1K"), "length is missing"),
         (request(&[GUPS], "every=1K,length=10,seed=4"), "`seed` is not known here"),
         (request(&[GUPS], "every=1K,length=10,offset=random"), "must be a count"),
-        (request(&[GUPS], "every=1G,length=1K,offset=500M"), "nothing is left to be measured"),
+        (request(&[GUPS], "every=1G,length=1K,offset=500M"), "nothing can be measured"),
     ] {
         let refusal = refusal(&request);
         assert!(refusal.contains(what), "{refusal}");
