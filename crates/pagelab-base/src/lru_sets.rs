@@ -98,7 +98,7 @@ mod tests {
     use crate::host::{Portable, Work};
     use crate::rng::Rng;
 
-    /// The same operations on an array and on the sets of a copy.
+    /// Applies the same operations to an array and to the sets of a copy, and compares.
     struct Compared<const N: usize, const SETS: usize>;
 
     impl<const N: usize, const SETS: usize> Work for Compared<N, SETS> {

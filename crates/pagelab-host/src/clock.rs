@@ -234,7 +234,7 @@ mod tests {
         assert!((0.0..AGREEMENT - 1.0).contains(&clock.uncertainty), "{clock:?}");
     }
 
-    /// Sapphire Rapids: `add` of an immediate is carried out at rename, and so is `inc`.
+    /// Sapphire Rapids executes `add` of an immediate, and `inc`, at rename.
     #[test]
     fn chains_that_a_core_does_not_carry_out_are_outvoted() {
         let chains =
@@ -244,7 +244,7 @@ mod tests {
         assert!((clock.uncertainty - 0.15 / 2.0 / 3.85).abs() < 1e-9);
     }
 
-    /// A core that takes four cycles to multiply makes that chain look slow.
+    /// A core whose multiplication takes four cycles makes that chain look slow.
     #[test]
     fn a_chain_of_another_latency_is_outvoted() {
         let clock = told(&[("a", 3.0), ("b", 3.06), ("c", 2.98), ("multiplications", 2.25)]).unwrap();

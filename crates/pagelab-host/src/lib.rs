@@ -139,14 +139,14 @@ mod tests {
         assert_eq!(cost, expected);
     }
 
-    /// What a machine under load measures is anything; what is measured, and of how much, is not.
+    /// Measured values on a loaded machine vary; the set of measurements does not.
     #[test]
     fn every_benchmark_is_reported_with_its_quartiles_in_order() {
         let report = measure(&|| true).unwrap();
         let faults = FAULTS.iter().map(|fault| fault.name);
         let operations = operation::OPERATIONS.iter().map(|operation| operation.name);
         let names: BTreeSet<_> = faults.chain(operations).chain(walk::PARTS).collect();
-        // Some need two CPUs, or a kernel that allows them.
+        // Some benchmarks need two CPUs, or a kernel that permits them.
         let told: BTreeSet<_> = report.costs.keys().chain(report.missing.keys()).copied().collect();
         assert_eq!(told, names);
         assert!(FAULTS.iter().all(|fault| report.costs.contains_key(fault.name)), "{:?}", report.missing);

@@ -420,7 +420,7 @@ mod tests {
 
     fn every_way_of<const BY_STRING: bool>() {
         let mut replica = Replica::<BY_STRING>::new();
-        // Pages of one pmd, of pmds with one index, and of all.
+        // Pages of one pmd, of pmds with the same index, and of all.
         for page in (0..BYTES / 4096).step_by(17).chain([0, 1, 512, 16 * 512, 0]) {
             let address = START + page * 4096 + 8;
             let expected = 2 * TABLE_BYTES + (page / 512) as usize * 8;
@@ -448,7 +448,7 @@ mod tests {
             replica.published.entries[2][0] = elsewhere;
             replica.full_prefix.entries[2][0] = elsewhere;
             assert_eq!(replica.walk_cached(START, form), replica.offset(elsewhere), "{form:?}");
-            // Another pmd takes the place, and gives it back.
+            // Another pmd replaces the entry, and is replaced in turn.
             let other = START + (16 << PMD_SHIFT);
             assert_ne!(replica.walk_cached(other, form), replica.offset(elsewhere));
             assert_eq!(replica.walk_cached(START, form), 2 * TABLE_BYTES);

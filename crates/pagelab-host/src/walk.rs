@@ -307,7 +307,7 @@ mod tests {
                 (pair[1] - replica::START) / PAGE_BYTES == ((pair[0] - replica::START) / PAGE_BYTES + 1) % pages
             };
             let steps = addresses.windows(2).filter(next).count();
-            // A jump may lead to the next page by chance.
+            // By chance, a jump may lead to the next page.
             assert!((steady..steady + 5).contains(&steps), "{}: {steps}", pattern.name());
             assert_ne!(addresses, pattern.addresses(2000, 2), "each run has its own");
         }

@@ -232,7 +232,7 @@ mod tests {
     fn lists_give_up_what_was_used_longest_ago() {
         let mut lists = Lists::<2, 2>::new();
         let hits: Vec<bool> = [0, 2, 0, 4, 0, 2, 1, 0].into_iter().map(|number| lists.hits(number)).collect();
-        // 4 pushes 2 out, 2 pushes 4 out, and 1 is in the other set.
+        // 4 evicts 2, 2 evicts 4, and 1 is in the other set.
         assert_eq!(hits, [false, false, true, false, true, false, false, true]);
     }
 
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(found.misses, Misses { tlb: [256; 2], cache: [lines; 3] });
         assert!(found.generator_nanoseconds > 0.0 && found.naive_nanoseconds > 0.0);
         assert!(found.host_nanoseconds.is_some_and(|time| time > 0.0));
-        // The second time, the second TLB and L3 have everything. L2 is a quarter of it.
+        // In the second pass, the second TLB and the L3 contain everything; the L2 contains a quarter.
         let twice = measured("stride:size=1MiB,stride=64,passes=2", 100..u64::MAX, GIB).unwrap();
         assert_eq!(twice.accesses, 2 * lines);
         assert_eq!(twice.misses, Misses { tlb: [512, 256], cache: [2 * lines, 2 * lines, lines] });
@@ -257,7 +257,7 @@ mod tests {
         assert!(time((64 << 20) - 1).is_none());
     }
 
-    /// A loop that left accesses out would pass for a fast machine.
+    /// A loop that omitted accesses would make the machine look fast.
     #[test]
     fn every_access_is_made_in_a_place_of_its_own() {
         let mut source = workload::parse("stride:size=1MiB,stride=64,write=1", 1).unwrap();

@@ -1,10 +1,10 @@
-//! The naive simulator and the engine were written apart; for loads that no fault disturbs they count the same.
+//! The naive simulator and the engine were written independently; for loads without faults they count the same.
 
 use pagelab_engine::run::{Request, run};
 use pagelab_host::{Misses, yardsticks};
 use pagelab_trace::workload;
 
-/// Memory is mapped before it is used, and nothing but the program goes through the caches.
+/// Memory is mapped in advance, and only the program uses the caches.
 fn counted_by_engine(workload: &str) -> Misses {
     let request = Request {
         sources: vec![workload.to_owned()],
@@ -28,7 +28,7 @@ fn counted_naively(workload: &str) -> Misses {
 
 #[test]
 fn loads_miss_the_same_tlbs_and_caches() {
-    // Uniformly, mostly within a cache line, beyond every level, within the TLBs, and one line after the other.
+    // Uniform, mostly within a cache line, beyond every level, within the TLBs, and line by line.
     let workloads = [
         "random:size=4MiB,accesses=200K",
         "random:size=16MiB,every=8,accesses=200K",

@@ -79,7 +79,7 @@ mod tests {
         for depth in 0..1_u64 << 20 {
             let bin = Histogram::<4>::bin(depth);
             assert!(bin == last || bin == last + 1);
-            // Sixteen of their own, then eight per octave.
+            // One bin each for 0 to 15, then eight per octave.
             let begins = depth < 16 || depth.trailing_zeros() >= depth.ilog2() - 3;
             assert_eq!(bin == last, !begins || depth == 0, "{depth}");
             last = bin;

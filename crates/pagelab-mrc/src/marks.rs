@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use pagelab_trace::rng::Rng;
 
-    /// Against a list, through several levels: more than 16^3 words.
+    /// Compares with a list, through several levels: more than 16^3 words.
     #[test]
     fn marks_are_counted_as_in_a_list() {
         let mut marks = Marks::new(300_000);

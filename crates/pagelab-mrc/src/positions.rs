@@ -160,7 +160,7 @@ mod tests {
         let (mut positions, mut map) = (Positions::default(), BTreeMap::new());
         let mut rng = Rng::new(3, "positions");
         for step in 0..pagelab_trace::cases(100_000_u32) {
-            // Neighbours, and numbers from the whole of an address space.
+            // Neighbouring page numbers, and numbers from the whole address space.
             let page = if rng.below(3) == 0 { rng.below(1 << 58) } else { rng.below(5000) };
             positions.reserve(1);
             let place = positions.place(page);

@@ -172,7 +172,7 @@ mod tests {
         left(&mut spaces, 0, EventKind::ProcessStart { parent: None });
         assert_eq!(left(&mut spaces, 0, EventKind::Vfork { child: ONE }), []);
         assert_eq!(left(&mut spaces, 1, EventKind::Munmap { addr: 0, len: 1 }), [range(0, 0, 0)]);
-        // The child leaves the space that it has shared.
+        // The child leaves the space that it shared.
         assert_eq!(left(&mut spaces, 1, EventKind::Exec { path: "a".into() }), []);
         assert_eq!(left(&mut spaces, 1, EventKind::Munmap { addr: 0, len: 1 }), [range(1, 0, 0)]);
         assert_eq!(left(&mut spaces, 1, EventKind::Exit { code: 0 }), [DroppedPages::All { space: 1 }]);

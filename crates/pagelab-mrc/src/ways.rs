@@ -55,7 +55,7 @@ mod tests {
         assert!((chance(1 << 30, 1.0 / (1 << 20) as f64, 4) - 1.0).abs() < 1e-9);
     }
 
-    /// Pages at random, in sets that are chosen at random: what the estimate assumes.
+    /// Random pages in random sets, as the estimate assumes.
     #[test]
     fn random_pages_miss_as_estimated() {
         let (pages, sets, ways, uses) = (1000_u64, 64, 4, 400_000);

@@ -1,4 +1,4 @@
-//! Every point of a curve against a list that is kept in the order of use, for random programs.
+//! Compares every point of a curve with a list in order of use, for random programs.
 
 use pagelab_mrc::{Analysis, Curve, Options, Sampling, Stream, analyse};
 use pagelab_trace::{
@@ -13,7 +13,7 @@ enum Step {
         process: u32,
         access: Access,
     },
-    /// An end of memory, of `pages` pages of 4 KiB.
+    /// Unmaps `pages` pages of 4 KiB.
     Unmap {
         process: u32,
         page: u64,
@@ -90,7 +90,7 @@ fn curves(steps: &[Step], sampling: Sampling) -> Analysis {
     analyse(&mut source(steps), &options, &mut |_| true).unwrap()
 }
 
-/// What a stream makes of an access: the bytes of each look-up, in order.
+/// The look-ups of a stream for an access, as byte ranges in order.
 fn looked_up(stream: Stream, access: &Access) -> Vec<(u64, u64)> {
     let (data, fetch) = (stream != Stream::CodeTlb, access.kind == AccessKind::Fetch);
     let mut all = Vec::new();
@@ -103,7 +103,7 @@ fn looked_up(stream: Stream, access: &Access) -> Vec<(u64, u64)> {
     all
 }
 
-/// Misses of a cache with `size` entries, of which an invalidated one is free.
+/// Misses of a cache with `size` entries; invalidated entries are free.
 fn naive(steps: &[Step], curve: &Curve, size: usize) -> u64 {
     let (mut held, mut misses) = (Vec::<(u32, u32, u64)>::new(), 0);
     let mut lives = [0_u32; 3];
@@ -124,7 +124,7 @@ fn naive(steps: &[Step], curve: &Curve, size: usize) -> u64 {
                 }
             }
             Step::Unmap { process, page, pages } => {
-                // The last byte of a page and the first have to go.
+                // Both the first and the last byte of a page are invalidated.
                 let gone = |byte: u64| (page << 12..(page + pages) << 12).contains(&byte);
                 held.retain(|(of, _, held)| of != process || !gone(held * granule) || !gone((held + 1) * granule - 1));
             }
@@ -178,14 +178,14 @@ fn check(steps: &[Step]) -> Result<(), TestCaseError> {
             let place = (curve.stream, curve.granule_bytes, size);
             prop_assert_eq!((place, curve.misses[at]), (place, misses));
             prop_assert_eq!((curve.least_misses[at], curve.most_misses[at]), (misses, misses));
-            // Larger ones have no fewer.
+            // Larger caches have no fewer misses.
             if size > curve.first_references {
                 break;
             }
         }
         prop_assert_eq!(curve.first_references, naive(steps, curve, usize::MAX));
     }
-    // All of the pages are a sample, too, and one without error.
+    // A sample of all pages is exact.
     for sampling in [Sampling::Rate(1.0), Sampling::Pages(1 << 20)] {
         for (curve, sampled) in found.curves.iter().zip(curves(steps, sampling).curves) {
             prop_assert_eq!(&curve.misses, &sampled.misses);
@@ -204,14 +204,14 @@ proptest! {
         check(&steps)?;
     }
 
-    /// Without events nothing is ever a hole, which is a way of its own through the code.
+    /// Without events there are no holes, which takes a separate path in the code.
     #[test]
     fn curves_without_events_are_those_of_a_list(accesses in prop::collection::vec(access(), 1..1200)) {
         check(&accesses.into_iter().map(|access| Step::Access { process: 0, access }).collect::<Vec<_>>())?;
     }
 }
 
-/// Long enough for stamps to be given anew many times, with holes in between.
+/// Long enough that stamps are renumbered many times, with holes in between.
 #[test]
 fn long_programs_are_those_of_a_list() {
     let mut rng = pagelab_trace::rng::Rng::new(7, "long programs");

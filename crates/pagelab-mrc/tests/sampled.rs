@@ -1,4 +1,4 @@
-//! Samples are as near to the exact curve as they say.
+//! Samples are as close to the exact curve as they state.
 
 use pagelab_mrc::{Analysis, Options, Sampling, analyse};
 use pagelab_trace::workload;
@@ -18,7 +18,7 @@ fn curves(spec: &str, sampling: Sampling, seed: u64) -> Analysis {
     analyse(&mut *workload::parse(spec, 1).unwrap(), &options, &mut |_| true).unwrap()
 }
 
-/// Of 20 seeds, one at most has a curve that leaves its bounds at some size. Prints how wide these are at the median
+/// At most one seed of 20 has a curve that leaves its bounds at some size. Prints the width of the bounds at the median
 /// size.
 fn check(spec: &str, sampling: Sampling) {
     let exact = curves(spec, Sampling::All, 1);
@@ -29,7 +29,7 @@ fn check(spec: &str, sampling: Sampling) {
             let sampled = &sample.curves[number];
             let mut within = true;
             for (at, &size) in sampled.sizes.iter().enumerate() {
-                // Beyond its last size a curve stays what it is.
+                // Beyond its last size a curve is constant.
                 let place = exact.sizes.binary_search(&size).unwrap_or(exact.sizes.len() - 1);
                 let (least, most) = (sampled.least_misses[at], sampled.most_misses[at]);
                 within &= (least..=most).contains(&exact.misses[place]);
@@ -56,7 +56,7 @@ fn a_number_of_pages_is_within_its_bounds() {
     check("random:size=64MiB,accesses=400K", Sampling::Pages(2048));
 }
 
-/// A real size, for minutes: by a rate, and by a number of pages.
+/// A realistic size, which takes minutes: by rate, and by number of pages.
 fn check_both(spec: &str) {
     for sampling in [Sampling::Pages(8192), Sampling::Rate(0.01)] {
         check(spec, sampling);

@@ -30,7 +30,7 @@ mod tests {
         }
     }
 
-    /// In a process of its own, whose environment is nobody else's.
+    /// Runs in its own process, because other tests read the environment.
     #[test]
     fn the_environment_multiplies_every_number() {
         const INSIDE: &str = "PAGELAB_CASES_INSIDE";

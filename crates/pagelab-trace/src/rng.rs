@@ -88,7 +88,7 @@ mod tests {
         assert!(seen.iter().all(|&n| (850..1150).contains(&n)), "{seen:?}");
     }
 
-    /// Results depend on the numbers drawn: these must stay.
+    /// Results depend on the drawn numbers, so they must not change.
     #[test]
     fn streams_are_those_of_older_versions() {
         let mut component = Rng::new(7, "cache.l3");

@@ -35,8 +35,8 @@ fn event(thread: u32, kind: EventKind) -> Event {
     Event { position: 0, process: ProcessIx(0), thread: ThreadIx(thread), kind }
 }
 
-/// Two threads in turn, 30 instructions each; all accesses go to a page, each waits for the one 5 before, and so do its
-/// branches.
+/// Two threads alternate, 30 instructions each. All accesses go to one page; each access, and the branches before it,
+/// depends on the access 5 before.
 fn turns(count: u64) -> Vec<Batch> {
     let mut batches = vec![Batch::default()];
     batches[0].push_event(event(0, EventKind::ProcessStart { parent: None }));
@@ -58,7 +58,7 @@ fn turns(count: u64) -> Vec<Batch> {
     batches
 }
 
-/// What a source gives, in one batch.
+/// All accesses and events of a source, in one batch.
 fn all_of(source: &mut dyn Source) -> Batch {
     let (mut batch, mut all) = (Batch::default(), Batch::default());
     while source.next_batch(&mut batch).unwrap() {
@@ -86,7 +86,7 @@ fn sampled(batches: Vec<Batch>, sample: &str) -> Batch {
     all_of(&mut Sampled::new(given(batches), &sample.parse().unwrap(), 1, None))
 }
 
-/// Numbers of the accesses between events of stretches, and what ended each.
+/// The access numbers between events of stretches, and the event that ended each.
 fn stretches(batch: &Batch) -> Vec<(Vec<u64>, Option<EventKind>)> {
     let (mut all, mut at) = (vec![(Vec::new(), None)], 0);
     for segment in &batch.segments {
@@ -115,7 +115,7 @@ fn windows_and_their_warm_ups_are_passed_on_whole_and_first_touches_of_the_rest(
         let (from, window) = (if period == 0 { 0 } else { period * 300 - 150 }, period * 300 + 100);
         let skipped = window - 20 - from;
         expected.extend([
-            // Of one page all but the first read are left out; at the end each thread touches its line.
+            // Of one page, all but the first read are dropped; at the end each thread touches its line.
             (vec![from, 0, 0], Some(EventKind::Resume { instructions: skipped, accesses: skipped - 1 })),
             ((window - 20..window).collect(), Some(EventKind::Measure)),
             ((window..window + 50).collect(), Some(EventKind::Skip)),
@@ -134,7 +134,7 @@ fn one_window_in_eight_is_warmed_up_for_longer() {
     for (window, &warmed) in warmed.iter().enumerate() {
         assert_eq!(warmed, if window % 8 == 4 { 80 } else { 20 }, "{window}");
     }
-    // Longer than there is room: right from the window before.
+    // The warm-up is longer than the gap, so it begins directly after the previous window.
     let of = stretches(&sampled(turns(300 * 6), "every=300,length=200,warm=90,offset=0"));
     let fifth = of.iter().filter(|(_, end)| *end == Some(EventKind::Measure)).nth(4).unwrap();
     assert_eq!(fifth.0, (300 * 3 + 200..300 * 4).collect::<Vec<_>>());
@@ -224,7 +224,7 @@ fn a_stretch_ends_with_touches_that_its_events_have_left() {
         });
         let end = resumed.unwrap();
         assert_eq!((batch.accesses.len(), batch.accesses[end].vaddr), (end + 1, 9 * PAGE));
-        // First touches have their own sizes.
+        // First touches have sizes of their own.
         let touches = batch.accesses[..end].iter().filter(|access| access.size_bytes == 1);
         touches.map(|access| (access.kind, access.vaddr)).collect::<Vec<_>>()
     };

@@ -1,14 +1,14 @@
-//! The array against a naive one.
+//! Compares the array with a naive one.
 
 use pagelab_trace::cases;
 
 use super::*;
 
-/// A set as a list of (key, value, way), the most recently used first, with the policies spelled out.
+/// A set as a list of (key, value, way), most recently used first, with the policies written out.
 struct NaiveSet {
     entries: Vec<(u64, u64, usize)>,
     ways: usize,
-    /// Tree-PLRU by its definition: the direction of each node, by the range of ways it covers.
+    /// Tree-PLRU by its definition: the direction of each node, by the range of its ways.
     directions: std::collections::BTreeMap<(usize, usize), bool>,
 }
 
@@ -77,7 +77,7 @@ fn compare_with_naive(sets: u32, ways: u32, policy: AssocPolicy) {
     let keys = u64::from(sets * ways) * 3 / 2 + 2;
     for step in 0..cases(60_000_u64) {
         let key = rng.below(keys);
-        // Far-apart hashes, to exercise the reduction to a set.
+        // Widely spread hashes, to test the reduction to a set.
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let set = &mut naive[(hash % u64::from(sets)) as usize];
         match rng.below(1000) {
@@ -155,7 +155,7 @@ fn random_replacement_spreads_over_the_ways() {
     for step in 0..8000 {
         let key = 8 + step;
         assert!(array.insert(0, key, step).is_some());
-        // Under random replacement an entry stays in its victim's way.
+        // Under random replacement an entry stays in its way.
         let way = array.slots[..8].iter().position(|&k| k == key).unwrap();
         evictions[way] += 1;
     }

@@ -319,7 +319,7 @@ mod tests {
     use crate::config::{Assembly, PresetKind, assemble, presets};
     use pagelab_simulation::config::Config;
 
-    /// A false alarm would hide what is really wrong.
+    /// An explanation of a valid key would hide the real error.
     #[test]
     fn everything_that_the_definition_accepts_fits_the_schema() {
         let schema = serde_json::to_value(schemars::schema_for!(Config)).unwrap();

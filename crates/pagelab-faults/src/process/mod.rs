@@ -229,7 +229,7 @@ mod tests {
         assert!(error("bursts:rate=1M,burst=10,cores=1").contains("leave a core no time between its bursts"));
     }
 
-    /// Rates are as asked, times are sorted, faults of a core do not overlap, and the same seed gives the same faults.
+    /// Rates are as requested, times are sorted, faults of a core do not overlap, and equal seeds give equal faults.
     #[test]
     fn faults_are_sorted_apart_and_as_many_as_asked() {
         for process in ["even", "poisson", "bursts", "phases"] {

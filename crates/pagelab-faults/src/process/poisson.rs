@@ -32,7 +32,7 @@ impl Pattern for Poisson {
 mod tests {
     use super::super::parse;
 
-    /// Of an exponential distribution, the standard deviation is the mean, and 1 - 1/e is below it.
+    /// In an exponential distribution the standard deviation equals the mean, and a share of 1 - 1/e is below the mean.
     #[test]
     fn times_between_faults_are_exponential() {
         let times: Vec<_> = parse("poisson:rate=10K,cores=1,seconds=20", 3).unwrap().map(|f| f.time_ns).collect();

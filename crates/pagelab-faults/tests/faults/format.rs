@@ -1,4 +1,4 @@
-//! Fault traces on disk: what is written is read, and damage is an error.
+//! Fault traces on disk: reading returns what was written, and damage is an error.
 
 use std::{fs, num::NonZeroU32, path::Path};
 
@@ -49,7 +49,7 @@ proptest! {
         prop_assert_eq!(read_info.duration_ns, faults.last().map_or(7, |fault| fault.time_ns.max(7)));
     }
 
-    /// Whatever happens to the bytes, reading ends with the same faults or with an error of one line.
+    /// If bytes change, reading yields the same faults or a one-line error.
     #[test]
     fn damage_is_an_error(cuts in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), keep in any::<prop::sample::Index>(), truncate in any::<bool>()) {
         let folder = tempfile::tempdir().unwrap();

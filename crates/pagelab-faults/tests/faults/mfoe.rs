@@ -1,4 +1,4 @@
-//! The event model: closed forms, exact shifts, and what must not depend on the scale of time.
+//! The event model: closed forms, exact shifts, and invariance under changes of time scale.
 
 use crate::support::{ALL, timeline};
 use pagelab_faults::{
@@ -11,7 +11,7 @@ fn config(settings: &str) -> Config {
     parameters::parse(settings).unwrap().0
 }
 
-/// A process whose faults take as long as hits, so that hits shift nothing.
+/// A process whose faults take as long as hits, so that hits do not shift later faults.
 fn steady(spec: &str) -> Timeline {
     let latency = if spec.contains("latency_ns") { "" } else { ",latency_ns=26" };
     Timeline::new(&Recording::open(&format!("{spec}{latency}"), 1).unwrap(), &ALL).unwrap()
@@ -27,7 +27,7 @@ fn near(value: f64, expected: f64, tolerance: f64) {
     assert!((value - expected).abs() <= tolerance, "{value}, expected {expected}");
 }
 
-/// The paper's 90 % at a fault every 21,000 cycles of 3 GHz: 256 pages for 285.7 faults in 2 ms.
+/// The paper's 90 % at one fault per 21,000 cycles of 3 GHz: 256 pages for 285.7 faults per 2 ms.
 #[test]
 fn one_core_hits_as_often_as_its_ring_lasts() {
     let one_in_21000_cycles = steady_state("even:rate=142857,cores=1,seconds=2", "period_us=2000");
@@ -44,7 +44,7 @@ fn one_core_hits_as_often_as_its_ring_lasts() {
     }
 }
 
-/// Eight rings that are always empty: the thread gives all that it has, 3.53 ms a pass.
+/// Eight rings that are always empty: the thread works at its limit, 3.53 ms per pass.
 #[test]
 fn eight_cores_hit_as_often_as_the_thread_refills() {
     for rate in [800_000.0, 1_000_000.0, 2_000_000.0] {
@@ -54,7 +54,7 @@ fn eight_cores_hit_as_often_as_the_thread_refills() {
         near(1.0 / outcome.passes as f64, 8.0 * 256.0 / 580_169.0, 3e-5);
         near(outcome.background_seconds, 1.0, 0.01);
     }
-    // Two threads refill twice as fast, four larger rings each. Eight keep up with the rings.
+    // Two threads refill twice as fast (four larger rings each); eight keep up with the rings.
     let two = steady_state("even:rate=1600K,cores=8,seconds=1", "background_threads=2,ring_entries=512");
     near(two.hit_rate, 2.0 * 580_169.0 / 1.6e6, 0.005);
     let eight = steady_state("even:rate=1600K,cores=8,seconds=1", "background_threads=8");
@@ -62,7 +62,7 @@ fn eight_cores_hit_as_often_as_the_thread_refills() {
     assert_eq!((eight.bound, eight.late_passes), (Bound::Ring, 0));
 }
 
-/// What follows a pass of 3.53 ms: the next at once, at 4 ms, after 2 ms of sleep, or it is cut after 2 ms.
+/// After a pass of 3.53 ms, the next begins at once, at 4 ms, or after 2 ms of sleep; or the pass is cut after 2 ms.
 #[test]
 fn what_follows_a_pass_that_takes_too_long_is_a_choice() {
     let supplied = |settings: &str| {
@@ -75,7 +75,7 @@ fn what_follows_a_pass_that_takes_too_long_is_a_choice() {
     near(supplied("late_pass=next-period"), pages / 0.004, 2100.0);
     near(supplied("late_pass=sleep"), pages / (pass + 0.002), 2100.0);
     near(supplied("late_pass=cut"), 580_169.0, 2100.0);
-    // Cut passes that begin with the first core never reach the last ones, unless they go on where they stopped.
+    // Cut passes that begin with the first core never reach the last ones, unless they resume where they stopped.
     let hits_of_cores = |visit: &str| -> Vec<f64> {
         let outcome = steady_state("even:rate=2M,cores=8,seconds=1", &format!("late_pass=cut,visit={visit}"));
         outcome.cores.iter().map(|core| core.hits as f64 / core.faults as f64).collect()
@@ -90,13 +90,13 @@ fn what_follows_a_pass_that_takes_too_long_is_a_choice() {
 
 #[test]
 fn rings_are_filled_at_the_rate_of_the_first_fill() {
-    // One fault per core and microsecond of the first 3.9 ms; no pass comes before the fill is over.
+    // One fault per core and microsecond; no pass comes before the first fill ends.
     let spec = "even:rate=4M,cores=4,seconds=0.0009";
     let running = run(&config("miss_penalty_cycles=0"), &steady(spec));
     let supplied = (0.0009_f64 * 1_093_075.0).floor() as u64;
     assert!(running.hits <= supplied && running.hits + 4 * 256 > supplied, "{} {supplied}", running.hits);
     assert!(running.misses.initial > 0 && running.passes == 0);
-    // The first core is filled first, so it hits from the first page on; the last must wait for 768 pages.
+    // The first core is filled first, so it hits from its first page on; the last waits for 768 pages.
     let mut first_hits = [u64::MAX; 4];
     run_with(&config("miss_penalty_cycles=0"), &steady(spec), &mut |core, now, hit| {
         if hit {
@@ -124,7 +124,7 @@ fn all_hit_or_all_miss() {
     assert!(all_miss.speed_up < 1.0);
 }
 
-/// Speed-up and overheads fit each other as those of the paper's table 5 do: (1 - after) / (1 - before).
+/// Speed-up and overheads agree as in the paper's table 5: (1 - after) / (1 - before).
 #[test]
 fn speed_up_and_overheads_agree() {
     for parallelism in ["", ",parallelism=1", ",parallelism=3.5"] {
@@ -137,7 +137,7 @@ fn speed_up_and_overheads_agree() {
     }
 }
 
-/// A hit moves the later faults of its core by what it saves, a miss by the penalty, and other cores' not at all.
+/// A hit moves the later faults of its core by the time saved, a miss by the penalty; other cores' faults do not move.
 #[test]
 fn faults_are_shifted_by_exactly_what_was_saved_or_lost() {
     let config = config("ring_entries=2,initial_fill=done,clock_ghz=3.3");
@@ -187,7 +187,7 @@ fn a_latency_ends_with_the_next_fault() {
     });
 }
 
-/// Ten times slower in all respects: the same faults hit, at ten times the times.
+/// Ten times slower in all respects: the same faults hit, at ten times their times.
 #[test]
 fn slower_by_a_factor_is_the_same() {
     let faults = |scale: u64| {
@@ -201,7 +201,7 @@ fn slower_by_a_factor_is_the_same() {
         (Visit::Emptiest, LatePass::NextPeriod),
         (Visit::WhereStopped, LatePass::Cut),
     ] {
-        // Rates that a page's time is whole picoseconds of.
+        // Rates whose time per page is a whole number of picoseconds.
         let base = Config {
             ring_entries: 100,
             refill_pages_per_second: 500_000,
@@ -229,7 +229,7 @@ fn slower_by_a_factor_is_the_same() {
     }
 }
 
-/// Cores that fault at other times are served as if they were alone, while the thread keeps up.
+/// Adding cores with faults at other times changes nothing, while the thread keeps up.
 #[test]
 fn cores_that_never_fault_change_nothing() {
     let alone = timeline(100_000_000, (0..5000).map(|n| (n * 19_000, 0, 1000)));
@@ -255,7 +255,7 @@ fn what_a_trace_does_not_say_must_be_set() {
     assert_eq!((made.cores[0][0].latency_ns, made.parallelism), (700, 1.0));
 }
 
-/// What recording cost is taken off the times of the core, the program's time and its CPU time.
+/// The cost of recording is subtracted from the cores' times, the program's time and its CPU time.
 #[test]
 fn the_cost_of_recording_is_taken_off() {
     let mut info = crate::support::info(10_000_000, 2);
@@ -267,8 +267,7 @@ fn the_cost_of_recording_is_taken_off() {
     let recording = Recording::from_faults(info, all);
     let made = Timeline::new(&recording, &ALL).unwrap();
     let times: Vec<_> = made.cores.iter().map(|core| core.iter().map(|f| f.time_ns).collect::<Vec<_>>()).collect();
-    // The third comes 500 ns after the second, which 1000 cannot be taken off; the fault that is not looked at counts,
-    // too.
+    // The third comes 500 ns after the second, so 1000 ns cannot be subtracted. The ignored fault counts, too.
     assert_eq!(times, [vec![0, 4000, 6500], vec![9000]]);
     assert_eq!((made.left_out, made.parallelism, made.duration_ns), (1, 2.0, 10_000_000.0 - 2500.0));
     let whole = Timeline::new(&recording, &parameters::parse("recording_cost_ns=0,faults=all").unwrap().1).unwrap();

@@ -1,5 +1,5 @@
-//! The event model against a naive one: rings of slots with valid bits, every event of all threads and cores in one
-//! order.
+//! Compares the event model with a naive one: rings of slots with valid bits, and all events of threads and cores in
+//! one order.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use pagelab_faults::{
 use pagelab_trace::cases;
 use proptest::{collection::vec, prelude::*};
 
-/// A ring as section 4.2 of the paper has it: the kernel fills at the head, the hardware takes at the tail.
+/// A ring as in section 4.2 of the paper: the kernel fills at the head, the hardware takes from the tail.
 struct Ring {
     valid: Vec<bool>,
     head: usize,
@@ -139,7 +139,7 @@ fn naive(config: &Config, timeline: &Timeline) -> Vec<(usize, u64, bool)> {
             resume: number,
         })
         .collect();
-    // The new trace, made fault by fault: every later fault of the core is moved when one is served.
+    // The new trace, fault by fault: when one is served, all later faults of the core are moved.
     let mut times: Vec<VecDeque<(i128, i128)>> = timeline
         .cores
         .iter()
@@ -186,7 +186,7 @@ fn configs() -> impl Strategy<Value = Config> {
     })
 }
 
-/// Faults whose times are close enough to meet those of the threads.
+/// Faults at times close to those of the threads' events.
 fn faults() -> impl Strategy<Value = Vec<(u64, u16, u32)>> {
     let step = prop_oneof![8 => 0_u64..3000, 1 => 0_u64..200_000];
     vec((step, 0_u16..6, 1_u32..2000), 1..300).prop_map(|steps| {
@@ -216,7 +216,7 @@ proptest! {
         prop_assert!(outcome.hits <= outcome.refilled_pages + outcome.filled_pages + u64::from(config.ring_entries) * 6 * 2);
     }
 
-    /// All times later by the same whole number of periods change nothing once the rings are full.
+    /// Delaying all times by a whole number of periods changes nothing once the rings are full.
     #[test]
     fn later_by_whole_periods_is_the_same(config in configs(), faults in faults(), periods in 1_u64..50) {
         let config = Config { initial_fill: InitialFill::Done, visit: Visit::FirstCore, period_ps: config.period_ps / 1000 * 1000 + 1000, ..config };

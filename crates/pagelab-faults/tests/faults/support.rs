@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers of this crate's tests.
 
 use std::num::NonZeroU32;
 
@@ -7,7 +7,7 @@ use pagelab_faults::{
     timeline::{Recording, Selection, Which},
 };
 
-/// A first write on a core, of a latency.
+/// A first write on a core, with this latency.
 pub fn fault(time_ns: u64, core: u16, latency_ns: u32) -> Fault {
     Fault {
         time_ns,

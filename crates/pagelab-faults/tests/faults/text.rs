@@ -1,4 +1,4 @@
-//! Text of perf and ftrace: what it says becomes faults, what is wrong is named by its line, and nothing panics.
+//! Text of perf and ftrace: valid text becomes faults, errors contain the line number, and nothing panics.
 
 use std::{fs, path::Path};
 
@@ -78,7 +78,7 @@ fn errors_name_the_line_and_what_would_be_right() {
     assert!(text::read(Path::new("/nowhere"), None, &mut |_| Ok(())).is_err());
 }
 
-/// Words that lines are made of, and others.
+/// Words of valid lines, and others.
 fn word() -> impl Strategy<Value = String> {
     let known = [
         "cc1",
@@ -136,7 +136,7 @@ proptest! {
         let _ = read(&bytes, None);
     }
 
-    /// One byte changed in good text: faults, or an error that names a line or finds no text.
+    /// One changed byte in valid text: faults, or an error with a line number, or an error that the text has no faults.
     #[test]
     fn changed_text_does_not_panic(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut bytes = PERF.as_bytes().to_vec();

@@ -278,8 +278,7 @@ mod tests {
     use pagelab_base::host::Portable;
     use pagelab_base::rng::Rng;
 
-    /// Sets and ways a level of every shape that is known exactly, and of neighbours that are not; and slices of the
-    /// L3.
+    /// Sets and ways of levels: every shape with specialised code, and similar shapes without; and slices of the L3.
     const GEOMETRIES: [([[u64; 2]; 3], u32); 9] = [
         ([[64, 8], [1024, 4], [8192, 12]], 1),
         ([[64, 8], [1024, 4], [8192, 12]], 4),
@@ -307,9 +306,9 @@ mod tests {
         config
     }
 
-    /// One request drawn from `rng`: all over twice the capacity, or on a few sets (lines `together` and those behind
-    /// them) of which some lines are asked for often, so that the L3, which does not see hits further in, evicts lines
-    /// that the private caches hold.
+    /// One request drawn from `rng`: uniform over twice the capacity, or on a few sets (lines `together` and those
+    /// after them). Some of these lines are requested often; the L3 does not see their hits in private caches, so it
+    /// evicts lines that private caches contain.
     fn request(caches: &mut Hierarchy, sets: u64, ways: u64, together: &[u64], rng: &mut Rng) -> u64 {
         let line = LineAddr(match rng.below(4) {
             0 => rng.below(2 * sets * ways),
@@ -324,7 +323,7 @@ mod tests {
             16 => caches.access_locked(0, line, Requester::Kernel).cycles,
             17 => return caches.zero_lines(0, line, rng.below(130), Requester::Kernel).0,
             18 => {
-                // A page that is new more often than not.
+                // The page is new in most cases.
                 let page = LineAddr(rng.below(sets * ways / 8) * 64);
                 return caches.zero_lines(0, page, 64, Requester::Kernel).0;
             }

@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(tree.victim(0), 2);
         tree.touch(0, 2);
         assert_eq!(tree.victim(0), 1);
-        // Where it differs from LRU: 3 is the least recently used of 3 1 0 2 … but the root points left.
+        // Here it differs from LRU: 3 is the least recently used of 3 1 0 2, but the root points left.
         tree.touch(0, 1);
         assert_eq!(tree.victim(0), 3);
         tree.touch(0, 0);
@@ -197,7 +197,7 @@ mod tests {
         srrip.hit(0, 1);
         srrip.hit(0, 3);
         assert_eq!(values(&srrip), [1, 0, 1, 0]);
-        // Two rounds of ageing until the lowest of the two ones reaches 3.
+        // Two rounds of ageing until the lower of the two ones reaches 3.
         assert_eq!(srrip.victim(0), 0);
         assert_eq!(values(&srrip), [3, 2, 3, 2]);
     }

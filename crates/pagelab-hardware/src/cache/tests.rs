@@ -1,4 +1,4 @@
-//! Closed forms, sequences worked out by hand, and properties of random requests over many geometries.
+//! Closed forms, sequences computed by hand, and properties of random requests over many geometries.
 
 use pagelab_base::cycles::Cycles;
 use pagelab_trace::cases;
@@ -49,7 +49,7 @@ fn a_loop_is_served_by_the_first_level_that_it_fits() {
             assert_eq!(read(&mut caches, 0, line).0, level, "line {line} of {bytes} bytes");
         }
     }
-    // One way more than a set has: LRU throws every line out just before it is used again.
+    // One line more than a set has ways: LRU evicts every line just before its next use.
     let mut caches = build(&config, 1);
     let conflicting: Vec<u64> = (0..9).map(|i| i * 64).collect();
     for round in 0..4 {
@@ -102,7 +102,7 @@ fn policies_give_up_the_lines_worked_out_by_hand() {
         served(ReplacementPolicy::Srrip, &[0, 1, 2, 3, 0, 4, 5, 6, 0, 4, 1]),
         after(&[miss, miss, hit, hit, miss])
     );
-    // Random replacement draws from the level's own stream, one draw a victim.
+    // Random replacement draws from the level's own stream, once per victim.
     let mut draws = Rng::new(11, "cache.l1.0");
     let mut ways = [0, 1, 2, 3];
     for line in 4..40 {
@@ -119,7 +119,7 @@ fn an_inclusive_l3_takes_private_copies_along() {
     write(&mut caches, 0, 0);
     for line in 1..8 {
         read(&mut caches, 0, line);
-        // Keeps line 0 in the L1 while the L3, which does not see it, ages it.
+        // Keeps line 0 in the L1 while the L3, which does not see these hits, ages it.
         assert_eq!(read(&mut caches, 0, 0).0, HitLevel::L1);
     }
     assert_eq!(read(&mut caches, 0, 8), (HitLevel::Dram, 100));
@@ -144,7 +144,7 @@ fn a_hit_in_the_l3_makes_the_line_recent_there() {
         assert_eq!(read(&mut caches, 0, line).0, HitLevel::Dram);
     }
     assert_eq!(read(&mut caches, 0, 0).0, HitLevel::L3);
-    // 8 and 9 replace 1 and 2, not 0, and push 0 out of the L1.
+    // 8 and 9 replace 1 and 2, not 0, and evict 0 from the L1.
     assert_eq!(read(&mut caches, 0, 8).0, HitLevel::Dram);
     assert_eq!(read(&mut caches, 0, 9).0, HitLevel::Dram);
     assert_eq!(read(&mut caches, 0, 0).0, HitLevel::L3);
@@ -155,8 +155,8 @@ fn a_hit_in_the_l3_makes_the_line_recent_there() {
 fn modified_lines_go_down_one_level_at_a_time() {
     let mut caches = build(&tiny(Inclusion::NonInclusive), 1);
     write(&mut caches, 0, 0);
-    // Two other lines push 0 out of the L1, three more out of the L2 (its write-back made it the most recent there),
-    // and more out of the L3.
+    // Two other lines evict 0 from the L1, three more from the L2 (its write-back made it the most recent there), and
+    // more from the L3.
     let at = |caches: &Hierarchy| {
         let stats = caches.stats();
         (stats.cores[0].l1_writebacks, stats.cores[0].l2_writebacks, stats.shared.dram_writes)
@@ -190,11 +190,11 @@ fn two_cores_pass_a_line_to_and_fro() {
         assert_eq!(write(&mut caches, 1, 7), (HitLevel::Remote, 60));
         assert_eq!(write(&mut caches, 0, 7), (HitLevel::Remote, 60));
         assert_eq!(write(&mut caches, 0, 7), (HitLevel::L1, 4));
-        // A read makes both copies shared and writes the data to the L3.
+        // A read makes both copies shared and writes the data back to the L3.
         assert_eq!(read(&mut caches, 1, 7), (HitLevel::Remote, 60));
         assert_eq!(read(&mut caches, 0, 7), (HitLevel::L1, 4));
         assert_eq!(read(&mut caches, 1, 7), (HitLevel::L1, 4));
-        // Each first write after that is an upgrade.
+        // Then each first write is an upgrade.
         assert_eq!(write(&mut caches, 1, 7), (HitLevel::L1, 4 + 43));
         assert_eq!(write(&mut caches, 1, 7), (HitLevel::L1, 4));
         assert_eq!(caches.access_locked(0, LineAddr(7), DATA).cycles, 60 + 18);
@@ -205,7 +205,7 @@ fn two_cores_pass_a_line_to_and_fro() {
         assert_eq!((stats.cores[0].upgrades, stats.cores[1].upgrades), (0, 1));
         assert_eq!(stats.shared.dram_writes, 0);
 
-        // A clean line that one core holds alone is served by it; one that is shared already, by the L3.
+        // A clean line in a single core's cache is served by that core; a shared one by the L3.
         assert_eq!(read(&mut caches, 0, 9), (HitLevel::Dram, 100));
         assert_eq!(read(&mut caches, 1, 9), (HitLevel::Remote, 60));
         let mut caches = build(&config, 3);
@@ -214,7 +214,7 @@ fn two_cores_pass_a_line_to_and_fro() {
         assert_eq!(read(&mut caches, 2, 9), (HitLevel::L3, 30));
         assert_eq!(write(&mut caches, 0, 9), (HitLevel::L1, 4 + 43));
         assert_eq!(caches.stats().total().invalidations, 2);
-        // A write that misses and finds clean shared copies costs its fetch only.
+        // A write that misses and finds clean shared copies costs only its fetch.
         read(&mut caches, 1, 9);
         assert_eq!(write(&mut caches, 2, 9), (HitLevel::L3, 30));
         caches.assert_coherent();
@@ -242,19 +242,19 @@ fn walks_that_enter_at_the_l2_see_what_the_l1_wrote() {
     let walk = |caches: &mut Hierarchy, line, write| caches.access(0, LineAddr(line), write, Requester::Walk).served;
     assert_eq!(walk(&mut caches, 1, false), HitLevel::Dram);
     assert_eq!(walk(&mut caches, 1, false), HitLevel::L2);
-    // The walk left nothing in the L1.
+    // The walk put nothing into the L1.
     assert_eq!(read(&mut caches, 0, 1).0, HitLevel::L2);
     assert_eq!(write(&mut caches, 0, 1).0, HitLevel::L1);
     assert_eq!(walk(&mut caches, 1, false), HitLevel::L2);
     assert_eq!(caches.stats().cores[0].l1_writebacks, 1);
     assert_eq!(read(&mut caches, 0, 1).0, HitLevel::L1);
-    // A walk's write (an accessed bit) takes the L1's copy away.
+    // A walk's write (an accessed bit) invalidates the L1's copy.
     assert_eq!(walk(&mut caches, 1, true), HitLevel::L2);
     assert_eq!(caches.stats().cores[0].l1_writebacks, 1);
     assert_eq!(read(&mut caches, 0, 1).0, HitLevel::L2);
     assert_eq!(caches.stats().cores[0].requests(Requester::Walk), 4);
 
-    // A line that the L1 has and the L2 has lost.
+    // A line that the L1 contains and the L2 has evicted.
     let mut config = tiny(Inclusion::Inclusive);
     config.walker_entry = WalkerEntry::L2;
     let mut caches = build(&config, 1);
@@ -267,7 +267,7 @@ fn walks_that_enter_at_the_l2_see_what_the_l1_wrote() {
 #[test]
 fn bulk_writes_cost_ownership_and_change_what_writes_change() {
     let mut caches = build(&sandy_bridge(), 1);
-    // 64 lines that no cache holds: 64 × 30 / 10; then in the L1: 64 × 4 / 10, rounded up.
+    // 64 lines in no cache: 64 × 30 / 10; then in the L1: 64 × 4 / 10, rounded up.
     assert_eq!(caches.zero_lines(0, LineAddr(640), 64, Requester::Kernel), Cycles(192));
     assert_eq!(caches.zero_lines(0, LineAddr(640), 64, Requester::Kernel), Cycles(26));
     assert_eq!(caches.stats().cores[0].bulk_written, [64, 0, 0, 0, 64]);
@@ -278,7 +278,7 @@ fn bulk_writes_cost_ownership_and_change_what_writes_change() {
     read(&mut caches, 0, 0);
     read(&mut caches, 1, 0);
     write(&mut caches, 1, 1);
-    // Line 0 upgraded (4 + 43), 1 remote (60), 2 nowhere (30).
+    // Line 0 is upgraded (4 + 43), 1 is remote (60), 2 is in no cache (30).
     assert_eq!(caches.zero_lines(0, LineAddr(0), 3, Requester::Kernel), Cycles((47_u64 + 60 + 30).div_ceil(10)));
 
     for inclusion in [Inclusion::Inclusive, Inclusion::NonInclusive] {
@@ -324,8 +324,8 @@ fn device_writes_reach_lines_that_a_non_inclusive_l3_has_lost() {
     assert_eq!(read(&mut caches, 0, 0).0, HitLevel::Dram);
 }
 
-/// Geometries that between them use every policy, odd ways and sets, missing levels, both inclusions and the code of
-/// common geometries.
+/// Geometries that together use every policy, odd numbers of ways and sets, missing levels, both inclusions and the
+/// specialised code of common geometries.
 fn geometries() -> Vec<CacheConfig> {
     const SETS: [[u64; 3]; 8] =
         [[4, 8, 12], [2, 2, 3], [1, 4, 16], [2, 4, 7], [3, 5, 7], [4, 8, 12], [1, 1, 1], [3, 2, 5]];
@@ -357,12 +357,12 @@ fn geometries() -> Vec<CacheConfig> {
     configs
 }
 
-/// Lines of all levels of one core together.
+/// Total lines of all levels of one core.
 fn capacity(config: &CacheConfig) -> u64 {
     config.levels().map(|level| level.size.0 / 64).sum()
 }
 
-/// A request of a kind, on a core and on a line drawn from `rng`; returns what it costs.
+/// A request of a random kind on a line drawn from `rng`; returns its cost.
 fn random_request(caches: &mut Hierarchy, core: usize, lines: u64, rng: &mut Rng) -> u64 {
     let line = LineAddr(rng.below(lines));
     match rng.below(100) {

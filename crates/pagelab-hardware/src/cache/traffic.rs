@@ -390,7 +390,7 @@ mod tests {
     use pagelab_base::translation::Translation;
     use pagelab_trace::quantity::Bytes;
 
-    /// Caches that fill up soon: 2, 8 and 32 KiB.
+    /// Small caches that fill quickly: 2, 8 and 32 KiB.
     fn small(inclusion: Inclusion, walker_entry: WalkerEntry, policy: ReplacementPolicy) -> CacheConfig {
         let mut config = CacheConfig { walker_entry, ..sandy_bridge() };
         config.l1.size_bytes = Bytes(2 << 10);
@@ -404,8 +404,7 @@ mod tests {
         caches.set_traffic(levels, &MemoryConfig::default(), vec![0; caches.cores()]);
     }
 
-    /// A random request, as the engine makes them, and what it took. One core at a time goes through memory line by
-    /// line.
+    /// A random request, like the engine's, and its latency. One core at a time goes through memory line by line.
     fn request(caches: &mut Hierarchy, rng: &mut Rng, now: Cycles, last: &mut [u64], n: u64) -> Cycles {
         let (goes, cores) = (n / 50 % 2 == 1, last.len() as u64);
         let core = if goes { n / 100 % cores } else { rng.below(cores) } as usize;
@@ -442,7 +441,7 @@ mod tests {
         }
     }
 
-    /// Random requests; what each took, and what was counted.
+    /// Makes random requests; returns the latency of each, and the statistics.
     fn run(mut caches: Hierarchy, cores: usize) -> (Vec<Cycles>, CacheStats, Option<[PrefetchCounts; 3]>) {
         let mut rng = Rng::new(3, "traffic");
         let mut now = Cycles::ZERO;
@@ -499,7 +498,7 @@ mod tests {
     #[test]
     fn levels_count_apart_what_they_fetch_together() {
         for (config, cores) in variants() {
-            // Strides behind the L1, the lines behind at the others.
+            // A stride prefetcher at the L1, next-line prefetchers at the others.
             let all = [(CacheLevel::L1, 2), (CacheLevel::L2, 0), (CacheLevel::L3, 1)]
                 .map(|(level, n)| LevelPrefetchConfig::samples(level).remove(n));
             let mut caches = Hierarchy::new(&config, cores, 1).unwrap();
@@ -527,7 +526,8 @@ mod tests {
 
     #[test]
     fn walks_miss_what_a_prefetch_displaced() {
-        // One set of two ways: a table's line, a program's, and the line behind that instead of the table's.
+        // One set of two ways: first a line of a page table and a line of the program; then the line after that
+        // replaces the table's.
         let mut config = CacheConfig { l2: None, l3: None, ..sandy_bridge() };
         (config.l1.size_bytes, config.l1.ways) = (Bytes(128), 2);
         let on = LevelPrefetchConfig::samples(CacheLevel::L1).remove(0);
@@ -540,7 +540,8 @@ mod tests {
         caches.prefetch_for(&ObservedAccess { pc: 0, va: VirtAddr(0), translation });
         caches.set_time(Cycles(550));
         let walk = |caches: &mut Hierarchy, line| caches.access(0, LineAddr(line), false, Requester::Walk).cycles;
-        // The prefetched line is half-way: a walk that wants it waits for the other half, whoever else has gone.
+        // The prefetched line is half-way: a walk that needs it waits for the other half, whatever was evicted
+        // meanwhile.
         assert_eq!(walk(&mut caches, 1), 50);
         assert_eq!(walk(&mut caches, 1000), 100);
         assert_eq!(walk(&mut caches, 1000), 4);

@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn units_are_taken_in_the_gaps_before_what_another_has_taken() {
         let mut units = Units::new(1);
-        // Both have had more than their share.
+        // Both have used more than their share.
         let mut none = UnitShare { free: vec![Cycles(1 << 40)], times: 1, of: 1 };
         let mut take = |from| units.take(&mut none, Cycles(from), Cycles(100), Cycles::ZERO);
         assert_eq!(take(1000), Cycles(1000));
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_thread_has_its_share_whatever_others_have_taken() {
-        // One of two threads has taken all for long. The other has its share, which is 3/2 buffers.
+        // One of two threads has used all buffers for long. The other gets its share, 3/2 buffers.
         let mut units = Units::new(3);
         let mut shares = [UnitShare::new(3, 2), UnitShare::new(3, 2)];
         (0..300).for_each(|_| {
@@ -316,9 +316,9 @@ mod tests {
         });
         let mut last = Cycles::ZERO;
         (0..200).for_each(|_| last = units.take(&mut shares[1], Cycles::ZERO, Cycles(100), Cycles::ZERO));
-        // 100 rounds of two, each 4/3 as long.
+        // 100 rounds of two requests, each 4/3 as long.
         assert_eq!(last, Cycles(99 * 134));
-        // What it had before its time is taken from the time behind: 500 times of 100 cycles by three.
+        // Without a share, a thread waits for all earlier requests: 500 of 100 cycles on three units.
         let mut none = UnitShare { free: vec![Cycles(1 << 40)], times: 1, of: 1 };
         assert_eq!(units.take(&mut none, Cycles::ZERO, Cycles(100), Cycles::ZERO), Cycles(16_600));
     }
@@ -327,8 +327,8 @@ mod tests {
     fn width_is_shared_by_who_enters_at_the_same_time() {
         let mut common = Common::new(1, 1);
         let mut enter = |from, long| common.enter(Cycles(from), Cycles(long), 2, Cycles::ZERO).0;
-        // One enters for 100 cycles; the other may enter every other cycle meanwhile, and the first has to wait for
-        // that later.
+        // One enters for 100 cycles; meanwhile the other may enter every other cycle, for which the first has to wait
+        // later.
         assert_eq!(enter(0, 100), 0);
         assert_eq!([enter(0, 10), enter(20, 10)], [10, 10]);
         assert_eq!(enter(100, 100), 20);

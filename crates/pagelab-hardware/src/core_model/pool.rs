@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn what_is_ready_earlier_goes_before_what_was_taken() {
         let mut pool = Pool::new(1);
-        // The third finds 60 of its 80 cycles before what begins at 100, and has the rest of them behind that.
+        // The third finds 60 of its 80 cycles before the one that begins at 100, and gets the rest after it.
         assert_eq!(taken(&mut pool, &[(100, 50), (0, 40), (0, 80), (0, 61), (0, 1)]), [100, 0, 40, 170, 231]);
     }
 
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn it_does_not_matter_which_unit_is_free() {
-        // One is busy before 200, and one from 250 on: whoever comes at 100 needs one until 277.
+        // One is busy before 200, and one from 250 on: a request at 100 needs one until 277.
         let mut pool = Pool::new(2);
         assert_eq!(taken(&mut pool, &[(0, 100), (0, 200), (250, 177), (100, 177)]), [0, 0, 250, 100]);
     }
@@ -243,14 +243,14 @@ mod tests {
     fn nothing_takes_no_time_and_old_times_are_over() {
         let mut pool = Pool::new(1);
         assert_eq!(taken(&mut pool, &[(5, 0), (5, 10), (7, 0)]), [5, 5, 15]);
-        // Nobody else is there, with a gap behind each.
+        // Requests without overlap, with a gap after each.
         let apart: Vec<_> = (1..2000).map(|n| (20 * n, 10)).collect();
         assert!(taken(&mut pool, &apart).iter().zip(&apart).all(|(found, wanted)| *found == wanted.0));
         let first = taken(&mut pool, &[(0, 10)])[0];
         assert!((20 * 1800..20 * 1940).contains(&first) && first % 20 == 10, "{first}");
     }
 
-    /// Long times that are taken in many pieces have old steps forgotten while they are taken.
+    /// Long requests are served in many pieces, and old steps are dropped meanwhile.
     #[test]
     fn steps_may_be_forgotten_while_a_time_is_taken() {
         let mut draw = pagelab_trace::rng::Rng::new(1, "pool");

@@ -66,7 +66,7 @@ mod tests {
         for n in 0..100_u32 {
             ring.push_back(n);
             expected.push_back(n);
-            // Beyond the room that it was made with from the fifth entry on.
+            // Exceeds the initial capacity from the fifth entry on.
             if n % 3 == 0 {
                 assert_eq!(ring.pop_front(), expected.pop_front());
             }

@@ -434,7 +434,7 @@ impl Tage {
 mod tests {
     use super::*;
 
-    /// Whether a branch behind an access of an instruction is mispredicted.
+    /// Whether the branch after an access by this instruction is mispredicted.
     fn meet(tage: &mut Tage, pc: u64, taken: bool) -> bool {
         let (mut branches, mut missed) = (Branches::NONE, [0; ROW]);
         branches.push(taken);
@@ -443,7 +443,7 @@ mod tests {
         missed[5] > 0
     }
 
-    /// Mispredictions in the second half of `outcomes`, of one branch.
+    /// Mispredictions of one branch in the second half of `outcomes`.
     fn missed(outcomes: impl Iterator<Item = bool> + Clone) -> usize {
         let mut tage = Tage::default();
         let half = outcomes.clone().count() / 2;
@@ -470,11 +470,11 @@ mod tests {
     #[test]
     fn patterns_within_a_history_are_learnt() {
         assert_eq!(missed((0..1000).map(|_| true)), 0);
-        // A loop of 20 rounds: the history of 44 tells its end.
+        // A loop of 20 iterations: the history of 44 predicts its end.
         assert_eq!(missed((0..40_000).map(|n| n % 20 != 0)), 0);
-        // One of 100: that of 127.
+        // A loop of 100: the history of 127 does.
         assert_eq!(missed((0..200_000).map(|n| n % 100 != 0)), 0);
-        // One of 300 ends unforeseen.
+        // The end of a loop of 300 is not predicted.
         assert_eq!(missed((0..600_000).map(|n| n % 300 != 0)), 1000);
     }
 

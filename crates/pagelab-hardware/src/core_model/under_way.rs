@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn what_is_under_way_is_known_until_it_is_there() {
         let mut lines = UnderWay::default();
-        // As many as a core's buffers at most, in each of the ways that programs have of going through memory.
+        // At most as many as a core's buffers, with different strides of programs.
         for step in [1, 64, 4096, 12345] {
             let first = step << 30;
             (0..64).for_each(|n| lines.note(first + n * step, Cycles(step + n)));

@@ -399,7 +399,7 @@ mod tests {
         drive.measures().into_iter().find(|of| of.name == name).expect("it is counted").value
     }
 
-    /// Random reads, so many unanswered at a time, until so many are made; latency and requests per nanosecond.
+    /// Random reads with this many outstanding; returns latency and requests per nanosecond.
     fn closed_loop(config: &DriveConfig, depth: u64, requests: u64) -> (f64, f64) {
         let (mut drive, mut rng) = (Drive::new(config, CLOCK), Rng::new(7, "blocks"));
         let mut answers: BinaryHeap<Reverse<u64>> = (0..depth).map(|_| Reverse(0)).collect();
@@ -426,12 +426,12 @@ mod tests {
     #[test]
     fn blocks_that_follow_each_other_are_on_units_that_do() {
         let mut drive = Drive::new(&config(), CLOCK);
-        // Sixteen units serve sixteen blocks at a time; the controller has moved them one after the other before.
+        // Sixteen units serve sixteen blocks in parallel, after the controller has transferred them one by one.
         assert_eq!(read(&mut drive, 5, 16, 0), 1000 + 15 * 500 + 60_000);
-        // The seventeenth is on the first one's unit again.
+        // The seventeenth block is on the first block's unit.
         assert_eq!(read(&mut drive, 0, 17, 1_000_000), 1_000_000 + 1000 + 16 * 500 + 2 * 60_000);
         assert_eq!(["reads", "reads.blocks"].map(|name| measured(&drive, name)), [2, 33]);
-        // Stripes of four: eight blocks from the third on are on three units.
+        // Stripes of four: eight blocks from the third on cover three units.
         let striped = DriveConfig { stripe_blocks: 4, units: 2, ..config() };
         let drive = Drive::new(&striped, CLOCK);
         let stripes: Vec<_> = drive.stripes(DeviceRequest::read(Lba(3), 8)).collect();
@@ -446,12 +446,12 @@ mod tests {
         assert_eq!(read(&mut drive, 9, 1, 20_000), 1000 + 200_000 + 60_000, "behind the write");
         let mut drive = Drive::new(&one, CLOCK);
         let answers = [0, 1, 2, 3].map(|block| write(&mut drive, block, 1, 0));
-        // Two fit; the others come when the first and the second are written.
+        // Two fit; the others enter when the first and the second are written.
         assert_eq!(answers, [11_000, 12_000, 201_000 + 10_000, 401_000 + 10_000]);
     }
 
-    /// The sweep of an NVMe drive's queue depth: requests per second rise up to what the units serve, and latency times
-    /// rate is what is unanswered (Little's law).
+    /// Sweep of an NVMe drive's queue depth: requests per second rise up to the units' maximum, and latency times rate
+    /// is the number of outstanding requests (Little's law).
     #[test]
     fn a_deeper_queue_saturates_the_units() {
         let (config, requests) = (config(), 40_000);
@@ -464,11 +464,11 @@ mod tests {
             before = rate;
         }
         assert!(before > 0.95 * most, "{before} of {most}");
-        // A controller that passes one in 10 µs is the bottleneck.
+        // A controller that passes one request per 10 µs is the bottleneck.
         let slow = DriveConfig { controller_ns: 10_000, ..config };
         let (_, rate) = closed_loop(&slow, 256, requests);
         assert!((rate * 10_000.0 - 1.0).abs() < 0.01, "{rate}");
-        // Outside a queue of four they wait as if there were four.
+        // Requests beyond a queue depth of four wait; the throughput is that of four.
         let shallow = DriveConfig { queue_depth: 4, ..config };
         let ((_, of_four), (_, of_many)) = (closed_loop(&config, 4, requests), closed_loop(&shallow, 64, requests));
         assert!((of_many / of_four - 1.0).abs() < 0.03, "{of_many}, {of_four}");
@@ -497,7 +497,7 @@ mod tests {
         assert_eq!([0, 4, 8, 12].map(|block| read(&mut drive, block, 1, 0)), [alone, alone, 121_000, 121_000]);
         assert_eq!(write(&mut drive, 3, 1, 1_000_000), 1_011_000);
         assert_eq!(read(&mut drive, 4, 1, 1_010_000), 1_010_000 + alone, "the write is on the other drive");
-        // Six blocks from the third on: two, and four on the other drive.
+        // Six blocks from the third on: two on one drive, four on the other.
         let later = 10_000_000;
         assert_eq!(read(&mut drive, 2, 6, later), later + 1000 + 3 * 500 + 4 * 60_000);
         assert_eq!(["drive.0.requests", "drive.1.requests"].map(|name| measured(&drive, name)), [4, 4]);

@@ -95,7 +95,7 @@ mod tests {
         let config = FixedLatencyConfig { read_cycles: 100, write_cycles: 40, queue_depth: 2 };
         let mut device = FixedLatency::new(&config, Clock { mhz: 1 });
         assert_eq!(device.submit(READ, Cycles(1000)).at, Cycles(1100));
-        // One beside the read, the next behind itself, the third behind the second or the read.
+        // One in parallel with the read, the next after that, the third after the second or the read.
         let answers = [(); 3].map(|()| device.submit(WRITE, Cycles(1000)).at.0);
         assert_eq!(answers, [1040, 1080, 1120]);
         let measured: Vec<u64> = device.measures().iter().map(|measure| measure.value).collect();

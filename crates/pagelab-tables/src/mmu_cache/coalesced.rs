@@ -160,7 +160,7 @@ mod tests {
         (table, mem)
     }
 
-    /// Walks each region once, after the first; returns which were spared their level-2 reference.
+    /// Walks each region once, after the first; returns which walks skipped the level-2 reference.
     fn spared(frames: [u64; 8], entries: u32) -> [bool; 8] {
         let (table, mem) = table(frames);
         let level2 = PagingStructureArray { level: 2, entries, ways: entries, policy: Default::default() };

@@ -212,8 +212,8 @@ mod tests {
     use crate::page_table::WalkRef;
     use pagelab_base::addr::PhysAddr;
 
-    /// Which later addresses are spared the reference of level 2 that a first walk read, in a table whose leaf tables
-    /// translate 2^`shift` bytes.
+    /// Which walks to later addresses skip the level-2 reference of a first walk, in a table whose leaf tables cover
+    /// 2^`shift` bytes.
     fn spared(cache: &mut impl Design, shift: u8, first: u64, later: &[u64]) -> Vec<bool> {
         let mut list = WalkList::new();
         list.set([WalkRef { addr: PhysAddr(8), level: 2, shift, step: 0 }, WalkRef::to_leaf(PhysAddr(16), 1)]);

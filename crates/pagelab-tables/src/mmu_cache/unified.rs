@@ -136,7 +136,7 @@ mod tests {
         list
     }
 
-    /// Walks that are spared three, two, one and no reference, over `rounds` of the same addresses.
+    /// Numbers of walks that skip three, two, one and no reference, over `rounds` of the same addresses.
     fn spared(cache: &mut UnifiedTranslationCache, addresses: &[u64], rounds: usize) -> [usize; 4] {
         let (list, asid) = (full_walk(), Asid(1));
         let mut out = [0; 4];

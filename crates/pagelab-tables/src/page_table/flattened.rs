@@ -385,7 +385,7 @@ mod tests {
     const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
     const ALL: [MergedLevels; 4] = MergedLevels::ALL;
 
-    /// A table, its memory, and whether blocks of 2 MiB are available.
+    /// A table and its memory, and whether blocks of 2 MiB are available.
     struct Lab {
         table: Flattened,
         mem: PhysMem,

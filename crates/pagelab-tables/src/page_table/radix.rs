@@ -556,7 +556,7 @@ mod tests {
         assert_eq!(listed.1, [Word::of_4k(VirtAddr(0x3000), word)]);
         table.unmap(&mut mem, VirtAddr(0x1000));
         table.prune(&mut mem, VirtAddr(0), VirtAddr(1 << 48), &mut |pfn| panic!("{pfn:?} has a word"));
-        // What comes in takes the word's place.
+        // A new mapping replaces the word.
         table.map(&mut mem, VirtAddr(0x3000), Mapping { pfn: Pfn(7), size: PageSize::Size4K, flags: FLAGS }).unwrap();
         table.unmap(&mut mem, VirtAddr(0x3000));
         assert_eq!(walk(&table, &mem, 0x3000).leaf, Leaf::nothing(1));
@@ -618,7 +618,7 @@ mod tests {
             table.unmap(&mut mem, large + page * 4096);
         }
         table.prune(&mut mem, large, VirtAddr(large.0 + (1 << 30)), &mut |_| {});
-        // What comes into their memory is not theirs.
+        // The freed tables' memory is reused by others.
         build(&mut table, &mut mem, &mut next, large.0 + (1 << 30), PageSize::Size2M, 1 << 20);
         assert_eq!(refs(&table, &mem, large), None, "its tables have gone");
         assert_eq!(refs(&table, &mem, small).unwrap().len(), 4, "those of others have not");

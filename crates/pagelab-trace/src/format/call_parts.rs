@@ -365,7 +365,7 @@ mod tests {
         writer.write_full_parts().unwrap();
         assert_eq!((writer.parts, writer.rows().len()), (1, 5));
         let written = size_bytes(folder.path()).unwrap();
-        // The five rows take less than a part does.
+        // The five rows take less space than a part.
         assert!(written > 0 && (written..written + 100).contains(&writer.estimated_bytes(0)), "{written} bytes");
         writer.push(CallRow { position: MAX_ROWS as u64 + 5, thread: 0, context: 0 });
         let root = Context { parent: None, process: 0, file: None, offset: 0 };

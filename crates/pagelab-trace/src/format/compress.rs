@@ -133,7 +133,8 @@ mod tests {
         let mut draw = Rng::new(1, "planes");
         for rows in [1, 7, 1000, PAGE_ROWS] {
             for varying in 0..=8 {
-                // Noise, few values, runs, and one value, so that blocks are raw, compressed and repeated.
+                // Random bytes, few values, runs, and one value, so that blocks are stored raw, compressed and
+                // repeated.
                 let planes: Vec<u8> = (0..rows * varying)
                     .map(|i| match i / rows {
                         0 => draw.next_u64() as u8,

@@ -146,7 +146,7 @@ mod tests {
     use crate::format::{OpenPage, PAGE_ROWS, page::FullPage};
     use crate::{Access, AccessKind};
 
-    /// Whichever thread fails, the sender learns of it, and its error is the one that is told.
+    /// If either thread fails, the sender fails with that thread's error.
     #[test]
     fn the_error_of_either_thread_reaches_the_writer() {
         let folder = tempfile::tempdir().unwrap();
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// The same files, whether one thread does it all or not.
+    /// One thread and two threads write the same files.
     #[test]
     fn one_thread_writes_what_two_write() {
         let written = |start: fn(&Path, bool) -> Result<Pipeline, TraceError>| {
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(written(Pipeline::of_one), written(Pipeline::of_two));
     }
 
-    /// Nobody takes messages, so the writer has to wait after as many as there is room for.
+    /// Nothing receives the messages, so the writer waits once the queue is full.
     #[test]
     fn what_is_under_way_is_bounded() {
         let (messages, from_writer) = sync_channel(QUEUED);
@@ -210,7 +210,7 @@ mod tests {
             pass_on(&mut PlaneCompressor::new().unwrap(), &from_writer, &to_parts).unwrap();
         });
         let accepted = (0..100).take_while(|_| {
-            // The thread takes what it can within this time.
+            // The thread receives what it can within this time.
             (0..50).any(|_| {
                 let sent = messages.try_send(Message::Page(Page::default())).is_ok();
                 if !sent {

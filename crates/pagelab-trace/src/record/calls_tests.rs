@@ -3,7 +3,7 @@ use crate::record::protocol::Transfer::{Call, Return};
 
 const STACK: u64 = 0x7fff_0000;
 
-/// A process with one thread, whose calls are followed.
+/// A process with one thread whose calls are tracked.
 struct Followed {
     calls: Calls,
     stacks: ProcessStacks,
@@ -34,7 +34,7 @@ impl Followed {
         self.transfer(Return, slot, 0);
     }
 
-    /// The instructions behind the calls of the current context, the outermost first.
+    /// Return addresses of the calls of the current context, outermost first.
     fn stack(&self) -> Vec<u64> {
         let (mut all, mut at) = (Vec::new(), self.stacks.context());
         while let Some(parent) = self.calls.contexts[at as usize].parent {
@@ -63,7 +63,7 @@ fn calls_and_returns_make_a_tree_of_contexts() {
     of.back(STACK - 32);
     of.back(STACK);
     assert_eq!(of.stack(), [0; 0]);
-    // A return of what was not called while anybody looked.
+    // A return from a call made before tracking began.
     of.back(STACK + 64);
     assert_eq!(of.stack(), [0; 0]);
     let rows = [(1, 1), (2, 2), (3, 1), (4, 3), (5, 1), (6, 2), (7, 1), (8, 0), (9, 0)];
@@ -87,11 +87,11 @@ fn frames_that_are_left_by_a_jump_are_gone() {
     for depth in 1..10 {
         of.call(STACK - 16 * depth, 200);
     }
-    // longjmp to the frame of the first call, which then calls.
+    // longjmp to the frame of the first call, which then calls again.
     of.call(STACK - 16, 300);
     assert_eq!(of.stack(), [100, 300]);
     of.call(STACK - 32, 400);
-    // To a frame that then returns.
+    // longjmp to a frame that then returns.
     of.back(STACK);
     assert_eq!(of.stack(), [0; 0]);
 }
@@ -104,7 +104,7 @@ fn another_stack_is_called_from_where_the_first_was_left() {
     of.call(other, 200);
     of.call(other - 16, 300);
     assert_eq!(of.stack(), [100, 200, 300]);
-    // Back to the first stack while the other is kept.
+    // Back to the first stack while the other stays in use.
     of.call(STACK - 16, 400);
     assert_eq!(of.stack(), [100, 400]);
     of.back(STACK - 16);
@@ -119,7 +119,7 @@ fn a_stack_is_left_even_when_nothing_is_left_on_it() {
     let mut of = Followed::new();
     let other = STACK - (64 << 20);
     of.call(STACK, 100);
-    // A signal handler calls on a stack of its own, and returns to what the kernel has put there.
+    // A signal handler makes calls on its own stack, and returns to the address that the kernel put there.
     of.call(other - 16, 200);
     assert_eq!(of.stack(), [100, 200]);
     of.back(other - 16);
@@ -171,7 +171,7 @@ fn threads_and_children_have_stacks_of_their_own() {
     of.back(STACK);
     std::mem::swap(&mut child, &mut of.stacks);
     assert_eq!(of.stack(), [100]);
-    // A new image has called nothing, and its addresses are its own.
+    // A new image has no calls yet, and its own addresses.
     of.calls.image(1, 2, &mut of.stacks);
     assert_eq!(of.calls.contexts[of.stacks.context() as usize].parent, Some(0));
     of.call(STACK, 100);

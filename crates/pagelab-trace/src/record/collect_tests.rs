@@ -1,4 +1,4 @@
-//! The collector against scripted streams: what real processes do only now and then, every time.
+//! Tests the collector with scripted streams, which always produce situations that are rare with real processes.
 
 use std::fs::File;
 use std::io::{IoSlice, Write};
@@ -18,7 +18,7 @@ use crate::{Batch, Segment, Source, TraceMeta, TraceReader, TraceWriter};
 const SLOTS: u32 = 8;
 const SLOT_BYTES: u32 = 4096;
 
-/// What was recorded, accesses by their address.
+/// Recorded items; accesses are identified by address.
 #[derive(Debug, PartialEq)]
 enum Item {
     Access(u64),
@@ -47,7 +47,7 @@ impl Script {
         Self { socket, memory, frames: 0, _life_line: life_line }
     }
 
-    /// Hands over a frame; its slot is not used again.
+    /// Sends a frame; its slot is not reused.
     fn send(&mut self, frame: &[u8]) {
         assert!(self.frames < SLOTS && frame.len() <= SLOT_BYTES as usize);
         self.memory.write_all_at(frame, u64::from(self.frames) * u64::from(SLOT_BYTES)).unwrap();
@@ -109,7 +109,7 @@ fn exits(code: u32) -> Vec<u8> {
     control(17, &words(&[code]))
 }
 
-/// Collects what `script` sends; each call of the closure is handed the socket's path.
+/// Collects the streams of `script`, which gets the socket's path.
 fn collect(script: impl FnOnce(&PathBuf) -> Vec<Script>) -> (Vec<Item>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
@@ -149,8 +149,8 @@ fn read(trace: &Path) -> Vec<Item> {
     items
 }
 
-/// A process executes another program: its two streams are both full when the collector first looks. What the old image
-/// did comes first, to the last frame.
+/// A process executes another program: its two streams are both full when the collector first reads them. All frames of
+/// the old image come first.
 #[test]
 fn a_new_image_waits_for_the_old_ones_stream() {
     let (items, notes) = collect(|path| {

@@ -1,4 +1,4 @@
-//! Random segments through a [`Flow`] against the plain statement of what each register comes from.
+//! Compares a [`Flow`] on random segments with a simple model of each register's origin.
 
 use super::super::protocol::{AccessRecord, BranchRecord, Piece};
 use super::*;
@@ -7,7 +7,7 @@ use crate::rng::Rng;
 fn any_origin(draw: &mut Rng, accesses: u64) -> OriginRecord {
     let registers = (0..draw.below(3)).fold(0, |mask, _| mask | 1 << draw.below(REGISTERS as u64));
     if draw.below(2) == 0 {
-        // Some of them of the segments before.
+        // Some are loads of earlier segments.
         let (back, at_once) = (1 + draw.below(accesses + 2) as u16, draw.below(2) == 0);
         return OriginRecord { back, at_once, registers: if at_once { registers } else { 0 } };
     }
@@ -31,11 +31,11 @@ fn any_segment(draw: &mut Rng, number: u32) -> SegmentRecord {
     changed.sort_unstable();
     changed.dedup();
     let of_branch = any_origin(draw, count);
-    // As flags mostly come from what the branch comes from, and what was tested.
+    // Flags mostly have the same origin as the branch.
     let mut any = || if draw.below(3) == 0 { of_branch } else { any_origin(draw, count) };
     let registers = changed.into_iter().map(|register| (register, any())).collect();
     let branch = (draw.below(2) == 0).then(|| BranchRecord {
-        // Of half of them the next segment.
+        // For half of them, the fall-through is the next segment.
         fall_through: start + 64 * (1 + draw.below(2)),
         origin: of_branch,
     });
@@ -50,14 +50,14 @@ fn any_segment(draw: &mut Rng, number: u32) -> SegmentRecord {
     }
 }
 
-/// A load: its place in the list of all accesses, and whether its address was known late.
+/// A load: its index among all accesses, and whether its address is known late.
 #[derive(Clone, Copy)]
 struct Load {
     place: usize,
     is_late: bool,
 }
 
-/// The one of two that is waited for: the younger, if those that are late are taken for so much younger.
+/// The later of two loads; late ones count as younger by 64 accesses.
 fn later(one: Option<Load>, other: Option<Load>) -> Option<Load> {
     let age = |load: Load| (load.place + if load.is_late { 64 } else { 0 }, load.is_late);
     match (one, other) {
@@ -66,7 +66,7 @@ fn later(one: Option<Load>, other: Option<Load>) -> Option<Load> {
     }
 }
 
-/// What the records mean, without any haste: everything comes from a load, if it comes from any.
+/// A simple model of the records: each value comes from at most one load.
 struct Plain {
     accesses: usize,
     from: [Option<Load>; REGISTERS],
@@ -83,7 +83,8 @@ impl Default for Plain {
 }
 
 impl Plain {
-    /// For each access that happens, the distances of its producer and its branches', and the outcomes before it.
+    /// For each access that happens: the distances to its producer and its branches' producer, and the branch outcomes
+    /// before it.
     fn execute(&mut self, record: &SegmentRecord, happens: &[bool]) -> Vec<(u64, u64, Vec<bool>)> {
         if let Some(fall_through) = self.fall_through.take() {
             self.outcomes.push(fall_through != record.pieces[0].start);
@@ -139,7 +140,7 @@ fn what_is_followed_is_what_the_records_say() {
         let records: Vec<SegmentRecord> = (0..12).map(|number| any_segment(&mut draw, number)).collect();
         let all: Vec<Waits> = records.iter().map(Waits::new).collect();
         let (mut flow, mut plain, mut steps) = (Flow::default(), Plain::default(), Steps::default());
-        // Origins reach back into what the thread did before.
+        // Origins reach back across a gap of other accesses.
         flow.skip(1000);
         plain.accesses += 1000;
         for execution in 0..3000 {
@@ -190,7 +191,7 @@ fn an_exchange_is_one() {
     let mut flow = Flow::default();
     let two = segment(vec![access(nothing), access(nothing)], vec![(3, loads(2)), (5, loads(1)), (7, loads(1))]);
     flow.execute(&two, &mut [0; 2]);
-    // 3 and 5 change places, 7 gets what 3 had.
+    // 3 and 5 swap values, 7 gets the old value of 3.
     flow.execute(&segment(Vec::new(), vec![(3, from(5)), (5, from(3)), (7, from(3))]), &mut []);
     let mut words = [0; 3];
     flow.execute(&segment([3, 5, 7].map(|register| access(from(register))).into(), Vec::new()), &mut words);
@@ -220,7 +221,7 @@ fn nothing_waits_for_what_was_skipped_of_its_segment() {
     };
     let (mut flow, mut steps) = (Flow::default(), Steps::default());
     flow.skip(1000);
-    // A longer one before, whose places are not those of this one.
+    // A longer segment before, with other places.
     let before = segment(&[0; 9]);
     steps.begin(&mut flow, &before);
     (0..9).for_each(|_| _ = steps.access(&mut flow, &before, true));

@@ -205,7 +205,7 @@ mod tests {
         let (mut writer, mut sources) = live(&info(), 2);
         let batch = vec![access(0); BATCH_ACCESSES];
         sources.pop();
-        // More than its queue would hold.
+        // More than the queue's capacity.
         let reader = sources.pop().map(|source| std::thread::spawn(|| read(source).0.len())).unwrap();
         (0..3 * QUEUED_BATCHES).for_each(|_| writer.append(ThreadIx(0), &batch, &[]).unwrap());
         drop(writer);

@@ -115,7 +115,7 @@ mod tests {
         fs::write(&file, "10 2 f\n10 3 g\n").unwrap();
         let changed = fs::metadata(&file).unwrap().modified().unwrap();
         let read = |started| generated_code(&[Generating { process: 5, file: file.clone(), started }]);
-        // The clock of files is behind by the time between two ticks.
+        // Clocks of files are behind by up to one tick.
         for after in [0, 1] {
             assert_eq!(read(changed + Duration::from_secs(after)), (vec![code(5, 0x10, 3, "g")], Vec::new()));
         }
@@ -135,7 +135,7 @@ mod tests {
         let generating = Generating { process: 5, file: file.clone(), started };
         let (found, notes) = generated_code(&[generating.clone(), generating]);
         assert_eq!(found, [code(5, 0x10, 2, "f")]);
-        // Some file systems do not know when a file was made.
+        // Some file systems do not store the creation time.
         assert_eq!(notes.len(), usize::from(facts.created().is_ok()), "{notes:?}");
     }
 
@@ -143,7 +143,7 @@ mod tests {
     fn the_start_of_a_process_is_in_the_past() {
         let (mine, now) = (start_of(std::process::id()).unwrap(), SystemTime::now());
         assert!(mine <= now && start_of(1).unwrap() <= mine + SLACK);
-        // A process of this test begins now, to the kernel's tick.
+        // A process of this test starts now, to the precision of the kernel's tick.
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let begun = start_of(child.id());
         child.kill().and_then(|()| child.wait()).unwrap();

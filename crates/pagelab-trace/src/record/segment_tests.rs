@@ -1,4 +1,4 @@
-//! Executions of random segments against the plain statement of what an execution is.
+//! Compares executions of random segments with a simple model of an execution.
 
 use super::super::output::Output;
 use super::super::process::{Process, ThreadNumbers};
@@ -55,7 +55,7 @@ fn described(record: &SegmentRecord) -> Vec<u8> {
     [&(CONTROL_BIT | 2).to_le_bytes()[..], &(payload.len() as u32).to_le_bytes(), &payload].concat()
 }
 
-/// What executions are, in the words of the protocol.
+/// Executions as the protocol defines them.
 #[derive(Default)]
 struct Expected {
     accesses: Vec<Access>,
@@ -82,8 +82,8 @@ impl Expected {
     }
 }
 
-/// Pages and parts end in the middle of segments, code pages are fetched anew, and dictionaries overflow, as there are
-/// more segments with more gaps than they have room for.
+/// Pages and parts end in the middle of segments, code pages are fetched again, and dictionaries overflow, because
+/// there are more segments and gaps than they can hold.
 #[test]
 fn executions_are_what_the_protocol_says() {
     for (segments, executions, rows_per_part, limit) in
@@ -100,7 +100,7 @@ fn executions_are_what_the_protocol_says() {
         let mut process = Process::new(ProcessIx(0), numbers.next());
         let mut bytes: Vec<u8> = records.iter().flat_map(described).collect();
         for execution in 0..executions {
-            // Loops, mostly.
+            // Mostly loops.
             let number = if draw.below(4) > 0 { execution % segments } else { draw.below(segments) };
             let record = &records[number as usize];
             let addresses: Vec<u64> = record.accesses.iter().map(|_| draw.below(3) << draw.below(46)).collect();
@@ -132,10 +132,10 @@ fn executions_are_what_the_protocol_says() {
     }
 }
 
-/// Of each 5,000 instructions 1,000 are measured, and the 300 before those recorded.
+/// Of each 5,000 instructions, 1,000 are measured, and the 300 before them recorded.
 const WINDOWS: &str = "every=5K,length=1K,warm=300";
 
-/// The same of skipped stretches: an access is there if it is the first read or the first write of one of its pages.
+/// The same in skipped stretches: an access is kept if it is the first read or the first write of one of its pages.
 #[derive(Default)]
 struct ExpectedInStretches {
     all: Expected,

@@ -8,7 +8,7 @@ fn refusal(request: &StretchRequest) -> String {
     request.parse().map_or_else(|error| error.to_string(), |stretches| panic!("accepted: {stretches:?}"))
 }
 
-/// Runs so many instructions, ten at a time; the instructions at which events come, with what they are.
+/// Runs this many instructions, ten at a time; returns the events with the instruction numbers at which they occur.
 fn events(request: &StretchRequest, instructions: u64) -> (Vec<(u64, EventKind)>, StretchTotals) {
     let mut schedule = Schedule::new(&request.parse().unwrap().unwrap());
     let mut events = Vec::new();

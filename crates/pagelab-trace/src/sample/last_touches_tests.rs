@@ -6,7 +6,7 @@ const PAGE: u64 = 4096;
 const MAIN: ThreadIx = ThreadIx(0);
 const PROCESS: ProcessIx = ProcessIx(0);
 
-/// Notes accesses of a thread in the first stretch.
+/// Records accesses of a thread in the first stretch.
 fn note(touches: &mut LastTouches, thread: u32, accesses: &[Access]) {
     let mut touching = touches.begin(1, ThreadIx(thread), ProcessIx(thread));
     accesses.iter().for_each(|access| touching.touch(access));
@@ -47,11 +47,11 @@ proptest! {
     ) {
         let kinds = [AccessKind::Load, AccessKind::Store, AccessKind::Fetch];
         let mut touches = LastTouches::default();
-        // Lines in the order of their last use, with whether they were written.
+        // Lines in the order of their last use, and whether they were written.
         let mut used: Vec<(u32, bool, u64, bool)> = Vec::new();
         for (thread, place, kind, size) in accesses {
             let (thread, kind) = (thread / 2, kinds[kind]);
-            // Pages far apart as well as neighbours.
+            // Pages far apart, and neighbours.
             let vaddr = place % 64 * 64 + (place / 64) * if place % 2 == 0 { PAGE } else { 13 * PAGE * RECENT as u64 };
             let access = Access::new(kind, vaddr, size);
             note(&mut touches, thread, &[access]);
@@ -89,7 +89,7 @@ fn what_is_no_more_is_not_touched() {
     assert_eq!(with(&|of| of.forget_process(ProcessIx(1))), pages);
     assert_eq!(with(&|of| of.forget_thread(MAIN)), [2 * PAGE]);
     assert_eq!(with(&|of| _ = of.begin(2, MAIN, PROCESS)), Vec::<u64>::new(), "another stretch");
-    // A page that comes again.
+    // A page that is accessed again.
     assert_eq!(
         with(&|of| {
             of.forget(PROCESS, 0, 3 * PAGE);
@@ -139,7 +139,7 @@ fn of_what_was_touched_long_ago_a_line_per_page_stays_and_then_nothing() {
     assert_eq!(addresses(&mut touches), ends.chain(newest.iter().copied()).collect::<Vec<_>>());
     let mut touches = limited(100, 4);
     note(&mut touches, 0, &loads(&all));
-    // Four are there when the fifth comes, and two of them stay; so again when the seventh comes.
+    // When the fifth arrives, two of the first four stay; the same happens when the seventh arrives.
     assert_eq!(addresses(&mut touches), all[4 * 3..]);
 }
 
@@ -153,13 +153,14 @@ fn beyond_a_reach_and_its_pages_a_line_in_each_large_page_stays() {
     let pages = (1..=3).flat_map(|large| (0..4).map(move |page| large * LARGE_PAGE + page * PAGE));
     let all: Vec<u64> = pages.flat_map(|page| [page, page + 64]).collect();
     note(&mut touches, 0, &loads(&all));
-    // The first large page's last line, then the second one's, two pages' last lines, and the four lines of the reach.
+    // The last line of the first large page, then of the second, the last lines of two pages, and the four lines of the
+    // reach.
     let [first, second, third] = [1, 2, 3].map(|large| large * LARGE_PAGE);
     let older = [first + 3 * PAGE + 64, second + 3 * PAGE + 64, third + 64, third + PAGE + 64];
     let newest = [2, 3].map(|page| third + page * PAGE).into_iter().flat_map(|page| [page, page + 64]);
     assert_eq!(addresses(&mut touches), older.into_iter().chain(newest).collect::<Vec<_>>());
 
-    // No reach is longer than that of all samples, and without one nothing is left out that was not before.
+    // No reach exceeds that of all samples; without a reach, nothing more is dropped.
     touches.reach(u64::MAX);
     assert_eq!(touches.limits.lines, LIMITS.lines);
     assert_eq!(LIMITS.small_pages, usize::MAX);

@@ -109,7 +109,7 @@ mod tests {
             let arrays = arrays(&events);
             let [(own, _), (other, bytes), ..] = arrays[..] else { panic!("{arrays:?}") };
             assert_eq!((arrays.len(), bytes), (4, 73_728));
-            // Neither is the other's neighbour.
+            // The arrays are not adjacent.
             assert!(other + bytes < own && arrays[2].0 + arrays[2].1 < other);
             for thread in 0..2 {
                 let of = |all: &[(u32, crate::Access)]| -> Vec<_> {

@@ -220,7 +220,7 @@ mod tests {
     const CLAIM: u64 = 7;
     const PUSH: u64 = 8;
 
-    /// Distances from the root by the plainest search there is.
+    /// Distances from the root by a simple search.
     fn distances(graph: &AnyGraph, root: u32) -> HashMap<u32, u32> {
         let mut distance = HashMap::from([(root, 0)]);
         let mut queue = VecDeque::from([root]);
@@ -252,7 +252,7 @@ mod tests {
             let reached: HashSet<u32> = claimed.iter().copied().chain([root]).collect();
             assert_eq!(reached.len(), claimed.len() + 1, "{spec}: a vertex is claimed once");
             assert_eq!(reached, distance.keys().copied().collect(), "{spec}");
-            // Level-synchronous: claims come in order of distance.
+            // Level-synchronous: vertices are claimed in order of distance.
             assert!(claimed.windows(2).all(|w| distance[&w[0]] <= distance[&w[1]]), "{spec}");
 
             let touched: Vec<u64> =

@@ -309,7 +309,7 @@ mod tests {
     use super::super::program::tests::{arrays, replay};
     use super::*;
 
-    /// The smallest vertex of each vertex's component, by spreading it along edges until nothing changes.
+    /// The smallest vertex of each vertex's component, propagated along edges until nothing changes.
     fn plain(graph: &AnyGraph) -> Vec<u32> {
         let mut of: Vec<u32> = (0..graph.vertices() as u32).collect();
         loop {
@@ -373,7 +373,7 @@ mod tests {
             let parents = arrays(&events)[2];
             let kind = if threads > 1 { AccessKind::Modify } else { AccessKind::Store };
             let links: Vec<_> = at_site(&accesses, OWN_SITES + 3).collect();
-            // A forest of n vertices in c trees has n - c links; a random graph of degree 8 has few vertices alone.
+            // A forest of n vertices in c trees has n - c links; a random graph of degree 8 has few isolated vertices.
             assert!((7900..8000).contains(&links.len()), "{}", links.len());
             assert!(links.iter().all(|(_, a)| a.kind == kind));
             for (_, access) in (0..7).flat_map(|number| at_site(&accesses, OWN_SITES + number)) {

@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(starts(far + 12_345), multiply(starts(far), starts(12_345)));
     }
 
-    /// HPCC gives the period; it is the least one because no prime factor of it can be left out.
+    /// The period is HPCC's; it is the smallest one, because no prime factor of it can be omitted.
     #[test]
     fn the_period_is_hpcc_s() {
         const PERIOD: u64 = 1_317_624_576_693_539_401;
@@ -177,7 +177,7 @@ mod tests {
         let (accesses, events) = replay("gups:size=64K", 0);
         let (base, len) = arrays(&events)[0];
         assert_eq!((accesses.len(), len), (2 * 4 * 8192, 65_536));
-        // HPCC's loop, written with the steps that its starting points take from 1.
+        // HPCC's loop, with its starting points computed step by step from 1.
         let mut randoms: Vec<u64> = (0..128).map(|j| (0..4 * 8192 / 128 * j).fold(1, |r, _| next(r))).collect();
         let mut pairs = accesses.chunks(2);
         for _ in 0..4 * 8192 / 128 {

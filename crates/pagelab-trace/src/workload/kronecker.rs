@@ -125,12 +125,12 @@ mod tests {
         let mean = end as f64 / graph.vertices() as f64;
         assert!((15.5..16.5).contains(&mean), "{mean}");
         degrees.sort_unstable();
-        // 16 * 1.52^14 neighbours of the one vertex without a one, and many vertices with none at all.
+        // 16 * 1.52^14 neighbours of the one vertex without a 1 bit, and many vertices without neighbours.
         assert!(degrees.last().unwrap().abs_diff(5623) < 5, "{:?}", degrees.last());
         assert!(degrees[degrees.len() / 4] <= 4, "{}", degrees[degrees.len() / 4]);
     }
 
-    /// The ends of edges fall on vertices as often as these have neighbours.
+    /// Edges end at vertices in proportion to the vertices' degrees.
     #[test]
     fn neighbours_are_popular_as_they_are_sociable() {
         let graph = graph();

@@ -212,7 +212,7 @@ mod tests {
     use super::super::program::tests::{arrays, files, replay};
     use crate::{AccessKind, Event, EventKind};
 
-    /// How often each block is read, of `blocks` of 4 KiB.
+    /// Number of reads of each of `blocks` blocks of 4 KiB.
     fn counts(spec: &str, blocks: usize) -> Vec<f64> {
         let (accesses, events) = replay(spec, 5);
         let base = files(&events)[0].1;
@@ -221,7 +221,7 @@ mod tests {
         counts
     }
 
-    /// Chi-square of `counts` against `shares`, as standard deviations from its mean.
+    /// Chi-square of `counts` against `shares`, in standard deviations from its mean.
     fn deviation(counts: &[f64], shares: &[f64]) -> f64 {
         let total: f64 = counts.iter().sum();
         let chi: f64 = counts.iter().zip(shares).map(|(n, p)| (n - p * total).powi(2) / (p * total)).sum();
@@ -295,7 +295,7 @@ mod tests {
         let mut seen: Vec<u64> = accesses.iter().map(|(_, a)| a.vaddr - base).collect();
         seen.sort_unstable();
         assert_eq!(len, 65_536);
-        // Parts of 5, 5 and 6 blocks; the first thread has 6 operations, so it begins its part again.
+        // Parts of 5, 5 and 6 blocks; the first thread has 6 operations, so it restarts its part.
         let twice = seen.windows(2).filter(|pair| pair[0] == pair[1]).count();
         assert_eq!((seen.len(), twice), (1024, 64));
         let many = replay("mapped-read:size=8K,pattern=sequential,operations=5,threads=5", 5).0;

@@ -192,7 +192,7 @@ mod tests {
     use super::super::program::tests::{arrays, pages, replay};
     use crate::{Access, AccessKind};
 
-    /// The accesses as the loops of a textbook give them.
+    /// The accesses of textbook loops.
     fn textbook(n: u64, block: Option<u64>, [a, b, c]: [u64; 3]) -> Vec<(u64, AccessKind)> {
         let mut expected = Vec::new();
         let size = block.unwrap_or(n);

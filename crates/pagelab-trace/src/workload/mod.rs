@@ -186,7 +186,7 @@ mod tests {
         assert!(error("seq:seed=-1").contains("seed=-1: '-1' is not a count"));
     }
 
-    /// By thread, its accesses.
+    /// The accesses of each thread.
     fn by_thread(spec: &str) -> std::collections::BTreeMap<u32, Vec<crate::Access>> {
         let mut source = parse(spec, 1).unwrap();
         let (mut batch, mut threads) = (Batch::default(), std::collections::BTreeMap::<_, Vec<_>>::new());

@@ -242,7 +242,7 @@ mod tests {
         };
         let (loose, tight) = (iterations("tolerance=0.01"), iterations("tolerance=1e-5"));
         assert!(loose > 1 && tight > loose + 3, "{loose} {tight}");
-        // The change shrinks by the damping factor an iteration at least: 0.85^71 is below 1e-5.
+        // The change shrinks per iteration at least by the damping factor: 0.85^71 is below 1e-5.
         assert!(tight < 72, "{tight}");
     }
 

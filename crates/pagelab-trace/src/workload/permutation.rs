@@ -82,8 +82,8 @@ mod tests {
         }
     }
 
-    /// Neighbours land far apart and independently: the share of neighbours whose images are close, and of each
-    /// distance's low bits, is what chance gives.
+    /// Images of neighbours are far apart and independent: the share of close images, and the low bits of each
+    /// distance, are those of chance.
     #[test]
     fn neighbours_part() {
         let len = 1u64 << 20;

@@ -113,7 +113,7 @@ mod tests {
             assert_eq!((offset % 10, access.size_bytes), (0, 8));
             counts[usize::from(access.kind.writes())][offset as usize / 10] += 1;
         }
-        // 200 cells of 500 expected: chi-square has mean 199 and standard deviation 20.
+        // 200 cells of 500 expected counts: chi-square has mean 199 and standard deviation 20.
         let chi: f64 = counts.iter().flatten().map(|&n| (f64::from(n) - 500.0).powi(2) / 500.0).sum();
         assert!((120.0..300.0).contains(&chi), "{chi}");
     }

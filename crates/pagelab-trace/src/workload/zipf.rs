@@ -187,8 +187,8 @@ mod tests {
     use super::super::program::tests::{arrays, replay};
     use super::*;
 
-    /// Chi-square of the drawn ranks against the law, over ranks pooled so that 50 or more are expected in each
-    /// pool; returns it as standard deviations from its mean.
+    /// Chi-square of the drawn ranks against the law, in standard deviations from its mean. Ranks are pooled so that at
+    /// least 50 are expected per pool.
     fn deviation(n: u64, theta: f64, draws: u32) -> f64 {
         let ranks = Ranks::new(n, theta);
         let mut rng = Rng::of_thread(17, "test", 0);
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// The probabilities that the table and the rule of keeping imply, without drawing.
+    /// Computes the probabilities from the table and the rule for keeping, without drawing.
     #[test]
     fn the_table_implies_the_law() {
         for (n, theta) in [(1, 1.0), (31, 0.3), (5000, 0.0), (5000, 0.99), (5000, 1.0), (5000, 4.0)] {

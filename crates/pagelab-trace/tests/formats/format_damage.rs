@@ -1,4 +1,4 @@
-//! Damaged, incomplete and foreign traces give one clear error or what is left of them, and never a panic.
+//! Damaged, incomplete and foreign traces yield one clear error or their intact part, and never a panic.
 
 use std::{
     fs,
@@ -158,7 +158,7 @@ fn a_flipped_bit_is_noticed_wherever_it_is() {
             let at = draw.below(bytes.len() as u64) as usize;
             bytes[at] ^= 1 << draw.below(8);
             fs::write(trace.file(name), &bytes).unwrap();
-            // A flip in a description may leave the content as it was; it must never be read as something else.
+            // A flip in a description may have no effect on the content; but the content must never be read wrongly.
             if let Ok(items) = read(&trace.path) {
                 assert!(items == trace.items, "byte {at} of {name} changed the content unnoticed");
             }
@@ -166,7 +166,7 @@ fn a_flipped_bit_is_noticed_wherever_it_is() {
         }
         fs::write(trace.file(name), &whole).unwrap();
     }
-    // In the data of a part there is nothing but content.
+    // The data of a part contain only content.
     let name = "accesses-000000.parquet";
     let mut bytes = fs::read(trace.file(name)).unwrap();
     bytes[200] ^= 4;
@@ -187,8 +187,8 @@ fn a_cut_part_is_refused() {
     }
 }
 
-/// A part of `ROWS` accesses in a trace that was not finished, to be edited and given the hash that then is right: what
-/// another writer may have made.
+/// A part of `ROWS` accesses in an unfinished trace, to be edited and given a valid hash, as another writer might have
+/// written it.
 struct Forgery {
     trace: Trace,
     bytes: Vec<u8>,
@@ -251,13 +251,12 @@ fn a_page_longer_than_its_part_is_refused() {
     let count = |loads: u64| format!("\"loads\":{loads}");
     assert_eq!(forged.replace_in_footer(count(loads).as_bytes(), count(loads - 1).as_bytes()), 1);
     assert_eq!(forged.replace_in_footer(b"\"rows\":500", b"\"rows\":499"), 1);
-    // 500 in Thrift's compact protocol, a field of type i64 after its predecessor: of the file, its row group, 6
-    // columns.
+    // 500 in Thrift's compact protocol, an i64 field after its predecessor: in the file, its row group and 6 columns.
     assert_eq!(forged.replace_in_footer(&[0x16, 0xe8, 0x07], &[0x16, 0xe6, 0x07]), 8);
     forged.refused(&[Forgery::NAME, "a page of 500 rows with 499 to come"]);
 }
 
-/// Kinds, sizes and gaps share the indices of program counters; those of other accesses would be read unnoticed.
+/// Kinds, sizes and gaps share the indices of program counters; wrong indices would otherwise be read unnoticed.
 #[test]
 fn indices_that_are_not_those_of_the_program_counters_are_refused() {
     for column in ["kind", "size", "gap"] {
@@ -328,7 +327,7 @@ fn what_a_trace_cannot_hold_is_refused() {
     }
 }
 
-/// Writes until it cannot, and returns the error.
+/// Writes until an error, and returns it.
 fn write_until_error(path: &Path) -> TraceError {
     let mut writer = create(path);
     let mut draw = Draw(3);
@@ -344,7 +343,7 @@ fn write_until_error(path: &Path) -> TraceError {
     panic!("no error in 100 M accesses");
 }
 
-/// A full disk: a tiny tmpfs in a mount namespace of a child. Skipped where the user may not have one.
+/// A full disk: a tiny tmpfs in a child's mount namespace. Does nothing if the user may not create one.
 #[test]
 fn a_full_disk_is_an_error_that_leaves_whole_parts() {
     if let Some(path) = std::env::var_os("PAGELAB_TEST_FULL_DISK") {
@@ -381,7 +380,7 @@ fn a_full_disk_is_an_error_that_leaves_whole_parts() {
     assert!(output.status.success() && text.contains("the full disk was met"), "{text}");
 }
 
-/// A recorder that is killed: a child that appends for ever.
+/// A recorder that is killed: a child that appends forever.
 #[test]
 fn a_killed_writer_leaves_its_whole_parts() {
     const PARTS: usize = 5;
@@ -415,7 +414,7 @@ fn a_killed_writer_leaves_its_whole_parts() {
         let items = read(&path).unwrap();
         let accesses = items.iter().filter(|item| matches!(item, Item::Access(..))).count();
         assert!(accesses >= (PARTS + round) * ROWS_PER_PART && accesses.is_multiple_of(ROWS_PER_PART), "{accesses}");
-        // Every event up to the last access is there: one before each 500 accesses.
+        // All events up to the last access are present: one before each 500 accesses.
         let positions = items.iter().filter_map(|item| match item {
             Item::Event(event) => Some(event.position),
             Item::Access(..) => None,

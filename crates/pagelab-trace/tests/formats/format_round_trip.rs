@@ -1,4 +1,4 @@
-//! What is written comes back, whatever it is.
+//! Any written content is read back unchanged.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ fn create(path: &std::path::Path, rows_per_part: usize) -> TraceWriter {
 }
 
 fn any_access() -> impl Strategy<Value = Access> {
-    // Few program counters and sizes most of the time, any at others, so that dictionaries repeat, grow and overflow.
+    // Mostly few program counters and sizes, sometimes any, so that dictionaries repeat, grow and overflow.
     let pc = prop_oneof![8 => 0u64..40, 1 => any::<u64>()];
     let gap = prop_oneof![8 => 0u32..4, 1 => any::<u32>()];
     let vaddr = prop_oneof![4 => 0x7fff_0000u64..0x7fff_1000, 1 => any::<u64>()];
@@ -129,7 +129,7 @@ proptest! {
     }
 }
 
-/// Several parts of several pages; a dictionary that needs two bytes, and ones that overflow.
+/// Several parts of several pages; a dictionary with two-byte indices, and some that overflow.
 #[test]
 fn long_streams_come_back() {
     let dir = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn long_streams_come_back() {
     assert!(!std::fs::read_dir(&path).unwrap().any(|e| e.unwrap().file_name().to_string_lossy().ends_with(".tmp")));
 }
 
-/// Tens of thousands of threads do not fit a dictionary either.
+/// Tens of thousands of threads do not fit into a dictionary either.
 #[test]
 fn very_many_threads_come_back() {
     let dir = tempfile::tempdir().unwrap();
@@ -177,8 +177,7 @@ fn the_same_stream_has_the_same_hash_and_another_one_has_not() {
     assert_ne!(hash("c", 5000), hash("d", 4999));
 }
 
-/// Pages pass through threads. Files must not depend on which of them waits: for a writer that stops now and then, or
-/// for the disk.
+/// Pages pass through threads. Files must not depend on which thread waits: for a writer that pauses, or for the disk.
 #[test]
 fn files_are_the_same_however_fast_they_are_written() {
     let dir = tempfile::tempdir().unwrap();
@@ -199,7 +198,7 @@ fn files_are_the_same_however_fast_they_are_written() {
     assert!(fast == files("pieces", 1000, Duration::ZERO));
 }
 
-/// Parts are written by a thread that is two hand-overs away.
+/// Parts are written by a thread two queues away.
 #[test]
 fn a_folder_that_is_gone_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -238,8 +237,8 @@ fn events_written_at_the_end_come_where_they_belong() {
     }
 }
 
-/// A part of events is written before the part of accesses that they came with. What comes once that is full is not
-/// among them.
+/// A part of events is written before the part of accesses that they belong to. Events that arrive once that is full
+/// are not in it.
 #[test]
 fn a_part_is_written_when_it_is_full() {
     let dir = tempfile::tempdir().unwrap();
@@ -327,7 +326,7 @@ fn later_parts_are_larger() {
     (0..ACCESSES >> 16).for_each(|_| writer.append(ThreadIx(0), &accesses).unwrap());
     writer.finish().unwrap();
     let info = format::info(&path).unwrap();
-    // Four of 1 Mi, four of 2 Mi, and what is left.
+    // Four of 1 Mi, four of 2 Mi, and the rest.
     assert_eq!((info.accesses, info.access_parts), (ACCESSES, 9));
     let mut reader = TraceReader::open(&path).unwrap();
     let (mut batch, mut read) = (Batch::default(), 0);

@@ -1,4 +1,4 @@
-//! One recording for several layouts of page sizes: copies that differ in advice alone.
+//! One recording for several layouts of page sizes: copies that differ only in advice.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn advice(addr: u64, advice: u32) -> Advice {
     Advice { addr, len: 1 << 21, advice }
 }
 
-/// Two pieces of advice on huge pages and one of another kind, between accesses.
+/// Two pieces of advice on huge pages and another one, between accesses.
 fn write(path: &Path) {
     let mut writer = TraceWriter::create(path, TraceMeta::new(vec!["prog".into()])).unwrap();
     let event = |position, kind| Event { position, process: ProcessIx(0), thread: ThreadIx(0), kind };
@@ -56,12 +56,12 @@ fn advice_on_huge_pages_is_replaced_and_all_else_stays() {
     };
     assert_eq!(others(&old), others(&new));
 
-    // It is as whole as the recording, and says what it holds.
+    // The copy is complete, and describes its own events.
     let reader = TraceReader::open(&new).unwrap();
     assert!(reader.meta().complete);
     assert_eq!(reader.meta().events.as_ref().unwrap().by_kind["madvise"], 3);
     drop(reader);
-    // It outlives the recording.
+    // The copy does not need the recording.
     std::fs::remove_dir_all(&old).unwrap();
     assert_eq!(others(&new).len(), 5);
 }

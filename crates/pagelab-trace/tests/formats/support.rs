@@ -1,4 +1,4 @@
-//! Streams to write, and reading them back, for the tests of the trace format.
+//! Generates and reads streams, for the tests of the trace format.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub enum Item {
     Event(Event),
 }
 
-/// Appends items; runs of a thread go in one call.
+/// Appends items; consecutive accesses of a thread go in one call.
 pub fn write(writer: &mut TraceWriter, items: &[Item]) -> Result<(), TraceError> {
     let mut run: Vec<Access> = Vec::new();
     let mut of = ThreadIx(0);
@@ -37,7 +37,7 @@ pub fn write(writer: &mut TraceWriter, items: &[Item]) -> Result<(), TraceError>
     writer.append(of, &run)
 }
 
-/// Everything a source yields.
+/// All items of a source.
 pub fn drain(source: &mut dyn Source) -> Result<Vec<Item>, TraceError> {
     let mut items = Vec::new();
     let mut batch = Batch::default();
@@ -63,7 +63,7 @@ pub fn read(path: &Path) -> Result<Vec<Item>, TraceError> {
     drain(&mut TraceReader::open(path)?)
 }
 
-/// A small generator of numbers (Marsaglia's xorshift64).
+/// A small random number generator (Marsaglia's xorshift64).
 pub struct Draw(pub u64);
 
 impl Draw {

@@ -1,4 +1,4 @@
-//! Children that Valgrind cannot run, and more threads than it allows.
+//! Children that Valgrind cannot run, and more threads than it supports.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -103,7 +103,7 @@ fn a_setuid_child_runs_natively_and_unrecorded() {
         noted(&recorded, &program, "is setuid or setgid");
         fs::remove_file(&program).unwrap();
     }
-    // The same program without the bit is recorded.
+    // Without the bit, the same program is recorded.
     let program = copy_of("/bin/echo", folder.path(), 0o755);
     let (_, recorded) = recorded_shell(&format!("{} hello; echo $?", program.display()));
     assert!(recorded.notes.is_empty(), "{:?}", recorded.notes);
@@ -139,7 +139,7 @@ fn too_many_threads_are_named_as_the_reason() {
     assert!(notes.iter().any(named), "{notes:?}");
 }
 
-/// Codes with which a shell's children end that are followed by so many, in the order of their ends, and the note.
+/// Records with `follow`; returns the exit codes of recorded processes that executed a program, and the notes.
 fn followed(follow: &str, script: &str) -> (Vec<i32>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t.trace");
@@ -157,7 +157,7 @@ fn followed(follow: &str, script: &str) -> (Vec<i32>, Vec<String>) {
 
 #[test]
 fn one_child_in_several_is_followed_and_the_others_run_natively() {
-    // A child of a child that is followed is, too: those of code 20 have one of code 0.
+    // A child of a followed child is followed, too: those with code 20 have one with code 0.
     let script = "for n in 1 2 3 4 5 6 7; do sh -c \"exit $n\"; done; sh -c '/bin/true; exit 20'; sh -c '/bin/true; exit 20'; exit 0";
     let note = |followed: u32| {
         vec![format!(

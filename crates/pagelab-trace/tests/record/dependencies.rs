@@ -1,11 +1,11 @@
-//! What accesses and branches wait for.
+//! Dependencies of accesses and branches.
 
 use pagelab_trace::{AccessKind, Branches};
 
 use super::{compiled, record};
 
-/// Of each access of the program to its memory: accesses back to the load that it waits for, those back to the load
-/// that the branches before it wait for, and their outcomes.
+/// For each access of the program to its own memory: the distance to the load that it depends on, the distance to the
+/// load that the branches before it depend on, and their outcomes.
 #[test]
 fn accesses_and_branches_tell_what_they_wait_for() {
     let (output, recorded) = record(&[compiled("dependencies").to_str().unwrap()]);
@@ -51,7 +51,7 @@ fn accesses_and_branches_tell_what_they_wait_for() {
         (load, None, Some(1), "T"),
         (load, Some(2), None, ""),
     ];
-    // Before them the nine stores of C, and the chain's first load.
+    // Preceded by the nine stores of C and the chain's first load.
     assert_eq!(own.len(), 10 + expected.len(), "{own:#?}");
     for (number, (found, (kind, producer, of_branches, outcomes))) in own[10..].iter().zip(expected).enumerate() {
         let wanted = (kind, producer, of_branches, outcomes.to_owned());

@@ -1,4 +1,4 @@
-//! What lets a thread go on that waits for another: edges from wakes to wokens.
+//! Edges from wakes to woken threads.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,7 @@ const ROUNDS: usize = 20;
 /// An edge: its wake and its woken.
 type Edge<'a> = (&'a Event, &'a Event);
 
-/// All edges, which are checked: each woken follows the wake of its number, which another thread of its process has
-/// made.
+/// All edges. Checks that each woken event follows the wake with its number, by another thread of its process.
 fn edges(recorded: &Recorded) -> Vec<Edge<'_>> {
     let mut wakes = BTreeMap::new();
     let mut edges = Vec::new();
@@ -36,7 +35,7 @@ fn starts(recorded: &Recorded) -> Vec<ThreadIx> {
     starts.map(|event| event.thread).collect()
 }
 
-/// The thread and the number of each store of the program itself to an address.
+/// Thread and access number of each store of the program itself to an address.
 fn stores(recorded: &Recorded, vaddr: u64) -> Vec<(ThreadIx, u64)> {
     let is_store = |a: &Access| a.vaddr == vaddr && !a.maker.is_kernel() && a.kind != AccessKind::Load;
     let numbered = recorded.accesses.iter().zip(0..).filter(|((_, access), _)| is_store(access));
@@ -61,13 +60,13 @@ fn waits_of_threads_for_each_other_are_edges() {
     let threads = starts(&recorded);
     let [main, other, locked, alone] = threads[..] else { panic!("{threads:?}") };
 
-    // Who makes a thread goes before its first access.
+    // The creation of a thread precedes its first access.
     for &made in &[other, locked, alone] {
         let first = recorded.accesses.iter().position(|(thread, _)| *thread == made).unwrap() as u64;
         assert_eq!(between(main, made, 0, first), 1, "{made:?} is made once, before its first access");
     }
-    // A hand-over for which the other one waited lies between the store before it and the one after it. Whoever comes
-    // late does not wait: that depends on the machine.
+    // If a thread waited for a hand-over, the edge lies between the store before it and the one after it. Whether it
+    // waits depends on the machine.
     let sums = stores(&recorded, shared + 8);
     assert_eq!(sums.len(), 2 * ROUNDS);
     let mut waited = 0;
@@ -77,11 +76,11 @@ fn waits_of_threads_for_each_other_are_edges() {
         waited += usize::from(between(from, to, after, before) > 0);
     }
     assert!(waited >= 1, "{waited} of {} hand-overs are edges", 2 * ROUNDS - 1);
-    // The lock that the first thread held while it slept.
+    // The lock that the first thread kept while it slept.
     let (before, after) = (stores(&recorded, shared + 3 * 8)[0], stores(&recorded, shared + 4 * 8)[0]);
     assert_eq!((before.0, after.0), (main, locked));
     assert_eq!(between(main, locked, before.1, after.1), 1);
-    // Each thread that is joined: after its last access, and before main's next thread begins or the program ends.
+    // Each joined thread: after its last access, and before main's next thread begins or the program ends.
     for &joined in &[other, locked] {
         let last = recorded.accesses.iter().rposition(|(thread, _)| *thread == joined).unwrap() as u64;
         let joins =
@@ -93,7 +92,7 @@ fn waits_of_threads_for_each_other_are_edges() {
         1,
         "the first thread waited for the end of the one with the lock"
     );
-    // The detached one is waited for by the condition.
+    // Main waits for the detached thread with the condition variable.
     let stored = stores(&recorded, shared + 2 * 8)[0];
     assert_eq!(stored.0, alone);
     assert!(between(alone, main, stored.1, u64::MAX) >= 1);
@@ -118,7 +117,7 @@ fn all_threads_of_a_barrier_are_let_go_by_one_wake() {
     assert!(most >= Some(2), "all but the last one to come have waited, if they were not too slow: {most:?}");
 }
 
-/// A wait is matched with the wake that ended it, and not with one before that is like it (`tests/programs/futexes.c`).
+/// A wait is matched with the wake that ended it, and not with a similar earlier one (`tests/programs/futexes.c`).
 #[test]
 fn each_wait_is_ended_by_its_own_wake() {
     let (output, recorded) = record(&[compiled("futexes").to_str().unwrap()]);
@@ -128,7 +127,7 @@ fn each_wait_is_ended_by_its_own_wake() {
     let (all, threads) = (edges(&recorded), starts(&recorded));
     let [main, ref waiters @ ..] = threads[..] else { panic!("{threads:?}") };
     assert_eq!(waiters.len(), 8);
-    // Main's wakes that let each thread go on, behind that which made it.
+    // Main's wakes of each thread, after the one that created it.
     let wakes: Vec<Vec<u64>> = waiters
         .iter()
         .map(|waiter| {

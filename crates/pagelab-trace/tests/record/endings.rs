@@ -1,4 +1,4 @@
-//! How recordings end early: enough is recorded, an interrupt, a killed recorder.
+//! Early ends of recordings: the limit is reached, an interrupt, a killed recorder.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -37,7 +37,7 @@ fn an_interrupt_is_the_programs() {
     assert!(recorded.events.iter().any(|event| event.kind == EventKind::Exit { code: 5 }));
 }
 
-/// Waits until something of the trace is on disk.
+/// Waits until part of the trace is on disk.
 fn wait_for_parts(trace: &Path) {
     let begun = Instant::now();
     let has_part = || {
@@ -54,7 +54,7 @@ fn wait_for_parts(trace: &Path) {
     }
 }
 
-/// A folder of temporary files of the recorder's own, and the trace to write.
+/// A folder for the recorder's temporary files, and the trace to write.
 struct Places {
     folder: tempfile::TempDir,
     trace: PathBuf,
@@ -87,7 +87,7 @@ fn within_seconds(limit: u64, what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Processes that have `argument` among their arguments, the recorder `except` not counted.
+/// Number of processes with `argument` among their arguments, without the recorder `except`.
 fn running_with(argument: &Path, except: u32) -> usize {
     let argument = argument.to_str().unwrap();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -117,7 +117,7 @@ fn a_killed_recorder_leaves_a_trace_that_opens_and_nothing_else() {
     assert!(recorded.accesses.len() > 100_000);
 }
 
-/// The program never looks at its stream: all its processes wait in system calls.
+/// The program does not write to its stream: all its processes wait in system calls.
 #[test]
 fn a_killed_recorder_leaves_no_sleeping_family() {
     let places = Places::new();
@@ -133,7 +133,7 @@ fn a_killed_recorder_leaves_no_sleeping_family() {
     within_seconds(10, "the temporary folder is gone", || places.temporary_files() == 0);
 }
 
-/// What the program does on SIGTERM is done, and what ignores it does not stay.
+/// The program's SIGTERM handler runs, and processes that ignore the signal are killed.
 #[test]
 fn a_program_that_is_ended_may_clean_up_and_leaves_nobody() {
     let places = Places::new();
@@ -152,7 +152,7 @@ fn a_program_that_is_ended_may_clean_up_and_leaves_nobody() {
     within_seconds(10, "the child has ended", || running_with(&marker, 0) == 0);
 }
 
-/// Nothing is asked of the program by then, and an error leaves what was recorded.
+/// The program need not do anything, and the error keeps what was recorded.
 #[test]
 fn a_disk_that_is_nearly_full_ends_the_recording_with_an_error() {
     let folder = tempfile::tempdir().unwrap();

@@ -22,7 +22,7 @@ fn tool_dir() -> PathBuf {
     prepare_tool(&sources, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("valgrind-tool")).unwrap()
 }
 
-/// Compiles `tests/programs/NAME.c`. Tests, and runs of them, may do so at once and replace each other's by the same.
+/// Compiles `tests/programs/NAME.c`. Concurrent tests may replace each other's binary by an identical one.
 fn compiled(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
     std::fs::create_dir_all(&folder).unwrap();
@@ -35,8 +35,7 @@ fn compiled(name: &str) -> PathBuf {
     program
 }
 
-/// Not a test: the process that [`recorder`] starts. A process of its own has standard output, signals and an end of
-/// its own.
+/// Not a test: the process that [`recorder`] starts, with its own standard output, signals and exit.
 #[test]
 #[ignore = "started by other tests"]
 fn recorder_process() {
@@ -76,7 +75,7 @@ fn recorder(output: &Path, command: &[&str]) -> Command {
     recorder
 }
 
-/// What the program itself wrote: libtest announces itself in the lines before.
+/// The program's own output, after the lines of libtest.
 fn program_output(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout);
     text.split_once("running 1 test\n").map_or("", |(_, rest)| rest).to_owned()
@@ -127,8 +126,8 @@ impl Recorded {
         found.unwrap_or_else(|| panic!("no {what} in {:#?}", self.events)).position
     }
 
-    /// Number in the whole trace of the first store of the program itself to `vaddr`. Loads may be older: the dynamic
-    /// linker's mappings were where the program's are.
+    /// Number of the first store of the program itself to `vaddr`. Loads may be older: the dynamic linker had other
+    /// mappings at these addresses.
     fn first_store(&self, vaddr: u64) -> u64 {
         let stores = |a: &Access| a.vaddr == vaddr && a.kind == AccessKind::Store && !a.maker.is_kernel();
         let found = self.accesses.iter().position(|(_, access)| stores(access));
@@ -230,7 +229,7 @@ fn what_becomes_of_mapped_files_is_recorded() {
 #[test]
 fn the_first_mappings_and_the_kernels_accesses_are_there() {
     let (_, recorded) = record(&[compiled("known").to_str().unwrap()]);
-    // Every access lies in a mapping of its time, or where the stack may grow.
+    // Every access is in a current mapping, or where the stack may grow.
     const EXEC_STACK_BYTES: u64 = 128 << 10;
     const MOST_STACK_BYTES: u64 = 8 << 20;
     let mut mapped: BTreeMap<u64, ()> = BTreeMap::new();
@@ -267,7 +266,7 @@ fn the_first_mappings_and_the_kernels_accesses_are_there() {
         );
     }
     let kernel: Vec<&Access> = recorded.accesses.iter().map(|(_, a)| a).filter(|a| a.maker.is_kernel()).collect();
-    // The output of printf was read by write(2); the initial stack was written by execve.
+    // write(2) read the output of printf; execve wrote the initial stack.
     assert!(kernel.iter().any(|a| a.kind == AccessKind::Load && a.size_bytes > 20));
     assert_eq!(kernel[0].kind, AccessKind::Store);
     assert_eq!((kernel[0].vaddr & !4095) - stack.start, EXEC_STACK_BYTES, "the stack has not grown yet");
@@ -280,9 +279,9 @@ fn the_first_mappings_and_the_kernels_accesses_are_there() {
     assert!(once.len() > 50 && once.len() == fetched.len(), "each code page is fetched once");
 }
 
-/// Instructions, loads, stores and modifies of a program, as lackey counts them, but for two things: instructions after
-/// the last access have none that could count them here, and a locked instruction, which lackey shows as a load and
-/// then a modify of the same place, is one modify.
+/// Instructions, loads, stores and modifies of a program as lackey counts them, with two corrections: instructions
+/// after the last access are not in a trace, and a locked instruction, which lackey shows as a load and a modify of the
+/// same address, is one modify.
 fn counts_of_lackey(program: &Path, environment: &[(&str, &str)], log: &Path) -> [i64; 4] {
     let output = Command::new(which::which("valgrind.bin").unwrap())
         .args(["--tool=lackey", "--trace-mem=yes", "--vgdb=no"])
@@ -309,7 +308,7 @@ fn counts_of_lackey(program: &Path, environment: &[(&str, &str)], log: &Path) ->
     counts
 }
 
-/// Counts agree with those of Valgrind's own lackey. Both see the same arguments and environment, so that the dynamic
+/// Counts agree with those of Valgrind's own lackey. Both get the same arguments and environment, so that the dynamic
 /// linker does the same and the stack begins at the same address.
 #[test]
 fn totals_equal_those_of_lackey() {
@@ -401,7 +400,7 @@ fn faults_and_deaths_by_signal() {
     assert_eq!(program_output(&output).trim(), "3");
     assert_eq!(output.status.code(), Some(128 + 11));
     assert!(recorded.events.iter().any(|event| event.kind == EventKind::Exit { code: 128 + 11 }));
-    // The store that was tried again is there once each time, and the handler's frame is the kernel's.
+    // The retried store appears once per attempt, and the kernel writes the handler's frame.
     let page = recorded
         .events
         .iter()
@@ -410,7 +409,7 @@ fn faults_and_deaths_by_signal() {
             _ => None,
         })
         .unwrap();
-    // Something else may have been mapped there before.
+    // Another mapping may have been at this address before.
     let mut stores = recorded.data(page..page + 4096);
     stores.retain(|(_, kind)| *kind == AccessKind::Store);
     assert_eq!(stores, [(page, AccessKind::Store); 3]);

@@ -1,4 +1,4 @@
-//! Programs of which stretches are skipped.
+//! Programs with skipped stretches.
 
 use pagelab_trace::format::StretchTotals;
 
@@ -13,8 +13,7 @@ struct Parts {
     totals: StretchTotals,
 }
 
-/// Records the program that writes an array, calls `work` on it twice and tears it down; as many stretches as `request`
-/// says.
+/// Records a program that writes an array, calls `work` on it twice and unmaps it, with the stretches of `request`.
 fn record_parts(request: &str) -> Parts {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t.trace");
@@ -35,7 +34,7 @@ impl Parts {
         data.into_iter().map(|(vaddr, kind)| ((vaddr - self.array) / PAGE, kind)).collect()
     }
 
-    /// Where measured stretches begin and end.
+    /// The measured stretches.
     fn windows(&self) -> Vec<std::ops::Range<u64>> {
         let of = |kind: EventKind| -> Vec<u64> {
             self.recorded.events.iter().filter(|event| event.kind == kind).map(|event| event.position).collect()
@@ -59,10 +58,10 @@ fn exactly_the_accesses_between_two_functions_are_recorded() {
             .iter()
             .map(|(_, a)| u64::from(a.gap))
             .sum();
-        // Four or so in each of 100 iterations, and the way in and out.
+        // About four per iteration of 100, plus entry and exit.
         assert!((300..800).contains(&instructions), "{instructions}");
     }
-    // The second call alone, named by its file.
+    // Only the second call, with its file named.
     let second = record_parts(r#"{"start_at": ["stretches:work#2"]}"#);
     let [window] = &second.windows()[..] else { panic!("{:?}", second.recorded.events) };
     let of_array = second.pages(window.clone());
@@ -75,8 +74,8 @@ fn skipped_stretches_hold_first_touches_as_page_faults_need_them() {
     let parts = record_parts(r#"{"start_at": ["work"], "stop_at": ["tear_down"]}"#);
     let first = parts.windows()[0].clone();
     let pages = parts.pages(0..first.start);
-    // Once read and once written, whatever the rounds; again after it was emptied, and after a fork in child and
-    // parent.
+    // Each page is read once and written once, whatever the number of iterations; and again after it was emptied, and
+    // in child and parent after a fork.
     let (load, store) = (AccessKind::Load, AccessKind::Store);
     let mut expected: Vec<_> = (0..PAGES).flat_map(|page| [(page, load), (page, store)]).collect();
     expected.extend([(8, store), (9, store), (9, store)]);
@@ -102,11 +101,11 @@ fn instructions_and_events_are_those_of_the_whole_program() {
         let StretchTotals { measured_instructions, warming_instructions, skipped_instructions, .. } = totals;
         let in_windows = measured_instructions + warming_instructions;
         let sum = in_windows + skipped_instructions;
-        // The loader has other variables of the environment to look at.
+        // The loader reads different environment variables.
         assert!(sum.abs_diff(all) < all / 100, "{request}: {sum} instead of {all}");
         assert!(in_windows.abs_diff(gaps) < 200, "{request}: {in_windows} in windows, gaps of {gaps}");
         let length = totals.measured_instructions / totals.windows;
-        // The program may end within the last one.
+        // The program may end within the last window.
         match request {
             _ if request.contains("skip") => assert!(skipped_instructions.abs_diff(50_000) < 100, "{totals:?}"),
             _ if request.contains("1K,") => assert!((900..1100).contains(&length), "{totals:?}"),
@@ -147,7 +146,7 @@ fn signals_start_and_stop_the_recording() {
     let mut command = recorder(&trace, &[compiled("endless").to_str().unwrap()]);
     let mut child = command.env("RECORD_STRETCHES", r#"{"start_on_signal": true}"#).spawn().unwrap();
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
-    // The program runs for as long as it is let.
+    // The program runs until it is stopped.
     let long_enough = Duration::from_millis(1500);
     for signal in [rustix::process::Signal::USR1, rustix::process::Signal::USR2, rustix::process::Signal::INT] {
         std::thread::sleep(long_enough);

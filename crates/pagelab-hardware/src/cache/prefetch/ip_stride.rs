@@ -183,7 +183,7 @@ mod tests {
     fn instructions_of_a_set_replace_the_least_recently_used() {
         let mut table = prefetcher(IpStrideConfig { entries: 4, ways: 2, confidence: 1, ..IpStrideConfig::default() });
         let mut goes = |pc, offset| !proposed(&mut table, Size2M, pc, offset, ANY).0.is_empty();
-        // Odd ones share a set.
+        // Odd instruction addresses share a set.
         assert!(!goes(1, 0) && !goes(3, 0) && goes(1, 64) && goes(3, 64));
         assert!(!goes(5, 0), "instead of 1");
         assert!(!goes(2, 0) && goes(3, 128), "another set is another");

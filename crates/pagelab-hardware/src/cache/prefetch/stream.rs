@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(at(104), [107, 108]);
         assert_eq!(at(105), [109, 110]);
         assert_eq!(at(106), [111], "five lines ahead and no more");
-        // Within what has been fetched a request may skip lines.
+        // A request may skip lines within the prefetched range.
         assert_eq!(at(109), [112, 113]);
     }
 

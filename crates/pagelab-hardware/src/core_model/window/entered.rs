@@ -328,7 +328,7 @@ mod tests {
     use crate::core_model::Core;
     use pagelab_trace::rng::Rng;
 
-    /// An access as it was noted, and when all up to it have left the window.
+    /// A recorded access, and the time when all accesses up to it have left the window.
     struct LoggedAccess {
         entry: u64,
         left: Cycles,
@@ -346,7 +346,7 @@ mod tests {
                 let access = Access { gap: draw.below(5) as u32, ..Access::new(kind, 0, 8) };
                 progress = progress.with(&access);
                 let (is_load, is_store) = (is_load(&access), kind.writes());
-                // By definition: all that entered so many entries, loads or stores before.
+                // By definition: the last of those that entered this many entries, loads or stores earlier.
                 let before = |all: &[Cycles], room: u32| all.len().checked_sub(room as usize).map(|at| all[at]);
                 let outside = all.iter().rfind(|noted| noted.entry + u64::from(window) <= progress.entries);
                 let wanted = [
@@ -373,7 +373,7 @@ mod tests {
                 }
                 assert!(now == came || is_load || is_store);
                 let latency = Cycles([1, 4, 4, 30, 90][draw.below(5) as usize]);
-                // Stores leave once they are translated.
+                // Stores leave after their translation.
                 let leaves_after = if is_load { latency } else { Cycles(draw.below(8)) };
                 let times = Times { complete: now + leaves_after, translation: Cycles::ZERO };
                 of.note(&mut progress, is_load, times, now, 0);

@@ -1,4 +1,4 @@
-//! The table against a map while it grows and shrinks, and against what cuckoo hashing promises.
+//! Compares the table with a map while it grows and shrinks, and with the theory of cuckoo hashing.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use pagelab_base::addr::FRAME_BYTES;
 
 const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
 
-/// A table with its memory, and an allocator that never takes a block back to give it out again.
+/// A table with its memory, and an allocator that never reuses a freed block.
 struct Lab {
     table: ElasticCuckoo,
     mem: PhysMem,
@@ -81,7 +81,7 @@ fn a_table_agrees_with_a_map_after_millions_of_operations() {
         let mut rng = Rng::new(seed, "cuckoo");
         let mut oracle: BTreeMap<u64, Mapping> = BTreeMap::new();
         for operation in 0..cases(1_000_000_u64) {
-            // Times of growth and of decline, so that tables of many sizes come and go.
+            // Alternate growth and shrinking, so that tables of many sizes are created and freed.
             let growing = operation / 100_000 % 2 == 0;
             let vpn = rng.below(6_000) * [1, 1, 8][rng.below(3) as usize] + [0, 0x7_f000_0000][rng.below(2) as usize];
             let flags = PteFlags { writable: rng.below(2) == 0, executable: rng.below(2) == 0, ..FLAGS };
@@ -148,15 +148,15 @@ fn a_table_doubles_at_its_threshold_and_has_moved_when_the_load_is_back_there() 
         lab.map(line * 8, 1);
         assert_eq!(lab.table.lines(), 6 * 128);
     }
-    // Each insertion has moved a line; some of those inserted since went to the old table and moved too.
+    // Each insertion has moved a line; some lines inserted since then went to the old table and moved too.
     assert!(lab.table.counters.rehashed >= threshold * 3 / 4, "{:?}", lab.table.counters);
     assert_eq!(lab.table.counters.upsizes, 1);
     lab.map(2 * threshold * 8, 1);
     (0..=2 * threshold).for_each(|line| assert_eq!(lab.walk(line * 8).leaf, Leaf::Present(mapping(1)), "{line}"));
 }
 
-/// With one place to go to out of three, at a load of a an insertion is expected to meet 1/(1 - a) lines, the last of
-/// which is empty; a random walk that comes back to full places does a little worse.
+/// With one alternative place out of three, at a load of a an insertion is expected to try 1/(1 - a) lines, the last of
+/// which is empty; a random walk that returns to full places does slightly worse.
 #[test]
 fn insertions_displace_few_lines_at_the_papers_threshold() {
     let mut lab = Lab::new(&ElasticCuckooConfig { way_entries: 65536, ..ElasticCuckooConfig::default() });
@@ -185,7 +185,7 @@ fn an_insertion_without_room_leaves_all_as_it_was() {
     let config = ElasticCuckooConfig { way_entries: 64, max_displacements: 16, ..ElasticCuckooConfig::default() };
     let mut lab = Lab::new(&config);
     let mut mapped = Vec::new();
-    // Past the threshold, with no block for another table.
+    // Past the threshold, without a free block for another table.
     for vpn in (0..).map(|n| n * 8) {
         match lab.table.map(&mut lab.mem, va(vpn), mapping(vpn + 1)) {
             Ok(_) => mapped.push(vpn),

@@ -1,4 +1,4 @@
-//! Every design against a map, and against the theory of its collisions.
+//! Compares every design with a map, and with the theory of its collisions.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn table<K: Kind>(config: &HashedConfig) -> (SharedTable, PhysMem) {
     (shared, mem)
 }
 
-/// Calls a function of a design for each of them, with every cluster that differs in kind.
+/// Calls a generic function for each design, with every kind of cluster.
 macro_rules! for_designs {
     ($test:ident($($argument:expr),*)) => {
         $test::<Chained>(None, $($argument),*);
@@ -58,7 +58,7 @@ fn va(vpn: u64) -> VirtAddr {
     VirtAddr::from_page_number(vpn)
 }
 
-/// Slots of a table by what they hold, found by looking at all of them: used, deleted, used by these tags.
+/// Counts of slots, found by reading the whole table: used, deleted, and used by `ended` tags.
 fn recount(shared: &SharedTable, mem: &PhysMem, ended: &[u16]) -> [u64; 3] {
     let geometry = shared.geometry;
     let (mut used, mut deleted, mut stale) = (0, 0, 0);
@@ -78,8 +78,8 @@ fn counters(shared: &SharedTable, mem: &PhysMem) -> [u64; 3] {
     [Counter::Used, Counter::Deleted, Counter::Stale].map(|counter| shared.geometry.counter(mem, counter))
 }
 
-/// Random operations of four address spaces at the same addresses; some end, and scans follow later, frame by frame,
-/// between other operations.
+/// Random operations on four address spaces at the same addresses. Some spaces end, and scans follow later, one frame
+/// at a time, between other operations.
 fn torture<K: Kind>(cluster: Option<u32>, operations: u64) {
     let kind = K::KIND;
     let (mut shared, mut mem) = table::<K>(&HashedConfig { exits_per_scan: 2, ..config(cluster, 1 << 20) });
@@ -89,7 +89,7 @@ fn torture<K: Kind>(cluster: Option<u32>, operations: u64) {
     let (mut ended, mut scan): (Vec<u16>, Option<Scan>) = (Vec::new(), None);
     for operation in 0..operations {
         let (space, oracle) = &mut spaces[rng.below(4) as usize];
-        // Pages near each other, far apart, and at the end of what 48 bits reach.
+        // Adjacent pages, pages far apart, and pages at the end of the 48-bit address space.
         let vpn = rng.below(300) + [0, 0x7f00_0000, (1 << 36) - 300][rng.below(3) as usize];
         let flags = PteFlags { writable: rng.below(2) == 0, executable: rng.below(2) == 0, ..FLAGS };
         let mapping = Mapping { pfn: Pfn(rng.next_u64() >> 24), size: PageSize::Size4K, flags };
@@ -156,7 +156,7 @@ fn tables_agree_with_a_map_after_millions_of_operations() {
     for_designs!(torture(cases(500_000)));
 }
 
-/// Mean references of walks for all mapped pages of a table that holds pages at random, a page a slot, up to a load.
+/// Mean references per walk over all mapped pages of a table with random pages, one per slot, at a load.
 fn mean_refs<K: Kind>(load: f64, seed: u64) -> f64 {
     let (mut shared, mut mem) = table::<K>(&HashedConfig { seed, ..config(None, 1 << 20) });
     let mut space = shared.add_space::<K>().unwrap();
@@ -173,7 +173,7 @@ fn mean_refs<K: Kind>(load: f64, seed: u64) -> f64 {
     refs as f64 / pages.len() as f64
 }
 
-/// Expected number of those beyond the first `places` of a Poisson distribution.
+/// Expected number of items beyond the first `places`, for a Poisson distribution.
 fn beyond(places: u32, mean: f64) -> f64 {
     let mut chance = (-mean).exp();
     (1..60_u32).fold(0.0, |sum, n| {
@@ -182,22 +182,22 @@ fn beyond(places: u32, mean: f64) -> f64 {
     })
 }
 
-/// Knuth, The Art of Computer Programming, vol. 3, 6.4: probes of a search that succeeds, (1 + 1/(1 - a)) / 2 with
+/// Knuth, The Art of Computer Programming, vol. 3, 6.4: probes of a successful search are (1 + 1/(1 - a)) / 2 with
 /// linear probing and 1 + a/2 with chains.
 #[test]
 fn references_follow_the_theory_of_collisions() {
     for load in [1.0_f64 / 8.0, 1.0 / 4.0, 1.0 / 2.0] {
         let probes = 0.5 * (1.0 + 1.0 / (1.0 - load));
         for seed in 1..=4 {
-            // Of groups half full on average, some pair is full.
+            // At a mean load of one half, some pairs of groups are full.
             let sparse = load.min(0.25);
             for (kind, mean, expected) in [
                 (HashedKind::Chained, mean_refs::<Chained>(load, seed), 1.0 + load / 2.0),
-                // A search begins anywhere in a line of four slots: every fourth step leaves the line.
+                // A search begins anywhere in a line of four slots, so every fourth step leaves the line.
                 (HashedKind::Open, mean_refs::<Open>(load, seed), 1.0 + (probes - 1.0) / 4.0),
                 (HashedKind::Clustered, mean_refs::<Clustered>(load, seed), probes),
                 (HashedKind::Compact, mean_refs::<Compact>(load, seed), probes),
-                // Beyond the first four slots of a group there is a line more.
+                // Slots beyond the first four of a group are in a second line.
                 (HashedKind::Power, mean_refs::<Power>(sparse, seed), 1.0 + beyond(4, 8.0 * sparse) / (8.0 * sparse)),
             ] {
                 assert!((mean / expected - 1.0).abs() < 0.03, "{kind:?} at {load}: {mean} instead of {expected}");
@@ -232,13 +232,13 @@ fn neighbours_share_a_slot_and_super_slots_keep_lines_together() {
     assert_eq!(lines::<Clustered>(Some(4), 64).0, 16);
     assert_eq!(lines::<Clustered>(Some(8), 64).0, 8);
     assert_eq!(lines::<Open>(None, 64).0, 64);
-    // 4,096 pages in 512 lines: those of a super-slot lie in eight pages, others anywhere.
+    // 4,096 pages in 512 lines: those of a super-slot are in eight pages, others anywhere.
     assert_eq!(lines::<Compact>(Some(4096), 4096), (512, 512, 8));
     assert_eq!(lines::<Compact>(Some(512), 4096).2, 8);
     assert!(lines::<Compact>(Some(8), 4096).2 > 300);
 }
 
-/// Slots of neighbouring pages, and the lines and frames that these are in.
+/// Numbers of slots of neighbouring pages, and of their lines and frames.
 fn lines<K: Kind>(cluster: Option<u32>, pages: u64) -> (u64, usize, usize) {
     let (mut shared, mut mem) = table::<K>(&config(cluster, 1 << 22));
     let mut space = shared.add_space::<K>().unwrap();
@@ -255,7 +255,7 @@ fn lines<K: Kind>(cluster: Option<u32>, pages: u64) -> (u64, usize, usize) {
     (shared.geometry.counter(&mem, Counter::Used), of(6), of(12))
 }
 
-/// A tag and its entry of 8 pages of 8 bytes do not fit a line.
+/// A tag and its 8 entries of 8 bytes do not fit into a line.
 #[test]
 fn a_slot_of_two_lines_may_take_two_references() {
     let (mut shared, mut mem) = table::<Clustered>(&config(Some(8), 1 << 16));
@@ -290,7 +290,7 @@ fn searches_go_on_behind_deleted_slots() {
     assert_eq!(walk(&spaces[2], &mem, 8).leaf, Leaf::Present(mapping));
     assert_eq!(walk(&spaces[2], &mem, 8).refs().len(), 3);
     assert_eq!(walk(&spaces[0], &mem, 8).refs().len(), 4, "up to the first empty one");
-    // The first deleted one is used again.
+    // The first deleted slot is reused.
     spaces[1].map(&mut mem, va(8), mapping).unwrap();
     assert_eq!(walk(&spaces[1], &mem, 8).refs().len(), 1);
     assert_eq!(counters(&shared, &mem), [2, 1, 0]);

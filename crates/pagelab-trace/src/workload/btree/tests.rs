@@ -1,4 +1,4 @@
-//! The tree against a map of where each key is, and its accesses against the loaded tree's geometry.
+//! Compares the tree with a map of each key's place, and its accesses with the geometry of the loaded tree.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -18,7 +18,7 @@ fn values(settings: &str) -> Values {
     Values::parse(WORKLOAD.name, WORKLOAD.parameters, settings, SEED_OF_REQUESTS).unwrap()
 }
 
-/// The tree after all its requests, with what was inserted.
+/// The tree after all its requests, and the inserted keys.
 fn finish(settings: &str) -> (Tree, BTreeSet<Key>) {
     let (_, mut requests, mut store) = store(&values(settings)).unwrap();
     let mut keys: BTreeSet<Key> = (0..requests.loaded()).map(Key::loaded).collect();
@@ -33,7 +33,7 @@ fn finish(settings: &str) -> (Tree, BTreeSet<Key>) {
     (store.tree, keys)
 }
 
-/// Which page and cell each key is in, by going through the whole tree; checks what holds of every B+tree.
+/// Page and cell of each key, by traversing the whole tree; also checks the properties of every B+tree.
 fn contents(tree: &Tree) -> BTreeMap<Key, (u64, u16)> {
     let (root, top) = tree.root();
     let mut found = BTreeMap::new();
@@ -90,7 +90,7 @@ fn inserted_records_are_found_where_a_map_says() {
     }
 }
 
-/// Loads of the meta-data part the requests.
+/// Splits accesses by request: each begins with a load of the meta-data.
 fn by_request(accesses: &[(u32, Access)]) -> Vec<&[(u32, Access)]> {
     let meta = Site::new(META, 8, 3).pc;
     let begins: Vec<usize> = (0..accesses.len()).filter(|&at| accesses[at].1.pc == meta).collect();
@@ -125,14 +125,13 @@ fn a_get_reads_one_node_of_each_level_and_its_value_in_the_leaf() {
         let way: Vec<u64> = levels.iter().rev().map(|(page, records)| page + key.place / records).collect();
         assert_eq!(pages(get, base)[1..], way, "the root first, then node by node");
         assert_eq!(pages(get, base)[0], 0);
-        // The value: 1000 bytes behind the cell's header and key.
+        // The value: 1000 bytes after the cell's header and key.
         let at = base + way[3] * PAGE_BYTES + PAGE_BYTES - (key.place % 3 + 1) * 1032 + CELL_BYTES;
         let first = get.iter().position(|(_, a)| a.vaddr == at).unwrap();
         let value = &get[first..];
         assert_eq!(value.iter().map(|(_, a)| u64::from(a.size_bytes)).sum::<u64>(), 1000);
         assert!(value.windows(2).all(|w| w[0].1.vaddr + u64::from(w[0].1.size_bytes) == w[1].1.vaddr));
-        // A binary search of n entries compares log2(n) of them, rounded up, at most; of 120 and 3 leaves' keys: 7 and
-        // 2.
+        // A binary search of n entries compares at most log2(n), rounded up; for 120 and 3 leaf keys: 7 and 2.
         let compares = get.iter().filter(|(_, a)| a.size_bytes == CELL_BYTES as u16 && a.vaddr < at).count();
         assert!(compares <= 2 + 7 + 7 + 2, "{compares}");
         assert!(get.iter().all(|(_, a)| a.kind == AccessKind::Load));
@@ -177,7 +176,7 @@ fn a_scan_reads_the_records_that_a_map_has_next() {
                 let contents = expected.iter().map(|key| store.tree.search(*key, &mut Vec::new()).unwrap().vaddr);
                 let value = Site::new(5, 64, 3).pc;
                 let mut read: Vec<u64> = out.iter().filter(|a| a.pc == value).map(|a| a.vaddr).collect();
-                // Lines of one value follow each other; what does not begins a value.
+                // Lines of one value are consecutive; any other access begins a value.
                 let mut before = 0;
                 read.retain(|&vaddr| {
                     let follows = vaddr % 64 == 0 && vaddr.wrapping_sub(before) <= 64;
@@ -197,7 +196,7 @@ fn a_full_leaf_is_split_into_a_new_page_at_the_end() {
     let (accesses, events) = replay("btree:records=99,mix=d,operations=300", SEED_OF_REQUESTS);
     let (_, base, len) = files(&events)[0];
     let (requests, _) = requests(&WORKLOAD, "records=99,mix=d,operations=300");
-    // 33 leaves of 3 behind 2 pages of meta-data, and the root.
+    // 33 leaves of 3 records after 2 pages of meta-data, and the root.
     let insert = requests.iter().position(|r| matches!(r, Request::Insert(_))).unwrap();
     let Request::Insert(key) = requests[insert] else { panic!() };
     let leaf = 2 + key.place / 3;

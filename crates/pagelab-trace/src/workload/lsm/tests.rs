@@ -1,4 +1,4 @@
-//! The store against a map of the newest versions, and its accesses against the geometry of its tables.
+//! Compares the store with a map of the newest versions, and its accesses with the geometry of its tables.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ fn values(settings: &str) -> Values {
     Values::parse(WORKLOAD.name, WORKLOAD.parameters, settings, 7).unwrap()
 }
 
-/// Where each record's newest version is, by looking at everything: its version and the address of its entry.
+/// The version and entry address of each record's newest version, found by reading everything.
 fn newest(lsm: &Lsm) -> BTreeMap<Key, (u64, u64)> {
     let mut newest = BTreeMap::new();
     let mut see = |record: Record, addr| {
@@ -35,7 +35,7 @@ fn newest(lsm: &Lsm) -> BTreeMap<Key, (u64, u64)> {
     newest
 }
 
-/// Serves all requests, as the program does; `each` sees the store before and the accesses of each.
+/// Serves all requests like the program; `each` gets the store before each request, and the accesses of the request.
 fn run(settings: &str, mut each: impl FnMut(&mut Lsm, Request, &mut Vec<Access>)) -> Lsm {
     let (_, mut requests, mut lsm) = store(&values(settings)).unwrap();
     let mut batch = Batch::default();
@@ -49,7 +49,7 @@ fn run(settings: &str, mut each: impl FnMut(&mut Lsm, Request, &mut Vec<Access>)
     lsm
 }
 
-/// What holds of the levels between compactions.
+/// Checks what holds for the levels between compactions.
 fn check_levels(lsm: &Lsm, targets: &[u64]) {
     assert!(lsm.levels.tables(0).len() < 4);
     let mut slots = std::collections::HashSet::new();
@@ -88,7 +88,7 @@ fn gets_find_the_newest_version() {
                 Request::Read(key) => {
                     assert_eq!(lsm.get(key, out).map(|record| record.version), oracle.get(&key).copied(), "{settings}");
                     if reads % 200 == 0 {
-                        // A get ends with the value, where the newest version is.
+                        // A get ends with the value at the newest version.
                         let (last, format) = (out.last().unwrap(), lsm.files.format);
                         let end = last.vaddr + u64::from(last.size_bytes);
                         assert_eq!(end, newest(lsm)[&key].1 + format.entry, "{settings}");
@@ -149,7 +149,7 @@ fn scans_read_the_newest_versions_in_order() {
         let newest = newest(lsm);
         let expected: Vec<u64> =
             newest.range(from..).take(records as usize).map(|(_, (_, entry))| entry + HEAD_BYTES).collect();
-        // Values have 100 bytes, so their first accesses are those that do not continue a value.
+        // Values have 100 bytes; the first access of a value is one that does not continue another.
         let sites = [Site::new(2, 1, 1).pc, Site::new(22, 1, 1).pc];
         let mut read: Vec<&Access> = out.iter().filter(|access| sites.contains(&access.pc)).collect();
         let mut end = 0;
@@ -163,7 +163,7 @@ fn scans_read_the_newest_versions_in_order() {
     assert!(scans > 10_000);
 }
 
-/// Reads one line of the filter of each table that is asked, and the index only where the filter says so.
+/// Each filter that is read costs one line; the index is read only if the filter matches.
 #[test]
 fn filters_spare_the_tables_that_have_no_such_key() {
     for (bloom, rate) in [(10, 0.0082), (4, 0.1463), (0, 1.0)] {
@@ -176,7 +176,7 @@ fn filters_spare_the_tables_that_have_no_such_key() {
         let lsm = run(&settings, |lsm, request, out| {
             let Request::Read(key) = request else { panic!("{request:?}") };
             let version = lsm.get(key, out).unwrap().version;
-            // Each table that is asked and has not the key is asked in vain; one has it.
+            // All tables searched without the key are false searches; one table has the key.
             let asked = lsm.levels.iter().flat_map(|(_, tables)| tables).filter(|table| {
                 let Content::Spaced { version: of, .. } = table.content else { panic!("nothing is written") };
                 table.content.first_key() <= key && key <= table.content.last_key() && of >= version
@@ -187,7 +187,7 @@ fn filters_spare_the_tables_that_have_no_such_key() {
             assert_eq!(filters.len(), if bloom == 0 { 0 } else { asked });
             filters.iter().for_each(|line| *lines.entry(*line).or_insert(0) += 1);
             absent += asked as f64 - 1.0;
-            // Each search of a block begins with the number of its restart points.
+            // Each block search begins by reading the number of restart points.
             passed += out.iter().filter(|access| access.pc == restart_count).count() as f64 - 1.0;
         });
         assert!((passed / absent / rate - 1.0_f64).abs() < 0.2, "{bloom} bits: {passed} of {absent}");
@@ -196,7 +196,7 @@ fn filters_spare_the_tables_that_have_no_such_key() {
     }
 }
 
-/// Mappings of table files made while the program ran, each with the accesses up to its end.
+/// Mappings of table files created while the program ran, each with the accesses until its end.
 fn written(events: &[Event], accesses: &[(u32, Access)]) -> Vec<(u64, u64, Vec<Access>)> {
     let mut open = HashMap::new();
     let mut written = Vec::new();
