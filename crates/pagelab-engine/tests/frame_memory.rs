@@ -1,4 +1,4 @@
-//! What the allocator of a large machine takes of the host's memory. One test only: it reads the peak of its process.
+//! Host memory used by the allocator of a large machine. Only one test: it reads the peak of its process.
 
 use pagelab_engine::base::addr::Pfn;
 use pagelab_engine::kernel::frames::frame_alloc::{
@@ -25,10 +25,10 @@ fn memory_of_64_gib_takes_a_few_bytes_a_frame() {
     let aged = allocator.age(&config).unwrap();
     let taken = peak() - before;
     println!("{} MB, of them {} MB for {} aged blocks", taken >> 20, aged.blocks.len() >> 17, aged.blocks.len());
-    // Five bytes a frame where free memory is in pieces, one elsewhere.
+    // Five bytes per frame where free memory is fragmented, one elsewhere.
     assert!(taken < 4 * frames, "{taken} bytes");
 
-    // A fault's frames: single ones, from one CPU's lists.
+    // Frames of faults: single ones, from one CPU's lists.
     let mut effects = AllocEffects::default();
     let start = allocator.free_frames();
     for _ in 0..1_000_000 {

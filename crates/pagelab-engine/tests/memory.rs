@@ -1,4 +1,4 @@
-//! What a replay takes of the host's memory. One test only: it reads the peak of its whole process.
+//! Host memory of a replay. Only one test: it reads the peak of its whole process.
 
 use pagelab_engine::run::{Request, run};
 
@@ -11,7 +11,7 @@ fn peak() -> u64 {
 
 #[test]
 fn a_replay_takes_little_beyond_page_tables_and_caches() {
-    // 4 GiB are touched and unmapped at the end; the other program's threads run far apart in time.
+    // 4 GiB are touched and unmapped at the end; the other program's threads are far apart in time.
     let sources = ["stride:size=4GiB,stride=4096,passes=1@0", "bfs:vertices=200K,degree=8,threads=4@1-4"];
     let request = Request {
         sources: sources.map(String::from).to_vec(),
@@ -24,7 +24,7 @@ fn a_replay_takes_little_beyond_page_tables_and_caches() {
     let stats = &results.results[0].stats;
     assert!(stats["fault.minor.count"] > 1_000_000);
     let tables = stats["layer.native.fault.tables"] * 4096;
-    // Tags of 8 cores' caches are 4 bytes a line of 64.
+    // Tags of 8 cores' caches take 4 bytes per 64-byte line.
     let caches = (8 * (32 + 256) + 6 * 1024) * 1024 / 16;
     let beyond = peak() - tables - caches;
     println!("{} MB beyond page tables and caches", beyond / 1_000_000);

@@ -1,7 +1,7 @@
-//! The shape of the simulator's sources: who imports whom, how long functions are, where files lie.
+//! The structure of the simulator's sources: imports, lengths of functions, places of files.
 //!
-//! The compiler sees to it that no crate imports one above it. This test does the same for the folders within a crate
-//! (*rooms*) and forbids circles between files.
+//! The compiler ensures that no crate imports a later one. This test does the same for the folders within a crate
+//! (*rooms*), and forbids cycles between files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,11 +10,10 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Attribute, ItemUse, UseTree, Visibility};
 
-/// Lines that a function may have.
+/// Maximum number of lines of a function.
 const LONGEST_FUNCTION: usize = 80;
 
-/// The crates of the simulator, from the lowest up, each with its rooms in the same order. No room imports one behind
-/// it.
+/// The crates of the simulator, from the lowest up, with their rooms in the same order. No room imports a later one.
 const CRATES: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("tables", &["page_table", "mmu_cache"]),
@@ -25,13 +24,13 @@ const CRATES: &[(&str, &[&str])] = &[
     ("engine", &["config", "run"]),
 ];
 
-/// A module: a source file, without the modules written within it, or one of these.
+/// A module: a source file without its inline modules, or an inline module.
 struct Module {
     path: Vec<String>,
     items: Vec<syn::Item>,
 }
 
-/// What a file names: paths that begin at the crate, and what it re-exports under which name.
+/// Names used in a file: paths from the crate's root, and its re-exports with their names.
 #[derive(Default)]
 struct Names {
     within: Vec<String>,
@@ -49,7 +48,7 @@ fn is_test(attributes: &[Attribute]) -> bool {
 }
 
 impl Names {
-    /// The path from the crate's root, if it is one of the crate's.
+    /// The path from the crate's root, if it is in the crate.
     fn rooted(&self, path: &[String]) -> Option<Vec<String>> {
         let ups = path.iter().take_while(|part| *part == "super").count();
         match path.first()?.as_str() {
@@ -57,7 +56,7 @@ impl Names {
             name if name.starts_with("pagelab_") => Some([&[name["pagelab_".len()..].to_owned()], &path[1..]].concat()),
             "self" => Some([&self.within[..], &path[1..]].concat()),
             "super" => Some([&self.within[..self.within.len().checked_sub(ups)?], &path[ups..]].concat()),
-            // A child, perhaps.
+            // Possibly a child.
             _ => Some([&self.within[..], path].concat()),
         }
     }
@@ -98,7 +97,7 @@ impl<'a> Visit<'a> for Names {
         }
     }
 
-    /// A module within a file is one of its own.
+    /// An inline module is handled separately.
     fn visit_item_mod(&mut self, _: &'a syn::ItemMod) {}
 
     fn visit_item_fn(&mut self, item: &'a syn::ItemFn) {
@@ -145,7 +144,7 @@ fn read(folder: &Path, path: &[String], modules: &mut Vec<Module>) {
     }
 }
 
-/// Adds a module and those that are written within it.
+/// Adds a module and its inline modules.
 fn add(path: Vec<String>, items: Vec<syn::Item>, modules: &mut Vec<Module>) {
     for item in &items {
         if let syn::Item::Mod(syn::ItemMod { attrs, ident, content: Some((_, within)), .. }) = item
@@ -162,7 +161,7 @@ fn is_of_tests(name: &str) -> bool {
     name == "tests" || name.ends_with("_tests") || name == "test_support" || name == "properties"
 }
 
-/// What each module names, by its path.
+/// The names used in each module, by its path.
 fn names() -> BTreeMap<Vec<String>, Names> {
     let mut modules = Vec::new();
     CRATES.iter().for_each(|(name, _)| read(&sources(name), &[(*name).to_owned()], &mut modules));
@@ -176,7 +175,7 @@ fn names() -> BTreeMap<Vec<String>, Names> {
         .collect()
 }
 
-/// The module that has what a path names; re-exports are followed.
+/// The module of the item at a path, following re-exports.
 fn module_of(names: &BTreeMap<Vec<String>, Names>, path: &[String]) -> Option<Vec<String>> {
     let depth = (0..=path.len()).rev().find(|&n| names.contains_key(&path[..n]))?;
     let (module, rest) = path.split_at(depth);
@@ -187,8 +186,7 @@ fn module_of(names: &BTreeMap<Vec<String>, Names>, path: &[String]) -> Option<Ve
     }
 }
 
-/// Modules that a module imports. A folder's `mod.rs` and the files below it are one: what it says of them is no
-/// import.
+/// The modules that each module imports. A folder's `mod.rs` and the files below it count as one.
 fn imports(names: &BTreeMap<Vec<String>, Names>) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     let related = |a: &[String], b: &[String]| a.starts_with(b) || b.starts_with(a);
     let of = |module: &Vec<String>, what: &Names| {
@@ -198,7 +196,7 @@ fn imports(names: &BTreeMap<Vec<String>, Names>) -> BTreeMap<Vec<String>, BTreeS
     names.iter().map(|(module, what)| (module.clone(), of(module, what))).collect()
 }
 
-/// All that can be reached from a module by imports.
+/// All modules reachable from a module by imports.
 fn reached(imports: &BTreeMap<Vec<String>, BTreeSet<Vec<String>>>, from: &[String]) -> BTreeSet<Vec<String>> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![from.to_vec()]);
     while let Some(next) = open.pop() {
@@ -236,7 +234,7 @@ fn functions_are_short_enough_to_be_read_at_once() {
     assert!(long.is_empty(), "longer than {LONGEST_FUNCTION} lines: {long:#?}");
 }
 
-/// Place of a module's room among all rooms; none for a crate's root, which declares them.
+/// Index of a module's room among all rooms; none for a crate's root, which declares the rooms.
 fn rank(module: &[String]) -> Option<usize> {
     let rooms = CRATES.iter().flat_map(|(name, rooms)| {
         let own: &[&str] = if rooms.is_empty() { &[""] } else { rooms };

@@ -1,4 +1,4 @@
-//! Every order in which a few actors can take their steps on a small machine.
+//! Explores all orders of the steps of a few actors on a small machine.
 
 use std::fmt::Debug;
 
@@ -6,22 +6,22 @@ use pagelab_engine::base::ids::CpuId;
 use pagelab_engine::machine::cpu::CpuState;
 use pagelab_engine::machine::simulation::Simulation;
 
-/// A machine at a certain moment, on which each CPU has something to do.
+/// The state of a machine on which each CPU has an actor.
 pub trait Race: Clone {
     type Actor: Copy + Debug;
 
     fn simulation(&self) -> &Simulation;
 
-    /// Lets an actor take its next step that others can see; true if that was its last one.
+    /// Executes an actor's next step that is visible to others; true if it was the last one.
     fn step(&mut self, cpu: CpuId, actor: Self::Actor) -> bool;
 
-    /// What holds at the end of every schedule.
+    /// Checks what must hold at the end of every schedule.
     fn check(&mut self);
 }
 
-/// Runs one schedule: at the n-th step it is the turn of the `schedule[n]`-th of those that may go on, the one who went
-/// before first, and of the first one after the schedule's end. Actors that could go on are interrupted so often at
-/// most. Returns for each step whose turn it was, and of how many.
+/// Runs one schedule. At the n-th step the `schedule[n]`-th of the runnable actors runs, counted from the one that ran
+/// before; after the schedule's end, the first one. Runnable actors are preempted at most `interruptions` times.
+/// Returns for each step which actor ran, and how many were runnable.
 fn run_schedule<R: Race>(
     begin: &R,
     actors: &[R::Actor],
@@ -51,8 +51,7 @@ fn run_schedule<R: Race>(
     taken
 }
 
-/// Runs every schedule from `begin` on in which actors that could go on are interrupted so often at most; returns how
-/// many there are.
+/// Runs all schedules from `begin` with at most this many preemptions; returns their number.
 pub fn explore<R: Race>(begin: &R, actors: &[R::Actor], interruptions: usize, finish: &dyn Fn(&R)) -> usize {
     let (mut schedule, mut count) = (Vec::new(), 0);
     loop {

@@ -1,4 +1,4 @@
-//! Sources written out by hand, and simulations of them.
+//! Sources written by hand, and simulations of them.
 #![allow(dead_code, reason = "each binary uses its part")]
 
 pub mod explore;
@@ -27,7 +27,7 @@ use pagelab_trace::{
     ThreadIx, TraceError,
 };
 
-/// A source whose batches are given.
+/// A source with given batches.
 pub struct Script {
     info: SourceInfo,
     batches: std::vec::IntoIter<Batch>,
@@ -68,7 +68,7 @@ impl ScriptWriter {
         self.threads - 1
     }
 
-    /// Starts a thread of a process.
+    /// Starts a thread in a process.
     pub fn thread(&mut self, process: u32) -> u32 {
         let thread = self.add_thread(process);
         self.event(thread, EventKind::ThreadStart { os_tid: thread + 1 });
@@ -104,12 +104,12 @@ impl ScriptWriter {
         self.access(thread, AccessKind::Store, vaddr);
     }
 
-    /// Ends the batch, so that what follows is read later.
+    /// Ends the batch, so that later accesses are read later.
     pub fn cut(&mut self) {
         self.batches.push(Batch::default());
     }
 
-    /// The same in many batches: one for each event, and several for each run.
+    /// The same script in many batches: one per event, and several per run.
     pub fn in_pieces(mut self) -> Self {
         const PIECES: usize = 50;
         for batch in std::mem::take(&mut self.batches) {
@@ -156,7 +156,7 @@ pub fn mmap(addr: u64, len: u64, prot: Protection) -> EventKind {
     EventKind::Mmap { addr, len, prot, flags: MapFlags::anonymous_private(), file: None, file_offset: 0 }
 }
 
-/// A configuration of a preset or a file under `tests/systems`, checked throughout.
+/// A configuration of a preset or a file in `tests/systems`, with `engine.check`.
 pub fn config(system: &str, set: &[&str]) -> Config {
     let file = format!("{}/tests/systems/{system}.toml", env!("CARGO_MANIFEST_DIR"));
     let system = if std::path::Path::new(&file).exists() { &file } else { system };
@@ -182,7 +182,7 @@ pub fn run_all(config: &Config, sources: Vec<(Box<dyn Source>, &[usize])>) -> (S
     (simulation, stats)
 }
 
-/// Runs a script on CPU 0 and checks what must be conserved.
+/// Runs a script on CPU 0 and checks the conservation laws.
 pub fn checked(system: &str, set: &[&str], script: ScriptWriter) -> (Simulation, Statistics) {
     let (simulation, stats) = run(&config(system, set), script.finish(), &[0]);
     assert_conserved(&stats);
@@ -191,7 +191,7 @@ pub fn checked(system: &str, set: &[&str], script: ScriptWriter) -> (Simulation,
     (simulation, stats)
 }
 
-/// Frames of the 4 KiB pages of the first process from an address on.
+/// Frames of 4 KiB pages of the first process, from an address on.
 pub fn frames_from(simulation: &Simulation, addr: u64, pages: u64) -> Vec<Option<u64>> {
     let space = simulation.programs.inputs[0].spaces().next().unwrap();
     let layer = &simulation.kernels.os.layers[space.layer];
@@ -200,13 +200,13 @@ pub fn frames_from(simulation: &Simulation, addr: u64, pages: u64) -> Vec<Option
     (0..pages).map(|n| frame(addr + n * FRAME_BYTES)).collect()
 }
 
-/// What opens a workload again and again.
+/// Returns a function that opens a workload repeatedly.
 pub fn opener(spec: &str) -> Open {
     let spec = spec.to_owned();
     std::sync::Arc::new(move || Ok(pagelab_trace::workload::parse(&spec, 1)?))
 }
 
-/// Runs sources with what is beside them to the end.
+/// Runs sources with a background load to the end.
 pub fn run_beside(
     config: &Config,
     sources: Vec<(Box<dyn Source>, &[usize])>,
@@ -231,7 +231,7 @@ pub fn try_beside(
     Ok((simulation, stats))
 }
 
-/// What sources beside the main ones cost and what these cost is all there is, but for CPUs that nobody had work for.
+/// The costs of main and other sources sum to the totals, except for CPUs without work.
 pub fn assert_all_is_on_an_account(stats: &Statistics) {
     let sum = |name: &str| {
         let of = |role: &&str| stats.values.get(&format!("{role}.{name}")).copied().unwrap_or(0);
@@ -257,8 +257,7 @@ pub fn assert_all_is_on_an_account(stats: &Statistics) {
     }
 }
 
-/// Names of what walks and stages of faults have counted and every account has: all references that there are, by place
-/// too.
+/// Names of counters of walks and fault stages that every account has: all references, also by place.
 fn shared_between_accounts(stats: &Statistics, family: &str) -> Vec<String> {
     let everywhere = ["walk.dirty.count", "walk.accessed_dirty_updates"];
     let shared = |name: &&String| {
@@ -275,7 +274,7 @@ pub fn run_workload(config: &Config, spec: &str) -> Statistics {
     run(config, source, &[0]).1
 }
 
-/// The classes sum to the cycles, the stages to the fault cycles, the places to the references.
+/// Classes sum to the cycles, stages to the fault cycles, places to the references.
 pub fn assert_conserved(stats: &Statistics) {
     let sum = |prefix: &str, suffix: &str| {
         let direct = |name: &&String| {
@@ -290,7 +289,7 @@ pub fn assert_conserved(stats: &Statistics) {
     }
 }
 
-/// Each CPU's classes sum to its clock, and all clocks end together.
+/// Each CPU's classes sum to its clock, and all clocks end at the same time.
 pub fn assert_clocks_conserved(simulation: &Simulation) {
     let end = simulation.scheduler.elapsed();
     for (number, cpu) in simulation.scheduler.cpus.iter().enumerate() {
@@ -300,25 +299,25 @@ pub fn assert_clocks_conserved(simulation: &Simulation) {
     }
 }
 
-/// Every frame is free, mapped as often as is known of it, a page table, the kernel's or metadata; and page tables say
-/// what the VMAs allow. `live` are the spaces that exist besides the kernels' own.
+/// Every frame is free, mapped as often as its record says, a page table, the kernel's or metadata; and page tables
+/// allow what the VMAs allow. `live` are the existing spaces, except the kernels' own.
 pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
     if simulation.kernels.os.layers.iter().all(|layer| layer.engine.is_none()) {
         return assert_all_frames_conserved(simulation, live);
     }
     let mut simulation = simulation.clone();
-    // An engine's thread may be in the middle of something: of a fault on its own references, in a guest.
+    // An engine's thread may be in the middle of its work, for example of a fault on its own references in a guest.
     for cpu in CpuId::all(simulation.scheduler.cpus.len()) {
         while simulation.step(cpu).unwrap_or_else(|e| panic!("{e}")) {}
     }
-    // What an engine has mapped is in no list until its thread comes by.
+    // A page mapped by an engine is in no list until the engine's thread accounts for it.
     for space in live {
         simulation.kernels.os.layers[space.layer].account_for_taken(space.index);
     }
     assert_all_frames_conserved(&simulation, live);
 }
 
-/// Whether an engine's thread has yet to take back what stands in a space's entries.
+/// Whether an engine's thread has yet to disarm entries of a space.
 fn is_to_be_disarmed(layer: &Layer, space: u32) -> bool {
     match &layer.engine {
         Some(EngineState::Mfoe(of)) => of.jobs.iter().any(|job| job.space == space && !job.arm),
@@ -376,7 +375,7 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
             }
         }
         assert_eq!(swap.into_iter().flat_map(Swap::in_use).collect::<BTreeMap<_, _>>(), entries, "entries of slots");
-        // Frames that some of their users have yet to fault in again.
+        // Frames that some of their users have not yet faulted in again.
         let awaited: BTreeMap<u64, u32> = swap.into_iter().flat_map(|s| s.in_memory()).map(|(f, n)| (f.0, n)).collect();
         awaited.keys().for_each(|&pfn| _ = mapped.entry(pfn).or_default());
         mapped.retain(|&pfn, pages| {
@@ -406,7 +405,7 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         let total = layer.memory_bytes() / FRAME_BYTES;
         let set_aside = layer.frames_set_aside();
         let tables = layer.table_frames();
-        // The allocator's, the zero page, one a CPU and one a space, the direct map's included.
+        // The allocator's, the zero page, one per CPU and one per space, including the direct map.
         let kernel = 2 + layer.cpus.len() as u64 + 1 + spaces.len() as u64 + layer.request_frames();
         let engine = layer.engine.as_ref().map_or(0, |engine| engine.held_frames() + engine.table_frames());
         let reserved = engine

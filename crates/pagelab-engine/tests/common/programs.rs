@@ -1,4 +1,4 @@
-//! Programs of random operations, and what must be conserved whatever they do.
+//! Programs of random operations, and what must be conserved for all of them.
 
 use pagelab_engine::base::addr::FRAME_BYTES;
 use pagelab_engine::base::error::EngineError;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::common::{self, ScriptWriter, assert_clocks_conserved, assert_conserved, assert_frames_conserved, run};
 
-/// Where programs have memory. The third begins where a page of 1 GiB could, the others where pages of 2 MiB could.
+/// Where programs map memory. The third place is aligned for pages of 1 GiB, the others for pages of 2 MiB.
 pub const PLACES: [u64; 5] = [0x7f00_0000_0000, 0x7f00_0040_0000, 0x6000_4000_0000, 0x40_0000, 0x7f7f_ffc0_0000];
 
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ pub enum Op {
         area: Area,
         flags: u32,
     },
-    /// A file gets shorter, or had been.
+    /// A file is truncated, or was before.
     Truncate {
         file: &'static str,
         pages: u64,
@@ -139,11 +139,11 @@ fn file() -> impl Strategy<Value = &'static str> {
 
 const HEAP: u64 = 0x5555_0000_0000;
 
-/// What a case does: each operation is of one of the live threads.
+/// A test case: each operation is made by one of the live threads.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub ops: Vec<(usize, Op)>,
-    /// All processes exit in the end.
+    /// Whether all processes exit at the end.
     pub ends: bool,
 }
 
@@ -228,7 +228,7 @@ impl Program {
                     script.event(thread, EventKind::Exec { path: "program".into() });
                     Some(common::mmap(PLACES[0], 64 * FRAME_BYTES, Protection::READ_WRITE))
                 }
-                // The last process goes on, or half of the programs would be short.
+                // The last process continues; otherwise half of the programs would be short.
                 Op::Exit if live.iter().all(|&(_, of)| of == process) => None,
                 Op::Exit => {
                     live.retain(|&(_, of)| of != process);
@@ -257,13 +257,13 @@ impl Program {
     }
 }
 
-/// Spaces that exist besides the kernels' own: of processes, and of guests.
+/// Existing spaces, except the kernels' own: of processes, and of guests.
 pub fn live_spaces(simulation: &Simulation) -> Vec<SpaceId> {
     let processes = simulation.programs.inputs.iter().flat_map(|input| input.spaces());
     processes.chain(simulation.kernels.os.layers.iter().filter_map(|layer| layer.host)).collect()
 }
 
-/// Frames of each layer that are free, hold files, which no exit takes from the page cache, or that khugepaged has.
+/// Frames of each layer that are free, in the page cache (exits do not free them), or owned by khugepaged.
 fn free_frames(simulation: &Simulation) -> Vec<u64> {
     let of = |(index, layer): (usize, &Layer)| {
         let held = simulation.kernels.threads.held_frames(index.into());
@@ -273,10 +273,10 @@ fn free_frames(simulation: &Simulation) -> Vec<u64> {
     simulation.kernels.os.layers.iter().enumerate().map(of).collect()
 }
 
-/// Why a program is left out that does not fit.
+/// Why a program that does not fit is rejected.
 pub const TOO_LARGE: &str = "its cgroup cannot hold the shared memory that it touches, which never leaves";
 
-/// Whether a program can live within its cgroup's limit, if it has one.
+/// Whether a program fits into its cgroup's limit, if it has one.
 pub fn fits(program: &Program, config: &Config, cpus: &[usize]) -> bool {
     config.kernel.cgroup_limit_bytes.is_none() || {
         let placed = PlacedSource { source: program.source(Cuts::AsWritten), cpus: cpus.to_vec(), memory_limit: None };
@@ -286,7 +286,7 @@ pub fn fits(program: &Program, config: &Config, cpus: &[usize]) -> bool {
     }
 }
 
-/// Runs a program as it is written, checks what must be conserved, and that the fast path changes no statistic.
+/// Runs a program in its own batches, checks the conservation laws, and that the fast path changes no statistic.
 pub fn check_once(program: &Program, config: &Config, cpus: &[usize]) -> Statistics {
     let (simulation, stats) = run(config, program.source(Cuts::AsWritten), cpus);
     let mut general = config.clone();
@@ -301,7 +301,7 @@ pub fn check_once(program: &Program, config: &Config, cpus: &[usize]) -> Statist
         nothing.event(0, EventKind::Exit { code: 0 });
         let (empty, _) = run(config, nothing.finish(), cpus);
         for (layer, (now, booted)) in free_frames(&simulation).iter().zip(free_frames(&empty)).enumerate() {
-            // What a host has given to its guests it does not get back.
+            // Frames that a host gave to its guests are not returned.
             if simulation.kernels.os.tops().contains(&layer.into()) {
                 assert_eq!(*now, booted, "free frames of layer {layer} after the last exit");
                 if let Some(reclaim) = &simulation.kernels.os.layers[layer].reclaim {

@@ -1,4 +1,4 @@
-//! What a core is told, step by step.
+//! Inputs of a core model, step by step.
 
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::translation::Translation;
@@ -7,10 +7,10 @@ use pagelab_trace::{Access, AccessKind, Branches, Maker};
 
 pub const L1_LATENCY: u64 = 4;
 pub const LATENCY: u64 = 200;
-/// Instructions take next to no time, so that latencies are all there is.
+/// Instructions take almost no time, so only latencies count.
 pub const FAST: f64 = 1.0 / 256.0;
 
-/// A core with `keys` beside much of everything.
+/// A core with `keys`, and otherwise large resources.
 pub fn core(keys: &str) -> CoreModel {
     let mut all: serde_json::Value = serde_json::json!({
         "model": "window", "cycles_per_instruction": FAST, "window": 4096, "load_queue": 4096, "store_queue": 4096,
@@ -23,12 +23,12 @@ pub fn core(keys: &str) -> CoreModel {
     CoreModel::new(&config, Cycles(L1_LATENCY))
 }
 
-/// What a core is told of an access; lines are all different unless set.
+/// The core model's input for an access; all lines differ unless set.
 #[derive(Clone, Copy)]
 pub struct Step {
     pub access: Access,
     pub walk: u64,
-    /// That the walk ends in.
+    /// The result of the page walk.
     pub page: Option<Translation>,
     pub latency: u64,
     pub line: Option<u64>,
@@ -54,14 +54,14 @@ pub fn store() -> Step {
     Step { access: Access::new(AccessKind::Store, 0, 8), ..load() }
 }
 
-/// Cycles that the steps take until all is complete; of these the stalls by translation, and by data.
+/// Cycles until all steps are complete; of these, stalls for translation, and for data.
 pub fn cycles(core: CoreModel, steps: impl IntoIterator<Item = Step>) -> [u64; 3] {
     let [all, translation, data, branch] = cycles_with_branches(core, steps);
     assert_eq!(branch, 0);
     [all, translation, data]
 }
 
-/// The same, and last the stalls by mispredicted branches.
+/// The same, plus stalls for mispredicted branches.
 pub fn cycles_with_branches(mut core: CoreModel, steps: impl IntoIterator<Item = Step>) -> [u64; 4] {
     let mut at = CoreTime { instructions: 0, now: Cycles::ZERO };
     let mut sums = Stall::default();

@@ -1,5 +1,5 @@
-//! What every registered design must do. The designs, their parameters and the systems are those that are registered:
-//! one that is new is tested by that.
+//! Requirements for every registered design. Designs, their parameters and systems are taken from the registry, so new
+//! ones are tested automatically.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -46,15 +46,14 @@ fn with(name: &str, overrides: &[&str]) -> Config {
     assemble(&assembly).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// The same with files that are read from a device.
+/// The same, with files read from a device.
 fn with_storage(mut config: Config, device: &DeviceConfig) -> Config {
     config.kernel.storage = Some(device.clone());
     config.kernel.page_cache = PageCache::Cold;
     config
 }
 
-/// A system for each page table, MMU cache and page size that go together: of a program, or of a host if the table is
-/// for those only.
+/// A system for each compatible page table, MMU cache and page size: native, or as host if the table is only for hosts.
 fn combinations() -> Vec<Config> {
     let mut all = Vec::new();
     for table in PageTableConfig::samples() {
@@ -79,7 +78,7 @@ fn combinations() -> Vec<Config> {
     all
 }
 
-/// A system for each page table of guests, whose host has it, too.
+/// A system for each page table of guests, with the same table in the host.
 fn nested() -> impl Iterator<Item = Config> {
     let tables = PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only());
     tables.map(|table| {
@@ -94,8 +93,7 @@ fn nested() -> impl Iterator<Item = Config> {
     })
 }
 
-/// Runs random programs on a system, each translation compared with what the kernels mapped. Returns what they counted
-/// together.
+/// Runs random programs on a system and compares each translation with the kernels' records. Returns the total counts.
 fn check(config: &Config, programs: u32) -> BTreeMap<String, u64> {
     config.validate().unwrap_or_else(|e| panic!("a combination that should be possible is refused: {e}"));
     let mut runner = TestRunner::new(Runner {
@@ -159,7 +157,7 @@ fn every_page_table_translates_right_in_guests_and_hosts() {
     nested().for_each(|config| _ = check(&config, 8));
 }
 
-/// What lets reclaim work, and makes it.
+/// Makes reclaim possible and necessary.
 const SHORT_OF_MEMORY: [&str; 2] = [
     r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#,
     "kernel.cgroup_limit_bytes=2MiB",
@@ -177,7 +175,7 @@ fn every_placement_policy_translates_right() {
         ] {
             let mut config = if short { with(name, &SHORT_OF_MEMORY) } else { system(name) };
             config.system.layers[layers].iter_mut().for_each(|layer| layer.placement = placement.clone());
-            // Some cannot be had everywhere, and say so.
+            // Some placements are rejected in some systems, with an error.
             if config.validate().is_ok() {
                 tested.insert(serde_json::to_value(&placement).unwrap()["kind"].as_str().unwrap().to_owned());
                 check(&config, 6);
@@ -187,7 +185,8 @@ fn every_placement_policy_translates_right() {
     assert_eq!(tested, PlacementConfig::designs().into_iter().map(|(name, _)| name).collect());
 }
 
-/// What the configuration says of parameters, with and without the key `model`, and the schema's properties of them.
+/// Checks how the configuration describes parameters, with and without the key `model`, and the schema of their
+/// properties.
 fn check_choice<T>(of: &T, name: &str, default: &str, schema: &schemars::Schema)
 where
     T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
@@ -230,7 +229,7 @@ fn every_device_answers_in_time_and_again_in_the_same() {
         let (mut device, mut again) = (BlockDevice::new(&config, clock), BlockDevice::new(&config, clock));
         let (mut now, mut copied) = (1_000_000, None);
         for n in 0..cases(2000_u64) {
-            // A later turn may be of a CPU that is behind.
+            // A later request may come from a CPU whose clock is behind.
             now += rng.below(100_000);
             let at = Cycles(now - rng.below(1000));
             let (first, blocks, write) = (Lba(rng.below(1 << 30)), 1 + rng.below(32) as u32, rng.below(2) == 0);
@@ -281,7 +280,7 @@ fn every_kernel_thread_has_samples_and_can_be_configured() {
     }
 }
 
-/// Programs that need more than the machine's memory, so that pages leave it and come back.
+/// Programs need more than the machine's memory, so that pages are evicted and read back.
 #[test]
 fn every_kernel_thread_works_where_memory_is_short() {
     let set = [SHORT_OF_MEMORY[0], "machine.memory_bytes=24MiB"];
@@ -305,7 +304,7 @@ fn every_kernel_thread_works_where_memory_is_short() {
     }
 }
 
-/// What is swapped out is in the entries of tables that have room for words, and beside the others.
+/// Swapped-out pages are stored in entries of tables with room for words, and separately for others.
 #[test]
 fn every_page_table_keeps_what_programs_have_swapped_out() {
     let khugepaged =
@@ -357,7 +356,7 @@ fn every_fault_engine_translates_right_under_every_page_table() {
                     (fits, tested) = (true, tested + 1);
                 }
             }
-            // Where entries have no room for words, of small pages or of large ones, or for marks; or guests.
+            // Tables whose small or large entries have no room for words, or none for marks; or guests.
             let table = &config.system.layers[0].page_table;
             let words = table.keeps_words().unwrap_or(&[]);
             let could = words.contains(&PageSize::Size2M) && table.keeps_marks() && config.system.layers.len() == 1;
@@ -377,7 +376,7 @@ fn every_core_model_has_samples_and_can_be_configured() {
     }
 }
 
-/// What a core says of an access: of the access itself, its translation and its data.
+/// Stalls of an access: for the access itself, its translation and its data.
 fn stalls(core: &mut CoreModel, access: &Access, of: L1TlbMiss, data: Data, mut at: CoreTime) -> [Stall; 3] {
     let mut all = [Stall::default(); 3];
     all[0] = core.meet(IncomingAccess { access, again: false, tells: true, branches: Branches::NONE }, at);
@@ -473,7 +472,7 @@ fn every_prefetcher_runs_programs() {
 #[test]
 fn every_form_of_translation_cache_translates_right() {
     for cache in TranslationCacheConfig::samples() {
-        // A page of 2 MiB need not fit a cgroup of as much.
+        // A page of 2 MiB need not fit into a cgroup of the same size.
         for (name, overrides) in [
             ("radix", &SHORT_OF_MEMORY[..]),
             ("radix-2m", &[]),
@@ -492,7 +491,7 @@ fn every_preset_translates_right() {
     presets(PresetKind::System).for_each(|preset| _ = check(&small(preset.name), 8));
 }
 
-/// A preset in little memory, of which segments and tables that boot sets aside are a part.
+/// A preset with little memory, which includes segments and tables allocated at boot.
 fn small(name: &str) -> Config {
     let mut config = system(name);
     let memory = &mut config.machine.memory_bytes;

@@ -1,4 +1,4 @@
-//! Page tables by themselves, against maps of what was put into them.
+//! Compares page tables alone with maps of their contents.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use pagelab_engine::page_table::{
     WalkList, Word,
 };
 
-/// Memory of the guest that tables for hosts are for; others translate more than that.
+/// Guest memory of tables for hosts; other tables translate more.
 const GUEST_BYTES: u64 = 1 << 30;
 
-/// A table, its memory, and what it should hold.
+/// A table, its memory, and its expected contents.
 struct Lab {
     config: PageTableConfig,
     mem: PhysMem,
@@ -21,12 +21,12 @@ struct Lab {
     table: PageTable,
     frames: Frames,
     rng: Rng,
-    /// By number of the first page of 4 KiB.
+    /// By number of the first 4 KiB page.
     pages: BTreeMap<u64, Mapping>,
     words: BTreeMap<u64, (PageSize, u64)>,
 }
 
-/// An allocator that never gives out a frame twice, and knows what it gave.
+/// An allocator that never reuses a frame, and records allocations.
 struct Frames {
     next: u64,
     given: BTreeMap<u64, u32>,
@@ -49,7 +49,7 @@ fn va(vpn: u64) -> VirtAddr {
     VirtAddr::from_page_number(vpn)
 }
 
-/// 4 KiB pages of a page.
+/// Number of 4 KiB pages in a page.
 fn pages_of(size: PageSize) -> u64 {
     1 << size.order()
 }
@@ -67,7 +67,7 @@ impl Lab {
         Self { config: config.clone(), mem, tables, table, frames, rng, pages, words }
     }
 
-    /// The page that covers a page of 4 KiB, by its first one.
+    /// The page that covers a 4 KiB page, with its first page.
     fn covering(&self, vpn: u64) -> Option<(u64, Mapping)> {
         let (&first, &mapping) = self.pages.range(..=vpn).next_back()?;
         (vpn < first + pages_of(mapping.size)).then_some((first, mapping))
@@ -80,13 +80,13 @@ impl Lab {
             && (size == PageSize::Size4K || self.words.range(first..end).next().is_none())
     }
 
-    /// The page that covers a page of 4 KiB and has a word, by its first one.
+    /// The page with a word that covers a 4 KiB page, with its first page.
     fn word_over(&self, vpn: u64) -> Option<(u64, PageSize, u64)> {
         let (&first, &(size, word)) = self.words.range(..=vpn).next_back()?;
         (vpn < first + pages_of(size)).then_some((first, size, word))
     }
 
-    /// Takes the word of a page away that is larger than what is to be there.
+    /// Clears the word of a larger page than the one to be mapped.
     fn clear_above(&mut self, vpn: u64, size: PageSize) {
         if let Some((first, of, _)) = self.word_over(vpn).filter(|&(_, of, _)| of > size) {
             self.table.set_word(&mut self.mem, va(first), of, 0);
@@ -94,7 +94,7 @@ impl Lab {
         }
     }
 
-    /// What a walk finds, and what all walks have in common.
+    /// Checks the result of a walk, and properties of all walks.
     fn check_walk(&mut self, vpn: u64) {
         let mut list = WalkList::new();
         let at = va(vpn) + self.rng.below(FRAME_BYTES);
@@ -128,7 +128,7 @@ impl Lab {
         Mapping { pfn, size, flags: self.flags() }
     }
 
-    /// Builds what a page misses, of the blocks that are wanted or of others that will do.
+    /// Builds the missing tables for a page, with blocks of the preferred or of other sizes.
     fn build(&mut self, vpn: u64, size: PageSize) {
         for _ in 0..64 {
             if self.table.missing_tables(&self.mem, va(vpn), size) == 0 {
@@ -199,8 +199,7 @@ impl Lab {
         }
     }
 
-    /// Puts a word where no page is, or takes it away. That of a large page stands where neither pages are nor other
-    /// words.
+    /// Sets or clears a word where no page is mapped. A large page's word needs a range without pages and other words.
     fn set_word(&mut self, vpn: u64, size: PageSize) {
         let first = vpn & !(pages_of(size) - 1);
         let word = [0, 1 + self.rng.below((1 << WORD_BITS) - 1)][self.rng.below(2) as usize];
@@ -225,7 +224,7 @@ impl Lab {
         self.table.prune(&mut self.mem, va(start), va(end), &mut |first| frames.give_back(first));
     }
 
-    /// Lists what is in a range, and what is not a page.
+    /// Checks the lists of pages and of words in a range.
     fn check_lists(&mut self, start: u64, end: u64) {
         let most = [3, 150, usize::MAX][self.rng.below(3) as usize];
         let (mut pages, mut words) = (Vec::new(), Vec::new());
@@ -241,7 +240,7 @@ impl Lab {
         assert_eq!(words, known, "{:?}", self.config);
     }
 
-    /// The space ends with all that it maps, and what it leaves is scanned for. Its table goes on empty.
+    /// The space ends with all its mappings, and its stale entries are scanned. The test continues with an empty table.
     fn abandon(&mut self) {
         assert!(self.tables.abandon(&mut self.mem, &mut self.table), "there are tags");
         self.pages.clear();
@@ -256,7 +255,7 @@ impl Lab {
         }
     }
 
-    /// Everything goes, and nothing is left.
+    /// Everything is unmapped, and nothing must remain.
     fn end(mut self) {
         let pages = 1 << (self.table.va_bits() - FRAME_SHIFT);
         self.check_lists(0, pages);
@@ -274,7 +273,7 @@ impl Lab {
     }
 }
 
-/// Random operations on a table, near each other and far apart.
+/// Random operations on a table, at nearby and distant pages.
 pub fn torture(config: &PageTableConfig, operations: u64, seed: u64) {
     let mut lab = Lab::new(config, seed);
     let space = 1 << (lab.table.va_bits() - FRAME_SHIFT);

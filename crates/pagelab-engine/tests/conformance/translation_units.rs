@@ -1,4 +1,4 @@
-//! Every registered translation unit: against a map, and in programs.
+//! Tests every registered translation unit: against a map, and in programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +17,14 @@ use pagelab_trace::cases;
 
 use super::{SHORT_OF_MEMORY, check, with};
 
-/// Pages of each size, in places of their own.
+/// Number of pages of each size, at separate addresses.
 const PAGES: u64 = 24;
 
 fn first(size: PageSize, page: u64) -> VirtAddr {
     VirtAddr((0x7e00_0000_0000 + ((size as u64) << 40)) | (page << size.shift()))
 }
 
-/// What is mapped: by space, size and page, where and with which permissions.
+/// Mappings by space, size and page: frame and permissions.
 struct Mapped {
     pages: BTreeMap<(u16, PageSize, u64), (u64, bool, bool)>,
     changes: u64,
@@ -45,7 +45,7 @@ impl Mapped {
     }
 }
 
-/// Random operations on a unit, with what is mapped beside it. Returns how often it hit.
+/// Random operations on a unit and on a map. Returns the number of hits.
 fn torture<U: TranslationUnit>(parameters: &U::Parameters, key: &str, steps: u64) -> u64 {
     let unit = || U::new(parameters, key, &Rng::new(3, key)).unwrap_or_else(|e| panic!("{e}"));
     let (mut unit, mut again, mut copied) = (unit(), unit(), None);
@@ -54,7 +54,7 @@ fn torture<U: TranslationUnit>(parameters: &U::Parameters, key: &str, steps: u64
     for step in 0..steps {
         now += rng.below(100);
         let (asid, size) = (1 + rng.below(2) as u16, PageSize::ALL[rng.below(3) as usize]);
-        // Few pages at a time, so that they are asked for while they are held.
+        // Few pages at a time, so that cached pages are requested again.
         let page = (step / 64 + rng.below(3)) % PAGES;
         let va = VirtAddr(first(size, page).0 + rng.below(size.bytes()));
         let what = format!("{key} {parameters:?}: step {step}, {va:?} of space {asid}");
@@ -89,7 +89,7 @@ fn torture<U: TranslationUnit>(parameters: &U::Parameters, key: &str, steps: u64
                 let source = source[rng.below(3) as usize];
                 [&mut unit, &mut again].into_iter().chain(&mut copied).for_each(|unit| unit.fill(&entry, source));
             }
-            // A walk sets a dirty bit. No entry is invalidated for that.
+            // A walk sets a dirty bit, which invalidates no entry.
             80..90 => mapped.get(asid, size, page).2 = true,
             90..99 => {
                 let pages = page..(page + 1 + rng.below(3)).min(PAGES);
@@ -134,7 +134,7 @@ fn every_translation_unit_agrees_with_a_map() {
     translation_unit::visit_all(&mut Torture);
 }
 
-/// A unit with one of its samples, as the configuration names it.
+/// A sample configuration of a unit.
 struct Sample {
     set: String,
     statistics: &'static str,
@@ -174,7 +174,7 @@ fn every_translation_unit_has_samples_and_can_be_configured() {
         assert!(!text.contains('\n'), "{name}");
         assert!(names.1.iter().any(|key| text.contains(key.trim_end_matches(&format!(".{name}")))), "{name}: {text}");
     }
-    // `on` stands for parameters, and off is what nobody names.
+    // `on` means default parameters, and off is the default.
     for name in TlbStagesConfig::DESIGNS.iter().map(|(name, _)| *name) {
         let config = |value: &str| with("radix", &[&format!("machine.tlb.stages.{name}={value}")]).machine.tlb.stages;
         assert!(!config("on").is_off() && config("off") == TlbStagesConfig::default(), "{name}");
@@ -185,7 +185,7 @@ fn every_translation_unit_has_samples_and_can_be_configured() {
     }
 }
 
-/// TLBs that hold less than a program uses.
+/// TLBs smaller than a program's working set.
 const SMALL_TLBS: [&str; 3] = [
     r#"machine.tlb.l1d=[{"pages":["4K","2M"],"entries":2,"ways":1}]"#,
     r#"machine.tlb.l1i=[{"pages":["4K"],"entries":1,"ways":1}]"#,
@@ -195,7 +195,7 @@ const SMALL_TLBS: [&str; 3] = [
 const KHUGEPAGED: &str =
     r#"kernel.threads.khugepaged={"scan_sleep_cycles":20000,"pages_to_scan":4096,"max_ptes_none":511}"#;
 
-/// Systems with a unit: each page table; guests; large pages that are made and split; pages that leave memory.
+/// Systems with a unit: each page table; guests; large pages that are created and split; pages that are evicted.
 fn systems(unit: &Sample) -> Vec<Config> {
     let set = |more: &[&'static str]| -> Vec<String> {
         SMALL_TLBS.iter().chain(more).map(|&set| set.to_owned()).chain([unit.set.clone()]).collect()
@@ -212,7 +212,7 @@ fn systems(unit: &Sample) -> Vec<Config> {
         with("nested-radix-cold", &SHORT_OF_MEMORY),
         with("nested-radix-2m-cold", &[]),
     ];
-    // Prefetchers refuse what the walker does not read by itself.
+    // Prefetchers reject tables that the hardware walker does not read.
     if !unit.prefetches {
         all.push(with("nested-radix-shadow", &[]));
     }

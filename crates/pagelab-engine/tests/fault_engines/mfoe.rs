@@ -1,4 +1,4 @@
-//! What MFOE costs and saves, and what the kernel's calls do to armed entries.
+//! Costs and savings of MFOE, and effects of mapping calls on armed entries.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_all, run_workload};
 use pagelab_engine::base::addr::VirtAddr;
@@ -14,7 +14,7 @@ use pagelab_trace::{EventKind, Protection};
 const BASE: u64 = 0x7f00_0000_0000;
 const PAGE: u64 = 4096;
 
-/// The system with some of its parameters changed.
+/// The system with some parameters changed.
 fn mfoe(parameters: &[(&str, u64)], set: &[&str]) -> pagelab_engine::config::Config {
     let key = |&(name, value): &(&str, u64)| format!("system.layers.native.fault_engine.{name}={value}");
     let keys: Vec<String> = parameters.iter().map(key).collect();
@@ -25,7 +25,7 @@ fn stat(stats: &Statistics, name: &str) -> u64 {
     stats.values[&format!("layer.native.fault_engine.{name}")]
 }
 
-/// Time for the threads to do all that there is to do: accesses of a page that is there, with many instructions.
+/// Gives the threads time to finish their work: accesses to a mapped page, with many instructions between them.
 fn pause(script: &mut ScriptWriter, cycles: u64) {
     for _ in 0..cycles / 5000 {
         let mut access = pagelab_trace::Access::new(pagelab_trace::AccessKind::Load, BASE - PAGE, 8);
@@ -34,7 +34,7 @@ fn pause(script: &mut ScriptWriter, cycles: u64) {
     }
 }
 
-/// A script that has a page of its own below `BASE`, and the engine's tables full.
+/// A script with a page of its own below `BASE`, which waits until the engine's tables are full.
 fn script() -> ScriptWriter {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE - PAGE, PAGE);
@@ -43,7 +43,7 @@ fn script() -> ScriptWriter {
     script
 }
 
-/// That, and so many pages from `BASE` on, all of them armed.
+/// The same, with this many armed pages from `BASE` on.
 fn armed_script(pages: u64) -> ScriptWriter {
     let mut script = script();
     script.mmap(0, BASE, pages * PAGE);
@@ -55,7 +55,7 @@ fn space(simulation: &Simulation) -> SpaceId {
     simulation.programs.inputs[0].spaces().next().expect("the process has not ended")
 }
 
-/// Pages of the mapping at `BASE` that are armed, and whether the first of them allows stores.
+/// Number of armed pages of the mapping at `BASE`, and whether the first of them is writable.
 fn armed(simulation: &Simulation, space: SpaceId, pages: u64) -> (usize, Option<bool>) {
     let range = VaRange { start: VirtAddr(BASE), end: VirtAddr(BASE + pages * PAGE) };
     let words = simulation.kernels.os.layers[LayerId(0)].words(space.index, range);
@@ -83,7 +83,7 @@ fn a_page_costs_its_references_and_no_walk_follows() {
     );
     let steps = ["header", "entry", "lock", "take", "map"].map(|step| stat(&stats, &format!("step.{step}.cycles")));
     assert_eq!(steps, [5, 5, 5, 9, 5].map(|cycles| 64 * cycles));
-    // One walk per page, which the engine ended; none when the access was made again.
+    // One walk per page, ended by the engine; none when the access is repeated.
     assert_eq!(stats.values["walk.aborted.count"], 64 + 1);
     assert!(stats.values["walk.count"] <= 1, "{} walks", stats.values["walk.count"]);
     assert_eq!(stats.values["fault.minor.count"], 1, "the page before the tables were full");
@@ -101,7 +101,7 @@ fn without_a_ready_frame_the_kernel_is_asked_after_two_references() {
     assert_eq!((stat(&stats, "refused.cycles"), stat(&stats, "refused.p95")), (48 * (2 + 2 * 4), 2 + 2 * 4));
 }
 
-/// Section 5.2.3: the engine serves as many faults as there are frames per period, whatever they are.
+/// Section 5.2.3: the engine serves as many faults as there are frames per period, at any addresses.
 #[test]
 fn the_hit_rate_is_that_of_the_frames_per_period() {
     const ENTRIES: u64 = 64;
@@ -112,7 +112,7 @@ fn the_hit_rate_is_that_of_the_frames_per_period() {
         let (hits, faults) = (stat(&stats, "hits"), stat(&stats, "hits") + stat(&stats, "misses"));
         assert!(faults > 8000, "{faults} faults of 8192 pages found their entry armed");
         let rate = hits as f64 / faults as f64;
-        // Passes are the delay and their own work apart.
+        // The interval between passes is the delay plus their own work.
         let passes = stat(&stats, "passes") as f64 / 4.0;
         let interval = stats.values["elapsed_cycles"] as f64 / faults as f64;
         let expected = (ENTRIES as f64 * interval * passes / stats.values["elapsed_cycles"] as f64).min(1.0);
@@ -135,7 +135,7 @@ fn a_pass_before_its_time_and_more_threads_serve_more() {
     assert!(hits(&[("wake_below", 16), ("threads", 4)]) > 2 * plain, "{plain} hits without");
 }
 
-/// Choices of the kernel beyond the paper's: as many frames as a CPU has needed of late.
+/// Choices of the kernel beyond the paper: as many frames as a CPU needed recently.
 #[test]
 fn a_table_that_adapts_holds_what_is_needed_and_all_if_that_is_too_little() {
     let ran = |least: u64, gap: u64| {
@@ -147,24 +147,24 @@ fn a_table_that_adapts_holds_what_is_needed_and_all_if_that_is_too_little() {
         assert!(accounted + 2 * 256 >= stat(&stats, "hits"), "{accounted} accounted for");
         (stat(&stats, "hits"), shown("ready_frames").expect("it is shown"), shown("wanted_frames"))
     };
-    // Four hardware threads, of which one faults: 16 pages per period.
+    // Four hardware threads, one of which faults: 16 pages per period.
     let (all, kept, none) = ran(0, 60_000);
     assert_eq!((kept > 900, none), (true, None), "{kept} frames");
     let (hits, kept, wanted) = ran(4, 60_000);
     assert!(hits + 100 > all, "{hits} of {all}");
     assert!(kept < 80 && wanted.is_some_and(|of| (16..=64).contains(&(of - 3 * 4))), "{kept} kept, {wanted:?} wanted");
-    // More than there are.
+    // More than the maximum.
     let (all, ..) = ran(0, 2000);
     let (hits, _, wanted) = ran(4, 2000);
     assert_eq!(wanted, Some(256 + 3 * 4));
     assert!(hits < all && 10 * hits > 8 * all, "{hits} of {all}");
 }
 
-/// Section 4.2: frames of the node that is local to a core, those of others once it has none left, or then none at all.
+/// Section 4.2: frames come from a core's local node; once it is empty, from other nodes, or not at all.
 #[test]
 fn ready_frames_come_from_the_node_of_their_cpu() {
     const NODE_PAGES: u64 = (256 << 20) / PAGE;
-    // The second node has room for the kernel's part and some hundred pages.
+    // The second node has room for the kernel and about a hundred pages.
     let few = (8 << 20) / PAGE;
     let run_on = |cpu: usize, policy: &str, second: u64| {
         let (first, policy) = (512 * 256 - second, format!("system.layers.native.fault_engine.numa={policy}"));
@@ -187,7 +187,7 @@ fn ready_frames_come_from_the_node_of_their_cpu() {
     for cpu in [0, 2] {
         assert_eq!(run_on(cpu, "prefer-local", NODE_PAGES), (2048, 2048, 0), "CPU {cpu}");
     }
-    // The thread has a core of the first node to itself.
+    // The engine's thread has a core of the first node to itself.
     let (local, hits, _) = run_on(2, "of-thread", NODE_PAGES);
     assert_eq!((local, hits), (0, 2048));
     let (local, hits, _) = run_on(2, "prefer-local", few);
@@ -196,7 +196,7 @@ fn ready_frames_come_from_the_node_of_their_cpu() {
     assert!(hits < 2048 && failed > 0 && local as u64 >= hits, "{hits} hits, {local} pages are local");
 }
 
-/// Section 4.7: the last process that goes disables the engine, and its frames are freed.
+/// Section 4.7: when the last process ends, the engine is disabled and its frames are freed.
 #[test]
 fn frames_are_freed_when_nobody_is_served_and_made_ready_again_for_the_next() {
     let first = || {
@@ -205,7 +205,7 @@ fn frames_are_freed_when_nobody_is_served_and_made_ready_again_for_the_next() {
         script.event(0, EventKind::Exit { code: 0 });
         script.finish()
     };
-    // Another, that is not served, goes on for several periods.
+    // Another process, without the engine, continues for several periods.
     let other = || {
         let mut script = script();
         pause(&mut script, 60_000_000);
@@ -221,7 +221,7 @@ fn frames_are_freed_when_nobody_is_served_and_made_ready_again_for_the_next() {
     };
     assert_eq!(ran("keep"), (64, 4 * 256, 0), "of four hardware threads");
     assert_eq!(ran("free"), (64, 0, 4 * 256 - 64), "but for those that were taken");
-    // One after the other: the frames are freed between them, and ready when the second needs them.
+    // One process after the other: the frames are freed between them, and ready when the second needs them.
     let mut script = script();
     for child in 1..3 {
         script.event(0, EventKind::Fork { child: pagelab_trace::ProcessIx(child) });
@@ -282,7 +282,7 @@ fn a_ring_stands_in_the_place_of_an_allocation_and_the_thread_fills_the_lists() 
     let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
     let program = |pages: u64| {
         let mut script = script();
-        // Nothing is armed, and nobody waits for that.
+        // Nothing is armed, and the script does not wait for it.
         script.mmap(0, BASE, pages * PAGE);
         (0..pages).for_each(|page| script.store(0, BASE + page * PAGE));
         pause(&mut script, 20_000_000);
@@ -303,7 +303,7 @@ fn a_ring_stands_in_the_place_of_an_allocation_and_the_thread_fills_the_lists() 
     let (charge, rmap) = (64 * u64::from(preset.charge.instructions), 64 * u64::from(preset.rmap.instructions));
     let all = ["allocation", "zeroing", "charge", "rmap", "lru"].map(|name| stage(&stats, name));
     assert_eq!(all, [64 * 163, 0, charge, rmap, 64 * 26]);
-    // With fewer frames than pages, the others are allocated, zeroed and listed by the fault.
+    // With fewer frames than pages, the fault itself allocates, zeroes and lists the others.
     let few = ["system.layers.native.fault_engine.entries=16"];
     let (simulation, stats) = run(&config("mfoe-software-traced", &few), program(64), &[0]);
     assert_frames_conserved(&simulation, &[space(&simulation)]);
@@ -326,7 +326,7 @@ fn a_child_is_not_armed_and_its_parent_still_is() {
     let spaces: Vec<SpaceId> = simulation.programs.inputs[0].spaces().collect();
     assert_frames_conserved(&simulation, &spaces);
     assert_eq!(stat(&stats, "hits"), 1 + 4, "the parent's");
-    // The child copies the page that was there, and touches three that were not.
+    // The child copies the mapped page, and touches three unmapped ones.
     assert_eq!((stats.values["fault.copy.count"], stats.values["fault.minor.count"]), (1, 1 + 1 + 3));
     assert_eq!(spaces.iter().map(|&space| armed(&simulation, space, 16).0).collect::<Vec<_>>(), [11, 0]);
 }
@@ -344,7 +344,7 @@ fn permissions_of_armed_entries_follow_the_mapping() {
         let (simulation, _) = run(&mfoe(&[], &[]), script.finish(), &[0]);
         assert_eq!(armed(&simulation, space(&simulation), 8), expected, "{prot:?}");
     }
-    // What nobody may touch, as allocators reserve it, is armed when somebody may.
+    // Memory without permissions, as allocators reserve it, is armed when it becomes accessible.
     let mut script = script();
     script.event(0, crate::common::mmap(BASE, 8 * PAGE, Protection::default()));
     pause(&mut script, 1_000_000);
@@ -397,7 +397,7 @@ fn an_exit_accounts_for_its_own_pages_alone() {
     assert!(each > 0);
     let spent = |stats: &Statistics| stats.values["cycles.kernel"];
     assert_eq!(spent(&stats) - spent(&nothing), 10 * each, "the call takes what a handler would have");
-    // Cycles that nobody states are the core's.
+    // Unset cycles are computed by the core model.
     let core = ["charge", "rmap", "lru"].map(|stage| format!("kernel.fault.{stage}.cycles=core"));
     let set: Vec<&str> = core.iter().map(String::as_str).chain(["machine.core.cycles_per_instruction=0.5"]).collect();
     let of_core = mfoe(&[("period_cycles", 1 << 40)], &set);

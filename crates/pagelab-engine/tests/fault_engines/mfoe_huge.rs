@@ -1,4 +1,4 @@
-//! Pages of 2 MiB that MFOE maps, and what calls do to armed entries a level above those of 4 KiB.
+//! Pages of 2 MiB mapped by MFOE, and effects of mapping calls on armed entries of that level.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
 use pagelab_engine::base::addr::{PageSize, VirtAddr};
@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
 const MADV_NOHUGEPAGE: u32 = 15;
 
-/// The system with some of its parameters changed.
+/// The system with some parameters changed.
 fn mfoe(parameters: &[(&str, &str)], set: &[&str]) -> Config {
     let key = |&(name, value): &(&str, &str)| format!("system.layers.native.fault_engine.{name}={value}");
     let keys: Vec<String> = parameters.iter().map(key).collect();
@@ -26,7 +26,7 @@ fn stat(stats: &Statistics, name: &str) -> u64 {
     stats.values[&format!("layer.native.fault_engine.{name}")]
 }
 
-/// Time for the threads to do all that there is to do: accesses of a page that is there, with many instructions.
+/// Gives the threads time to finish their work: accesses to a mapped page, with many instructions between them.
 fn pause(script: &mut ScriptWriter, cycles: u64) {
     for _ in 0..cycles / 5000 {
         let mut access = pagelab_trace::Access::new(pagelab_trace::AccessKind::Load, BASE - PAGE, 8);
@@ -35,7 +35,7 @@ fn pause(script: &mut ScriptWriter, cycles: u64) {
     }
 }
 
-/// A script that has a page of its own below `BASE`, full tables, and so many pages of 2 MiB from `BASE` on, all armed.
+/// A script with a page of its own below `BASE`, full tables, and this many armed pages of 2 MiB from `BASE` on.
 fn armed_script(pages: u64) -> ScriptWriter {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE - PAGE, PAGE);
@@ -46,7 +46,7 @@ fn armed_script(pages: u64) -> ScriptWriter {
     script
 }
 
-/// Runs a script that goes on when the threads have done what follows from it. Checks what must be conserved.
+/// Runs a script, and then the threads until they finish the resulting work. Checks the conservation laws.
 fn ran(config: &Config, mut script: ScriptWriter) -> (Simulation, Statistics) {
     pause(&mut script, 1_000_000);
     let (simulation, stats) = run(config, script.finish(), &[0]);
@@ -59,7 +59,7 @@ fn space(simulation: &Simulation) -> SpaceId {
     simulation.programs.inputs[0].spaces().next().expect("the process has not ended")
 }
 
-/// Armed entries from an address on: pages of 2 MiB and of 4 KiB.
+/// Numbers of armed entries from an address on: of 2 MiB and of 4 KiB.
 fn armed(simulation: &Simulation, space: SpaceId, start: u64, bytes: u64) -> (usize, usize) {
     let range = VaRange { start: VirtAddr(start), end: VirtAddr(start + bytes) };
     let words = simulation.kernels.os.layers[LayerId(0)].words(space.index, range);
@@ -67,7 +67,7 @@ fn armed(simulation: &Simulation, space: SpaceId, start: u64, bytes: u64) -> (us
     (of_size(PageSize::Size2M), of_size(PageSize::Size4K))
 }
 
-/// Pages of the mapping that are there: of 2 MiB and of 4 KiB.
+/// Numbers of mapped pages of the mapping: of 2 MiB and of 4 KiB.
 fn mapped(simulation: &Simulation, space: SpaceId, pages: u64) -> (usize, usize) {
     let layer = &simulation.kernels.os.layers[LayerId(0)];
     let there = layer.mapped(space.index, VirtAddr(BASE), VirtAddr(BASE + pages * HUGE));
@@ -151,7 +151,7 @@ fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
     assert_eq!(kept(&simulation), kept(&kernels));
 }
 
-/// What a call does to four armed pages of 2 MiB, and what is armed of their range afterwards.
+/// Effects of a call on four armed pages of 2 MiB, and the entries armed in their range afterwards.
 #[test]
 fn calls_that_cut_a_huge_page_leave_its_parts_armed() {
     let whole = 512;
@@ -168,7 +168,7 @@ fn calls_that_cut_a_huge_page_leave_its_parts_armed() {
         (protect(BASE + HUGE - PAGE, 2 * PAGE, Protection::default()), (2, 2 * (whole - 1))),
         (madvise(MADV_NOHUGEPAGE, BASE + HUGE, HUGE), (3, whole)),
         (madvise(MADV_NOHUGEPAGE, BASE + HUGE + PAGE, PAGE), (3, whole)),
-        // MADV_DONTNEED: as words of 4 KiB pages do, those of the range go; what it cuts is armed anew.
+        // MADV_DONTNEED clears the words in its range, as for 4 KiB pages; a partly cleared page is armed again.
         (madvise(4, BASE + HUGE, HUGE), (3, 0)),
         (madvise(4, BASE + HUGE, PAGE), (4, 0)),
     ] {
@@ -191,7 +191,7 @@ fn mapped_pages_are_accounted_for_before_a_call_cuts_them() {
     assert_eq!((mapped(&simulation, space, 4), armed(&simulation, space, BASE, 4 * HUGE)), ((1, 512 - 16), (2, 0)));
 }
 
-/// Advice is no change of the mappings, but cuts them.
+/// Advice changes no mapping, but may split one.
 #[test]
 fn advice_that_cuts_a_mapped_page_finds_it_accounted_for() {
     // MADV_NOHUGEPAGE, MADV_SEQUENTIAL, MADV_DONTFORK.
@@ -206,8 +206,8 @@ fn advice_that_cuts_a_mapped_page_finds_it_accounted_for() {
     }
 }
 
-/// Where no block of 2 MiB is left, pages that were mapped are accounted for all the same, and the parts of a page that
-/// the kernel had to map in parts are the engine's.
+/// Without a free block of 2 MiB, mapped pages are still accounted for, and 4 KiB parts of a page that the kernel had
+/// to split are served by the engine.
 #[test]
 fn without_contiguous_memory_pages_are_accounted_for_and_parts_are_armed() {
     let mut script = armed_script(16);
@@ -271,11 +271,11 @@ fn a_child_is_not_armed_and_copies_what_it_writes() {
     assert_eq!(spaces.iter().map(|&space| armed(&simulation, space, BASE, 4 * HUGE).0).collect::<Vec<_>>(), [2, 0]);
 }
 
-/// Advice decides where only it asks for large pages; a heap that has grown over a place has its table there already.
+/// With `madvise`, only advice makes large pages; where a heap has grown, a table exists already.
 #[test]
 fn places_are_armed_whole_only_where_a_mapping_may_have_them() {
     let madvise = |advice| EventKind::Madvise { addr: BASE, len: 2 * HUGE, advice };
-    // The thread comes before the advice, or after it.
+    // The thread runs before or after the advice.
     for (advice, waits, expected) in [(None, false, (0, 1024)), (Some(14), false, (2, 0)), (Some(14), true, (2, 0))] {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE - PAGE, PAGE);
@@ -315,7 +315,7 @@ fn khugepaged_puts_a_large_page_over_armed_entries() {
     (0..8).for_each(|page| script.store(0, BASE + page * 2 * PAGE));
     pause(&mut script, 3_000_000);
     pause(&mut script, 8_000_000);
-    // It comes before the thread that accounts for pages, which comes after it.
+    // khugepaged runs before the thread that accounts for pages.
     let (simulation, stats) = ran(&mfoe(&[("period_cycles", "4000000")], &[khugepaged]), script);
     let space = space(&simulation);
     assert!(stat(&stats, "accounted_by_calls") >= 8, "by khugepaged");

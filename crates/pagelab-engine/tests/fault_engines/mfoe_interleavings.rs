@@ -1,9 +1,9 @@
-//! Every order in which engines, handlers, the threads of MFOE and mapping calls can take their steps about a page,
-//! through the functions that a run uses.
+//! Explores all orders of the steps of engines, handlers, MFOE's threads and mapping calls on one page, through the
+//! functions that a run uses.
 //!
-//! Each actor has a CPU. A schedule says whose turn it is at every step that others can see; steps that touch only what
-//! belongs to the actor are not told apart. Of two actors all schedules are run, of three those in which an actor that
-//! could go on is interrupted three times at most.
+//! Each actor has a CPU. A schedule selects the actor of each step that is visible to others; steps that only touch
+//! private state are not separated. For two actors all schedules are run; for three, those with at most three
+//! preemptions.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -25,18 +25,18 @@ use pagelab_trace::EventKind;
 const LAYER: LayerId = LayerId(0);
 const BASE: u64 = 0x7f00_0000_0000;
 const PAGE: u64 = 4096;
-/// Pages that the program has stored to before the race; of each the first CPU's table has a used entry.
+/// Pages stored to before the race; the first CPU's table has a used entry for each.
 const WRITTEN: u64 = 1;
-/// Pages whose entries are armed; the thread has yet to come to those behind.
+/// Pages with armed entries; the thread has not yet reached those after them.
 const ARMED: u64 = 8;
 const PAGES: u64 = 16;
-/// Interruptions of a schedule of three actors.
+/// Maximum number of preemptions in a schedule of three actors.
 const INTERRUPTIONS: usize = 3;
 
-/// What a CPU does in the race. Pages are numbered from the start of the mapping.
+/// The action of a CPU in the race. Pages are numbered from the start of the mapping.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Actor {
-    /// An access whose walk has found nothing: the engine or the kernel's handler, whoever it is for.
+    /// An access whose walk found no page: handled by the engine or the kernel.
     Touch {
         page: u64,
         intent: Intent,
@@ -45,21 +45,21 @@ enum Actor {
     Refill {
         table: u32,
     },
-    /// The thread that arms entries: those behind the first ones.
+    /// The thread that arms entries: those after the first ones.
     Arm,
     Unmap {
         page: u64,
         pages: u64,
     },
-    /// The thread that arms entries takes them back: the process has too much memory.
+    /// The thread disarms entries, because the process has too much memory.
     Disarm,
-    /// A mapping far away goes.
+    /// Unmaps a distant mapping.
     UnmapElsewhere,
-    /// All mappings go, as at an exit.
+    /// Unmaps everything, as at an exit.
     Exit,
 }
 
-/// What was counted, pages of all sizes together.
+/// Counters, summed over page sizes.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     hits: u64,
@@ -78,17 +78,17 @@ fn load(page: u64) -> Actor {
     Touch { page, intent: Intent::Load }
 }
 
-/// A process with a mapping that is armed in part, on a machine whose threads have nothing to do.
+/// A process with a partly armed mapping, on a machine whose threads are idle.
 #[derive(Clone)]
 struct Race {
     simulation: Simulation,
     space: SpaceId,
     arming: usize,
-    /// By CPU, the thread of its table.
+    /// The thread of each CPU's table.
     refills: Vec<usize>,
-    /// What was counted before.
+    /// Counters before the race.
     before: Counted,
-    /// Bytes of a page: those of 2 MiB or of 4 KiB.
+    /// Page size in bytes: 2 MiB or 4 KiB.
     page: u64,
 }
 
@@ -97,10 +97,10 @@ impl Race {
         Self::of_pages(PageSize::Size4K, actors, entries, drained)
     }
 
-    /// The same with pages of a size, and tables with this many entries for them.
+    /// The same with pages of `size`, and tables with `entries` entries for them.
     fn of_pages(size: PageSize, actors: &[Actor], entries: u32, drained: &[u32]) -> Self {
         let cores = format!("machine.cores={}", actors.len());
-        // Of pages of 2 MiB the thread that arms has one left: each takes it several steps.
+        // For pages of 2 MiB the arming thread has one page left, because each takes it several steps.
         let (system, key, memory, unarmed) = match size {
             PageSize::Size4K => ("mfoe", "entries", "machine.memory_bytes=8MiB", PAGES - ARMED),
             PageSize::Size2M => ("mfoe-thp", "huge_entries", "machine.memory_bytes=32MiB", 1),
@@ -120,7 +120,7 @@ impl Race {
             &threads,
         ];
         let mut script = ScriptWriter::new();
-        // Begins and goes on: its accesses are made by hand.
+        // The process starts and stays alive; the race makes its accesses.
         script.mmap(0, BASE + (1 << 30), PAGE);
         script.store(0, BASE + (1 << 30));
         let cpus: Vec<usize> = (0..actors.len()).collect();
@@ -156,7 +156,7 @@ impl Race {
         race
     }
 
-    /// Stores to pages of 4 KiB until there is no block of 2 MiB.
+    /// Stores to 4 KiB pages until no block of 2 MiB is free.
     fn use_up_contiguous_memory(&mut self) {
         let (start, len) = (BASE + (1 << 31), 32 << 20);
         let map = crate::common::mmap(start, len, pagelab_trace::Protection::READ_WRITE);
@@ -187,7 +187,7 @@ impl Race {
         all
     }
 
-    /// Lets all threads run until they have nothing to do.
+    /// Runs all threads until they are idle.
     fn finish_threads(&mut self) {
         let threads: Vec<usize> = self.refills.iter().copied().chain([self.arming]).collect();
         for thread in threads {
@@ -201,7 +201,7 @@ impl Race {
         let of = &mut self.simulation;
         let thread = match actor {
             Touch { page, intent } => {
-                // Of a page of 2 MiB, the first CPU touches another part than the others.
+                // The first CPU touches another part of a 2 MiB page than the others.
                 let part = if self.page > PAGE && cpu.0 == 0 { 17 * PAGE } else { 0 };
                 let va = VirtAddr(BASE + page * self.page + part);
                 return of.raise(cpu, &PageFault { space: self.space, va, intent, reached: None });
@@ -233,7 +233,7 @@ impl Race {
         of
     }
 
-    /// Pages of the mapping that are there.
+    /// Mapped pages of the mapping.
     fn mapped(&self) -> Vec<u64> {
         let layer = &self.simulation.kernels.os.layers[LAYER];
         let pages = layer.mapped(self.space.index, VirtAddr(BASE), VirtAddr(BASE + PAGES * self.page));
@@ -304,18 +304,18 @@ impl explore::Race for Race {
     }
 }
 
-/// Runs every schedule from `begin` on; returns how many there are.
+/// Runs all schedules from `begin`; returns their number.
 fn explore_from(begin: &Race, actors: &[Actor], finish: &dyn Fn(&Race)) -> usize {
     let interruptions = if actors.len() > 2 { INTERRUPTIONS } else { usize::MAX };
     explore::explore(begin, actors, interruptions, finish)
 }
 
-/// Runs every schedule with pages of 2 MiB, and tables of two entries for them; returns how many there are.
+/// Runs all schedules with pages of 2 MiB, and tables of two entries for them; returns their number.
 fn explore_huge(actors: &[Actor], finish: &dyn Fn(&Race)) -> usize {
     explore_from(&Race::of_pages(PageSize::Size2M, actors, 2, &[]), actors, finish)
 }
 
-/// Runs every schedule with tables of two entries; returns how many there are.
+/// Runs all schedules with tables of two entries; returns their number.
 fn explore(actors: &[Actor], finish: &dyn Fn(&Race)) -> usize {
     explore_from(&Race::new(actors, 2, &[]), actors, finish)
 }
@@ -335,7 +335,7 @@ fn two_engines_on_a_page_map_it_once() {
 
 #[test]
 fn an_engine_and_a_handler_map_a_page_once() {
-    // The second CPU's table is empty, so the kernel's handler comes for the page.
+    // The second CPU's table is empty, so the kernel handles the fault.
     let race = [store(5), store(5)];
     let begin = Race::new(&race, 2, &[1, 1]);
     let ways = RefCell::new(BTreeSet::new());
@@ -416,7 +416,7 @@ fn an_exit_leaves_nothing_behind() {
     }
 }
 
-/// Pages of 2 MiB, whose entries stand a level above.
+/// Pages of 2 MiB, whose entries are one level higher.
 #[test]
 fn huge_pages_are_mapped_once_and_go_with_their_mapping() {
     let count = explore_huge(&[store(5), load(5)], &|race| {
@@ -433,7 +433,7 @@ fn huge_pages_are_mapped_once_and_go_with_their_mapping() {
     assert!(count > 10, "{count} schedules");
 }
 
-/// Without a ready frame a handler comes for the page; without contiguous memory it maps pages of 4 KiB in its place.
+/// Without a ready frame the kernel handles the fault; without contiguous memory it maps 4 KiB pages instead.
 #[test]
 fn an_engine_and_a_handler_of_a_huge_page_map_it_once() {
     let race = [store(5), store(5)];

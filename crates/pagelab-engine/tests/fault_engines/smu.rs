@@ -1,4 +1,4 @@
-//! What the storage management unit costs and saves, where it falls back to the kernel, and what calls do to its
+//! Costs and savings of the storage management unit, its fallbacks to the kernel, and effects of mapping calls on its
 //! entries.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_all};
@@ -20,7 +20,7 @@ const PAGE: u64 = 4096;
 const READ: u64 = 30_000;
 const READ_ONLY: Protection = Protection { read: true, write: false, execute: false };
 
-/// The system with some of its parameters changed, and a device whose reads all take as long.
+/// The system with some parameters changed, and a device with a constant read latency.
 fn smu_with(parameters: &[(&str, u64)], set: &[&str]) -> Config {
     let key = |&(name, value): &(&str, u64)| format!("system.layers.native.fault_engine.{name}={value}");
     let mut keys: Vec<String> = parameters.iter().map(key).collect();
@@ -42,7 +42,7 @@ fn map_file(script: &mut ScriptWriter, thread: u32, addr: u64, pages: u64, flags
     script.event(thread, EventKind::Mmap { addr, len: pages * PAGE, prot, flags, file, file_offset: 0 });
 }
 
-/// Time for the threads to do all that there is to do: accesses of a page that is there, with many instructions.
+/// Gives the threads time to finish their work: accesses to a mapped page, with many instructions between them.
 fn pause(script: &mut ScriptWriter, thread: u32, cycles: u64) {
     for _ in 0..cycles / 5000 {
         let mut access = pagelab_trace::Access::new(pagelab_trace::AccessKind::Load, OWN, 8);
@@ -51,7 +51,7 @@ fn pause(script: &mut ScriptWriter, thread: u32, cycles: u64) {
     }
 }
 
-/// A script that has a page of its own, a file mapped from `BASE` on, and the queue of free pages full.
+/// A script with a page of its own, a file mapped at `BASE`, and a full queue of free pages.
 fn script(pages: u64, flags: u32) -> ScriptWriter {
     let mut script = ScriptWriter::new();
     script.mmap(0, OWN, PAGE);
@@ -65,14 +65,14 @@ fn spaces(simulation: &Simulation) -> Vec<SpaceId> {
     simulation.programs.inputs.iter().flat_map(|input| input.spaces()).collect()
 }
 
-/// Pages of a range whose entries say where they are on storage.
+/// Number of pages in a range whose entries contain their storage block.
 fn stored(simulation: &Simulation, space: SpaceId, start: u64, pages: u64) -> usize {
     let range = VaRange { start: VirtAddr(start), end: VirtAddr(start + pages * PAGE) };
     let words = simulation.kernels.os.layers[space.layer].words(space.index, range);
     words.iter().filter(|of| matches!(of.word, EntryWord::Stored(_))).count()
 }
 
-/// What marks of leaves say, and what the engine knows of them.
+/// Checks that marks of leaves agree with the engine's records.
 fn assert_marks_agree(simulation: &Simulation) {
     let layer = &simulation.kernels.os.layers[LayerId(0)];
     for space in spaces(simulation) {
@@ -104,7 +104,7 @@ fn a_page_of_a_file_is_read_without_a_page_fault() {
     assert_eq!(stats.values["layer.native.storage.requests"], 64);
     assert_eq!(stats.values["cycles.io"], 64 * READ);
     // Look-up; a free page; command and doorbell; completion and doorbell; entry; two marks. Each reference takes 4
-    // cycles; a free page takes one for each line of the queue's, and marks one per entry above.
+    // cycles. A free page takes one for each line of the queue, and marks take one per upper entry.
     let (fetched, doorbell) = (64 / 4 - 1, 200);
     let free_page = 64 + (1 + fetched - fetched) * 4;
     let steps = ["lookup", "free_page", "submit", "complete", "map", "marks"];
@@ -151,7 +151,7 @@ fn without_a_free_page_the_kernel_reads_and_fills_the_queue() {
         assert_eq!(stat(&stats, "mapped"), 64 - empty);
         assert_eq!(stat(&stats, "free_pages.by_faults"), by_faults, "refills of {sync_refill}");
     }
-    // kpoold has filled it once, and comes no more.
+    // kpoold has filled the queue once, and does not run again.
     let mut script = script(64, MapFlags::SHARED);
     (0..64).for_each(|n| script.load(0, page(n)));
     let config = smu_with(&[("kpoold_cycles", 1 << 40), ("sync_refill", 0), ("free_pages", 40)], &[]);
@@ -160,7 +160,7 @@ fn without_a_free_page_the_kernel_reads_and_fills_the_queue() {
     assert_eq!((stat(&stats, "mapped"), stat(&stats, "empty"), stat(&stats, "free_pages")), (40, 24, 0));
 }
 
-/// So many threads on CPUs of their own, each of which loads a page; all at once.
+/// One thread per load, on CPUs of their own, all at the same time.
 fn together(config: &Config, loads: &[u64]) -> (Simulation, Statistics) {
     let mut script = script(64, MapFlags::SHARED);
     let others: Vec<u32> = loads.iter().skip(1).map(|_| script.thread(0)).collect();
@@ -219,7 +219,7 @@ fn kpted_accounts_for_pages_and_clears_marks() {
     assert!(stat(&stats, "kpted.passes") > 5 && stat(&stats, "kpted.cycles") > 0);
 }
 
-/// kpted may be in the middle of a process that ends, whose page table is gone then.
+/// kpted may be working on a process that ends, whose page table is then freed.
 #[test]
 fn kpted_lets_go_of_a_process_that_ends() {
     for pages in (1..400).step_by(7) {
@@ -234,7 +234,7 @@ fn kpted_lets_go_of_a_process_that_ends() {
     }
 }
 
-/// A period that never ends is one.
+/// A thread's period may be unlimited.
 #[test]
 fn threads_may_sleep_for_ever() {
     let mut script = script(64, MapFlags::SHARED);
@@ -245,7 +245,7 @@ fn threads_may_sleep_for_ever() {
     assert_eq!((stat(&stats, "mapped"), stat(&stats, "pending")), (64, 64));
 }
 
-/// A page that leaves memory is the unit's again; a dirty one once it is written.
+/// An evicted page can be served by the unit again; a dirty one after it was written.
 #[test]
 fn pages_that_leave_get_their_blocks_back() {
     for store in [false, true] {
@@ -264,7 +264,7 @@ fn pages_that_leave_get_their_blocks_back() {
         let mapped =
             simulation.kernels.os.layers[space.layer].mapped(space.index, VirtAddr(BASE), VirtAddr(page(2048))).len();
         let known = stored(&simulation, space, BASE, 2048) + mapped;
-        // Those that kswapd is writing at the end are neither.
+        // Pages that kswapd is writing at the end are in neither state.
         let least = if store { 2048 - SCAN_PAGES } else { 2048 };
         assert!((least..=2048).contains(&known), "each page is here or there: {known}");
         let by_kernel = stats.values["fault.major.count"];
@@ -359,7 +359,7 @@ fn calls_move_and_end_what_the_unit_serves() {
     assert_eq!((stat(&stats, "pending"), stat(&stats, "accounted_by_calls")), (0, 8));
 }
 
-/// A core that waits for the unit runs nobody else; one whose task waits for the kernel's request does.
+/// A core that waits for the unit stays idle; if a task waits for the kernel's request, others run.
 #[test]
 fn the_thread_that_missed_stalls() {
     let reader = |file: &str| -> Box<dyn Source> {

@@ -1,10 +1,10 @@
-//! Every order in which misses of the storage management unit, handlers, kpted, kpoold, reclaim, msync, cuts, moves of
-//! blocks and mapping calls can take their steps about a page, through the functions that a run uses. At its end every
-//! page that is mapped holds what was stored to it last.
+//! Explores all orders of the steps of misses in the storage management unit, handlers, kpted, kpoold, reclaim, msync,
+//! truncation, block moves and mapping calls on one page, through the functions that a run uses. At the end of each,
+//! every mapped page contains the last value stored to it.
 //!
-//! Each actor has a CPU. A schedule says whose turn it is at every step that others can see. Of two actors all
-//! schedules are run, of three, or with kpted, which goes through two tables entry by entry, those in which an actor
-//! that could go on is interrupted twice at most.
+//! Each actor has a CPU. A schedule selects the actor of each step that is visible to others. For two actors all
+//! schedules are run; for three, or with kpted (which scans two tables entry by entry), those with at most two
+//! preemptions.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -30,32 +30,32 @@ const LAYER: LayerId = LayerId(0);
 const BASE: u64 = 0x7f00_0000_0000;
 const PAGE: u64 = 4096;
 const PAGES: u64 = 16;
-/// The page that the unit has mapped before and that nobody has accounted for, the one that is accounted for, written
-/// and not in use, and one that is not in memory.
+/// A page that the unit mapped and that is not yet accounted for; one that is accounted for, written and not in use;
+/// and one that is not in memory.
 const PENDING: u64 = 0;
 const OLD: u64 = 1;
 const ABSENT: u64 = 5;
 const SCAN_STEPS: u32 = 6;
 const MS_SYNC: u32 = 4;
-/// Interruptions of a schedule of three actors, or with kpted.
+/// Maximum number of preemptions in a schedule of three actors, or with kpted.
 const INTERRUPTIONS: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Actor {
-    /// An access whose walk has found nothing.
+    /// An access whose walk found no page.
     Touch {
         page: u64,
         intent: Intent,
     },
     Kpted,
     Kpoold,
-    /// kswapd, which has enough after so many steps at the latest.
+    /// kswapd, for a limited number of steps.
     Reclaim,
     Unmap {
         page: u64,
         pages: u64,
     },
-    /// The file ends before a page.
+    /// The file is truncated before a page.
     Truncate {
         page: u64,
     },
@@ -67,7 +67,7 @@ enum Actor {
     Sync,
     /// Another mapping of the same file.
     Share,
-    /// The mapping is forbidden and allowed again, which writes its entries anew.
+    /// The mapping is made inaccessible and accessible again, which rewrites its entries.
     Rearm,
     Exit,
 }
@@ -93,12 +93,12 @@ struct Race {
 }
 
 impl Race {
-    /// With so many free pages in the queue, and so many registers.
+    /// With this many free pages in the queue, and this many registers.
     fn new(actors: usize, free: usize, registers: u32) -> Self {
         Self::on(actors, free, registers, &[])
     }
 
-    /// The same with some keys changed; `free` are the pages in the first socket's queue.
+    /// The same with some keys changed; `free` is the number of pages in the first socket's queue.
     fn on(actors: usize, free: usize, registers: u32, keys: &[&str]) -> Self {
         let cores = format!("machine.cores={actors}");
         let registers = format!("system.layers.native.fault_engine.pmshr={registers}");
@@ -140,7 +140,7 @@ impl Race {
         race.finish(Kpted);
         race.age();
         race.finish(load(PENDING));
-        // The last touches leave so many free pages.
+        // The last touches leave this many free pages.
         while smu(&race.simulation.kernels.os.layers[LAYER]).units[0].free.count() as usize > free {
             let last = PAGES - 1 - u64::from(smu(&race.simulation.kernels.os.layers[LAYER]).units[0].free.count());
             race.finish(load(last));
@@ -149,13 +149,13 @@ impl Race {
         race
     }
 
-    /// What is on the lists has not been accessed for a while.
+    /// Ages the pages in the lists: they have not been accessed for a while.
     fn age(&mut self) {
         let scan = self.simulation.kernels.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
         assert_eq!(scan.freed, 0, "pages that were accessed stay for a round");
     }
 
-    /// Lets one actor run to its end.
+    /// Runs one actor to its end.
     fn finish(&mut self, actor: Actor) {
         self.begin(CpuId(0), actor);
         while self.simulation.step(CpuId(0)).expect("there is memory") {}
@@ -183,7 +183,7 @@ impl Race {
         self.simulation.scheduler.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
     }
 
-    /// What an access sees once it can be made, and does.
+    /// Makes the access, and checks its value.
     fn end(&mut self, _: CpuId, actor: Actor) {
         let Touch { page, intent } = actor else { return };
         let va = VirtAddr(BASE + page * PAGE);
@@ -209,7 +209,7 @@ impl Race {
         pages.iter().map(|page| (page.va.0 - BASE) / PAGE).collect()
     }
 
-    /// What was counted in the race.
+    /// Counts during the race.
     fn counted(&self, get: fn(&Counters) -> u64) -> u64 {
         get(&smu(&self.simulation.kernels.os.layers[LAYER]).counters) - get(&self.before)
     }
@@ -292,7 +292,7 @@ impl explore::Race for Race {
         }
     }
 
-    /// Marks and what the engine knows of them agree; pages hold what was stored to them; nothing is lost.
+    /// Checks that marks and the engine's records agree, pages contain the stored values, and nothing is lost.
     fn check(&mut self) {
         let layer = &mut self.simulation.kernels.os.layers[LAYER];
         let index = self.space.index;
@@ -305,7 +305,7 @@ impl explore::Race for Race {
     }
 }
 
-/// Runs every schedule; returns how many there are.
+/// Runs all schedules; returns their number.
 fn explore(begin: &Race, actors: &[Actor], finish: &dyn Fn(&Race)) -> usize {
     let many = actors.len() > 2 || actors.contains(&Kpted);
     explore::explore(begin, actors, if many { INTERRUPTIONS } else { usize::MAX }, finish)
@@ -337,7 +337,7 @@ fn with_one_register_misses_take_turns() {
     );
 }
 
-/// Two sockets with a drive each, on which pages of the file take turns.
+/// Two sockets with a drive each; the file's pages alternate between them.
 const SOCKETS: &[&str] = &[
     r#"kernel.storage={"model":"drive","queue_depth":32,"controller_ns":100,"block_ns":50,"units":16,"read_ns":9000,"write_ns":900,"program_ns":9000,"buffer_blocks":64,"drives":2,"chunk_blocks":1}"#,
     "system.layers.native.fault_engine.sockets=2",
@@ -356,7 +356,7 @@ fn units_of_two_sockets_do_not_wait_for_each_other() {
         assert!(count > 10, "{count} schedules");
         assert_eq!(full.take(), (0..=most).collect(), "page {other}");
     }
-    // One waits for the register of a socket while its page moves to the other.
+    // One waits for a register of one socket while its page moves to the other.
     let begin_three = Race::on(3, 2, 1, SOCKETS);
     let count = explore(&begin_three, &[load(ABSENT), store(ABSENT + 2), Relocate { pages: 7 }], &read_all);
     assert!(count > 20, "{count} schedules");
@@ -381,7 +381,7 @@ fn the_last_free_page_goes_to_one_of_two() {
     assert!(count > 20, "{count} schedules");
 }
 
-/// The kernel reads a page for which there was no free one; once there is one, the unit may not read it again.
+/// The kernel reads a page for which no free page was available; once one is, the unit must not read the page again.
 #[test]
 fn what_the_kernel_reads_is_read_once() {
     let begin = Race::new(3, 0, 2);
@@ -398,7 +398,7 @@ fn what_the_kernel_reads_is_read_once() {
 fn marks_lead_kpted_to_every_page() {
     let begin = Race::new(2, 2, 2);
     let count = explore(&begin, &[store(ABSENT), Kpted], &|race| {
-        // What it has not found, a second pass does.
+        // A second pass finds what the first one missed.
         let mut race = race.clone();
         race.finish(Kpted);
         assert!(smu(&race.simulation.kernels.os.layers[LAYER]).pending.is_empty(), "a page is marked and not found");
@@ -414,7 +414,7 @@ fn what_reclaim_takes_is_read_again_as_it_was() {
         let ways = RefCell::new(BTreeSet::new());
         let count = explore(&begin, &[Reclaim, touch], &|race| {
             ways.borrow_mut().insert(race.mapped().contains(&OLD));
-            // Wherever the page is now, the next access sees it as it was left.
+            // Wherever the page is now, the next access sees its last value.
             let mut race = race.clone();
             race.finish(load(OLD));
             race.check();
@@ -445,7 +445,7 @@ fn mappings_that_go_or_are_shared_take_nothing_with_them() {
     assert!(count >= 5, "{count} schedules");
 }
 
-/// Whatever became of pages, the next accesses see them as they were left.
+/// Whatever happened to the pages, the next accesses see their last values.
 fn read_all(race: &Race) {
     let mut race = race.clone();
     [PENDING, OLD, ABSENT].into_iter().for_each(|page| race.finish(load(page)));

@@ -1,4 +1,4 @@
-//! Storage management units of several sockets, for drives that are attached there.
+//! Storage management units of several sockets, for the drives attached to each.
 
 use crate::common::{ScriptWriter, assert_conserved, run};
 use pagelab_engine::base::error::EngineError;
@@ -14,7 +14,7 @@ const OWN: u64 = 0x6f00_0000_0000;
 const PAGE: u64 = 4096;
 const PAGES: u64 = 96;
 
-/// So many sockets, drives, and blocks of a chunk, on eight cores of two CPUs; and other keys.
+/// This many sockets, drives and blocks per chunk, on eight cores of two CPUs, plus other keys.
 fn try_sockets(sockets: u32, drives: u32, chunk: u64, set: &[&str]) -> Result<Config, EngineError> {
     let mut keys = vec![
         "engine.check=on".to_owned(),
@@ -34,7 +34,7 @@ fn sockets(sockets: u32, drives: u32, chunk: u64, set: &[&str]) -> Config {
     try_sockets(sockets, drives, chunk, set).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A program on a CPU loads the pages of a file one after the other, once the queues are full.
+/// A program on a CPU loads the pages of a file in order, once the queues are full.
 fn replay(config: &Config, cpu: usize) -> (Simulation, Statistics) {
     replay_of(config, cpu, PAGES, 1)
 }
@@ -72,7 +72,7 @@ fn the_socket_of_its_drive_serves_a_page() {
         assert_eq!((stat(&stats, "mapped"), stat(&stats, "remote")), (PAGES, remote), "CPU {cpu}");
         let requests = [0, 1, 2].map(|n| stats.values[&format!("layer.native.storage.drive.{n}.requests")]);
         assert_eq!(requests, [PAGES / 3; 3]);
-        // A way to the other socket and back for each, beside a cycle of the look-up itself.
+        // A round trip to the other socket for each, plus one cycle for the look-up itself.
         assert_eq!(stat(&stats, "step.lookup.cycles"), PAGES + remote * 400);
         let units = &smu(&simulation.kernels.os.layers[LayerId(0)]).units;
         assert_eq!(units.iter().map(|unit| unit.pairs.len()).collect::<Vec<_>>(), [2, 1], "a queue pair per drive");
@@ -96,7 +96,7 @@ fn faults_fill_the_queue_that_was_empty() {
     let few = ["kpoold_cycles=0", "free_pages=8", "prefetch=1", "sync_refill=4"];
     let keys = few.map(|key| format!("system.layers.native.fault_engine.{key}"));
     let (simulation, stats) = replay(&sockets(2, 2, 8, &keys.each_ref().map(String::as_str)), 0);
-    // Of eight pages in a row the first finds nothing and has four made ready; the sixth, as well, which leaves two.
+    // For eight pages in a row, the first finds nothing and has four made ready; so does the sixth, which leaves two.
     let units = &smu(&simulation.kernels.os.layers[LayerId(0)]).units;
     for (socket, unit) in units.iter().enumerate() {
         let chunks = PAGES / 16;
@@ -124,7 +124,7 @@ fn sockets_without_drives_or_cpus_are_refused() {
     }
 }
 
-/// Where memory is short, kpoold cannot fill all queues; none is filled before the others.
+/// If memory is short, kpoold cannot fill all queues; it fills none before the others.
 #[test]
 fn kpoold_favours_no_socket() {
     const MANY: u64 = 8192;

@@ -1,5 +1,5 @@
-//! What requests to devices cost a kernel: the stages of a major fault add up to its latency, and who waits lets others
-//! run.
+//! Kernel costs of device requests: the stages of a major fault add up to its latency, and other tasks run while one
+//! waits.
 
 use crate::common::{ScriptWriter, assert_conserved, config, run, run_all};
 use pagelab_engine::config::Config;
@@ -16,7 +16,7 @@ const SWITCH: u64 = 500;
 const INTERRUPT: u64 = 700;
 const COMPLETION: u64 = 300;
 const WAKEUP: u64 = 900;
-/// Cycles of a reference while the caches are left alone.
+/// Cycles of a reference when kernels do not use the caches.
 const L1: u64 = 4;
 
 fn with(completion_by: &str) -> Config {
@@ -45,7 +45,7 @@ fn reader() -> Box<dyn Source> {
     script.finish()
 }
 
-/// Computes for so many cycles.
+/// Computes for this many cycles.
 fn worker(cycles: u64) -> Box<dyn Source> {
     let mut script = ScriptWriter::new();
     script.mmap(0, OWN, PAGE);
@@ -106,7 +106,7 @@ fn without_them_a_request_costs_nothing_beside_the_device() {
 #[test]
 fn who_sleeps_lets_others_run_and_who_polls_does_not() {
     let waits = |completion_by: &str| {
-        // The first slice is the second source's.
+        // The second source gets the first slice.
         let (_, stats) = run_all(&with(completion_by), vec![(worker(8_000_000), &[0]), (reader(), &[0])]);
         assert_conserved(&stats);
         stat(&stats, "cycles.io")
@@ -116,7 +116,7 @@ fn who_sleeps_lets_others_run_and_who_polls_does_not() {
     assert!(waits < PAGES * READ / 10, "{waits} cycles: the other one runs meanwhile");
 }
 
-/// The kernel's own lines push the program's out of the caches, in no time beyond what its stages take.
+/// The kernel's own lines evict the program's lines; stages take no additional time.
 #[test]
 fn the_kernels_own_lines_push_the_programs_out() {
     const LINES: u64 = 64;
@@ -142,12 +142,12 @@ fn the_kernels_own_lines_push_the_programs_out() {
     for name in ["submit", "completion", "wakeup"] {
         let stage = format!("fault.stage.{name}.cycles");
         let more = with.values[&stage] as i64 - without.values[&stage] as i64;
-        // What the model knows of the kernel's lines leaves the caches, too.
+        // Modelled kernel lines are evicted, too.
         assert!((0..8 * 3 * 200).contains(&more), "{name}: {more} cycles");
     }
 }
 
-/// What a device writes is not in the caches, so a completion comes from memory each time; a submission stays where the
+/// Data written by a device are not in caches, so each completion is read from memory; a submission stays where the
 /// kernel wrote it.
 #[test]
 fn completions_come_from_memory() {
@@ -159,7 +159,7 @@ fn completions_come_from_memory() {
     };
     for completion_by in ["interrupt", "polling"] {
         let (invalidated, faults) = kernel_misses(completion_by);
-        // Of four completions in a line, the first finds it nowhere; the frames are fresh.
+        // The first of four completions in a line misses all caches; the frames are fresh.
         assert_eq!(invalidated, faults - faults / 4, "{completion_by}");
     }
 }

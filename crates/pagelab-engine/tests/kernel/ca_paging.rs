@@ -1,5 +1,4 @@
-//! Contiguity-aware paging: which frames pages get, against cases computed by hand, and how well those of each
-//! placement lie together.
+//! Contiguity-aware paging: frames of pages compared with cases computed by hand, and the contiguity of each placement.
 
 use crate::common::{ScriptWriter, checked, config, frames_from, run};
 use pagelab_engine::base::addr::VirtAddr;
@@ -16,7 +15,7 @@ const MADV_DONTNEED: u32 = 4;
 /// Frames of a block of 4 MiB.
 const BLOCK: u64 = 1024;
 
-/// Frames of the pages that the first process has from an address on.
+/// Frames of the first process's mapped pages, from an address on.
 fn frames(simulation: &Simulation, addr: u64, pages: u64) -> Vec<u64> {
     frames_from(simulation, addr, pages).into_iter().flatten().collect()
 }
@@ -72,7 +71,7 @@ fn where_the_frame_is_taken_the_rest_goes_elsewhere() {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 64 * 4096);
         (0..6).for_each(|n| script.store(0, page(n)));
-        // Page 5 moves with its offset, and those behind it take the frames that pages 6 and 7 would get.
+        // Page 5 moves with its offset, and the pages after it take the frames intended for pages 6 and 7.
         script.event(0, EventKind::Mremap { old_addr: page(5), old_len: 4096, new_addr: OTHER, new_len: 4 * 4096 });
         (1..3).for_each(|n| script.store(0, OTHER + n * 4096));
         [7, 8, 6].into_iter().for_each(|n| script.store(0, page(n)));
@@ -85,7 +84,7 @@ fn where_the_frame_is_taken_the_rest_goes_elsewhere() {
     assert_eq!(frames(&simulation, page(7), 8), from(first + BLOCK + 7, 2), "the next place");
     assert_eq!(frames(&simulation, page(6), 1), [first + 2 * BLOCK + 6], "and the next");
     assert_eq!(counted(&stats), [1, 2, 0, 0, 6 + 2 + 3, 2]);
-    // With one offset a mapping, that of pages 7 and 8 serves page 6.
+    // With one offset per mapping, the offset of pages 7 and 8 serves page 6.
     let one = r#"system.layers.native.placement={"kind":"ca-paging","max_offsets":1}"#;
     let (simulation, stats) = checked("radix", &[one], script());
     assert_eq!(frames(&simulation, page(6), 8), from(first + BLOCK + 6, 3));
@@ -179,7 +178,7 @@ fn the_measure_of_contiguity_ranks_the_placements() {
     let of = |placement: &str| {
         let mut script = ScriptWriter::new();
         [BASE, OTHER].into_iter().for_each(|addr| script.mmap(0, addr, 64 * 4096));
-        // In steps of three pages, as hash tables and heaps do.
+        // In steps of three pages, like hash tables and heaps.
         for n in 0..64 {
             script.store(0, page(3 * n % 64));
             script.store(0, OTHER + n % 32 * 4096);

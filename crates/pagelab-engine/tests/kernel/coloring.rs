@@ -19,7 +19,7 @@ fn pages_have_frames_of_their_colour_while_there_are_blocks() {
     let pages = layer.mapped(space.index, vma.start, vma.end);
     assert!(pages.len() > 1000, "{}", pages.len());
     assert!(pages.iter().all(|page| page.mapping.pfn.0 % 16 == page.va.page_number() & 15));
-    // Whole blocks were cut up: what is kept is what no page of the right colour has asked for.
+    // Whole blocks were split: the kept frames are those that no page of the right colour has used.
     let taken = pages.len() as u64;
     let blocks = (taken + layer.placement.held_frames()) / 16;
     assert_eq!(taken + layer.placement.held_frames(), blocks * 16);

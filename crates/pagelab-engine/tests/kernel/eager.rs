@@ -1,4 +1,4 @@
-//! Eager paging: what is mapped when, in which blocks, and at what price, against cases computed by hand.
+//! Eager paging: time, block sizes and cost of mapping, compared with cases computed by hand.
 
 use crate::common::{ScriptWriter, checked, frames_from};
 use pagelab_engine::machine::simulation::Simulation;
@@ -12,7 +12,7 @@ const EAGER: &str = r#"system.layers.native.placement={"kind":"eager"}"#;
 const MADV_DONTNEED: u32 = 4;
 const MAP_NORESERVE: u32 = 0x4000;
 
-/// Frames of the pages that the first process has from an address on.
+/// Frames of the first process's mapped pages, from an address on.
 fn frames(simulation: &Simulation, addr: u64, pages: u64) -> Vec<u64> {
     frames_from(simulation, addr, pages).into_iter().flatten().collect()
 }
@@ -21,7 +21,7 @@ fn page(n: u64) -> u64 {
     BASE + n * 4096
 }
 
-/// Blocks of 2, 4, 8 … 512 pages.
+/// Numbers of blocks of 2, 4, 8, …, 512 pages.
 fn blocks(stats: &Statistics) -> [u64; 9] {
     std::array::from_fn(|n| stats.values[&format!("layer.native.folios.{}K", 8 << n)])
 }
@@ -57,7 +57,7 @@ fn a_mapping_is_made_of_the_largest_blocks_that_fit() {
 fn a_heap_is_mapped_as_it_grows_and_gives_back_what_it_shrinks_by() {
     let brk = |pages: u64| EventKind::Brk { start: HEAP, end: HEAP + pages * 4096 };
     let mut script = ScriptWriter::new();
-    // Four pages and one; one, two and four; then a part of a block goes.
+    // Four pages and one; one, two and four; then part of a block is unmapped.
     [5, 12, 10].into_iter().for_each(|pages| script.event(0, brk(pages)));
     (0..10).for_each(|n| script.store(0, HEAP + n * 4096));
     let (simulation, stats) = checked("radix", &[EAGER], script);
@@ -124,10 +124,10 @@ fn more_than_there_is_stays_on_demand() {
         let (simulation, stats) = checked("radix", &[set, &[EAGER]].concat(), script);
         assert_eq!(stats.values["fault.minor.count"], 1, "the second store");
         let used = (64 << 8) - simulation.kernels.os.layers[0].free_frame_count();
-        // Below the bound by a block and a page-table page at most.
+        // At most one block and one page-table page below the bound.
         assert!((most * 64 * 256 / 100 - 520..=most * 64 * 256 / 100).contains(&used), "{used} frames in use");
     }
-    // A limit of the programs' counts too: nothing is swapped for what nobody has touched.
+    // A limit of the programs also counts: nothing is swapped out for untouched pages.
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 64 << 20);
     let (_, stats) = checked("radix", &[EAGER, swap, "kernel.cgroup_limit_bytes=8MiB"], script);

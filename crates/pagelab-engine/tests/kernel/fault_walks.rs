@@ -1,4 +1,4 @@
-//! What the walk of a page fault's handler reads, from the address of the root on, and whom it waits for there.
+//! References of the page walk in a fault handler, from the root's address on, and the locks that it waits for.
 
 use crate::common::{ScriptWriter, assert_conserved, config, mmap, run};
 use pagelab_engine::base::addr::{PhysAddr, VirtAddr};
@@ -17,8 +17,8 @@ const CACHE: &str = r#"kernel.translation_cache={"form":"full-prefix","per":"cpu
 /// Of each thread.
 const PAGES: u64 = 400;
 
-/// The root's address and the entries on the way to a page beside one that is there; all that the handler of its fault
-/// refers to until it allocates a frame, and how much of that comes before the PTE.
+/// The root's address and the entries on the path to a page next to a mapped one; all references of that page's fault
+/// handler until it allocates a frame, and the number of them before the PTE.
 fn references(system: &str, set: &[&str]) -> (Vec<PhysAddr>, Vec<Ref>, usize) {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, MIB);
@@ -58,7 +58,7 @@ fn a_walk_reads_where_the_root_is_and_each_entry_after_the_one_before() {
             assert_eq!(before_pte, levels);
         }
     }
-    // A hashed table's slots are found with what the mm has of it.
+    // A hashed table's slots are found from data in the mm.
     let (way, made, before_pte) = references("hashed-open", &[]);
     assert_eq!((made[0].addr, made[0].step, made[1].step, before_pte), (way[0], 0, 1, 1));
 }
@@ -72,7 +72,7 @@ fn a_hit_of_a_translation_cache_needs_no_root() {
     assert!(!made.contains(&way[0]));
 }
 
-/// Cycles before the PTE of two threads of one program that touch new pages of two mappings, on cores of their own.
+/// Cycles before the PTE of two threads of a program that touch new pages of two mappings, on separate cores.
 fn beside(set: &[&str]) -> u64 {
     let mut script = ScriptWriter::new();
     let second = script.thread(0);

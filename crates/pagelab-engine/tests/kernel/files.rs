@@ -1,5 +1,4 @@
-//! What calls about mapped files do: msync writes what is dirty, a cut empties pages, and blocks that move are found
-//! again.
+//! Calls on mapped files: msync writes dirty pages, truncation empties pages, and moved blocks are found again.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
 use pagelab_engine::base::ids::SpaceId;
@@ -33,7 +32,7 @@ fn map(script: &mut ScriptWriter, thread: u32, addr: u64, flags: u32) {
     script.event(thread, EventKind::Mmap { addr, len: PAGES * PAGE, prot, flags, file, file_offset: 0 });
 }
 
-/// A program that has mapped a file, and in `hwdp` the queue of free pages is full.
+/// A program that mapped a file; with `hwdp`, the queue of free pages is full.
 fn script(flags: u32) -> ScriptWriter {
     let mut script = ScriptWriter::new();
     script.mmap(0, OWN, PAGE);
@@ -73,13 +72,13 @@ fn finished(script: ScriptWriter, config: &Config) -> (Simulation, Statistics) {
 
 const SYSTEMS: [&str; 2] = ["osdp", "hwdp"];
 
-/// Pages that were read from storage, by whomever.
+/// Pages read from storage, by the kernel or the unit.
 fn read(stats: &Statistics) -> u64 {
     let of_unit = stats.values.get("layer.native.fault_engine.mapped").copied().unwrap_or(0);
     stats.values["fault.major.count"] + of_unit
 }
 
-/// Requests to write: reads are of a page each.
+/// Write requests: each read request is for one page.
 fn written(stats: &Statistics) -> u64 {
     stats.values["layer.native.storage.requests"] - read(stats)
 }
@@ -94,13 +93,13 @@ fn msync_writes_what_is_dirty_and_waits_for_it() {
         script.event(0, msync(0, 12, MS_SYNC));
         script.event(0, msync(0, PAGES, MS_SYNC));
         script.event(0, msync(0, PAGES, MS_SYNC));
-        // Clean pages are stored to again: the kernel sees it, and the page is dirty again.
+        // Stores to clean pages: the kernel notices, and the page is dirty again.
         script.store(0, page(11));
         script.event(0, msync(0, PAGES, MS_ASYNC));
         script.event(0, msync(0, PAGES, MS_SYNC));
         let (_, stats) = finished(script, &system(name, &["kernel.block_io=null"]));
         assert_eq!(stats.values["msync.pages"], 6, "{name}: 10 and 11; 12, 13 and 20; 11 again");
-        // One request for blocks that follow each other.
+        // One request for consecutive blocks.
         assert_eq!(written(&stats), 1 + 2 + 1, "{name}");
         let io = stats.values["cycles.io"];
         assert_eq!(io, 13 * READ + 3 * WRITE, "{name}: each call waits for its writes, which go out together");
@@ -183,7 +182,7 @@ fn a_file_that_is_cut_loses_what_is_behind_its_end() {
         let mut script = script(MapFlags::SHARED);
         (0..32).for_each(|n| script.store(0, page(n)));
         script.event(0, truncate(PAGES * PAGE, 10 * PAGE + 100));
-        // What is behind the end is longer again, empty, and nowhere to be read from; page 10 has what it had.
+        // Pages after the end exist again, empty, and are not read from storage; page 10 has its old contents.
         (0..PAGES).for_each(|n| script.load(0, page(n)));
         script.event(0, msync(0, PAGES, MS_SYNC));
         let (simulation, stats) = finished(script, &system(name, &[]));
@@ -225,7 +224,7 @@ fn msync_of_many_unmapped_pages_goes_a_batch_at_a_time() {
     assert_eq!((stats.values["msync.pages"], written(&stats)), (pages, 3), "256 pages at most per request");
 }
 
-/// All that could leave is on its way to storage: who needs memory waits for it.
+/// All evictable pages are being written: an allocation waits for the writes.
 #[test]
 fn who_finds_only_pages_that_are_being_written_waits_for_them() {
     let pages = 200;
@@ -256,7 +255,7 @@ fn emptied_pages_that_are_stored_to_are_read_from_storage_once_they_have_left_me
         script.event(0, truncate(0, PAGES * PAGE));
         (0..8).for_each(|n| script.store(0, page(n)));
         (8..16).for_each(|n| script.load(0, page(n)));
-        // A mapping of much more than memory makes them leave.
+        // Reading a file larger than memory evicts them.
         let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED));
         let len = 4096 * PAGE;
         let file = Some("large".into());
@@ -277,7 +276,7 @@ fn emptied_pages_that_are_stored_to_are_read_from_storage_once_they_have_left_me
 fn a_cut_takes_pages_from_all_who_map_the_file() {
     let mut script = script(MapFlags::PRIVATE);
     map(&mut script, 0, OTHER, MapFlags::SHARED);
-    // Copies of its own, those that both see, and a child's.
+    // Private copies, shared pages, and a child's pages.
     (0..4).for_each(|n| script.store(0, page(n)));
     (0..8).for_each(|n| script.load(0, OTHER + n * PAGE));
     script.event(0, EventKind::Fork { child: ProcessIx(1) });
@@ -298,7 +297,7 @@ fn blocks_that_move_are_read_from_where_they_are() {
         let mut script = script(MapFlags::SHARED);
         (0..8).for_each(|n| script.store(0, page(n)));
         script.event(0, msync(0, 4, MS_SYNC));
-        // With --check, a read of a block that has moved is an error.
+        // With --check, a read of a moved block's old place is an error.
         script.event(0, relocate(2, 30));
         script.event(0, relocate(10, 4));
         (0..PAGES).for_each(|n| script.load(0, page(n)));
@@ -341,7 +340,7 @@ fn what_a_device_writes_leaves_the_caches() {
         (0..LINES).for_each(|n| script.store(0, OWN + n * 64));
         script.event(0, EventKind::Munmap { addr: OWN, len: PAGE });
         map(&mut script, 0, BASE, MapFlags::SHARED);
-        // Its frame is the one that was freed last.
+        // Its frame is the one freed last.
         (0..LINES).for_each(|n| script.load(0, page(0) + n * 64));
         let (_, stats) = run(&config(name, &set), script.finish(), &[0]);
         assert_eq!(stats.values["cache.dma_invalidations"], LINES, "{name}");

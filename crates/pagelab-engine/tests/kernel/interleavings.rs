@@ -1,9 +1,8 @@
-//! Every order in which a few faults and mapping calls can take their steps, through the functions that a run uses.
+//! Explores all orders of the steps of a few faults and mapping calls, through the functions that a run uses.
 //!
-//! A schedule says whose turn it is at every step that others can see: the look-up of the VMA, the walk, the
-//! allocation, the lock of the page-table page, the write of the entry and the return. Steps in between touch only what
-//! belongs to the CPU or to the frame that nobody else knows of, so their order does not matter and they are not told
-//! apart.
+//! A schedule selects the CPU of each step that is visible to others: VMA look-up, walk, allocation, lock of the
+//! page-table page, write of the entry, and return. Other steps only touch private state of the CPU or an unpublished
+//! frame, so their order does not matter and they are not separated.
 
 use crate::common::{ScriptWriter, assert_frames_conserved, config, explore, run};
 use pagelab_engine::base::addr::VirtAddr;
@@ -22,10 +21,10 @@ use pagelab_trace::{EventKind, MapFlags, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const PAGE: u64 = 4096;
-/// Pages that the program has written before the race begins, the first ones of its mapping.
+/// Pages that the program wrote before the race, the first ones of its mapping.
 const WRITTEN: u64 = 2;
 
-/// What a CPU does in the race. Pages are numbered from the start of the mapping.
+/// The action of a CPU in the race. Pages are numbered from the start of the mapping.
 #[derive(Clone, Copy, Debug)]
 enum Actor {
     Fault {
@@ -46,15 +45,15 @@ enum Actor {
         pages: u64,
     },
     Fork,
-    /// Maps a page that was unmapped before the race, so that the mappings about it become one, and stores to it.
+    /// Maps a page that was unmapped before the race, so that the mappings around it merge, and stores to it.
     MapAndStore {
         page: u64,
     },
-    /// Stores to the page below a stack, which begins at the next one when the race begins.
+    /// Stores to the page below a stack, which starts at the next page.
     Grow {
         page: u64,
     },
-    /// A scan of kswapd's and the write-back that it leads to.
+    /// A scan of kswapd, and the write-back that follows.
     Reclaim,
 }
 
@@ -68,8 +67,7 @@ fn load(page: u64) -> Actor {
     Actor::Fault { page, intent: Intent::Load }
 }
 
-/// A race before its first step: a process with a mapping, and a child that exists before the race or comes to be in
-/// it.
+/// A race before its first step: a process with a mapping, and a child that exists before the race or is created in it.
 #[derive(Clone)]
 struct Race {
     simulation: Simulation,
@@ -77,7 +75,7 @@ struct Race {
     kswapd: usize,
     parent: SpaceId,
     child: SpaceId,
-    /// Steps that each CPU has taken.
+    /// Number of steps of each CPU so far.
     steps: Vec<u32>,
 }
 
@@ -109,7 +107,7 @@ impl Race {
             simulation.fork(CpuId(0), parent, child).expect("there is memory");
         }
         if let Some(reclaim) = &mut simulation.kernels.os.layers[0].reclaim {
-            // It never has enough, and the pages have not been accessed for a while.
+            // The watermark is never reached, and the pages have not been accessed for a while.
             reclaim.marks.high = u64::MAX;
             let scan = simulation.kernels.os.scan_pages(LayerId(0), Pressure::Memory, CpuId(0));
             assert_eq!(scan.freed, 0, "pages that were accessed stay for a round");
@@ -190,7 +188,7 @@ impl explore::Race for Race {
     }
 }
 
-/// Runs every schedule; returns how many there are.
+/// Runs all schedules; returns their number.
 fn explore(actors: &[Actor], set: &[&str], finish: &dyn Fn(&Race)) -> usize {
     // Small, since every schedule begins with a new machine.
     let small = [
@@ -246,7 +244,7 @@ fn an_unmapped_page_stays_unmapped() {
 
 #[test]
 fn faults_that_share_a_translation_cache_never_go_wrong_while_tables_come_and_go() {
-    // Any wrong hit ends the run.
+    // Any wrong hit ends the run with an error.
     for per in ["vma", "mm", "cpu"] {
         let cache = format!(r#"kernel.translation_cache={{"form":"full-prefix","entries":4,"per":"{per}"}}"#);
         let count = explore(&[store(5), store(600)], &[&cache], &|race| assert_eq!(mapped(race), [0, 1, 5, 600]));
@@ -263,7 +261,7 @@ fn faults_that_share_a_translation_cache_never_go_wrong_while_tables_come_and_go
 
 #[test]
 fn a_mapping_that_grows_waits_for_faults_that_know_it_as_it_was() {
-    // Around page 513 there is room for a large page only with page 512.
+    // There is room for a large page around page 513 only with page 512.
     let count = explore(&[store(513), MapAndStore { page: 512 }], &["system.layers.native.page_size=2M"], &|race| {
         let pages = mapped(race);
         assert!(pages == [0, 512] || pages == [0, 512, 513], "{pages:?}");
@@ -309,7 +307,7 @@ fn a_forked_page_has_two_owners_until_one_of_them_writes() {
 /// A swap area of a few pages.
 const SWAP: &str = r#"kernel.swap={"size_bytes":"8KiB","read_cycles":100,"write_cycles":100,"queue_depth":1}"#;
 
-/// Pages of the parent and of the child that are mapped or on the swap device, each of which must be one of the two.
+/// Pages of the parent and of the child that are mapped or on the swap device; each must be in one of the two states.
 fn kept(race: &Race) -> [Vec<u64>; 2] {
     let layer = &race.simulation.kernels.os.layers[0];
     [race.parent, race.child].map(|space| {
@@ -355,7 +353,7 @@ fn both_owners_of_a_page_write_to_it_while_it_is_reclaimed() {
 
 const PTEMAGNET: &str = r#"system.layers.native.placement={"kind":"ptemagnet"}"#;
 
-/// Faults in one group of pages, whose frames lie side by side unless somebody ended the group's reservation.
+/// Faults in one group of pages, whose frames are adjacent unless the group's reservation was ended.
 fn explore_group(actors: &[Actor], set: &[&str], group: [u64; 2]) -> usize {
     explore(actors, &[&[PTEMAGNET], set].concat(), &|race| {
         let layer = &race.simulation.kernels.os.layers[0];
@@ -373,7 +371,7 @@ fn explore_group(actors: &[Actor], set: &[&str], group: [u64; 2]) -> usize {
 
 #[test]
 fn faults_in_one_group_share_its_reservation() {
-    // Of pages 0 and 1 there is a reservation; of 8 and 9 there is none.
+    // Pages 0 and 1 have a reservation; 8 and 9 have none.
     for group in [[2, 3], [8, 9]] {
         let count = explore_group(&group.map(store), &[], group);
         assert!(count > 10_000, "{count} schedules");
@@ -388,7 +386,7 @@ fn a_reservation_ends_with_its_pages_whoever_is_at_work_in_its_group() {
         (&[store(3), Reclaim], &[SWAP, "kernel.threads.kswapd=off"], 40),
         (&[store(3), Fork], &[], 9),
         (&[store(3), child], &[], 5000),
-        // After the fork, both write to what they share and to what is new.
+        // After the fork, both write to shared and to new pages.
         (&[store(0), child, Unmap { page: 1, pages: 1 }], &[], 5000),
     ] {
         let count = explore_group(actors, set, [0, 3]);
@@ -409,7 +407,7 @@ fn two_faults_in_one_group_race_with_unmapping_and_reclaim() {
 #[test]
 fn faults_in_one_mapping_share_its_place() {
     let placement = r#"system.layers.native.placement={"kind":"ca-paging"}"#;
-    // The child has no place before the race.
+    // The child has no offset before the race.
     let fault = |page| ChildFault { page, intent: Intent::Store };
     let count = explore(&[fault(8), fault(9)], &[placement, "machine.memory_bytes=16MiB"], &|race| {
         let layer = &race.simulation.kernels.os.layers[0];

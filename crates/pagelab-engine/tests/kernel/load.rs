@@ -1,4 +1,4 @@
-//! Co-runners and arrivals: who runs when, what is on whose account, and that a run stays reproducible.
+//! Co-runners and arrivals: scheduling, accounting, and reproducibility.
 
 use pagelab_engine::base::cycles::Cycles;
 use std::sync::Arc;
@@ -47,14 +47,14 @@ fn a_co_runner_begins_anew_until_the_main_source_ends() {
     assert_all_is_on_an_account(&stats);
     let of = |name: &str| stats.values[name];
     assert!(of("co_runner.completed") > 10, "{}", of("co_runner.completed"));
-    // One step of the co-runner at most comes after the end.
+    // At most one step of the co-runner follows the end.
     assert!(of("elapsed_cycles") - of("main.elapsed_cycles") < 20_000);
     assert_eq!(of("main.cycles"), of("main.elapsed_cycles"), "the main source has its CPU to itself");
     for name in ["cycles.base", "walk.count", "fault.minor.count"] {
         assert_eq!(of(&format!("main.{name}")), alone.values[name], "{name}");
     }
     assert_eq!(simulation.programs.inputs.len(), 2);
-    // A page fault a page, and one for each page table, in each run of 16 pages.
+    // One page fault per page, and per page table, in each run of 16 pages.
     assert!(of("co_runner.fault.minor.count") >= 16 * of("co_runner.completed"));
 }
 
@@ -66,12 +66,12 @@ fn sources_that_share_a_cpu_are_charged_for_their_own_time() {
     assert_conserved(&stats);
     assert_all_is_on_an_account(&stats);
     let of = |name: &str| stats.values[name];
-    // Rounding takes part of a cycle at each switch.
+    // Each switch rounds off part of a cycle.
     let base = of("main.cycles.base").abs_diff(alone.values["cycles.base"]);
     assert!(base <= of("context_switches"), "{base}");
     assert_eq!(of("main.fault.minor.count"), alone.values["fault.minor.count"]);
     assert_eq!(of("main.cycles") + of("co_runner.cycles"), of("cycles"));
-    // In turn, each as long as the other, but for what is left of the slice in which a process ends.
+    // Slices alternate and have equal length, except the slices in which a process ends.
     let cut_slices = of("co_runner.completed") + 1;
     assert!(of("main.cycles").abs_diff(of("co_runner.cycles")) < 100_000 * cut_slices + of("cycles") / 100);
     assert!(of("main.walk.count") > alone.values["walk.count"], "the co-runner takes entries of its TLBs");
@@ -167,7 +167,7 @@ fn stages_of_faults_are_told_by_layer() {
         assert!(by_layer.iter().all(|&cycles| cycles > 0));
         assert_eq!(by_layer.iter().sum::<u64>(), of(&format!("fault.stage.{stage}.cycles")));
     }
-    // Handlers of the host alone are told apart already.
+    // Handlers of the host alone have separate counters already.
     let stages = stats.values.iter().filter(|(name, _)| name.starts_with("layer.host.fault.stage."));
     assert_eq!(stages.map(|(_, &cycles)| cycles).sum::<u64>(), of("fault.nested.cycles"));
 }
@@ -186,7 +186,7 @@ fn arrivals_that_do_not_meet_take_the_time_that_they_run() {
     assert_eq!((sojourns.len(), of("arrivals.count")), (10, 10));
     assert_eq!(of("arrivals.sojourn.cycles"), sojourns.iter().sum::<Cycles>().0);
     assert_eq!(of("arrivals.cycles"), sojourns.iter().sum::<Cycles>().0);
-    // The last of ten arrives after ten distances; the rate is rounded.
+    // The last of ten arrives after ten intervals; the rate is rounded.
     assert!(of("elapsed_cycles").abs_diff(10 * DISTANCE + sojourns[9].0) <= 1);
     assert_eq!(of("cycles.idle"), of("elapsed_cycles") - of("arrivals.cycles"));
     let mut sorted = sojourns.clone();
@@ -198,7 +198,7 @@ fn arrivals_that_do_not_meet_take_the_time_that_they_run() {
 #[test]
 fn an_arrival_goes_to_the_cpu_with_the_fewest_and_stays_there() {
     let config = config("radix", &[]);
-    // All arrive before the first has ended.
+    // All arrive before the first one ends.
     let beside = every(100, Some(12), opener("seq:size=256KiB,passes=1"), &[0, 2, 4]);
     let (simulation, stats) = run_beside(&config, Vec::new(), beside);
     assert_conserved(&stats);
@@ -207,7 +207,7 @@ fn an_arrival_goes_to_the_cpu_with_the_fewest_and_stays_there() {
     assert!(instructions[0] > 0 && instructions.iter().all(|&n| n == instructions[0]), "{instructions:?}");
     assert_eq!(stats.values["arrivals.count"], 12);
     assert!(simulation.scheduler.cpus.iter().all(|cpu| cpu.lanes.is_empty()));
-    // Four share a CPU, so that the mean is well above what one takes alone.
+    // Four share a CPU, so the mean is well above the time of one alone.
     let mean = stats.values["arrivals.sojourn.cycles"] / 12;
     assert!(mean > stats.values["arrivals.cycles"] / 12 * 2, "{mean}");
 }
@@ -223,7 +223,7 @@ fn arrivals_end_with_the_main_source() {
     assert!(expected > 10 && of("arrivals.count").abs_diff(expected) <= 1, "{} of {expected}", of("arrivals.count"));
 }
 
-/// A source that is counted while it is open.
+/// A source that counts how many are open.
 struct Counted {
     inner: Box<dyn Source>,
     open: Arc<AtomicUsize>,

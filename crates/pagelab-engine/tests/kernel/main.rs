@@ -1,4 +1,4 @@
-//! The kernel: page faults, memory that runs short, placement policies, calls, and who runs while others wait.
+//! The kernel: page faults, memory pressure, placement policies, mapping calls, and scheduling during waits.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! The page faults of a run, one by one: they are those that the statistics count, and their latencies are the stages'.
+//! The single page faults of a run: they agree with the statistics, and their latencies with the stages.
 
 use crate::common::{ScriptWriter, assert_conserved, config};
 use pagelab_engine::base::page_fault::Intent;
@@ -76,7 +76,7 @@ fn they_are_in_order_though_cpus_take_turns() {
     assert_eq!((of_cpu(0), of_cpu(1)), (1025, 1025), "each page, and one of code");
 }
 
-/// Instructions and lines of a stage of a run, all places together.
+/// Instructions and lines of a stage of a run, summed over all places.
 fn work_of(stats: &Statistics, stage: &str) -> (u64, u64) {
     let places = ["l1", "l2", "l3", "remote", "dram"];
     let lines = places.map(|place| stats.values[&format!("fault.stage.{stage}.lines.{place}")]);
@@ -101,7 +101,7 @@ fn stages_touch_the_lines_that_the_preset_gives_them_and_no_others() {
         let ((instructions, lines), with) = (work_of(&before, stage), work_of(&after, stage));
         assert_eq!(with, (instructions, lines + more * faults), "{stage}");
     }
-    // They stay in the L1 from one fault to the next: 15 come from memory once, in the first of them.
+    // The lines stay in the L1 between faults: 15 come from memory once, in the first fault.
     let dram = |stats: &Statistics| -> u64 {
         ["entry", "lookup", "rmap"].iter().map(|stage| stats.values[&format!("fault.stage.{stage}.lines.dram")]).sum()
     };
@@ -146,7 +146,7 @@ fn instructions_of_stages_sum_to_those_of_faults_and_zeroed_lines_are_among_the_
 
 const PRIVATE_FILE: u64 = BASE + (1 << 30);
 const SHARED_FILE: u64 = BASE + (2 << 30);
-/// Kinds of [`faults_of_all_kinds`], and how many of each there are.
+/// Kinds of [`faults_of_all_kinds`], and their numbers.
 const KINDS: [(&str, u64); 7] = [
     ("zero-page", 7),
     ("zero-page-replaced", 3),
@@ -157,7 +157,7 @@ const KINDS: [(&str, u64); 7] = [
     ("file-copy", 6),
 ];
 
-/// Eleven first touches, and other faults, whose kinds their numbers tell apart.
+/// Eleven first touches and other faults; the number of each kind is different.
 fn faults_of_all_kinds() -> Box<dyn Source> {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 64 * PAGE);

@@ -6,7 +6,7 @@ use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const LARGE: u64 = 2 << 20;
-/// A page behind a multiple of 2 MiB.
+/// One page after a multiple of 2 MiB.
 const HEAP: u64 = 0x5555_0000_1000;
 const ALIGNED: &str = "system.layers.native.brk_alignment_bytes=2MiB";
 
@@ -30,7 +30,7 @@ fn a_child_shares_large_pages_until_it_writes_and_then_splits_its_own() {
     // The child's page is split, one part copied; the parent's page stays whole, but is shared except for that part.
     script.store(child, BASE);
     script.store(0, page(1));
-    // Once the child has gone, the parent has its second page to itself.
+    // After the child's exit, the parent owns its second page alone.
     script.event(child, EventKind::Exit { code: 0 });
     script.store(0, BASE + LARGE);
     let (_, stats) = checked("radix-2m", &[], script);
@@ -43,7 +43,7 @@ fn a_child_shares_large_pages_until_it_writes_and_then_splits_its_own() {
     assert_eq!(stats.values["layer.native.pages.4K"], 2);
 }
 
-/// A heap that grows by 132 KiB, as that of glibc's malloc does, and that is touched as it grows.
+/// A heap that grows by 132 KiB, as with glibc's malloc, and is touched as it grows.
 fn growing_heap(bytes: u64) -> ScriptWriter {
     let mut script = ScriptWriter::new();
     for end in (1..).map(|n| n * (132 << 10)).take_while(|&end| end <= bytes) {
@@ -60,7 +60,7 @@ fn a_heap_gets_large_pages_where_it_grows_by_whole_ones() {
     assert_eq!(sizes(&stats), [0, 62 * 33], "62 steps of 33 pages");
     assert!(!stats.values.contains_key("layer.native.brk.aligned"));
 
-    // It begins a page behind a multiple of 2 MiB, so the first part of it gets none.
+    // It begins one page after a multiple of 2 MiB, so its first part gets no large page.
     let (simulation, stats) = checked("radix-thp", &[ALIGNED], growing_heap(8 << 20));
     assert_eq!(sizes(&stats), [3, 511]);
     assert_eq!(stats.values["layer.native.brk.aligned"], 61, "all but the step that ends at 4 MiB itself");
@@ -69,7 +69,7 @@ fn a_heap_gets_large_pages_where_it_grows_by_whole_ones() {
     let vmas = &simulation.kernels.os.layers[space.layer].spaces[space.index as usize].vmas;
     assert_eq!(vmas.iter().last().unwrap().end.0, HEAP - 4096 + (8 << 20));
 
-    // Whole pages of 2 MiB go back, and none is split.
+    // Whole pages of 2 MiB are freed, and none is split.
     let mut script = growing_heap(8 << 20);
     script.event(0, EventKind::Brk { start: HEAP, end: HEAP + LARGE });
     let (_, stats) = checked("radix-thp", &[ALIGNED], script);
@@ -84,7 +84,7 @@ fn a_heap_that_has_no_room_for_a_step_ends_where_the_trace_says() {
     script.event(0, EventKind::Mmap { addr: neighbour, len: 4096, prot, flags, file: None, file_offset: 0 });
     script.event(0, EventKind::Brk { start: HEAP, end: HEAP + LARGE + (132 << 10) });
     script.event(0, EventKind::Brk { start: HEAP, end: HEAP + 2 * LARGE + (132 << 10) });
-    // brk(2) leaves a page free below what follows, so the last step is refused.
+    // brk(2) keeps a free page below the next mapping, so the last step is refused.
     [HEAP + LARGE, HEAP + 2 * LARGE, neighbour].into_iter().for_each(|at| script.store(0, at));
     let (_, stats) = checked("radix-thp", &[ALIGNED], script);
     assert_eq!((stats.values["layer.native.brk.aligned"], stats.values["layer.native.brk.refused"]), (1, 1));
@@ -122,7 +122,7 @@ fn folios_are_as_large_as_their_place_allows() {
     assert_eq!((stats.values["layer.native.folios.64K"], stats.values["layer.native.folios.16K"]), (1, 2));
     assert_eq!(stats.values["layer.native.pages.4K"], 24);
 
-    // Where a page stands already (here the zero page, which the store to it replaces) there is no room for a folio.
+    // A mapped page leaves no room for a folio (here the zero page, which the store replaces).
     let mut script = ScriptWriter::new();
     map(&mut script, 64 << 10, 0);
     script.load(0, page(3));
@@ -168,7 +168,7 @@ fn khugepaged_joins_the_only_pages_that_the_tables_above_are_for() {
         file_offset: 0,
     };
     script.event(0, rest);
-    // Time passes elsewhere, in a mapping with tables of its own.
+    // Time passes in another mapping, with its own tables.
     let other = 0x10_0000_0000;
     script.mmap(0, other, LARGE);
     (0..200_000).for_each(|n| script.load(0, other + n * 7 % 512 * 4096));
@@ -185,13 +185,13 @@ fn khugepaged_joins_what_faults_have_mapped_in_pieces() {
     };
     for (none, collapsed) in [(511, 2), (300, 1)] {
         let mut script = ScriptWriter::new();
-        // Four mappings that grow page by page: never room for a large page when a fault comes.
+        // Four mappings that grow page by page: a fault never has room for a large page.
         for n in 0..512 + 100 {
             let (prot, flags) = (Protection::READ_WRITE, MapFlags::anonymous_private());
             script.event(0, EventKind::Mmap { addr: page(n), len: 4096, prot, flags, file: None, file_offset: 0 });
             script.store(0, page(n));
         }
-        // The second place becomes whole, with a hundred pages of 512.
+        // The second range is complete, with a hundred of its 512 pages mapped.
         let (prot, flags) = (Protection::READ_WRITE, MapFlags::anonymous_private());
         let rest = EventKind::Mmap { addr: page(612), len: 412 * 4096, prot, flags, file: None, file_offset: 0 };
         script.event(0, rest);
@@ -232,7 +232,7 @@ fn pages_of_files_come_in_folios_where_they_fit() {
         assert_eq!(head % 16, 0, "the folio's place");
         assert_eq!(frames_of[first..first + 16], (head..head + 16).map(Some).collect::<Vec<_>>());
     }
-    // Read from storage: what the windows around the pages leave room for.
+    // Read from storage: as far as the windows around the pages leave room.
     let (_, stats) = system(&[folios, storage, "kernel.page_cache=cold"]);
     assert!(stats.values["layer.native.file_folios.16K"] > 0 && stats.values["fault.major.count"] > 0);
     let (_, plain) = system(&[storage, "kernel.page_cache=cold"]);
@@ -245,7 +245,7 @@ fn an_explicit_page_that_cannot_be_copied_whole_is_split() {
     let mut script = ScriptWriter::new();
     map(&mut script, LARGE, MapFlags::HUGETLB);
     script.store(0, BASE);
-    // Of 2048 frames 1100 more are in use: no block of 512 is left.
+    // 1100 more of 2048 frames are in use: no block of 512 is free.
     let other = BASE + (1 << 32);
     script.mmap(0, other, 1100 * 4096);
     (0..1100).for_each(|n| script.store(0, other + n * 4096));
@@ -263,7 +263,7 @@ fn khugepaged_lets_go_of_processes_that_end_under_its_hands() {
     let khugepaged = r#"kernel.threads.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
     let prot = Protection::READ_WRITE;
     let mut scanned = 0;
-    // The exit comes at many points of its work on the place.
+    // The exit comes at many different points of the collapse.
     for loads in (0..4000).step_by(80) {
         let mut script = ScriptWriter::new();
         script.event(0, EventKind::Fork { child: ProcessIx(1) });

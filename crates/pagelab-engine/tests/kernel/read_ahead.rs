@@ -1,4 +1,4 @@
-//! What is read with a page of a file that a mapping misses.
+//! Read-ahead around a page of a file that a mapping misses.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
 use pagelab_engine::base::ids::SpaceId;
@@ -6,15 +6,15 @@ use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const PAGE: u64 = 4096;
-/// Pages that are read around one that is missing.
+/// Pages read around a missing one.
 const AROUND: u64 = 32;
-/// Misses more than hits after which none are (`MMAP_LOTSAMISS`).
+/// After this many more misses than hits, read-around stops (`MMAP_LOTSAMISS`).
 const LOTS: u64 = 100;
 const MADV_NORMAL: u32 = 0;
 const MADV_RANDOM: u32 = 1;
 const FILE_PAGES: u64 = 1 << 16;
 
-/// A page with nothing near it that another number stands for.
+/// A page whose surroundings contain no other numbered page.
 fn page(n: u64) -> u64 {
     BASE + (n + 1) * 2 * AROUND * PAGE
 }
@@ -27,7 +27,7 @@ fn script() -> ScriptWriter {
     script
 }
 
-/// Pages that are in memory in the end, and those of them that were missed.
+/// Pages in memory at the end, and those of them that were missed.
 fn read_and_missed(script: ScriptWriter, set: &[&str]) -> (u64, u64) {
     let common = ["machine.memory_bytes=1GiB", "kernel.read_ahead_bytes=128KiB"];
     let (simulation, stats) = run(&config("osdp", &[&common[..], set].concat()), script.finish(), &[0]);
@@ -54,7 +54,7 @@ fn a_file_that_is_missed_much_more_often_than_hit_is_read_page_by_page() {
 fn hits_make_up_for_misses() {
     let mut script = script();
     (0..LOTS + 50).for_each(|n| script.load(0, page(n)));
-    // 51 of the 150, and none for what is in the page table already.
+    // 51 hits against 150 misses; accesses to pages already in the page table do not count.
     (0..51).for_each(|n| script.load(0, page(n) + PAGE));
     (0..LOTS).for_each(|n| script.load(0, page(n)));
     script.load(0, page(LOTS + 50));
@@ -73,7 +73,7 @@ fn what_a_read_fault_finds_around_its_page_are_hits() {
 #[test]
 fn what_lies_around_a_missing_page_are_hits_too() {
     let mut script = script();
-    // Stores do not look around.
+    // Stores map no pages around them.
     (0..=LOTS).for_each(|n| script.store(0, page(n)));
     let near = page(LOTS + 1);
     (0..12).for_each(|n| script.store(0, near + n * PAGE));

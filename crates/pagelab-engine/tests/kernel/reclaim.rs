@@ -1,7 +1,7 @@
-//! Memory that runs short: reclaim, swap and cgroup limits.
+//! Memory pressure: reclaim, swap and cgroup limits.
 //!
-//! How well the two lists do what exact LRU would: with the workloads below, which have twice as many pages as fit,
-//! they take 1.00 to 1.10 times as many major faults (printed with --nocapture).
+//! Comparison of the two lists with exact LRU: for the workloads below, with twice as many pages as fit, they have 1.00
+//! to 1.10 times as many major faults (printed with --nocapture).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +19,7 @@ const SWAP: &str = r#"kernel.swap={"size_bytes":"256MiB","read_cycles":250000,"w
 const LIMIT: &str = "kernel.cgroup_limit_bytes=16MiB";
 const LIMIT_PAGES: usize = 4096;
 
-/// Major faults of exact LRU with so many pages: accesses to pages that were touched before and are not there.
+/// Major faults of exact LRU with this many pages: accesses to pages touched before and evicted.
 fn exact_lru(spec: &str, pages: usize) -> u64 {
     let mut source = pagelab_trace::workload::parse(spec, 1).unwrap();
     let mut batch = Batch::default();
@@ -84,7 +84,7 @@ fn memory_without_a_device_behind_it_ends() {
     assert!(error.contains("1MiB are swapped out and 0B of swap are left"), "{error}");
 }
 
-/// What comes next waits for the reads of what came before: nobody overtakes at an event.
+/// Later accesses wait for earlier reads: events are barriers for all threads.
 fn one_by_one(script: &mut ScriptWriter) {
     script.mmap(0, BASE + (1 << 40), 4096);
 }
@@ -96,7 +96,7 @@ fn swapped_pages_follow_their_mappings() {
     let page = |n: u64| BASE + n * 4096;
     script.mmap(0, BASE, 0x1000_0000);
     (0..600).for_each(|n| script.store(0, page(n))); // 256 of them fit
-    // The first ones are on the device: they move, are inherited, and go.
+    // The first pages are on the device: they are moved, inherited, and dropped.
     script.event(0, EventKind::Mremap { old_addr: page(0), old_len: 0x8000, new_addr: page(4096), new_len: 0x8000 });
     script.load(0, page(4096));
     script.event(0, EventKind::Munmap { addr: page(10), len: 0x8000 });
@@ -204,7 +204,7 @@ fn pages_of_a_window_are_read_together_from_the_blocks_that_hold_them() {
     map_file(&mut script, 96, MapFlags::PRIVATE);
     (0..96).for_each(|n| script.load(0, page(n)));
     let (_, stats) = run(&config("radix", &[DRIVE, "kernel.page_cache=cold"]), script.finish(), &[0]);
-    // Those of the five windows that are not in memory: 0 to 31, 32 to 47, 48 to 63, 64 to 79, 80 to 95.
+    // The blocks of the five windows that are not in memory: 0 to 31, 32 to 47, 48 to 63, 64 to 79, 80 to 95.
     let of_drive = |name: &str| stats.values[&format!("layer.native.storage.{name}")];
     assert_eq!((of_drive("reads"), of_drive("reads.blocks")), (5, 96));
 }
@@ -260,7 +260,7 @@ fn a_page_that_was_inherited_is_swapped_once_and_read_back_once() {
     script.event(0, EventKind::Fork { child: ProcessIx(1) });
     let child = script.thread(1);
     (1000..1600).for_each(|n| script.store(0, page(n)));
-    // All ten have left. The child reads one, the parent then finds it in memory; a store makes a copy of it, and the
+    // All ten were evicted. The child reads one back, and the parent finds it in memory; a store copies it, and its
     // last user may write to it.
     one_by_one(&mut script);
     script.load(child, page(3));
@@ -268,7 +268,7 @@ fn a_page_that_was_inherited_is_swapped_once_and_read_back_once() {
     script.load(0, page(3));
     script.store(child, page(3));
     script.store(0, page(3));
-    // A store to one on the device gets a page of its own.
+    // A store to a page on the device gets a copy of its own.
     script.store(0, page(4));
     one_by_one(&mut script);
     script.load(child, page(4));
@@ -292,7 +292,7 @@ fn pages_given_up_are_dropped_unless_they_are_written() {
     (0..10).for_each(|n| script.store(0, page(n)));
     (1000..1200).for_each(|n| script.store(0, page(n)));
     let (simulation, stats) = run(&config, script.finish(), &[0]);
-    // 300 pages, of which 256 fit; the ninety go before any other.
+    // 300 pages, of which 256 fit; the ninety lazily freed ones go before any other.
     assert_eq!(stats.values["swap.out.pages"], 0);
     assert!((44..=90).contains(&stats.values["reclaim.freed_lazily"]));
     assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
@@ -329,7 +329,7 @@ fn kswapd_makes_room_before_faults_must() {
     assert_eq!((with.values["cpus"], without.values["cpus"]), (1, 1), "its own CPU does not count");
     assert!(with.values["kthread.runs"] > 0 && with.values["kthread.cycles"] > 0);
     assert_eq!((without.values["kthread.runs"], without.values["kthread.cycles"]), (0, 0));
-    // What it scans the faults need not.
+    // Faults need not scan pages that it scans.
     let allocation =
         |stats: &pagelab_engine::observe::statistics::Statistics| stats.values["fault.stage.allocation.cycles"];
     assert!(allocation(&without) > allocation(&with) + with.values["kthread.cycles"] / 2);
@@ -385,7 +385,7 @@ fn limits_that_cannot_be_kept_are_errors() {
     assert!(error.contains("memory_limit of source.0: 4096 bytes are too few"), "{error}");
     let error = spec(&[], 4 << 20).unwrap_err().to_string();
     assert!(error.contains("a limit needs a swap device"), "{error}");
-    // Memory there is, but what is beyond the limit has nowhere to go.
+    // There is memory, but pages beyond the limit have nowhere to go.
     let small = SWAP.replace("256MiB", "1MiB");
     let error = spec(&[&small], 4 << 20).unwrap_err().to_string();
     assert!(error.contains("hold all of the 4MiB that their cgroup allows") && error.contains("0B of swap"), "{error}");
@@ -442,8 +442,8 @@ fn pages_around_a_fault_spare_those_that_were_swapped_out() {
     let mut script = ScriptWriter::new();
     map_file(&mut script, 16, MapFlags::PRIVATE);
     script.mmap(0, page(1024), 0x100_0000);
-    // A copy of a page of the file leaves memory. The neighbour's fault maps all of the file that there is, but not
-    // this.
+    // A private copy of a file page is evicted. The neighbour's fault maps all resident pages of the file, but not this
+    // one.
     script.store(0, page(3));
     (1024..1624).for_each(|n| script.store(0, page(n)));
     script.load(0, page(4));
@@ -455,7 +455,7 @@ fn pages_around_a_fault_spare_those_that_were_swapped_out() {
     assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
 }
 
-/// TLBs that hold next to nothing: a use is a walk.
+/// Tiny TLBs: every use is a walk.
 fn small_tlbs() -> [String; 2] {
     ["l1d", "l2"].map(|level| format!(r#"machine.tlb.{level}=[{{"pages":["4K"],"entries":4,"ways":4}}]"#))
 }
@@ -467,8 +467,8 @@ fn a_page_in_use_stays_whoever_walks_for_it() {
         for used in [false, true] {
             let mut script = ScriptWriter::new();
             script.mmap(0, BASE, 0x1000_0000);
-            // 256 pages fit, all of them accessed when the first is to leave: their bits are cleared, and the oldest
-            // go. When it is the turn of page 100, it has been used again, or not.
+            // 256 pages fit. All were accessed when the first eviction happens: their bits are cleared, and the oldest
+            // are evicted. When the scan reaches page 100, it has been used again, or not.
             for n in 0..600 {
                 script.store(0, page(n));
                 if used && n > 100 && n % 8 == 0 {
@@ -488,7 +488,7 @@ fn a_page_in_use_stays_whoever_walks_for_it() {
 #[test]
 fn a_page_of_a_file_that_two_scans_find_in_use_is_active() {
     let [l1, l2] = small_tlbs();
-    // How often the first page is used while 2000 others are read once each; 256 fit.
+    // The number of uses of the first page while 2000 others are read once each; 256 fit.
     for (every, activated) in [(4000, 0), (32, 1)] {
         let mut script = ScriptWriter::new();
         map_file(&mut script, 4096, MapFlags::SHARED);
@@ -516,7 +516,7 @@ fn a_load_of_a_page_that_is_given_up_leaves_it_clean_and_a_store_after_it_does_n
         script.event(0, EventKind::Madvise { addr: BASE, len: 0x3000, advice: MADV_FREE });
         script.load(0, page(0));
         script.store(0, page(1));
-        // What the load has brought into the TLB, or into a shadow, does not allow the store.
+        // The entry that the load put into the TLB, or into a shadow table, does not allow the store.
         script.load(0, page(2));
         script.store(0, page(2));
         let (simulation, _) = run(&config(system, &[SWAP]), script.finish(), &[0]);
@@ -530,7 +530,7 @@ fn a_load_of_a_page_that_is_given_up_leaves_it_clean_and_a_store_after_it_does_n
 const WARM: u64 = 50;
 const COLD: u64 = 1950;
 
-/// Major faults of a program that comes back to the first pages of a file all the time, while it reads the others once.
+/// Major faults of a program that reuses the first pages of a file frequently while it reads the others once.
 fn majors_beside_warm(advice: Option<u32>, set: &[&str]) -> u64 {
     let pages = WARM + COLD;
     let mut script = ScriptWriter::new();
@@ -546,11 +546,11 @@ fn majors_beside_warm(advice: Option<u32>, set: &[&str]) -> u64 {
     run(&config("radix", &[&common[..], set].concat()), script.finish(), &[0]).1.values["fault.major.count"]
 }
 
-/// Pages that a program comes back to all the time stay, but for those of a mapping that is to be read at random, in
-/// kernels that do not heed accesses to it.
+/// Frequently used pages stay in memory, except those of a mapping with random-access advice in kernels that ignore
+/// accesses to it.
 #[test]
 fn accesses_under_advice_about_their_order_count_as_the_kernel_says() {
-    // Who has a translation in a TLB does not set the accessed bit.
+    // A TLB hit does not set the accessed bit.
     let majors = |advice, kernel| majors_beside_warm(advice, &["machine.tlb.l2=[]", kernel]);
     let heeds = "kernel.advised_recency=on";
     let does_not = "kernel.advised_recency=off";
@@ -558,14 +558,14 @@ fn accesses_under_advice_about_their_order_count_as_the_kernel_says() {
     for (advice, kernel) in [(None, heeds), (None, does_not), (Some(1), heeds)] {
         assert!(majors(advice, kernel) < once + 2 * WARM, "{advice:?} with {kernel}: {}", majors(advice, kernel));
     }
-    // In the order in which they came: each of the warm ones leaves with every 256 pages that come.
+    // In order of arrival: each warm page is evicted once per 256 arriving pages.
     for (advice, kernel) in [(1, does_not), (2, does_not), (2, heeds)] {
         let more = majors(Some(advice), kernel) - once;
         assert!((300..500).contains(&more), "{advice}: {more} of {WARM} pages, 1950 / 256 times");
     }
 }
 
-/// A TLB that keeps the translations of pages whose accessed bits a scan has cleared hides that they are in use.
+/// A TLB that keeps translations after a scan has cleared their accessed bits hides that the pages are in use.
 #[test]
 fn a_scan_that_flushes_the_space_sees_what_is_in_use() {
     let once = WARM + COLD;
@@ -585,7 +585,7 @@ fn a_page_of_a_file_that_has_left_memory_is_read_though_the_cache_began_warm() {
     (0..pages).for_each(|n| script.load(0, page(n)));
     script.mmap(0, page(1024), 600 * 4096);
     (1024..1624).for_each(|n| script.store(0, page(n)));
-    // There is room again: a page that has not left would be there.
+    // There is room again, so a page that was not evicted would be present.
     script.event(0, EventKind::Munmap { addr: page(1024), len: 600 * 4096 });
     (0..pages).for_each(|n| script.load(0, page(n)));
     let set = [SWAP, STORAGE, "kernel.cgroup_limit_bytes=1MiB", "kernel.fault_around_bytes=4096"];

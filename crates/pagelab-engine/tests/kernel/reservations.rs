@@ -1,4 +1,4 @@
-//! PTEMagnet: what is reserved, given out and given back, against cases computed by hand.
+//! PTEMagnet: reserved, used and released frames, compared with cases computed by hand.
 
 use crate::common::{ScriptWriter, checked, frames_from};
 use pagelab_engine::base::step::{RefKind, Step};
@@ -27,7 +27,7 @@ fn pages_of_a_group_stay_together_in_whatever_order_they_are_touched() {
     script.mmap(0, BASE, 64 * 4096);
     let other = BASE + (1 << 30);
     script.mmap(0, other, 64 * 4096);
-    // Two arrays grow in turns, one of them backwards.
+    // Two arrays grow alternately, one of them backwards.
     for n in 0..32 {
         script.store(0, page(31 - n));
         script.store(0, other + n * 4096);
@@ -61,7 +61,7 @@ fn a_look_up_and_a_group_take_what_a_real_kernel_executes() {
         script.mmap(0, BASE, 64 * 4096);
         // Three pages of a group, and one of another.
         [3, 5, 0, 8].into_iter().for_each(|n| script.store(0, page(n)));
-        // As many cycles as half the instructions.
+        // Half as many cycles as instructions.
         let allocation = ["kernel.fault.allocation.instructions=600", "kernel.fault.allocation.cycles=300"];
         let placement = format!("system.layers.native.placement={placement}");
         let (_, stats) = checked("radix", &[&placement, allocation[0], allocation[1]], script);
@@ -78,12 +78,11 @@ fn a_look_up_and_a_group_take_what_a_real_kernel_executes() {
     assert_eq!(none, 0);
     let counted = traced(r#"257,"cpu":0,"space":0,"kernel":0"#, r#"890,"cpu":0,"space":0,"kernel":0"#);
     assert_eq!(counted, (4 * 257 + 2 * 890, cycles + 4 * 129 + 2 * 445, lines));
-    // The first fault takes the memory that its lines are in: three look-ups and two groups have theirs, of spaces four
-    // and two.
+    // The first fault allocates the memory of the lines after its look-up: cpu and kernel lines count for three
+    // look-ups and two groups, space lines for four and two.
     let touched = traced(r#"0,"cpu":3,"space":2,"kernel":1"#, r#"0,"cpu":5,"space":0,"kernel":7"#);
     assert_eq!(touched, (0, cycles, lines + 3 * (3 + 1) + 4 * 2 + 2 * (5 + 7)));
-    // Without locks, the four nodes are half as large, and the three look-ups that find a leaf have a line less to
-    // write.
+    // Without locks, the four nodes are half as large, and the three look-ups that find a leaf write one line less.
     let published = of(r#"{"kind":"ptemagnet"}"#);
     assert_eq!((published.0, published.2), (4 * 60 + 2 * 600, lines + 4 * 64 + 3));
 }
@@ -148,7 +147,7 @@ fn the_measure_of_contiguity_tells_strewn_pages_from_those_that_lie_together() {
     };
     for ends in [false, true] {
         assert_eq!(of(&[PTEMAGNET], ends), [9, 9, 8, 8], "the page that is only read is the zero page");
-        // Neighbours in memory belong to the two arrays in turn: eight pages lie in sixteen frames.
+        // Adjacent frames belong to the two arrays alternately: eight pages are in sixteen frames.
         let buddy = r#"system.layers.native.frame_allocator={"kind":"buddy"}"#;
         let [groups, lines, full, contiguous] = of(&[buddy], ends);
         assert_eq!([groups, full, contiguous], [9, 8, 0]);
@@ -160,7 +159,7 @@ fn the_measure_of_contiguity_tells_strewn_pages_from_those_that_lie_together() {
 #[test]
 fn what_cannot_have_a_group_of_its_own_goes_the_ordinary_way() {
     let mut script = ScriptWriter::new();
-    // Pages 3 to 20: whole groups are those of 8 to 15.
+    // Pages 3 to 20: only the group of pages 8 to 15 is whole.
     script.mmap(0, page(3), 18 * 4096);
     (3..21).for_each(|n| script.store(0, page(n)));
     let (_, stats) = checked("radix", &[PTEMAGNET], script);
@@ -174,13 +173,14 @@ fn unmapping_and_copying_end_a_reservation() {
     script.mmap(0, BASE, 64 * 4096);
     // Groups 0 to 3 with two pages each.
     (0..4).for_each(|group| (0..2).for_each(|n| script.store(0, page(8 * group + n))));
-    // One page of group 0 is unmapped, one of group 1 discarded. What follows there is served singly: page 2 by a new
-    // reservation, since its group is whole again only for group 1.
+    // Unmapping a page ends the reservation of group 0, discarding one that of group 1. Page 2 is then allocated
+    // singly, since its group is no longer wholly mapped; page 10 gets a new reservation.
     script.event(0, EventKind::Munmap { addr: page(1), len: 4096 });
     script.event(0, EventKind::Madvise { addr: page(8), len: 4096, advice: MADV_DONTNEED });
     script.store(0, page(2));
     script.store(0, page(10));
-    // After a fork the parent's store to group 2 copies and ends it; the child has none of its own but for what is new.
+    // After a fork the parent's store to group 2 copies the page and ends its reservation; the child has reservations
+    // only for new pages.
     script.event(0, EventKind::Fork { child: ProcessIx(1) });
     let child = script.thread(1);
     script.store(0, page(16));
@@ -191,7 +191,7 @@ fn unmapping_and_copying_end_a_reservation() {
     assert_eq!(reservations(&stats, "made"), 4 + 1 + 1, "four, group 1 anew, the child's page 40");
     assert_eq!(reservations(&stats, "ended.unmapped"), 2 + 1, "groups 0 and 1, the child's");
     assert_eq!(reservations(&stats, "ended.copied"), 1, "the child's copy of page 25 has no reservation to end");
-    // Left: group 1's new one with a page of it, group 3 with two.
+    // Remaining: group 1's new reservation with one page, group 3's with two.
     assert_eq!(reservations(&stats, "unused_bytes"), (7 + 6) * 4096);
 }
 
@@ -200,7 +200,7 @@ fn a_call_ends_the_reservations_of_the_groups_that_it_reaches_and_no_other() {
     for (first, pages, ended) in [(8, 8, 1), (7, 9, 2), (8, 9, 2), (15, 2, 2), (0, 24, 3), (9, 6, 1), (10, 1, 1)] {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 64 * 4096);
-        // Groups 0 to 2 with the first and the last page each.
+        // The first and the last page of each of the groups 0 to 2.
         (0..3).for_each(|group| [0, 7].into_iter().for_each(|n| script.store(0, page(8 * group + n))));
         script.event(0, EventKind::Munmap { addr: page(first), len: pages * 4096 });
         let (_, stats) = checked("radix", &[PTEMAGNET], script);
@@ -246,12 +246,12 @@ fn reservations_are_given_back_before_anything_is_swapped_or_the_run_ends() {
     let touch = |pages: u64| {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 1 << 30);
-        // One page of each group, then as many again in groups of their own.
+        // One page of each group, then the same number in other groups.
         (0..pages / 2).for_each(|n| script.store(0, page(8 * n)));
         (0..pages / 2).for_each(|n| script.store(0, page(100_000 + n)));
         script
     };
-    // 16 MiB are 4096 frames; 3000 pages fit, with their reservations they would not.
+    // 16 MiB are 4096 frames; 3000 pages fit, but not their reservations.
     let never = r#"system.layers.native.placement={"kind":"ptemagnet","release_above_percent":100}"#;
     for (placement, with_swap) in [(PTEMAGNET, true), (never, true), (PTEMAGNET, false), (never, false)] {
         let mut set = vec![placement, "machine.memory_bytes=16MiB"];
@@ -261,7 +261,7 @@ fn reservations_are_given_back_before_anything_is_swapped_or_the_run_ends() {
         assert_eq!(stats.values["swap.out.pages"], 0, "{placement}");
         assert_eq!(stats.values["fault.minor.count"], 3000);
     }
-    // Above the threshold none are made.
+    // Above the threshold no reservations are made.
     let at_once = r#"system.layers.native.placement={"kind":"ptemagnet","release_above_percent":0}"#;
     let (_, stats) = checked("radix", &[at_once], touch(100));
     assert_eq!(reservations(&stats, "made"), 0);
@@ -272,7 +272,7 @@ fn giving_back_drops_a_reference_to_each_frame_that_was_not_given_out_and_to_no_
     for pages in [2, 4, 8] {
         let placement = format!(r#"system.layers.native.placement={{"kind":"ptemagnet","group_pages":{pages}}}"#);
         let config = assemble(&Assembly { system: Some("radix"), set: &[placement], ..Assembly::default() }).unwrap();
-        // A page of each of 16 groups.
+        // One page in each of 16 groups.
         let spec = format!("stride:size={}KiB,stride={}KiB,accesses=1000", 64 * pages, 4 * pages);
         let source = pagelab_trace::workload::parse(&spec, 1).unwrap();
         let placed = PlacedSource { source, cpus: vec![0], memory_limit: None };

@@ -1,4 +1,4 @@
-//! Shootdowns and switches between address spaces, counted by hand.
+//! Shootdowns and switches between address spaces, compared with counts by hand.
 
 use crate::common::{ScriptWriter, assert_conserved, config, run};
 use pagelab_engine::base::addr::VirtAddr;
@@ -12,7 +12,7 @@ fn page(n: u64) -> u64 {
     BASE + n * 4096
 }
 
-/// Shootdowns, CPUs interrupted, idle CPUs spared, flushes for want of a PCID and for an old generation.
+/// Shootdowns, interrupted CPUs, spared idle CPUs, flushes for lack of a PCID, and flushes for an old generation.
 fn counts(stats: &Statistics) -> [u64; 5] {
     ["count", "interrupts", "spared", "flush.pcid", "flush.generation"]
         .map(|name| stats.values[&format!("shootdown.{name}")])
@@ -26,7 +26,7 @@ fn on_two_cores(script: ScriptWriter, idle_tlb: &str) -> Statistics {
     stats
 }
 
-/// Makes a thread busy for longer than anything else in these tests takes.
+/// Keeps a thread busy for longer than anything else in these tests.
 fn keep_busy(script: &mut ScriptWriter, thread: u32, page: u64) {
     (0..20_000).for_each(|n| script.load(thread, page + n % 64 * 64));
 }
@@ -40,7 +40,7 @@ fn a_cpu_that_runs_the_space_is_interrupted_and_loses_the_pages_only() {
     (0..4).for_each(|n| script.load(other, page(n)));
     script.event(0, EventKind::Munmap { addr: page(3), len: 4096 });
     (0..3).for_each(|n| script.load(other, page(n)));
-    // The interrupt has brought it up to date: it may wait and go on without a flush.
+    // The interrupt updated its generation: it may wait and resume without a flush.
     keep_busy(&mut script, 0, page(0));
     script.mmap(0, page(100), 4096);
     script.load(other, page(0));
@@ -67,17 +67,17 @@ fn who_interrupts_another_cpu_waits_for_it() {
     assert_eq!(run(5000) - run(0), 5000);
 }
 
-/// A thread of the first process and one of its child, both on the second of two CPUs.
+/// A thread of the first process and a thread of its child, both on the second of two CPUs.
 fn on_the_second_cpu(script: &mut ScriptWriter) -> (u32, u32) {
     let other = script.thread(0);
-    // Its place is the first CPU, so that the child's is the second.
+    // It takes the first CPU, so that the child gets the second.
     let passing = script.thread(0);
     script.event(passing, EventKind::ThreadExit);
     script.event(0, EventKind::Fork { child: ProcessIx(1) });
     (other, script.thread(1))
 }
 
-/// Two threads on two CPUs; in between, the second's CPU runs a child. With `unmap`, the first thread unmaps a page
+/// Two threads on two CPUs; the second's CPU runs a child in between. With `unmap`, the first thread unmaps a page
 /// meanwhile.
 fn switched_away(unmap: bool) -> Statistics {
     let mut script = ScriptWriter::new();
@@ -128,7 +128,7 @@ fn an_idle_cpu_is_spared_or_leaves_and_catches_up_when_it_goes_on() {
         ("leave", 0, [0, 0, 0, 2, 0]),
         ("leave", 2, [2, 0, 0, 2, 1]),
         ("interrupt", 0, [0, 0, 0, 2, 0]),
-        // The first interrupt makes it leave the space.
+        // The first interrupt makes the CPU leave the space.
         ("interrupt", 2, [2, 1, 0, 2, 1]),
     ] {
         assert_eq!(counts(&idle(idle_tlb, breaks)), expected, "{idle_tlb} {breaks}");
@@ -150,7 +150,7 @@ fn a_lazy_cpu_is_interrupted_where_page_tables_are_freed() {
     }
 }
 
-/// Processes that take turns on one CPU, each with a page of its own: switches that flushed, and second-level misses.
+/// Processes that alternate on one CPU, with one page each: switches with a flush, and second-level misses.
 fn in_turn(processes: u32, pcids: u32, rounds: u64) -> (u64, u64) {
     let mut script = ScriptWriter::new();
     let mut threads = vec![0];
@@ -174,9 +174,9 @@ fn in_turn(processes: u32, pcids: u32, rounds: u64) -> (u64, u64) {
 #[test]
 fn pcids_are_taken_in_turn() {
     for (processes, pcids, flushes_of_three_rounds) in [
-        // Each has its own.
+        // Each process has its own PCID.
         (6, 6, 6),
-        // The next in turn is always that of the process that comes next.
+        // The PCID reused next is always that of the process that runs next.
         (7, 6, 21),
         (2, 1, 6),
         (2, 0, 6),
@@ -186,7 +186,7 @@ fn pcids_are_taken_in_turn() {
         let (flushes, misses) = in_turn(processes, pcids, 3);
         let case = format!("{processes} processes, {pcids} PCIDs");
         assert_eq!(flushes, flushes_of_three_rounds, "{case}");
-        // After a flush the page is walked for anew.
+        // After a flush the page is walked again.
         assert_eq!(misses - once, flushes - u64::from(processes), "{case}");
     }
 }
@@ -194,7 +194,7 @@ fn pcids_are_taken_in_turn() {
 #[test]
 fn a_hardware_thread_does_not_use_what_its_sibling_left_behind() {
     let mut script = ScriptWriter::new();
-    // The third CPU is another core; the child's place is the first.
+    // The third CPU is another core; the child takes the first.
     let (sibling, third) = (script.thread(0), script.thread(0));
     script.event(0, EventKind::Fork { child: ProcessIx(1) });
     let child = script.thread(1);
@@ -206,7 +206,7 @@ fn a_hardware_thread_does_not_use_what_its_sibling_left_behind() {
     (0..2).for_each(|n| script.load(sibling, page(n)));
     let set = ["engine.sync_quantum_cycles=0", "kernel.pcids=6"];
     let (_, stats) = run(&config("radix", &set), script.finish(), &[0, 1, 2]);
-    // `--check` would find the translation that is gone.
+    // `--check` would find the stale translation.
     assert_eq!(stats.values["accesses.refused"], 1);
     assert_eq!(counts(&stats), [1, 0, 0, 3, 0]);
 }

@@ -1,7 +1,7 @@
-//! Tasks that wait for a device: who runs meanwhile, and what the whole takes, to the cycle.
+//! Tasks that wait for a device: which task runs meanwhile, and the exact total time in cycles.
 //!
-//! Walks and kernels leave the caches alone here (`engine.kernel_refs`), and the programs share no line, so each costs
-//! on a shared CPU what it costs alone, apart from its waits: a run's cycles are a sum that can be written down.
+//! Walks and kernels do not use the caches here (`engine.kernel_refs`), and the programs share no line, so each costs
+//! the same on a shared CPU as alone, apart from its waits: a run's cycles are a closed-form sum.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run_all};
 use pagelab_engine::config::Config;
@@ -17,18 +17,18 @@ const SWAP: &str = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"wr
 const FILE: u64 = 0x7f00_0000_0000;
 const MEMORY: u64 = 0x6f00_0000_0000;
 
-/// A machine on which what a program costs does not depend on the others.
+/// A machine on which a program's cost does not depend on other programs.
 fn quiet(set: &[&str]) -> Config {
     let switch = format!("kernel.context_switch_cycles={SWITCH}");
     let all = [
         "engine.kernel_refs=off",
         "kernel.flush_space_cycles=0",
         "kernel.page_cache=cold",
-        // Whoever is not made to wait or preempted runs to its end.
+        // A task that neither waits nor is preempted runs to its end.
         "kernel.quantum_cycles=1000000000000",
         STORAGE,
         "kernel.threads.kswapd=off",
-        // No batches, of which one would be for both.
+        // No batches, which would serve both tasks.
         "kernel.charge_batch=1",
         r#"system.layers.native.frame_allocator={"kind":"buddy"}"#,
         &switch,
@@ -36,7 +36,7 @@ fn quiet(set: &[&str]) -> Config {
     config("radix", &[&all[..], set].concat())
 }
 
-/// Computes, reads a page of a file that is not in memory, and computes again.
+/// Computes, reads a file page that is not in memory, and computes again.
 fn reader() -> Box<dyn Source> {
     let mut script = ScriptWriter::new();
     let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::PRIVATE));
@@ -49,7 +49,7 @@ fn reader() -> Box<dyn Source> {
     script.finish()
 }
 
-/// Computes for so many accesses, each of which waits for the L1 cache, as lines alternate.
+/// Computes for this many accesses; each waits for the L1 cache, because lines alternate.
 fn worker(accesses: u64) -> Box<dyn Source> {
     let mut script = ScriptWriter::new();
     script.mmap(0, MEMORY + (1 << 30), 4096);
@@ -61,7 +61,7 @@ fn elapsed(stats: &Statistics) -> u64 {
     stats.values["elapsed_cycles"]
 }
 
-/// Statistics of the reader, of the worker, and of both on one CPU, where the first slice is the second source's.
+/// Statistics of the reader, of the worker, and of both on one CPU, where the second source gets the first slice.
 fn alone_and_together(set: &[&str], accesses: u64) -> [Statistics; 3] {
     let visible = ["machine.core.l1_hit_hidden=false"];
     let config = quiet(&[&visible[..], set].concat());
@@ -78,8 +78,8 @@ fn alone_and_together(set: &[&str], accesses: u64) -> [Statistics; 3] {
 
 #[test]
 fn another_program_runs_while_one_waits_for_its_read() {
-    // The worker has more to do than the read takes: it hides the wait, is preempted when the page is there, and goes
-    // on at the end. Three switches: to the worker, back to the reader, to the worker.
+    // The worker takes longer than the read: it hides the wait, is preempted when the page arrives, and resumes at the
+    // end. Three switches: to the worker, back to the reader, to the worker.
     let [reader, worker, both] = alone_and_together(&[], 400_000);
     assert!(elapsed(&worker) > READ);
     assert_eq!((reader.values["cycles.io"], both.values["cycles.io"]), (READ, 0));
@@ -93,7 +93,8 @@ fn without_preemption_a_program_waits_for_its_turn_too() {
     let [reader, worker, both] = alone_and_together(&["kernel.wakeup_preemption=off"], 400_000);
     // To the worker, and back at its end.
     assert_eq!(elapsed(&both), elapsed(&reader) - READ + elapsed(&worker) + 2 * SWITCH);
-    // With slices of 300,000 cycles the reader is back before the worker's end; while it waits nobody wants the CPU.
+    // With slices of 300,000 cycles the reader resumes before the worker's end; while it waits, no other task is
+    // runnable.
     let set = ["kernel.wakeup_preemption=off", "kernel.quantum_cycles=300000"];
     let [_, _, sliced] = alone_and_together(&set, 400_000);
     assert_eq!(elapsed(&sliced), elapsed(&both) + SWITCH);
@@ -103,7 +104,7 @@ fn without_preemption_a_program_waits_for_its_turn_too() {
 fn what_nobody_can_fill_of_a_wait_is_waited_for() {
     let [reader, worker, both] = alone_and_together(&[], 1000);
     assert!(elapsed(&worker) + 2 * SWITCH < READ);
-    // The worker comes to its end within the wait; then the CPU has nothing to do until the page is there.
+    // The worker ends within the wait; then the CPU is idle until the page arrives.
     assert_eq!(both.values["cycles.io"], READ - elapsed(&worker) - SWITCH);
     assert_eq!(elapsed(&both), elapsed(&reader) + SWITCH);
 }
@@ -129,8 +130,7 @@ fn a_program_that_swaps_leaves_its_waits_to_another() {
     let major = swaps.values["fault.major.count"];
     assert!(major >= 512 && waits > 512 * 250_000, "{major} major faults, {waits} cycles");
     assert_eq!(both.values["source.0.fault.major.count"], major);
-    // The lines of the two compete for the caches, so no cycle-exact sum; the waits are filled with all that there is
-    // to do.
+    // The two compete for cache lines, so the sum is not exact; waits are filled with all runnable work.
     let busy = |stats: &Statistics| stats.values["cycles"] - stats.values["cycles.io"];
     let filled = waits.saturating_sub(both.values["cycles.io"]);
     assert!(
@@ -166,8 +166,8 @@ fn what_a_programs_last_call_populates_is_read_to_its_end() {
 
 #[test]
 fn populating_for_loads_reads_every_page_of_a_file_that_is_not_in_memory() {
-    // A window of one page; one of four around the page, of which 0 reads four and 4 the two that are not there, and so
-    // on.
+    // A window of one page; or of four around the page, where page 0 reads four, and page 4 the two that are missing,
+    // and so on.
     for (read_ahead, reads) in [("4KiB", 16), ("16KiB", 7)] {
         let mut script = ScriptWriter::new();
         let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED | MapFlags::POPULATE));

@@ -1,7 +1,6 @@
-//! Threads of one program that share a CPU: who goes on while one waits for a device, to the cycle.
+//! Threads of one program on one CPU: which one runs while another waits for a device, exact in cycles.
 //!
-//! Set up as in `tasks.rs`: walks and kernels leave the caches alone and threads share no line, so a run's cycles are a
-//! sum.
+//! As in `tasks.rs`, walks and kernels do not use the caches and threads share no line, so a run's cycles are a sum.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
 use pagelab_engine::config::Config;
@@ -13,7 +12,7 @@ const SWITCH: u64 = 2000;
 const FILE: u64 = 0x7f00_0000_0000;
 const MEMORY: u64 = 0x6f00_0000_0000;
 
-/// A machine on which what a thread costs does not depend on the others.
+/// A machine on which a thread's cost does not depend on other threads.
 fn quiet(set: &[&str]) -> Config {
     let switch = format!("kernel.context_switch_cycles={SWITCH}");
     let storage = format!(r#"kernel.storage={{"read_cycles":{READ},"write_cycles":70000,"queue_depth":8}}"#);
@@ -32,8 +31,8 @@ fn quiet(set: &[&str]) -> Config {
     config("radix", &[&all[..], set].concat())
 }
 
-/// A program with this many threads, a file of as many pages, none in memory, and a page of memory for each thread, in
-/// use.
+/// A program with this many threads, a file of as many pages, none of them in memory, and a mapped page of memory per
+/// thread.
 fn program(threads: u32) -> (ScriptWriter, Vec<u32>) {
     let mut script = ScriptWriter::new();
     let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::PRIVATE));
@@ -46,7 +45,7 @@ fn program(threads: u32) -> (ScriptWriter, Vec<u32>) {
     (script, all)
 }
 
-/// Accesses of a thread to its own memory, each of which waits for the L1 cache, as lines alternate.
+/// Accesses of a thread to its own memory; each waits for the L1 cache, because lines alternate.
 fn compute(script: &mut ScriptWriter, thread: u32, accesses: u64) {
     (0..accesses).for_each(|n| script.store(thread, own(thread) + n % 2 * 64));
 }
@@ -63,7 +62,7 @@ fn replay(config: &Config, script: ScriptWriter) -> Statistics {
     replay_on(&[0], config, script)
 }
 
-/// Where a source ends its batches makes no difference.
+/// Batch boundaries of a source make no difference.
 fn replay_on(cpus: &[usize], config: &Config, script: ScriptWriter) -> Statistics {
     let (_, in_pieces) = run(config, script.clone().in_pieces().finish(), cpus);
     let (simulation, stats) = run(config, script.finish(), cpus);
@@ -76,12 +75,12 @@ fn replay_on(cpus: &[usize], config: &Config, script: ScriptWriter) -> Statistic
     stats
 }
 
-/// Elapsed cycles, cycles in which nobody could run, and switches.
+/// Elapsed cycles, cycles without a runnable thread, and switches.
 fn times(stats: &Statistics) -> [u64; 3] {
     ["elapsed_cycles", "cycles.io", "context_switches"].map(|name| stats.values[name])
 }
 
-/// What two threads take: the first reads a page, then the second computes; or computes only.
+/// Times of two threads: the first reads a page, then the second computes; or only computes.
 fn reader_and_worker(set: &[&str], reads: bool, accesses: u64) -> [u64; 3] {
     let (mut script, threads) = program(2);
     compute(&mut script, threads[0], 100);
@@ -93,7 +92,7 @@ fn reader_and_worker(set: &[&str], reads: bool, accesses: u64) -> [u64; 3] {
     times(&replay(&quiet(set), script))
 }
 
-/// What the fault of a read costs but for the wait, and the access after it.
+/// Cost of a read's fault without the wait, plus the access after it.
 fn cost_of_read() -> u64 {
     let alone = |reads: bool| {
         let (mut script, _) = program(1);
@@ -113,7 +112,8 @@ fn cost_of_read() -> u64 {
 fn another_thread_goes_on_while_one_waits_for_its_read() {
     let [plain, _, switches] = reader_and_worker(&[], false, 400_000);
     let [elapsed, io, switched] = reader_and_worker(&[], true, 400_000);
-    // To the worker at the read, back when the page is there, and to the worker: two more than one after the other.
+    // Switches to the worker at the read, back when the page arrives, and to the worker again: two more than in
+    // sequence.
     assert_eq!((io, switched), (0, switches + 2));
     assert_eq!(elapsed, plain + cost_of_read() + 2 * SWITCH);
 }
@@ -132,7 +132,7 @@ fn what_no_thread_can_fill_of_a_wait_is_waited_for() {
     let [plain, _, switches] = reader_and_worker(&[], false, 1000);
     let [elapsed, io, switched] = reader_and_worker(&[], true, 1000);
     assert!(io > 0 && io < READ, "{io}");
-    // The worker is done before the page is there: there and back is one switch more.
+    // The worker ends before the page arrives: one switch more.
     assert_eq!(switched, switches + 1);
     assert_eq!(elapsed, plain + cost_of_read() + SWITCH + io);
 }
@@ -145,7 +145,7 @@ fn reads_of_several_threads_overlap() {
             script.load(thread, page(thread.into()));
             compute(&mut script, thread, 100);
             if !overlap {
-                // All threads of the process come to a mapping call before the next goes on.
+                // All threads of the process reach a mapping call before any of them continues.
                 script.mmap(thread, MEMORY + (1 << 30) + u64::from(thread) * 4096, 4096);
             }
         }
@@ -169,8 +169,8 @@ fn a_thread_that_wants_the_same_page_waits_with_the_first() {
     assert_eq!((of("fault.major.count"), of("fault.raced.count")), (1, 1));
     assert_eq!((of("cycles.io"), of("cycles.lock_wait")), (0, 0), "the third thread fills both waits");
     assert_eq!(of("accesses"), 3 * 2 + 2 + 400_200);
-    // For its own page each thread walks once, the reader before and after it reads, the other one before and after it
-    // waits.
+    // Each thread walks once for its own page, the reader before and after its read, the other one before and after its
+    // wait.
     assert_eq!(of("fault.walk.count"), 3 + 2 + 2);
 }
 
@@ -188,7 +188,7 @@ fn whoever_waits_with_a_reader_of_its_own_cpu_waits_for_the_device() {
 
 const STACK: u64 = 0x7fff_0000_0000;
 
-/// A mapping that grows downwards, which waits for all faults in the space under `kernel.fault_lock=mm`.
+/// A mapping that grows downwards, which waits for all faults in the space with `kernel.fault_lock=mm`.
 fn map_stack(script: &mut ScriptWriter) {
     let flags = MapFlags(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::GROWSDOWN);
     let kind =
@@ -200,7 +200,8 @@ fn map_stack(script: &mut ScriptWriter) {
 fn a_chain_of_threads_that_wait_for_each_other_leaves_the_cpu_to_others() {
     let (mut script, threads) = program(4);
     map_stack(&mut script);
-    // The third waits for the faults of the first two, the second for that of the first, which waits for the device.
+    // The third waits for the faults of the first two, the second for the fault of the first, which waits for the
+    // device.
     script.load(threads[0], page(0));
     script.load(threads[1], page(0) + 64);
     script.store(threads[2], STACK - 8);
@@ -212,9 +213,8 @@ fn a_chain_of_threads_that_wait_for_each_other_leaves_the_cpu_to_others() {
     assert_eq!(of("fault.minor.count"), 4 + 1);
 }
 
-/// What a CPU and those that wait with it spend on waits for locks, if a reader takes so long from its lock to its
-/// request: each CPU has a second thread, which computes. The threads that want what it holds begin `delay` accesses
-/// later.
+/// Cycles that waiting CPUs spin for locks if a reader's allocation takes this long between its lock and its request.
+/// Each CPU has a second thread, which computes. The other threads request the lock `delay` accesses later.
 fn spun(cpus: &[usize], allocation: u64, delay: u64) -> u64 {
     let others = cpus.len() as u32;
     let (mut script, threads) = program(2 * others);
@@ -236,11 +236,11 @@ fn spun(cpus: &[usize], allocation: u64, delay: u64) -> u64 {
 
 #[test]
 fn a_cpu_spins_for_a_holder_only_as_long_as_that_is_at_work() {
-    // The second CPU waits with the reader until that asks the device, and then goes on with its other thread.
+    // The second CPU spins until the reader sends its request, and then runs its other thread.
     let (short, long) = (spun(&[0, 2], 100_000, 1000), spun(&[0, 2], 150_000, 1000));
     assert!(short < 100_000, "{short}");
     assert_eq!(long - short, 50_000);
-    // Whoever comes when the reader waits already does not spin at all.
+    // A thread that arrives after the reader began to wait does not spin.
     assert_eq!(spun(&[0, 2], 1000, 10_000), 0);
 }
 

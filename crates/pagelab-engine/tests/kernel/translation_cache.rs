@@ -1,4 +1,4 @@
-//! Translation caches of fault-triggered walks: what they read, keep and forget, against cases computed by hand.
+//! Translation caches of fault-triggered walks: reads, fills and invalidations, compared with cases computed by hand.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, mmap, run};
 use pagelab_engine::base::addr::VirtAddr;
@@ -18,7 +18,7 @@ use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection, Source};
 const BASE: u64 = 0x7f00_0000_0000;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Somewhere else, with indices of its own, whose tables take the frames that others left.
+/// Another place, with different indices, whose tables reuse freed frames.
 const ELSEWHERE: u64 = 0x6000_0000_0000 + 5 * GIB + 10 * MIB;
 const READ_ONLY: Protection = Protection { read: true, write: false, execute: false };
 
@@ -59,25 +59,26 @@ fn three_pages() -> ScriptWriter {
 fn a_walk_begins_at_the_deepest_entry_known_and_fills_what_is_below() {
     let names = ["lookups", "hits.pmd", "hits.pud", "hits.pgd", "fills", "refs.look_up", "refs.spared", "bytes"];
     let of = |system, form| stc(&checked(system, &cache(form, ""), three_pages()), names);
-    // The first walk fills pgd, pud and pmd. The second reads the pmd's tag and pointer and is spared the root's
-    // address, pgd and pud; the third misses the pmd and hits the pud: two tags and a pointer, two references spared, a
-    // pmd to fill.
+    // The first walk fills pgd, pud and pmd. The second reads the pmd's tag and pointer and skips the root's address,
+    // pgd and pud. The third misses the pmd and hits the pud: two tags and a pointer, two references skipped, and the
+    // pmd is filled.
     assert_eq!(of("radix", "full-prefix"), [3, 1, 1, 0, 3 + 1, 2 + 3, 3 + 2, 1024]);
-    // Tags of 32 bytes a level: three levels lie in two lines, read from the root on.
+    // Tags of 32 bytes per level: three levels are in two lines, read from the root on.
     assert_eq!(of("radix", "as-published"), [3, 1, 1, 0, 3 + 1, 3 + 3, 3 + 2, 512]);
-    // One index for all: the second pmd takes the first one's place, and would in any size.
+    // One index for all: the second pmd replaces the first one, at any cache size.
     assert_eq!(of("radix", "pud-index"), [3, 1, 1, 0, 3 + 1, 3 + 3, 3 + 2, 512]);
-    // With p4d, one more to fill and one more that is spared.
+    // With p4d, one more fill and one more skipped reference.
     assert_eq!(of("radix-5level", "full-prefix"), [3, 1, 1, 0, 4 + 1, 2 + 3, 4 + 3, 1024]);
     let names = ["lookups", "hits.pte", "hits.pmd", "hits.pud", "hits.pgd", "refs.look_up", "refs.spared"];
     let stats = checked("radix", &cache("mmu-assisted", ""), three_pages());
-    // Hardware ends at the root's entry, at a pte, and at a pmd. Each time the handler looks whether that still holds.
+    // Hardware walks end at the root's entry, at a pte, and at a pmd. The handler checks each time whether that entry
+    // is still valid.
     assert_eq!(stc(&stats, names), [3, 1, 1, 0, 1, 3, 1 + 4 + 3]);
 }
 
 #[test]
 fn what_hits_spare_and_look_ups_cost_is_what_the_kernel_refers_to() {
-    // Without caches each reference of the walk costs the same, so that the walk stage's cycles count them.
+    // Without caches all references of a walk cost the same, so the walk stage's cycles count them.
     let walk = |cache: &[&str]| {
         let set = [&["engine.kernel_refs=off", "kernel.fault.walk.cycles=0"], cache].concat();
         let (_, stats) = run(&config("radix", &set), three_pages().finish(), &[0]);
@@ -86,11 +87,11 @@ fn what_hits_spare_and_look_ups_cost_is_what_the_kernel_refers_to() {
     let l1 = u64::from(config("radix", &[]).machine.cache.l1.latency_cycles);
     let with = |form, more| walk(&[&cache(form, more)]);
     let only_refs = r#""cycles":0,"level_cycles":0,"root_cycles":0,"fill_cycles":0"#;
-    // Of the second and the third walk: tags and pointer at once, five references spared. The first and the third fill,
-    // which waits for nothing.
+    // In the second and third walk, tags and pointer are read in parallel, and five references skipped. The first and
+    // the third fill, which takes no waiting.
     assert_eq!(with("full-prefix", only_refs), walk(&[]) + 4 * l1 - 5 * l1);
     assert_eq!(with("as-published", only_refs), with("full-prefix", only_refs));
-    // With several ways, which of them hits says where the pointer is.
+    // With several ways, the pointer's address depends on which way hits.
     let of_ways = format!(r#"{only_refs},"ways":2"#);
     assert_eq!(with("full-prefix", &of_ways), with("full-prefix", only_refs) + 2 * l1);
     let set = ["kernel.fault.walk.cycles=100"];
@@ -113,7 +114,7 @@ fn where_the_core_gives_the_cycles_of_walks_it_gives_those_of_look_ups_levels_an
     let stats = of(&[&cache("full-prefix", instructions)]);
     assert_eq!(timed(&stats), [cached, cached / 2]);
     assert_conserved(&stats);
-    // A look-up may state its cycles all the same.
+    // A look-up may also have explicit cycles.
     let stats = of(&[&cache("full-prefix", &format!(r#"{instructions},"cycles":11"#))]);
     assert_eq!(timed(&stats), [cached, (cached - 3 * 30) / 2]);
 }
@@ -125,14 +126,14 @@ fn what_comes_before_the_pte_is_counted_apart() {
     let values = |stats: &Statistics| ["fault.walk.count", "fault.before_pte.cycles"].map(|name| stats.values[name]);
     let l1 = u64::from(config("radix", &[]).machine.cache.l1.latency_cycles);
     let plain = of(&[]);
-    // The first walk ends at the pgd, and the tables of pud and pmd take their zeroing, a page's metadata and the entry
-    // each; the second reads pgd, pud, pmd; so does the third. All three read first where the root is.
+    // The first walk ends at the pgd; each new table (pud, pmd) costs its zeroing, a page's metadata and the entry. The
+    // second and third read pgd, pud, pmd. All three first read the root's address.
     let table = 3 * l1;
     assert_eq!(values(&plain), [3, 3 * 10 + (2 + 4 + 4) * l1 + 2 * table]);
     let stages = ["walk", "allocation", "zeroing", "charge", "rmap", "lru", "install"];
     let handling: u64 = stages.iter().map(|stage| plain.values[&format!("fault.stage.{stage}.cycles")]).sum();
     assert_eq!(plain.values["fault.handling.cycles"], handling);
-    // Filled after the first walk; the second has the pmd, the third the pud, and fills the pmd.
+    // The cache is filled after the first walk; the second hits the pmd, the third hits the pud and fills the pmd.
     let cached = of(&[&cache("full-prefix", r#""cycles":2,"level_cycles":3,"root_cycles":1,"fill_cycles":1"#)]);
     let fills = (3 + 1) + 2 * l1;
     let look_ups = 3 * 2 + 2 * l1;
@@ -153,7 +154,7 @@ fn a_layer_can_do_without() {
     assert!(nested > Some(0));
     assert_eq!(both, nested.map(|faults| 3 + faults));
     assert_eq!(of(&["system.layers.host.translation_cache=off"]), [Some(3), nested]);
-    // Its own cache's memory is not the guest's to ask the host for.
+    // The guest need not request memory for its own cache from the host.
     let [host, faults] = of(&["system.layers.guest.translation_cache=off"]);
     assert_eq!((host, faults), (faults, nested.map(|faults| faults - 1)));
     assert_eq!(of(&["system.layers.guest.translation_cache=off", "system.layers.host.translation_cache=off"])[0], None);
@@ -164,7 +165,7 @@ fn one_fault_walks_once_however_many_pages_of_a_table_it_maps() {
     let of = |pages: u64| {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 4 * MIB);
-        // The last page of one table and all of the next one's first pages.
+        // The last page of one table and the first pages of the next.
         script.store(0, BASE + 2 * MIB - 4096);
         let pages = format!("kernel.pages_per_fault={pages}");
         let set = ["engine.kernel_refs=off", "kernel.fault.walk.cycles=1000", &cache("full-prefix", ""), &pages];
@@ -175,7 +176,7 @@ fn one_fault_walks_once_however_many_pages_of_a_table_it_maps() {
     let l1 = u64::from(config("radix", &[]).machine.cache.l1.latency_cycles);
     assert_eq!(of(1).0, [1, 1, 1]);
     assert_eq!(of(2).0, [1, 2, 2]);
-    // Pages beyond cost the PTE.
+    // Each further page costs its PTE.
     assert_eq!(of(9), (of(2).0, of(2).1 + 7 * l1));
 }
 
@@ -195,12 +196,12 @@ fn a_cache_is_a_mappings_a_spaces_or_a_cpus() {
     let script = || {
         let mut script = ScriptWriter::new();
         let second = script.thread(0);
-        // Different protections keep them apart.
+        // Different protections keep the mappings separate.
         script.mmap(0, BASE, MIB);
         script.event(0, mmap(BASE + MIB, MIB, READ_ONLY));
         script.store(0, BASE);
         script.load(0, BASE + MIB);
-        // The threads wait for each other.
+        // The threads wait for each other here.
         script.mmap(0, ELSEWHERE, MIB);
         script.load(second, BASE + MIB + 4096);
         script
@@ -221,7 +222,7 @@ fn ways_keep_what_a_direct_mapped_cache_replaces() {
     let of = |ways: u32| {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 256 * MIB);
-        // Two page tables whose pmds share an index of four, in turns.
+        // Two page tables whose pmds share one of four indices, alternately.
         (0..8).for_each(|n| script.store(0, BASE + n % 2 * 8 * MIB + n * 4096));
         let stats = checked("radix", &cache("full-prefix", &format!(r#""entries":4,"ways":{ways}"#)), script);
         stc(&stats, ["hits.pmd", "hits.pud", "fills"])
@@ -235,18 +236,18 @@ fn the_paper_rejects_one_index_for_all_levels_since_it_keeps_one_pmd_of_a_gigaby
     let of = |form: &str| {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 2 * GIB);
-        // Two pmds of a pud in turns, then two puds.
+        // Two pmds of one pud alternately, then two puds.
         (0..8).for_each(|n| script.store(0, BASE + n % 2 * 2 * MIB + n * 4096));
         (0..4).for_each(|n| script.store(0, BASE + n % 2 * GIB + 64 * MIB + n * 4096));
         stc(&checked("radix", &cache(form, ""), script), ["hits.pmd", "hits.pud", "hits.pgd"])
     };
-    // Pmds 0 and 32 share an index, whatever pud they belong to.
+    // Pmds 0 and 32 share an index, in any pud.
     assert_eq!(of("full-prefix"), [6, 1 + 1 + 2, 1]);
-    // Of each pud the last pmd is known, and of a pud that is new not even the pgd.
+    // Only the last pmd of each pud is cached; after a change of the pud, not even the pgd.
     assert_eq!(of("pud-index"), [2, 7 + 1, 0]);
 }
 
-/// Runs a script with full prefixes: right as it is, and found out if it leaves an invalidation out.
+/// Runs a script with full prefixes: correct as it is, and detected as wrong if the invalidation is omitted.
 fn needs(cause: &str, per: &str, script: impl Fn() -> ScriptWriter) -> Statistics {
     let of = |more: &str| cache("full-prefix", &format!(r#""per":"{per}"{more}"#));
     let stats = checked("radix", &of(""), script());
@@ -282,7 +283,7 @@ fn page_tables_that_munmap_frees_are_forgotten() {
             script
         });
     }
-    // A mapping whose own pages are gone keeps its cache, and the tables go when those of the one beside it do.
+    // A mapping without mapped pages keeps its cache, and the tables are freed with those of the adjacent mapping.
     needs("unmap", "vma", || {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, MIB);
@@ -295,7 +296,7 @@ fn page_tables_that_munmap_frees_are_forgotten() {
         script.store(0, BASE);
         script
     });
-    // One mapping instead of another.
+    // One mapping replaces another.
     needs("unmap", "vma", || {
         let mut script = ScriptWriter::new();
         for addr in [BASE, ELSEWHERE, BASE] {
@@ -338,7 +339,7 @@ fn a_mapping_that_was_cut_forgets_what_it_may_be_given_back() {
         script.store(0, BASE);
         script.store(0, BASE + GIB);
         script.event(0, mprotect(BASE + GIB, GIB, READ_ONLY));
-        // The upper part's own cache is all that this concerns.
+        // Only the upper part's own cache is affected.
         script.event(0, munmap(BASE + GIB, GIB));
         script.mmap(0, ELSEWHERE, MIB);
         script.store(0, ELSEWHERE);
@@ -352,7 +353,7 @@ fn a_mapping_that_was_cut_forgets_what_it_may_be_given_back() {
 fn the_cache_of_a_mapping_that_is_joined_to_another_ends() {
     let stats = needs("merge", "vma", || {
         let mut script = ScriptWriter::new();
-        // What was never writable would stay apart.
+        // Mappings that were never writable would stay separate.
         script.mmap(0, BASE, GIB);
         script.event(0, mprotect(BASE, GIB, READ_ONLY));
         script.mmap(0, BASE + GIB, 2 * GIB);
@@ -384,7 +385,7 @@ fn exec_and_exit_leave_nothing() {
             script
         });
     }
-    // A child begins with none, and takes its own along.
+    // A child starts without caches, and its own are freed with it.
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, MIB);
     script.store(0, BASE);
@@ -394,12 +395,12 @@ fn exec_and_exit_leave_nothing() {
     script.event(child, EventKind::Exit { code: 0 });
     let stats = checked("radix", &cache("full-prefix", ""), script);
     let names = ["lookups", "hits.pmd", "fills", "invalidations.exit", "bytes", "peak_bytes"];
-    // The child's first store splits nothing: it copies a page that it shares.
+    // The child's first store splits nothing: it copies a shared page.
     assert_eq!(stc(&stats, names), [1 + 3, 2, 3 + 3, 1, 1024, 2048]);
 }
 
-/// A program with a page at `BASE` and a fault at another of the same page table, which hardware has given up on and
-/// whose handler has yet to begin; something happens; the handler runs.
+/// A program with a page at `BASE` and a fault at another page of the same page table: hardware has ended its walk and
+/// the handler has not yet begun. Then something happens, and the handler runs.
 fn interrupted(
     omitted: Option<&str>,
     cause: &str,
@@ -477,7 +478,7 @@ fn what_hardware_told_holds_until_page_tables_are_freed() {
 fn a_collapse_leaves_the_tables_that_caches_point_to() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 2 * GIB);
-    // Khugepaged joins one place while the program goes on in another; then part of the large page is given back.
+    // khugepaged collapses one range while the program runs in another; then part of the large page is freed.
     let advise = |script: &mut ScriptWriter, advice| {
         script.event(0, EventKind::Madvise { addr: BASE, len: 4 * MIB, advice });
     };
@@ -509,7 +510,7 @@ fn the_published_rule_is_never_wrong_within_an_aligned_gigabyte_and_never_used_w
     let [hits, wrong] = of(1);
     assert!(hits > 250 && wrong == 0, "{wrong} of {hits}");
     let [hits, wrong] = of(4);
-    // Three of four regions of 1 GiB are others.
+    // Three of four regions of 1 GiB are different ones.
     assert!(hits > 250 && (64..=86).contains(&(wrong * 100 / hits)), "{wrong} of {hits}");
 }
 

@@ -1,5 +1,5 @@
-//! Translation caches in slots with generations, as pagelab's Linux has them: what they read, keep and take for valid,
-//! against cases computed by hand.
+//! Translation caches in slots with generations, as in pagelab's Linux: reads, fills and validity, compared with cases
+//! computed by hand.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
 use pagelab_engine::base::error::EngineError;
@@ -11,7 +11,7 @@ use pagelab_trace::{EventKind, ProcessIx, Source};
 const BASE: u64 = 0x7f00_0000_0000;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Somewhere else, whose tables take the frames that others left.
+/// Another place, whose tables reuse freed frames.
 const ELSEWHERE: u64 = 0x6000_0000_0000 + 5 * GIB + 10 * MIB;
 const KINDS: [&str; 3] = ["vma", "cpu", "cpu-table"];
 
@@ -51,14 +51,14 @@ fn five_pages() -> ScriptWriter {
 fn a_walk_begins_at_the_slot_that_holds_its_address() {
     let names = ["lookups", "hits.pmd", "hits.pud", "fills", "refs.look_up", "refs.spared", "bytes"];
     let of = |system, kind| stc(&checked(system, &cache(kind, ""), five_pages()), names);
-    // There is a cache from the second walk on, so the third looks up: generation and PMD slot. It is spared the root's
-    // address, PGD and PUD. The fourth finds the PUD in a second slot, and is spared two; the fifth finds nothing in
-    // two slots.
+    // A cache exists from the second walk on, so the third looks up: generation and PMD slot. It skips the root's
+    // address, PGD and PUD. The fourth finds the PUD in a second slot, and skips two references; the fifth finds
+    // nothing in two slots.
     for kind in ["vma", "cpu"] {
         assert_eq!(of("radix", kind), [5, 1, 1, 2 + 1 + 2, 2 + 3 + 3, 3 + 2, 1024], "{kind}");
         assert_eq!(of("radix-5level", kind), [5, 1, 1, 2 + 1 + 2, 2 + 3 + 3, 4 + 3, 1024], "{kind}");
     }
-    // A table's slot serves the fourth walk as well, and there is one level of slots.
+    // A table's slot also serves the fourth walk, and there is one level of slots.
     assert_eq!(of("radix", "cpu-table"), [5, 2, 0, 1 + 1, 2 + 2 + 2, 3 + 3, 512]);
 }
 
@@ -70,7 +70,7 @@ fn instructions_are_those_of_what_a_look_up_finds() {
         let of = |name: &str| i64::try_from(stats.values[&format!("fault.{name}")]).expect("it is small");
         [of("stage.walk.instructions"), of("preset.cycles")]
     };
-    // Before the second walk there is nothing to look up in, which is a miss all the same.
+    // Before the second walk there is no cache, which still counts as a miss.
     for (kind, hits, misses, fills) in [
         ("vma", -41 + 21, 3 * 30, 74 + 65 + 74),
         ("cpu", -51 + 7, 3 * 23, 46 + 45 + 46),
@@ -78,7 +78,7 @@ fn instructions_are_those_of_what_a_look_up_finds() {
     ] {
         let added = |system: &str| {
             let ([with, cycles], [without, before]) = (walk(system, &[&cache(kind, "")]), walk(system, &[]));
-            // Half a cycle each, as the stage has them, to a cycle for each of five walks and three fills.
+            // Half a cycle per instruction, as in the stage, plus one cycle for each of five walks and three fills.
             assert!((2 * (cycles - before) - (with - without)).abs() <= 8, "{kind}");
             with - without
         };
@@ -89,14 +89,14 @@ fn instructions_are_those_of_what_a_look_up_finds() {
     assert_eq!(walk("radix", &[&cache("cpu-table", costs)])[0] - walk("radix", &[])[0], 2 * -7 + 300 + 2000);
 }
 
-/// Right as it is, and found out if it leaves an invalidation out.
+/// Correct as it is, and detected as wrong if the invalidation is omitted.
 fn needs(cause: &str, script: impl Fn() -> ScriptWriter) {
     for kind in KINDS {
         let stats = checked("radix", &cache(kind, ""), script());
         assert!(cause == "exit" || stats.values[&format!("stc.invalidations.{cause}")] > 0, "{kind}, {cause}");
         let omitted = config("radix", &[&cache(kind, &format!(r#","omit_invalidation":"{cause}""#))]);
         let Err(EngineError::Check { what }) = try_run(&omitted, script().finish()).map(|_| ()) else {
-            // The cache of a mapping goes with it.
+            // A mapping's cache is freed with it.
             assert!(kind == "vma", "{kind}: nothing is wrong without invalidations of {cause}");
             continue;
         };
@@ -144,7 +144,7 @@ fn pmd_tables_that_are_freed_give_the_space_another_generation() {
         }
         script
     });
-    // What is left of a mapping that was cut keeps its cache, whose entries are of PMD tables that are gone.
+    // The rest of a split mapping keeps its cache, whose entries point to freed PMD tables.
     let kept = || {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 2 * GIB);
@@ -174,7 +174,7 @@ fn tables_of_ptes_that_are_freed_change_nothing() {
         script.event(0, EventKind::Munmap { addr: BASE + 4 * MIB, len: 4 * MIB });
         script.store(0, BASE + 8192);
         let stats = checked("radix", &cache(kind, ""), script);
-        // The second walk fills; the third has a PMD of its own, and finds the PUD or the table.
+        // The second walk fills; the third has another PMD, and finds the PUD or the table.
         let hits = if kind == "cpu-table" { [2, 0] } else { [1, 1] };
         assert_eq!(stc(&stats, ["hits.pmd", "hits.pud"]), hits, "{kind}");
         assert_eq!(stc(&stats, ["lookups", "invalidations.unmap"]), [4, 0], "{kind}");
@@ -189,17 +189,18 @@ fn a_cpu_has_one_cache_for_all_spaces_and_takes_no_entry_for_another_space() {
         twice(&mut script, BASE);
         script.event(0, EventKind::Fork { child: ProcessIx(1) });
         let child = script.thread(1);
-        // At the parent's addresses: a copy, and new pages. The slots are the parent's at first, and then the child's.
+        // At the parent's addresses: a copy, and new pages. The slots belong to the parent at first, and then to the
+        // child.
         (0..4).for_each(|n| script.store(child, BASE + 4096 * n));
         script.event(child, EventKind::Exit { code: 0 });
         (4..6).for_each(|n| script.store(0, BASE + 4096 * n));
         stc(&checked("radix", &cache(kind, ""), script), ["lookups", "hits.pmd", "fills", "bytes", "peak_bytes"])
     };
-    // The child's first walk gives it a generation, its second fills, and two hit. Of the parent's last two, one finds
-    // the child's entry in its slot and fills again.
+    // The child's first walk gives it a generation, its second fills, and two hit. Of the parent's last two walks, one
+    // finds the child's entry in its slot and fills again.
     assert_eq!(of("cpu"), [2 + 4 + 2, 2 + 1, 2 + 2 + 2, 1024, 1024]);
     assert_eq!(of("cpu-table"), [2 + 4 + 2, 2 + 1, 1 + 1 + 1, 512, 512]);
-    // Of mappings, the child has its own, which goes with it.
+    // With caches per mapping, the child has its own, which are freed with it.
     assert_eq!(of("vma"), [2 + 4 + 2, 2 + 2, 2 + 2, 1024, 2048]);
 }
 

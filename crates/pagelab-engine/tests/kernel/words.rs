@@ -1,5 +1,5 @@
-//! Words in entries that are not present, under every page table: what faults, mapping calls, forks, exits, reclaim and
-//! khugepaged do to them, against a flat map of what each page holds.
+//! Words in non-present entries, under every page table: effects of faults, mapping calls, forks, exits, reclaim and
+//! khugepaged, compared with a flat map of each page's contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ use pagelab_trace::{EventKind, Protection, cases};
 
 const LAYER: LayerId = LayerId(0);
 const CPU: CpuId = CpuId(0);
-/// Where programs have memory: pages of 4 KiB, each area two pages of 2 MiB.
+/// Where programs have memory, in 4 KiB pages; each area has two pages of 2 MiB.
 const AREAS: [u64; 2] = [0x7_f000_0000, 0x6_0000_0200];
 const AREA_PAGES: u64 = 1024;
 const MOST_SPACES: usize = 3;
@@ -35,31 +35,31 @@ const SWAP: &str = r#"kernel.swap={"size_bytes":"256MiB","read_cycles":100,"writ
 const KHUGEPAGED: &str =
     r#"kernel.threads.khugepaged={"scan_sleep_cycles":1000,"pages_to_scan":100000,"max_ptes_none":511}"#;
 
-/// A page of an address space, by both numbers.
+/// A page of an address space: numbers of the space and the page.
 type Page = (u32, u64);
-/// What a page holds, by the store that wrote it; 0 for zeroes.
+/// A page's contents, identified by the store that wrote them; 0 for zeroes.
 type Contents = u64;
 
-/// Where a page's contents are.
+/// The location of a page's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Frame(Pfn),
     Slot(Slot),
 }
 
-/// A kernel without a program, and what its pages should hold.
+/// A kernel without a program, and the expected contents of its pages.
 struct Lab {
     simulation: Simulation,
     khugepaged: Option<usize>,
     spaces: Vec<SpaceId>,
     rng: Rng,
     written: Contents,
-    /// What each page holds that has been touched.
+    /// Contents of each touched page.
     pages: BTreeMap<Page, Contents>,
-    /// What is in frames and slots. What is in no use any more may be here still.
+    /// Contents of frames and slots. Unused ones may remain here.
     frames: BTreeMap<Pfn, Contents>,
     slots: BTreeMap<Slot, Contents>,
-    /// Words that were left alone, moved, inherited, dropped, read back; large pages made.
+    /// Counts of words that were kept, moved, inherited, dropped or read back, and of new large pages.
     seen: BTreeMap<&'static str, usize>,
 }
 
@@ -75,7 +75,7 @@ fn map_at(from: u64, pages: u64) -> EventKind {
     crate::common::mmap(from * FRAME_BYTES, pages * FRAME_BYTES, Protection::READ_WRITE)
 }
 
-/// Where the pages of a space are.
+/// Locations of the pages of a space.
 fn places(layer: &Layer, space: SpaceId) -> BTreeMap<Page, Place> {
     let mut all = BTreeMap::new();
     for page in layer.mapped(space.index, va(0), VirtAddr(1 << 48)) {
@@ -125,7 +125,7 @@ impl Lab {
         self.layer().words(space.index, range).len()
     }
 
-    /// Every page that was touched is where its contents are, and no other is anywhere.
+    /// Every touched page is where its contents are, and no other page has a location.
     fn check(&mut self) {
         let places = self.places();
         assert!(places.keys().eq(self.pages.keys()), "other pages are there than were touched");
@@ -136,7 +136,7 @@ impl Lab {
             };
             assert_eq!(held, Some(&self.pages[page]), "page {page:x?} is in {place:?}");
         }
-        // What walks say of a few.
+        // Compares walks of a few pages.
         for _ in 0..8 {
             let (space, page) = (self.any_space(), self.any_page());
             let expected = match places.get(&(space.index, page)) {
@@ -153,12 +153,12 @@ impl Lab {
     }
 
     fn any_page(&mut self) -> u64 {
-        // Most are near each other.
+        // Most pages are near each other.
         let near = if self.rng.below(3) > 0 { 24 } else { AREA_PAGES };
         AREAS[self.rng.below(2) as usize] + self.rng.below(near)
     }
 
-    /// The first page and how many there are.
+    /// The first page and the number of pages.
     fn any_range(&mut self) -> (u64, u64) {
         let (area, from) = (AREAS[self.rng.below(2) as usize], self.rng.below(24));
         let pages = [1, 8, 24, AREA_PAGES][self.rng.below(4) as usize];
@@ -170,7 +170,7 @@ impl Lab {
         self.simulation.kernels.os.invalid.clear();
     }
 
-    /// Follows what a fault or a kernel thread did to pages besides the one at `but`.
+    /// Applies the effects of a fault or a kernel thread on pages other than `but`.
     fn follow(&mut self, before: &BTreeMap<Page, Place>, but: Option<Page>) {
         let after = self.places();
         for (&page, &place) in after.iter().filter(|(page, _)| Some(**page) != but) {
@@ -200,7 +200,7 @@ impl Lab {
         let (before, at) = (self.places(), (space.index, page));
         let old = before.get(&at).copied();
         if old.is_none() && intent == Intent::Load {
-            // What is mapped to the zero page holds nothing that could be lost.
+            // A page mapped to the zero page has no contents that could be lost.
             return;
         }
         let cached = self.simulation.kernels.os.layers[LAYER].swap().expect("it was configured").in_memory();
@@ -320,7 +320,7 @@ impl Lab {
         self.pages.retain(|&(of, _), _| of != space.index);
     }
 
-    /// All processes end, and nothing is left.
+    /// All processes end, and nothing must remain.
     fn end(mut self) -> BTreeMap<&'static str, usize> {
         assert_frames_conserved(&self.simulation, &self.spaces);
         for space in self.spaces.clone() {
@@ -363,7 +363,7 @@ fn torture(config: &Config, operations: u64, seed: u64) -> BTreeMap<&'static str
     lab.end()
 }
 
-/// Systems with each page table that programs can have, with and without large pages.
+/// Systems with each page table for programs, with and without large pages.
 fn systems() -> Vec<Config> {
     let mut all = Vec::new();
     for table in PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only()) {
@@ -400,7 +400,7 @@ fn words_go_where_their_pages_go() {
     }
 }
 
-/// A page that khugepaged has not found is written and leaves memory, while khugepaged copies those beside it.
+/// A page that khugepaged did not find is written and evicted while khugepaged copies the pages next to it.
 #[test]
 fn khugepaged_looks_again_for_what_left_while_it_copied() {
     let config = config("radix-2m", &[SWAP, KHUGEPAGED, "kernel.threads.kswapd=off", "machine.memory_bytes=64MiB"]);

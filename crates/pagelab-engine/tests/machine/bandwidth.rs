@@ -1,4 +1,4 @@
-//! Memory: closed forms of its bandwidth and of its nodes.
+//! Memory: closed forms of bandwidth and nodes.
 
 use crate::common::{ScriptWriter, assert_clocks_conserved, assert_conserved, config, run, run_all};
 use pagelab_engine::config::Config;
@@ -11,7 +11,7 @@ const LINES: u64 = PAGES * 64;
 const L1: u64 = 4;
 const LATENCY: u64 = 100;
 const IN_ORDER: &str = r#"{"cycles_per_instruction":1.0,"l1_hit_hidden":false}"#;
-/// Much of everything, and no time for instructions.
+/// Large resources, and no time for instructions.
 const WINDOW: &str =
     r#"{"model":"window","cycles_per_instruction":0.01,"window":4096,"load_queue":4096,"fill_buffers":64}"#;
 
@@ -27,7 +27,7 @@ fn small(core: &str, memory: &str, more: &[&str]) -> Config {
     config("radix", &set)
 }
 
-/// Maps pages, and loads each of their lines `passes` times, each after the load so far back.
+/// Maps pages, and loads each of their lines `passes` times; each load depends on the one `after` loads before.
 fn program(base: u64, passes: u64, after: Option<u64>) -> Box<dyn Source> {
     let mut script = ScriptWriter::new();
     script.mmap(0, base, PAGES * 4096);
@@ -39,7 +39,7 @@ fn program(base: u64, passes: u64, after: Option<u64>) -> Box<dyn Source> {
     script.finish()
 }
 
-/// What a pass over the lines costs on a CPU, once their pages are mapped.
+/// Cost of a pass over the lines on a CPU, once their pages are mapped.
 fn pass(config: &Config, cpu: usize, after: Option<u64>) -> Statistics {
     let of = |passes| {
         let (simulation, stats) = run(config, program(BASE, passes, after), &[cpu]);
@@ -61,7 +61,7 @@ fn independent_misses_take_bytes_by_bandwidth() {
         let config = small(WINDOW, &format!(r#"{{"bytes_per_cycle":{bytes_per_cycle}}}"#), &[]);
         let stats = pass(&config, 0, None);
         assert_eq!([sum(&stats, ".reads"), sum(&stats, ".writes")], [LINES, 0]);
-        // 64 fill buffers have a line each 100/64 cycles, if memory gives it.
+        // 64 fill buffers get a line every 100/64 cycles, if the bandwidth allows it.
         let cycles = stats.values["cycles"];
         let bound = (LINES * line).max(LINES * LATENCY / 64);
         assert!((bound..bound + bound / 50 + 2 * LATENCY).contains(&cycles), "{bytes_per_cycle}: {cycles} of {bound}");
@@ -75,7 +75,7 @@ fn chains_are_bound_by_latency_until_a_line_takes_longer() {
         for (bytes_per_cycle, line) in [(1.0, 64), (0.25, 256)] {
             let config = small(core, &format!(r#"{{"bytes_per_cycle":{bytes_per_cycle}}}"#), &[]);
             let stats = pass(&config, 0, Some(1));
-            // The in-order core has an instruction of one cycle beside each.
+            // The in-order core also takes one cycle for each instruction.
             let own = if core == IN_ORDER { LATENCY + 1 } else { LATENCY };
             let (cycles, bound) = (stats.values["cycles"], LINES * own.max(line));
             assert!(cycles.abs_diff(bound) <= LATENCY + LINES / 50, "{core} {bytes_per_cycle}: {cycles} of {bound}");
@@ -107,9 +107,9 @@ fn prefetches_and_write_backs_take_bandwidth() {
     let config = small(IN_ORDER, r#"{"bytes_per_cycle":1.0}"#, &["machine.prefetch.l1.next_line=on"]);
     let stats = pass(&config, 0, None);
     assert_eq!([sum(&stats, ".reads"), sum(&stats, ".prefetches")], [PAGES, LINES - PAGES]);
-    // Each line takes 64 cycles of the channel, less than the 100 it takes to come.
+    // Each line occupies the channel for 64 cycles, less than its latency of 100.
     assert!(stats.values["cycles"] >= LINES * 64, "{}", stats.values["cycles"]);
-    // Stores to all lines have each of them written back, in the pass or after it.
+    // Stores to all lines cause a write-back of each, in the pass or after it.
     let stores = |passes: u64| {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, PAGES * 4096);
@@ -129,7 +129,7 @@ fn two_nodes(placement: &str) -> Config {
 
 #[test]
 fn first_touch_is_local_and_remote_lines_take_longer() {
-    // Cores 0 to 2 are of node 0, cores 3 to 5 of node 1.
+    // Cores 0 to 2 belong to node 0, cores 3 to 5 to node 1.
     for (cpu, own) in [(0, 0), (4, 0), (6, 1), (10, 1)] {
         let stats = pass(&two_nodes("first-touch"), cpu, None);
         assert_eq!(stats.values[&format!("memory.node.{own}.reads")], LINES, "CPU {cpu}");

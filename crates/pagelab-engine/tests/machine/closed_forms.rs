@@ -1,11 +1,11 @@
-//! Counts that follow from geometry alone.
+//! Counts that follow from the geometry alone.
 
 use crate::common::{ScriptWriter, assert_conserved, config, run, run_workload};
 use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 
-/// Loads `pages` pages in turn, `passes` times, one load a page.
+/// Loads `pages` pages in order, `passes` times, one load per page.
 fn sweep(pages: u64, passes: u64) -> Box<dyn pagelab_trace::Source> {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, pages * 4096);
@@ -21,13 +21,12 @@ fn sweep(pages: u64, passes: u64) -> Box<dyn pagelab_trace::Source> {
 #[test]
 fn a_cold_walk_reads_one_entry_a_level_and_a_warm_one_its_leaf() {
     for (system, levels) in [("radix", 4), ("radix-5level", 5)] {
-        // A guest table under the page is there already: only its leaf was missing when the first page faulted.
+        // The guest's tables of the page exist already: only their leaf was missing when the first page faulted.
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 0x2000);
         script.load(0, BASE);
         let (_, one) = run(&config(system, &[]), script.finish(), &[0]);
-        // The first walk ends at the empty root; the second, after the fault, goes all the way. Nothing is cached
-        // before.
+        // The first walk ends at the empty root; the second, after the fault, is complete. Nothing was cached before.
         assert_eq!(one.values["walk.aborted.refs"], 1, "{system}");
         assert_eq!((one.values["walk.count"], one.values["walk.refs"]), (1, levels), "{system}");
         let (_, two) = run(&config(system, &[]), sweep(2, 1), &[0]);
@@ -48,11 +47,11 @@ fn strides_within_the_tlbs_reach_miss_once_and_beyond_it_always() {
     };
     assert_eq!(misses(64, 5), (64, 64, 64));
     assert_eq!(misses(512, 5), (5 * 512, 512, 512));
-    // One page too many a set: LRU loses every page before it comes round again.
+    // One page more than a set has ways: LRU evicts every page before its next use.
     assert_eq!(misses(1024, 5), (5 * 1024, 5 * 1024, 1024));
 }
 
-/// What `steps` makes of a fresh mapping: misses, stores to unwritable entries and retries of both levels of a TLB.
+/// Counts of `steps` on a new mapping: misses, stores to read-only entries and retries, for both levels of a TLB.
 fn look_ups(tlb: &str, cpus: &[usize], steps: impl FnOnce(&mut ScriptWriter)) -> [[u64; 2]; 3] {
     let mut script = ScriptWriter::new();
     script.event(0, crate::common::mmap(BASE, 0x40_0000, Protection::from_bits(7)));
@@ -67,7 +66,7 @@ fn look_ups(tlb: &str, cpus: &[usize], steps: impl FnOnce(&mut ScriptWriter)) ->
 fn an_access_misses_once_however_often_it_is_made() {
     let page = |n: u64| BASE + n * 4096;
     for n in [1, 50] {
-        // The first touch looks up before its fault and after it.
+        // A first touch looks up before and after its fault.
         let touch = |kind| look_ups("dtlb", &[0], |script| (0..n).for_each(|at| script.access(0, kind, page(at))));
         assert_eq!(touch(AccessKind::Store), [[n; 2], [0; 2], [n; 2]]);
         assert_eq!(touch(AccessKind::Load), [[n; 2], [0; 2], [n; 2]]);
@@ -76,13 +75,14 @@ fn an_access_misses_once_however_often_it_is_made() {
             (0..n).for_each(|at| script.access(0, AccessKind::Fetch, page(at)));
         });
         assert_eq!(fetched, [[n; 2], [0; 2], [n; 2]]);
-        // A load maps the zero page, whose entry a store finds and cannot use; its fault takes the entry away.
+        // A load maps the zero page, read-only; a store finds the entry and cannot use it, and its fault removes the
+        // entry.
         let written = look_ups("dtlb", &[0], |script| {
             (0..n).for_each(|at| script.load(0, page(at)));
             (0..n).for_each(|at| script.store(0, page(at)));
         });
         assert_eq!(written, [[n; 2], [n; 2], [2 * n; 2]]);
-        // Where turns end between a fault and the access made again, nothing else is counted.
+        // If a turn ends between a fault and the repeated access, the counts are the same.
         let turns = look_ups("dtlb", &[0, 2], |script| {
             let other = script.thread(0);
             for at in 0..n {
@@ -92,10 +92,10 @@ fn an_access_misses_once_however_often_it_is_made() {
         });
         assert_eq!(turns, [[2 * n; 2], [0; 2], [2 * n; 2]]);
     }
-    // No fault, no retry; an access that is refused is not made again.
+    // No fault, no retry: a rejected access is not repeated.
     let refused = look_ups("dtlb", &[0], |script| script.load(0, BASE + (1 << 30)));
     assert_eq!(refused, [[1; 2], [0; 2], [0; 2]]);
-    // An access across pages is two; each of them is fresh.
+    // An access across two pages counts twice, and both pages are new.
     let split = look_ups("dtlb", &[0], |script| script.access_of(0, Access::new(AccessKind::Store, page(1) - 4, 8)));
     assert_eq!(split, [[2; 2], [0; 2], [2; 2]]);
 }
@@ -121,7 +121,7 @@ fn an_access_across_a_line_and_a_page_is_two() {
     assert_eq!(stats.values["instructions"], 1);
     assert_eq!(stats.values["fault.minor.count"], 2);
     assert_eq!(stats.values["cache.refs.data"], 2);
-    // Its two lines were zeroed by the handlers just before; the next such access finds neither.
+    // The handlers zeroed its two lines just before; the next such access misses both.
     assert_eq!(stats.values["l1d.misses.data"], 0);
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 0x2000);
@@ -155,7 +155,7 @@ fn accesses_without_a_mapping_are_skipped_and_counted() {
 #[test]
 fn a_first_store_to_a_clean_page_walks_again_to_set_its_dirty_bit() {
     let mut script = ScriptWriter::new();
-    // A page of its own, but clean.
+    // A private page, but clean.
     let (prot, private) = (Protection { read: true, ..Protection::default() }, MapFlags::anonymous_private());
     let flags = MapFlags(private.0 | MapFlags::WRITTEN_BEFORE);
     script.event(0, EventKind::Mmap { addr: BASE, len: 0x1000, prot, flags, file: None, file_offset: 0 });
@@ -167,7 +167,7 @@ fn a_first_store_to_a_clean_page_walks_again_to_set_its_dirty_bit() {
     let (_, stats) = run(&config("radix", &[]), script.finish(), &[0]);
     assert_eq!(stats.values["walk.dirty.count"], 1);
     assert_eq!(stats.values["walk.accessed_dirty_updates"], 1);
-    // After the fault, after mprotect's shootdown, for the dirty bit.
+    // After the fault, after mprotect's shootdown, and for the dirty bit.
     assert_eq!(stats.values["walk.count"], 3);
     for level in ["l1", "l2"] {
         let look_ups = ["misses", "unwritable", "retries"].map(|what| stats.values[&format!("dtlb.{level}.{what}")]);
@@ -180,7 +180,7 @@ fn large_pages_take_one_fault_for_all_their_bytes_and_a_shorter_walk() {
     let stats = run_workload(&config("radix-2m", &["system.layers.0.mmu_cache=none"]), "seq:size=64MiB");
     assert_eq!(stats.values["layer.native.pages.2M"], 32);
     assert_eq!(stats.values["fault.minor.count"], 33, "and one of the code page");
-    // The program's code is one 4 KiB page, whose walk takes a level more.
+    // The program's code is one 4 KiB page, whose walk has one level more.
     assert_eq!(stats.values["walk.refs"], 3 * stats.values["walk.count"] + 1);
     let giant = run_workload(
         &config("radix-1g", &["system.layers.0.mmu_cache=none"]),
@@ -203,7 +203,7 @@ fn a_walk_of_flattened_tables_makes_a_reference_for_each_pair_of_levels() {
     let guest = ["system.layers.guest.mmu_cache=none", "system.layers.host.mmu_cache=none"];
     let stats = run_workload(&config("nested-flattened", &guest), "random:size=64MiB,accesses=60K");
     assert_eq!(stats.values["walk.refs"], 8 * stats.values["walk.count"]);
-    // With the few entries of the upper levels in a cache, the leaf's is left.
+    // A cache holds the few entries of upper levels, so only the leaf is read.
     for system in ["flattened", "nested-flattened"] {
         for cache in ["paging-structure", "page-walk-cache", "unified", "perfect"] {
             let both = ["0", "1"].map(|layer| format!("system.layers.{layer}.mmu_cache={cache}"));
@@ -224,7 +224,7 @@ fn flattened_tables_take_two_mebibytes_each_or_what_there_is() {
         r#"system.layers.0.age={"free_fraction":0.8,"huge_free_fraction":0.0,"unmovable_fraction":0.2,"seed":1}"#;
     let run = |set: &[&str]| run_workload(&config("flattened", set), "random:size=64MiB,accesses=60K");
     let stats = run(&[none]);
-    // Zeroed by the faults that need them: for the program's code, its arrays and all that lies in other gigabytes.
+    // Zeroed by the faults that need them: for the program's code, its arrays and data in other gigabytes.
     let tables = stats.values["layer.native.fault.tables"];
     assert!((1..=3).contains(&tables), "{tables}");
     assert!(stats.values["fault.stage.walk.cycles"] > tables * (2 << 20) / 64, "a cycle a line at least");

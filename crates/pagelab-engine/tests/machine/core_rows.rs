@@ -1,4 +1,4 @@
-//! Accesses that a core is told of in rows, against the same one by one.
+//! Compares accesses passed to a core in rows with the same accesses passed singly.
 
 use pagelab_engine::base::addr::{MachineAddr, PageSize};
 use pagelab_engine::base::cycles::Cycles;
@@ -11,7 +11,7 @@ use pagelab_trace::{Access, AccessKind, Branches, Maker};
 
 const L1_LATENCY: Cycles = Cycles(4);
 
-/// What a row is made of.
+/// Contents of a row.
 #[derive(Default)]
 struct Drawn {
     accesses: Vec<Access>,
@@ -22,7 +22,7 @@ struct Drawn {
 impl Drawn {
     fn new(rng: &mut Rng) -> Self {
         let mut of = Self::default();
-        // Of some rows nearly all hit, so that what is under way comes to its end.
+        // In some rows nearly all accesses hit, so that outstanding ones complete.
         let (misses, stores, has_branches) = (rng.below(4), 1 + rng.below(4), rng.below(4) > 0);
         for _ in 0..1 + rng.below(ROW as u64) {
             let kind = match rng.below(2 * stores) {
@@ -43,7 +43,7 @@ impl Drawn {
             let latency = if rng.below(4) < misses { [14, 50, 200][rng.below(3) as usize] } else { L1_LATENCY.0 };
             of.found.push(DataLocation { latency: Cycles(latency), line: rng.below(40) * 64 });
         }
-        // As many as there are, fewer, more, or none.
+        // Exactly one per access, fewer, more, or none.
         match rng.below(4) {
             0 => of.branches.clear(),
             1 => of.branches.extend([of.branches[0]; 7]),
@@ -56,14 +56,14 @@ impl Drawn {
         of
     }
 
-    /// Stores alone.
+    /// Stores only.
     fn stores(mut self) -> Self {
         self.accesses.iter_mut().for_each(|access| access.kind = AccessKind::Store);
         self
     }
 }
 
-/// A core and how far its program has come.
+/// A core, and the position of its program.
 struct Program {
     core: CoreModel,
     at: CoreTime,
@@ -86,7 +86,7 @@ impl Program {
         self.at.instructions = instructions;
     }
 
-    /// One by one, the first after a walk if it has one.
+    /// Singly, the first after a walk if there is one.
     fn make(&mut self, of: &Drawn, tells: bool, walk: Option<L1TlbMiss>) {
         for (number, (access, found)) in of.accesses.iter().zip(&of.found).enumerate() {
             let branches = of.branches.get(number).copied().unwrap_or_default();
@@ -142,10 +142,10 @@ fn rows_are_as_their_accesses_one_by_one() {
             for round in 0..400 {
                 let of = Drawn::new(&mut rng);
                 let tells = rng.below(8) > 0;
-                // As many as no load is in reach of the next.
+                // So many that no load is within the reach of the next.
                 let of = if (200..220).contains(&round) { of.stores() } else { of };
                 if beside_another && rng.below(4) == 0 {
-                    // What they have in common changes hands; the window is divided, or whole again.
+                    // The shared state changes owner; the window is divided, or undivided again.
                     let held = common.take().unwrap_or_else(|| (apart.core.pause(), rows.core.pause()));
                     if let (Some(first), Some(second)) = held {
                         let siblings = Siblings { active: rng.below(2) as u32, now: apart.at.now };
@@ -155,7 +155,7 @@ fn rows_are_as_their_accesses_one_by_one() {
                     }
                 }
                 if rng.below(6) == 0 {
-                    // Those that the lines are in.
+                    // The pages that contain the lines.
                     let page = Translation::new(MachineAddr(rng.below(40) << 12), PageSize::Size4K, true, true);
                     let of = Drawn { accesses: of.accesses[..1].to_vec(), ..Drawn::new(&mut rng) };
                     let (look_up, walk) = (Cycles(7), Cycles(rng.below(400)));

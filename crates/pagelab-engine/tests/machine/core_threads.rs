@@ -1,4 +1,4 @@
-//! The hardware threads of a core with a window: what they divide, and what they compete for.
+//! Hardware threads of a core with a window: divided resources, and shared resources.
 
 use crate::common::steps::{L1_LATENCY, LATENCY, Step, after, core, cycles, load, repeated, store};
 use crate::common::{assert_clocks_conserved, assert_conserved, config, run};
@@ -8,13 +8,13 @@ use pagelab_engine::core_model::{
 };
 use pagelab_trace::{Access, AccessKind};
 
-/// Hardware threads of one core: their clocks, and the steps of each. Whoever has the least time makes its next step,
-/// and goes on while it is not `quantum` cycles ahead. Who has come to its end is there until that time.
+/// Hardware threads of one core: their clocks and steps. The thread with the smallest time runs until it is `quantum`
+/// cycles ahead. A thread that has ended stays present until its end time.
 struct Threads {
     cores: Vec<CoreModel>,
     steps: Vec<std::vec::IntoIter<Step>>,
     at: Vec<CoreTime>,
-    /// What each has stalled for.
+    /// Stalls of each thread.
     stalls: Vec<Stall>,
 }
 
@@ -82,7 +82,7 @@ impl Threads {
     }
 }
 
-/// Cycles of two threads that do the same, each beside the other, and of one of them alone.
+/// Cycles of two threads with equal steps in parallel, and of one of them alone.
 fn both_and_alone(keys: &str, steps: &[Step], quantum: u64) -> (Vec<u64>, u64) {
     let alone = cycles(core(keys), steps.to_vec())[0];
     (Threads::new(keys, vec![steps.to_vec(), steps.to_vec()]).run(quantum).0, alone)
@@ -92,14 +92,14 @@ const QUANTA: [u64; 3] = [0, 100, 1000];
 
 #[test]
 fn hardware_threads_compete_for_fill_buffers() {
-    // Instructions that take a cycle each, so that the threads go on in turn.
+    // Instructions take one cycle each, so that the threads alternate.
     let step = load();
     for buffers in [1, 2, 3, 5, 12] {
         for quantum in QUANTA {
             let keys = format!(r#"{{"fill_buffers":{buffers},"cycles_per_instruction":1}}"#);
             let (both, alone) = both_and_alone(&keys, &repeated(step, 1200), quantum);
             let last = *both.iter().max().unwrap();
-            // Who is first has an advantage of a turn, and is not made to wait for it in the end.
+            // The first thread is ahead by one turn, which is not compensated at the end.
             let most = 2 * alone + 2 * LATENCY + quantum;
             let least = 2 * alone - 2 * LATENCY - quantum;
             assert!((least..=most).contains(&last), "{buffers} {quantum}: {both:?}, alone {alone}");
@@ -122,7 +122,7 @@ fn hardware_threads_compete_for_page_walkers() {
 
 #[test]
 fn chains_of_hardware_threads_overlap() {
-    // Also where one is far ahead of the other: its window holds all of its chain, which takes a buffer at a time.
+    // Also if one is far ahead: its window contains its whole chain, which takes one buffer at a time.
     for buffers in [2, 12] {
         for quantum in QUANTA {
             let keys = format!(r#"{{"fill_buffers":{buffers}}}"#);
@@ -130,7 +130,7 @@ fn chains_of_hardware_threads_overlap() {
             assert_eq!((both, alone), (vec![300 * LATENCY; 2], 300 * LATENCY), "{buffers} {quantum}");
         }
     }
-    // One buffer is taken by one chain or by the other.
+    // Only one of the chains uses the single buffer.
     let (both, alone) = both_and_alone(r#"{"fill_buffers":1}"#, &repeated(after(1, load()), 300), 0);
     assert!(both[1].abs_diff(2 * alone) <= 2 * LATENCY, "{both:?}");
 }
@@ -143,14 +143,14 @@ fn a_chain_beside_a_thread_that_takes_all_buffers_has_its_share() {
         let keys = r#"{"fill_buffers":12,"cycles_per_instruction":1}"#;
         let (ends, _) = Threads::new(keys, vec![greedy, chain]).run(quantum);
         assert!((300 * LATENCY..301 * LATENCY).contains(&ends[1]), "{ends:?}");
-        // The chain has taken one buffer of twelve for as long: of 400 rounds, 25 more.
+        // The chain used one of twelve buffers for the whole time: 25 more of 400 rounds.
         assert!((424 * LATENCY..428 * LATENCY + quantum).contains(&ends[0]), "{quantum}: {ends:?}");
     }
 }
 
 #[test]
 fn hardware_threads_divide_the_window_and_the_queues() {
-    // Loads 16 instructions apart: four of them fit 64 entries, and two the half of it.
+    // Loads 16 instructions apart: four of them fit into 64 entries, two into half of it.
     let loads = repeated(Step { access: Access { gap: 16, ..load().access }, ..load() }, 200);
     let stores = repeated(store(), 200);
     for (keys, steps, together, divided) in [
@@ -162,7 +162,7 @@ fn hardware_threads_divide_the_window_and_the_queues() {
         (r#"{"store_queue":10}"#, &stores, 10, 5),
     ] {
         let (both, alone) = both_and_alone(keys, steps, 0);
-        // The last stores may be under way in the end, and are written one by one.
+        // The last stores may be outstanding at the end, and are written one by one.
         let rounds = |at_a_time: u64| {
             let rounds = 200_u64.div_ceil(at_a_time);
             (rounds - u64::from(steps[0].access.kind.writes())) * LATENCY..=rounds * LATENCY + 200
@@ -176,14 +176,14 @@ fn hardware_threads_divide_the_window_and_the_queues() {
 
 #[test]
 fn what_one_hardware_thread_has_not_the_other_has_whole() {
-    // One ends at once: the other has all from then on.
+    // One ends immediately: from then on the other has all resources.
     let loads = repeated(Step { access: Access { gap: 16, ..load().access }, ..load() }, 200);
     let keys = r#"{"window":64,"load_queue":8,"fill_buffers":4}"#;
     let alone = cycles(core(keys), loads.clone())[0];
     assert_eq!(Threads::new(keys, vec![loads.clone()]).run(0).0, [alone]);
     let (ends, _) = Threads::new(keys, vec![loads.clone(), vec![]]).run(0);
     assert!((alone..=alone + LATENCY).contains(&ends[0]), "{ends:?} {alone}");
-    // What it does while the other sleeps is for nobody to see.
+    // The active time of a sleeping sibling does not matter.
     let (ends, _) = Threads::new(keys, vec![repeated(load(), 1), loads]).run(0);
     assert!((alone..=alone + 2 * LATENCY).contains(&ends[1]), "{ends:?} {alone}");
 }
@@ -210,7 +210,7 @@ fn windows_and_queues_are_divided_as_soon_as_another_thread_wakes() {
             at = CoreTime { instructions: at.instructions + 16, now: at.now + stall.sum() };
             stall.data.0
         });
-        // The third is within 64 entries of the first, and not within 32; of queues there are two entries left.
+        // The third is within 64 entries of the first, but not within 32; two queue entries are left.
         assert_eq!(stalls, [0, 0, LATENCY], "{keys} {kind:?}");
     }
 }
@@ -225,12 +225,12 @@ fn hardware_threads_share_the_width_when_both_use_it() {
             assert!((20_000 - 1 - 2 * quantum..=20_000).contains(end), "{quantum}: {ends:?}");
         }
         assert!(stalls.iter().all(|stall| stall.sum() == stall.sibling), "{stalls:?}");
-        // A chain of misses needs next to none of it.
+        // A chain of misses uses almost no width.
         let (ends, _) = Threads::new(keys, vec![hits(60_000), repeated(after(1, load()), 300)]).run(quantum);
         assert!((300 * LATENCY..=300 * LATENCY + 600).contains(&ends[1]), "{quantum}: {ends:?}");
         assert!((60_300..=60_300 + quantum).contains(&ends[0]), "{quantum}: {ends:?}");
     }
-    // Of three each has a third.
+    // Each of three threads gets a third.
     let (ends, _) = Threads::new(keys, vec![hits(3000), hits(3000), hits(3000)]).run(0);
     assert!(ends.iter().all(|end| (8998..=9000).contains(end)), "{ends:?}");
 }
@@ -238,7 +238,7 @@ fn hardware_threads_share_the_width_when_both_use_it() {
 #[test]
 fn a_hardware_thread_waits_for_lines_that_another_has_asked_for() {
     let line = |latency| Step { line: Some(7), latency, ..load() };
-    // The second finds the line in the cache, and it is not there yet; what depends on it comes later.
+    // The second finds the line outstanding in the cache; its dependent access comes later.
     let second = vec![line(L1_LATENCY), after(1, load())];
     let (ends, _) = Threads::new("{}", vec![vec![line(LATENCY)], second.clone()]).run(0);
     assert_eq!(ends, [LATENCY, 2 * LATENCY]);
@@ -246,7 +246,7 @@ fn a_hardware_thread_waits_for_lines_that_another_has_asked_for() {
     assert_eq!(ends, [LATENCY, L1_LATENCY + LATENCY]);
 }
 
-/// Cycles of the run, and of its classes that have to do with siblings, of a workload on these CPUs.
+/// Cycles of a workload on these CPUs, and of the classes about sibling threads.
 fn on_cpus(spec: &str, cpus: &[usize], set: &[&str]) -> (u64, Option<u64>) {
     let skylake = r#"machine.core={"model":"window","cycles_per_instruction":0.25}"#;
     let set: Vec<&str> = [skylake].iter().chain(set).copied().collect();
@@ -259,10 +259,10 @@ fn on_cpus(spec: &str, cpus: &[usize], set: &[&str]) -> (u64, Option<u64>) {
 
 #[test]
 fn two_programs_threads_on_a_core_take_as_long_as_what_they_compete_for_says() {
-    // The preset's cores have two hardware threads: CPUs 0 and 1 are one core's, 0 and 2 are not.
+    // The preset's cores have two hardware threads: CPUs 0 and 1 share a core, 0 and 2 do not.
     for (spec, least, most) in [
         ("chase:size=64MiB,accesses=100K,threads=2,regions=apart", 1.0, 1.15),
-        // So many accesses that the faults of 32 pages are a small part.
+        // Enough accesses that the faults of 32 pages are a small part.
         ("random:size=32MiB,accesses=1M,threads=2,regions=apart", 1.5, 2.0),
     ] {
         let ((together, sibling), (apart, none)) = (on_cpus(spec, &[0, 1], &[]), on_cpus(spec, &[0, 2], &[]));
@@ -270,11 +270,11 @@ fn two_programs_threads_on_a_core_take_as_long_as_what_they_compete_for_says() {
         let slower = together as f64 / apart as f64;
         assert!((least..most).contains(&slower), "{spec}: {slower}");
     }
-    // Instructions alone: what both enter takes twice as long.
+    // Instructions only: two threads together take twice as long.
     let spec = "seq:size=4KiB,accesses=400K,threads=2,regions=apart,gap=8";
     let slower = on_cpus(spec, &[0, 1], &[]).0 as f64 / on_cpus(spec, &[0, 2], &[]).0 as f64;
     assert!((1.8..2.02).contains(&slower), "{slower}");
-    // A source on one CPU of the core has the core for itself.
+    // A source on one CPU of the core has the core to itself.
     let spec = "random:size=16MiB,accesses=50K";
     assert_eq!(on_cpus(spec, &[0], &[]), (on_cpus(spec, &[1], &[]).0, None));
 }

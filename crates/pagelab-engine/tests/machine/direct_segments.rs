@@ -1,4 +1,4 @@
-//! Direct segments: what a walk costs with one, and what takes a part of an address space out of it.
+//! Direct segments: costs of walks with a segment, and what excludes part of an address space from it.
 
 use crate::common::{ScriptWriter, assert_conserved, config, mmap, run};
 use pagelab_engine::observe::statistics::Statistics;
@@ -7,7 +7,7 @@ use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection};
 const BASE: u64 = 0x7f00_0000_0000;
 const MIB: u64 = 1 << 20;
 
-/// Sets: a machine with room for the presets' segments, and TLBs that hold nothing for long.
+/// Overrides: a machine with room for the presets' segments, and tiny TLBs.
 const ROOM: &str = "machine.memory_bytes=16GiB";
 const TINY_TLBS: [&str; 3] =
     [ROOM, r#"machine.tlb.l1d=[{"pages":["4K","2M","1G"],"entries":1,"ways":1}]"#, "machine.tlb.l2=[]"];
@@ -69,7 +69,7 @@ fn a_hosts_segment_takes_no_nested_faults() {
 
 #[test]
 fn a_translation_is_as_large_as_segment_and_page_allow() {
-    // One TLB entry of 2 MiB a region, and 24 of them.
+    // One TLB entry of 2 MiB per region, for 24 regions.
     let roomy = r#"machine.tlb.l1d=[{"pages":["4K","2M","1G"],"entries":64,"ways":64}]"#;
     let of = |system, set: &[&str]| sweep(system, &[&[roomy], set].concat(), 3).values["dtlb.l1.misses"];
     let small = of("nested-guest-direct-cold", &[]);
@@ -101,8 +101,8 @@ fn what_does_not_fit_is_paged() {
 #[test]
 fn one_mapping_has_the_segment_until_it_ends() {
     let mut script = ScriptWriter::new();
-    // Too small, not writable, shared: the fourth has it, the fifth comes too late, the sixth comes when it is free
-    // again.
+    // Too small, read-only, shared: the fourth gets the segment, the fifth comes too late, the sixth comes when the
+    // segment is free again.
     script.mmap(0, BASE, 4096);
     let at = |n: u64| BASE + n * 64 * MIB;
     script.event(0, mmap(at(1), 4 * MIB, Protection { read: true, ..Protection::default() }));
@@ -121,7 +121,7 @@ fn one_mapping_has_the_segment_until_it_ends() {
     assert_eq!((stats.values["fault.minor.count"], stats.values["accesses.refused"]), (2, 1));
 }
 
-/// Faults of 1024 pages in a segment of theirs after a call, and refused accesses.
+/// Faults of 1024 pages in their segment after a call, and rejected accesses.
 fn after(call: EventKind) -> (u64, u64) {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 4 * MIB);
@@ -146,7 +146,7 @@ fn calls_take_their_range_out_of_the_segment_with_the_shorter_side() {
     assert_eq!(after(EventKind::Mprotect { addr, len, prot: read_only }), (100, 10));
     let new_addr = BASE + 64 * MIB;
     assert_eq!(after(EventKind::Mremap { old_addr: addr, old_len: len, new_addr, new_len: len }), (100, 10));
-    // Advice on how memory is used leaves it where it is.
+    // Advice on memory usage does not change the segment.
     assert_eq!(after(EventKind::Madvise { addr, len, advice: 15 }), (0, 0));
     assert_eq!(after(EventKind::Exec { path: "program".into() }), (0, 1024));
 }
@@ -157,7 +157,7 @@ fn a_call_reaches_the_tlbs_that_hold_what_a_segment_gave() {
     script.mmap(0, BASE, 4 * MIB);
     touch(&mut script, 0, 0..1024);
     script.event(0, EventKind::Madvise { addr: BASE + 1000 * 4096, len: 24 * 4096, advice: 4 });
-    // The pages are in the TLBs, at places that they have no longer: `--check` would find them.
+    // The TLBs contain the pages at their old frames: `--check` would find them.
     touch(&mut script, 0, 0..1024);
     let (_, stats) = run(&config("nested-guest-direct-cold", &[ROOM]), script.finish(), &[0]);
     assert_eq!(stats.values["fault.minor.count"], 24);

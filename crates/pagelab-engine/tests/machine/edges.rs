@@ -1,4 +1,4 @@
-//! Edges between threads on several CPUs: who waits, for how long, and that nobody waits for ever.
+//! Edges between threads on several CPUs: which thread waits, for how long, and that no thread waits forever.
 
 use crate::common::{ScriptWriter, assert_conserved, config, run};
 use pagelab_engine::config::Config;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 const MEMORY: u64 = 0x6f00_0000_0000;
 const PAGE: u64 = 4096;
 
-/// A machine on which what a thread costs does not depend on the others, and whose clocks never drift apart.
+/// A machine on which a thread's cost does not depend on other threads, with a synchronisation quantum of 0.
 fn quiet(set: &[&str]) -> Config {
     let all = [
         "engine.kernel_refs=off",
@@ -21,7 +21,7 @@ fn quiet(set: &[&str]) -> Config {
     config("radix", &[&all[..], set].concat())
 }
 
-/// A program with this many threads, each with a page of its own that is in use.
+/// A program with this many threads, each with its own mapped page.
 fn program(threads: u32) -> (ScriptWriter, Vec<u32>) {
     let mut script = ScriptWriter::new();
     script.mmap(0, MEMORY, u64::from(threads) * PAGE);
@@ -32,7 +32,7 @@ fn program(threads: u32) -> (ScriptWriter, Vec<u32>) {
     (script, all)
 }
 
-/// Accesses of a thread to its own memory, each of which waits for the L1 cache, as lines alternate.
+/// Accesses of a thread to its own memory; each waits for the L1 cache, because lines alternate.
 fn compute(script: &mut ScriptWriter, thread: u32, accesses: u64) {
     (0..accesses).for_each(|n| script.store(thread, MEMORY + u64::from(thread) * PAGE + n % 2 * 64));
 }
@@ -55,12 +55,12 @@ fn replay(cpus: &[usize], script: ScriptWriter) -> Statistics {
     stats
 }
 
-/// Elapsed cycles, and those in which a CPU waited for another one's thread.
+/// Elapsed cycles, and cycles in which a CPU waited for another CPU's thread.
 fn times(stats: &Statistics) -> (u64, u64) {
     (stats.values["elapsed_cycles"], stats.values["cycles.blocked"])
 }
 
-/// What so many accesses take.
+/// Cycles of this many accesses.
 fn cost(accesses: u64) -> u64 {
     let alone = |accesses| {
         let (mut script, _) = program(1);
@@ -72,7 +72,7 @@ fn cost(accesses: u64) -> u64 {
 
 #[test]
 fn a_thread_waits_for_its_wake_and_nobody_else_does() {
-    // Two wait from the start, and the third, which nobody wakes, computes on.
+    // Two wait from the start; the third, which is never woken, computes.
     let script = |edges: &[(u64, u32)]| {
         let (mut script, threads) = program(3);
         compute(&mut script, threads[0], 5000);
@@ -131,7 +131,7 @@ fn what_has_no_wake_before_it_waits_for_nothing() {
     let base = times(&replay(&[0, 1], script.clone())).1;
     woken(&mut script, threads[1], 3);
     compute(&mut script, threads[1], 10);
-    // The number is used again: the woken belongs to the one before it.
+    // The number is reused: the woken event belongs to the earlier wake.
     wake(&mut script, threads[0], 3);
     woken(&mut script, threads[1], 3);
     compute(&mut script, threads[0], 400);
@@ -140,7 +140,7 @@ fn what_has_no_wake_before_it_waits_for_nothing() {
     assert_eq!(times(&replay(&[0, 1], script)).1, base);
 }
 
-/// What a hostile source may do, by one of its threads.
+/// An act of a hostile source, by one of its threads.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Compute(u64),
@@ -166,7 +166,7 @@ fn act() -> impl Strategy<Value = (usize, Act, bool)> {
     (0_usize..6, act, any::<bool>())
 }
 
-/// A source of these acts; without edges if so wanted.
+/// A source of these acts, with or without edges.
 fn hostile(acts: &[(usize, Act, bool)], edges: bool) -> ScriptWriter {
     let (mut script, mut threads) = program(3);
     let mut processes = 1;
@@ -197,7 +197,7 @@ fn hostile(acts: &[(usize, Act, bool)], edges: bool) -> ScriptWriter {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Whatever the edges, the window and the CPUs, the run comes to its end, and all accesses are replayed.
+    /// Whatever the edges, the window and the CPUs, the run ends, and all accesses are replayed.
     #[test]
     fn no_edge_makes_cpus_wait_for_ever(
         acts in prop::collection::vec(act(), 1..120),

@@ -1,5 +1,5 @@
-//! Page tables of other designs in whole systems, most of them hashed: references per walk over any number of layers,
-//! what fills a table, and exits.
+//! Page tables other than radix tables in whole systems, most of them hashed: references per walk over any number of
+//! layers, limits of a table, and exits.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_workload};
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
@@ -15,13 +15,13 @@ fn refs_per_walk(stats: &Statistics) -> f64 {
     stats.values["walk.refs"] as f64 / stats.values["walk.count"] as f64
 }
 
-/// Share of a layer's slots in use, those of processes that have ended included.
+/// Share of a layer's slots in use, including those of processes that have ended.
 fn load(stats: &Statistics, layer: &str) -> f64 {
     let of = |what: &str| stats.values[&format!("layer.{layer}.page_table.slots{what}")] as f64;
     (of(".used") + of(".deleted")) / of("")
 }
 
-/// References of one dimension with linear probing.
+/// References in one dimension with linear probing.
 fn probes(load: f64) -> f64 {
     0.5 * (1.0 + 1.0 / (1.0 - load))
 }
@@ -31,7 +31,8 @@ fn every_design_is_listed() {
     KINDS.iter().for_each(|kind| assert!(DESIGNS.iter().any(|(name, _)| name == kind), "{kind}"));
 }
 
-/// A page a slot, so that the theory of random keys holds: (1 + r)^d - 1 references over d layers, r those of one.
+/// One page per slot, so that the theory of random keys holds: (1 + r)^d - 1 references over d layers, with r of one
+/// layer.
 #[test]
 fn references_of_a_walk_over_layers_are_those_of_one_to_the_power_of_their_number() {
     let table = |layer: &str, bytes: &str| {
@@ -62,7 +63,7 @@ fn references_of_a_walk_over_layers_are_those_of_one_to_the_power_of_their_numbe
     }
 }
 
-/// Two ranges that a plain hash puts into the same places: the searches for one pass all lines of the other.
+/// Two ranges that a simple hash maps to the same slots: searches for one range read all lines of the other.
 #[test]
 fn searches_go_as_far_as_the_user_lets_them_and_count_every_line() {
     // A table of 4,096 lines of eight pages; the ranges are 300 lines each, a multiple of the table apart.
@@ -98,15 +99,15 @@ fn searches_go_as_far_as_the_user_lets_them_and_count_every_line() {
     assert_eq!((walks, stats.values["walk.refs"]), (2 * LINES * 8, LINES * 8 + LINES * 8 * (LINES + 1)));
 }
 
-/// A walk ends in the primary group's first or second line, or in the secondary group's: 1 to 4 references.
+/// A walk ends in the first or second line of the primary or the secondary group: 1 to 4 references.
 #[test]
 fn a_walk_of_power_groups_reads_two_lines_a_group_at_most() {
     let run = |set: &[&str]| run_workload(&config("hashed-power", set), "stride:size=56MiB,stride=4096,passes=3");
     let stats = run(&[]);
-    // 14,336 neighbours are in a group each, and the code page in any.
+    // 14,336 neighbouring pages are in one group each, and the code page in any.
     assert!((1.0..1.001).contains(&refs_per_walk(&stats)), "{}", refs_per_walk(&stats));
     assert_eq!(stats.values["layer.native.page_table.slots.used"], 14337);
-    // Of 2,048 groups each gets exactly seven: four in the first line and three in the second.
+    // Each of 2,048 groups gets exactly seven: four in the first line and three in the second.
     let full = run(&["system.layers.native.page_table.table_bytes=256KiB"]);
     assert!((refs_per_walk(&full) / (10.0 / 7.0) - 1.0).abs() < 0.01, "{}", refs_per_walk(&full));
     assert_eq!(load(&full, "native"), 14337.0 / 16384.0);
@@ -127,7 +128,7 @@ fn a_page_touched_in_each_group_of_eight_fills_the_compact_table_eight_times_as_
         run_workload(&config(system, &set), workload).values["layer.native.page_table.slots.used"]
     };
     let (dense, sparse) = ("seq:size=32MiB,passes=1", "stride:size=256MiB,stride=32KiB,passes=1");
-    // Both touch 8,192 pages; the code page has a slot of its own.
+    // Both touch 8,192 pages; the code page has its own slot.
     assert_eq!((slots("hashed-compact", dense), slots("hashed-compact", sparse)), (1025, 8193));
     assert_eq!((slots("hashed-clustered", dense), slots("hashed-clustered", sparse)), (2049, 8193));
     assert_eq!((slots("hashed-open", dense), slots("hashed-open", sparse)), (8193, 8193));
@@ -155,7 +156,7 @@ fn lines_of_a_guests_super_slot_are_neighbours_in_the_hosts_table() {
     // The guest's entries of 32,768 pages: 4,096 lines anywhere, or 64 pages anywhere, or 8 groups of 8 pages.
     let frames = |stats: &std::collections::BTreeMap<String, u64>| stats["fault.nested.count"];
     assert!(frames(&lines) > frames(&pages) + 3000, "{} {}", frames(&lines), frames(&pages));
-    // As many pages of the table, but more of the metadata that holds their locks.
+    // The same number of table pages, but more of the metadata that contains their locks.
     assert!((1..64).contains(&(frames(&pages) - frames(&blocks))), "{} {}", frames(&pages), frames(&blocks));
     let slots = |stats: &std::collections::BTreeMap<String, u64>| stats["layer.host.page_table.slots.used"];
     let [lines, pages, blocks] = [slots(&lines), slots(&pages), slots(&blocks)];
@@ -194,20 +195,20 @@ fn scans_delete_what_processes_left_and_charge_the_whole_table() {
             assert_eq!(of("slots.stale"), stale * slots, "{kind}");
             assert_eq!(of("scan.deleted"), (4 - stale) * slots, "{kind}");
             assert_eq!(of("slots.used"), stale * slots, "{kind}: the parent maps nothing");
-            // Some of them are used again by the next process.
+            // The next process reuses some of them.
             let deleted = of("slots.deleted");
             match kind {
                 "hashed-chained" | "hashed-power" => assert_eq!(deleted, 0),
                 _ => assert!(deleted <= of("scan.deleted") && (deleted > 0) == (scans > 0), "{kind}: {deleted}"),
             }
-            // A line read from memory takes longer than one cycle.
+            // Reading a line from memory takes more than one cycle.
             assert!(of("scan.cycles") > of("scan.lines") || scans == 0, "{kind}");
             assert!(of("scan.cycles") <= stats.values["cycles.kernel"], "{kind}");
         }
     }
 }
 
-/// Three places are read at once: (3 + 1)^d - 1 references over d layers, whatever the load.
+/// Three places are read in parallel: (3 + 1)^d - 1 references over d layers, at any load.
 #[test]
 fn a_walk_of_elastic_cuckoo_tables_reads_three_places_in_one_step() {
     const CUCKOO: &str = r#""page_table":{"kind":"elastic-cuckoo"},"mmu_cache":"none","page_size":"4K""#;
@@ -228,7 +229,7 @@ fn a_walk_of_elastic_cuckoo_tables_reads_three_places_in_one_step() {
         assert!(stats.values["walk.count"] > 10_000);
         assert_eq!(stats.values["walk.refs"], refs * stats.values["walk.count"], "{system}");
     }
-    // One step costs as much as its slowest reference, so without caches a walk takes as long as a single one.
+    // A step costs its slowest reference, so without caches a walk takes as long as a single reference.
     let set = ["engine.kernel_refs=off"];
     let one = run_workload(&config("radix-perfect-mmu-cache", &set), "random:size=1GiB,accesses=60K");
     let three = run_workload(&config("elastic-cuckoo", &set), "random:size=1GiB,accesses=60K");
@@ -242,11 +243,11 @@ fn elastic_cuckoo_tables_grow_with_the_process_and_faults_pay_for_it() {
     // 4,096 lines of 8 pages, and one of the code page.
     let stats = run_workload(&config("elastic-cuckoo", &[]), "seq:size=128MiB,passes=1");
     assert_eq!(of(&stats, "slots.used"), 4097);
-    // 384 lines are too few for them, and so are 768, 1536, 3072 and 6144 at a load of 0.6.
+    // 384 lines are too few, as are 768, 1536, 3072 and 6144 at a load of 0.6.
     assert_eq!((of(&stats, "slots"), of(&stats, "rehash.count"), of(&stats, "rehash.smaller")), (384 << 5, 5, 0));
     assert_eq!(of(&stats, "way_bytes"), (128 * 64) << 5);
     assert_eq!(of(&stats, "inserted"), 4097);
-    // Three blocks each time.
+    // Three blocks per resize.
     assert_eq!(stats.values["layer.native.fault.tables"], 3 * 5);
     let large = r#"system.layers.native.page_table={"kind":"elastic-cuckoo","way_entries":4096}"#;
     let steady = run_workload(&config("elastic-cuckoo", &[large]), "seq:size=128MiB,passes=1");
@@ -261,9 +262,9 @@ fn elastic_cuckoo_tables_are_their_processes_own() {
     assert_conserved(&stats);
     let layer = &simulation.kernels.os.layers[0];
     assert!(matches!(layer.spaces[0].table, PageTable::Radix(_)), "the kernel's direct map has a table of its own");
-    // Four exits have freed what they had; the parent has three ways of two frames, the direct map two tables.
+    // Four exits have freed their tables; the parent has three ways of two frames, the direct map two tables.
     assert_eq!(layer.table_frames(), 3 * 2 + 2);
-    // 100 pages each, in 13 lines, and none of them in a table of another process.
+    // 100 pages each, in 13 lines; no table contains lines of another process.
     assert_eq!(stats.values["layer.native.page_table.slots.used"], 13);
     assert_eq!(stats.values["layer.native.page_table.inserted"], 4 * 13);
 }

@@ -1,4 +1,5 @@
-//! The hardware: TLBs, walks, MMU caches, page tables, data caches, memory and cores, mostly against closed forms.
+//! The hardware: TLBs, walks, MMU caches, page tables, data caches, memory and cores, mostly compared with closed
+//! forms.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! MMU caches at their limits: what a walk costs where everything fits, and where nothing does.
+//! MMU caches at their limits: costs of walks if everything fits, and if nothing does.
 
 use crate::common::{ScriptWriter, config, run};
 use pagelab_engine::observe::statistics::Statistics;
@@ -6,7 +6,7 @@ use pagelab_trace::{EventKind, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 
-/// Pages further apart than any TLB reaches, each loaded `passes` times: every load after the first of a page walks.
+/// Pages further apart than any TLB covers, each loaded `passes` times: each load after a page's first one walks.
 fn sweep(system: &str, set: &[&str], passes: u64) -> Statistics {
     // 768 pages in 24 regions of 2 MiB: more than the TLBs hold, in few tables.
     let mut script = ScriptWriter::new();
@@ -21,7 +21,7 @@ fn sweep(system: &str, set: &[&str], passes: u64) -> Statistics {
     stats
 }
 
-/// References of a walk in the third pass, by the difference of two runs.
+/// References of a walk in the third pass, from the difference of two runs.
 fn warm_references(system: &str, set: &[&str]) -> f64 {
     let (two, three) = (sweep(system, set, 2), sweep(system, set, 3));
     let more = |name: &str| (three.values[name] - two.values[name]) as f64;
@@ -75,7 +75,7 @@ fn a_shadow_table_is_walked_like_a_native_one_and_its_exits_are_paid_for() {
     let free = of("0", 2);
     let exits = two.values["shadow.exits"];
     assert_eq!(two.values["shadow.exit_cycles"] - free.values["shadow.exit_cycles"], 1000 * exits);
-    // Each page misses before and after its fault, and is written to the guest's table once.
+    // Each page misses before and after its fault, and its entry in the guest's table is written once.
     let faults = two.values["fault.minor.count"];
     assert!(two.values["shadow.exits.misses"] >= 2 * faults, "{exits}");
     let writes = two.values["shadow.exits.table_writes"];
@@ -94,10 +94,10 @@ fn a_speculative_table_hides_the_walk_that_verifies_it() {
     assert_eq!((more("speculation.right"), more("speculation.wrong"), more("speculation.missed")), (768, 0, 0));
     assert_eq!((more("speculation.refs.critical"), more("speculation.refs.all")), (768, 25 * 768));
     assert!(more("walk.cycles") * 10 < more("speculation.hidden_cycles"));
-    // The first touch of a page, which fills the TLBs after its fault, misses.
+    // The first touch of a page misses; after its fault the TLBs are filled.
     assert_eq!(two.values["speculation.missed"], 768);
     assert_eq!(two.values["speculation.updates"], 768);
-    // A table of 16 lines holds next to nothing of 768 pages, and then the walk is waited for.
+    // A table of 16 lines holds almost none of 768 pages, so accesses wait for the walk.
     let small = [r#"system.layers.host.speculative_table={"table_bytes":"4KiB","flush_cycles":20}"#];
     let (two, three) = (of(&small, 2), of(&small, 3));
     let more = |name: &str| three.values[name] - two.values[name];
@@ -114,7 +114,7 @@ fn a_stale_slot_costs_the_walk_and_a_flush() {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 0x2000);
         script.store(0, BASE);
-        // The page gets another frame, as the next one to be touched has its own in between.
+        // The page gets another frame, because the page touched in between takes its old one.
         script.event(0, EventKind::Madvise { addr: BASE, len: 0x1000, advice: 4 });
         script.store(0, BASE + 0x1000);
         script.store(0, BASE);
@@ -122,7 +122,7 @@ fn a_stale_slot_costs_the_walk_and_a_flush() {
         stats
     };
     let (free, dear) = (of("0"), of("1000"));
-    // The page's slot is still there when the page is not (a fault), and says the old frame when it is again.
+    // The page's slot is still there when the page is not mapped (a fault), and contains the old frame afterwards.
     assert_eq!(dear.values["speculation.wrong"], 2);
     assert_eq!((dear.values["speculation.right"], dear.values["speculation.missed"]), (0, 2));
     assert_eq!(dear.values["cycles.translation"] - free.values["cycles.translation"], 2000);
@@ -136,13 +136,13 @@ fn a_slot_that_was_wrong_is_right_the_next_time() {
     script.event(0, EventKind::Madvise { addr: BASE, len: 0x1000, advice: 4 });
     script.store(0, BASE + 0x1000);
     script.store(0, BASE);
-    // Neither page is in the TLB when it is loaded.
+    // Both pages miss the TLB when loaded.
     script.load(0, BASE + 0x1000);
     script.load(0, BASE);
     let tiny_tlbs = [r#"machine.tlb.l1d=[{"pages":["4K","2M","1G"],"entries":1,"ways":1}]"#, "machine.tlb.l2=[]"];
     let (_, stats) = run(&config("nested-radix-speculative", &tiny_tlbs), script.finish(), &[0]);
     let of = |name: &str| stats.values[&format!("speculation.{name}")];
-    // The page's slot is wrong in its fault and after it, where it is written anew; two slots were empty before.
+    // The page's slot is wrong in its fault and after it, when it is rewritten; two slots were empty before.
     assert_eq!((of("missed"), of("wrong"), of("updates")), (2, 2, 3));
     assert_eq!(of("right"), 2);
 }
@@ -185,8 +185,7 @@ fn guest_and_host_compete_for_what_they_share() {
 
 #[test]
 fn every_walk_pays_for_its_look_ups() {
-    // Without references there is nothing but look-ups: 24 of them less those for leaves, where each entry is asked
-    // for.
+    // Without references only look-ups remain: 24, minus those for leaves if each entry is looked up.
     let quiet = |system, latency: &str| {
         let set = ["machine.mmu_cache.unified.latency_cycles=", "machine.mmu_cache.page_walk_cache.latency_cycles="]
             .map(|key| format!("{key}{latency}"));
@@ -205,10 +204,10 @@ fn every_walk_pays_for_its_look_ups() {
 
 #[test]
 fn coalescing_makes_a_small_cache_reach_further() {
-    // Leaf tables of regions that are touched in turn follow each other in memory, as they come from one block.
+    // Leaf tables of regions touched in order are adjacent in memory, as they come from one block.
     let one = r#"machine.mmu_cache.paging_structure.arrays=[{"level":2,"entries":4,"ways":4}]"#;
     let (plain, coalesced) = (warm_references("radix", &[one]), warm_references("radix-coalesced-mmu-cache", &[one]));
-    // 24 regions in turn never hit 4 plain entries; 3 merged ones hold them all.
+    // 24 regions in turn never hit 4 plain entries; 3 coalesced ones cover them all.
     assert_eq!(plain, 4.0);
     assert_eq!(coalesced, 1.0);
 }
@@ -219,7 +218,7 @@ fn cores_that_share_a_cache_find_what_the_others_have_read() {
         let mut script = ScriptWriter::new();
         let other = script.thread(0);
         script.mmap(0, BASE, 24 << 21);
-        // One after the other: first thread 0 touches all regions, then the other thread does.
+        // In sequence: first thread 0 touches all regions, then the other thread does.
         for thread in [0, other] {
             (0..24).for_each(|region| script.load(thread, BASE + (region << 21)));
             script.cut();
@@ -233,6 +232,6 @@ fn cores_that_share_a_cache_find_what_the_others_have_read() {
     let shared = walk(&[r#"machine.mmu_cache.shared_by_cores={"extra_latency_cycles":0}"#]);
     assert_eq!(own.0, shared.0);
     assert_eq!(own.2, shared.2, "the first thread does not gain");
-    // The second thread begins without anything of its own: it reads the upper levels once, and every entry of level 2.
+    // The second thread starts with empty caches: it reads the upper levels once, and every entry of level 2.
     assert_eq!(own.1 - shared.1, 3 + 23);
 }

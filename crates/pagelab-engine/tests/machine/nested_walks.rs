@@ -1,4 +1,4 @@
-//! Walks of virtual machines: what each of them reads, marks and costs, against cases computed by hand.
+//! Walks in virtual machines: references, marks and costs, compared with cases computed by hand.
 
 use crate::common::{ScriptWriter, assert_conserved, config, run};
 use pagelab_engine::base::addr::{PhysAddr, VirtAddr};
@@ -21,11 +21,11 @@ fn walks_that_fault_in_the_host_cost_what_they_have_read() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 0x1000);
     script.store(0, BASE);
-    // References cost an L1 hit, and kernels make none: nobody but the walker asks the host for the guest's tables.
+    // References cost an L1 hit, and kernels make none: only the walker accesses the guest's tables.
     let (_, stats) = run(&config("nested-radix-no-mmu-cache-cold", &["engine.kernel_refs=off"]), script.finish(), &[0]);
     assert_conserved(&stats);
-    // The host's own root is empty first; the guest's root, backed by now, is empty, too. Then each table of the guest
-    // is missing in a leaf table of the host that exists, and last the page itself, in one that does not.
+    // First the host's own root is empty; then the guest's root, backed by now, is empty, too. Then each table of the
+    // guest is missing in an existing leaf table of the host, and last the page itself, in a missing leaf table.
     let host = 4;
     let missing =
         [1, host + 1, (host + 1) + host, 2 * (host + 1) + host, 3 * (host + 1) + host, 4 * (host + 1) + host - 1];
@@ -44,11 +44,11 @@ fn an_mmu_cache_takes_up_what_a_walk_has_read_before_it_faulted_in_the_host_and_
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 0x1000);
     script.store(0, BASE);
-    // Of the two layers the guest alone has an MMU cache.
+    // Only the guest has an MMU cache.
     let set = ["engine.kernel_refs=off", "system.layers.host.mmu_cache=none"];
     let (_, stats) = run(&config("nested-radix-cold", &set), script.finish(), &[0]);
     assert_conserved(&stats);
-    // As without an MMU cache, but each walk goes on at the last table that the one before has read an entry of.
+    // As without an MMU cache, but each walk starts at the last table read by the previous walk.
     let host = 4;
     let next = (host + 1) + host;
     let missing = [1, host + 1, next, next, next, (host + 1) + host - 1];
@@ -68,8 +68,7 @@ fn memory_that_the_host_has_from_before_costs_it_nothing() {
         stats.values
     };
     for warm in ["nested-radix", "nested-radix-shadow", "nested-radix-speculative"] {
-        // Without references of kernels, all that differs is the time of the host's faults and of walks that end in
-        // one.
+        // Without references of kernels, only the times of the host's faults differ, and of walks that end in one.
         let set = ["engine.kernel_refs=off"];
         let (cold, warm) = (stats(&format!("{warm}-cold"), &set), stats(warm, &set));
         assert!(cold["fault.nested.count"] > 64, "the pages, and their tables");
@@ -82,7 +81,7 @@ fn memory_that_the_host_has_from_before_costs_it_nothing() {
         }
         assert_eq!(warm["walk.aborted.count"], 64 + warm.get("shadow.exits.misses").map_or(0, |misses| misses - 64));
     }
-    // With them, too; the host zeroes nothing that the guest finds in the caches then.
+    // With references, too; then the host does not zero pages that the guest finds in the caches.
     let (cold, warm) = (stats("nested-radix-cold", &[]), stats("nested-radix", &[]));
     assert_eq!((warm["fault.nested.count"], warm["fault.nested.cycles"]), (0, 0));
     assert_eq!(warm["fault.minor.count"], cold["fault.minor.count"]);
@@ -101,26 +100,26 @@ fn a_guests_large_page_is_walked_for_once_and_in_the_host_for_each_of_its_pages(
         assert_conserved(&stats);
         stats.values
     };
-    // Three levels of the guest, the addresses of whose entries the host translates, and that of the page.
+    // Three levels of the guest, whose entries' addresses the host translates, plus the page's address.
     let (without, refs) = (stats(&[]), 3 * (host + 1) + host);
     assert_eq!((without["walk.count"], without["walk.refs"]), (pages, pages * refs));
     assert_eq!((without["guest_tlb.look_ups"], without["guest_tlb.misses"]), (0, 0));
-    // Also of the first the guest's tables have been read already, before its page was missing in the host.
+    // For the first page, too, the guest's tables were read before its page was missing in the host.
     let with = stats(&[r#"machine.tlb.guest={"entries":4,"ways":4,"latency_cycles":7}"#]);
     assert_eq!((with["walk.count"], with["walk.refs"]), (pages, pages * host));
     let latency_cycles = 4;
     assert_eq!(with["walk.cycles"], pages * (host * latency_cycles + 7));
     let in_vain = with["guest_tlb.misses"];
     assert!((1..=6).contains(&in_vain), "until all of the guest's tables are there: {in_vain}");
-    // Each page is missing in the host first; before the first one is, the look-up is in vain.
+    // Each page takes two look-ups, because it is first missing in the host; the first one of all misses.
     assert_eq!(with["guest_tlb.look_ups"], in_vain + 2 * pages - 1);
     for same in ["fault.minor.count", "fault.nested.count", "dtlb.l2.misses", "dtlb.l1.look_ups"] {
         assert_eq!(with[same], without[same], "{same}");
     }
 }
 
-/// A guest that has stored to the page at [`BASE`], without MMU caches. The host has made the page clean since, as one
-/// that migrates its guest does, and nothing is in the TLBs.
+/// A guest that stored to the page at [`BASE`], without MMU caches. The host then made the page clean, as in a
+/// migration, and the TLBs are empty.
 fn with_a_clean_page(nested_tlb: bool) -> (Simulation, PhysAddr) {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 0x1000);
@@ -149,8 +148,8 @@ fn is_dirty_in_the_host(simulation: &Simulation, addr: PhysAddr) -> bool {
     simulation.kernels.os.layers[HOST].mapped(space, VirtAddr(addr.0), VirtAddr(addr.0 + 4096))[0].mapping.flags.dirty
 }
 
-/// Walks, references, walks for a dirty bit and updates of accessed and dirty bits, of an origin's accesses one after
-/// the other.
+/// Walks, references, walks for a dirty bit, and updates of accessed and dirty bits, for consecutive accesses of an
+/// origin.
 fn walked(simulation: &mut Simulation, origin: Origin, wanted: (SpaceId, VirtAddr), intents: &[Intent]) -> [u64; 4] {
     let count = |simulation: &Simulation| {
         let (walks, all) = (&simulation.hw.walks, simulation.hw.walks.total());
@@ -173,8 +172,8 @@ fn walked(simulation: &mut Simulation, origin: Origin, wanted: (SpaceId, VirtAdd
 
 #[test]
 fn a_guests_store_to_a_page_that_it_has_loaded_walks_to_make_the_hosts_page_dirty() {
-    // The nested TLB knows where the guest's tables are and where the page is, but not for stores: to set the host's
-    // dirty bit, the host's table is walked again.
+    // The nested TLB contains the addresses of the guest's tables and of the page, but not for stores: to set the
+    // host's dirty bit, the host's table is walked again.
     for (nested_tlb, refs) in [(false, 24), (true, 4 + 4)] {
         let (mut simulation, addr) = with_a_clean_page(nested_tlb);
         let page = (SpaceId { layer: GUEST, index: 1 }, VirtAddr(BASE));

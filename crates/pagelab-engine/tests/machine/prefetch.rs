@@ -1,4 +1,4 @@
-//! Prefetchers: closed forms of what they cover, where they stop and what a line under way costs.
+//! Prefetchers: closed forms of coverage, borders and waits for outstanding lines.
 
 use crate::common::{ScriptWriter, assert_conserved, config, mmap, run, run_workload};
 use pagelab_engine::observe::statistics::Statistics;
@@ -6,13 +6,13 @@ use pagelab_trace::{Access, AccessKind, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const LINE: u64 = 64;
-/// As many 4 KiB pages as the first-level TLB holds.
+/// Number of 4 KiB pages that fill the first-level TLB.
 const PAGES: u64 = 64;
 const BYTES: u64 = PAGES * 4096;
 const L1: u64 = 4;
 const MEMORY: u64 = 100;
 
-/// A machine with an L1 of 4 KiB before memory, whose hits are waited for, and instructions of a cycle.
+/// A machine with an L1 of 4 KiB before memory, whose hits stall, and instructions of one cycle.
 fn small(system: &str, core: &str, prefetch: &str) -> pagelab_engine::config::Config {
     let core = format!("machine.core={core}");
     let l1 = format!(r#"machine.cache.l1={{"size_bytes":"4KiB","ways":8,"latency_cycles":{L1}}}"#);
@@ -25,14 +25,13 @@ fn small(system: &str, core: &str, prefetch: &str) -> pagelab_engine::config::Co
 
 const IN_ORDER: &str = r#"{"cycles_per_instruction":1.0,"l1_hit_hidden":false}"#;
 
-/// What loading `offsets` of a region costs, one load every `gap` instructions, once its pages are mapped and its lines
-/// have left the cache.
+/// Statistics of loading `offsets` of a region, one load per `gap` instructions, after its pages were mapped and its
+/// lines evicted from the cache.
 fn loads(config: &pagelab_engine::config::Config, gap: u32, offsets: &[u64]) -> Statistics {
     let script = |offsets: &[u64]| {
         let mut script = ScriptWriter::new();
         script.event(0, mmap(BASE, 2 << 20, Protection::from_bits(7)));
-        // Stores, so that each page gets a frame of its own. The last of them leaves nothing of the others in the
-        // cache.
+        // Stores, so that each page gets its own frame. The last of them evict all lines of the others.
         (0..PAGES).for_each(|page| script.store(0, BASE + page * 4096));
         let code = BASE + (PAGES - 1) * 4096;
         for offset in (0..PAGES).map(|page| page * 4096).chain(offsets.iter().copied()) {
@@ -61,14 +60,14 @@ fn of_l1<const N: usize>(stats: &Statistics, names: [&str; N]) -> [u64; N] {
 #[test]
 fn next_lines_cover_all_of_a_page_but_its_first() {
     let config = small("radix", IN_ORDER, r#"{"l1":{"next_line":"on"}}"#);
-    // So slow that nothing is late.
+    // So slow that no prefetch is late.
     let stats = loads(&config, 200, &sequence(LINE));
     let covered = PAGES * 63;
     assert_eq!(of_l1(&stats, ["issued", "useful", "late"]), [covered, covered, 0]);
     assert_eq!(of_l1(&stats, ["from_memory", "dropped.border", "dropped.busy"]), [covered, PAGES, 0]);
     assert_eq!(stats.values["l1d.misses.data"], PAGES);
     assert_eq!(stats.values["cycles.data_stall"], PAGES * MEMORY + covered * L1);
-    // On misses alone every second line is covered, and its use sets nothing off.
+    // Triggered only by misses, every second line is covered, and a prefetched line's use triggers nothing.
     let config = small("radix", IN_ORDER, r#"{"l1":{"next_line":{"trigger":"miss"}}}"#);
     let stats = loads(&config, 200, &sequence(LINE));
     assert_eq!(of_l1(&stats, ["issued", "useful", "dropped.border"]), [PAGES * 32, PAGES * 32, 0]);
@@ -79,7 +78,7 @@ fn late_lines_cost_exactly_the_rest() {
     let config = small("radix", IN_ORDER, r#"{"l1":{"next_line":"on"}}"#);
     for gap in [1, 20, 91, 92, 93, 96] {
         let stats = loads(&config, gap, &sequence(LINE));
-        // Each line is fetched when the access to the one before it issues.
+        // Each line is fetched when the access to the previous one issues.
         let (mut stall, mut late, mut rest) = (MEMORY, 0, 0);
         let mut page = stall;
         for _ in 1..64 {
@@ -99,15 +98,15 @@ fn the_page_that_maps_a_line_is_the_border() {
     let prefetch = r#"{"l1":{"ip_stride":{"border":"mapping"}}}"#;
     let count = BYTES / stride;
     let stats = loads(&small("radix", IN_ORDER, prefetch), 200, &sequence(stride));
-    // Two strides alike are seen with the third access. Then the first access to each page misses, and the last is cut
-    // off.
+    // A stride is detected with the third access. After that, the first access to each page misses, and the last
+    // prefetch is dropped at the border.
     assert_eq!(stats.values["l1d.misses.data"], PAGES + 2);
     assert_eq!(of_l1(&stats, ["useful", "late", "dropped.border"]), [count - PAGES - 2, 0, PAGES]);
-    // In a page of 2 MiB only the first three miss, and one line too many is fetched.
+    // In a page of 2 MiB only the first three miss, and one prefetch is useless.
     let stats = loads(&small("radix-2m", IN_ORDER, prefetch), 200, &sequence(stride));
     assert_eq!(stats.values["l1d.misses.data"], 3);
     assert_eq!(of_l1(&stats, ["issued", "useful", "dropped.border"]), [count - 2, count - 3, 0]);
-    // Units that are not told of it stop as in small pages.
+    // Prefetchers that do not know the page size stop at 4 KiB.
     let stats = loads(&small("radix-2m", IN_ORDER, r#"{"l1":{"ip_stride":"on"}}"#), 200, &sequence(stride));
     assert_eq!(of_l1(&stats, ["useful", "late", "dropped.border"]), [count - PAGES - 2, 0, PAGES]);
 }
@@ -126,14 +125,14 @@ fn streams_run_ahead_until_nothing_is_late() {
     assert_eq!(of_l1(&found, ["issued", "useful", "late"]), [lines - 2 + 4, lines - 2, 0]);
     let found = stats(1);
     assert_eq!(found.values["l1d.misses.data"], 2);
-    // One line ahead is fetched when the access before issues: 100 cycles, of which 34 pass.
+    // A prefetch one line ahead is issued with the previous access: 100 cycles, of which 34 pass.
     let late = of_l1(&found, ["late", "late_cycles"]);
     assert!(late[0] > 0 && late[1] == late[0] * (MEMORY - 30 - 2 * L1), "{late:?}");
 }
 
 #[test]
 fn random_accesses_use_nothing() {
-    // Even lines in an order without strides: nobody needs the odd ones.
+    // Even lines in an order without strides: odd lines are never used.
     let offsets: Vec<u64> = (0..2048_u64).map(|n| n * n * 2 % 4096 * LINE).collect();
     for prefetch in ["next_line", "ip_stride", "stream"] {
         let config = small("radix-2m", IN_ORDER, &format!(r#"{{"l1":{{"{prefetch}":"on"}}}}"#));
@@ -147,7 +146,7 @@ fn random_accesses_use_nothing() {
 fn buffers_bound_what_is_fetched_at_a_time() {
     let prefetch = r#"{"l1":{"next_line":{"degree":8},"buffers":3}}"#;
     let config = small("radix", IN_ORDER, prefetch);
-    // All but the page that was zeroed last, lines of which are still in the cache.
+    // All but the page zeroed last, some of whose lines are still in the cache.
     let pages = PAGES - 1;
     let first_lines: Vec<u64> = (0..pages).map(|page| page * 4096).collect();
     let stats = loads(&config, 200, &first_lines);
@@ -156,7 +155,7 @@ fn buffers_bound_what_is_fetched_at_a_time() {
 
 #[test]
 fn a_window_waits_for_lines_under_way_too() {
-    // A window of one instruction overlaps nothing, as an in-order core.
+    // A window of one instruction overlaps nothing, like an in-order core.
     let one = r#"{"model":"window","cycles_per_instruction":1.0,"window":1,"store_queue":0}"#;
     let prefetch = r#"{"l1":{"next_line":{"trigger":"always"}}}"#;
     for (spec, late) in [("seq:size=256KiB,passes=2", 1000), ("gups:size=256KiB,updates=20K", 0)] {
@@ -166,14 +165,14 @@ fn a_window_waits_for_lines_under_way_too() {
             assert_eq!(window.values[name], in_order.values[name], "{spec}: {name}");
         }
     }
-    // One of many overlaps the rest of the wait as well.
+    // A large window also overlaps the rest of the wait.
     let many = r#"{"model":"window","cycles_per_instruction":1.0}"#;
     let [one, many] =
         [one, many].map(|core| run_workload(&small("radix-2m", core, prefetch), "seq:size=256KiB,passes=2"));
     assert!(many.values["cycles"] < one.values["cycles"], "{} {}", many.values["cycles"], one.values["cycles"]);
 }
 
-/// What a second pass over `pages` pages, `stride` apart, counts.
+/// Statistics of a second pass over `pages` pages, `stride` pages apart.
 fn second_pass(system: &str, pages: u64, stride: usize, gap: u32) -> Statistics {
     let mut set = vec!["machine.prefetch.tlb.next_page=on"];
     set.extend([
@@ -210,17 +209,17 @@ fn the_page_behind_needs_no_walk() {
         let of = |name: &str| stats.values[&format!("prefetch.tlb.{name}")];
         assert_eq!(stats.values["dtlb.l2.misses"], MANY, "{system}");
         assert_eq!(stats.values["walk.count"], 1, "{system}: that of the first page");
-        // Behind the last page there is none.
+        // After the last page there is none.
         assert_eq!([of("walks"), of("unmapped"), of("useful") + of("late")], [MANY, 1, MANY - 1], "{system}");
         assert_eq!(of("late") > 0, gap == 1, "{system}");
-        // Nobody waits for the walks but for the rest of late ones.
+        // Accesses do not wait for prefetch walks, except for the rest of late ones.
         let waited = MANY * 7 + stats.values["walk.cycles"] + of("late_cycles");
         assert_eq!(stats.values["cycles.translation"], waited, "{system}");
     }
-    // Every other page: what is prefetched is never used.
+    // Every second page: prefetched translations are never used.
     let stats = second_pass("radix", MANY, 2, 1000);
     let of = |name: &str| stats.values[&format!("prefetch.tlb.{name}")];
-    // The last 512 pages of the first pass are in the TLB, and those of them that nobody asks for stay there.
+    // The last 512 pages of the first pass are in the TLB, and the unused ones of them stay there.
     assert_eq!([of("useful"), of("late"), of("walks")], [0, 0, (MANY - 512) / 2]);
     assert_eq!(stats.values["walk.count"], MANY / 2);
 }
@@ -251,7 +250,7 @@ fn results_are_those_of_the_configuration_alone() {
 fn what_is_off_leaves_no_trace() {
     let stats = run_workload(&config("radix", &[]), "gups:size=1MiB,updates=2K");
     assert!(!stats.values.keys().any(|name| name.starts_with("prefetch.")), "{:?}", stats.values);
-    // A prefetcher that has nothing to learn from changes no other figure.
+    // A prefetcher without input changes no other statistic.
     let silent = ["machine.prefetch.l1.ip_stride=on"];
     let mut silenced = run_workload(&config("radix", &silent), "gups:size=1MiB,updates=2K").values;
     silenced.retain(|name, _| !name.starts_with("prefetch."));

@@ -1,17 +1,17 @@
-//! Slices of the last-level cache: what collides in one cache is spread over slices that a hash chooses.
+//! Slices of the last-level cache: lines that collide in one cache are spread over slices by a hash.
 
 use pagelab_engine::base::addr::LineAddr;
 use pagelab_engine::cache::{Hierarchy, HitLevel, Requester};
 use pagelab_engine::config::{Assembly, assemble};
 
-/// Caches of a preset with such slices.
+/// Caches of a preset with this slice setting.
 fn caches(machine: &str, set: &[&str]) -> Hierarchy {
     let set: Vec<String> = set.iter().map(|&set| set.to_owned()).collect();
     let config = assemble(&Assembly { machine: Some(machine), set: &set, ..Assembly::default() }).unwrap();
     Hierarchy::new(&config.machine.cache, 1, 1).unwrap()
 }
 
-/// Of lines `apart` lines from each other, asked for in turn, those of the last of three rounds that memory serves.
+/// Accesses served by memory in the last of three rounds over lines that are `apart` lines from each other.
 fn missed(mut caches: Hierarchy, apart: u64, lines: u64) -> usize {
     let mut round = || {
         let served = (0..lines).map(|n| caches.access(0, LineAddr(n * apart), false, Requester::Data).served);

@@ -1,18 +1,18 @@
-//! The victim TLB against closed forms: which walks it spares where more pages than ways compete for a set.
+//! Compares the victim TLB with closed forms: walks avoided when more pages than ways compete for a set.
 
 use crate::common::{ScriptWriter, config, run};
 
 const BASE: u64 = 0x7f00_0000_0000;
-/// One page: every access to another one asks the second level.
+/// One page: every access to another page looks up the second level.
 const FIRST: &str = r#"machine.tlb.l1d=[{"pages":["4K"],"entries":1,"ways":1}]"#;
 const SETS: u64 = 16;
 const SECOND: &str = r#"machine.tlb.l2=[{"pages":["4K"],"entries":16,"ways":1}]"#;
 
-/// Passes over the pages that are compared. Those before have faults, and kernels use the TLBs.
+/// Number of compared passes. Earlier passes have faults, in which kernels use the TLBs.
 const PASSES: u64 = 10;
 
-/// Loads `pages` pages in turn that fall into one set of the last TLB, and counts walks, misses of the TLBs, look-ups
-/// of the unit, misses of the unit, and cycles of translation.
+/// Loads `pages` pages in turn that fall into one set of the last TLB; returns walks, TLB misses, look-ups and misses
+/// of the unit, and cycles of translation.
 fn conflict(system: &str, tlbs: &[&str], pages: u64, unit: &str) -> [u64; 5] {
     let after = |passes: u64| {
         let mut script = ScriptWriter::new();

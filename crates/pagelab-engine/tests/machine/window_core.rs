@@ -1,4 +1,4 @@
-//! The window core: closed forms of what bounds the overlap of accesses, and the in-order core as its limit.
+//! The window core: closed forms of the limits of overlap, and the in-order core as its limit.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use pagelab_trace::{Access, AccessKind, Branches};
 #[test]
 fn a_chain_of_dependent_misses_takes_its_length_times_the_latency() {
     assert_eq!(cycles(core("{}"), repeated(after(1, load()), 100))[0], 100 * LATENCY);
-    // Two chains run side by side.
+    // Two chains run in parallel.
     assert_eq!(cycles(core("{}"), repeated(after(2, load()), 100))[0], 50 * LATENCY);
-    // What depends on nothing overlaps whole.
+    // Independent accesses overlap completely.
     assert_eq!(cycles(core("{}"), repeated(load(), 64))[0], LATENCY);
-    // A hit that depends on a miss passes the wait on.
+    // A hit that depends on a miss passes on the wait.
     let pairs = (0..100).map(|n| after(1, if n % 2 == 0 { load() } else { Step { latency: L1_LATENCY, ..load() } }));
     assert_eq!(cycles(core("{}"), pairs)[0], 50 * (LATENCY + L1_LATENCY));
 }
@@ -42,21 +42,21 @@ fn walks_are_bound_by_page_walkers_and_stalls_are_of_translation() {
         let found = cycles(core(&format!(r#"{{"page_walkers":{walkers}}}"#)), repeated(step, 90));
         let rounds = 90 / walkers;
         assert_eq!(found, [rounds * 50 + L1_LATENCY, rounds * 50, L1_LATENCY], "{walkers}");
-        // It is the same if the data come from far: those of the last alone are not hidden by walks.
+        // The same if the data come from memory: walks hide all data latencies but the last.
         let found = cycles(core(&format!(r#"{{"page_walkers":{walkers}}}"#)), repeated(walking(), 60));
         assert_eq!(found, [60 / walkers * 50 + LATENCY, 60 / walkers * 50, LATENCY], "{walkers}");
     }
-    // Where buffers are what is short, it does not help to have the translation sooner.
+    // If buffers are scarce, earlier translations do not help.
     let found = cycles(core(r#"{"fill_buffers":1}"#), repeated(walking(), 20));
     assert_eq!(found, [50 + 20 * LATENCY, 50, 20 * LATENCY]);
-    // A walk and the miss after it are one behind the other.
+    // A walk and the miss after it are sequential.
     assert_eq!(cycles(core("{}"), [walking()]), [50 + LATENCY, 50, LATENCY]);
 }
 
 #[test]
 fn what_waits_for_its_data_holds_neither_walkers_nor_buffers() {
-    // Loads that depend on nothing, each with one that depends on it. Only the last ones' own chain comes on top of
-    // what is short.
+    // Independent loads, each followed by a dependent one. Only the chain of the last pair adds to the time of the
+    // scarce resource.
     let pairs: Vec<Step> = (0..100).flat_map(|_| [walking(), after(1, walking())]).collect();
     let chain = 2 * (50 + LATENCY);
     for (walkers, buffers) in [(1, 64), (2, 64), (3, 64), (64, 1), (64, 2), (64, 5), (1, 5), (4, 10), (6, 16)] {
@@ -84,14 +84,14 @@ fn all_accesses_to_a_page_wait_for_its_walk() {
             let walks = within(page, 0, Step { page: Some(page), ..walking() });
             [after(distances[0], walks), after(distances[1], within(page, 63, load()))]
         };
-        // Nodes of two lines. The pointer to the next one is read behind the key, or before it.
+        // Nodes of two lines. The pointer to the next node is read after the key, or before it.
         let key_first = (1..=50).flat_map(|number| node(number, [1, 2]));
         let next_first = (1..=50).flat_map(|number| node(number, [2, 3]));
         let (key_first, next_first) = (cycles(core("{}"), key_first), cycles(core("{}"), next_first));
         assert_eq!(key_first, [50 * (50 + LATENCY), 50 * 50, 50 * LATENCY], "{size:?}");
         assert_eq!(next_first, key_first, "{size:?}");
     }
-    // Those to the page behind do not, be their line in the caches or not.
+    // Accesses to the next page do not, whether their line is cached or not.
     let walks = |of: Translation| within(of, 0, Step { page: Some(of), latency: L1_LATENCY, ..walking() });
     let [first, second] = [1, 2].map(|number| page(number, PageSize::Size4K));
     for (other, expected) in [(first, 50 + LATENCY), (second, LATENCY)] {
@@ -105,19 +105,19 @@ fn all_accesses_to_a_page_wait_for_its_walk() {
 
 #[test]
 fn the_window_bounds_how_many_misses_overlap() {
-    // Loads 16 instructions apart: four of them fit 64 entries, and five 65.
+    // Loads 16 instructions apart: four of them fit into 64 entries, five into 65.
     let loads = repeated(Step { access: Access { gap: 16, ..load().access }, ..load() }, 100);
     for (window, together) in [(1, 1), (16, 1), (17, 2), (63, 4), (64, 4), (65, 5), (80, 5), (81, 6)] {
         let found = cycles(core(&format!(r#"{{"window":{window}}}"#)), loads.clone())[0];
         let rounds = 100_u64.div_ceil(together);
-        // Instructions take 6 cycles in all.
+        // Instructions take 6 cycles in total.
         assert!((rounds * LATENCY..=rounds * LATENCY + 6).contains(&found), "{window}: {found}");
     }
 }
 
 #[test]
 fn a_miss_alone_is_hidden_by_what_the_window_holds_behind_it() {
-    // 400 instructions of a cycle each behind a miss: the window holds 99 of them.
+    // 400 instructions of one cycle each after a miss: the window contains 99 of them.
     let tail = Step { access: Access { gap: 400, ..load().access }, latency: L1_LATENCY, ..load() };
     let slow = r#"{"cycles_per_instruction":1,"window":100}"#;
     let [all, translation, data] = cycles(core(slow), [load(), tail]);
@@ -130,7 +130,7 @@ fn queues_bound_loads_and_stores() {
     for entries in [1, 2, 10] {
         let found = cycles(core(&format!(r#"{{"load_queue":{entries}}}"#)), repeated(load(), 100))[0];
         assert_eq!(found, 100_u64.div_ceil(entries) * LATENCY, "{entries} loads");
-        // The last stores may be under way when the program has gone on.
+        // The last stores may be outstanding when the program continues.
         let found = cycles(core(&format!(r#"{{"store_queue":{entries}}}"#)), repeated(store(), 100))[0];
         let rounds = 100_u64.div_ceil(entries) - 1;
         let least = rounds * LATENCY;
@@ -141,7 +141,7 @@ fn queues_bound_loads_and_stores() {
 
 #[test]
 fn what_waits_for_the_window_and_for_a_queue_waits_for_the_later_one() {
-    // The second store's instructions need the load's entry of the window, and the entry of the first store.
+    // The second store's instructions need the load's window entry, and the first store's queue entry.
     let last = Step { access: Access { gap: 2, ..store().access }, ..store() };
     let of = |first: u64| [Step { latency: first, ..store() }, Step { latency: 100, ..load() }, last];
     let core = || core(r#"{"window":2,"store_queue":1}"#);
@@ -152,7 +152,7 @@ fn what_waits_for_the_window_and_for_a_queue_waits_for_the_later_one() {
 fn loads_keep_their_entry_until_all_that_is_older_has_left() {
     let hit = Step { latency: L1_LATENCY, ..load() };
     let steps = [Step { latency: 300, ..store() }, hit, hit];
-    // The store is waited for as a load is, and has no entry of the load queue.
+    // The program waits for the store as for a load, but the store has no load queue entry.
     let all = cycles(core(r#"{"load_queue":1,"store_queue":0}"#), steps)[0];
     assert_eq!(all, 300 + L1_LATENCY);
 }
@@ -166,7 +166,7 @@ fn a_hit_of_a_line_under_way_waits_for_the_line() {
     assert_eq!(cycles(core("{}"), elsewhere)[0], L1_LATENCY + LATENCY);
 }
 
-/// Statistics of a run that have a clock in them or not.
+/// The statistics of a run, with or without those that involve time.
 fn values(source: &str, system: &str, core: &str) -> BTreeMap<String, u64> {
     let stats = run_workload(&config(system, &[&format!("machine.core={core}")]), source);
     assert_conserved(&stats);
@@ -221,7 +221,7 @@ fn sources_that_tell_nothing_get_what_the_configuration_says() {
     assert!(serial > independent + independent / 10, "{serial} {independent}");
 }
 
-/// A branch before a step, and how many accesses back the load is that it waits for.
+/// A branch before a step, and the distance to the load that it depends on.
 fn behind(taken: bool, distance: u64, step: Step) -> Step {
     let mut branches = Branches::NONE;
     branches.push(taken);
@@ -232,20 +232,20 @@ fn behind(taken: bool, distance: u64, step: Step) -> Step {
 #[test]
 fn a_mispredicted_branch_waits_for_its_load_and_the_penalty() {
     let with = |taken| [load(), behind(taken, 1, load()), load()];
-    // The counters begin with taken.
+    // The counters start as taken.
     let tage = || core(r#"{"branch_predictor":"tage","mispredict_penalty":20}"#);
     assert_eq!(cycles_with_branches(tage(), with(true)), [LATENCY, 0, LATENCY, 0]);
-    // What is behind the branch does not overlap what is before it.
+    // Instructions after a mispredicted branch do not overlap those before it.
     assert_eq!(cycles_with_branches(tage(), with(false)), [2 * LATENCY + 20, 0, 2 * LATENCY, 20]);
-    // One that waits for nothing costs the penalty, which the load before it hides nothing of.
+    // An independent one costs the penalty, of which the load before it hides nothing.
     let early = [load(), behind(false, 0, load())];
     assert_eq!(cycles_with_branches(tage(), early), [LATENCY + 20, 0, LATENCY, 20]);
     // Without a predictor it costs nothing.
     assert_eq!(cycles(core("{}"), with(false))[0], LATENCY);
-    // The wait for the load's translation is one for translation.
+    // The wait for the load's translation counts as translation.
     let walks = [walking(), behind(false, 1, load())];
     assert_eq!(cycles_with_branches(tage(), walks), [2 * LATENCY + 70, 50, 2 * LATENCY, 20]);
-    // A load that waited for another one's data was not translating meanwhile.
+    // A load that waited for another load's data was not translating meanwhile.
     let chain = [walking(), after(1, walking()), after(1, load()), behind(false, 1, load())];
     assert_eq!(cycles_with_branches(tage(), chain), [4 * LATENCY + 120, 100, 4 * LATENCY, 20]);
 }
@@ -288,20 +288,20 @@ fn a_line_is_under_way_until_it_is_there_whatever_its_buffer_does_next() {
 fn every_misprediction_of_a_row_costs_its_penalty_and_is_counted() {
     let mut core = core(r#"{"branch_predictor":"tage","mispredict_penalty":20}"#);
     let (mut branches, at) = (Branches::NONE, CoreTime { instructions: 0, now: Cycles::ZERO });
-    // Of three the first and the last are not taken; that they have names of their own keeps the counters apart.
+    // Of three branches the first and the last are not taken; different addresses keep their counters separate.
     [false, true, false].into_iter().for_each(|taken| branches.push(taken));
     let stall = core.meet(IncomingAccess { access: &load().access, again: false, tells: true, branches }, at);
     assert_eq!(stall.branch, Cycles(40));
     let counts = core.branches().unwrap();
     assert_eq!((counts.met, counts.mispredicted), (3, 2));
-    // An access that is made again after a fault has met its branches before.
+    // An access repeated after a fault has already had its branches.
     let stall = core.meet(IncomingAccess { access: &load().access, again: true, tells: true, branches }, at);
     assert_eq!((stall, core.branches().unwrap()), (Stall::default(), counts));
 }
 
 #[test]
 fn what_is_met_and_asks_for_no_data_takes_its_entry() {
-    // As what the kernel reads where its references are off.
+    // Like the kernel's reads if its references are off.
     let (mut core, at) = (core(r#"{"store_queue":2}"#), CoreTime { instructions: 0, now: Cycles::ZERO });
     let mut at = at;
     let stalls = [Some(LATENCY), None, Some(L1_LATENCY), Some(L1_LATENCY)].map(|latency| {

@@ -1,4 +1,4 @@
-//! Whether `--check` finds a translation that contradicts what the kernels recorded.
+//! Checks that `--check` finds a translation that contradicts the kernels' records.
 
 use pagelab_engine::base::addr::PhysAddr;
 use pagelab_engine::base::error::EngineError;
@@ -14,7 +14,7 @@ fn a_table_that_lies_is_found_out() {
     let source = pagelab_trace::workload::parse("seq:size=1MiB,passes=1", 1).unwrap();
     let mut simulation =
         Simulation::new(&config, vec![PlacedSource { source, cpus: vec![0], memory_limit: None }], None).unwrap();
-    // The direct map's first gigabyte page leads elsewhere.
+    // The direct map's first gigabyte page is mapped to another address.
     let layer = &mut simulation.kernels.os.layers[0];
     let mut list = WalkList::new();
     let va = layer.direct(PhysAddr(0));

@@ -1,4 +1,4 @@
-//! A user's mistake is one error that names the key, what is wrong with it and what would be right.
+//! A user's mistake is one error, with the key, the mistake and the allowed values.
 
 use crate::common::ScriptWriter;
 use pagelab_engine::base::error::EngineError;
@@ -6,7 +6,7 @@ use pagelab_engine::config::{Assembly, assemble};
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_trace::EventKind;
 
-/// What comes of building and running a configuration.
+/// The result of building and running a configuration.
 pub fn outcome(machine: &str, system: &str, set: &[&str]) -> Result<(), EngineError> {
     let file = format!("{}/tests/systems/{system}.toml", env!("CARGO_MANIFEST_DIR"));
     let system = if std::path::Path::new(&file).exists() { &file } else { system };
@@ -28,7 +28,7 @@ pub fn outcome(machine: &str, system: &str, set: &[&str]) -> Result<(), EngineEr
 
 pub const MACHINE: &str = "sandybridge-e5-2420";
 
-/// The error of overrides of `system`, with its key and text.
+/// The key and text of the error for overrides of `system`.
 pub fn config_error(system: &str, set: &[&str]) -> (String, String) {
     match outcome(MACHINE, system, set) {
         Err(EngineError::Config { key, what }) => (key, what),
@@ -36,7 +36,7 @@ pub fn config_error(system: &str, set: &[&str]) -> (String, String) {
     }
 }
 
-/// Every case: system, overrides, the key that the error names, and words that it says.
+/// Each case: system, overrides, the error's key, and words in its text.
 pub fn assert_refused(cases: &[(&str, &[&str], &str, &[&str])]) {
     for (system, set, key, words) in cases {
         let (found, what) = config_error(system, set);
@@ -206,7 +206,7 @@ fn memories_that_cannot_be() {
     ]);
 }
 
-/// Each error names the key as it is written, and says what may stand there; nothing of the types behind it.
+/// Each error contains the key in the user's notation and the allowed values, but no internal types.
 #[test]
 fn values_of_the_wrong_form_say_which_is_right() {
     const PLACEMENT: &str = "system.layers.native.placement";
@@ -276,7 +276,7 @@ fn values_of_the_wrong_form_say_which_is_right() {
     assert!(what.contains("did you mean `levels`?") && !what.contains("missing"), "it is there, misspelt: {what}");
 }
 
-/// Parts in which the key `model` chooses a design: their errors are those of any other part.
+/// Parts in which the key `model` selects a design: their errors are like those of any other part.
 #[test]
 fn keys_of_a_chosen_design() {
     const SWAP: &str = r#"kernel.swap={"size_bytes":"1GiB","read_cycles":1,"write_cycles":1,"queue_depth":1}"#;
@@ -366,7 +366,7 @@ fn keys_of_a_chosen_design() {
     outcome(MACHINE, "radix", &[STORAGE, "kernel.storage.model=fixed-latency"]).unwrap();
 }
 
-/// What an error proposes can be had.
+/// Devices proposed by errors are valid.
 #[test]
 fn devices_that_errors_propose_are_possible() {
     for set in ["kernel.page_cache=cold", "kernel.cgroup_limit_bytes=128MiB"] {
@@ -380,7 +380,7 @@ fn devices_that_errors_propose_are_possible() {
 fn unknown_presets_name_the_known_ones() {
     let (key, what) = config_error("cubist", &[]);
     assert_eq!(key, "system");
-    // A list of all names would fill a page.
+    // A list of all names would be too long.
     assert!(what.contains("cubist") && what.contains(" presets, such as radix, ") && what.len() < 200, "{what}");
     let (_, what) = config_error("radiks", &[]);
     assert!(what.contains("did you mean radix? `pagelab list systems`") && !what.contains("nested-radix"), "{what}");

@@ -1,4 +1,4 @@
-//! Copies of a simulation in the middle of its run: each ends as the one that was never copied.
+//! Copies of a simulation in the middle of its run: each ends like the original.
 
 use crate::common::{ScriptWriter, assert_conserved, config};
 use pagelab_engine::base::error::EngineError;
@@ -10,7 +10,7 @@ use pagelab_trace::{EventKind, ProcessIx, Source};
 const BASE: u64 = 0x7f00_0000_0000;
 const SWAP: &str = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":20000,"write_cycles":9000,"queue_depth":2}"#;
 
-/// Two threads that touch memory alternately, with mapping calls between and a child that begins before the middle.
+/// Two threads that touch memory alternately, with mapping calls in between and a child that starts before the middle.
 fn program() -> Box<dyn Source> {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 32 << 20);
@@ -51,7 +51,7 @@ fn end(simulation: &mut Simulation) -> Statistics {
     Statistics::collect(simulation)
 }
 
-/// Copies a run at some of its accesses, and copies that copy again; all of them come to the same end.
+/// Copies a run at some of its accesses, and copies the copies; all must end equally.
 fn assert_copies_agree(name: &str, config: &Config, cpus: &[&[usize]], at: &[u64]) {
     let whole = end(&mut begin(config, cpus));
     assert_conserved(&whole);

@@ -1,4 +1,4 @@
-//! Presets that extend others, and designs that are chosen anew: what was said stays, what fits no more falls away.
+//! Presets that extend others, and changes of designs: explicit settings are kept, keys that do not apply are dropped.
 
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::config::{Assembly, Config, assemble};
@@ -49,7 +49,7 @@ fn keys_of_the_former_design_fall_away() {
     }
     let config = with_set(&["machine.core.model=window"]).unwrap();
     let core = serde_json::to_value(&config.machine.core).unwrap();
-    // What both designs have is kept, as is everything that the user does not name.
+    // Keys of both designs are kept, as are keys that the user did not set.
     assert_eq!(core["cycles_per_instruction"], 0.5);
     assert_eq!(core["window"], 224);
 }
@@ -69,8 +69,7 @@ fn every_design_can_be_chosen_in_place_of_every_other() {
         ] {
             let set = [format!("system.layers.0.{set}")];
             let assembled = assemble(&Assembly { system: Some(system), set: &set, ..Assembly::default() });
-            // Some need keys that they have no default for, or cannot be combined; none is refused for a key of
-            // another.
+            // Some need keys without defaults, or cannot be combined; none is rejected for a key of another design.
             if let Err(error) = assembled {
                 assert!(!error.to_string().contains("there is no key"), "{system} {set:?}: {error}");
             }
@@ -112,7 +111,7 @@ fn a_machine_extends_another() {
     assert_eq!(mine.origin["cores"], base.origin["cores"]);
     assert_eq!(mine.origin["cache.l3"], base.origin["cache.l3"]);
     assert_eq!(mine.origin["cache.l3.ways"], "mine, which gives no origin");
-    // A file extends a file beside it, whatever folder the command runs in; without `.toml`, too.
+    // A file extends another in its own folder, whatever the current folder; also without `.toml`.
     let file = write(folder.path(), "its.toml", "base = \"mine\"\ncore = \"skylake\"\nname = \"its\"");
     let its = machine(&file).unwrap().machine;
     assert_eq!((its.name.as_str(), its.frequency_mhz), ("its", 3600));

@@ -1,4 +1,4 @@
-//! The fast path does what the general code does: every statistic of every system and machine is the same.
+//! The fast path is equivalent to the general code: every statistic of every system and machine is equal.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,7 @@ use pagelab_engine::translate::translation_unit::{TlbPrefetchConfig, TlbStagesCo
 use pagelab_trace::cases;
 use serde_json::to_string;
 
-/// At random, at random with stores to what was loaded, one page after the other, and by two threads that share a core
-/// or not.
+/// Random accesses, random ones with stores to loaded data, sequential pages, and two threads on one core or two.
 const WORKLOADS: &[&str] = &[
     "random:size=8MiB,accesses=15K",
     "gups:size=8MiB,updates=8K",
@@ -25,7 +24,7 @@ fn values(source: &str, system: &str, machine: &str, set: &[String]) -> Result<V
     values_beside(source, &[], system, machine, set)
 }
 
-/// Those of a run with co-runners.
+/// The statistics of a run with co-runners.
 fn values_beside(source: &str, with: &[&str], system: &str, machine: &str, set: &[String]) -> Result<Values, String> {
     let request = Request {
         sources: vec![source.to_owned()],
@@ -40,8 +39,7 @@ fn values_beside(source: &str, with: &[&str], system: &str, machine: &str, set: 
     Ok(results.results.remove(0).stats.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
 }
 
-/// Runs with either code, and with each translation compared with the kernel's own record. False if the machine is
-/// impossible.
+/// Runs with both codes, and compares each translation with the kernel's records. False if the machine is invalid.
 fn assert_same(source: &str, system: &str, machine: &str, set: &[String]) -> bool {
     let with = |keys: &[&str]| {
         let keys: Vec<_> = keys.iter().map(|&key| key.to_owned()).collect();
@@ -91,7 +89,7 @@ fn pages_that_reclaim_has_taken_and_aged_are_walked_to_alike() {
     }
 }
 
-/// Cores that are told of each access, whose threads share one or not.
+/// Cores that process each access, with threads on one core or several.
 #[test]
 fn cores_that_overlap_have_the_same_results() {
     let skylake = r#"machine.core={"model":"window","cycles_per_instruction":0.25}"#;
@@ -108,7 +106,7 @@ fn cores_that_overlap_have_the_same_results() {
     }
 }
 
-/// A co-runner that begins anew makes others ready before a turn.
+/// A co-runner that restarts makes others runnable before a turn.
 #[test]
 fn co_runners_have_the_same_results() {
     let quantum = "kernel.quantum_cycles=3000".to_owned();
@@ -126,8 +124,7 @@ fn co_runners_have_the_same_results() {
     }
 }
 
-/// Entries of different sizes for one page: which of them a kernel's reference hits is the same with the check and
-/// without.
+/// Entries of different sizes for one page: a kernel's reference hits the same one with and without the check.
 #[test]
 fn checking_changes_no_result() {
     let set = [
@@ -137,7 +134,7 @@ fn checking_changes_no_result() {
     assert!(assert_same("gups:size=8MiB,updates=8K", "nested-radix", "kabylake-7700hq", &set.map(str::to_owned)));
 }
 
-/// Slices that a hash chooses, on machines whose shape the fast path is compiled for.
+/// Slices by hash, on machines with shapes for which the fast path is specialised.
 #[test]
 fn slices_count_the_same_on_the_fast_path() {
     for (machine, slices) in [("kabylake-7700hq", 4), ("xeon-e-2136", 6), ("broadwell-e5-2640v3", 8)] {
@@ -198,7 +195,7 @@ fn random_machines_have_the_same_results() {
     }
 }
 
-/// Share of a run's accesses that take the fast path.
+/// Share of a run's accesses handled by the fast path.
 fn taken(source: &str, system: &str, set: &[&str]) -> f64 {
     let request = Request {
         sources: vec![source.to_owned()],
@@ -232,7 +229,7 @@ fn what_meets_nothing_unusual_takes_it() {
         "nested-radix-thp",
         "nested-radix-unified-translation-cache",
     ] {
-        // Of 4096 pages each is touched for the first time once.
+        // Each of 4096 pages has one first touch.
         let share = taken("random:size=16MiB,accesses=100K", system, &[]);
         assert!((0.95..1.0).contains(&share), "{system}: {share}");
     }

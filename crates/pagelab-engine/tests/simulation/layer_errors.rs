@@ -1,4 +1,4 @@
-//! Configurations of kernels and systems that are refused, and what is said about them.
+//! Invalid configurations of kernels and systems, and their errors.
 
 use super::config_errors::{MACHINE, assert_refused, config_error, outcome};
 use pagelab_engine::base::error::EngineError;
@@ -159,7 +159,7 @@ fn a_full_hashed_table_names_the_layer_and_what_to_set() {
         for word in [layer, "slots are in use", "page_table.table_bytes=SIZE"] {
             assert!(what.contains(word), "{system} {set}: {what}");
         }
-        // A longer search looks at no third group, and no other hash is better than the default one.
+        // A longer search reads no third group, and no hash is better than the default.
         assert_eq!(what.contains("search_lines=N"), system != "hashed-power", "{system} {set}: {what}");
         assert!(!what.contains("hash=mix64"), "{system} {set}: {what}");
     }

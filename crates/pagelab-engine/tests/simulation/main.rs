@@ -1,4 +1,4 @@
-//! Whole runs: how they are configured, and what must hold of any of them.
+//! Whole runs: their configuration, and properties of all runs.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! Where paging costs: a profile says the same as the statistics, and changes none of them.
+//! Profiles of paging costs: a profile agrees with the statistics, and changes none of them.
 
 use pagelab_engine::observe::profile::{Cost, FaultSample, ProfileReport, Rows, SampledStage};
 use pagelab_engine::run::{Request, Results, run};
@@ -21,7 +21,7 @@ fn sum<T>(rows: &Rows<T>, cost: impl Fn(&T) -> &Cost) -> Cost {
     sum
 }
 
-/// Sums of its tables, which all have to be the same.
+/// The totals of its tables, which must be equal.
 fn total(profile: &ProfileReport) -> Cost {
     let total = sum(&profile.code, |row| &row.cost);
     assert_eq!(sum(&profile.pages, |row| &row.cost), total);
@@ -65,7 +65,7 @@ fn its_sums_are_the_statistics() {
             let total = total(&profile);
             let about = format!("{} of {request}", result.label);
             assert_eq!(total.walks, count("walk.count"), "{about}");
-            // The program waits for an engine as it waits for a walk; a profile counts it with the fault.
+            // The program waits for an engine as for a walk; a profile attributes this to the fault.
             let by_engine = if result.label == "mfoe" { total.fault_cycles } else { 0 };
             let translation = total.translation_cycles..=total.translation_cycles + by_engine;
             assert!(translation.contains(&count("cycles.translation")), "{about}: {translation:?}");
@@ -89,7 +89,8 @@ fn its_sums_are_the_statistics() {
     }
 }
 
-/// On one CPU whose program waits for nobody, and whose system has no engine, faults take the cycles of their class.
+/// On one CPU whose program never waits for others, in a system without an engine, faults take the cycles of their
+/// class.
 #[test]
 fn faults_take_the_cycles_of_their_class() {
     let request = json!({"sources": ["gups:size=32MiB,updates=60K"], "systems": ["radix", "nested-radix"]});
@@ -108,7 +109,7 @@ fn samples_add_up() {
         let slowest = profile.walks.slowest.unwrap();
         assert!(profile.walks.samples.iter().all(|walk| walk.cycles <= slowest.cycles));
         for walk in profile.walks.samples.iter().chain([&slowest]) {
-            // The rest of the cycles are of MMU caches and nested TLBs.
+            // The other cycles are those of MMU caches and nested TLBs.
             let refs = walk.refs.iter().map(|made| made.cycles).sum::<u64>();
             assert!(refs <= walk.cycles && walk.cycles <= refs + 100, "{walk:?}");
             assert_eq!(
@@ -126,7 +127,7 @@ fn samples_add_up() {
     }
 }
 
-/// What the stages of a fault count is what its steps were.
+/// The steps of a fault sum to its stages.
 fn steps_are_the_stages(fault: &FaultSample) {
     let of_stage = |stage: &SampledStage| {
         let (mut cycles, mut lines) = (0, [0; 5]);
@@ -139,7 +140,7 @@ fn steps_are_the_stages(fault: &FaultSample) {
     assert_eq!(fault.stages.iter().map(of_stage).collect::<Vec<_>>(), fault.stages, "{fault:?}");
     let cycles = fault.steps.iter().map(|step| step.cycles).sum::<u64>();
     assert_eq!(cycles, fault.stages.iter().map(|stage| stage.cycles).sum::<u64>(), "no step is of another stage");
-    // A zeroed page is one step, a reference another: none of them is a stage with all that it did.
+    // Zeroing a page is one step, a reference another: no step covers a whole stage.
     assert!(fault.steps.len() > 2 * fault.stages.len(), "{fault:?}");
 }
 
@@ -150,13 +151,13 @@ fn memory_is_where_the_workload_has_it() {
     let table = &profile.regions.rows[0];
     assert_eq!((table.end - table.start, table.touched_bytes), (64 << 20, table.cost.faults << 12));
     assert_eq!(table.area.kind, "anonymous");
-    // Accesses are spread evenly: 6,000 walks a part or so.
+    // Accesses are spread evenly: about 6,000 walks per part.
     let (least, most) = (table.walks_by_part.iter().min().unwrap(), table.walks_by_part.iter().max().unwrap());
     assert!(table.walks_by_part.len() == 64 && *least * 10 > *most * 8, "{least} to {most}");
     assert_eq!(profile.granularity_bytes, 4096);
 }
 
-/// Where CPUs fault at the same time, no sample holds what the other did.
+/// If CPUs fault at the same time, no sample contains steps of the other CPU.
 #[test]
 fn samples_of_several_cpus_are_their_own() {
     let request = json!({"sources": ["gups:size=16MiB,updates=40K@0", "seq:size=16MiB@1"], "systems": ["radix"]});

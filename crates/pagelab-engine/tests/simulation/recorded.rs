@@ -1,5 +1,5 @@
-//! Programs whose kernel is recorded: both reach a machine's memory at addresses of their own, by pages of 4 KiB and of
-//! 2 MiB, and the simulator's kernel adds nothing to what the recorded one did.
+//! Programs with a recorded kernel: both access a machine's memory at their own addresses, with pages of 4 KiB and 2
+//! MiB, and the simulator's kernel adds nothing to the recorded one.
 
 use crate::common::{ScriptWriter, checked, config, frames_from, mmap, run};
 use pagelab_engine::base::addr::PageSize;
@@ -9,11 +9,11 @@ use pagelab_trace::{Access, AccessKind, EventKind, Maker, MapFlags, ProcessIx, P
 
 const PAGE: u64 = 4096;
 const LARGE: u64 = 2 << 20;
-/// Where the kernel has the machine's memory, and the program its pages.
+/// Where the kernel maps the machine's memory, and the program its pages.
 const DIRECT_MAP: u64 = 0x8880_0000_0000;
 const USER: u64 = 0x7f00_0000_0000;
 const OWN: u32 = MapFlags::SHARED | MapFlags::RECORDED;
-/// Without what a CPU spends as it comes to its first program.
+/// Without the cost of a CPU's first switch to a program.
 const QUIET: &[&str] = &["kernel.flush_space_cycles=0"];
 const KERNELS: u32 = OWN | MapFlags::HUGETLB;
 const NOTHING: Protection = Protection { read: false, write: false, execute: false };
@@ -23,7 +23,7 @@ fn map(addr: u64, len: u64, prot: Protection, flags: u32, physical: u64) -> Even
     EventKind::Mmap { addr, len, prot, flags: MapFlags(flags), file: Some("memory".into()), file_offset: physical }
 }
 
-/// The program's page at `USER` and a number, from now on at this physical address.
+/// Maps the program's page `number` after `USER` to this physical address.
 fn user(number: u64, prot: Protection, physical: u64) -> EventKind {
     map(USER + number * PAGE, PAGE, prot, OWN, physical)
 }
@@ -47,7 +47,7 @@ fn stat(stats: &Statistics, name: &str) -> u64 {
     stats.values[name]
 }
 
-/// What the simulator's kernel would do for a program is not done.
+/// The simulator's kernel does nothing for the program.
 fn assert_no_kernel(stats: &Statistics) {
     for name in ["cycles.fault", "cycles.kernel", "fault.minor.count", "cache.refs.kernel", "mapping.calls"] {
         assert_eq!(stat(stats, name), 0, "{name}");
@@ -115,7 +115,7 @@ fn a_recorded_fault_is_a_walk_in_vain_and_nothing_else() {
         ["base", "data_stall", "translation"].map(|class| stat(&stats, &format!("accesses.by_kernel.cycles.{class}")));
     assert_eq!(stat(&stats, "accesses.by_kernel.cycles"), kernels.iter().sum::<u64>());
     assert!(stat(&stats, "accesses.by_kernel.cycles") < stat(&stats, "cycles"), "the rest is the program's");
-    // The same program on the simulator's own kernel misses and walks as often.
+    // The same program under the simulator's own kernel misses and walks as often.
     let mut alone = ScriptWriter::new();
     alone.mmap(0, USER, PAGES * PAGE);
     for number in 0..PAGES {
@@ -207,7 +207,7 @@ fn systems_without_large_pages_and_guests_reach_the_same_line_too() {
         let (_, stats) = checked(system, &[], script);
         assert_eq!(stat(&stats, "fault.minor.count"), 0, "{system}");
         assert_eq!(stat(&stats, "accesses.refused"), 0, "{system}");
-        // What a host zeroes for its guest is in the L1, too.
+        // Pages that a host zeroes for its guest are in the L1, too.
         let missed = if system.starts_with("nested") { 0 } else { 20 * 64 };
         assert_eq!(stat(&stats, "l1d.misses.data"), missed, "{system}: the program finds what the kernel has zeroed");
     }
@@ -231,7 +231,7 @@ fn all_accesses_of_the_kernel_are_counted() {
     let mut script = machine();
     script.event(0, user(0, Protection::READ_WRITE, 0));
     let all_by_kernel = |script: &mut ScriptWriter, kind, times| (0..times).for_each(|_| by_kernel(script, kind, 8));
-    // The same line again and again, which no TLB or cache need be asked for.
+    // Repeated accesses to one line, which need no look-up in TLBs or caches.
     all_by_kernel(&mut script, AccessKind::Load, 100);
     (0..50).for_each(|_| script.load(0, USER));
     all_by_kernel(&mut script, AccessKind::Store, 7);

@@ -1,4 +1,4 @@
-//! Sampled replay: faults and mappings are those of the whole source, whatever its windows are.
+//! Sampled replay: faults and mappings are those of the whole source, whatever the windows are.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ const PAGE: u64 = 4096;
 const BASE: u64 = 0x7000_0000_0000;
 const PAGES: u64 = 1024;
 
-/// Two processes that touch pages over and over, and change their mappings between.
+/// Two processes that touch pages repeatedly, and change their mappings in between.
 fn script(acts: &[(u8, u64, u64)]) -> ScriptWriter {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, PAGES * PAGE);
@@ -99,7 +99,7 @@ fn a_sample_says_which_windows_it_has_and_rates_are_those_of_the_whole() {
         *lengths.entry(window["instructions"]).or_default() += 1;
         lengths
     });
-    // An access is of a few instructions, and the program ends within the last window at most.
+    // An access has a few instructions, and the program ends at most within the last window.
     assert!(lengths.keys().filter(|length| !(1990..=2010).contains(*length)).count() <= 1, "{lengths:?}");
     let rate = |stats: &BTreeMap<String, u64>| stats["dtlb.l2.misses"] as f64 / stats["instructions"] as f64;
     let late: BTreeMap<String, u64> =
@@ -121,8 +121,8 @@ fn the_seed_places_the_windows_and_an_offset_does() {
     assert_eq!(offset("every=20K,length=2K,offset=77", 2), 77);
 }
 
-/// Two processes in turn, 1000 accesses each, on two CPUs: 200 on new pages, then as many on old ones as there are
-/// pages to come.
+/// Two processes alternate, 1000 accesses each, on two CPUs: 200 to new pages, then as many to old ones as there are
+/// remaining pages.
 fn two_by_turns() -> ScriptWriter {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, PAGES * PAGE);
@@ -230,11 +230,11 @@ fn what_faults_take_is_known_of_the_whole_program() {
     let layer = &whole.sources[0].layer;
     let zeroed = format!("layer.{layer}.fault.zeroed_bytes");
     assert_eq!(sampled.stats[&format!("program.{zeroed}")], whole.stats[&zeroed]);
-    // Nearly: caches hold other lines where a stretch was skipped.
+    // Almost equal: after a skipped stretch caches contain other lines.
     let (taken, exact) = (sampled.stats["program.cycles.fault"], whole.stats["cycles.fault"]);
     assert!(taken.abs_diff(exact) * 20 < exact, "{taken} {exact}");
     assert!(sampled.stats["cycles.fault"] * 2 < taken);
-    // The profile has them by place, but for those before the first stretch begins.
+    // The profile contains them by place, except those before the first stretch.
     let regions = sampled.profile.unwrap().regions;
     let faults: u64 = regions.rows.iter().map(|row| row.cost.faults + row.cost.skipped_faults).sum();
     let faults = faults + regions.others_cost.faults + regions.others_cost.skipped_faults;

@@ -29,7 +29,7 @@ fn one_core_goes_on_while_the_other_is_blocked() {
     let mut script = ScriptWriter::new();
     let other = script.thread(0);
     script.mmap(0, BASE, 0x10_0000);
-    // CPU 0 maps the page that CPU 1 waits for and then has much more to do than its handler takes.
+    // CPU 0 maps the page that CPU 1 waits for, and then runs for much longer than its handler.
     script.store(0, BASE);
     script.store(other, BASE + 64);
     for n in 0..200 {
@@ -67,10 +67,10 @@ fn a_guests_fault_step_faults_in_the_host() {
     let (simulation, stats) = run(&config("nested-radix-cold", &[]), script.finish(), &[0]);
     assert_eq!(stats.values["fault.minor.count"], 1);
     // The guest's handler touches at least its page's metadata, the new table pages, the zeroed frame and the
-    // allocator's line for the first time, each in a frame that the host had not backed.
+    // allocator's line for the first time, each in an unbacked frame.
     assert!(stats.values["fault.nested.count"] >= 5, "{}", stats.values["fault.nested.count"]);
     assert!(stats.values["fault.nested.cycles"] < stats.values["fault.cycles"]);
-    // Whatever the guest mapped has a frame on the machine by now.
+    // All pages mapped by the guest have frames of the machine.
     let guest = &simulation.kernels.os.layers[0];
     let page = guest.mapped(1, VirtAddr(BASE), VirtAddr(BASE + 4096))[0];
     let host = guest.host.expect("the guest has a host");
@@ -161,7 +161,7 @@ fn a_forked_child_begins_after_the_fork() {
     for quantum in ["engine.sync_quantum_cycles=0", "engine.sync_quantum_cycles=100000"] {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 0x10_0000);
-        // The parent's CPU is busy long before the fork; the child's has nothing else to do.
+        // The parent's CPU is busy long before the fork; the child's is otherwise idle.
         for n in 0..200 {
             script.store(0, BASE + n * 4096);
         }
@@ -181,7 +181,7 @@ fn an_access_that_a_fault_interrupts_makes_each_of_its_lines_once() {
     let mut script = ScriptWriter::new();
     let other = script.thread(0);
     script.mmap(0, BASE, 0x100_0000);
-    // Across pages that are touched for the first time, from two CPUs that take turns step by step.
+    // Accesses across two new pages, from two CPUs that alternate step by step.
     for n in 0..300 {
         for (thread, first) in [(0, BASE), (other, BASE + 0x80_0000)] {
             script.access_of(thread, Access::new(AccessKind::Store, first + n * 0x2000 + 0xffc, 8));
@@ -190,7 +190,7 @@ fn an_access_that_a_fault_interrupts_makes_each_of_its_lines_once() {
     let (_, stats) = run(&config("radix", &["engine.sync_quantum_cycles=0"]), script.finish(), &[0, 2]);
     assert_eq!(stats.values["fault.minor.count"], 1200);
     assert_eq!(stats.values["cache.refs.data"], 1200, "a line an access and page");
-    // Zeroing brought the first line of each page into the caches, but for what 128 KiB of later pages pushed out.
+    // Zeroing brought the first line of each page into the caches, except what 128 KiB of later pages evicted.
     assert!(stats.values["l1d.misses.data"] <= 600, "an access misses once: {}", stats.values["l1d.misses.data"]);
     assert_conserved(&stats);
 }
@@ -201,7 +201,7 @@ fn a_table_that_two_handlers_build_at_once_is_linked_once() {
         let mut script = ScriptWriter::new();
         let other = script.thread(0);
         script.mmap(0, BASE, 0x1000_0000);
-        // Neighbouring pages of regions without tables, from two CPUs at the same time.
+        // Neighbouring pages of regions without tables, from two CPUs in parallel.
         for n in 0..accesses {
             script.store(0, BASE + n * 0x20_0000);
             script.store(other, BASE + n * 0x20_0000 + 0x1000);
@@ -229,7 +229,7 @@ fn a_vforked_child_shares_its_parents_memory_until_it_execs() {
     script.store(0, BASE);
     script.event(0, EventKind::Vfork { child: pagelab_trace::ProcessIx(1) });
     let child = script.thread(1);
-    // Mapped already, and mapped by the child for both.
+    // One page is mapped already, the other one by the child, for both.
     script.store(child, BASE);
     script.store(child, BASE + 4096);
     script.event(child, EventKind::Exec { path: "/bin/true".into() });
@@ -292,7 +292,7 @@ fn reads_of_untouched_memory_share_the_zero_page() {
 fn a_read_of_a_file_maps_the_pages_around_it() {
     let file = |script: &mut ScriptWriter, flags: u32| {
         let (prot, flags) = (Protection::READ_WRITE, MapFlags(flags));
-        // The window of 16 pages begins with the mapping where that begins inside an aligned one.
+        // The window of 16 pages starts with the mapping if the mapping starts inside an aligned window.
         let addr = BASE + 5 * 4096;
         script.event(
             0,
@@ -311,7 +311,7 @@ fn a_read_of_a_file_maps_the_pages_around_it() {
     let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
     assert_eq!((stats.values["fault.cached.count"], stats.values["fault.copy.count"]), (3, 2));
     assert_eq!(stats.values["fault.minor.count"], 5);
-    // 21..31 of the second window, as that is aligned; the third lacks what the store has mapped.
+    // 21 to 31 of the second window, because windows are aligned; the third lacks the page that the store mapped.
     assert_eq!(stats.values["fault.around.pages"], 15 + 10 + 14);
     assert_eq!(simulation.kernels.os.layers[0].pages.cached_frames(), 16 + 11 + 1 + 15);
     assert_conserved(&stats);
@@ -348,7 +348,7 @@ fn a_fault_that_maps_several_pages_passes_by_those_that_are_there() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE + 2 * 4096, 4096);
     script.store(0, BASE + 2 * 4096);
-    // One mapping with the page in its midst.
+    // The merged mapping includes the page.
     script.mmap(0, BASE, 2 * 4096);
     script.mmap(0, BASE + 3 * 4096, 5 * 4096);
     script.store(0, BASE);

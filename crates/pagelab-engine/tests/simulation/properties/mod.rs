@@ -1,5 +1,5 @@
-//! Whatever programs do, and on whatever system: translations are right, cycles and frames are conserved, and what must
-//! not matter does not.
+//! For all programs on all systems: translations are correct, cycles and frames are conserved, and results do not
+//! depend on what must not matter.
 
 mod systems;
 
@@ -28,11 +28,11 @@ fn check(program: &Program, (system, set): System, cpus: &[usize]) {
     let (_, again) =
         run(&with(&["engine.lookahead=off", "engine.fast_path=off"]), program.source(Cuts::AsWritten), cpus);
     assert_eq!(stats.values, again.values, "repeated without look-ahead and the fast path");
-    // It does not matter how the source cuts its batches.
+    // The source's batch boundaries do not matter.
     let (_, everywhere) = run(&with(&[]), program.source(Cuts::Everywhere), cpus);
     assert_eq!(stats.values, everywhere.values, "cut everywhere");
     let (_, never) = run(&with(&[]), program.source(Cuts::Never), &cpus[..1]);
-    // With a window of one access nobody sees who could overtake a thread that waits for a device.
+    // With a window of one access, no thread can overtake one that waits for a device.
     let (simulation, narrow) =
         run(&with(&["engine.input_window_accesses=1"]), program.source(Cuts::Everywhere), &cpus[..1]);
     if simulation.kernels.os.layers.iter().all(|layer| layer.reclaim.is_none()) {
@@ -50,7 +50,8 @@ fn any_program_on_any_system_is_translated_right_and_conserves_cycles_and_frames
     for_programs(cases(400), check);
 }
 
-/// More than twenty million operations of programs that fork, exec, exit and run out of memory, in pages of all sizes.
+/// More than twenty million operations of programs that fork, exec, exit and run out of memory, with pages of all
+/// sizes.
 #[test]
 #[ignore = "takes minutes: make test-full"]
 fn twenty_million_operations_conserve_frames() {
@@ -84,11 +85,11 @@ fn for_programs(cases: u32, check: impl Fn(&Program, System, &[usize])) {
     result.unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// Why a program is left out that does not fit beside itself.
+/// Why a program that does not fit several times is rejected.
 const TOO_MANY: &str = "memory has no room for five of it at once";
 
-/// Runs a program beside itself: again and again, and as three arrivals. Errors: all of them together need more memory
-/// than a system has that is small on purpose.
+/// Runs a program in parallel with itself: as a restarting co-runner, and as three arrivals. Errors: together they need
+/// more memory than a deliberately small system has.
 fn check_load(program: &Program, (system, set): System, cpus: &[usize]) -> Result<(), TestCaseError> {
     let more = ["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0", "kernel.quantum_cycles=30000"];
     let config = config(system, &[&more, set].concat());
@@ -115,7 +116,7 @@ fn check_load(program: &Program, (system, set): System, cpus: &[usize]) -> Resul
     assert_all_is_on_an_account(&stats);
     let (_, again) = run_beside(&config, vec![(program.source(Cuts::AsWritten), cpus)], beside());
     assert_eq!(stats.values, again.values, "repeated");
-    // Without the co-runner nothing is cut short.
+    // Without the co-runner no process is cut short.
     let arrivals = BackgroundLoad { co_runners: Vec::new(), ..beside() };
     let (simulation, stats) = run_beside(&config, vec![(program.source(Cuts::AsWritten), cpus)], arrivals);
     assert_all_is_on_an_account(&stats);
@@ -132,7 +133,7 @@ fn any_program_beside_itself_is_translated_right_and_conserves_cycles_and_frames
         max_global_rejects: 2 + cases(24) / 24,
         ..Config::default()
     });
-    // Without those that take long: programs that thrash, and large pages that are zeroed again and again.
+    // Without slow ones: programs that thrash, and large pages that are zeroed again and again.
     let quick = |(name, set): &System| !set.contains(&SWAP) && !name.ends_with("-2m") && !name.ends_with("-1g");
     let systems: Vec<System> = SYSTEMS.iter().copied().filter(quick).collect();
     let system = (0..systems.len()).prop_map(move |n| systems[n]);

@@ -14,21 +14,21 @@ const CA_PAGING: &str = r#"system.layers.native.placement={"kind":"ca-paging"}"#
 
 const STORAGE: &str = r#"kernel.storage={"read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
 
-/// Few frames, and often more of them.
+/// Few frames, refilled often.
 const MFOE: &[&str] =
     &["system.layers.native.fault_engine.entries=5", "system.layers.native.fault_engine.period_cycles=20000"];
 
 const KHUGEPAGED: &str =
     r#"kernel.threads.khugepaged={"scan_sleep_cycles":20000,"pages_to_scan":4096,"max_ptes_none":511}"#;
 
-/// The same of pages of 2 MiB.
+/// The same for pages of 2 MiB.
 const MFOE_THP: &[&str] = &[
     "system.layers.native.fault_engine.huge_entries=2",
     "system.layers.native.fault_engine.entries=5",
     "system.layers.native.fault_engine.period_cycles=20000",
 ];
 
-/// Few free pages, a drive that fails at times, and a kpted that is often on its way.
+/// Few free pages, a drive that sometimes fails, and a kpted that runs often.
 const SMU: &[&str] = &[
     "system.layers.native.fault_engine.free_pages=8",
     "system.layers.native.fault_engine.kpted_cycles=50000",
@@ -192,7 +192,7 @@ pub const SYSTEMS: &[System] = &[
         &[
             "system.layers.guest.memory_bytes=512MiB",
             "system.layers.guest.direct_segment_bytes=300KiB",
-            // A part of the guest's memory is paged.
+            // Part of the guest's memory is paged.
             "system.layers.host.direct_segment_bytes=10MiB",
             r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#,
         ],

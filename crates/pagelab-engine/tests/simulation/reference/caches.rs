@@ -1,6 +1,6 @@
-//! Data caches written a second time, from the text of `pagelab_engine::cache` alone and for nothing but plainness:
-//! ways in vectors, ages as numbers, states as an enum. Only the random generator is shared, since its draws are part
-//! of the text.
+//! A second implementation of the data caches, written from the text of `pagelab_engine::cache` alone and as simply as
+//! possible: ways in vectors, ages as numbers, states as an enum. Only the random generator is shared, since its draws
+//! are part of the text.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ struct Way {
 #[derive(Debug)]
 struct Level {
     sets: Vec<Vec<Option<Way>>>,
-    /// Tree-PLRU: set and the node's range of ways (first, count) → whether the victim is on its right.
+    /// Tree-PLRU: set and the node's range of ways (first, count) → whether the victim is on the right.
     trees: BTreeMap<(usize, usize, usize), bool>,
     policy: ReplacementPolicy,
     rng: Rng,
@@ -70,7 +70,7 @@ impl Level {
         }
     }
 
-    /// The line is held: an access of it.
+    /// An access to a cached line.
     fn access(&mut self, line: u64) {
         let (set, way) = self.place(line).unwrap();
         self.use_way(set, way);
@@ -100,7 +100,7 @@ impl Level {
         }
     }
 
-    /// The line is not held: takes it up and returns what had to leave.
+    /// Inserts a line that is not cached; returns the victim.
     fn fill(&mut self, line: u64, state: LineState) -> Option<(u64, LineState)> {
         assert!(self.place(line).is_none());
         let set = (line % self.sets.len() as u64) as usize;
@@ -126,7 +126,7 @@ struct Core {
     counts: CoreCounts,
 }
 
-/// What is counted a core, as `pagelab_engine::cache::CoreCacheStats` describes it.
+/// Counts per core, as `pagelab_engine::cache::CoreCacheStats` describes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CoreCounts {
     pub upgrades: u64,
@@ -151,7 +151,7 @@ impl Core {
         self.states(line).into_iter().flatten().any(|state| state != LineState::Shared)
     }
 
-    /// Removes every copy; whether there was one, and whether one was modified.
+    /// Removes all copies; returns whether there was one, and whether one was modified.
     fn remove(&mut self, line: u64) -> (bool, bool) {
         let states = self.states(line);
         self.l1.remove(line);
@@ -272,7 +272,7 @@ impl Caches {
         self.dram_writes += u64::from(dirty);
     }
 
-    /// Removes the copies of all other cores; whether one held it alone.
+    /// Removes the copies of all other cores; returns whether one was exclusive.
     fn take_from_others(&mut self, core: usize, line: u64) -> bool {
         let mut alone = false;
         for other in self.others(core) {
@@ -283,7 +283,7 @@ impl Caches {
         alone
     }
 
-    /// One request. Returns who served it and whether it needed an upgrade.
+    /// One request. Returns where it was served, and whether it needed an upgrade.
     fn request(&mut self, core: usize, line: u64, write: bool, at_l2: bool) -> (HitLevel, bool) {
         if at_l2 && let Some(state) = self.cores[core].l1.state(line) {
             if state == LineState::Modified {
@@ -396,7 +396,7 @@ impl Caches {
         }
     }
 
-    /// Who served it and its cycles.
+    /// Where an access was served, and its cycles.
     pub fn access(&mut self, core: usize, line: u64, write: bool, locked: bool, by_walker: bool) -> (HitLevel, u64) {
         let at_l2 = by_walker && self.config.walker_entry == WalkerEntry::L2;
         let (served, upgrade) = self.request(core, line, write || locked, at_l2);

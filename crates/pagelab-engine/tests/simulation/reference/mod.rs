@@ -1,4 +1,4 @@
-//! The engine against models of the same things that share no code with it, access for access.
+//! Compares the engine with independent models of the same hardware, access by access.
 
 mod caches;
 mod translation;
@@ -81,7 +81,7 @@ fn compare_caches(config: &CacheConfig, cores: usize, steps: u64, seed: u64) {
     let capacity = config.l3.as_ref().map_or(0, |l3| lines(l3.size_bytes))
         + config.l2.as_ref().map_or(0, |l2| lines(l2.size_bytes))
         + lines(config.l1.size_bytes);
-    // Phases with few lines contend, phases with many evict.
+    // With few lines cores contend, with many lines are evicted.
     let ranges = [lines(config.l1.size_bytes) + 2, capacity / 2 + 2, capacity * 3 / 2 + 2];
     for step in 0..steps {
         let core = rng.below(cores as u64) as usize;
@@ -170,7 +170,7 @@ fn levels_of_different_policies_go_together() {
     }
 }
 
-/// Something that the one process of a script does; addresses are page numbers.
+/// An operation of a script's only process; addresses are page numbers.
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Access { kind: AccessKind, addr: u64, bytes: u16 },
@@ -183,7 +183,7 @@ enum Op {
 /// Pages in three places whose prefixes differ at levels 2, 3 and 4.
 fn some_page(rng: &mut Rng) -> u64 {
     let places = [0x7_f000_0000, 0x7_f000_01f0, 0x7_f000_8000, 0x7_f100_0000, 0x6_0000_0000];
-    // Half of the time one of few.
+    // Half of the time one of a few pages.
     let spread = if rng.below(2) == 0 { 2 } else { 24 };
     places[rng.below(5) as usize] + rng.below(spread)
 }
@@ -213,9 +213,9 @@ fn random_script(rng: &mut Rng, length: usize) -> Vec<Op> {
             5..6 => Op::Unmap { page, pages },
             6..14 => Op::Protect { page, pages, prot },
             14..16 => Op::Discard { page, pages },
-            // The same place again is what short cuts are for.
+            // Repeated addresses exercise the short cuts.
             16..30 if matches!(last, Op::Access { .. }) => last,
-            // A place of late, again.
+            // A recently used address.
             30..65 if !recent.is_empty() => {
                 let addr = recent[recent.len() - 1 - rng.below(recent.len().min(6) as u64) as usize];
                 let kind = if rng.below(2) == 0 { AccessKind::Load } else { AccessKind::Store };
@@ -267,7 +267,7 @@ fn write_script(ops: &[Op]) -> Box<dyn pagelab_trace::Source> {
 /// Small units, so that a short script fills them.
 const SMALL_MACHINE: &[&str] = &[
     "engine.kernel_refs=off",
-    // The model maps a page once: reads of untouched memory get frames of their own.
+    // The model maps a page once, so reads of untouched memory get their own frames.
     "kernel.zero_page=off",
     "machine.memory_bytes=64MiB",
     r#"machine.tlb.l1d=[{"pages":["4K"],"entries":8,"ways":2}]"#,
@@ -292,7 +292,7 @@ fn small_machine(cache: &CacheConfig) -> Machine {
     Machine::new(geometry, Caches::new(cache, 1, 1))
 }
 
-/// Replays every beginning of a script by the engine and compares all counters after each.
+/// Replays every prefix of a script with the engine and compares all counters.
 fn compare_replays(ops: &[Op], policy: &str) -> translation::Counts {
     let set = ["l1", "l2", "l3"].map(|level| format!("machine.cache.{level}.policy={policy}"));
     let all: Vec<&str> = SMALL_MACHINE.iter().copied().chain(set.iter().map(String::as_str)).collect();
@@ -347,12 +347,12 @@ const BASE: u64 = 0x7f00_0000_0000;
 
 #[test]
 fn a_walk_between_two_accesses_of_a_line_takes_its_place() {
-    // An L1 of one line: every walk's references go through it.
+    // An L1 of one line: all references of walks use it.
     let set = [r#"machine.cache.l1={"size_bytes":64,"ways":1,"latency_cycles":4}"#];
     let misses = |fetches: u64| {
         let mut script = ScriptWriter::new();
         script.event(0, crate::common::mmap(BASE, 0x40_0000, Protection::from_bits(7)));
-        // Far more pages than the TLBs hold, so that the fetches below walk, and do not fault.
+        // Far more pages than TLB entries, so that the fetches below walk, but do not fault.
         for n in 1..1000 {
             script.load(0, BASE + n * 4096);
         }
@@ -374,7 +374,7 @@ fn a_line_that_another_core_writes_is_lost_at_once() {
     let other = script.thread(0);
     script.mmap(0, BASE, 0x1000);
     for _ in 0..200 {
-        // Slower than any transfer of the line, so that the cores take turns.
+        // Slower than any transfer of the line, so that the cores alternate.
         script.access_of(0, Access { gap: 10_000, ..Access::new(AccessKind::Load, BASE, 8) });
         script.access_of(other, Access { gap: 10_000, ..Access::new(AccessKind::Store, BASE, 8) });
     }

@@ -1,6 +1,5 @@
-//! One core, one address space and its demand paging, written a second time: a two-level TLB, paging-structure caches
-//! and data caches as lists in order of use. Where the frames are comes from outside, as they are the allocator's
-//! choice.
+//! A second implementation of one core and one address space with demand paging: a two-level TLB, paging-structure
+//! caches and data caches as lists in order of use. Frame numbers come from outside, since the allocator chooses them.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +70,7 @@ pub struct Geometry {
     pub l1_latency: u64,
 }
 
-/// What the engine counts under the same names.
+/// Counts under the engine's names.
 pub type Counts = BTreeMap<&'static str, u64>;
 
 /// See the module's text.
@@ -119,7 +118,7 @@ impl Machine {
         self.mapped.keys().copied()
     }
 
-    /// mmap over whatever is there; 4 KiB pages by number.
+    /// mmap, which replaces existing mappings; 4 KiB pages by number.
     pub fn map(&mut self, pages: std::ops::Range<u64>, permission: (bool, bool)) {
         self.unmap(pages.clone());
         pages.for_each(|page| {
@@ -157,7 +156,7 @@ impl Machine {
         self.shoot_down(&changed);
     }
 
-    /// The scripts never touch so many pages by one call that the kernel would rather flush everything.
+    /// The scripts never change enough pages in one call for the kernel to flush everything.
     fn shoot_down(&mut self, pages: &[u64]) {
         if pages.is_empty() {
             return;
@@ -169,7 +168,7 @@ impl Machine {
         self.paging_structure.iter_mut().for_each(|(_, array)| array.retain(|_| false));
     }
 
-    /// Counts a look-up that does not hit: a retry if a fault has the access made again.
+    /// Counts a look-up that misses; it is a retry if the access is repeated after a fault.
     fn count_miss(&mut self, level: usize, kind: Kind, held: bool, again: bool) {
         let names = match (kind, again, held) {
             (Kind::Fetch, false, _) => ["itlb.l1.misses", "itlb.l2.misses"],
@@ -232,11 +231,11 @@ impl Machine {
     }
 
     fn walk(&mut self, page: u64, kind: Kind) -> Option<Page> {
-        // A table of level n - 1 stands where a page with the same prefix of level n is mapped.
+        // A table of level n - 1 exists if a page with the same prefix of level n is mapped.
         let stands = |level: u32| self.mapped.keys().any(|&other| prefix(other, level) == prefix(page, level));
         let lowest = (1..LEVELS).rev().find(|&level| !stands(level + 1)).map_or(1, |level| level + 1);
         let mut read: Vec<u32> = (lowest..=LEVELS).collect();
-        // The last entry is the leaf's, or one that leads nowhere: neither is ever kept.
+        // The last entry is a leaf or not present: neither is cached.
         let kept: Vec<u32> = read.iter().copied().filter(|&level| level > lowest).collect();
         let mut spared = LEVELS + 1;
         for (level, array) in &mut self.paging_structure {
@@ -247,7 +246,7 @@ impl Machine {
         }
         read.retain(|&level| level < spared);
         for (level, array) in &mut self.paging_structure {
-            // What was spared was not read, so it is not taken up again.
+            // A skipped entry was not read, so it is not cached again.
             if kept.contains(level) && read.contains(level) {
                 array.insert(prefix(page, *level), ());
             }
@@ -275,7 +274,7 @@ impl Machine {
         Some(found)
     }
 
-    /// One access. `frame` tells where a mapped page is.
+    /// One access. `frame` returns the frame of a mapped page.
     pub fn access(&mut self, kind: Kind, addr: u64, bytes: u64, frame: &dyn Fn(u64) -> u64) {
         self.count("accesses", 1);
         if kind == Kind::Fetch {
@@ -285,7 +284,7 @@ impl Machine {
             return;
         }
         let mut refused = false;
-        // How many levels the line that was found furthest out missed: an access counts once a level.
+        // The number of levels missed by the line found furthest out: an access counts once per level.
         let mut beyond = 0;
         for line in addr >> 6..=(addr + bytes - 1) >> 6 {
             if !self.translate(line >> 6, kind) {
