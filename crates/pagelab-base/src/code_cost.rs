@@ -153,9 +153,9 @@ mod tests {
             assert_eq!(read(text), Ok(cycles));
             assert_eq!(serde_json::to_string(&cycles).unwrap(), text);
         }
-        for (text, told) in [(r#""cor""#, "`cor` is not possible"), ("-1", "-1 is not possible")] {
+        for (text, expected) in [(r#""cor""#, "`cor` is not possible"), ("-1", "-1 is not possible")] {
             let error = read(text).unwrap_err();
-            assert!(error.contains(told) && error.contains("`core`"), "{error}");
+            assert!(error.contains(expected) && error.contains("`core`"), "{error}");
         }
     }
 

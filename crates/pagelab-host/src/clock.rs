@@ -211,7 +211,7 @@ fn frequencies_of_cpuid() -> Option<[(&'static str, f64); 2]> {
 mod tests {
     use super::*;
 
-    fn told(rates: &[(&str, f64)]) -> Result<Clock, ClockError> {
+    fn clock_from(rates: &[(&str, f64)]) -> Result<Clock, ClockError> {
         agree(&rates.iter().map(|&(name, rate)| (name.to_owned(), rate)).collect::<Vec<_>>())
     }
 
@@ -239,7 +239,7 @@ mod tests {
     fn chains_that_a_core_does_not_carry_out_are_outvoted() {
         let chains =
             [("immediates", 20.09), ("registers", 3.9), ("xor", 3.75), ("multiplications", 3.85), ("inc", 19.0)];
-        let clock = told(&chains).unwrap();
+        let clock = clock_from(&chains).unwrap();
         assert_eq!(clock.cycles_per_nanosecond, 3.85);
         assert!((clock.uncertainty - 0.15 / 2.0 / 3.85).abs() < 1e-9);
     }
@@ -247,24 +247,24 @@ mod tests {
     /// A core whose multiplication takes four cycles makes that chain look slow.
     #[test]
     fn a_chain_of_another_latency_is_outvoted() {
-        let clock = told(&[("a", 3.0), ("b", 3.06), ("c", 2.98), ("multiplications", 2.25)]).unwrap();
+        let clock = clock_from(&[("a", 3.0), ("b", 3.06), ("c", 2.98), ("multiplications", 2.25)]).unwrap();
         assert_eq!(clock.cycles_per_nanosecond, 3.0);
     }
 
     #[test]
     fn half_of_the_chains_are_no_majority() {
-        let error = told(&[("a", 3.0), ("b", 3.0), ("c", 12.0), ("d", 12.1)]).unwrap_err();
+        let error = clock_from(&[("a", 3.0), ("b", 3.0), ("c", 12.0), ("d", 12.1)]).unwrap_err();
         assert!(matches!(error, ClockError::Disagreement(_)));
         assert!(error.to_string().contains("a 3.00 GHz, b 3.00 GHz, c 12.00 GHz, d 12.10 GHz"), "{error}");
-        assert!(told(&[("a", 1.0), ("b", 2.0), ("c", 4.0)]).is_err());
-        assert!(told(&[]).is_err());
-        assert!(told(&[("a", f64::NAN), ("b", f64::INFINITY)]).is_err());
+        assert!(clock_from(&[("a", 1.0), ("b", 2.0), ("c", 4.0)]).is_err());
+        assert!(clock_from(&[]).is_err());
+        assert!(clock_from(&[("a", f64::NAN), ("b", f64::INFINITY)]).is_err());
     }
 
     #[test]
     fn a_rate_that_no_core_has_is_refused() {
         for rate in [0.3, 11.959, 20.09] {
-            let error = told(&[("a", rate), ("b", rate), ("c", rate)]).unwrap_err();
+            let error = clock_from(&[("a", rate), ("b", rate), ("c", rate)]).unwrap_err();
             assert!(matches!(error, ClockError::Implausible(..)), "{error}");
             assert!(error.to_string().contains("cores run at 0.4 to 8 GHz"), "{error}");
         }

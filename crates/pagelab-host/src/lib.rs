@@ -147,8 +147,8 @@ mod tests {
         let operations = operation::OPERATIONS.iter().map(|operation| operation.name);
         let names: BTreeSet<_> = faults.chain(operations).chain(walk::PARTS).collect();
         // Some benchmarks need two CPUs, or a kernel that permits them.
-        let told: BTreeSet<_> = report.costs.keys().chain(report.missing.keys()).copied().collect();
-        assert_eq!(told, names);
+        let covered: BTreeSet<_> = report.costs.keys().chain(report.missing.keys()).copied().collect();
+        assert_eq!(covered, names);
         assert!(FAULTS.iter().all(|fault| report.costs.contains_key(fault.name)), "{:?}", report.missing);
         let in_order = |cost: &Cost| {
             cost.repeats > 0

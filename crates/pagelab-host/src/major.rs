@@ -93,11 +93,11 @@ pub(crate) struct Cold {
 }
 
 impl Cold {
-    pub fn new(path: &Path, wanted: usize, seed: u64) -> io::Result<Self> {
+    pub fn new(path: &Path, count: usize, seed: u64) -> io::Result<Self> {
         let file = File::open(path)?;
         drop_pages(&file)?;
         let mapping = ReadOnlyFile::at_random(&file)?;
-        let pages = at_random(mapping.pages(), wanted, seed)?;
+        let pages = at_random(mapping.pages(), count, seed)?;
         let resident = mapping.resident()?;
         Ok(Self { mapping, pages, resident })
     }
@@ -170,17 +170,17 @@ fn timed(
     Ok((begin, end))
 }
 
-/// Chooses `wanted` of the pages in random order, each at most once.
-fn at_random(pages: usize, wanted: usize, seed: u64) -> io::Result<Vec<u64>> {
-    if wanted > pages {
-        return Err(io::Error::other(format!("the file has {pages} pages, fewer than the {wanted} to touch")));
+/// Chooses `count` of the pages in random order, each at most once.
+fn at_random(pages: usize, count: usize, seed: u64) -> io::Result<Vec<u64>> {
+    if count > pages {
+        return Err(io::Error::other(format!("the file has {pages} pages, fewer than the {count} to touch")));
     }
     let mut order: Vec<u64> = (0..pages as u64).collect();
     let mut rng = Rng::new(seed, "touches");
-    for at in 0..wanted {
+    for at in 0..count {
         order.swap(at, at + rng.below((pages - at) as u64) as usize);
     }
-    order.truncate(wanted);
+    order.truncate(count);
     Ok(order)
 }
 

@@ -190,10 +190,10 @@ impl ReadOnlyFile {
 
     /// Number of the file's pages in the page cache (mincore(2)).
     pub fn resident(&self) -> io::Result<usize> {
-        let mut held = vec![0_u8; self.pages()];
-        // SAFETY: the range is ours, and `held` has a byte for each of its pages.
-        match unsafe { libc::mincore(self.start.cast(), self.bytes, held.as_mut_ptr()) } {
-            0 => Ok(held.iter().filter(|&byte| byte & 1 == 1).count()),
+        let mut residency = vec![0_u8; self.pages()];
+        // SAFETY: the range is ours, and `residency` has a byte for each of its pages.
+        match unsafe { libc::mincore(self.start.cast(), self.bytes, residency.as_mut_ptr()) } {
+            0 => Ok(residency.iter().filter(|&byte| byte & 1 == 1).count()),
             _ => Err(Error::last_os_error()),
         }
     }

@@ -46,7 +46,7 @@ pub struct Misses {
 /// Makes the first accesses of a workload batch by batch: with the naive simulator, then on this machine.
 ///
 /// Timing covers the range `accesses`; it can begin late to skip the first touches of most pages. Workloads that write
-/// to more than `most_bytes` of mappings are not executed on this machine. `goes_on` is asked between batches.
+/// to more than `most_bytes` of mappings are not executed on this machine. `going` is asked between batches.
 ///
 /// # Errors
 /// Those of the source; also if there is no access to time.
@@ -54,13 +54,13 @@ pub fn yardsticks(
     source: &mut dyn Source,
     accesses: Range<u64>,
     most_bytes: u64,
-    goes_on: &dyn Fn() -> bool,
+    going: &dyn Fn() -> bool,
 ) -> Result<Yardsticks, TraceError> {
     let (mut naive, mut host) = (Naive::new(), Host::new(most_bytes));
     let [mut generator_time, mut naive_time, mut host_time] = [Duration::ZERO; 3];
     let (mut made, mut timed) = (0, 0);
     let mut batch = Batch::default();
-    while made < accesses.end && goes_on() {
+    while made < accesses.end && going() {
         let started = thread_cpu_time();
         let more = source.next_batch(&mut batch)?;
         generator_time += thread_cpu_time() - started;

@@ -225,11 +225,11 @@ impl Pass {
         ];
         for (stream, granules, accesses) in streams {
             for tracker in &granules.trackers {
-                let wanted = match stream {
+                let is_counted = match stream {
                     Stream::DataCache => Some(tracker.shift()) == lines,
                     Stream::DataTlb | Stream::CodeTlb => pages.contains(&tracker.shift()),
                 };
-                if wanted {
+                if is_counted {
                     let bytes = 1 << tracker.shift();
                     curves.push(tracker.counts(accesses).curve(stream, bytes, &options.sizes, options.ways));
                 }

@@ -315,9 +315,9 @@ impl Sampled {
         let count = all
             .iter()
             .take_while(|access| {
-                let goes_on = instructions < left;
-                instructions += if goes_on { u64::from(access.gap) } else { 0 };
-                goes_on
+                let continues = instructions < left;
+                instructions += if continues { u64::from(access.gap) } else { 0 };
+                continues
             })
             .count();
         let first = batch.accesses.len();

@@ -231,10 +231,10 @@ fn load_extending(
         let what = format!("`{}` extends itself: {}", file.display(), chain.join(" -> "));
         return Err(EngineError::config(kind.name(), what));
     }
-    let beside = file.parent().unwrap_or(Path::new("")).to_owned();
+    let own_folder = file.parent().unwrap_or(Path::new("")).to_owned();
     let called = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     extending.push(file);
-    let mut base = load_extending(kind, &base, &beside, extending)?;
+    let mut base = load_extending(kind, &base, &own_folder, extending)?;
     // Names in the base are resolved first, because the extending file may replace only some of their keys.
     match kind {
         PresetKind::Machine => fill_in_core(&mut base)?,

@@ -15,7 +15,7 @@ use pagelab_base::code_cost::CodeCycles;
 use pagelab_base::error::EngineError;
 
 /// Most mistakes that one error lists.
-const TOLD: usize = 4;
+const MOST_MISTAKES: usize = 4;
 
 /// The error text of a type for a value; none if the type accepts it.
 type Refusal = fn(&Value) -> Option<String>;
@@ -44,7 +44,7 @@ pub fn explain(schema: &Value, tree: &Value) -> Option<EngineError> {
     search.check(schema, tree, "");
     let mut found = search.found.into_iter();
     let SchemaError { key, mut what } = found.next()?;
-    for SchemaError { key, what: more } in found.by_ref().take(TOLD - 1) {
+    for SchemaError { key, what: more } in found.by_ref().take(MOST_MISTAKES - 1) {
         what += &format!(" - {key}: {more}");
     }
     match found.count() {

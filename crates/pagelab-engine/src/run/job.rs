@@ -373,9 +373,9 @@ fn run_system(
     label: &str,
     progress: OnProgress,
 ) -> Result<SystemResult, EngineError> {
-    let Placement { mains, beside, results: mut sources } = Placement::new(request, config, live)?;
+    let Placement { mains, background, results: mut sources } = Placement::new(request, config, live)?;
     let config = &sample::resolve(config, &mains, request.max_accesses)?;
-    let mut simulation = Simulation::with_load(config, mains, beside, request.max_accesses)?;
+    let mut simulation = Simulation::with_load(config, mains, background, request.max_accesses)?;
     let mains = &simulation.programs.inputs[..simulation.programs.load.mains];
     let total = mains.iter().map(|input| input.total()).sum::<Option<u64>>().filter(|_| !mains.is_empty());
     let warm_up = request.warm_up.unwrap_or(0);

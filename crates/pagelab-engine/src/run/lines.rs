@@ -9,7 +9,7 @@ use pagelab_hardware::cache::{Hierarchy, HitLevel, Requester};
 
 const LABEL_SHIFT: u32 = 48;
 const WRITE: u64 = 1 << 62;
-const AFRESH: u64 = 1 << 63;
+const EMPTY_FIRST: u64 = 1 << 63;
 
 /// Where the references with one label hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -44,7 +44,7 @@ pub fn replay(machine: Option<&str>, references: impl Iterator<Item = u64>) -> R
             let what = format!("has {} bytes, and a reference is to line {line:#x} of 64 bytes", machine.memory_bytes);
             return Err(EngineError::config("machine.memory_bytes", what));
         }
-        if reference & AFRESH != 0 {
+        if reference & EMPTY_FIRST != 0 {
             caches.clone_from(&empty);
         }
         let outcome = caches.access(0, LineAddr(line), reference & WRITE != 0, Requester::Kernel);
@@ -74,7 +74,7 @@ mod tests {
         let list: Vec<u64> = [reference(7, 0, WRITE), reference(7, 1, 0)]
             .into_iter()
             .chain(far)
-            .chain([reference(7, 2, 0), reference(7, 3, AFRESH)])
+            .chain([reference(7, 2, 0), reference(7, 3, EMPTY_FIRST)])
             .collect();
         let found = replay(None, list.into_iter()).unwrap();
         let counts = |label: usize| [found[label].l1, found[label].l2, found[label].l3, found[label].dram];

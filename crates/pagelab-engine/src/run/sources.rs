@@ -67,7 +67,7 @@ fn is_single(threads: &u32) -> bool {
 #[derive(Default)]
 pub(crate) struct Placement {
     pub mains: Vec<PlacedSource>,
-    pub beside: BackgroundLoad,
+    pub background: BackgroundLoad,
     /// In the order main sources, co-runners, arrivals.
     pub results: Vec<SourceResult>,
 }
@@ -86,17 +86,17 @@ impl Placement {
         }
         for text in &request.sources {
             let (text, memory_limit) = split_limit("sources", text)?;
-            let (spec, wanted) = cpus.split("sources", &text)?;
-            let (source, result) = cpus.open("sources", "main", spec, wanted, seed)?;
+            let (spec, requested) = cpus.split("sources", &text)?;
+            let (source, result) = cpus.open("sources", "main", spec, requested, seed)?;
             placement.mains.push(PlacedSource { source, cpus: result.cpus.clone(), memory_limit });
             placement.results.push(result);
         }
         for text in &request.with {
             let (text, memory_limit) = split_limit("with", text)?;
-            let (spec, wanted) = cpus.split("with", &text)?;
-            let (_, result) = cpus.open("with", "co-runner", spec, wanted, seed)?;
+            let (spec, requested) = cpus.split("with", &text)?;
+            let (_, result) = cpus.open("with", "co-runner", spec, requested, seed)?;
             let (open, on) = (opener("with", spec, seed), result.cpus.clone());
-            placement.beside.co_runners.push(CoRunner { open, cpus: on, memory_limit });
+            placement.background.co_runners.push(CoRunner { open, cpus: on, memory_limit });
             placement.results.push(result);
         }
         for text in &request.arrivals {
@@ -106,10 +106,10 @@ impl Placement {
                 let what = format!("`{text}`: without a main source the run has no end; write {text},count=N");
                 return Err(EngineError::config("arrivals", what));
             }
-            let (spec, wanted) = cpus.split("arrivals", place)?;
-            let (_, result) = cpus.open("arrivals", "arrivals", spec, wanted, seed)?;
+            let (spec, requested) = cpus.split("arrivals", place)?;
+            let (_, result) = cpus.open("arrivals", "arrivals", spec, requested, seed)?;
             let (open, on) = (opener("arrivals", spec, seed), result.cpus.clone());
-            placement.beside.arrivals.push(ArrivalStream { open, cpus: on, memory_limit, pace });
+            placement.background.arrivals.push(ArrivalStream { open, cpus: on, memory_limit, pace });
             placement.results.push(result);
         }
         config.system.check_names(&placement.names())?;
@@ -119,10 +119,10 @@ impl Placement {
     /// The sources' names in statistics, in order.
     fn names(&self) -> Vec<String> {
         let number = |kind: &'static str, count: usize| (0..count).map(move |number| format!("{kind}.{number}"));
-        let beside = &self.beside;
-        let co_runners = number("co_runner", beside.co_runners.len());
+        let background = &self.background;
+        let co_runners = number("co_runner", background.co_runners.len());
         let all = number("source", self.mains.len()).chain(co_runners);
-        all.chain(number("arrivals", beside.arrivals.len())).collect()
+        all.chain(number("arrivals", background.arrivals.len())).collect()
     }
 }
 
@@ -181,29 +181,29 @@ impl Cpus {
         Ok((spec, Some(chosen)))
     }
 
-    /// Opens a source and places it on the next CPUs, or on `wanted`.
+    /// Opens a source and places it on the next CPUs, or on the `requested` CPUs.
     fn open(
         &mut self,
         key: &str,
         role: &'static str,
         spec: &str,
-        wanted: Option<Vec<usize>>,
+        requested: Option<Vec<usize>>,
         seed: u64,
     ) -> Result<(Box<dyn Source>, SourceResult), EngineError> {
         let Opened { source, ending } = open(key, spec, seed)?;
-        let result = self.place(source.info().clone(), ending, role, wanted);
+        let result = self.place(source.info().clone(), ending, role, requested);
         Ok((source, result))
     }
 
-    /// Places a source on the next CPUs, or on `wanted`.
+    /// Places a source on the next CPUs, or on the `requested` CPUs.
     fn place(
         &mut self,
         info: SourceInfo,
         ending: Ending,
         role: &'static str,
-        wanted: Option<Vec<usize>>,
+        requested: Option<Vec<usize>>,
     ) -> SourceResult {
-        let cpus = wanted.unwrap_or_else(|| {
+        let cpus = requested.unwrap_or_else(|| {
             let all = self.preference.len();
             let count = (info.threads.max(1) as usize).min(all);
             let chosen = (0..count).map(|n| self.preference[(self.next + n) % all]).collect();

@@ -52,15 +52,15 @@ impl Hierarchy {
         for line in (first.0..first.0 + lines).map(LineAddr) {
             let in_l3 = self.l3.as_mut().and_then(|l3| l3.remove_line::<AnyWays>(line)).is_some();
             self.note_loss::<Anything>(&[CacheLevel::L3], 0, line);
-            let mut held = in_l3;
+            let mut was_cached = in_l3;
             // A line that an inclusive L3 does not hold is in no cache.
             if in_l3 || !self.inclusive {
                 for core in 0..self.private.len() {
-                    held |= self.private[core].remove::<Anything>(line).is_some();
+                    was_cached |= self.private[core].remove::<Anything>(line).is_some();
                     self.note_loss::<Anything>(&[CacheLevel::L1, CacheLevel::L2], core, line);
                 }
             }
-            self.shared_stats.dma_invalidations += u64::from(held);
+            self.shared_stats.dma_invalidations += u64::from(was_cached);
         }
     }
 

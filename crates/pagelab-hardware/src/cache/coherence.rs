@@ -51,11 +51,11 @@ impl Hierarchy {
     /// as the read or write requires. Marks the core itself as present.
     pub(super) fn snoop<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> RemoteCopies {
         let mut found = RemoteCopies::None;
-        let mut asked = self.may_hold(core, line, write);
-        while asked != 0 {
-            let number = asked.trailing_zeros() as usize;
+        let mut holders = self.may_hold(core, line, write);
+        while holders != 0 {
+            let number = holders.trailing_zeros() as usize;
             let other = &mut self.private[number];
-            asked &= asked - 1;
+            holders &= holders - 1;
             let Some(state) = (if write { other.remove::<S>(line) } else { other.state::<S>(line) }) else {
                 continue;
             };
@@ -115,16 +115,16 @@ impl Hierarchy {
     /// If two cores hold a line that one of them holds exclusive or modified, or if an inclusive L3 lacks a line or
     /// the presence of a core that holds it.
     pub fn assert_coherent(&mut self) {
-        let mut held = std::collections::BTreeMap::<LineAddr, (u64, LineState)>::new();
+        let mut cached = std::collections::BTreeMap::<LineAddr, (u64, LineState)>::new();
         for (core, private) in self.private.iter().enumerate() {
             for (line, state) in [Some(&private.l1), private.l2.as_ref()].into_iter().flatten().flat_map(|a| a.lines())
             {
-                let (cores, most) = held.entry(line).or_insert((0, state));
+                let (cores, most) = cached.entry(line).or_insert((0, state));
                 *cores |= 1 << core;
                 *most = state.max(*most);
             }
         }
-        for (line, (cores, state)) in held {
+        for (line, (cores, state)) in cached {
             assert!(
                 state == LineState::SHARED || cores.is_power_of_two(),
                 "{line:?} is {state:?} in one of cores {cores:#b}"

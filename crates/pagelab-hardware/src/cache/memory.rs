@@ -146,8 +146,8 @@ impl Channel {
 
     /// Takes the first free slot from `at` on; returns its start.
     fn take(&mut self, at: Cycles) -> Cycles {
-        let wanted = ((at.0 << TIME_SHIFT) / self.turn).max(self.first * 64);
-        let (mut word, mut mask) = (wanted / 64, !0 << (wanted % 64));
+        let earliest = ((at.0 << TIME_SHIFT) / self.turn).max(self.first * 64);
+        let (mut word, mut mask) = (earliest / 64, !0 << (earliest % 64));
         loop {
             self.reach(word);
             let taken = &mut self.taken[(word - self.first) as usize];

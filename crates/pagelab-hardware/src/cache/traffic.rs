@@ -44,7 +44,7 @@ pub struct Traffic {
     /// Units of L1 and L2 for one core after the other, then the L3's unit.
     units: Vec<Unit>,
     filling: Filling,
-    asked: LastRequest,
+    last_request: LastRequest,
     /// Present if memory has more than a latency.
     memory: Option<Memory>,
     /// Lines that the current request makes memory write.
@@ -61,7 +61,7 @@ impl Traffic {
             now: Cycles::ZERO,
             units: private.chain([Unit::new(levels[2])]).collect(),
             filling: Filling::Prefetch,
-            asked: LastRequest { core: 0, line, by, served: HitLevel::L1, first_use: None, at: Cycles::ZERO },
+            last_request: LastRequest { core: 0, line, by, served: HitLevel::L1, first_use: None, at: Cycles::ZERO },
             memory,
             written: Vec::new(),
             proposals: Proposals::default(),
@@ -75,7 +75,7 @@ impl Traffic {
 
     /// Arrival of the last request's data, if it was made at `from` and would take `latency`.
     pub fn arrival(&mut self, from: Cycles, latency: Cycles) -> Cycles {
-        let LastRequest { core, line, by, served, first_use, .. } = self.asked;
+        let LastRequest { core, line, by, served, first_use, .. } = self.last_request;
         let hit = from
             + if served == HitLevel::Dram {
                 self.memory_latency(core, line, RequestKind::Read, from, latency)
@@ -87,7 +87,7 @@ impl Traffic {
         if let Some(level) = first_use {
             self.unit(level, core).count_use(there - hit, Some(by));
         }
-        self.asked.at = from;
+        self.last_request.at = from;
         there
     }
 
@@ -125,7 +125,7 @@ impl Traffic {
             HitLevel::Remote | HitLevel::Dram => None,
         };
         let first_use = level.filter(|&level| self.unit(level, core).take_unused(line));
-        self.asked = LastRequest { core, line, by, served, first_use, at: self.now };
+        self.last_request = LastRequest { core, line, by, served, first_use, at: self.now };
     }
 }
 
@@ -279,7 +279,7 @@ impl Hierarchy {
 
     fn prefetch_at_levels<S: Shape>(&mut self, access: &ObservedAccess) {
         let Some(traffic) = &mut self.traffic else { return };
-        let LastRequest { core, served, first_use, at, .. } = traffic.asked;
+        let LastRequest { core, served, first_use, at, .. } = traffic.last_request;
         traffic.filling = Filling::Prefetch;
         for level in CacheLevel::ALL {
             let (reaches, missed) = match level {

@@ -134,7 +134,7 @@ impl UnitShare {
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestedLine {
     number: u64,
-    asked: Cycles,
+    requested_at: Cycles,
     there: Cycles,
 }
 
@@ -173,8 +173,8 @@ impl Common {
     }
 
     /// Records that a thread has requested a line, and the line's arrival.
-    fn note_line(&mut self, number: u64, asked: Cycles, there: Cycles) {
-        self.lines[self.oldest] = RequestedLine { number, asked, there };
+    fn note_line(&mut self, number: u64, requested_at: Cycles, there: Cycles) {
+        self.lines[self.oldest] = RequestedLine { number, requested_at, there };
         self.oldest = (self.oldest + 1) % self.lines.len();
         self.last_there = self.last_there.max(there);
     }
@@ -186,7 +186,7 @@ impl Common {
             return hit;
         }
         let line = self.lines.iter().filter(|line| line.number == number).max_by_key(|line| line.there);
-        line.map_or(hit, |line| hit.max(line.there.min(hit + (line.there - line.asked))))
+        line.map_or(hit, |line| hit.max(line.there.min(hit + (line.there - line.requested_at))))
     }
 }
 
@@ -255,9 +255,9 @@ impl SmtThread {
 
     /// Records a requested line, which other threads may find in flight.
     #[inline]
-    pub fn note_line(&mut self, number: u64, asked: Cycles, there: Cycles) {
+    pub fn note_line(&mut self, number: u64, requested_at: Cycles, there: Cycles) {
         if let Some(common) = self.common.as_mut().filter(|_| self.others > 0) {
-            common.note_line(number, asked, there);
+            common.note_line(number, requested_at, there);
         }
     }
 

@@ -47,11 +47,11 @@ impl<T: Copy + Default> Ring<T> {
 
     #[cold]
     fn grow(&mut self) {
-        let held: Vec<T> = self.iter().collect();
-        (self.taken, self.put) = (0, held.len());
+        let queued: Vec<T> = self.iter().collect();
+        (self.taken, self.put) = (0, queued.len());
         self.places.clear();
-        self.places.extend(&held);
-        self.places.resize(held.len() * 2, T::default());
+        self.places.extend(&queued);
+        self.places.resize(queued.len() * 2, T::default());
     }
 }
 

@@ -124,11 +124,11 @@ impl Design for SharedPageWalkCache {
         let Self(cache) = self;
         *cycles += cache.latency_cycles;
         let tag = entry.0 >> 3;
-        let held = cache.array.lookup(tag, tag).is_some();
-        if !held {
+        let found = cache.array.lookup(tag, tag).is_some();
+        if !found {
             cache.array.insert_absent(tag, tag, 0);
         }
-        held
+        found
     }
 
     fn flush(&mut self, asid: Asid) {

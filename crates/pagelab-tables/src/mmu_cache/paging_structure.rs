@@ -180,13 +180,13 @@ pub struct CommonArrays<'a, V> {
 impl<V: Vectors> Pass for CommonArrays<'_, V> {
     #[inline(always)]
     fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
-        let from = if way.passes(2) && held_or_taken_up(&mut self.pd, asid, prefix(va, Way::shift(2))) {
+        let from = if way.passes(2) && found_or_inserted(&mut self.pd, asid, prefix(va, Way::shift(2))) {
             2
-        } else if held_or_taken_up(&mut self.pdpt, asid, prefix(va, Way::shift(3))) {
+        } else if found_or_inserted(&mut self.pdpt, asid, prefix(va, Way::shift(3))) {
             3
-        } else if held_or_taken_up(&mut self.pml4, asid, prefix(va, Way::shift(4))) {
+        } else if found_or_inserted(&mut self.pml4, asid, prefix(va, Way::shift(4))) {
             4
-        } else if way.passes(5) && held_or_taken_up(&mut self.pml5, asid, prefix(va, Way::shift(5))) {
+        } else if way.passes(5) && found_or_inserted(&mut self.pml5, asid, prefix(va, Way::shift(5))) {
             5
         } else {
             way.root + 1
@@ -196,13 +196,13 @@ impl<V: Vectors> Pass for CommonArrays<'_, V> {
 }
 
 #[inline(always)]
-fn held_or_taken_up(sets: &mut impl Sets, asid: Asid, prefix: u64) -> bool {
+fn found_or_inserted(sets: &mut impl Sets, asid: Asid, prefix: u64) -> bool {
     let key = key(asid, prefix);
-    let held = sets.look_up(prefix, key, |_| true) != LruLookup::Nothing;
-    if !held {
+    let found = sets.look_up(prefix, key, |_| true) != LruLookup::Nothing;
+    if !found {
         sets.insert_absent(prefix, key, 0);
     }
-    held
+    found
 }
 
 #[cfg(test)]

@@ -290,11 +290,11 @@ impl Design for Flattened {
         }
         visit(mem, self.root(), 0, (start, end), &mut |va, entry| {
             let present = entry & PRESENT != 0;
-            let goes_on = !present || out.len() < most;
-            if present && goes_on {
+            let continues = !present || out.len() < most;
+            if present && continues {
                 out.push(Removed { va, mapping: decode(1, entry) });
             }
-            goes_on
+            continues
         });
     }
 
@@ -310,11 +310,11 @@ impl Design for Flattened {
         }
         visit(mem, self.root(), 0, (start, end), &mut |va, entry| {
             let absent = entry & PRESENT == 0;
-            let goes_on = !absent || out.len() < most;
-            if absent && goes_on {
+            let continues = !absent || out.len() < most;
+            if absent && continues {
                 out.push(Word::of_4k(va, word_of(entry)));
             }
-            goes_on
+            continues
         });
     }
 
@@ -345,12 +345,12 @@ fn visit<F: FnMut(VirtAddr, u64) -> bool>(
 ) -> bool {
     for (index, entry) in node.used(mem, base, range) {
         let va = base + (index << node.shift());
-        let goes_on = if node.entry_level() == 1 {
+        let continues = if node.entry_level() == 1 {
             each(VirtAddr(va), entry)
         } else {
             visit(mem, node.below(entry), va, range, each)
         };
-        if !goes_on {
+        if !continues {
             return false;
         }
     }

@@ -148,12 +148,12 @@ impl Radix {
         let words = mem.frame(table);
         for index in first..=last {
             let (entry, va) = (words[index as usize], base + (index << shift));
-            let goes_on = match entry {
+            let continues = match entry {
                 0 => true,
                 _ if entry & PRESENT == 0 || is_leaf(level, entry) => each(level, va, entry),
                 _ => self.visit(mem, (target(entry), level - 1), va, (start, end), each),
             };
-            if !goes_on {
+            if !continues {
                 return false;
             }
         }
@@ -332,11 +332,11 @@ impl Design for Radix {
         }
         self.visit(mem, (self.root, self.levels), 0, (start, end), &mut |level, va, entry| {
             let present = entry & PRESENT != 0;
-            let goes_on = !present || out.len() < most;
-            if present && goes_on {
+            let continues = !present || out.len() < most;
+            if present && continues {
                 out.push(Removed { va: VirtAddr(va), mapping: decode(level, entry) });
             }
-            goes_on
+            continues
         });
     }
 
@@ -354,11 +354,11 @@ impl Design for Radix {
         }
         self.visit(mem, (self.root, self.levels), 0, (start, end), &mut |level, va, entry| {
             let absent = entry & PRESENT == 0;
-            let goes_on = !absent || out.len() < most;
-            if absent && goes_on {
+            let continues = !absent || out.len() < most;
+            if absent && continues {
                 out.push(Word { va: VirtAddr(va), size: PageSize::of_level(level), word: word_of(entry) });
             }
-            goes_on
+            continues
         });
     }
 

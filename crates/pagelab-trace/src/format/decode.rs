@@ -188,9 +188,11 @@ impl PartDecoder {
             let (planes, last) = (&waits.body, &mut self.last_waits);
             last.begin(self.site_indices.dictionary_len);
             match self.site_indices.indices() {
-                Indices::Repeated(index) => tell(planes, |_| index, last, accesses, branches),
-                Indices::Bytes(bytes) => tell(planes, |row| bytes[row].into(), last, accesses, branches),
-                Indices::Pairs(pairs) => tell(planes, |row| u16::from_le_bytes(pairs[row]), last, accesses, branches),
+                Indices::Repeated(index) => set_dependencies(planes, |_| index, last, accesses, branches),
+                Indices::Bytes(bytes) => set_dependencies(planes, |row| bytes[row].into(), last, accesses, branches),
+                Indices::Pairs(pairs) => {
+                    set_dependencies(planes, |row| u16::from_le_bytes(pairs[row]), last, accesses, branches)
+                }
             }
         }
         let threads = &self.threads;
@@ -389,7 +391,7 @@ fn join<'a>(planes: &[u8], site: impl Fn(usize) -> &'a Access, accesses: &mut [A
 
 /// Sets what a page's accesses, and the branches before them, depend on, from the byte streams of the stored words.
 #[inline(always)]
-fn tell(
+fn set_dependencies(
     planes: &[u8],
     site: impl Fn(usize) -> u16,
     last: &mut LastWaits,
@@ -398,7 +400,7 @@ fn tell(
 ) {
     let rows = accesses.len();
     let planes: [&[u8]; 4] = std::array::from_fn(|k| &planes[k * rows..][..rows]);
-    let mut tell = |row: usize, stored: u32, access: &mut Access, branches: &mut Branches| {
+    let mut set_dependencies = |row: usize, stored: u32, access: &mut Access, branches: &mut Branches| {
         let word = last.restore(site(row), stored);
         if !access.maker.is_kernel() {
             access.maker = Maker::after((word & 0xff).into());
@@ -412,11 +414,11 @@ fn tell(
     for (number, (eight, branches)) in eights.iter_mut().zip(branches_of_eights).enumerate() {
         let bytes = words.map(|words| words[number]);
         for (i, (access, branches)) in eight.iter_mut().zip(branches).enumerate() {
-            tell(number * 8 + i, u32::from_le_bytes(bytes.map(|of| of[i])), access, branches);
+            set_dependencies(number * 8 + i, u32::from_le_bytes(bytes.map(|of| of[i])), access, branches);
         }
     }
     for (row, (access, branches)) in (whole..).zip(rest.iter_mut().zip(branches_of_rest)) {
-        tell(row, u32::from_le_bytes(planes.map(|plane| plane[row])), access, branches);
+        set_dependencies(row, u32::from_le_bytes(planes.map(|plane| plane[row])), access, branches);
     }
 }
 

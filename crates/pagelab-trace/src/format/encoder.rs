@@ -83,7 +83,7 @@ impl Encoder {
         Arc::clone(&self.written)
     }
 
-    fn tell(&self) {
+    fn report(&self) {
         self.written.accesses.store(self.counts.total(), Ordering::Relaxed);
         self.written.bytes.store(self.bytes, Ordering::Relaxed);
     }
@@ -153,7 +153,7 @@ impl Encoder {
         self.counts = self.counts.checked_add(&counts).expect("less than 2^64 instructions");
         self.bytes += content.len() as u64;
         self.file = content;
-        self.tell();
+        self.report();
         Ok(())
     }
 
@@ -168,7 +168,7 @@ impl Encoder {
         self.first_event_row += self.pending_events.len() as u64;
         self.event_hash.add(&facts);
         self.bytes += content.len() as u64;
-        self.tell();
+        self.report();
         self.pending_events.clear();
         Ok(())
     }

@@ -155,8 +155,8 @@ pub fn head(path: impl AsRef<Path>, count: usize) -> Result<Vec<Row>, TraceError
             match segment {
                 Segment::Event(event) => rows.push(Row::Event(EventRow::from(event))),
                 Segment::Run { thread, end } => {
-                    let wanted = count.saturating_sub(rows.len()).min(*end - begin);
-                    for at in begin..begin + wanted {
+                    let shown = count.saturating_sub(rows.len()).min(*end - begin);
+                    for at in begin..begin + shown {
                         let access = &batch.accesses[at];
                         let branches = batch.branches.get(at).copied().unwrap_or_default();
                         rows.push(Row::Access {

@@ -186,10 +186,10 @@ fn bytes_of_the_tables_are_known_before_they_are_written() {
         of.call(STACK, 100 + call % 5000);
         of.back(STACK);
     }
-    let told = of.calls.bytes();
+    let estimated = of.calls.bytes();
     of.calls.finish(None).unwrap();
     let folder = std::fs::read_dir(of._folder.path()).unwrap();
     let written: u64 = folder.map(|file| file.unwrap().metadata().unwrap().len()).sum();
     assert!(empty < 100, "{empty} bytes of nothing");
-    assert!((written / 4..written * 4).contains(&told), "{told} bytes expected, {written} written");
+    assert!((written / 4..written * 4).contains(&estimated), "{estimated} bytes expected, {written} written");
 }

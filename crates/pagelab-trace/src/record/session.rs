@@ -303,16 +303,16 @@ impl<'a> Recording<'a> {
         signals: &Signals,
         watch: &mut Watch,
     ) -> Result<Option<Bound>, CollectError> {
-        let mut told = watch.started;
+        let mut last_report = watch.started;
         loop {
             let wait = if collector.is_connected() { WAIT_MILLISECONDS } else { SHORT_WAIT_MILLISECONDS };
             let busy = collector.step(wait)?;
             signals.pass_on(program);
             signals.ask(collector);
-            if told.elapsed() >= PROGRESS_INTERVAL
+            if last_report.elapsed() >= PROGRESS_INTERVAL
                 && let Some(progress) = &mut self.progress
             {
-                told = Instant::now();
+                last_report = Instant::now();
                 progress(Progress { accesses: collector.written(), elapsed: watch.started.elapsed() });
             }
             if collector.is_full() {
@@ -527,9 +527,9 @@ fn noteworthy(line: &str, max_threads: u32) -> Option<String> {
     if line.contains("VG_N_SEGMENTS is too low") {
         return Some("Valgrind ended it as it had more mappings, or threads, than Valgrind can keep".to_owned());
     }
-    let told =
+    let is_message =
         line.starts_with("pagelab:") || line.contains("unhandled instruction") || line.contains("cannot be read");
-    told.then(|| line.trim_start_matches("pagelab: ").to_owned())
+    is_message.then(|| line.trim_start_matches("pagelab: ").to_owned())
 }
 
 #[cfg(test)]

@@ -221,7 +221,7 @@ pub(crate) struct Schedule {
     instructions: u64,
     until: u64,
     /// Request of a function or signal.
-    asked: Option<bool>,
+    requested: Option<bool>,
     /// Number of the skipped stretch, and what was skipped in it.
     stretch: u64,
     skipped_instructions: u64,
@@ -254,7 +254,7 @@ impl Schedule {
             phase: Phase::Skipped,
             instructions: 0,
             until: u64::MAX,
-            asked: None,
+            requested: None,
             stretch: 1,
             skipped_instructions: 0,
             skipped_accesses: 0,
@@ -311,7 +311,7 @@ impl Schedule {
     }
 
     pub(super) fn ask(&mut self, record: bool) {
-        self.asked = Some(record);
+        self.requested = Some(record);
     }
 
     pub(super) fn functions(&mut self) -> &mut Functions {
@@ -331,7 +331,7 @@ impl Schedule {
     /// Whether the phase has ended.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.instructions >= self.until || self.asked.is_some() || !self.announced
+        self.instructions >= self.until || self.requested.is_some() || !self.announced
     }
 
     /// Enters the phase that is due; returns the events for the trace.
@@ -340,7 +340,7 @@ impl Schedule {
         if !std::mem::replace(&mut self.announced, true) && self.instructions < self.until {
             events.push(EventKind::Skip);
         }
-        if let Some(record) = self.asked.take() {
+        if let Some(record) = self.requested.take() {
             match (record, self.phase) {
                 (true, Phase::Skipped) => self.go_over(Phase::Measured, &mut events),
                 (false, Phase::Measured) => self.go_over(Phase::Skipped, &mut events),

@@ -103,8 +103,8 @@ impl AnyGraph {
 /// If there is not enough memory.
 pub(super) fn allocate<T: Clone + Default>(len: u64) -> Result<Vec<T>, TraceError> {
     let mut array = Vec::new();
-    let wanted = usize::try_from(len).ok().and_then(|len| array.try_reserve_exact(len).ok().map(|()| len));
-    let len = wanted.ok_or_else(|| {
+    let reserved = usize::try_from(len).ok().and_then(|len| array.try_reserve_exact(len).ok().map(|()| len));
+    let len = reserved.ok_or_else(|| {
         let bytes = crate::quantity::format_bytes(len.saturating_mul(size_of::<T>() as u64));
         TraceError::usage(format!("no memory for a graph's array of {bytes}; take fewer vertices or a lower degree"))
     })?;

@@ -211,11 +211,11 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
         self.delete_stale(mem, scan.at, &scan.tags);
         self.scans.lines += FRAME_BYTES / LINE_BYTES;
         scan.at += 1;
-        let goes_on = scan.at < self.geometry.slot_frames();
-        if !goes_on {
+        let continues = scan.at < self.geometry.slot_frames();
+        if !continues {
             self.free.append(&mut scan.tags);
         }
-        goes_on
+        continues
     }
 
     fn charge_scan(&mut self, cycles: Cycles) {
