@@ -105,7 +105,7 @@ pub(crate) const GAP: Parameter = Parameter {
     name: "gap",
     kind: Kind::Count { min: 1, max: 1_000_000 },
     default: Preset::Value("3"),
-    meaning: "instructions that each access stands for, its own included",
+    meaning: "instructions per access, including its own",
 };
 pub(crate) const ALIGN: Parameter = Parameter {
     name: "align",
@@ -118,7 +118,7 @@ pub const SEED: Parameter = Parameter {
     name: "seed",
     kind: Kind::Count { min: 0, max: u64::MAX },
     default: Preset::Derived("the seed of the run"),
-    meaning: "what the random choices follow from",
+    meaning: "seed of the random choices",
 };
 
 impl Parameter {

@@ -101,7 +101,7 @@ static PARAMETERS: [Parameter; 16] = [
         "miss_penalty_cycles",
         Kind::Real { max: 1e9 },
         "14",
-        "cycles that a fault takes longer if the ring is empty",
+        "additional cycles of a fault if the ring is empty",
     ),
     parameter("clock_ghz", Kind::Positive { max: 1000.0 }, "3", "clock that turns these cycles into time"),
     parameter("refill_pages_per_second", PAGES_PER_SECOND, "580169", "pages that a thread refills per second"),

@@ -33,7 +33,7 @@ pub use window::Window;
 cores! {
     mod in_order {
         InOrder(in_order::InOrder) = "in-order",
-            "retires instructions at a fixed rate and waits for each access before it goes on";
+            "retires instructions at a fixed rate and stalls for each access";
     }
     mod window {
         Window(window::Window) = "window",

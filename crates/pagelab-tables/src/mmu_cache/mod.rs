@@ -42,7 +42,7 @@ mmu_caches! {
     }
     mod coalesced {
         Coalesced(coalesced::CoalescedCache) = "coalesced",
-            "paging-structure caches whose entries stand for several that point to adjacent leaf tables";
+            "paging-structure caches whose entries cover several that point to adjacent leaf tables";
     }
     mod page_walk_cache [
         /// Geometry for `page-walk-cache` and `shared-page-walk-cache`: one array of entries of all levels except the

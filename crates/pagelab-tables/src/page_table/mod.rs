@@ -41,7 +41,7 @@ page_tables! {
         HashedOpen(hashed::Hashed<hashed::Open>) = "hashed-open",
             "one hashed table per layer, slots of 16 bytes, linear probing";
         HashedClustered(hashed::Hashed<hashed::Clustered>) = "hashed-clustered",
-            "the same with the entries of `cluster` pages (2, 4, 8) beside one tag";
+            "the same with the entries of `cluster` pages (2, 4, 8) per tag";
         HashedCompact(hashed::Hashed<hashed::Compact>) = "hashed-compact",
             "the same with a tag and 8 entries of 7 bytes per line; `cluster` up to 4096 keeps lines together for a host";
         HashedPower(hashed::Hashed<hashed::Power>) = "hashed-power",

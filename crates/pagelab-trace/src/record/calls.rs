@@ -292,7 +292,7 @@ impl Calls {
             ));
         }
         if self.contexts.len() >= MOST_CONTEXTS {
-            notes.push(format!("only the first {MOST_CONTEXTS} different call stacks are told apart; later ones count as their callers'"));
+            notes.push(format!("only the first {MOST_CONTEXTS} different call stacks are distinguished; later ones count as their callers'"));
         }
         let mut stacks = CallStacks { contexts: self.contexts, generated };
         if let Some(names) = names {

@@ -521,7 +521,7 @@ fn log_notes(scratch: &Path, max_threads: u32) -> Vec<String> {
 fn noteworthy(line: &str, max_threads: u32) -> Option<String> {
     if line.contains("Max number of threads is too low") {
         return Some(format!(
-            "Valgrind ended it as it had more than {max_threads} threads at once; --max-threads allows more"
+            "Valgrind ended it because it had more than {max_threads} threads at once; --max-threads allows more"
         ));
     }
     if line.contains("VG_N_SEGMENTS is too low") {

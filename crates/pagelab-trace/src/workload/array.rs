@@ -39,7 +39,7 @@ pub(super) const PASSES: Parameter = Parameter {
     name: "passes",
     kind: COUNT,
     default: Preset::Derived("1, or as accesses demand"),
-    meaning: "times that the array is gone through",
+    meaning: "passes over the array",
 };
 pub(super) const ACCESSES_OF_PASSES: Parameter = Parameter {
     name: "accesses",

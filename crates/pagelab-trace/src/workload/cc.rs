@@ -52,7 +52,7 @@ pub(super) static WORKLOAD: Workload = Workload {
             name: "algorithm",
             kind: Kind::Choice(&["afforest", "shiloach-vishkin"]),
             default: Preset::Value("afforest"),
-            meaning: "afforest skips most neighbours within the largest component; shiloach-vishkin goes over all, repeatedly",
+            meaning: "afforest skips most neighbours within the largest component; shiloach-vishkin processes all, repeatedly",
         },
         Parameter {
             name: "trials",

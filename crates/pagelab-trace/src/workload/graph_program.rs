@@ -18,7 +18,7 @@ pub(super) const VERTICES: Parameter = Parameter {
     name: "vertices",
     kind: Kind::Count { min: 1, max: 1 << 31 },
     default: Preset::Value("1M"),
-    meaning: "vertices of the graph; it is held in memory, 16 bytes each at most and 4 more for each neighbour",
+    meaning: "vertices of the graph; the simulator stores it in memory, at most 16 bytes per vertex and 4 per neighbour",
 };
 pub(super) const DEGREE: Parameter = Parameter {
     name: "degree",
@@ -43,7 +43,7 @@ pub(super) const ACCESSES_OF_WORK: Parameter = Parameter {
     name: "accesses",
     kind: COUNT,
     default: Preset::Derived("as many as the work takes"),
-    meaning: "accesses of all threads together, initialisation included, with as many rounds of the work as they take",
+    meaning: "accesses of all threads together, including initialisation; the work is repeated as often as necessary",
 };
 pub(super) const INITIALISE_GRAPH: Parameter = Parameter {
     default: Preset::Value("yes"),

@@ -61,20 +61,20 @@ pub(super) static WORKLOAD: Workload = Workload {
         Parameter {
             name: "operations",
             kind: COUNT,
-            default: Preset::Derived("as many as the accesses come to"),
+            default: Preset::Derived("as many as the accesses need"),
             meaning: "operations of all threads together, instead of accesses",
         },
         Parameter {
             name: "accesses",
             kind: COUNT,
-            default: Preset::Derived("10M, or as many as the operations take"),
+            default: Preset::Derived("10M, or as many as the operations need"),
             meaning: "accesses of all threads together",
         },
         Parameter {
             name: "advice",
             kind: YES_NO,
             default: Preset::Value("yes"),
-            meaning: "whether the kernel is told the pattern: MADV_SEQUENTIAL for a sequential one, MADV_RANDOM for others",
+            meaning: "whether to advise the kernel of the pattern: MADV_SEQUENTIAL if sequential, MADV_RANDOM otherwise",
         },
         THREADS,
         GAP,

@@ -21,7 +21,7 @@ const STEP: Parameter = Parameter {
     name: "step",
     kind: Kind::Bytes { min: 1, max: 1 << 40 },
     default: Preset::Value("4KiB"),
-    meaning: "bytes from one of them to the next; behind the array's end they go on at its beginning",
+    meaning: "bytes from one of them to the next; they wrap around at the array's end",
 };
 
 pub(super) static WORKLOAD: Workload = Workload {

@@ -9,7 +9,7 @@ use super::{
 
 pub(super) static WORKLOAD: Workload = Workload {
     name: "seq",
-    summary: "goes through an array element by element, from its first byte to its last",
+    summary: "accesses an array element by element, from its first byte to its last",
     origin: "the sequential test of the software page walk cache paper (section 5.1) is seq:size=1GiB,step=4K",
     parameters: &[
         SIZE_1G,

@@ -8,7 +8,7 @@ use super::{
 
 pub(super) static WORKLOAD: Workload = Workload {
     name: "stride",
-    summary: "goes through an array with one access every so many bytes, a cache line by default",
+    summary: "accesses an array with a constant stride, by default a cache line",
     origin: "the classic probe of cache and TLB reach (Saavedra and Smith, IEEE Trans. Computers 44(10), 1995)",
     parameters: &[
         SIZE_1G,
@@ -22,7 +22,7 @@ pub(super) static WORKLOAD: Workload = Workload {
             name: "advance",
             kind: Kind::Bytes { min: 0, max: 1 << 40 },
             default: Preset::Value("0"),
-            meaning: "bytes by which each pass begins behind the one before, until a stride is through",
+            meaning: "bytes by which the start of each pass advances; back to 0 at the end of a stride",
         },
         PASSES,
         ACCESSES_OF_PASSES,

@@ -26,7 +26,7 @@ pub(super) const RECORDS: Parameter = Parameter {
     name: "records",
     kind: Kind::Count { min: 1, max: MOST_RECORDS },
     default: Preset::Value("1M"),
-    meaning: "records that are there before the first request",
+    meaning: "records before the first request",
 };
 pub(super) const FIELDS: Parameter = Parameter {
     name: "fields",
@@ -44,7 +44,7 @@ pub(super) const INSERT_ORDER: Parameter = Parameter {
     name: "insertorder",
     kind: Kind::Choice(&["hashed", "ordered"]),
     default: Preset::Value("hashed"),
-    meaning: "whether keys are hashed numbers, so that new records and popular ones lie anywhere, or ascend",
+    meaning: "whether keys are hashed numbers, which scatters new and popular records; otherwise keys ascend",
 };
 pub(super) const OPERATIONS: Parameter = Parameter {
     name: "operations",
@@ -55,7 +55,7 @@ pub(super) const OPERATIONS: Parameter = Parameter {
 pub(super) const ACCESSES_OF_OPERATIONS: Parameter = Parameter {
     name: "accesses",
     kind: COUNT,
-    default: Preset::Derived("as many as the operations take"),
+    default: Preset::Derived("as many as the operations need"),
     meaning: "accesses of all threads together, instead of operations",
 };
 

@@ -20,7 +20,7 @@ const SCRAMBLED: Parameter = Parameter {
     name: "scrambled",
     kind: YES_NO,
     default: Preset::Value("yes"),
-    meaning: "whether frequent elements are spread over the array at random; no: the most frequent come first",
+    meaning: "whether frequent elements are spread randomly over the array; no: in order, the most frequent first",
 };
 
 pub(super) static WORKLOAD: Workload = Workload {

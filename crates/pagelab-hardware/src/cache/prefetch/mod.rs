@@ -27,8 +27,8 @@ use pagelab_base::addr::{FRAME_SHIFT, LINE_SHIFT, LineAddr, MachineAddr, VirtAdd
 use pagelab_base::translation::Translation;
 
 prefetchers! {
-    next_line::NextLine = "the lines behind one that missed, or that is used for the first time since it was prefetched";
-    ip_stride::IpStride = "what an instruction will access next if its accesses lie equally far apart";
+    next_line::NextLine = "the lines after one that missed, or after the first use of a prefetched one";
+    ip_stride::IpStride = "the next address of an instruction whose accesses have a constant stride";
     stream::Stream = "runs ahead of requests for line after line, upwards or downwards";
 }
 

@@ -107,7 +107,7 @@ impl Geometry {
             HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => homes,
         };
         if homes == 0 {
-            let what = format!("the table must hold one slot at least, which takes {}", format_bytes(home_bytes));
+            let what = format!("the table needs at least one slot, which takes {}", format_bytes(home_bytes));
             return Err(EngineError::config(format!("{key}.table_bytes"), what));
         }
         let chain_slots = match kind {

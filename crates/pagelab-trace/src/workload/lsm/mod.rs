@@ -70,7 +70,7 @@ pub(super) static WORKLOAD: Workload = Workload {
             name: "memtable",
             kind: Kind::Bytes { min: 4096, max: 1 << 30 },
             default: Preset::Value("16MiB"),
-            meaning: "bytes of the memtable; level 1 has four times as many at most",
+            meaning: "bytes of the memtable; level 1 has at most four times as many",
         },
         Parameter {
             name: "table",
