@@ -5,17 +5,17 @@
 //! long each fault takes. It is recorded at native speed, so it keeps the program's own timing. This crate does not
 //! depend on the engine.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`catalogue`] | what there is to choose from |
+//! | [`catalogue`] | the available fault processes and models |
 //! | [`fault`] | one page fault |
-//! | [`info`] | what a fault trace is, where it comes from, what its latencies rest on |
+//! | [`info`] | description of a fault trace: its source, and the origin of its latencies |
 //! | [`format`](mod@format) | fault traces on disk: writer, reader |
-//! | [`summary`] | what a fault trace holds, counted |
-//! | [`import`] | a text becomes a fault trace |
-//! | [`text`] | what `perf script` and ftrace print |
+//! | [`summary`] | counts of a fault trace |
+//! | [`import`] | converts text to a fault trace |
+//! | [`text`] | parsers of `perf script` and ftrace output |
 //! | [`process`] | synthetic faults at given rates, computed from a spec |
-//! | [`timeline`] | the faults core by core, as a model takes them |
+//! | [`timeline`] | the faults per core, as input of a model |
 //! | [`mfoe`] | the event model of the minor-fault offload engine |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

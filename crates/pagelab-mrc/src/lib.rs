@@ -4,7 +4,7 @@
 //! is its stack distance. A fully associative cache with LRU replacement hits if it has more entries than that. So the
 //! stack distances of a trace give the misses of all sizes at once.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `host` | prefetch, and code for newer processors |
 //! | `marks` | the order of last uses, in which distances are counted |
@@ -12,11 +12,11 @@
 //! | `top` | the pages used last, without a table |
 //! | `stack` | the LRU stack of several address spaces |
 //! | `histogram` | counts by depth |
-//! | `sampling` | which pages are looked at: all, or a sample |
-//! | `tracker` | one granule of one stream |
-//! | `curve` | misses over sizes, and how far those of a sample may be off |
-//! | `ways` | the estimate for caches of some ways |
-//! | `spaces` | which space an access is in, and what leaves it |
+//! | `sampling` | selection of pages: all, or a sample |
+//! | `tracker` | stack distances for one granule size of one stream |
+//! | `curve` | misses by size, with error bounds for samples |
+//! | `ways` | estimate for set-associative caches |
+//! | `spaces` | address spaces of accesses, and removed pages |
 //! | `analysis` | the pass over a source |
 #![deny(unsafe_code)]
 #![warn(missing_docs)]

@@ -72,7 +72,7 @@ impl Sampler {
         if self.limit == u64::MAX { 1.0 } else { self.limit as f64 / 2_f64.powi(64) }
     }
 
-    /// True if the sample may shrink, so it must be told of new pages.
+    /// Whether the sample may shrink; then new pages must be reported to it.
     pub fn is_bounded(&self) -> bool {
         self.bounded.is_some()
     }

@@ -154,9 +154,9 @@ pub struct Access {
     pub gap: u32,
     /// Bytes accessed.
     pub size_bytes: u16,
-    /// What it does.
+    /// Load, store, modify or fetch.
     pub kind: AccessKind,
-    /// Who makes it, and what it depends on.
+    /// Program or kernel, and the load that it depends on.
     pub maker: Maker,
 }
 

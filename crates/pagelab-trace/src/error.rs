@@ -1,4 +1,4 @@
-//! Errors about traces and workloads, each of which tells what would be right.
+//! Errors about traces and workloads; each names the remedy.
 
 use std::path::PathBuf;
 

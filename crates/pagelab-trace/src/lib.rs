@@ -5,7 +5,7 @@
 //! happened. Recorded traces, imported traces and synthetic workloads are all sources. This crate does not depend on
 //! the engine.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`access`] | one memory access |
 //! | [`calls`] | call stacks of a trace |
@@ -14,13 +14,13 @@
 //! | [`format`](mod@format) | traces on disk: writer, reader, information |
 //! | [`import`] | traces of other tools |
 //! | `open` | opens sources by their names |
-//! | [`quantity`] | sizes and counts as people write them |
+//! | [`quantity`] | parsing and printing of sizes and counts |
 //! | [`record`] | recording real programs under Valgrind |
-//! | [`rng`] | random numbers, the engine's too |
-//! | [`sample`] | windows of a source, and what page faults need of the rest |
+//! | [`rng`] | random numbers, also for the engine |
+//! | [`sample`] | windows of a source, and the first touches between them |
 //! | [`source`] | batches and the trait that yields them |
 //! | [`spec`] | parameters, their limits, and their values in a spec |
-//! | [`suggestion`] | the known name that is nearest to an unknown one |
+//! | [`suggestion`] | suggestions for unknown names |
 //! | [`workload`] | synthetic programs whose accesses are computed from a spec |
 //!
 //! This example reads the accesses of a workload; for a trace, use `TraceReader::open(path)?` instead:

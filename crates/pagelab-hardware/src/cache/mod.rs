@@ -9,7 +9,7 @@
 //! dirty or not matters. L2 and L3 are optional. L1 and L2 are neither inclusive nor exclusive of each other. An L3 is
 //! `inclusive` (it holds every line that a private cache holds) or `non-inclusive`.
 //!
-//! Four things can happen to a level, and its policy is told of the first two only:
+//! Four operations change a level; its policy sees only the first two:
 //! - *access* of a line that it holds: LRU makes it the most recent, tree-PLRU turns the bits of its path away from it,
 //!   SRRIP sets its prediction to 0;
 //! - *fill* with a line that it does not hold: into the empty way with the lowest number if there is one, otherwise
@@ -70,7 +70,7 @@
 //! own; the sum of their cycles is divided by `bulk_parallelism` and rounded up.
 //!
 //! **Device writes** ([`Hierarchy::dma_write`]) remove the lines from every cache; nothing is written back. Device
-//! reads see what the caches hold and change nothing, so there is no operation for them.
+//! reads get current data and change no cache, so there is no operation for them.
 //!
 //! # Prefetch
 //! A prefetcher of a level ([`prefetch`]) fetches a line into that level: a read by the core, for L1 or L2 as a request

@@ -165,7 +165,7 @@ impl<C: Timing> CpuClock<C> {
         self.core.pause()
     }
 
-    /// Tells the core model about the program's next access and the branches before it; `again` if the access is
+    /// Passes the program's next access and the branches before it to the core model; `again` if the access is
     /// repeated after a fault.
     #[inline]
     pub fn meet(&mut self, access: &Access, branches: Branches, again: bool) {

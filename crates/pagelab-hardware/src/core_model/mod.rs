@@ -50,10 +50,10 @@ pub struct CoreTime {
     pub now: Cycles,
 }
 
-/// An access that the program comes to.
+/// The program's next access.
 #[derive(Clone, Copy, Debug)]
 pub struct IncomingAccess<'a> {
-    /// What is read or written, and by which instruction of its thread.
+    /// Address, kind and instruction of the access.
     pub access: &'a Access,
     /// Whether it is repeated after a fault: the model has seen it before.
     pub again: bool,
@@ -178,11 +178,11 @@ impl std::ops::AddAssign for Stall {
 ///   stall a later access; it shrinks by itself while the CPU's time passes otherwise, as [`CoreTime`] shows.
 /// - An access to the line of the previous access hits the first-level TLB and cache. The engine counts it without
 ///   asking the model, so it stalls for a constant ([`repeat_stall`](Self::repeat_stall)).
-/// - A model that overlaps accesses ([`models_dependencies`](Self::models_dependencies)) is told of each of them,
-///   repeated ones included, before it is translated. The program waits for what is still outstanding when the model
+/// - A model that overlaps accesses ([`models_dependencies`](Self::models_dependencies)) is called for each of them,
+///   including repeated ones, before it is translated. The program waits for all outstanding accesses when the model
 ///   [drains](Self::drain): before the kernel does anything, and at the end.
-/// - Hardware threads of a core may share state ([`common`](Self::common)). The thread that runs owns it and is told of
-///   the others; while none of these has anything to run, it returns what it would return on a core of its own. Their
+/// - Hardware threads of a core may share state ([`common`](Self::common)). The running thread owns it and gets the
+///   state of the others; while these are idle, it returns the same as on a core of its own. Their
 ///   instructions may stall it beyond the latencies, but never for longer than they take in all.
 /// - The time of a CPU never goes back. Results follow from parameters and calls alone, and a copy returns the same.
 /// - The model is called for every access, so nothing allocates.
@@ -195,14 +195,14 @@ pub trait Timing {
     /// Cycles that the program stalls for an access to the line of the previous access.
     fn repeat_stall(&self) -> Cycles;
 
-    /// Whether the model must be told of each access.
+    /// Whether the model must be called for each access.
     #[inline]
     fn models_dependencies(&self) -> bool {
         false
     }
 
-    /// The program comes to an access; the calls until the next `meet` are for this one. Returns how long the program
-    /// stalls before it.
+    /// Begins the next access; the calls until the next `meet` are for this one. Returns how long the program stalls
+    /// before it.
     #[inline]
     fn meet(&mut self, _incoming: IncomingAccess, _at: CoreTime) -> Stall {
         Stall::default()
