@@ -1,6 +1,7 @@
 //! Events of programs: mapping calls, forks, execs and exits, carried out when all CPUs of their process have come to
 //! them.
 
+use crate::agenda::address_bits::refuse_beyond_table;
 use crate::machine::activity::Activity;
 use crate::machine::simulation::Simulation;
 use crate::observe::statistics::Statistics;
@@ -153,6 +154,7 @@ impl Simulation {
 
     /// Carries a mapping call out; returns what is to be done then, the last first.
     fn call(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> Result<Vec<Activity>, EngineError> {
+        refuse_beyond_table(&self.kernels.os, space, kind)?;
         let freed = |os: &Os| os.layers[space.layer].mem.destroyed();
         let before = freed(&self.kernels.os);
         let Consequences { gone, populate } = self.kernels.os.change_mappings(space, kind)?;

@@ -1,6 +1,7 @@
 //! Simulated time: whose turn it is, and what happens between the accesses of programs.
 
 mod accounts;
+mod address_bits;
 mod events;
 mod kthreads;
 mod load;
