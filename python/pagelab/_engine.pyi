@@ -61,6 +61,10 @@ def import_json(
     format: str,
     max_accesses: int | None = None,
     max_records: int | None = None,
+    fields: str | None = None,
+    record_bytes: int | None = None,
+    remove_tags: bool = False,
+    leave_out_kernel: bool = False,
     progress: Callable[[int, int | None], object] | None = None,
 ) -> str: ...
 def export_json(

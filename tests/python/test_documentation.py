@@ -60,6 +60,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("import_perf/mem.txt", "samples.txt"),
     ):
         shutil.copy(ROOT / "fuzz" / "seeds" / seed, folder / name)
+    (folder / "weighted.txt").write_text("sort 8/8 5.1: cpu/mem-loads/P: 7f0d3c2b1a40 233 55e0c0001100\n")
     threads = folder / "drmemtrace.sort.4711.dir"
     threads.mkdir()
     shutil.copy(ROOT / "fuzz" / "seeds" / "import_drmemtrace" / "chunks.trace.zip", threads / "sort.4711.trace.zip")

@@ -41,7 +41,11 @@ fn trace_head_json(py: Python<'_>, path: &str, rows: usize) -> PyResult<String> 
 /// Imports a trace of another tool; the answer says what became of it. `progress(bytes, bytes_in_all)` is called about
 /// ten times a second.
 #[pyfunction]
-#[pyo3(signature = (input, output, format, max_accesses=None, max_records=None, progress=None))]
+#[pyo3(signature = (
+    input, output, format, max_accesses=None, max_records=None, fields=None, record_bytes=None, remove_tags=false,
+    leave_out_kernel=false, progress=None
+))]
+#[expect(clippy::too_many_arguments, reason = "Python names them")]
 fn import_json(
     py: Python<'_>,
     input: PathBuf,
@@ -49,10 +53,15 @@ fn import_json(
     format: &str,
     max_accesses: Option<u64>,
     max_records: Option<u64>,
+    fields: Option<String>,
+    record_bytes: Option<u32>,
+    remove_tags: bool,
+    leave_out_kernel: bool,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     tell(py, progress.as_ref(), |told| {
-        let options = ImportOptions { max_accesses, max_records, ..ImportOptions::default() };
+        let limits = ImportOptions { max_accesses, max_records, ..ImportOptions::default() };
+        let options = ImportOptions { fields, record_bytes, remove_tags, leave_out_kernel, ..limits };
         let format = Format::from_name(format)?;
         import::import(input, output, format, &options, &mut |p| told(p.read_bytes, p.total_bytes))
     })

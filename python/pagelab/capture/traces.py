@@ -34,6 +34,8 @@ class Import:
     """True if the accesses are a sample of the program's accesses."""
     threads: int
     processes: int
+    notes: list[str]
+    """What turned out on the way and matters to readers of results."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,10 @@ def import_trace(
     format: str = "auto",
     max_accesses: Count | None = None,
     max_records: Count | None = None,
+    fields: str | None = None,
+    record_bytes: int | None = None,
+    remove_tags: bool = False,
+    leave_out_kernel: bool = False,
     progress: Callable[[int, int | None], object] | None = None,
 ) -> Import:
     """Turns a trace of another tool into one of pagelab's.
@@ -131,16 +137,33 @@ def import_trace(
             recognise it.
         max_accesses: Stop after so many, such as `"100M"`.
         max_records: Stop after so many records of the file: lines, instructions, entries or packets.
+        fields: The fields of a text of `perf script`, as behind its `-F`: `"comm,pid,tid,time,event,addr"`.
+        record_bytes: Bytes of ChampSim's records, 64 or 96, where the content does not tell.
+        remove_tags: Take the highest byte of addresses for a tag, as AArch64 does, and remove it.
+        leave_out_kernel: Leave out and count what is at addresses of the kernel's half, instead of refusing it.
         progress: Called with (bytes read, bytes in all if known) about ten times a second.
 
     Raises:
-        UsageError: an unknown format, or `output` exists.
+        UsageError: an unknown format, options of another format, or `output` exists.
         TraceError: the file cannot be read or is no such trace; nothing is left behind.
     """
     path = Path(output or f"{Path(file).name.split('.')[0]}.trace")
     limit = count("max_accesses", max_accesses, least=1)
     records = count("max_records", max_records, least=1)
-    summary = json.loads(_engine.import_json(Path(file), path, format, limit, records, progress))
+    summary = json.loads(
+        _engine.import_json(
+            Path(file),
+            path,
+            format,
+            limit,
+            records,
+            fields=fields,
+            record_bytes=record_bytes,
+            remove_tags=remove_tags,
+            leave_out_kernel=leave_out_kernel,
+            progress=progress,
+        )
+    )
     return Import(
         path=path,
         format=summary["format"],
@@ -152,6 +175,7 @@ def import_trace(
         sampled=summary["sampled"],
         threads=summary["threads"],
         processes=summary["processes"],
+        notes=summary["notes"],
     )
 
 

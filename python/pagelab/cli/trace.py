@@ -1,6 +1,7 @@
 """`pagelab trace`: look at traces, sample them, import those of other tools, export to them."""
 
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -98,6 +99,33 @@ def import_command(
         str | None,
         typer.Option("--max", metavar="N", help="Stop after N records of the file: lines, instructions or packets."),
     ] = None,
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            "--fields",
+            metavar="NAMES",
+            help="The fields of a text of `perf script`, as behind its -F, if they cannot be told from the text.",
+        ),
+    ] = None,
+    record_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--record-bytes",
+            metavar="N",
+            help="Bytes of ChampSim's records, 64 or 96, if they cannot be told from the content.",
+        ),
+    ] = None,
+    remove_tags: Annotated[
+        bool,
+        typer.Option("--remove-tags", help="Remove the tag in the highest byte of addresses, as AArch64 has them."),
+    ] = False,
+    leave_out_kernel: Annotated[
+        bool,
+        typer.Option(
+            "--leave-out-kernel",
+            help="Leave out and count what is at addresses of the kernel's half. Without it, it is an error.",
+        ),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Convert a trace of another tool into a pagelab trace."""
@@ -107,7 +135,18 @@ def import_command(
     records = count("--max", max_records, least=1)
     with progress_bars("bytes", quiet=quiet) as bars:
         report = (lambda done, total: bars(file.name, done, total)) if bars else None
-        done = import_trace(file, output, format=format, max_accesses=limit, max_records=records, progress=report)
+        done = import_trace(
+            file,
+            output,
+            format=format,
+            max_accesses=limit,
+            max_records=records,
+            fields=fields,
+            record_bytes=record_bytes,
+            remove_tags=remove_tags,
+            leave_out_kernel=leave_out_kernel,
+            progress=report,
+        )
     cut = ", where it was stopped" if done.cut_short else ""
     if done.threads > 1:
         cut += f", {done.threads:,} threads"
@@ -118,6 +157,8 @@ def import_command(
     what = ("sample", "samples") if done.sampled else ("access", "accesses")
     mappings = counted(done.mappings, "mapping was", "mappings were")
     print(f"{done.path}: {counted(done.accesses, *what)} from {done.format}{cut}; {mappings} inferred from them")
+    for note in done.notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 @app.command("export")

@@ -29,37 +29,81 @@ struct Layout<const BYTES: usize> {
 const INPUT: Layout<64> = Layout { stores_at: 16, stores: 2, loads_at: 32 };
 const CLOUDSUITE: Layout<96> = Layout { stores_at: 24, stores: 4, loads_at: 56 };
 const LOADS: usize = 4;
+/// Programs have no memory below (`vm.mmap_min_addr`, of which 4 KiB is the least).
+const LOWEST_ADDRESS: u64 = 4096;
 /// Instructions follow each other mostly within so many bytes.
 const NEAR_BYTES: u64 = 4096;
 
-/// True if the data begins with records of 64 bytes rather than of 96.
+/// True if the data begins with records of 64 bytes rather than of 96, or of either.
 pub(super) fn looks_like(head: Head<'_>) -> bool {
-    likelihood::<64>(head.bytes).is_some() && !looks_like_cloudsuite(head)
+    matches!(Guess::new(&head), Guess::Input | Guess::Either)
 }
 
 /// True if the data begins with records of 96 bytes rather than of 64.
 pub(super) fn looks_like_cloudsuite(head: Head<'_>) -> bool {
-    let fits = |bytes| head.whole && head.bytes.len().is_multiple_of(bytes);
-    match (likelihood::<64>(head.bytes), likelihood::<96>(head.bytes)) {
-        (_, None) => false,
-        (None, Some(_)) => true,
-        (Some(one), Some(other)) if one == other => fits(96) && !fits(64),
-        (Some(one), Some(other)) => other > one,
+    Guess::new(&head) == Guess::CloudSuite
+}
+
+/// Why data that looks like records is not certain to be of one kind; none if it is.
+pub(super) fn doubt(head: Head<'_>) -> Option<String> {
+    (Guess::new(&head) == Guess::Either).then(|| {
+        "records of ChampSim, of 64 bytes (input_instr) or of 96 (cloudsuite_instr): the content does not decide; give \
+         --record-bytes 64 or --record-bytes 96"
+            .to_owned()
+    })
+}
+
+/// Which records data begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Guess {
+    Input,
+    CloudSuite,
+    /// Of one of both kinds, and nothing tells of which.
+    Either,
+    Neither,
+}
+
+impl Guess {
+    fn new(head: &Head<'_>) -> Self {
+        let fits = |bytes| !head.whole || head.bytes.len().is_multiple_of(bytes);
+        match (likelihood(head.bytes, &INPUT), likelihood(head.bytes, &CLOUDSUITE)) {
+            (None, None) => Self::Neither,
+            (Some(_), None) => Self::Input,
+            (None, Some(_)) => Self::CloudSuite,
+            // Read at the wrong distance, hardly any instructions are near each other.
+            (Some(one), Some(other)) if one > 0 && one >= 2 * other => Self::Input,
+            (Some(one), Some(other)) if other > 0 && other >= 2 * one => Self::CloudSuite,
+            (Some(_), Some(_)) => match (fits(64), fits(96)) {
+                (true, false) => Self::Input,
+                (false, true) => Self::CloudSuite,
+                (true, true) | (false, false) => Self::Either,
+            },
+        }
     }
 }
 
-/// How many of a thousand instructions are near the one before, if the data has records of this many bytes; none if it
-/// is not, as the flags are no flags. Records read at the wrong distance have addresses of data or nothing instead of
-/// half their instructions, and zeros often enough instead of flags.
-fn likelihood<const BYTES: usize>(head: &[u8]) -> Option<usize> {
+/// How many of a thousand instructions are near the one before, if the data has records of a layout; none if it does
+/// not, as flags are no flags or addresses no addresses. Records read at the wrong distance have addresses of data or
+/// nothing instead of half their instructions, and zeros often enough instead of flags.
+fn likelihood<const BYTES: usize>(head: &[u8], layout: &Layout<BYTES>) -> Option<usize> {
     let (records, _) = head.as_chunks::<BYTES>();
     // Text has no bytes 0 and 1, in which every record must consist at two places.
     if records.is_empty() || records.iter().any(|record| FLAGS.iter().any(|(_, at)| record[*at] > 1)) {
         return None;
     }
-    let ip = |record: &[u8; BYTES]| u64::from_le_bytes(record[..8].try_into().expect("8 bytes"));
+    // Smaller records of other tools, four of which are taken for one, have kinds and sizes where addresses should be.
+    let odd = records.iter().filter(|record| layout.addresses(record).any(|(_, vaddr)| vaddr < LOWEST_ADDRESS)).count();
+    if odd * 10 > records.len() {
+        return None;
+    }
+    let ip = |record: &[u8; BYTES]| word(record, 0);
     let near = |pair: &&[[u8; BYTES]]| ip(&pair[0]) != 0 && ip(&pair[0]).abs_diff(ip(&pair[1])) < NEAR_BYTES;
     Some(records.windows(2).filter(near).count() * 1000 / records.len())
+}
+
+#[inline]
+fn word(record: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes"))
 }
 
 /// Feeds records of 64 bytes to `sink`.
@@ -121,19 +165,17 @@ impl<const BYTES: usize> Layout<BYTES> {
                 return Err(format!("{name} is {}, expected 0 or 1", record[at]).into());
             }
         }
-        let word = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes"));
-        sink.instruction(word(0), 1)?;
-        for (kind, begin, count) in
-            [(AccessKind::Load, self.loads_at, LOADS), (AccessKind::Store, self.stores_at, self.stores)]
-        {
-            for index in 0..count {
-                let vaddr = word(begin + 8 * index);
-                if vaddr != 0 {
-                    sink.access(kind, vaddr, size_bytes)?;
-                }
-            }
-        }
-        Ok(())
+        sink.instruction(word(record, 0), 1)?;
+        self.addresses(record).try_for_each(|(kind, vaddr)| sink.access(kind, vaddr, size_bytes))
+    }
+
+    /// The addresses that a record loads from and stores to.
+    #[inline]
+    fn addresses<'r>(&self, record: &'r [u8; BYTES]) -> impl Iterator<Item = (AccessKind, u64)> + use<'r, BYTES> {
+        let loads = (self.loads_at..self.loads_at + 8 * LOADS).step_by(8).map(|at| (AccessKind::Load, at));
+        let stores = (self.stores_at..self.stores_at + 8 * self.stores).step_by(8).map(|at| (AccessKind::Store, at));
+        let all = loads.chain(stores).map(|(kind, at)| (kind, word(record, at)));
+        all.filter(|(_, vaddr)| *vaddr != 0)
     }
 }
 
@@ -171,5 +213,26 @@ mod tests {
         (wrong[64 + 9], wrong[96 + 9]) = (2, 2);
         assert_eq!(of(&wrong), (false, false));
         assert_eq!(of(&[0; 63]), (false, false));
+    }
+
+    #[test]
+    fn a_layout_that_nothing_decides_is_in_doubt() {
+        let doubted = |bytes: &[u8], whole| doubt(Head { bytes, whole }).is_some();
+        // 192 zeros are three records of 64 bytes or two of 96.
+        assert!(doubted(&[0; 192], true) && doubted(&[0; 320], false));
+        assert!(!doubted(&[0; 128], true) && !doubted(&[0; 96], true));
+        assert!(!doubted(&records(&INPUT, 3, 0), true) && !doubted(&records(&CLOUDSUITE, 4, 0), true));
+    }
+
+    #[test]
+    fn smaller_records_of_other_tools_are_none() {
+        // Address, then a kind and zeros: 16 bytes each.
+        let mut bytes = Vec::new();
+        for number in 0..400u64 {
+            bytes.extend((0x7f00_0000_1000 + 8 * number).to_le_bytes());
+            bytes.extend((number % 2).to_le_bytes());
+        }
+        let head = || Head { bytes: &bytes, whole: true };
+        assert!(!looks_like(head()) && !looks_like_cloudsuite(head()));
     }
 }

@@ -4,12 +4,15 @@
 //! what they say. Instructions of a bundle follow each other, with their lengths in the value. Prefetches, flushes and
 //! encodings are left out and counted. Markers tell times, among others: a thread's entries up to its next time come
 //! after those that other threads made before. A thread's file names it and its process. Source:
-//! `clients/drcachesim/common/trace_entry.h` of DynamoRIO, trace versions 2 to 5.
+//! `clients/drcachesim/common/trace_entry.h` of DynamoRIO as of August 2026, trace versions 2 to 7.
+//!
+//! The kernel's instructions and their accesses are left out and counted: those of system calls, of context switches
+//! and of interrupts, which markers enclose, and all others at addresses of the kernel's half.
 //!
 //! The file may be compressed, or a zip archive of chunks (see [`zip_members`](super::zip_members)), which follow each
 //! other without a gap: the time and processor that each chunk says again change nothing.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{cmp::Reverse, collections::BinaryHeap, ops::RangeInclusive};
 
 use super::{
     Head, ImportOptions,
@@ -21,10 +24,25 @@ use crate::{AccessKind, TraceError, format::MAX_ACCESS_BYTES};
 const ENTRY_BYTES: usize = 12;
 /// Versions of traces stay far below.
 const MAX_VERSION: u64 = 1 << 16;
+/// Versions whose entries are known.
+const KNOWN_VERSIONS: RangeInclusive<u64> = 2..=7;
 
 /// Bits of the file type: filtered (whole, instructions, data, at first), and without data.
 const FILTERED: u64 = 0x1 | 0x80 | 0x100 | 0x2000;
 const INSTRUCTIONS_ONLY: u64 = 0x4;
+
+/// Types of markers.
+mod marker {
+    pub const TIME: u16 = 2;
+    pub const FILE_TYPE: u16 = 9;
+    pub const VERSION: u16 = 12;
+    pub const SYSTEM_CALL_BEGIN: u16 = 27;
+    pub const SYSTEM_CALL_END: u16 = 28;
+    pub const CONTEXT_SWITCH_BEGIN: u16 = 34;
+    pub const CONTEXT_SWITCH_END: u16 = 35;
+    pub const INTERRUPT: u16 = 43;
+    pub const INTERRUPT_RETURN: u16 = 44;
+}
 
 pub(super) fn looks_like(head: Head<'_>) -> bool {
     // An entry that says where the file begins and of which version it is.
@@ -61,9 +79,37 @@ struct Thread {
     pc: u64,
     /// Behind the last instruction, where a bundle begins.
     next_pc: u64,
-    /// Within the trace of a system call, which is the kernel's.
-    in_kernel: bool,
+    kernel: KernelParts,
     file_type: u64,
+}
+
+/// Which parts of the kernel's execution a thread is in.
+#[derive(Default)]
+struct KernelParts {
+    system_call: bool,
+    context_switch: bool,
+    /// Interrupts and exceptions within each other.
+    interrupts: u32,
+    /// The last instruction was at an address of the kernel's half.
+    kernel_address: bool,
+}
+
+impl KernelParts {
+    /// Whether an instruction is the kernel's, at an address of the kernel's half or not.
+    #[inline]
+    fn begin_instruction(&mut self, kernel_address: bool) -> bool {
+        if self.interrupts > 0 && self.kernel_address && !kernel_address {
+            // Not every way back to the program has a marker (x86's SYSRET has none).
+            self.interrupts = 0;
+        }
+        self.kernel_address = kernel_address;
+        kernel_address || self.by_markers()
+    }
+
+    #[inline]
+    fn by_markers(&self) -> bool {
+        self.system_call | self.context_switch | (self.interrupts > 0)
+    }
 }
 
 impl Thread {
@@ -88,23 +134,35 @@ impl Thread {
                 self.entered = false;
             }
             24 => (self.process, self.entered) = (value, false),
-            28 => return Ok(self.marker(size, value)),
-            // Begin and end of the file, and the bytes of an instruction.
-            25 | 26 | 47 => {}
-            _ => return Err(format!("an entry of type {kind}, which trace versions up to 5 do not have").into()),
+            28 => return self.marker(size, value),
+            // The begin of the file names its version.
+            25 => check_version(value)?,
+            // Its end, and the bytes of an instruction.
+            26 | 47 => {}
+            _ => {
+                let (first, last) = (KNOWN_VERSIONS.start(), KNOWN_VERSIONS.end());
+                let what = format!("an entry of type {kind}, which trace versions {first} to {last} do not have");
+                return Err(what.into());
+            }
         }
         Ok(false)
     }
 
-    fn marker(&mut self, kind: u16, value: u64) -> bool {
+    fn marker(&mut self, kind: u16, value: u64) -> Result<bool, Problem> {
+        let kernel = &mut self.kernel;
         match kind {
-            2 => return std::mem::replace(&mut self.time, value) != value,
-            9 => self.file_type |= value,
-            27 => self.in_kernel = true,
-            28 => self.in_kernel = false,
+            marker::TIME => return Ok(std::mem::replace(&mut self.time, value) != value),
+            marker::FILE_TYPE => self.file_type |= value,
+            marker::VERSION => check_version(value)?,
+            marker::SYSTEM_CALL_BEGIN => kernel.system_call = true,
+            marker::SYSTEM_CALL_END => kernel.system_call = false,
+            marker::CONTEXT_SWITCH_BEGIN => kernel.context_switch = true,
+            marker::CONTEXT_SWITCH_END => kernel.context_switch = false,
+            marker::INTERRUPT => kernel.interrupts = kernel.interrupts.saturating_add(1),
+            marker::INTERRUPT_RETURN => kernel.interrupts = kernel.interrupts.saturating_sub(1),
             _ => {}
         }
-        false
+        Ok(false)
     }
 
     #[inline]
@@ -116,10 +174,16 @@ impl Thread {
         Ok(())
     }
 
+    /// Whether an instruction is the kernel's; the accesses that follow are then, too.
+    #[inline]
+    fn is_kernel(&mut self, pc: u64, sink: &Sink) -> bool {
+        self.kernel.begin_instruction(sink.is_kernel(pc))
+    }
+
     #[inline]
     fn access(&mut self, kind: u16, address: u64, size: u16, sink: &mut Sink) -> Result<(), Problem> {
-        if self.in_kernel {
-            sink.leave_out();
+        if self.kernel.kernel_address || self.kernel.by_markers() {
+            sink.leave_out_kernel();
             return Ok(());
         }
         self.enter(sink)?;
@@ -133,7 +197,10 @@ impl Thread {
 
     #[inline]
     fn instruction(&mut self, pc: u64, size: u16, sink: &mut Sink) -> Result<(), Problem> {
-        if self.in_kernel {
+        if self.is_kernel(pc, sink) {
+            sink.leave_out_kernel();
+            // A bundle goes on behind it.
+            self.next_pc = pc.wrapping_add(u64::from(size));
             return Ok(());
         }
         self.enter(sink)?;
@@ -141,12 +208,13 @@ impl Thread {
             return Err(format!("an instruction of {size} bytes").into());
         }
         sink.instruction(pc, size)?;
-        (self.pc, self.next_pc) = (pc, pc + u64::from(size));
+        (self.pc, self.next_pc) = (pc, pc.wrapping_add(u64::from(size)));
         Ok(())
     }
 
     fn repeat(&mut self, pc: u64, size: u16, sink: &mut Sink) -> Result<(), Problem> {
-        if self.in_kernel {
+        if self.is_kernel(pc, sink) {
+            sink.leave_out_kernel();
             return Ok(());
         }
         self.enter(sink)?;
@@ -158,6 +226,15 @@ impl Thread {
         let lengths = lengths.get(..usize::from(count)).ok_or_else(|| format!("a bundle of {count} instructions"))?;
         lengths.iter().try_for_each(|&length| self.instruction(self.next_pc, u16::from(length), sink))
     }
+}
+
+#[cold]
+fn check_version(version: u64) -> Result<(), Problem> {
+    if KNOWN_VERSIONS.contains(&version) {
+        return Ok(());
+    }
+    let (first, last) = (KNOWN_VERSIONS.start(), KNOWN_VERSIONS.end());
+    Err(format!("version {version} of DynamoRIO's traces; {first} to {last} are known").into())
 }
 
 /// A thread's file.

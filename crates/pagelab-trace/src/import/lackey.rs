@@ -15,6 +15,11 @@
 //! for the program's, left out and counted. Where the program has written a part of a line, lackey's next line is
 //! behind it, and is found there. A text with more lines of others than of lackey's is refused: a program makes
 //! hundreds of lines of lackey's for each that it writes.
+//!
+//! Lackey's lines do not name their process. If Valgrind's own lines name several, as with `--trace-children=yes` or
+//! after a fork, their accesses cannot be told apart: all are taken for one process's, and a note says so.
+
+use std::collections::BTreeSet;
 
 use super::{
     Head, ImportOptions,
@@ -31,6 +36,10 @@ use crate::{AccessKind, TraceError, format::MAX_ACCESS_BYTES};
 const MAX_LINE_ACCESS_BYTES: u64 = 16 << 10;
 /// Digits of a size; more are a damaged number.
 const MAX_SIZE_DIGITS: usize = 9;
+/// Processes that are told apart by Valgrind's lines; more are as many.
+const MAX_PROCESSES: usize = 1000;
+/// Processes that a note names.
+const MAX_SHOWN: usize = 4;
 /// Lines of the program among which the format is still recognised.
 const MAX_FIRST_STRANGERS: usize = 200;
 
@@ -113,6 +122,14 @@ fn usual(text: &[u8]) -> Option<(Line, usize)> {
     (digits <= MAX_SIZE_DIGITS).then(|| (Line::new(op, address, size_bytes), text.len() - rest.len()))
 }
 
+/// The process that a line of Valgrind's own names: `==PID== …`, `--PID-- …` or `**PID** …`.
+#[cold]
+fn process(line: &[u8]) -> Option<u64> {
+    let (marks, rest) = line.split_at_checked(2)?;
+    let (process, rest) = decimal_at(rest)?;
+    rest.starts_with(marks).then_some(process)
+}
+
 /// A line of lackey's that ends a line of the program's.
 #[cold]
 fn behind_a_stranger(line: &[u8]) -> Line {
@@ -143,11 +160,18 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, _: &ImportOptions) -> 
     let input = only(inputs)?;
     sink.enter(0, 1).map_err(|problem| problem.at(input, str::to_owned))?;
     let mut first_stranger = None;
-    let mut own_lines = 0u64;
+    let (mut own_lines, mut strangers) = (0u64, 0u64);
+    let mut processes = BTreeSet::new();
     each_line(input, sink, usual, parse, |meaning, line, number, sink| match meaning {
-        Line::Skip => Ok(()),
+        Line::Skip => {
+            if processes.len() < MAX_PROCESSES {
+                processes.extend(process(line));
+            }
+            Ok(())
+        }
         Line::Stranger => {
             sink.leave_out();
+            strangers += 1;
             first_stranger.get_or_insert_with(|| (number, shown(line)));
             Ok(())
         }
@@ -170,8 +194,18 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, _: &ImportOptions) -> 
             sink.access(kind, vaddr, size_bytes)
         }
     })?;
+    sink.merge_processes(processes.len() as u64);
+    if processes.len() > 1 {
+        let shown: Vec<String> = processes.iter().take(MAX_SHOWN).map(u64::to_string).collect();
+        let more = if processes.len() > MAX_SHOWN { ", …" } else { "" };
+        sink.note(format!(
+            "the text is of several processes ({}{more}), whose accesses cannot be told apart: all are taken for those \
+             of one, so first touches and footprints are too few; record a file per process, with \
+             --log-file=lackey.%p",
+            shown.join(", ")
+        ));
+    }
     let Some((number, text)) = first_stranger else { return Ok(()) };
-    let strangers = sink.totals().left_out;
     if strangers > own_lines {
         return Err(input.corrupt(format!(
             "line {number}: {EXPECTED}, found {text:?}; of the lines {own_lines} are lackey's and {strangers} are not, \
@@ -240,6 +274,16 @@ mod tests {
         }
         for stranger in ["I", "I  ", "I 12,3", " X 12,3", "12,3", "L12,3", "=77", "read 12,3", "I saw ,3"] {
             assert_eq!(parse(stranger.as_bytes()), Line::Stranger, "{stranger:?}");
+        }
+    }
+
+    #[test]
+    fn valgrind_s_lines_name_the_process() {
+        for (line, named) in [("==21== Lackey", Some(21)), ("--7-- x", Some(7)), ("**9** y", Some(9)), ("==9", None)] {
+            assert_eq!(process(line.as_bytes()), named, "{line:?}");
+        }
+        for none in ["", "=", "====", "== 21 ==", "==21-- x", "==x== y"] {
+            assert_eq!(process(none.as_bytes()), None, "{none:?}");
         }
     }
 

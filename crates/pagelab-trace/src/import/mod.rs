@@ -10,8 +10,10 @@
 //! - records go to the `Sink` in their order, each after `next_record` and with its thread entered before;
 //! - what is malformed is an error that says where: the number of the line or the offset in the decompressed data;
 //! - what has no meaning for a trace is left out and counted, never silently, and never most of a text;
+//! - data that may be of another layout is refused (`doubt`), with the option that decides it;
 //! - memory stays bounded, whatever the data claims.
 
+mod addresses;
 mod champsim;
 mod compression;
 mod drmemtrace;
@@ -23,6 +25,7 @@ mod lines;
 pub mod mappings;
 mod numbers;
 mod perf;
+mod perf_fields;
 mod protobuf;
 mod ramulator;
 pub mod rows;
@@ -44,10 +47,10 @@ use crate::{
     format::{MAX_ACCESS_BYTES, MAX_PART_ROWS, WriterOptions},
 };
 
-/// The formats: variant, name, whether its accesses are samples, how it is recognised and read, what is to be known of
-/// it, and what it is.
+/// The formats: variant, name, whether its accesses are samples, how it is recognised, why it may be another format
+/// after all, how it is read, what is to be known of it, and what it is.
 macro_rules! formats {
-    ($($variant:ident = $name:literal, $sampled:literal, $looks_like:path, $read:path, $notes:path, $about:literal;)*) => {
+    ($($variant:ident = $name:literal, $sampled:literal, $looks_like:path, $doubt:path, $read:path, $notes:path, $about:literal;)*) => {
         /// Format of a trace of another tool.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Format {
@@ -65,6 +68,14 @@ macro_rules! formats {
                 match self {
                     Self::Auto => false,
                     $(Self::$variant => $looks_like(head),)*
+                }
+            }
+
+            /// Why data that looks like this format may be of another one.
+            fn doubt(self, head: Head<'_>) -> Option<String> {
+                match self {
+                    Self::Auto => None,
+                    $(Self::$variant => $doubt(head),)*
                 }
             }
 
@@ -93,20 +104,27 @@ macro_rules! formats {
 }
 
 formats! {
-    Drmemtrace = "drmemtrace", false, drmemtrace::looks_like, drmemtrace::read, no_notes,
+    Drmemtrace = "drmemtrace", false, drmemtrace::looks_like, no_doubt, drmemtrace::read, no_notes,
         "DynamoRIO's drmemtrace: the file of a thread, or the folder of all";
-    Gem5 = "gem5", false, gem5::looks_like, gem5::read, gem5::notes, "protobuf packet traces of gem5";
-    Lackey = "lackey", false, lackey::looks_like, lackey::read, no_notes, "text of `valgrind --tool=lackey --trace-mem=yes`";
-    Perf = "perf", true, perf::looks_like, perf::read, perf::notes, "samples with addresses, as `perf script` prints them";
-    Ramulator = "ramulator", false, ramulator::looks_like, ramulator::read, ramulator::notes,
+    Gem5 = "gem5", false, gem5::looks_like, no_doubt, gem5::read, gem5::notes, "protobuf packet traces of gem5";
+    Lackey = "lackey", false, lackey::looks_like, no_doubt, lackey::read, no_notes,
+        "text of `valgrind --tool=lackey --trace-mem=yes`";
+    Perf = "perf", true, perf::looks_like, no_doubt, perf::read, perf::notes,
+        "samples with addresses, as `perf script` prints them";
+    Ramulator = "ramulator", false, ramulator::looks_like, ramulator::doubt, ramulator::read, ramulator::notes,
         "text of Ramulator: loads and stores, reads and writes, or instructions";
-    ChampSim = "champsim", false, champsim::looks_like, champsim::read, champsim::notes, "64-byte `input_instr` records of ChampSim";
-    CloudSuite = "champsim-cloudsuite", false, champsim::looks_like_cloudsuite, champsim::read_cloudsuite, champsim::notes,
-        "96-byte `cloudsuite_instr` records of ChampSim";
+    ChampSim = "champsim", false, champsim::looks_like, champsim::doubt, champsim::read, champsim::notes,
+        "64-byte `input_instr` records of ChampSim";
+    CloudSuite = "champsim-cloudsuite", false, champsim::looks_like_cloudsuite, champsim::doubt,
+        champsim::read_cloudsuite, champsim::notes, "96-byte `cloudsuite_instr` records of ChampSim";
 }
 
 fn no_notes(_: &ImportOptions) -> Vec<String> {
     Vec::new()
+}
+
+fn no_doubt(_: Head<'_>) -> Option<String> {
+    None
 }
 
 impl Format {
@@ -132,6 +150,36 @@ impl Format {
         Self::KNOWN.iter().map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ")
     }
 
+    /// The format that options decide, whatever the data is like.
+    fn decided_by(self, options: &ImportOptions) -> Result<Self, TraceError> {
+        let wrong = |option: &str, what: &str| {
+            Err(TraceError::usage(format!("{option} is of {what}, not of format {}", self.name())))
+        };
+        let by_size = match options.record_bytes {
+            None => None,
+            Some(64) => Some(Self::ChampSim),
+            Some(96) => Some(Self::CloudSuite),
+            Some(bytes) => {
+                let what = format!("--record-bytes {bytes}: ChampSim's records have 64 or 96 bytes");
+                return Err(TraceError::usage(what));
+            }
+        };
+        match (self, by_size, &options.fields) {
+            (_, Some(_), Some(_)) => {
+                Err(TraceError::usage("--record-bytes is of ChampSim's records, and --fields of perf's text: give one"))
+            }
+            (_, None, None) => Ok(self),
+            (Self::Auto | Self::ChampSim | Self::CloudSuite, Some(format), None)
+                if self == Self::Auto || self == format =>
+            {
+                Ok(format)
+            }
+            (_, Some(format), None) => wrong("--record-bytes", &format!("format {}", format.name())),
+            (Self::Auto | Self::Perf, None, Some(_)) => Ok(Self::Perf),
+            (_, None, Some(_)) => wrong("--fields", "perf's text"),
+        }
+    }
+
     /// The format of an input; none if it is of none.
     fn recognise(input: &Input) -> Option<Self> {
         Self::KNOWN.iter().map(|(format, _, _)| *format).find(|format| format.looks_like(input.head()))
@@ -145,7 +193,7 @@ impl Serialize for Format {
 }
 
 /// How a foreign trace is read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ImportOptions {
     /// How the files are compressed.
     pub compression: Compression,
@@ -157,6 +205,16 @@ pub struct ImportOptions {
     pub max_accesses: Option<u64>,
     /// Stop after this many records of the origin (lines, instructions, entries, packets).
     pub max_records: Option<u64>,
+    /// The fields of a text of `perf script`, as behind its `-F`. None to tell them by the lines.
+    pub fields: Option<String>,
+    /// Bytes of a record of a format that has several sizes (ChampSim's: 64 or 96). None to tell them by the content.
+    pub record_bytes: Option<u32>,
+    /// Take the highest byte of addresses for a tag, as AArch64 does, and remove it. Default false: an address with
+    /// more bits than page tables translate is an error.
+    pub remove_tags: bool,
+    /// Leave out and count instructions and accesses at addresses of the kernel's half. Default false: they are
+    /// errors.
+    pub leave_out_kernel: bool,
     /// As [`WriterOptions::rows_per_part`].
     pub rows_per_part: usize,
 }
@@ -169,6 +227,10 @@ impl Default for ImportOptions {
             assumed_size_bytes: 8,
             max_accesses: None,
             max_records: None,
+            fields: None,
+            record_bytes: None,
+            remove_tags: false,
+            leave_out_kernel: false,
             rows_per_part: MAX_PART_ROWS,
         }
     }
@@ -215,6 +277,8 @@ pub struct ImportSummary {
     pub processes: u64,
     /// Mappings inferred.
     pub mappings: u64,
+    /// What turned out on the way and matters to readers of results; the trace has it, too.
+    pub notes: Vec<String>,
     /// Bytes of the input files read.
     pub read_bytes: u64,
     /// Bytes of the trace.
@@ -246,7 +310,7 @@ pub fn import(
         return Err(TraceError::usage(what));
     }
     let mut files = files::open(input, options.compression)?;
-    let (format, rather) = match format {
+    let (format, rather) = match format.decided_by(options)? {
         Format::Auto => (recognise(&files)?, None),
         given => (given, Format::recognise(&files[0]).filter(|found| *found != given)),
     };
@@ -254,8 +318,9 @@ pub fn import(
     meta.mappings_inferred = true;
     meta.sampled = format.sampled();
     let writing = WriterOptions { rows_per_part: options.rows_per_part };
-    let result =
-        TraceWriter::write_whole(output, meta, writing, |writer| fill(writer, &mut files, format, options, progress));
+    let result = TraceWriter::write_whole(output, meta, writing, |writer| {
+        fill(writer, &mut files, format, rather, options, progress)
+    });
     result.map_err(|error| match (error, rather) {
         (TraceError::Corrupt { path, what }, Some(rather)) => {
             TraceError::corrupt(path, format!("{what}; read as {}, but it looks like {}", format.name(), rather.name()))
@@ -271,6 +336,9 @@ fn recognise(files: &[Input]) -> Result<Format, TraceError> {
         let format = Format::recognise(file).ok_or_else(|| file.corrupt(unknown(file)))?;
         if *of_all.get_or_insert(format) != format {
             return Err(file.corrupt(format!("of another format ({}) than the files before it", format.name())));
+        }
+        if let Some(doubt) = format.doubt(file.head()) {
+            return Err(file.corrupt(doubt));
         }
     }
     Ok(of_all.unwrap_or(Format::Auto))
@@ -293,11 +361,15 @@ fn fill(
     writer: TraceWriter,
     files: &mut [Input],
     format: Format,
+    rather: Option<Format>,
     options: &ImportOptions,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<ImportSummary, TraceError> {
     let (counter, total_bytes) = (files[0].counter(), files.iter().map(Input::total_bytes).sum());
     let mut sink = Sink::new(writer, options, counter, total_bytes, progress);
+    if let Some(rather) = rather {
+        sink.note(format!("read as {}, as asked for, but it looks like {}", format.name(), rather.name()));
+    }
     format.read(files, &mut sink, options)?;
     sink.report()?;
     let cut_short = sink.is_full();
@@ -308,15 +380,24 @@ fn fill(
             1 => "nothing to replay: an instruction and no accesses".to_owned(),
             n => format!("nothing to replay: {n} instructions and no accesses"),
         };
+        let what = match totals.left_out {
+            0 => what,
+            1 => format!("{what}; its 1 record was left out"),
+            several => format!("{what}; {several} records were left out"),
+        };
         return Err(files[0].corrupt(what));
     }
     let (compression, read_bytes) = (files[0].compression(), files[0].read_bytes());
     let (threads, processes) = sink.threads();
     let gap = options.merge_gap_bytes;
-    let mut notes = vec![format!("imported from {}: {}", format.name(), who(threads, processes))];
+    let who = match sink.merged_processes() {
+        0 | 1 => who(threads, processes),
+        several => format!("{several} processes, taken for one"),
+    };
+    let mut notes = vec![format!("imported from {}: {who}", format.name())];
     notes.extend(format.notes(options));
     let mappings = format!("mappings are the touched pages and the gaps between them up to {gap} bytes");
-    let (summary, mappings) = sink.finish(gap, notes, mappings)?;
+    let (summary, found, mappings) = sink.finish(gap, notes, mappings)?;
     Ok(ImportSummary {
         output: summary.path,
         format,
@@ -331,6 +412,7 @@ fn fill(
         threads,
         processes,
         mappings,
+        notes: found,
         read_bytes,
         size_bytes: summary.size_bytes,
         content_hash: summary.content_hash,

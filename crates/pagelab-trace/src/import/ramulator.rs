@@ -33,6 +33,11 @@ enum Shape {
     Instructions,
 }
 
+/// Lines by which a file is recognised.
+const FIRST_LINES: usize = 100;
+/// Labels of Dinero IV: 0 read, 1 write, 2 instruction fetch, 3 escape, 4 flush.
+const MAX_DINERO_LABEL: u64 = 4;
+
 /// What a line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
@@ -148,10 +153,35 @@ fn number_at(text: &[u8]) -> Option<(u64, &[u8])> {
 
 /// True if the first lines are of one of the kinds.
 pub(super) fn looks_like(head: Head<'_>) -> bool {
-    let lines = head.bytes.split_inclusive(|&b| b == b'\n').filter(|line| head.whole || line.ends_with(b"\n"));
-    let mut shapes = lines.take(100).map(|line| parse(line).map(Line::shape)).filter(|shape| *shape != Some(None));
+    let mut shapes = first_lines(&head).map(|line| parse(line).map(Line::shape)).filter(|shape| *shape != Some(None));
     let first = shapes.next().flatten();
     first.is_some() && shapes.all(|shape| shape == first)
+}
+
+fn first_lines<'a>(head: &Head<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let whole = head.whole;
+    let lines = head.bytes.split_inclusive(|&b| b == b'\n').filter(move |line| whole || line.ends_with(b"\n"));
+    lines.take(FIRST_LINES)
+}
+
+/// Why lines of numbers are not certain to be Ramulator's; none if they are.
+///
+/// Two decimal numbers, the first one always small, may be a label and an address of Dinero IV (`0 read, 1 write, 2
+/// fetch`), whose addresses are hexadecimal without a prefix.
+pub(super) fn doubt(head: Head<'_>) -> Option<String> {
+    let mut numbers = first_lines(&head).filter(|line| !matches!(parse(line), Some(Line::Skip))).peekable();
+    numbers.peek()?;
+    let as_dinero = |line: &[u8]| match parse(line) {
+        Some(Line::Instructions { before, store: None, .. }) => {
+            before <= MAX_DINERO_LABEL && !line.iter().any(|letter| matches!(letter, b'x' | b'X'))
+        }
+        _ => false,
+    };
+    numbers.all(as_dinero).then(|| {
+        "lines of two numbers, which may be Ramulator's (instructions, decimal address) or Dinero's (label, hexadecimal \
+         address); if they are Ramulator's, give --format ramulator"
+            .to_owned()
+    })
 }
 
 /// Feeds the data to `sink`.
@@ -228,6 +258,14 @@ mod tests {
         for wrong in ["LD", "LD x", "LD 1 2", "ld 1", "0x1 2", "1", "1 2 3 4", "1 0xg", "R", "1 R 2", "-1 5", "LD -1"] {
             assert_eq!(parse(wrong.as_bytes()), None, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn lines_that_may_be_dinero_s_are_in_doubt() {
+        let doubted = |bytes: &[u8]| doubt(Head { bytes, whole: true }).is_some();
+        assert!(doubted(b"2 408000\n0 10019\n1 7008\n") && doubted(b"0 400000"));
+        assert!(!doubted(b"3 20734016\n12 16384\n") && !doubted(b"2 20734016\n0 16384 20480\n"));
+        assert!(!doubted(b"2 0x1000\n") && !doubted(b"LD 1\n") && !doubted(b"# nothing\n") && !doubted(b""));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::{
 
 use super::{
     ImportOptions, Progress,
+    addresses::{AddressRules, Place},
     input::Input,
     mappings::{Extent, infer},
 };
@@ -22,9 +23,6 @@ use crate::{
 
 /// Pages of the recorded machine.
 const PAGE_SHIFT: u32 = 12;
-const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
-/// The last page of the address space is left out, so that the end of a mapping is an address.
-const END_OF_ADDRESSES: u64 = 0u64.wrapping_sub(PAGE_BYTES);
 /// Accesses that go to the writer at once.
 const BUFFER_ACCESSES: usize = 4096;
 /// Threads, and processes, that one import may have.
@@ -89,6 +87,8 @@ pub(super) struct Totals {
     pub empty: u64,
     /// Records that say nothing about the program's own accesses, left out.
     pub left_out: u64,
+    /// Those among them that are instructions and accesses of the kernel.
+    pub kernel: u64,
 }
 
 /// Takes records in order.
@@ -101,6 +101,10 @@ pub(super) struct Sink<'a> {
     by_name: HashMap<(ProcessIx, u64), usize>,
     threads: Vec<Thread>,
     current: usize,
+    rules: AddressRules,
+    /// The current instruction is the kernel's; what it accesses is left out.
+    kernel_code: bool,
+    merged_processes: u64,
     totals: Totals,
     notes: Vec<String>,
     touched: TouchedPages,
@@ -129,6 +133,9 @@ impl<'a> Sink<'a> {
             by_name: HashMap::new(),
             threads: Vec::new(),
             current: 0,
+            rules: AddressRules::new(options.remove_tags, options.leave_out_kernel),
+            kernel_code: false,
+            merged_processes: 1,
             totals: Totals::default(),
             notes: Vec::new(),
             touched: TouchedPages::default(),
@@ -209,7 +216,8 @@ impl<'a> Sink<'a> {
     /// page is an access. Where `pc` is 0, it is unknown.
     #[inline]
     pub(super) fn instruction(&mut self, pc: u64, size_bytes: u16) -> Result<(), Problem> {
-        self.repeat(pc, size_bytes)?;
+        let Some(pc) = self.code_address(pc, size_bytes)? else { return Ok(()) };
+        self.threads[self.current].instruction = (pc, size_bytes);
         self.count(1);
         if pc == 0 {
             self.site(0);
@@ -221,15 +229,30 @@ impl<'a> Sink<'a> {
             return Ok(());
         }
         thread.code_page = last;
-        self.fetch(pc, size_bytes)
+        self.fetch_at(pc, size_bytes)
     }
 
     /// The accesses that follow are of an instruction at `pc` that was counted before.
     #[inline]
     pub(super) fn repeat(&mut self, pc: u64, size_bytes: u16) -> Result<(), Problem> {
-        check(pc, u64::from(size_bytes))?;
-        self.threads[self.current].instruction = (pc, size_bytes);
+        if let Some(pc) = self.code_address(pc, size_bytes)? {
+            self.threads[self.current].instruction = (pc, size_bytes);
+        }
         Ok(())
+    }
+
+    /// The address of an instruction, without its tag; none of the kernel's, which is left out.
+    #[inline]
+    fn code_address(&mut self, pc: u64, size_bytes: u16) -> Result<Option<u64>, Problem> {
+        let place = self.rules.place(pc, u64::from(size_bytes))?;
+        self.kernel_code = place == Place::Kernel;
+        match place {
+            Place::User(pc) => Ok(Some(pc)),
+            Place::Kernel => {
+                self.leave_out_kernel();
+                Ok(None)
+            }
+        }
     }
 
     /// So many instructions were executed that nothing else is known of.
@@ -243,12 +266,19 @@ impl<'a> Sink<'a> {
     /// The address of the instruction that the accesses which follow are of, where nothing is fetched from there.
     #[inline]
     pub(super) fn site(&mut self, pc: u64) {
+        self.kernel_code = false;
         self.threads[self.current].instruction = (pc, 0);
     }
 
     /// Instructions are fetched; this is an access if it is the first one from a page.
     pub(super) fn fetch(&mut self, pc: u64, size_bytes: u16) -> Result<(), Problem> {
-        check(pc, u64::from(size_bytes))?;
+        match self.code_address(pc, size_bytes)? {
+            Some(pc) => self.fetch_at(pc, size_bytes),
+            None => Ok(()),
+        }
+    }
+
+    fn fetch_at(&mut self, pc: u64, size_bytes: u16) -> Result<(), Problem> {
         let space = self.threads[self.current].process.0;
         let (first, last) = pages(pc, size_bytes);
         let mut new = false;
@@ -273,7 +303,13 @@ impl<'a> Sink<'a> {
         size_bytes: u64,
         by_kernel: bool,
     ) -> Result<(), Problem> {
-        check(vaddr, size_bytes)?;
+        let vaddr = match self.rules.place(vaddr, size_bytes)? {
+            Place::User(vaddr) if !self.kernel_code => vaddr,
+            Place::User(_) | Place::Kernel => {
+                self.leave_out_kernel();
+                return Ok(());
+            }
+        };
         if size_bytes <= u64::from(MAX_ACCESS_BYTES) {
             return self.put(kind, vaddr, size_bytes as u16, by_kernel);
         }
@@ -295,6 +331,19 @@ impl<'a> Sink<'a> {
     #[inline]
     pub(super) fn leave_out(&mut self) {
         self.totals.left_out += 1;
+    }
+
+    /// An instruction or an access is the kernel's, and no part of the trace.
+    #[inline]
+    pub(super) fn leave_out_kernel(&mut self) {
+        self.totals.kernel += 1;
+        self.leave_out();
+    }
+
+    /// Whether an address is in the kernel's half.
+    #[inline]
+    pub(super) fn is_kernel(&self, address: u64) -> bool {
+        self.rules.is_kernel(address)
     }
 
     #[inline]
@@ -354,19 +403,29 @@ impl<'a> Sink<'a> {
         self.notes.push(note);
     }
 
+    /// The data is of several processes, which it does not tell apart.
+    pub(super) fn merge_processes(&mut self, processes: u64) {
+        self.merged_processes = processes;
+    }
+
+    /// Processes that were taken for one.
+    pub(super) fn merged_processes(&self) -> u64 {
+        self.merged_processes
+    }
+
     /// Threads and processes that were entered.
     pub(super) fn threads(&self) -> (u64, u64) {
         (self.threads.len() as u64, self.processes.len() as u64)
     }
 
-    /// Finishes the trace; returns it and the number of its mappings. Its notes are those that are known `before` it
-    /// was read, those of the way, and one about the `mappings`.
+    /// Finishes the trace; returns it, the notes made while it was read, and the number of its mappings. The trace's
+    /// notes are those known `before` it was read, those made meanwhile, and one about the `mappings`.
     pub(super) fn finish(
         mut self,
         merge_gap_bytes: u64,
         before: Vec<String>,
         mappings: String,
-    ) -> Result<(TraceSummary, u64), TraceError> {
+    ) -> Result<(TraceSummary, Vec<String>, u64), TraceError> {
         self.finish_gaps().map_err(|problem| match problem {
             Problem::Data(what) => TraceError::usage(what),
             Problem::Trace(error) => error,
@@ -377,14 +436,23 @@ impl<'a> Sink<'a> {
                 several => format!("{several} accesses of 0 bytes were left out"),
             });
         }
+        if self.totals.kernel > 0 {
+            self.note(match self.totals.kernel {
+                1 => "1 instruction or access of the kernel was left out".to_owned(),
+                several => format!("{several} instructions and accesses of the kernel were left out"),
+            });
+        }
+        if self.rules.removes_tags() {
+            self.note("the highest byte of each address was taken for a tag and removed".to_owned());
+        }
         let notes = &mut self.writer.meta_mut().notes;
         notes.extend(before);
-        notes.append(&mut self.notes);
+        notes.extend(self.notes.iter().cloned());
         notes.push(mappings);
         let processes = self.processes.len() as u32;
         let extents = infer(self.touched, self.executed, merge_gap_bytes >> PAGE_SHIFT);
         let events = events(&self.threads, processes, &extents);
-        Ok((self.writer.finish_with_events(&events)?, extents.len() as u64))
+        Ok((self.writer.finish_with_events(&events)?, self.notes, extents.len() as u64))
     }
 
     /// Instructions after the last access of a thread are counted by fetches, so that all gaps add up to all
@@ -451,20 +519,4 @@ fn events(threads: &[Thread], processes: u32, extents: &[Extent]) -> Vec<Event> 
     later.sort_by_key(|event| event.position);
     events.extend(later);
     events
-}
-
-#[inline]
-fn check(address: u64, size_bytes: u64) -> Result<(), Problem> {
-    if size_bytes != 0 && address.checked_add(size_bytes).is_some_and(|end| end <= END_OF_ADDRESSES) {
-        return Ok(());
-    }
-    Err(wrong(address, size_bytes))
-}
-
-#[cold]
-fn wrong(address: u64, size_bytes: u64) -> Problem {
-    match size_bytes {
-        0 => "a size of 0 bytes, expected at least 1".to_owned().into(),
-        _ => format!("{size_bytes} bytes at {address:#x} reach beyond {END_OF_ADDRESSES:#x}").into(),
-    }
 }

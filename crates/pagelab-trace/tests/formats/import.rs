@@ -108,12 +108,12 @@ fn malformed_lines_are_named() {
     refused(b"LD 10\nST 0x20\nLD zz\n", Format::Ramulator, &["line 3", "expected `LD ADDR`", "\"LD zz\""]);
     refused(b"LD 10\n1 2 3\n", Format::Ramulator, &["line 2", "another kind"]);
     refused(b"R 0,1,2,3\n", Format::Auto, &["line 1", "a place in DRAM"]);
-    refused(b"t 1/2 3.000004: page-faults: 10\nsome text\n", Format::Auto, &["line 2", "perf script -F"]);
+    refused(b"t 1/2 3.000004: page-faults:     7f0000001000\nsome text\n", Format::Auto, &["line 2", "perf script -F"]);
     refused(b"I  12,3\n L 0x10,8\n", Format::Lackey, &["line 2", "without 0x"]);
     refused(b"I  12,0\n L 10,8\n", Format::Lackey, &["line 1", "0 bytes"]);
     refused(b"I  12,3\n L 10,999999999\n", Format::Auto, &["line 2", "999999999", "at most 16384", "no x86"]);
     refused(b"I  12,3\n S 10,16385\n", Format::Auto, &["line 2", "16385", "at most 16384"]);
-    refused(b"I  12,3\n L ffffffffffffffff,8\n", Format::Lackey, &["line 2", "beyond"]);
+    refused(b"I  12,3\n L ffffffffffffffff,8\n", Format::Lackey, &["line 2", "the kernel's half"]);
     refused(b"I  12,30000\n", Format::Lackey, &["line 1", "instruction of 30000 bytes"]);
 }
 
@@ -124,7 +124,7 @@ fn a_text_of_which_most_is_not_lackey_s_is_refused() {
     refused(b"I  12,3\nDear reader,\nall is well\n", Format::Auto, &said);
     // As many are not more.
     assert_eq!(import_bytes(b"I  12,3\nDear reader,\n", Format::Auto, &ImportOptions::default()).unwrap().left_out, 1);
-    let perf = b"t 1/2 3.000004: page-faults: 10\nt 1/2 3.000005: page-faults: 20\n";
+    let perf = b"t 1/2 3.000004: page-faults: 10a000 401000\nt 1/2 3.000005: page-faults: 20a000 401000\n";
     refused(
         perf,
         Format::Lackey,
@@ -188,7 +188,7 @@ fn malformed_records_are_named() {
     refused(&bad, Format::ChampSim, &["offset 320", "branch_taken is 7, expected 0 or 1"]);
     let mut bad = good;
     bad[64 * 2 + 32..][..8].fill(0xff);
-    refused(&bad, Format::Auto, &["offset 128", "beyond"]);
+    refused(&bad, Format::Auto, &["offset 128", "0xffffffffffffffff", "the kernel's half"]);
 }
 
 #[test]

@@ -3,5 +3,6 @@
 mod format_damage;
 mod format_round_trip;
 mod import;
+mod import_layouts;
 mod replace_advice;
 mod support;
