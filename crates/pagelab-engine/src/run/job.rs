@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use pagelab_trace::{Source, SourceInfo, suggestion::nearest, workload};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Assembly, PresetKind, assemble, presets};
@@ -18,6 +19,7 @@ use crate::run::sources::{Announced, Placement};
 use crate::run::system_text::{SystemText, labels};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
+use pagelab_base::measure::Meaning;
 use pagelab_hardware::core_model::{CoreModel, Timing};
 use pagelab_kernel::frames::contiguity::Run;
 use pagelab_kernel::placement::PlacementConfig;
@@ -25,12 +27,13 @@ use pagelab_simulation::config::Config;
 use pagelab_simulation::machine::simulation::Simulation;
 use pagelab_simulation::observe::page_faults::{PageFaults, SeenFault};
 use pagelab_simulation::observe::profile::ProfileReport;
-use pagelab_simulation::observe::statistics::{Meaning, Statistics};
+use pagelab_simulation::observe::statistics::Statistics;
 use pagelab_simulation::observe::windows::Windows;
 use pagelab_translate::translation_unit::TlbPrefetchConfig;
 
-/// What to run.
-#[derive(Clone, Debug, Default, Deserialize)]
+/// What to run: the options of a run, by the names that every other list of them is compared with
+/// (`python/pagelab/run_options.py`).
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// Traces (folders) and workload specs, each optionally followed by `@CPUS` (`@0`, `@1-3,5`) and
@@ -592,6 +595,11 @@ pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineEr
         }
     };
     Ok(serde_json::to_string(&list).expect("rows serialise"))
+}
+
+/// JSON schema of a [`Request`].
+pub fn request_schema_json() -> String {
+    serde_json::to_string(&schemars::schema_for!(Request)).expect("a schema serialises")
 }
 
 /// JSON schema of the configuration.

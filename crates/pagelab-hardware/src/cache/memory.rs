@@ -177,21 +177,19 @@ impl Channel {
     }
 }
 
-/// Statistics of a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryCounts {
-    /// Lines read for programs, walks and kernels.
-    pub reads: u64,
-    /// Those among them read by cores of other nodes.
-    pub remote: u64,
-    /// Lines read for prefetchers.
-    pub prefetches: u64,
-    /// Lines written.
-    pub writes: u64,
-    /// Reads that found the channel busy.
-    pub queued: u64,
-    /// Cycles that these reads waited.
-    pub queue_cycles: Cycles,
+pagelab_base::counters! {
+    /// Statistics of a node.
+    pub struct MemoryCounts {
+        reads: u64 as timed_count("reads", "Lines of this node of memory that programs, walks and kernels read");
+        remote: u64 as timed_count("remote", "Those among them that cores of other nodes read");
+        prefetches: u64 as timed_count("prefetches", "Lines of this node that prefetchers read");
+        writes: u64 as timed_count("writes", "Lines that were written back to this node");
+        queued: u64 as timed_count("queued", "Reads of this node that waited until its channel was free");
+        queue_cycles: Cycles as cycles(
+            "queue_cycles",
+            "Cycles that reads of this node waited until its channel was free; within the latencies that they had"
+        );
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -1,17 +1,16 @@
 //! Statistics of the kernels: faults, mapping calls, reclaim, kernel threads, and what each layer's memory came to.
 
-use crate::machine::simulation::Simulation;
-use crate::observe::statistics::{Kind, Statistics};
+use crate::machine::kernels::Kernels;
+use crate::observe::statistics::Statistics;
 use pagelab_base::cycles::Cycles;
 use pagelab_hardware::cache::HitLevel;
 use pagelab_kernel::fault::stage::{FaultCounters, Stage};
 use pagelab_kernel::layer::Layer;
 use pagelab_kernel::reclaim::ReclaimCounters;
-use pagelab_tables::page_table::{Measure, Statistic};
 
 impl Statistics {
-    pub(super) fn faults(&mut self, simulation: &Simulation) {
-        let os = &simulation.kernels.os;
+    pub(super) fn faults(&mut self, kernels: &Kernels) {
+        let os = &kernels.os;
         let part = |nested: bool| {
             let of = |(layer, counters): (usize, &FaultCounters)| {
                 (os.tops().contains(&layer.into()) != nested).then_some(*counters)
@@ -26,11 +25,9 @@ impl Statistics {
             "Page faults of the programs that mapped a page without reading storage, and as in ru_minflt the pages that were populated",
         );
         self.count("fault.major.count", sum(&top, |f| f.major), "Page faults of the programs that read storage");
-        self.put(
+        self.timed_count(
             "fault.raced.count",
             sum(&top, |f| f.raced),
-            "count",
-            Kind::Timing,
             "Page faults that found the page mapped by another CPU's handler",
         );
         self.count("fault.outside.count", sum(&top, |f| f.outside), "Page faults at addresses that no mapping covers");
@@ -54,7 +51,7 @@ impl Statistics {
             cycles(&nested),
             "Cycles of the handlers of host layers, among fault.cycles",
         );
-        self.walks_of_faults(simulation, &top);
+        self.walks_of_faults(kernels, &top);
         self.count(
             "fault.instructions",
             os.faults.iter().flat_map(|f| f.instructions).sum(),
@@ -68,7 +65,7 @@ impl Statistics {
                 format!("Cycles of the fault stage `{}`; the stages sum to fault.cycles", stage.name()),
             );
         }
-        self.work_of_stages(simulation);
+        self.work_of_stages(kernels);
         self.cycles(
             "fault.preset.cycles",
             os.faults.iter().flat_map(|f| f.preset_cycles).sum(),
@@ -81,19 +78,19 @@ impl Statistics {
         );
         if os.costs.block_io.is_some() {
             let text = "page faults of the programs that read storage, from the exception to the return";
-            self.measures("fault.major", os.major_latencies.measures("latency", text));
+            self.add_all("fault.major", os.major_latencies.measures("latency", text));
             let text = "Cycles of going over from tasks that wait for a device to nothing, while it is at work; among cycles.kernel";
             self.cycles("fault.switch.cycles", os.faults.iter().map(|f| f.switch_cycles).sum(), text);
         }
-        self.mapping_calls(simulation);
-        self.kernel_threads(simulation);
-        self.reclaim(simulation);
-        self.shootdowns(simulation);
+        self.mapping_calls(kernels);
+        self.kernel_threads(kernels);
+        self.reclaim(kernels);
+        self.add_all("shootdown", kernels.shootdowns.measures());
     }
 
     /// What the stages of page faults execute and refer to.
-    fn work_of_stages(&mut self, simulation: &Simulation) {
-        let os = &simulation.kernels.os;
+    fn work_of_stages(&mut self, kernels: &Kernels) {
+        let os = &kernels.os;
         for &stage in &Stage::ALL[..os.stages()] {
             let (name, at) = (stage.name(), stage as usize);
             self.count(
@@ -102,11 +99,9 @@ impl Statistics {
                 format!("Kernel instructions of the fault stage `{name}`; the stages sum to fault.instructions"),
             );
             for (served, place, text) in FOUND {
-                self.put(
+                self.timed_count(
                     format!("fault.stage.{name}.lines.{place}"),
                     os.faults.iter().map(|f| f.lines[at][*served as usize]).sum(),
-                    "count",
-                    Kind::Timing,
                     format!("Lines that kernel code referred to in the fault stage `{name}` and {text}"),
                 );
             }
@@ -114,7 +109,7 @@ impl Statistics {
     }
 
     /// What the walks of page faults take, of those of the programs.
-    fn walks_of_faults(&mut self, simulation: &Simulation, top: &[FaultCounters]) {
+    fn walks_of_faults(&mut self, kernels: &Kernels, top: &[FaultCounters]) {
         self.cycles(
             "fault.handling.cycles",
             top.iter().flat_map(|f| &f.cycles[Stage::OF_HANDLING]).copied().sum(),
@@ -125,7 +120,7 @@ impl Statistics {
             top.iter().map(|f| f.before_pte_cycles).sum(),
             "Cycles of the programs' faults before the PTE is looked at: the stage `walk` without that reference and the last table (Linux: __handle_mm_fault before handle_pte_fault)",
         );
-        if simulation.kernels.os.layers.iter().any(|layer| layer.translation_caches.is_some()) {
+        if kernels.os.layers.iter().any(|layer| layer.translation_caches.is_some()) {
             let text = "Those of them that filled translation caches";
             self.cycles("fault.fill.cycles", top.iter().map(|f| f.fill_cycles).sum(), text);
         }
@@ -144,8 +139,8 @@ impl Statistics {
         }
     }
 
-    fn mapping_calls(&mut self, simulation: &Simulation) {
-        let mapping = &simulation.kernels.os.mapping;
+    fn mapping_calls(&mut self, kernels: &Kernels) {
+        let mapping = &kernels.os.mapping;
         self.count("mapping.calls", mapping.calls, "Calls about mappings and mapped files");
         self.count(
             "mapping.impossible",
@@ -184,20 +179,20 @@ impl Statistics {
         self.count("fork.pages", mapping.pages_shared, "Pages that forked children shared with their parents");
     }
 
-    fn kernel_threads(&mut self, simulation: &Simulation) {
-        for (name, count, text) in simulation.kernels.threads.counters() {
+    fn kernel_threads(&mut self, kernels: &Kernels) {
+        for (name, count, text) in kernels.threads.counters() {
             self.count(name, count, text);
         }
-        self.count("kthread.runs", simulation.kernels.threads.runs, "Times that a kernel thread woke up and ran");
+        self.count("kthread.runs", kernels.threads.runs, "Times that a kernel thread woke up and ran");
         self.cycles(
             "kthread.cycles",
-            simulation.kernels.threads.cycles,
+            kernels.threads.cycles,
             "Cycles of kernel threads; among cycles.kernel where they have no CPU of their own",
         );
     }
 
-    fn reclaim(&mut self, simulation: &Simulation) {
-        let os = &simulation.kernels.os;
+    fn reclaim(&mut self, kernels: &Kernels) {
+        let os = &kernels.os;
         let reclaim = |get: fn(&ReclaimCounters) -> u64| {
             os.layers
                 .iter()
@@ -235,33 +230,8 @@ impl Statistics {
         self.count("swap.in.pages", reclaim(|c| c.swapped_in), "Pages read back from it");
     }
 
-    fn shootdowns(&mut self, simulation: &Simulation) {
-        let shootdowns = &simulation.kernels.shootdowns;
-        self.count("shootdown.count", shootdowns.count, "TLB shootdowns, local ones included");
-        for (name, count, text) in [
-            ("interrupts", shootdowns.interrupts, "CPUs interrupted by TLB shootdowns"),
-            (
-                "spared",
-                shootdowns.spared,
-                "Idle CPUs that TLB shootdowns did not interrupt, though the space was loaded",
-            ),
-            (
-                "flush.pcid",
-                shootdowns.pcid_flushes,
-                "Flushes where a CPU came to an address space that it held no PCID of",
-            ),
-            (
-                "flush.generation",
-                shootdowns.generation_flushes,
-                "Flushes where a CPU came to an address space that shootdowns had changed since it ran there",
-            ),
-        ] {
-            self.put(format!("shootdown.{name}"), count, "count", Kind::Timing, text);
-        }
-    }
-
-    pub(super) fn layers(&mut self, simulation: &Simulation) {
-        let os = &simulation.kernels.os;
+    pub(super) fn layers(&mut self, kernels: &Kernels) {
+        let os = &kernels.os;
         for (index, (layer, faults)) in os.layers.iter().zip(&os.faults).enumerate() {
             let name = &layer.name;
             let free = layer.free_frame_count() * pagelab_base::addr::FRAME_BYTES;
@@ -320,18 +290,18 @@ impl Statistics {
                     format!("Folios of {kib} KiB that pages of files came into the page cache in"),
                 );
             }
-            self.measures(&format!("layer.{name}"), layer.placement.measures());
+            self.add_all(&format!("layer.{name}"), layer.placement.measures());
             if layer.brk_alignment.is_some() {
-                self.measures(&format!("layer.{name}"), layer.brk_counters.measures());
+                self.add_all(&format!("layer.{name}"), layer.brk_counters.measures());
             }
             if let Some(engine) = &layer.engine {
-                self.measures(&format!("layer.{name}.fault_engine"), engine.measures());
+                self.add_all(&format!("layer.{name}.fault_engine"), engine.measures());
             }
             if let Some(reclaim) = &layer.reclaim {
                 let swap = reclaim.swap.as_ref().map(|swap| ("swap", &swap.device));
                 let storage = reclaim.storage.as_ref().map(|storage| ("storage", &storage.device));
                 for (part, device) in swap.into_iter().chain(storage) {
-                    self.measures(&format!("layer.{name}.{part}"), device.measures());
+                    self.add_all(&format!("layer.{name}.{part}"), device.measures());
                 }
             }
             let text = "Frames of page tables at the end";
@@ -358,14 +328,7 @@ impl Statistics {
 
     /// What a layer's page tables count themselves.
     fn page_tables(&mut self, layer: &Layer) {
-        for Statistic { name, value, unit, measure, text } in layer.tables.statistics(&layer.mem) {
-            let name = format!("layer.{}.page_table.{name}", layer.name);
-            match measure {
-                Measure::State => self.state(name, value, unit, text),
-                Measure::Count => self.put(name, value, unit, Kind::Robust, text),
-                Measure::Timing => self.put(name, value, unit, Kind::Timing, text),
-            }
-        }
+        self.add_all(&format!("layer.{}.page_table", layer.name), layer.tables.statistics(&layer.mem));
     }
 }
 

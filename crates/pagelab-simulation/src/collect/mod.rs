@@ -9,112 +9,22 @@ mod tlb;
 mod translation_cache;
 mod translation_units;
 
-use std::collections::btree_map::Entry;
-
 use crate::machine::cpu::{AccessCounters, ByKernel};
+use crate::machine::scheduler::Scheduler;
 use crate::machine::simulation::Simulation;
-use crate::observe::statistics::{Kind, Meaning, Statistics};
+use crate::observe::statistics::Statistics;
 use pagelab_base::cycles::Cycles;
-use pagelab_hardware::cache::{CoreCacheStats, HitLevel, Requester};
+use pagelab_base::measure::{Measure, StatKind};
+use pagelab_hardware::cache::{CoreCacheStats, Hierarchy, HitLevel, Requester};
 use pagelab_hardware::core_model::BranchCounts;
 use pagelab_hardware::core_model::clock::Class;
-use pagelab_translate::counters::{PLACE_NAMES, WALK_LEVELS, WALK_PLACES, WalkCounts};
-
-/// Statistics that skipped stretches leave exact, since their events and first touches are in the trace.
-const PROGRAM_COUNTS: [&str; 9] = [
-    "fault.cached.count",
-    "fault.copy.count",
-    "fault.major.count",
-    "fault.minor.count",
-    "fault.reuse.count",
-    "fault.zero_page.count",
-    "fork.pages",
-    "mapping.calls",
-    "mapping.pages_unmapped",
-];
-
-/// What faults, calls and devices take of them is known as well, as first touches and events cost it. It is not exact:
-/// caches hold what a skipped stretch used last, and not when.
-const PROGRAM_COSTS: [&str; 3] = ["cycles.fault", "cycles.io", "cycles.kernel"];
-
-/// How the counts of all layers end that are exact as well.
-const PROGRAM_COUNTS_OF_LAYERS: &str = ".fault.zeroed_bytes";
+use pagelab_kernel::os::Os;
+use pagelab_translate::counters::{
+    PLACE_NAMES, SegmentCounters, SpeculationCounters, WALK_LEVELS, WALK_PLACES, WalkCounters, WalkCounts,
+};
+use pagelab_translate::hardware::Hardware;
 
 impl Statistics {
-    fn put(&mut self, name: impl Into<String>, value: u64, unit: &'static str, kind: Kind, text: impl Into<String>) {
-        let name = name.into();
-        if !self.brief {
-            self.meanings.insert(name.clone(), Meaning { unit, description: text.into(), kind });
-        }
-        match self.values.entry(name) {
-            Entry::Vacant(place) => _ = place.insert(value),
-            Entry::Occupied(place) => panic!("the statistic `{}` is defined twice", place.key()),
-        }
-    }
-
-    /// What has been counted since `before` was collected; states are those of now.
-    pub fn since(mut self, before: &Self) -> Self {
-        for (name, value) in &mut self.values {
-            if !self.states.contains(name) {
-                *value -= before.values.get(name).copied().unwrap_or(0);
-            }
-        }
-        self
-    }
-
-    /// Its counts alone.
-    pub fn without_states(mut self) -> Self {
-        self.values.retain(|name, _| !self.states.contains(name));
-        self
-    }
-
-    /// What was counted in this part and in a later one; states are those of the later.
-    pub fn and_then(self, mut later: Self) -> Self {
-        for (name, value) in &mut later.values {
-            if !later.states.contains(name) {
-                *value += self.values.get(name).copied().unwrap_or(0);
-            }
-        }
-        later
-    }
-
-    /// The statistics of what was measured of a program, with those of its whole that are exact all the same.
-    pub fn of_a_part_of(mut self, whole: &Self) -> Self {
-        self.meanings.clone_from(&whole.meanings);
-        self.states.clone_from(&whole.states);
-        for state in &whole.states {
-            self.values.entry(state.clone()).or_insert(whole.values[state]);
-        }
-        let of_layers = whole.values.keys().filter(|name| name.ends_with(PROGRAM_COUNTS_OF_LAYERS)).map(String::as_str);
-        for name in PROGRAM_COUNTS.into_iter().chain(PROGRAM_COSTS).chain(of_layers) {
-            if !whole.values.contains_key(name) {
-                continue;
-            }
-            let text =
-                format!("{}; of the whole program, skipped stretches included", whole.meanings[name].description);
-            let Meaning { unit, kind, .. } = whole.meanings[name];
-            self.put(format!("program.{name}"), whole.values[name], unit, kind, text);
-        }
-        self
-    }
-
-    fn state(&mut self, name: impl Into<String>, value: u64, unit: &'static str, text: impl Into<String>) {
-        if self.brief {
-            return;
-        }
-        let name = name.into();
-        self.states.insert(name.clone());
-        self.put(name, value, unit, Kind::Robust, text);
-    }
-
-    fn count(&mut self, name: impl Into<String>, value: u64, text: impl Into<String>) {
-        self.put(name, value, "count", Kind::Robust, text);
-    }
-
-    fn cycles(&mut self, name: impl Into<String>, value: Cycles, text: impl Into<String>) {
-        self.put(name, value.0, "cycles", Kind::Timing, text);
-    }
-
     /// All statistics of a simulation that has ended.
     pub fn collect(simulation: &Simulation) -> Self {
         Self::default().with(simulation)
@@ -127,23 +37,24 @@ impl Statistics {
 
     fn with(self, simulation: &Simulation) -> Self {
         let mut stats = self;
-        stats.program(simulation);
-        stats.clocks(simulation);
-        stats.tlbs(simulation);
-        stats.translation_units(simulation);
-        stats.walks(simulation);
-        stats.caches(simulation);
-        stats.prefetches(simulation);
-        stats.nodes_of_memory(simulation);
-        stats.faults(simulation);
-        stats.translation_caches(simulation);
-        stats.layers(simulation);
+        let Simulation { hw, kernels, scheduler, .. } = simulation;
+        stats.program(scheduler, &hw.walks);
+        stats.clocks(scheduler);
+        stats.tlbs(scheduler, hw);
+        stats.translation_units(&hw.units);
+        stats.walks(hw, &kernels.os);
+        stats.caches(scheduler, &hw.caches);
+        stats.prefetches(&hw.caches);
+        stats.nodes_of_memory(&hw.caches);
+        stats.faults(kernels);
+        stats.translation_caches(kernels);
+        stats.layers(kernels);
         stats.sources(simulation);
         stats
     }
 
-    fn program(&mut self, simulation: &Simulation) {
-        let of = |get: fn(&AccessCounters) -> u64| simulation.scheduler.cpus.iter().map(|cpu| get(&cpu.counters)).sum();
+    fn program(&mut self, scheduler: &Scheduler, walks: &WalkCounters) {
+        let of = |get: fn(&AccessCounters) -> u64| scheduler.cpus.iter().map(|cpu| get(&cpu.counters)).sum();
         self.count(
             "accesses",
             of(|c| c.accesses),
@@ -156,26 +67,26 @@ impl Statistics {
             of(|c| c.refused),
             "Accesses that no mapping covers or that one forbids; they were skipped",
         );
-        let instructions = simulation.scheduler.cpus.iter().map(|cpu| cpu.clock.instructions()).sum();
+        let instructions = scheduler.cpus.iter().map(|cpu| cpu.clock.instructions()).sum();
         self.count("instructions", instructions, "Instructions of the programs");
-        if let Some(branches) =
-            simulation.scheduler.cpus.iter().filter_map(|cpu| cpu.clock.branches()).reduce(|sum, of| BranchCounts {
-                met: sum.met + of.met,
-                mispredicted: sum.mispredicted + of.mispredicted,
-            })
+        if let Some(branches) = scheduler
+            .cpus
+            .iter()
+            .filter_map(|cpu| cpu.clock.branches())
+            .reduce(|sum, of| BranchCounts { met: sum.met + of.met, mispredicted: sum.mispredicted + of.mispredicted })
         {
             self.count("branches", branches.met, "Conditional branches that sources tell of");
             let text = "Conditional branches that the core's predictor mispredicted";
-            self.put("branches.mispredicted", branches.mispredicted, "count", Kind::Robust, text);
+            self.count("branches.mispredicted", branches.mispredicted, text);
         }
         self.count("context_switches", of(|c| c.context_switches), "Times that a CPU went over to another thread");
-        self.by_kernel(simulation);
+        self.by_kernel(scheduler, walks);
     }
 
     /// Accesses that the trace says a kernel made; these are among those of the programs.
-    fn by_kernel(&mut self, simulation: &Simulation) {
+    fn by_kernel(&mut self, scheduler: &Scheduler, walks: &WalkCounters) {
         let of = |get: &dyn Fn(&ByKernel) -> u64| -> u64 {
-            simulation.scheduler.cpus.iter().map(|cpu| get(&cpu.counters.by_kernel)).sum()
+            scheduler.cpus.iter().map(|cpu| get(&cpu.counters.by_kernel)).sum()
         };
         let text = "Accesses that a kernel made for the program, as the trace says: to user memory in system calls, or all that a \
                     recorded kernel made";
@@ -199,32 +110,28 @@ impl Statistics {
             let text = format!("Data look-ups of these accesses that missed {text}, among dtlb.{level}.misses");
             self.count(format!("accesses.by_kernel.dtlb.{level}.misses"), of(&|c| c.tlb_misses[index]), text);
         }
-        let walks = &simulation.hw.walks.by_kernel;
+        let walks = &walks.by_kernel;
         let text = "completed page walks of these accesses, among the programs'";
         self.count("accesses.by_kernel.walk.count", walks.count, format!("Number of {text}"));
         self.cycles("accesses.by_kernel.walk.cycles", walks.cycles, format!("Cycles of {text}"));
-        self.walk_refs("accesses.by_kernel.walk", walks, Kind::Robust, text);
+        self.walk_refs("accesses.by_kernel.walk", walks, StatKind::Robust, text);
     }
 
     /// The clocks of the CPUs that programs run on: one that kernel threads have to themselves is not among them.
-    fn clocks(&mut self, simulation: &Simulation) {
-        let spent = |class| simulation.scheduler.program_cpus().map(|cpu| cpu.clock.spent(class)).sum();
-        let total = simulation.scheduler.program_cpus().map(|cpu| cpu.clock.now()).sum();
+    fn clocks(&mut self, scheduler: &Scheduler) {
+        let spent = |class| scheduler.program_cpus().map(|cpu| cpu.clock.spent(class)).sum();
+        let total = scheduler.program_cpus().map(|cpu| cpu.clock.now()).sum();
         self.cycles("cycles", total, "Cycles of all CPUs in use; the classes below sum to it");
-        self.cycles(
-            "elapsed_cycles",
-            simulation.scheduler.elapsed(),
-            "Cycles from the start to the end of the last CPU",
-        );
-        let cpus = simulation.scheduler.program_cpus().count() as u64;
+        self.cycles("elapsed_cycles", scheduler.elapsed(), "Cycles from the start to the end of the last CPU");
+        let cpus = scheduler.program_cpus().count() as u64;
         self.state("cpus", cpus, "count", "CPUs (hardware threads) in use by programs");
-        for (class, name, text) in classes(simulation) {
+        for (class, name, text) in classes(scheduler) {
             self.cycles(format!("cycles.{name}"), spent(*class), format!("Cycles of {text}"));
         }
     }
 
-    fn walks(&mut self, simulation: &Simulation) {
-        let (walks, all) = (&simulation.hw.walks, simulation.hw.walks.total());
+    fn walks(&mut self, hw: &Hardware, os: &Os) {
+        let (walks, all) = (&hw.walks, hw.walks.total());
         for (prefix, counts, text) in [
             ("walk", &all.program, "completed page walks of the programs"),
             ("walk.kernel", &all.kernel, "completed page walks of the kernels' direct maps"),
@@ -232,7 +139,7 @@ impl Statistics {
         ] {
             self.count(format!("{prefix}.count"), counts.count, format!("Number of {text}"));
             self.cycles(format!("{prefix}.cycles"), counts.cycles, format!("Cycles of {text}"));
-            self.walk_refs(prefix, counts, Kind::Robust, text);
+            self.walk_refs(prefix, counts, StatKind::Robust, text);
         }
         self.count(
             "walk.dirty.count",
@@ -244,35 +151,35 @@ impl Statistics {
             walks.ad_updates,
             "Locked updates of accessed and dirty bits by walkers; not among walk.refs",
         );
-        if simulation.kernels.os.layers.iter().any(|layer| layer.shadowed) {
-            self.shadows(simulation);
+        if os.layers.iter().any(|layer| layer.shadowed) {
+            self.shadows(hw, os);
         }
-        if simulation.hw.segments {
-            self.segments(simulation);
+        if hw.segments {
+            self.segments(&hw.segment);
         }
-        if simulation.hw.speculative.is_some() {
-            self.speculation(simulation);
+        if hw.speculative.is_some() {
+            self.speculation(&hw.speculation);
         }
-        for (layer, refs) in simulation.kernels.os.layers.iter().zip(&all.program.refs) {
-            self.layer_walks("walk", &layer.name, refs, Kind::Robust, "the programs' walks");
+        for (layer, refs) in os.layers.iter().zip(&all.program.refs) {
+            self.layer_walks("walk", &layer.name, refs, StatKind::Robust, "the programs' walks");
         }
     }
 
     /// References of walks over all layers, by place; `text` says of which.
-    fn walk_refs(&mut self, prefix: &str, counts: &WalkCounts, kind: Kind, text: &str) {
+    fn walk_refs(&mut self, prefix: &str, counts: &WalkCounts, kind: StatKind, text: &str) {
         let refs = counts.refs.iter().flatten().flatten().sum();
         let whole = format!("Memory references of {text}, over all layers");
-        self.put(format!("{prefix}.refs"), refs, "count", kind, whole);
+        self.add(Measure::count(format!("{prefix}.refs"), refs, whole).with_kind(kind));
         for (place, name) in PLACE_NAMES.iter().enumerate() {
             let served = counts.refs.iter().flatten().map(|places| places[place]).sum();
             let part = format!("References of {text} {}", PLACE_TEXT[place]);
-            self.put(format!("{prefix}.refs.{name}"), served, "count", kind, part);
+            self.add(Measure::count(format!("{prefix}.refs.{name}"), served, part).with_kind(kind));
         }
     }
 
-    fn shadows(&mut self, simulation: &Simulation) {
-        let shadow = &simulation.hw.shadow;
-        let writes: u64 = simulation.kernels.os.faults.iter().map(|faults| faults.table_exits).sum();
+    fn shadows(&mut self, hw: &Hardware, os: &Os) {
+        let shadow = &hw.shadow;
+        let writes: u64 = os.faults.iter().map(|faults| faults.table_exits).sum();
         let causes = [
             (
                 "misses",
@@ -290,23 +197,21 @@ impl Statistics {
         }
         self.cycles(
             "shadow.exit_cycles",
-            shadow.cycles + writes * simulation.hw.vm_exit_cycles,
+            shadow.cycles + writes * hw.vm_exit_cycles,
             "Cycles of these exits: of misses in cycles.translation with their references, of table writes in cycles.fault, of \
              the others in cycles.kernel",
         );
     }
 
-    fn segments(&mut self, simulation: &Simulation) {
-        let segment = &simulation.hw.segment;
+    fn segments(&mut self, segment: &SegmentCounters) {
         let text = "Look-ups that direct segments answered instead of the TLBs, among dtlb.l1.look_ups and not its misses; accesses to \
                     the page of the last one are not counted again";
-        self.put("segment.translations", segment.translations, "count", Kind::Timing, text);
+        self.timed_count("segment.translations", segment.translations, text);
         let text = "Addresses that direct segments translated during walks, instead of a layer's page table";
         self.count("segment.walk_translations", segment.walk_translations, text);
     }
 
-    fn speculation(&mut self, simulation: &Simulation) {
-        let of = &simulation.hw.speculation;
+    fn speculation(&mut self, of: &SpeculationCounters) {
         for (name, value, text) in [
             ("right", of.right, "Walks of the programs whose page the speculative table held and the walk confirmed"),
             (
@@ -346,7 +251,7 @@ impl Statistics {
         prefix: &str,
         layer: &str,
         refs: &[[u64; WALK_PLACES]; WALK_LEVELS],
-        kind: Kind,
+        kind: StatKind,
         text: &str,
     ) {
         for (level, places) in refs.iter().enumerate().skip(1) {
@@ -356,18 +261,19 @@ impl Statistics {
             }
             let name = format!("{prefix}.layer.{layer}.level{level}.refs");
             let text = format!("References of {text} to level-{level} entries of layer `{layer}`");
-            self.put(&name, total, "count", kind, &text);
+            self.add(Measure::count(&name, total, &text).with_kind(kind));
             for (place, &served) in places.iter().enumerate() {
                 let text = format!("{text} {}", PLACE_TEXT[place]);
-                self.put(format!("{name}.{}", PLACE_NAMES[place]), served, "count", kind, text);
+                let name = format!("{name}.{}", PLACE_NAMES[place]);
+                self.add(Measure::count(name, served, text).with_kind(kind));
             }
         }
     }
 
-    fn caches(&mut self, simulation: &Simulation) {
-        let stats = simulation.hw.caches.stats();
+    fn caches(&mut self, scheduler: &Scheduler, caches: &Hierarchy) {
+        let stats = caches.stats();
         let total: CoreCacheStats = stats.total();
-        let filtered: u64 = simulation.scheduler.cpus.iter().map(|cpu| cpu.counters.filtered).sum();
+        let filtered: u64 = scheduler.cpus.iter().map(|cpu| cpu.counters.filtered).sum();
         let requesters = [(Requester::Data, "data"), (Requester::Walk, "walk"), (Requester::Kernel, "kernel")];
         let beyond = |requester, places: &[HitLevel]| places.iter().map(|&p| total.served(requester, p)).sum::<u64>();
         use HitLevel::{Dram, L2, L3, Remote};
@@ -379,7 +285,7 @@ impl Statistics {
         .into_iter()
         .enumerate()
         {
-            let repeated: u64 = simulation.scheduler.cpus.iter().map(|cpu| cpu.counters.split_misses[index]).sum();
+            let repeated: u64 = scheduler.cpus.iter().map(|cpu| cpu.counters.split_misses[index]).sum();
             let misses =
                 |requester| beyond(requester, places) - if requester == Requester::Data { repeated } else { 0 };
             let all = requesters.iter().map(|&(requester, _)| misses(requester)).sum();
@@ -443,8 +349,8 @@ impl Statistics {
 
 /// The classes of cycles that a simulation has: none of branches where no core predicts any, and none of siblings where
 /// no core's threads compete.
-fn classes(simulation: &Simulation) -> impl Iterator<Item = &'static (Class, &'static str, &'static str)> {
-    let (predicts, shares_core) = (simulation.scheduler.predicts(), simulation.scheduler.shares_core());
+fn classes(scheduler: &Scheduler) -> impl Iterator<Item = &'static (Class, &'static str, &'static str)> {
+    let (predicts, shares_core) = (scheduler.predicts(), scheduler.shares_core());
     CLASSES
         .iter()
         .filter(move |(class, ..)| (predicts || *class != Class::Branch) && (shares_core || *class != Class::Sibling))

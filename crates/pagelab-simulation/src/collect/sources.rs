@@ -2,10 +2,11 @@
 
 use super::classes;
 use crate::machine::simulation::Simulation;
-use crate::observe::statistics::{Kind, Statistics};
+use crate::observe::statistics::Statistics;
 use crate::programs::account::Account;
 use crate::programs::role::Role;
 use pagelab_base::cycles::Cycles;
+use pagelab_base::measure::{Measure, StatKind};
 use pagelab_kernel::os::Os;
 
 impl Statistics {
@@ -30,7 +31,7 @@ impl Statistics {
         }
         if load.has_co_runners() {
             let text = "Times that a co-runner came to its end and began anew";
-            self.put("co_runner.completed", load.co_runs, "count", Kind::Timing, text);
+            self.timed_count("co_runner.completed", load.co_runs, text);
             let each = co_runners(simulation);
             self.account("co_runner", "the co-runners", &sum(each.iter().map(|(_, account)| account)), simulation);
             for (number, (name, account)) in each.iter().enumerate() {
@@ -42,7 +43,7 @@ impl Statistics {
             let mut sojourns = load.sojourns.clone();
             sojourns.sort_unstable();
             let text = "Processes that arrived and ran to their end";
-            self.put("arrivals.count", sojourns.len() as u64, "count", Kind::Timing, text);
+            self.timed_count("arrivals.count", sojourns.len() as u64, text);
             let sum = sojourns.iter().sum();
             self.cycles("arrivals.sojourn.cycles", sum, "Cycles from arrival to exit, over all arrivals");
             for (name, share, text) in [
@@ -52,8 +53,7 @@ impl Statistics {
             ] {
                 let cycles = nearest_rank(&sojourns, share);
                 let name = format!("arrivals.sojourn.{name}_cycles");
-                self.states.insert(name.clone());
-                self.cycles(name, cycles, text);
+                self.add(Measure::state(name, cycles.0, "cycles", text).with_kind(StatKind::Timing));
             }
             self.account("arrivals", "the arrivals", &load.arrival_account, simulation);
         }
@@ -66,7 +66,7 @@ impl Statistics {
     fn account(&mut self, prefix: &str, text: &str, account: &Account, simulation: &Simulation) {
         let sum = account.cycles.iter().sum();
         self.cycles(format!("{prefix}.cycles"), sum, format!("Cycles of CPUs while they ran {text}"));
-        for &(class, name, spent_on) in classes(simulation) {
+        for &(class, name, spent_on) in classes(&simulation.scheduler) {
             let cycles = account.cycles[class as usize];
             self.cycles(format!("{prefix}.cycles.{name}"), cycles, format!("Cycles of {text}: {spent_on}"));
         }
@@ -77,11 +77,17 @@ impl Statistics {
             ("fault.minor.count", faults.minor, "Page faults without a read of storage"),
             ("fault.major.count", faults.major, "Page faults that read storage"),
         ] {
-            self.put(format!("{prefix}.{name}"), count, "count", Kind::Timing, format!("{what} of {text}"));
+            self.timed_count(format!("{prefix}.{name}"), count, format!("{what} of {text}"));
         }
-        self.walk_refs(&format!("{prefix}.walk"), walks, Kind::Timing, &format!("completed page walks of {text}"));
+        self.walk_refs(&format!("{prefix}.walk"), walks, StatKind::Timing, &format!("completed page walks of {text}"));
         for (layer, refs) in os.layers.iter().zip(&walks.refs) {
-            self.layer_walks(&format!("{prefix}.walk"), &layer.name, refs, Kind::Timing, &format!("walks of {text}"));
+            self.layer_walks(
+                &format!("{prefix}.walk"),
+                &layer.name,
+                refs,
+                StatKind::Timing,
+                &format!("walks of {text}"),
+            );
         }
         self.kernels(prefix, text, account, os);
     }
@@ -93,9 +99,9 @@ impl Statistics {
             ("walk.aborted", &account.walks.aborted, "page walks that ended in a page fault"),
         ] {
             let (prefix, text) = (format!("{prefix}.{name}"), format!("{what}, for {text}"));
-            self.put(format!("{prefix}.count"), counts.count, "count", Kind::Timing, format!("Number of {text}"));
+            self.timed_count(format!("{prefix}.count"), counts.count, format!("Number of {text}"));
             self.cycles(format!("{prefix}.cycles"), counts.cycles, format!("Cycles of {text}"));
-            self.walk_refs(&prefix, counts, Kind::Timing, &text);
+            self.walk_refs(&prefix, counts, StatKind::Timing, &text);
         }
         for (layer, cycles) in os.layers.iter().zip(&account.faults.stages) {
             let whose = format!("page faults of {text} that the kernel of layer `{}` handled", layer.name);

@@ -1,8 +1,9 @@
 //! Statistics of the TLBs.
 
-use crate::machine::simulation::Simulation;
+use crate::machine::scheduler::Scheduler;
 use crate::observe::statistics::Statistics;
 use pagelab_translate::counters::{LevelCounters, TLB_DATA, TLB_FETCH, TLB_KERNEL, TlbCounters};
+use pagelab_translate::hardware::Hardware;
 
 /// A level of TLBs: its name, its counters and what look-ups that miss it have missed.
 type Level = (&'static str, fn(&TlbCounters) -> &LevelCounters, &'static str);
@@ -10,11 +11,10 @@ type Level = (&'static str, fn(&TlbCounters) -> &LevelCounters, &'static str);
 const LEVELS: [Level; 2] = [("l1", |tlb| &tlb.l1, "the first-level TLB"), ("l2", |tlb| &tlb.l2, "both levels")];
 
 impl Statistics {
-    pub(super) fn tlbs(&mut self, simulation: &Simulation) {
-        let look_ups = simulation.scheduler.cpus.iter().map(|cpu| cpu.counters.filtered + cpu.counters.pieces).sum();
+    pub(super) fn tlbs(&mut self, scheduler: &Scheduler, hw: &Hardware) {
+        let look_ups = scheduler.cpus.iter().map(|cpu| cpu.counters.filtered + cpu.counters.pieces).sum();
         self.count("dtlb.l1.look_ups", look_ups, "Data look-ups of the programs: one a cache line touched");
-        let all =
-            |get: &dyn Fn(&TlbCounters) -> u64| simulation.hw.units.iter().map(|unit| get(&unit.tlb)).sum::<u64>();
+        let all = |get: &dyn Fn(&TlbCounters) -> u64| hw.units.iter().map(|unit| get(&unit.tlb)).sum::<u64>();
         for (prefix, kind, who) in [
             ("dtlb", TLB_DATA, "Data look-ups"),
             ("itlb", TLB_FETCH, "Instruction look-ups"),

@@ -1,13 +1,13 @@
 //! Statistics of the translation caches that the walks of page faults begin at.
 
-use crate::machine::simulation::Simulation;
+use crate::machine::kernels::Kernels;
 use crate::observe::statistics::Statistics;
 use pagelab_kernel::config::InvalidationCause;
 use pagelab_kernel::translation_cache::{LOWEST, TranslationCacheCounters, TranslationCaches};
 
 impl Statistics {
-    pub(super) fn translation_caches(&mut self, simulation: &Simulation) {
-        let layers = &simulation.kernels.os.layers;
+    pub(super) fn translation_caches(&mut self, kernels: &Kernels) {
+        let layers = &kernels.os.layers;
         let caches: Vec<&TranslationCaches> =
             layers.iter().filter_map(|layer| layer.translation_caches.as_ref()).collect();
         if caches.is_empty() {

@@ -1,14 +1,12 @@
 //! Statistics of translation units, those of all cores together.
 
-use crate::machine::simulation::Simulation;
-use crate::observe::statistics::{Kind, Statistics};
+use crate::observe::statistics::Statistics;
 use pagelab_base::measure::Measure;
 use pagelab_translate::hardware::CoreUnits;
 use pagelab_translate::translation_unit::{Counts, GuestTlb, NestedTlb, TranslationUnit};
 
 impl Statistics {
-    pub(super) fn translation_units(&mut self, simulation: &Simulation) {
-        let units = &simulation.hw.units;
+    pub(super) fn translation_units(&mut self, units: &[CoreUnits]) {
         self.unit_of_walks::<NestedTlb>(units, |of| of.nested.as_ref().map(|unit| unit.counts));
         self.unit_of_walks::<GuestTlb>(units, |of| of.guest.as_ref().map(|unit| unit.counts));
         // Cores are alike.
@@ -18,8 +16,11 @@ impl Statistics {
                 add(&mut sum.measures, more.measures);
                 sum
             });
-            let sum = sum.expect("there is a core");
-            self.measures_of_kind(sum.prefix, if sum.are_timed { Kind::Timing } else { Kind::Robust }, sum.measures);
+            let mut sum = sum.expect("there is a core");
+            if sum.are_timed {
+                sum.measures = sum.measures.into_iter().map(Measure::timed).collect();
+            }
+            self.add_all(sum.prefix, sum.measures);
         }
     }
 
@@ -27,7 +28,7 @@ impl Statistics {
     fn unit_of_walks<U: TranslationUnit>(&mut self, units: &[CoreUnits], counts: fn(&CoreUnits) -> Option<Counts>) {
         let mut sum = Counts::default().look_up_measures(U::PLACE).to_vec();
         units.iter().filter_map(counts).for_each(|more| add(&mut sum, more.look_up_measures(U::PLACE).into()));
-        self.measures(U::STATISTICS, sum);
+        self.add_all(U::STATISTICS, sum);
     }
 }
 

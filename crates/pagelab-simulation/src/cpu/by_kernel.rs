@@ -1,10 +1,10 @@
 //! What the accesses that a kernel made, as the trace says, cost beside the program's own.
 
-use crate::machine::simulation::Simulation;
+use crate::machine::cpu::Cpu;
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::CpuId;
 use pagelab_hardware::core_model::clock::Class;
 use pagelab_translate::counters::{TLB_DATA, TlbCounters};
+use pagelab_translate::hardware::Hardware;
 
 /// What they take of a CPU's clock; a fault handler on the way is of other classes.
 const CLASSES: [Class; 3] = [Class::Base, Class::DataStall, Class::Translation];
@@ -20,20 +20,20 @@ fn tlb_misses(tlb: &TlbCounters) -> [u64; 2] {
     [tlb.l1.misses[TLB_DATA], tlb.l2.misses[TLB_DATA]]
 }
 
-impl Simulation {
-    pub(super) fn mark(&self, cpu: CpuId) -> Mark {
-        let of = &self.scheduler.cpus[cpu];
+impl Cpu {
+    /// What has been counted so far.
+    pub(super) fn mark(&self, hw: &Hardware) -> Mark {
         Mark {
-            instructions: of.clock.instructions(),
-            cycles: CLASSES.map(|class| of.clock.spent(class)),
-            tlb_misses: tlb_misses(&self.hw.units[of.core].tlb),
+            instructions: self.clock.instructions(),
+            cycles: CLASSES.map(|class| self.clock.spent(class)),
+            tlb_misses: tlb_misses(&hw.units[self.core].tlb),
         }
     }
 
     /// Counts what has been counted since a mark as a kernel's.
-    pub(super) fn count_by_kernel(&mut self, cpu: CpuId, since: &Mark) {
-        let Mark { instructions, cycles, tlb_misses } = self.mark(cpu);
-        let of = &mut self.scheduler.cpus[cpu].counters.by_kernel;
+    pub(super) fn count_by_kernel(&mut self, hw: &Hardware, since: &Mark) {
+        let Mark { instructions, cycles, tlb_misses } = self.mark(hw);
+        let of = &mut self.counters.by_kernel;
         of.instructions += instructions - since.instructions;
         for (sum, (now, before)) in of.cycles.iter_mut().zip(cycles.into_iter().zip(since.cycles)) {
             *sum += now - before;

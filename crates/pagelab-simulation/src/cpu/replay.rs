@@ -131,7 +131,7 @@ impl Simulation {
     /// Counts accesses that the filter answered.
     #[inline]
     fn count_filtered(&mut self, cpu: CpuId, accesses: &[Access], branches: &[Branches], hits: &Hits) {
-        let mark = hits.by_kernel.then(|| self.mark(cpu));
+        let mark = hits.by_kernel.then(|| self.scheduler.cpus[cpu].mark(&self.hw));
         let of = &mut self.scheduler.cpus[cpu];
         of.counters.accesses += hits.accesses as u64;
         of.counters.filtered += hits.accesses as u64;
@@ -146,7 +146,7 @@ impl Simulation {
             let by_kernel = &mut of.counters.by_kernel;
             by_kernel.accesses += hits.accesses as u64;
             by_kernel.refs[place_index(Some(HitLevel::L1))] += hits.accesses as u64;
-            self.count_by_kernel(cpu, &mark);
+            of.count_by_kernel(&self.hw, &mark);
         }
     }
 
@@ -196,11 +196,11 @@ impl Simulation {
         if !access.maker.is_kernel() {
             return self.make_access::<MANY>(cpu, access, limit);
         }
-        let mark = self.mark(cpu);
+        let mark = self.scheduler.cpus[cpu].mark(&self.hw);
         self.hw.walks.are_by_kernel = true;
         let flow = self.make_access::<MANY>(cpu, access, limit);
         self.hw.walks.are_by_kernel = false;
-        self.count_by_kernel(cpu, &mark);
+        self.scheduler.cpus[cpu].count_by_kernel(&self.hw, &mark);
         flow
     }
 

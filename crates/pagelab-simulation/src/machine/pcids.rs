@@ -3,19 +3,24 @@
 use pagelab_base::ids::SpaceId;
 use pagelab_tables::mmu_cache::Asid;
 
-/// What shootdowns and switches between address spaces did.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ShootdownCounters {
-    /// Shootdowns, local ones included.
-    pub count: u64,
-    /// CPUs interrupted.
-    pub interrupts: u64,
-    /// Idle CPUs that had the space loaded and were not interrupted.
-    pub spared: u64,
-    /// Flushes of a space when a CPU came to it and held no PCID of it.
-    pub pcid_flushes: u64,
-    /// Flushes of a space when a CPU came to it and its generation was behind.
-    pub generation_flushes: u64,
+pagelab_base::counters! {
+    /// What shootdowns and switches between address spaces did.
+    pub struct ShootdownCounters {
+        count: u64 as count("count", "TLB shootdowns, local ones included");
+        interrupts: u64 as timed_count("interrupts", "CPUs interrupted by TLB shootdowns");
+        spared: u64 as timed_count(
+            "spared",
+            "Idle CPUs that TLB shootdowns did not interrupt, though the space was loaded"
+        );
+        pcid_flushes: u64 as timed_count(
+            "flush.pcid",
+            "Flushes where a CPU came to an address space that it held no PCID of"
+        );
+        generation_flushes: u64 as timed_count(
+            "flush.generation",
+            "Flushes where a CPU came to an address space that shootdowns had changed since it ran there"
+        );
+    }
 }
 
 /// Shootdowns of each space so far, by tag.

@@ -159,7 +159,6 @@ impl Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::statistics::{Kind, Meaning};
 
     /// The marks of a run with this many accesses, and which of them are kept.
     fn marks(warm_up: u64, parts: u32, in_all: Option<u64>, accesses: u64) -> (Vec<u64>, usize) {
@@ -174,14 +173,11 @@ mod tests {
 
     /// So many walks were counted by then, and pages are free.
     fn counted(walks: u64, free: u64) -> Statistics {
-        let values = [("fault.minor.count", 10 * walks), ("free", free), ("walks", walks)];
-        let meaning = Meaning { unit: "count", description: "Faults".to_owned(), kind: Kind::Robust };
-        Statistics {
-            values: values.map(|(name, value)| (name.to_owned(), value)).into(),
-            meanings: [("fault.minor.count".to_owned(), meaning)].into(),
-            states: ["free".to_owned()].into(),
-            brief: false,
-        }
+        let mut counted = Statistics::default();
+        counted.count("fault.minor.count", 10 * walks, "Faults");
+        counted.count("walks", walks, "Walks");
+        counted.state("free", free, "count", "Free pages");
+        counted
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::{Leaf, Mapping, PteFlags, Removed, TableBlock, TableFrames, WalkList,
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
+use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
 use pagelab_trace::quantity::format_bytes;
 
@@ -235,7 +236,7 @@ pub trait Shared<D: Design>: Sized {
     fn boot(parameters: &D::Parameters, boot: &Boot, mem: &mut PhysMem) -> Result<(Self, SetAside), EngineError>;
 
     /// Statistics of the layer's page tables, named `layer.NAME.page_table.…`.
-    fn statistics(&self, _: &PhysMem) -> Vec<Statistic> {
+    fn statistics(&self, _: &PhysMem) -> Vec<Measure> {
         Vec::new()
     }
 
@@ -410,32 +411,6 @@ pub struct ScanStep {
     pub read: (PhysAddr, u64),
     /// Addresses that are written.
     pub written: Vec<PhysAddr>,
-}
-
-/// A statistic of a layer's page tables.
-#[derive(Clone, Debug)]
-pub struct Statistic {
-    /// Its name, without the prefix `layer.NAME.page_table.`.
-    pub name: &'static str,
-    /// The number.
-    pub value: u64,
-    /// Unit of the number.
-    pub unit: &'static str,
-    /// Kind of the statistic.
-    pub measure: Measure,
-    /// What the number means, for lists of statistics.
-    pub text: &'static str,
-}
-
-/// Kind of a statistic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
-    /// A state at the end of the run.
-    State,
-    /// A number of events.
-    Count,
-    /// A duration.
-    Timing,
 }
 
 impl Leaf {

@@ -4,12 +4,12 @@ use arrayvec::ArrayVec;
 
 use super::{
     Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageTable, PageTableConfig, PteFlags,
-    Removed, Scan, ScanStep, SetAside, Shared, Statistic, TableBlock, TableFrames, TableWork, UpperEntries, WalkList,
-    Ways, Word,
+    Removed, Scan, ScanStep, SetAside, Shared, TableBlock, TableFrames, TableWork, UpperEntries, WalkList, Ways, Word,
 };
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
+use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
 
 impl PageTableConfig {
@@ -258,7 +258,7 @@ impl<D: Design> OfLayer<D> {
         D::direct_map_levels(&self.parameters)
     }
 
-    fn statistics(&self, mem: &PhysMem) -> Vec<Statistic> {
+    fn statistics(&self, mem: &PhysMem) -> Vec<Measure> {
         self.shared.statistics(mem)
     }
 
@@ -322,7 +322,7 @@ impl LayerTables {
     }
 
     /// See [`Shared::statistics`].
-    pub fn statistics(&self, mem: &PhysMem) -> Vec<Statistic> {
+    pub fn statistics(&self, mem: &PhysMem) -> Vec<Measure> {
         each_layer!(self, of => of.statistics(mem))
     }
 

@@ -19,8 +19,8 @@ mod walk_list;
 mod way;
 
 pub use design::{
-    Boot, Context, Design, Exhausted, Measure, NoRoom, NoTable, PageSizes, Scan, ScanStep, SetAside, Shared, Statistic,
-    TableWork, UpperEntries,
+    Boot, Context, Design, Exhausted, NoRoom, NoTable, PageSizes, Scan, ScanStep, SetAside, Shared, TableWork,
+    UpperEntries,
 };
 pub use entry::{WORD_BITS, table_of};
 pub use walk_list::{WalkList, WalkRef};

@@ -13,46 +13,26 @@ pub const MAX_BUFFERS: u32 = 256;
 /// "Feedback Directed Prefetching", HPCA 2007.
 const DISPLACED: usize = 4096;
 
-/// Statistics of a level's prefetches. `issued` is the sum of `useful`, `late`, `useless` and `unused`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PrefetchCounts {
-    /// Lines fetched into the level.
-    pub issued: u64,
-    /// Those among them that came from memory.
-    pub from_memory: u64,
-    /// Lines that had arrived before their first request.
-    pub useful: u64,
-    /// Lines that were still in flight at their first request.
-    pub late: u64,
-    /// Additional cycles that these first requests waited compared to a hit.
-    pub late_cycles: Cycles,
-    /// Lines that left the level before their first request.
-    pub useless: u64,
-    /// Lines in the level at the end without any request.
-    pub unused: u64,
-    /// Proposals dropped at a prefetcher's border.
-    pub dropped_at_border: u64,
-    /// Lines dropped since no buffer was free.
-    pub dropped_busy: u64,
-    /// Useful and late lines whose first request came from a page walk.
-    pub used_by_walks: u64,
-    /// References of walks that missed the level because a prefetch had evicted their line.
-    pub walk_misses: u64,
-}
-
-impl PrefetchCounts {
-    pub(in crate::cache) fn add(&mut self, other: &Self) {
-        self.issued += other.issued;
-        self.from_memory += other.from_memory;
-        self.useful += other.useful;
-        self.late += other.late;
-        self.late_cycles += other.late_cycles;
-        self.useless += other.useless;
-        self.unused += other.unused;
-        self.dropped_at_border += other.dropped_at_border;
-        self.dropped_busy += other.dropped_busy;
-        self.used_by_walks += other.used_by_walks;
-        self.walk_misses += other.walk_misses;
+pagelab_base::counters! {
+    /// Statistics of a level's prefetches. `issued` is the sum of `useful`, `late`, `useless` and `unused`.
+    pub struct PrefetchCounts {
+        issued: u64 as timed_count("issued", "Lines prefetched into this level");
+        from_memory: u64 as timed_count("from_memory", "Those among them that memory served");
+        useful: u64 as timed_count("useful", "Prefetched lines that were there when they were first asked for");
+        late: u64 as timed_count("late", "Prefetched lines that were still under way when they were first asked for");
+        late_cycles: Cycles as cycles("late_cycles", "Cycles that late lines came after the hit that they would have been");
+        useless: u64 as timed_count("useless", "Prefetched lines that left the level before anyone asked for them");
+        unused: u64 as number("unused", "Prefetched lines in this level that nobody has asked for");
+        dropped_at_border: u64 as timed_count("dropped.border", "Times that its border cut a prefetcher off");
+        dropped_busy: u64 as timed_count("dropped.busy", "Prefetches for which no buffer was free");
+        used_by_walks: u64 as timed_count(
+            "used_by_walks",
+            "Useful and late lines that a page walk was the first to ask for"
+        );
+        walk_misses: u64 as timed_count(
+            "walk_misses",
+            "References of page walks that missed this level since a prefetch had taken the line's place; of the last victims alone"
+        );
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::way::FRAME_LINES_SHIFT;
 use super::{ElasticCuckoo, ElasticCuckooConfig, WAYS};
-use crate::page_table::{Boot, Measure, SetAside, Shared, Statistic};
+use crate::page_table::{Boot, SetAside, Shared};
 use pagelab_base::addr::FRAME_BYTES;
 use pagelab_base::error::EngineError;
+use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
 
 /// Statistics of insertions.
@@ -48,19 +49,17 @@ impl Shared<ElasticCuckoo> for CuckooCounters {
     }
 
     /// Sizes of the tables and work of their insertions.
-    fn statistics(&self, _: &PhysMem) -> Vec<Statistic> {
+    fn statistics(&self, _: &PhysMem) -> Vec<Measure> {
         let Self { inserted, displaced, rehashed, upsizes, downsizes, most_used, way_frames } = *self;
-        let state = |name, value, unit, text| Statistic { name, value, unit, measure: Measure::State, text };
-        let count = |name, value, text| Statistic { name, value, unit: "count", measure: Measure::Count, text };
         vec![
-            state("slots", self.most_lines(), "count", "Lines of the largest elastic cuckoo table of the run"),
-            state("slots.used", most_used, "count", "Maximum number of lines in use in one table"),
-            state("way_bytes", way_frames * FRAME_BYTES, "bytes", "Largest contiguous block used for a way"),
-            count("inserted", inserted, "Lines inserted into an elastic cuckoo table"),
-            count("displaced", displaced, "Lines displaced by these insertions and by moved lines"),
-            count("rehash.count", upsizes + downsizes, "Resizes begun"),
-            count("rehash.smaller", downsizes, "Resizes to a smaller table"),
-            count("rehash.lines", rehashed, "Lines moved by resizes"),
+            Measure::number("slots", self.most_lines(), "Lines of the largest elastic cuckoo table of the run"),
+            Measure::number("slots.used", most_used, "Maximum number of lines in use in one table"),
+            Measure::state("way_bytes", way_frames * FRAME_BYTES, "bytes", "Largest contiguous block used for a way"),
+            Measure::count("inserted", inserted, "Lines inserted into an elastic cuckoo table"),
+            Measure::count("displaced", displaced, "Lines displaced by these insertions and by moved lines"),
+            Measure::count("rehash.count", upsizes + downsizes, "Resizes begun"),
+            Measure::count("rehash.smaller", downsizes, "Resizes to a smaller table"),
+            Measure::count("rehash.lines", rehashed, "Lines moved by resizes"),
         ]
     }
 }

@@ -4,10 +4,11 @@ use super::geometry::{Counter, Geometry};
 use super::parameters::{HashFunction, HashedConfig, HashedKind, MAX_SEARCH_LINES};
 use super::slot::{asid_of, is_used};
 use super::{Hashed, Kind, chained, open, power};
-use crate::page_table::{Boot, Measure, Scan, ScanStep, SetAside, Shared, Statistic};
+use crate::page_table::{Boot, Scan, ScanStep, SetAside, Shared};
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
+use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
 
 /// Statistics of the scans for slots of ended processes.
@@ -158,30 +159,26 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
     }
 
     /// The state of the table at the end, and the cost of scans for ended processes.
-    fn statistics(&self, mem: &PhysMem) -> Vec<Statistic> {
+    fn statistics(&self, mem: &PhysMem) -> Vec<Measure> {
         let counter = |counter| self.geometry.counter(mem, counter);
-        let state = |name, value, text| Statistic { name, value, unit: "count", measure: Measure::State, text };
-        let count = |name, value, text| Statistic { name, value, unit: "count", measure: Measure::Count, text };
         let ScanCounters { scans, lines, deleted, cycles } = self.scans;
         vec![
-            state("slots", self.geometry.slots(), "Slots of the hashed page table"),
-            state("slots.used", counter(Counter::Used), "Slots in use at the end, including those on chains"),
-            state("slots.stale", counter(Counter::Stale), "Slots in use at the end by processes that have ended"),
-            state(
+            Measure::number("slots", self.geometry.slots(), "Slots of the hashed page table"),
+            Measure::number("slots.used", counter(Counter::Used), "Slots in use at the end, including those on chains"),
+            Measure::number(
+                "slots.stale",
+                counter(Counter::Stale),
+                "Slots in use at the end by processes that have ended",
+            ),
+            Measure::number(
                 "slots.deleted",
                 counter(Counter::Deleted),
                 "Slots marked deleted at the end, which do not end a search",
             ),
-            count("scan.count", scans, "Scans over the table for the slots of ended processes"),
-            count("scan.lines", lines, "Lines read by these scans"),
-            count("scan.deleted", deleted, "Slots deleted by these scans"),
-            Statistic {
-                name: "scan.cycles",
-                value: cycles.0,
-                unit: "cycles",
-                measure: Measure::Timing,
-                text: "Cycles of these scans, included in cycles.kernel",
-            },
+            Measure::count("scan.count", scans, "Scans over the table for the slots of ended processes"),
+            Measure::count("scan.lines", lines, "Lines read by these scans"),
+            Measure::count("scan.deleted", deleted, "Slots deleted by these scans"),
+            Measure::cycles("scan.cycles", cycles, "Cycles of the scans, among cycles.kernel"),
         ]
     }
 
