@@ -1,9 +1,9 @@
 //! Flattened radix page table: merges two levels of the tree into one table.
 //!
 //! Models: the 4-level x86-64 tree in which a 4 KiB table and the 512 tables below it become one *flattened* table of 2
-//! MiB with an 18-bit index. With levels 4 and 3 and levels 2 and 1 merged, a walk makes two references, and (2 + 1)^d
-//! - 1 over d layers. A bit in an entry says whether the table that it points to is flattened. Where no 2 MiB block is
-//! free, ordinary 4 KiB tables take its place and a walk makes one more reference.
+//! MiB with an 18-bit index. With levels 4 and 3 and levels 2 and 1 merged, a walk makes two references, and
+//! (2 + 1)^d − 1 over d layers. A bit in an entry says whether the table that it points to is flattened. Where no 2 MiB
+//! block is free, ordinary 4 KiB tables take its place and a walk makes one more reference.
 //! Source: Park, Vougioukas, Sandberg and Black-Schaffer, "Every Walk's a Hit: Making Page Walks Single-Access Cache
 //! Hits", ASPLOS 2022.
 //! Parameters: `merge`, the levels that are merged: `l4l3+l2l1` (default), `l4l3`, `l3l2` or `l2l1`.
