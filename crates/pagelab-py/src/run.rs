@@ -142,6 +142,12 @@ fn preset_texts(kind: &str) -> Vec<(&'static str, String)> {
     of_kind.flat_map(presets).map(|preset| (preset.name, preset.text())).collect()
 }
 
+/// The JSON schema of a request (`run_json`): the options of a run.
+#[pyfunction]
+fn request_schema_json() -> String {
+    run::request_schema_json()
+}
+
 /// The JSON schema of the configuration.
 #[pyfunction]
 fn schema_json() -> String {
@@ -155,5 +161,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(machine_json, module)?)?;
     module.add_function(wrap_pyfunction!(replay_lines_json, module)?)?;
     module.add_function(wrap_pyfunction!(preset_texts, module)?)?;
+    module.add_function(wrap_pyfunction!(request_schema_json, module)?)?;
     module.add_function(wrap_pyfunction!(schema_json, module)?)
 }

@@ -55,7 +55,7 @@ def run_live(
         TypeError: `command` is one text instead of a list.
         UsageError: the program cannot be recorded, or Valgrind or gcc is missing; what `run` raises.
     """
-    asked = request(systems, settings)
+    asked = request({"systems": systems, **settings}, live=True)
     spread = count("cpus", cpus, least=1) or 1
     program_words = words(command, "run_live")
     wanted = stretches.to_json() if stretches else None

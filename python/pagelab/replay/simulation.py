@@ -13,6 +13,7 @@ from pagelab.output import ensure_writable
 from pagelab.quantities import Count, count
 from pagelab.renamed import complaint
 from pagelab.results.results import Results
+from pagelab.run_options import OPTIONS, Kind, Run, RunOption
 
 Source: TypeAlias = str | os.PathLike[str]
 Overrides: TypeAlias = Mapping[str, Any] | Iterable[str]
@@ -88,28 +89,7 @@ def run(
         OutOfMemoryError: the simulated machine ran out of memory.
         CheckError: `check` found a wrong translation.
     """
-    asked = request(
-        systems,
-        Settings(
-            with_=with_,
-            machine=machine,
-            kernel=kernel,
-            set=set,
-            seed=seed,
-            max_accesses=max_accesses,
-            warm_up=warm_up,
-            windows=windows,
-            profile=profile,
-            check=check,
-        ),
-    ) | {
-        "sources": [os.fspath(source) for source in _several(sources)],
-        "arrivals": [os.fspath(stream) for stream in _several(arrivals)],
-        "contiguity_map": contiguity_map,
-        "interleavings": count("interleavings", interleavings, least=1),
-        "sample": "auto" if sample is True else sample or None,
-        "threads": count("threads", threads, least=1),
-    }
+    asked = request(locals())
     if faults is not None:
         # Told before the run rather than after it.
         ensure_writable(Path(faults))
@@ -120,7 +100,7 @@ def run(
 
 
 class Settings(TypedDict, total=False):
-    """Arguments that all kinds of runs take; `run` says what they are."""
+    """Arguments that all kinds of runs take, beside `systems`; `run` says what they are."""
 
     with_: Source | Iterable[Source]
     machine: str | os.PathLike[str] | None
@@ -134,27 +114,44 @@ class Settings(TypedDict, total=False):
     check: bool
 
 
-def request(systems: Source | Iterable[System], settings: Settings) -> dict[str, Any]:
-    """What to run, as the engine takes it; without sources."""
-    machine, kernel = settings.get("machine"), settings.get("kernel")
-    chosen, common = _systems(systems), overrides(settings.get("set", ()))
-    own = (key for system in chosen for key in _SYSTEM_KEY.findall(system))
-    if renamed := complaint([*(text.partition("=")[0] for text in common), *own]):
+def request(given: Mapping[str, Any], *, live: bool = False) -> dict[str, Any]:
+    """What to run, as the engine takes it.
+
+    Args:
+        given: Options by their names (`run_options`); what is missing has its default, and what is no option is passed
+            by.
+        live: For `run_live`, whose request has no other sources than the program.
+    """
+    options = [option for option in OPTIONS if option.runs is Run.ALL or not live]
+    asked: dict[str, Any] = {"sources": []}
+    asked |= {option.key: _as_asked(option, given.get(option.name)) for option in options if option.is_asked}
+    own = (key for system in asked["systems"] for key in _SYSTEM_KEY.findall(system))
+    if renamed := complaint([*(text.partition("=")[0] for text in asked["set"]), *own]):
         raise ConfigError(renamed)
-    return {
-        "sources": [],
-        "with": [os.fspath(source) for source in _several(settings.get("with_", ()))],
-        "systems": chosen,
-        "machine": None if machine is None else os.fspath(machine),
-        "kernel": None if kernel is None else os.fspath(kernel),
-        "set": common,
-        "seed": count("seed", settings.get("seed")),
-        "max_accesses": count("max_accesses", settings.get("max_accesses"), least=1),
-        "warm_up": count("warm_up", settings.get("warm_up")),
-        "windows": count("windows", settings.get("windows")),
-        "profile": settings.get("profile", False),
-        "check": settings.get("check", False),
-    }
+    return asked
+
+
+def _as_asked(option: RunOption, value: Any) -> Any:
+    """The value of an option as JSON holds it."""
+    match option.kind:
+        case Kind.SOURCES:
+            return [os.fspath(source) for source in _several(() if value is None else value)]
+        case Kind.SYSTEMS:
+            return _systems(value)
+        case Kind.PRESET:
+            return None if value is None else os.fspath(value)
+        case Kind.OVERRIDES:
+            return overrides(() if value is None else value)
+        case Kind.COUNT:
+            return count(option.name, value)
+        case Kind.POSITIVE:
+            return count(option.name, value, least=1)
+        case Kind.SAMPLE:
+            return "auto" if value is True else value or None
+        case Kind.SWITCH:
+            return bool(value)
+        case Kind.OUTPUT:
+            raise AssertionError("the engine is told of outputs apart")
 
 
 def overrides(settings: Overrides) -> list[str]:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from pagelab.run_options import OPTIONS, Kind, RunOption
+
 WINDOWS_OF_PROFILES = 100
 """Parts that `pagelab run --profile` counts apart."""
 
@@ -73,28 +75,29 @@ class Request:
 
     def _shell(self) -> str:
         parts = ["pagelab", "run", *(["--live"] if self.command else [])]
-        for option, several in (("-s", self.systems), ("--with", self.with_), ("--arrivals", self.arrivals)):
-            parts += [word for one in several for word in (option, one)]
-        parts += [word for setting in self.set for word in ("--set", setting)]
-        for option, value in (
-            ("-m", self.machine),
-            ("-k", self.kernel),
-            ("--seed", self.seed),
-            ("--max-accesses", self.max_accesses),
-            ("--warm-up", self.warm_up),
-            ("--cpus", self.cpus),
-            ("--interleavings", self.interleavings),
-            ("--sample", self.sample),
-            ("--follow", self.follow),
-            *self._stretches(),
-        ):
-            parts += [] if value is None else [option, str(value)]
+        for option in OPTIONS:
+            parts += self._words(option)
+        parts += [] if self.cpus is None else ["--cpus", str(self.cpus)]
+        parts += [] if self.follow is None else ["--follow", self.follow]
+        parts += [word for option, value in self._stretches() if value is not None for word in (option, str(value))]
         parts += ["--start-on-signal"] * bool(self.stretches and self.stretches.get("start_on_signal"))
-        parts += ["--profile"] * self.profile + ["--check"] * self.check
         # A source's name may begin with a hyphen, as an option does.
         if self.command or any(source.startswith("-") for source in self.sources):
             return shlex.join([*parts, "--", *self.command, *self.sources])
         return shlex.join([*parts[:2], *self.sources, *parts[2:]])
+
+    def _words(self, option: RunOption) -> list[str]:
+        """What a command says for an option; nothing for its default."""
+        if not option.command or not option.is_kept:
+            return []
+        value = getattr(self, option.name)
+        match option.kind:
+            case Kind.SWITCH:
+                return [option.command] * value
+            case Kind.SOURCES | Kind.SYSTEMS | Kind.OVERRIDES:
+                return [word for one in value for word in (option.command, one)]
+            case Kind.PRESET | Kind.COUNT | Kind.POSITIVE | Kind.SAMPLE | Kind.OUTPUT:
+                return [] if value is None else [option.command, str(value)]
 
     def _stretches(self) -> list[tuple[str, Any]]:
         """The options that choose stretches, with their values."""
@@ -121,6 +124,9 @@ class Request:
         return f"import pagelab\n\nresults = pagelab.{function}({', '.join(arguments)})"
 
 
+_ARGUMENTS = {option.key: option.name for option in OPTIONS}
+"""Arguments of `pagelab.run` by the engine's names"""
+
 _DEFAULTS: Mapping[Any, Any] = {
     list[str]: [],
     str | None: None,
@@ -131,8 +137,7 @@ _DEFAULTS: Mapping[Any, Any] = {
 
 
 def _argument(key: Any) -> str:
-    # The engine calls it as the command does.
-    return "with_" if key == "with" else str(key)
+    return _ARGUMENTS.get(key, str(key))
 
 
 def _is(kind: Any, value: Any) -> bool:

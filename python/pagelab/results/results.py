@@ -14,6 +14,7 @@ from pagelab.output import read_text, write_atomically
 from pagelab.results.file_format import decode, encode
 from pagelab.results.request import Request
 from pagelab.results.windows import Figure, Sample, figures, is_sampled
+from pagelab.run_options import OPTIONS
 
 # Data frames and tables take longer to import than the command line takes to answer: only what makes them does.
 if TYPE_CHECKING:
@@ -156,8 +157,8 @@ class Results:
     def of_run(cls, text: str, request: dict[str, Any]) -> "Results":
         """What the engine answered to a request, with the request."""
         document = json.loads(text)
-        # What changes no result is no part of it.
-        kept = {key: value for key, value in request.items() if key != "threads"}
+        left_out = {option.key for option in OPTIONS if not option.is_kept}
+        kept = {key: value for key, value in request.items() if key not in left_out}
         return cls({"version": document.pop("version"), "request": kept} | document)
 
     @classmethod

@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from pagelab import _engine
+from pagelab import _engine, run_options
 from pagelab.quantities import count
 from pagelab.replay.simulation import overrides
+from pagelab.run_options import OPTIONS
 
 Value: TypeAlias = str | int | float | bool
 
 _GRID = ("sources", "systems", "machines", "kernels", "seeds", "set")
 _SOURCE = ("name", "sources", "with", "arrivals")
 _LIMITS = ("attempts", "seconds_per_run", "memory_per_run")
-_SWEEP = ("output", "grid", "set", "max_accesses", "warm_up", "check", "limits")
+_WHOLE = tuple(option.name for option in OPTIONS if option.sweep is run_options.Sweep.WHOLE)
+_SWEEP = ("output", "grid", *_WHOLE, "limits")
 
 
 @dataclass(frozen=True)
