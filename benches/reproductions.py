@@ -77,7 +77,7 @@ def _lines() -> Iterator[str]:
         yield f"[JSON](reproductions/{name}/results.json)."
         yield f"**{count[True]} statements hold, {count[False]} do not, {count[None]} are not decided.**"
         yield ""
-        yield "| figure | the paper says | here | measured | what that rests on |"
+        yield "| figure | the paper says | here | measured | what the verdict depends on |"
         yield "|---|---|---|---|---|"
         for claim in claims:
             cells = (claim["figure"], claim["text"], VERDICTS[claim["holds"]], claim["detail"], claim["rests_on"])

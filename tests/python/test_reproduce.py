@@ -150,11 +150,12 @@ def _refs(factor: float, workload: str, system: str) -> _Change:
         (_cycles(1.15, "mcf*", "nested hashed"), "mcf*, virtual: hashed tables save more than perfect MMU caches"),
         (
             _cycles(1.2, "xalancbmk*", "perfect", "free"),
-            "xalancbmk*, bare: hashed tables save more because MMU caches are looked up: they do not if that is free",
+            "xalancbmk*, bare: hashed tables save more because of the MMU caches' look-up; with a free look-up they "
+            "do not",
         ),
         (
             _cycles(0.6, "cactusADM*", "perfect", "free"),
-            "cactusADM*, bare: the look-up of MMU caches alone does not explain what hashed tables save more",
+            "cactusADM*, bare: the MMU caches' look-up does not fully explain why hashed tables save more",
         ),
         (
             _cycles(1.1, "GUPS 2GB", "hashed", "load 1/32"),
@@ -162,16 +163,17 @@ def _refs(factor: float, workload: str, system: str) -> _Change:
         ),
         (
             _refs(1.01, "GUPS 32GB", "hashed"),
-            "GUPS: hashed walks take as many references at any size of memory (within 0.005, as exact as is printed)",
+            "GUPS: hashed walks take the same number of references at any size of memory (within 0.005, the "
+            "precision of the printed figure)",
         ),
         (
             lambda run: {"cycles.translation": 20.0} if run.key == ("Graph500 8GB", "radix", "") else {},
-            "perfect MMU caches save more run time where locality is lower: GUPS beside Graph500 of similar or smaller "
-            "size (bare)",
+            "perfect MMU caches save more run time where locality is lower: GUPS compared with Graph500 of similar "
+            "or smaller size (bare)",
         ),
         (
             lambda run: {"walk.refs.l1": 0.3} if run.label == hash_dont_cache_runs.DATA_CACHE else {},
-            "cactusADM: with a fully associative L1 data cache at least nine of ten L1 misses of radix walks are gone",
+            "cactusADM: with a fully associative L1 data cache at least 90 % of the L1 misses of radix walks disappear",
         ),
     ],
 )
@@ -213,15 +215,15 @@ def test_the_interval_over_samples_has_their_spread_and_that_of_the_window() -> 
 
 def test_shares_of_savings_are_held_to_what_rounding_allows(findings: study.Findings) -> None:
     assert hash_dont_cache_figures.rounded_share(4, 6) == pytest.approx((5.5 / 4.5, 6.5 / 3.5))
-    rows = {(row.item, row.quantity): row for row in findings.comparisons if "by what perfect" in row.quantity}
+    rows = {(row.item, row.quantity): row for row in findings.comparisons if "÷ saved by perfect" in row.quantity}
     assert len(rows) == 18
-    bare = rows["mcf*", "saved by hashed tables, by what perfect MMU caches save, bare"]
+    bare = rows["mcf*", "saved by hashed tables ÷ saved by perfect MMU caches, bare"]
     assert bare.paper == 1.5
     assert bare.ours == pytest.approx((7 - 3.5) / (7 - 4))
     assert bare.reason.startswith("below 1.22 to 1.86")
-    cactus = rows["cactusADM*", "saved by hashed tables, by what perfect MMU caches save, bare"]
+    cactus = rows["cactusADM*", "saved by hashed tables ÷ saved by perfect MMU caches, bare"]
     assert cactus.reason.startswith("below 3.53 to 4.23")
-    gups = rows["GUPS 2GB", "saved by hashed tables, by what perfect MMU caches save, bare"]
+    gups = rows["GUPS 2GB", "saved by hashed tables ÷ saved by perfect MMU caches, bare"]
     assert gups.reason.startswith("within 0.692 to 1")
 
 
@@ -243,8 +245,8 @@ def test_an_explanation_by_the_order_of_insertion_is_given_only_if_references_fo
 def test_claims_say_what_their_verdict_rests_on(findings: study.Findings) -> None:
     rests = {claim.text: claim.rests_on for claim in findings.claims}
     assert "constructed" in rests["cactusADM*, bare: hashed tables save more than perfect MMU caches"]
-    graphs = "run time saved by hashed tables: more the larger the memory (Graph500, bare)"
-    assert "no independent samples" in rests[graphs]
+    graphs = "run time saved by hashed tables: more with more memory (Graph500, bare)"
+    assert "not independent samples" in rests[graphs]
     assert "analogue" not in rests[graphs]
     assert "analogue" in rests["mcf*, bare: hashed tables save more than perfect MMU caches"]
 

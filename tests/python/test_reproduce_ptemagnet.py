@@ -223,14 +223,14 @@ def test_scattering_is_told_against_the_program_alone(measured: study.Measuremen
     assert [lines.values[group, ORDER_0] for group in lines.groups] == [2.0, 4.0, 2.0, 4.0]
     # As strewn alone as beside co-runners: they are not the cause.
     aged = _changed(measured, lambda run: run.label == "aged alone", layer__guest__contiguity__pte_lines=400)
-    text = "co-runners scatter the host's PTEs of pagerank over more lines than it has alone"
+    text = "co-runners scatter the host's PTEs of pagerank over more lines than when it runs alone"
     assert _not_holding(aged) == {f"{text} (aged memory)": False}
     one = _changed(
         measured,
         lambda run: run.label == FRESH and run.workload == "pagerank" and run.seed == 3,
         layer__guest__contiguity__pte_lines=150,
     )
-    assert _not_holding(one) == {f"{text} (memory that nobody has used)": None}
+    assert _not_holding(one) == {f"{text} (unused memory)": None}
 
 
 def test_a_region_is_scattered_over_more_lines_than_a_run_takes() -> None:
@@ -267,7 +267,7 @@ def test_what_only_others_tell_of_the_paper_is_marked(measured: study.Measuremen
 def test_verdicts_say_what_they_rest_on(measured: study.Measurements) -> None:
     for claim in ptemagnet.evaluate(measured).claims:
         timed = "program" in claim.text and "miss" not in claim.text
-        assert ("the seeds alone" in claim.rests_on) == timed
+        assert ("only the seeds" in claim.rests_on) == timed
         assert ("a look-up of 20 to 368 cycles" in claim.rests_on) == ("first touches included" in claim.text)
 
 

@@ -62,17 +62,20 @@ COUNTS = (
 """What `results.json` says of each run, so that a reader can check misses, reclaim and the kernel's threads."""
 
 _COSTS = (
-    "what requests cost the kernel: measured on a virtual machine with a newer kernel, down to a quarter of it; the "
-    "drive's times are its maker's"
+    "the kernel's cost of a request, measured on a virtual machine with a newer kernel, and down to a quarter of it; "
+    "the drive's times are its maker's"
 )
-_UNIT = "what the slides leave open of the unit: registers, sizes of queues, periods"
+_UNIT = "what the slides do not say about the unit: registers, sizes of queues, periods"
 _PLACES = {
     14: ", both hardware threads of seven cores",
     16: ", the kernel's threads on their CPUs",
 }
 _PLACED = {
     14: "; the eighth core is left to the kernel's threads",
-    16: "; kpted stays on one CPU, and all wait for the thread that it interrupts there: 14 threads leave it a core",
+    16: (
+        "; kpted stays on one CPU, and all threads wait for the one that it interrupts there; with 14 threads it "
+        "has a core of its own"
+    ),
 }
 
 
@@ -127,28 +130,28 @@ def evaluate(measured: Measurements) -> Findings:
         for name in COUNTS:
             run.stats.get(name)
     findings.notes += [
-        "Arithmetic on the paper's own figures: a kernel's part of 76.29 % of the drive's time, and a latency that "
-        "falls by 37 %, leave 11 % of the drive's time beside it (1.7629 by 0.63 is 1.11). Reads that take 63 % of the "
-        "time are 58.7 % more per second, and the abstract has up to 57.1 %.",
-        "Brackets span the kernel's costs, from a quarter up. Those of windows with full memory also hold 95 % by "
-        "eight parts of the window. Nothing else is in them: one seed, one choice of the unit's sizes. The kernel's "
-        "stages alone, without any of these costs, take longer than the unit's steps; so the sign of what one thread "
-        "gains follows from the models, and the sizes are what was measured.",
-        "The slides do not say how many threads read. The machine has 16 hardware threads, so each number has a "
-        "verdict of its own. Up to 8 threads have a core each. With 14, all but one core have both hardware threads "
-        "busy. With 16, kpted and kswapd run on the CPU of one thread, and the others wait for it at the end: a "
-        "placement that a kernel's scheduler could mend. Hardware threads share caches and TLBs here, but no "
+        "Arithmetic with the paper's own figures: the kernel's part is 76.29 % of the drive's time, and the latency "
+        "falls by 37 %. So a miss takes 11 % more than the drive's time (1.7629 × 0.63 is 1.11). Reads that take 63 "
+        "% of the time give 58.7 % more reads per second; the abstract has up to 57.1 %.",
+        "Brackets cover the kernel's costs, from a quarter of them up. In windows with full memory, they also "
+        "include the 95 % interval of eight parts of the window. They include nothing else: there is one seed, and "
+        "one choice of the unit's sizes. The kernel's stages alone, without any of these costs, take longer than "
+        "the unit's steps. So the sign of one thread's gain follows from the models; its size was measured.",
+        "The slides do not say how many threads read. The machine has 16 hardware threads, so each number has its "
+        "own verdict. Up to 8 threads have a core each. With 14, both hardware threads of all cores but one are "
+        "busy. With 16, kpted and kswapd run on the CPU of one thread, and the others wait for it at the end; a "
+        "kernel's scheduler could avoid that placement. Hardware threads share caches and TLBs here, but no "
         "execution units.",
-        "Memory is full in every window but those of single misses, and reclaim keeps pace: a run whose window is not "
-        "so is refused. Sizes are a 64th or less of the slides'. So the unit's queue of 16 MiB is 3 to 6 % of memory, "
+        "Memory is full in every window except those of single misses, and reclaim keeps pace; other runs are "
+        "refused. Sizes are a 64th or less of the slides'. So the unit's queue of 16 MiB is 3 to 6 % of memory, "
         "and random reads miss up to 4 % more often with the unit.",
         "The slides' table has six patterns for seven columns. Here uniform is read as that of both FIO and DBBench, "
-        "and the others as those of YCSB A to E. What its 64/16 and 64/128 GB are of is not known; data over "
+        "and the others as those of YCSB A to E. What its 64/16 and 64/128 GB refer to is not known; data over "
         "memory is a series.",
-        "The processor's events are those of the program alone; lines that kernels touch are also kpted's, on another "
-        "core. User IPC is an estimate: no branch predictor, no out-of-order core that hides misses, and a footprint "
-        "of the kernel that was measured on a virtual machine (1,769 lines per request, down to a quarter). The "
-        "paper's +7.0 % is of a real core, so the order may be compared and the size hardly.",
+        "The processor's events are those of the program alone. The lines that kernels touch include kpted's, on "
+        "another core. User IPC is an estimate: no branch predictor, no out-of-order core that hides misses, and a "
+        "footprint of the kernel that was measured on a virtual machine (1,769 lines per request, down to a "
+        "quarter). The paper's +7.0 % is from a real core, so the order can be compared, and the size hardly.",
         "Not measured here: branch predictions and RocksDB itself. The slides' estimate on natively run stores is in "
         "docs/major-faults.md.",
     ]
@@ -168,8 +171,8 @@ def _section_miss(measured: Measurements, findings: Findings) -> None:
     )
     share = _band(lambda word: 100 * (_kernel_miss(run(word, "kernel")) / device - 1))
     for quantity, unit_of, paper, ours, reason in (
-        ("latency less by", "%", 37.0, less, "means; from a quarter of the kernel's measured costs up"),
-        ("kernel's part, of the drive's time", "%", 76.29, share, "the paper's is of its own drive and kernel"),
+        ("latency less by", "%", 37.0, less, "means; the kernel's measured costs, from a quarter up"),
+        ("kernel's part, of the drive's time", "%", 76.29, share, "the paper's is from its own drive and kernel"),
         ("page miss by the kernel", "µs", None, kernel, ""),
         ("page miss by the unit", "µs", None, unit, ""),
     ):
@@ -226,7 +229,7 @@ def _section_reads(measured: Measurements, findings: Findings) -> None:
         findings.claims.append(
             Claim(
                 "Throughput",
-                f"random reads of a mapped file are more per second with hardware ({where})",
+                f"more random reads per second of a mapped file with hardware ({where})",
                 gain.above(0),
                 f"{gain.value:.1f} % ({gain.low:.1f} to {gain.high:.1f})",
                 f"{_COSTS}; {_UNIT}{_PLACED.get(threads, '')}",
@@ -252,7 +255,7 @@ def _section_stores(measured: Measurements, findings: Findings) -> None:
     findings.claims.append(
         Claim(
             "Throughput",
-            "a store does more operations per second with hardware (YCSB-C)",
+            "more operations per second of a store with hardware (YCSB-C)",
             gain.above(0),
             f"{gain.value:.1f} % ({gain.low:.1f} to {gain.high:.1f})",
             f"{_COSTS}; {_UNIT}; the store",
@@ -303,7 +306,7 @@ def _section_refills(measured: Measurements, findings: Findings) -> None:
     findings.claims.append(
         Claim(
             "Free pages",
-            "kpoold makes synchronous refills fewer",
+            "kpoold reduces synchronous refills",
             band.above(0),
             f"{band.low:.0f} to {band.high:.0f} % fewer",
             _UNIT,

@@ -51,17 +51,20 @@ def section(measured: Measurements, findings: Findings) -> None:
     findings.series.append(Series.of("Processor", "Events per 1000 accesses of YCSB-C", "events", cells))
     ipc = {("user IPC, estimate", system): _ipc(run("measured", system).stats) for system in SYSTEMS}
     findings.series.append(Series.of("Processor", "Instructions per cycle of the program", "IPC", ipc))
-    reason = "an estimate: instructions by the program's own cycles on an in-order core; the paper's is of a real core"
+    reason = (
+        "an estimate: instructions by the program's own cycles on an in-order core; the paper's is from a real core"
+    )
     findings.comparisons.append(
         Comparison("Abstract", "YCSB-C", "user IPC more by", "%", 7.0, more.value, reason, more)
     )
     findings.claims.append(
         Claim(
             "Processor",
-            "the program's own instructions per cycle are more with hardware (YCSB-C)",
+            "more of the program's own instructions per cycle with hardware (YCSB-C)",
             more.above(0),
             f"{more.value:.2f} % ({more.low:.2f} to {more.high:.2f}), an estimate",
             "an in-order core that predicts every branch; the footprint of the kernel, measured on a virtual machine, "
-            "down to a quarter; brackets: 95 % by eight parts of the window, and what requests cost the kernel",
+            "down to a quarter; brackets: the 95 % interval of eight parts of the window, and the kernel's cost of "
+            "a request",
         )
     )

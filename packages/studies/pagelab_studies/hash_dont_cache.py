@@ -47,30 +47,31 @@ def evaluate(measured: Measurements) -> Findings:
     )
     graphs = ", ".join(f"{of.name} {of.footprint / 2**30:.1f} GiB" for of in GRAPHS)
     findings.notes += [
-        "A figure's interval is that of its mean with 95 % confidence, by eight parts of its window, compared one by "
-        "one. Of what a whole run does outside the window it says nothing. Parts of Graph500's windows are no "
-        "independent samples: walks become more frequent through them. There the interval says how far phases differ.",
-        f"Where few clusters of pages decide how many collide, {HASH_SEEDS} hash functions are drawn. In a guest, 384 "
-        "MiB are 24 clusters of 4,096 pages. The interval is then that of the mean over them, plus that of the window. "
-        "GUPS 32GB, and bare metal where clusters are many, have one function.",
-        f"cactusADM* in a virtual machine is the mean of {PLACEMENTS} placements of frames, each with a hash function "
-        "of its own: 35 pages at a time make one placement decide much.",
-        "Which design saves more is decided by the sign of the difference in cycles of walks. The run time shown is "
-        "that of an in-order core that waits for each access. The paper's per cent are not comparable with it, since "
-        "its A and B are not printed. But they cancel in what hashed tables save by what perfect MMU caches save, so "
-        "those shares are.",
-        "A of the paper's model by our two points, 4 KiB and 2 MiB pages, is a check of consistency: where the core "
-        "waits for each walk it is about 1 by construction.",
-        "A reference is a line here. Four slots of the open table lie in one, so a second probe is mostly none. "
-        "References in slots are an estimate by that.",
+        "A figure's interval is the 95 % confidence interval of its mean, over eight parts of its window, compared "
+        "one by one. It says nothing about a run outside the window. Parts of Graph500's windows are not "
+        "independent samples, since walks become more frequent in them. There the interval says how much the phases "
+        "differ.",
+        f"Where few clusters of pages decide how many collide, {HASH_SEEDS} hash functions are drawn. In a guest, "
+        "384 MiB are 24 clusters of 4,096 pages. The interval is then that of the mean over the functions, plus "
+        "that of the window. GUPS 32GB, and bare metal with many clusters, have one function.",
+        f"cactusADM* in a virtual machine is the mean of {PLACEMENTS} placements of frames, each with its own hash "
+        "function: with 35 pages at a time, a single placement matters much.",
+        "The sign of the difference in walk cycles decides which design saves more. The run time shown is "
+        "that of an in-order core that waits for each access. The paper's percentages are not comparable with it, "
+        "since its A and B are not printed. But A and B cancel in the ratio of the two savings, so these ratios are "
+        "comparable.",
+        "A of the paper's model, computed from our two points, 4 KiB and 2 MiB pages, is a consistency check: where "
+        "the core waits for each walk it is about 1 by construction.",
+        "A reference is a line here. Four slots of the open table share a line, so a second probe is mostly no "
+        "further reference. References in slots are estimated from that.",
         "Run time here is the program's instructions, data stalls and translation, without page faults.",
         "Hashed tables are sized to the footprint: 64 bytes per page, so that the load factors are the paper's. "
         "Graph500's queues are not full in the window, so its load is a little less than 1/8.",
         f"Graph500's sizes are the paper's names; the arrays take {graphs}.",
         *(f"{w.name}: {w.stands_for}." for w in (*SUITE, MILC)),
-        "The windows are short beside whole runs. They begin after caches and TLBs have been warmed up for a million "
-        "accesses. A search's window sees its first levels alone, which visit the vertices with the most neighbours; "
-        "so that more memory gives more compares early phases.",
+        "The windows are short compared with whole runs. They begin after caches and TLBs have been warmed up for a "
+        "million accesses. A search's window covers only its first levels, which visit the vertices with the most "
+        "neighbours. So 'more with more memory' compares early phases.",
     ]
     return findings
 

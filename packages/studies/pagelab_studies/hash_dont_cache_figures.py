@@ -204,7 +204,7 @@ def run_times(measured: Measurements, findings: Findings) -> None:
             names = [workload.name for workload in suite]
             for kind, member in zip(KINDS, members, strict=True):
                 row = [gains[name, member] for name in names]
-                text = f"{title}: more the larger the memory ({label}, {kind})"
+                text = f"{title}: more with more memory ({label}, {kind})"
                 rises = all_hold(larger.minus(smaller).above(0) for smaller, larger in itertools.pairwise(row))
                 detail = ", ".join(f"{of} %" for of in row)
                 findings.claims.append(Claim(number, text, rises, detail, rests_on(CORE, *names)))
@@ -236,8 +236,8 @@ def _locality(gains: dict[tuple[str, str], Interval], findings: Findings) -> Non
         ]
         least = min(more, key=lambda of: of.low)
         text = (
-            "perfect MMU caches save more run time where locality is lower: GUPS beside Graph500 of similar or smaller "
-            f"size ({kind})"
+            "perfect MMU caches save more run time where locality is lower: GUPS compared with Graph500 of similar "
+            f"or smaller size ({kind})"
         )
         detail = f"{least} points more at least"
         rests = rests_on(CORE, *(graph.name for graph in GRAPHS))
@@ -261,7 +261,7 @@ def perfect_or_hashed(measured: Measurements, findings: Findings) -> None:
             more = Interval(0, 0, 0).minus(more)
         else:
             text = f"{name}, {kind}: perfect MMU caches save more than hashed tables"
-        detail = f"{more} % of the cycles of walks more"
+        detail = f"{more} % more of the walk cycles"
         findings.claims.append(Claim("Table 4", text, more.above(0), detail, rests))
     _shares(measured, findings)
 
@@ -279,7 +279,7 @@ def _shares(measured: Measurements, findings: Findings) -> None:
                 Comparison(
                     "Table 4",
                     name,
-                    f"saved by hashed tables, by what perfect MMU caches save, {kind}",
+                    f"saved by hashed tables ÷ saved by perfect MMU caches, {kind}",
                     "",
                     round(hashed / perfect, 3),
                     share.value,
@@ -287,7 +287,7 @@ def _shares(measured: Measurements, findings: Findings) -> None:
                     interval=share,
                 )
             )
-    title = "cycles of walks saved by hashed tables, by what perfect MMU caches save"
+    title = "cycles of walks saved by hashed tables ÷ saved by perfect MMU caches"
     findings.series.append(Series.within("Table 4", title, "share", cells))
 
 

@@ -67,15 +67,15 @@ def look_ups(measured: Measurements, findings: Findings) -> None:
             of = of_designs(walk_cycles_saved_beyond, measured, name, kind, RADIX, perfect, HASHED)
             cells[group, member] = of
         paid, free = cells[group, "2 cycles"], cells[group, "free"]
-        detail = f"hashed tables save {paid} % of the cycles of walks more; {free} if the look-up were free"
+        detail = f"hashed tables save {paid} % more of the walk cycles; {free} if the look-up were free"
         if name == CACTUS.name:
-            text = f"{group}: the look-up of MMU caches alone does not explain what hashed tables save more"
+            text = f"{group}: the MMU caches' look-up does not fully explain why hashed tables save more"
             findings.claims.append(Claim("§5.3", text, free.above(0), detail, OF_CACTUS))
             continue
-        text = f"{group}: hashed tables save more because MMU caches are looked up: they do not if that is free"
+        text = f"{group}: hashed tables save more because of the MMU caches' look-up; with a free look-up they do not"
         explains = all_hold((paid.above(0), Interval(0, 0, 0).minus(free).above(0)))
         findings.claims.append(Claim("§5.3", text, explains, detail, rests_on(LOOK_UP, name)))
-    title = "cycles of walks that hashed tables save beyond perfect MMU caches, by what a look-up costs"
+    title = "cycles of walks that hashed tables save beyond perfect MMU caches, by the cost of a look-up"
     findings.series.append(Series.within("§5.3", title, "points", cells))
 
 
@@ -101,7 +101,7 @@ def loads(measured: Measurements, findings: Findings) -> None:
         text = f"{SWEPT.name}, {kind}: a lower load of the tables closes the gap to perfect MMU caches"
         detail = "perfect ones save " + ", ".join(f"{gaps[load, kind]} (load {load})" for load in halvings)
         falls = all_hold(of.above(0) for of in lower)
-        findings.claims.append(Claim("§5.3", text, falls, f"{detail} % of the cycles of walks more", LOOK_UP))
+        findings.claims.append(Claim("§5.3", text, falls, f"{detail} % more of the walk cycles", LOOK_UP))
 
 
 def _saved_by_load(radix: Stats, full: Stats, emptier: Stats) -> float:
@@ -153,18 +153,18 @@ def conflicts(measured: Measurements, findings: Findings) -> None:
     fewer = all_hold(one.minus(hashed).above(0) for one in (radix, perfect))
     detail = f"misses of walks in 100 accesses: radix {radix}, perfect {perfect}, hashed {hashed}"
     findings.claims.append(Claim("§5.3", text, fewer, detail, OF_CACTUS))
-    text = "cactusADM: with a fully associative L1 data cache at least nine of ten L1 misses of radix walks are gone"
+    text = "cactusADM: with a fully associative L1 data cache at least 90 % of the L1 misses of radix walks disappear"
     left = of_designs(_left, measured, CACTUS.name, "bare", under(usual)[0], under(cache)[0])
-    detail = f"{left} % of them are left with 64 ways"
+    detail = f"{left} % of them remain with 64 ways"
     findings.claims.append(Claim("§5.3", text, left.within(-1, 10), detail, OF_CACTUS))
-    text = "cactusADM: with it, what hashed tables save beyond perfect MMU caches falls to less than half"
+    text = "cactusADM: with it, the saving of hashed tables beyond perfect MMU caches falls to less than half"
     beyond = [gains[group, "hashed"].minus(gains[group, "perfect"]) for group in (usual, cache)]
     twice = Interval(*(2 * value for value in (beyond[1].low, beyond[1].value, beyond[1].high)))
     detail = f"{beyond[0]} points of run time with 8 ways, {beyond[1]} with 64"
     findings.claims.append(Claim("§5.3", text, beyond[0].minus(twice).above(0), detail, OF_CACTUS))
     findings.notes.append(
         f"{CACTUS.name} with a fully associative L1 TLB, which the paper does not try: hashed tables save "
-        f"{gains[tlb, 'hashed']} %, since the pages that conflict in 4 ways then fit, and little is walked for."
+        f"{gains[tlb, 'hashed']} %, since the pages that conflict in 4 ways then fit, and few walks remain."
     )
 
 
@@ -189,7 +189,8 @@ def references(measured: Measurements, findings: Findings) -> None:
     sizes = [cells[workload.name, "bare"] for workload in GUPS]
     same = all_hold(of.minus(sizes[0]).within(-_PRINTED, _PRINTED) for of in sizes[1:])
     text = (
-        f"GUPS: hashed walks take as many references at any size of memory (within {_PRINTED}, as exact as is printed)"
+        f"GUPS: hashed walks take the same number of references at any size of memory (within {_PRINTED}, the "
+        "precision of the printed figure)"
     )
     detail = ", ".join(f"{of.value:.4f} ({of.low:.4f} to {of.high:.4f})" for of in sizes)
     findings.claims.append(Claim("§5.3", text, same, detail, COUNTED))

@@ -44,7 +44,7 @@ def _graph(gb: int, scale: int) -> Workload:
         5_000_000,
         pages + vertices,
         f"breadth-first search by eight threads over a Kronecker graph of {footprint / GIB:.1f} GiB, its neighbours "
-        "drawn where they are looked at",
+        "generated when they are read",
     )
 
 
@@ -62,10 +62,10 @@ CACTUS = _analogue(
     "cactusADM*",
     f"stride:stride={18 * MIB + 64},advance=8,",
     640,
-    "one element of each of 35 arrays of 18 MiB in turn, a line more than that apart, then the next element of each. "
-    "The paper says that a constant stride makes entries conflict, and not which. This one was constructed so that "
-    "they do: the pages fall into one set of each TLB and the radix entries into two sets of the L1 data cache, but "
-    "data and page-directory entries into many",
+    "one element of each of 35 arrays of 18 MiB in turn, a line more than that apart, then the next element of "
+    "each. The paper says that a constant stride makes entries conflict, but not which stride. This one was "
+    "constructed so that they conflict: the pages fall into one set of each TLB and the radix entries into two sets "
+    "of the L1 data cache, but data and page-directory entries into many",
 )
 XALAN = _analogue("xalancbmk*", "zipf:", 384, "words of 384 MiB by Zipf's law")
 MILC = _analogue("milc*", "semirandom:steps=6,", 640, "a random page of 640 MiB and the six that follow it")

@@ -19,15 +19,16 @@ LARGE = ("2M", "")
 USUAL_LOAD = "1/8"
 
 # What verdicts rest on.
-COUNTED = "counts and places of references alone"
+COUNTED = "only counts and places of references"
 WALKS = "the latencies of the preset's caches, walks that nothing overlaps"
 LOOK_UP = "the latencies of the preset's caches, and the 2 cycles that the paper charges perfect MMU caches per look-up"
 CORE = "an in-order core that waits for each access"
 OF_MILC = "the window of one analogue; cycles by the latencies of the preset's caches"
-OF_CACTUS = "an analogue whose stride was constructed to make entries conflict, not the program: order alone"
+OF_CACTUS = "an analogue whose stride was constructed to make entries conflict, not the program: only the order counts"
 _ANALOGUES = "SPEC programs are analogues"
 _DRIFT = (
-    "Graph500: the first levels of a search, in which walks become more frequent, so parts are no independent samples"
+    "Graph500: the first levels of a search, in which walks become more frequent, so its parts are not independent "
+    "samples"
 )
 
 

@@ -54,12 +54,12 @@ RINGS = (128, 256, 512, 1024)
 PERIODS_US = (2000, 8000, 32_000)
 
 _LATENCIES = (
-    "latencies of memory and of transfers between caches, which the paper does not print; the background thread "
-    "runs on a core that no program has, while there is one"
+    "latencies of memory and of transfers between caches, which the paper does not print; the background thread runs "
+    "on a core without a program as long as there is one"
 )
-_STAGES = "the costs of the kernel's stages: their sum is the paper's, how it divides is a guess"
+_STAGES = "the costs of the kernel's stages: their sum is the paper's, the division into stages is a guess"
 _PROCESS = (
-    "how faults come in bursts, which the paper does not tell; the event model, which was compared with the engine for "
+    "how faults come in bursts, which the paper does not say; the event model, which was compared with the engine for "
     "even faults of one to seven threads"
 )
 
@@ -152,10 +152,11 @@ def evaluate(measured: Measurements) -> Findings:
     """What the runs say of the paper's figures."""
     findings = by_sections(measured, (_section_latency, _section_threads, _section_throughput, _section_rates))
     findings.notes += [
-        "Arithmetic on the paper's own figures, which no measurement can contradict: 33 times is 2552 cycles of a "
-        "processor's kernel by 78 cycles of gem5's engine, and 51 times 6432 by 125; mean by mean it is 71 times. 90 % "
-        f"at 21,000 cycles is near 256 frames by the 285.7 faults of 2 ms at {GHZ:g} GHz. Table 5's speed-ups are "
-        "(1 - overhead after) by (1 - overhead before) within 0.6 %, but for GCC (1.240 by that, 1.254 printed).",
+        "Arithmetic with the paper's own figures, which no measurement can contradict: 33 times is 2552 cycles of a "
+        "processor's kernel ÷ 78 cycles of gem5's engine, and 51 times is 6432 ÷ 125; the ratio of the means is 71 "
+        f"times. 90 % at 21,000 cycles is near 256 frames ÷ the 285.7 faults of 2 ms at {GHZ:g} GHz. Table 5's "
+        "speed-ups are (1 - overhead after) ÷ (1 - overhead before) within 0.6 %, except for GCC (1.240 that way, "
+        "1.254 printed).",
         "Table 5 and Fig 1 are `pagelab reproduce mfoe-programs`.",
     ]
     return findings
@@ -180,7 +181,7 @@ def _section_latency(measured: Measurements, findings: Findings) -> None:
         ("hit, mean", 36, spread(hits), over),
         ("hit, standard deviation", 42, spread(deviation), over),
         ("hit, 95th percentile", 125, spread(tail), over),
-        ("kernel, mean", KERNEL, spread(kernel), "here without exception, look-up and return, which share the sum"),
+        ("kernel, mean", KERNEL, spread(kernel), "without exception, look-up and return, which share the sum"),
     )
     for quantity, paper, ours, reason in rows:
         findings.comparisons.append(
@@ -198,7 +199,8 @@ def _section_latency(measured: Measurements, findings: Findings) -> None:
         (
             "hardware",
             KERNEL / 36,
-            "mean by mean; the paper prints 33, by mean and deviation; brackets up to the paper's kernel by our hit",
+            "ratio of the means; the paper prints 33, by mean and deviation; brackets up to the paper's kernel by "
+            "our hit",
         ),
         ("software", 1.59, "the paper's is a system call; this one is in the fault handler"),
     ):
@@ -212,7 +214,7 @@ def _section_latency(measured: Measurements, findings: Findings) -> None:
     by_walker = spread({label: software[label] / hits[label] for label in BETWEEN})
     for text, gain in (
         ("the software form is faster than the kernel", gains["software"]),
-        ("the walker's form is faster than the software's", by_walker),
+        ("the walker is faster than the software form", by_walker),
     ):
         detail = f"{gain.value:.1f} times ({gain.low:.1f} to {gain.high:.1f})"
         findings.claims.append(Claim("§5.2", text, gain.above(1), detail, f"{_LATENCIES}; {_STAGES}"))
@@ -245,7 +247,7 @@ def _section_threads(measured: Measurements, findings: Findings) -> None:
     findings.claims.append(
         Claim(
             "Fig 9b",
-            "many threads hit less often than one, at the same rate of each",
+            "many threads hit less often than one, at the same rate per thread",
             worst > 0,
             f"seven threads: {worst:.1f} points less at least",
             f"{_STAGES}: costs of refilling are lower than the paper's; the eighth CPU is the background thread's",
@@ -318,7 +320,7 @@ def _section_rates(_: Measurements, findings: Findings) -> None:
             "points",
             21,
             gains.value,
-            "from faults by chance to bursts of 1000; the paper says 21 %",
+            "from random faults to bursts of 1000; the paper says 21 %",
             interval=gains,
         )
     )

@@ -273,7 +273,7 @@ def _section_program(row: str, measured: Measurements, findings: Findings) -> No
         )
         note("hit rate, replay", "%", program.hits, hit_rate(engine), of_model)
         elapsed = kernel.stats["elapsed_cycles"] / engine.stats["elapsed_cycles"]
-        of_model = f"by elapsed time of a smaller run; the model says {model.speed_up:.3f}"
+        of_model = f"in elapsed time of a smaller run; the model says {model.speed_up:.3f}"
         note("speed-up, replay", "times", program.speed_up, elapsed, of_model)
         of_core = "value: a core that waits for each access; up to one that hides what the program waits more for data"
         note("CPU time saved, replay", "%", None, cpu_time_saved(kernel, engine), of_core)
@@ -291,12 +291,12 @@ def _section_data(measured: Measurements, findings: Findings) -> None:
         gains.append((kernel.stats["cycles.fault"] - engine.stats["cycles.fault"]) / pages)
     if waits:
         findings.notes.append(
-            f"In replays the programs save {min(gains):,.0f} to {max(gains):,.0f} cycles of the kernel's per page that "
-            f"hits. They wait {min(waits):,.0f} to {max(waits):,.0f} cycles more for data, in the whole run by such "
-            "pages. The kernel's zeroing leaves a page in the core's caches, the background thread's leaves it in the "
-            "shared cache or in memory, and ready frames take room there. The core model waits for each line, though "
-            "it lets the kernel zero ten at once; processors hide some of the waits. The paper's model, and so ours, "
-            "leaves them out."
+            f"In replays the programs save {min(gains):,.0f} to {max(gains):,.0f} cycles in the kernel per page that "
+            f"hits. They wait {min(waits):,.0f} to {max(waits):,.0f} cycles more for data (whole run ÷ such pages). "
+            "The kernel's zeroing leaves a page in the core's caches, the background thread's leaves it in the "
+            "shared cache or in memory, and ready frames take room there. The core model waits for each line, but "
+            "lets the kernel zero ten at once; processors hide some of the waits. The paper's model, and so ours, "
+            "ignores them."
         )
 
 
@@ -329,14 +329,15 @@ def _section_functions(measured: Measurements, findings: Findings) -> None:
         curve = {rate: rates[str(rate), f"kernel, {memory}"] for rate in RATES}
         findings.notes.append(
             f"Fig 1, {memory}: at twice the machine's capacity of {CAPACITY:.0f} functions per second the rate of "
-            f"minor faults is {100 * curve[RATES[-1]] / max(curve.values()):.0f} % of its peak. The paper sees it drop "
-            "there, and names waiting in a queue; the queue of its framework is not modelled. Its limit of 128 MB is "
-            "of each container. Below capacity the rate is that of arrivals by construction. So there is no verdict."
+            f"minor faults is {100 * curve[RATES[-1]] / max(curve.values()):.0f} % of its peak. The paper sees a drop "
+            "there, and explains it by waiting in a queue; its framework's queue is not modelled. Its limit of 128 "
+            "MB is for each container. Below capacity, the rate is that of the arrivals by construction. So there is "
+            "no verdict."
         )
     findings.notes.append(
-        f"A function is {FUNCTION_PAGES} pages of new memory in {FUNCTION_MS} ms. Rates are over a whole run, with the "
-        f"end of those that arrived last; {SECONDS:g} s of arrivals by chance, one seed. Times beyond capacity grow "
-        "with that."
+        f"A function is {FUNCTION_PAGES} pages of new memory in {FUNCTION_MS} ms. Rates cover the whole run, "
+        f"including the end of the functions that arrived last; {SECONDS:g} s of random arrivals, one seed. Beyond "
+        "capacity, times grow with the length of the run."
     )
 
 

@@ -78,9 +78,11 @@ KINDS = {"beyond L2": BEYOND_L2, "served by memory": MEMORY}
 _COUNTED = (
     "references counted; sizes of the programs and the state of the guest's memory, which the paper does not give"
 )
-_ALLOCATOR = "the model of the page allocator; who asks when, and the state of memory, which the paper does not give"
+_ALLOCATOR = (
+    "the model of the page allocator; the order of requests and the state of memory, which the paper does not give"
+)
 _TIME = (
-    "the seeds alone, not the band of the model's costs; an in-order core that waits for each walk; programs of the "
+    "only the seeds, not the range of the model's costs; an in-order core that waits for each walk; programs of the "
     "paper's kinds on tens to hundreds of MiB, not the paper's"
 )
 _BAND = f"{_TIME}; a look-up of {SET_CYCLES} to {EQUAL_CYCLES} cycles and an allocation of 420: estimates"
@@ -98,14 +100,15 @@ def evaluate(measured: Measurements) -> Findings:
     findings = by_sections(measured, sections)
     findings.notes += [
         f"Statements are judged by {', '.join(workload.name for workload in JUDGED)}, with {len(SEEDS)} seeds. "
-        "Brackets hold the lowest and the highest of them: of the graphs, the random accesses, the state of aged "
-        "memory and the co-runners' sizes. They leave out the band of the model's costs, but where a statement is "
-        f"judged over that. With fewer seeds, or fewer than {LEAST_WALKS} walks of its program in a window, a "
+        "Brackets contain the lowest and the highest. A seed sets the graphs, the random accesses, the state of aged "
+        "memory and the co-runners' sizes. Brackets exclude the range of the model's costs, except where a statement "
+        f"is judged over it. With fewer seeds, or fewer than {LEAST_WALKS} walks of its program in a window, a "
         "statement is not decided.",
-        f"A miss of a walk is one beyond L2. Where the guest's table misses in under {100 * LEAST_MISSES:g} % of the "
-        "walks, a ratio is a quotient of almost nothing and decides nothing. Pooled is over all judged programs, each "
-        "as if it made as many accesses.",
-        f"Marked {THIRD_PARTY!r}: not in the authors' extended abstract, but in what others wrote of the full paper.",
+        "A walk misses when a reference goes beyond L2. Where the guest's table misses in under "
+        f"{100 * LEAST_MISSES:g} % of the walks, the ratio's denominator is close to zero, and nothing is decided. "
+        "Pooled ratios cover all judged programs, weighted as if each made the same number of accesses.",
+        f"{THIRD_PARTY.capitalize()!r} marks figures that are not in the authors' extended abstract, but in what "
+        "others wrote about the full paper.",
         "Time is the main workload's cycles per access: its instructions, data stalls, translation and page faults, on "
         "an in-order core that waits for each access. Windows begin at the same access under all systems, after the "
         "last first touch, and have none inside. Those with first touches included begin with them and are mostly page "
@@ -116,15 +119,16 @@ def evaluate(measured: Measurements) -> Findings:
         "charged as an allocation of order 0 in both. Linux 4.19 keeps lists per CPU for order 0 only, so the real one "
         "takes the zone's lock; what that costs is not measured.",
         "Windows after first touches are judged at equal cost. Cheaper faults before a window, the program's own or "
-        "its co-runners', change which state of the co-runners it meets, and what they leave of the shared cache.",
-        "Co-runners run on CPUs of their own and share the last-level cache and the guest's memory. The paper's "
+        "its co-runners', change the state in which it meets the co-runners, and how much of the shared cache they "
+        "leave.",
+        "Co-runners run on other CPUs and share the last-level cache and the guest's memory. The paper's "
         "artefact reserves for one process, and so does PTEMagnet here, unless it is for all.",
-        "How far memory is strewn depends on who asks when: a CPU takes frames in batches of adjacent ones, so a "
-        "program that fills its memory in one go on one CPU gets runs of them, co-runners or not. Aged memory is in "
-        "pieces before, and the smallest are handed out first.",
+        "How much memory is scattered depends on the order of requests: a CPU takes frames in batches of adjacent "
+        "ones, so a program that fills its memory in one go on one CPU gets runs of them, co-runners or not. Aged "
+        "memory is already fragmented, and the smallest blocks are handed out first.",
         f"Aged: {aged(1)}, with the seed of the run.",
-        f"Co-runners: {', '.join(co_runners(1))}; larger with the other seeds, so that windows meet "
-        "them in other states.",
+        f"Co-runners: {', '.join(co_runners(1))}; larger with the other seeds, so that windows meet them in "
+        "different states.",
         *(f"{workload.name}: {workload.text}." for workload in WORKLOADS),
     ]
     return findings
@@ -141,7 +145,7 @@ def _walks(measured: Measurements, findings: Findings) -> None:
             **{f"{name}, guest memory aged": one for name, one in of.items()},
             f"{PAGERANK.name} and its co-runners, aged": Misses(first, places, of_all=True),
             f"{PAGERANK.name} without co-runners, aged": misses(measured, PAGERANK, places, AGED_ALONE),
-            f"{PAGERANK.name}, memory that nobody has used": misses(measured, PAGERANK, places, FRESH),
+            f"{PAGERANK.name}, unused memory": misses(measured, PAGERANK, places, FRESH),
             f"{PAGERANK.name} in it, without co-runners": misses(measured, PAGERANK, places, ALONE),
         }
         for item, one in items.items():
@@ -190,17 +194,19 @@ def _contiguity(measured: Measurements, findings: Findings) -> None:
     for label, text in _PLACED.items():
         is_control = label in (ALONE, AGED_ALONE)
         of = spread(map(scattered, all_seeds(measured, PAGERANK, ORDER_0, label)))
-        reason = "nobody else asks for memory" if is_control else "the abstract does not say what counts as fragmented"
+        reason = (
+            "no other program requests memory" if is_control else "the abstract does not say what counts as fragmented"
+        )
         paper = None if is_control else 63.0
         quantity = "regions of 32 KiB in more than two lines of host PTEs"
         findings.comparisons.append(
             Comparison("§5", f"{first} {text}", quantity, "%", paper, of.value, reason, interval=of)
         )
-    for label, control, state in ((FRESH, ALONE, "memory that nobody has used"), (AGED, AGED_ALONE, "aged memory")):
+    for label, control, state in ((FRESH, ALONE, "unused memory"), (AGED, AGED_ALONE, "aged memory")):
         beside, alone = (measured.seeds(first, ORDER_0, of) for of in (label, control))
         more = spread(lines(beside[seed]) - lines(alone[seed]) for seed in sorted(beside.keys() & alone.keys()))
         verdict = decided(more.above(0), (*beside.values(), *alone.values()))
-        text = f"co-runners scatter the host's PTEs of {first} over more lines than it has alone ({state})"
+        text = f"co-runners scatter the host's PTEs of {first} over more lines than when it runs alone ({state})"
         detail = f"{more.value:+.2f} ({more.low:+.2f} to {more.high:+.2f}) lines per group"
         findings.claims.append(Claim("§5", text, verdict, detail, _ALLOCATOR))
     for label, text in ((FRESH, f"{first} beside co-runners"), (AGED, "the same in aged memory")):
@@ -211,8 +217,9 @@ def _contiguity(measured: Measurements, findings: Findings) -> None:
         for label in (FRESH, AGED)
     }
     findings.notes.append(
-        f"A check, true by construction while blocks last: under PTEMagnet {worst[FRESH]:.3g} % of a program's regions "
-        f"are not in one block at most, in aged memory, where blocks may run out, {worst[AGED]:.3g} %."
+        f"A check that is true by construction while there are free blocks: under PTEMagnet {worst[FRESH]:.3g} % of a "
+        f"program's regions are not in one block at most, in aged memory, where blocks may run out, {worst[AGED]:.3g} "
+        "%."
     )
 
 
@@ -299,7 +306,7 @@ def _first_touches(measured: Measurements, findings: Findings) -> None:
     title = "time that PTEMagnet saves, first touches included, by the cost of a reserved page"
     findings.series.append(Series.within("Allocation", title, "% of order-0", cells))
     saved = {system: gain(measured, TOUCHES, system, ALONE).value for system in members}
-    reason = "it is the cost of a look-up, an estimate, that decides"
+    reason = "the cost of a look-up, an estimate, decides"
     findings.comparisons += [
         Comparison(
             THIRD_PARTY, f"{TOUCHES.text}, reserved pages {member}", "time saved", "%", 0.5, saved[system], reason
@@ -311,8 +318,8 @@ def _first_touches(measured: Measurements, findings: Findings) -> None:
     if slope > 0:
         cycles = SET_CYCLES + (saved[AS_SET] - 0.5) / slope
         findings.notes.append(
-            f"First touches alone would save the 0.5 % that is told of the full paper ({THIRD_PARTY}) with a look-up "
-            f"of {cycles:.0f} cycles."
+            f"First touches alone would save the 0.5 % that others report from the full paper ({THIRD_PARTY}) with a "
+            f"look-up of {cycles:.0f} cycles."
         )
 
 

@@ -51,7 +51,7 @@ def _sizes(measured: Measurements, findings: Findings) -> None:
     above = [mib for mib, at in SWEEP.items() if beyond[at].ratio.low > _RATIO]
     where = f"above the paper's {_RATIO} up to {max(above)} MiB" if above else f"nowhere above the paper's {_RATIO}"
     findings.notes.append(
-        f"The ratio of misses is mostly a question of size. Of one program, words at random in aged memory, it is "
+        f"The ratio of misses depends mostly on size. For one program, random words in aged memory, it is "
         f"{ratios}: {where}. The larger the program, the more of the guest's PTEs leave L2, too. PTEMagnet saves "
         f"{saved} of the time."
     )
@@ -66,13 +66,13 @@ def _apart(measured: Measurements, findings: Findings) -> None:
         for label, text in states.items()
         if workload is SPARSE or label in (FRESH, AGED)
     }
-    title = f"time that {EQUAL_COST} saves programs that the paper has no kin of"
+    title = f"time that {EQUAL_COST} saves programs unlike the paper's"
     findings.series.append(Series.within("Others", title, "% of order-0", cells))
     fresh, alone = (cells[SPARSE.name, states[label]] for label in (FRESH, ALONE))
     findings.notes.append(
         f"A program that touches one page of each group may lose: {SPARSE.name} saves {fresh} %, without co-runners "
-        f"{alone} %. The frames of pages that it touches one after the other lie eight apart, and their host's PTEs in "
-        "a line each; order-0 allocation packs them. The paper has no such program."
+        f"{alone} %. Consecutively touched pages get frames that are eight apart, so each of their host PTEs is in "
+        "its own line; order-0 allocation packs them. The paper has no such program."
     )
 
 
@@ -92,11 +92,11 @@ def _co_runners(measured: Measurements, findings: Findings) -> None:
     title = "data stalls of the measured program, after first touches"
     findings.series.append(Series.within("Co-runners", title, "cycles per access", cells))
     findings.notes.append(
-        "Co-runners that reserve as cheaply as it is set fault faster and touch more in the same time. "
-        f"{CC.name} saves {gains[CC.name, FOR_ALL_AS_SET]} % beside them, {gains[CC.name, FOR_ALL]} % where their "
-        "reserved pages cost as much as others; data stalls take "
-        f"{cells[CC.name, FOR_ALL_AS_SET].value:.2f} and {cells[CC.name, FOR_ALL].value:.2f} cycles per access, "
-        f"{cells[CC.name, ORDER_0].value:.2f} with order-0 allocation."
+        f"Co-runners that reserve at the preset's low cost fault faster and touch more in the same time. {CC.name} "
+        f"saves {gains[CC.name, FOR_ALL_AS_SET]} % beside them, {gains[CC.name, FOR_ALL]} % if their reserved pages "
+        f"cost as much as others; data stalls take {cells[CC.name, FOR_ALL_AS_SET].value:.2f} and "
+        f"{cells[CC.name, FOR_ALL].value:.2f} cycles per access, {cells[CC.name, ORDER_0].value:.2f} with order-0 "
+        "allocation."
     )
 
 
@@ -146,11 +146,10 @@ def _folios(measured: Measurements, findings: Findings) -> None:
         findings.series.append(_bars("Folios of 32 KiB", title, unit, programs, systems, whole))
     held = measured[PAGERANK.name, EQUAL_COST].stats["layer.guest.reservations.peak_unused_bytes"]
     findings.notes.append(
-        "PTEMagnet against folios of 32 KiB: both keep groups together; a folio takes one fault for eight pages, so "
-        "dense first touches are cheaper with it, but it zeroes and holds all eight where a program touches one. "
-        "Reservations hold "
-        f"{held // 1024} KiB at most in {PAGERANK.name} and go back under "
-        "pressure, page by page; folios are split."
+        "PTEMagnet compared with folios of 32 KiB: both keep groups together. A folio takes one fault for eight "
+        "pages, so dense first touches are cheaper; but it zeroes and holds all eight if a program touches one. "
+        f"Reservations hold {held // 1024} KiB at most in {PAGERANK.name} and go back under pressure, page by page; "
+        "folios are split."
     )
 
 

@@ -98,7 +98,7 @@ def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> s
         f"# {reproduction.title}",
         "",
         f"{reproduction.paper}. Measured with pagelab {pagelab.__version__} on `{reproduction.machine}`, windows at "
-        f"scale {scale:g}. Nothing was tuned to meet a figure; what differs is said.",
+        f"scale {scale:g}. Nothing was tuned to meet a figure.",
         "",
         *findings.incomplete,
     ]
@@ -107,7 +107,7 @@ def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> s
             f"**{holding} of {len(claims)} of the paper's statements hold here, {broken} do not, "
             f"{len(claims) - holding - broken} are not decided.**",
             "",
-            "| figure | the paper says | here | measured | what that rests on |",
+            "| figure | the paper says | here | measured | what the verdict depends on |",
             "|---|---|---|---|---|",
         ]
     else:
@@ -117,7 +117,7 @@ def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> s
         "",
         "## Figures side by side",
         "",
-        "What stands in brackets is where a figure lies by all that is known of it.",
+        "Brackets give the range in which a figure lies by all that is known about it.",
         "",
         "| figure | item | quantity | paper | here | remark |",
         "|---|---|---|---:|---:|---|",

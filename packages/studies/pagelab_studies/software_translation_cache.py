@@ -107,14 +107,14 @@ PARTS_OF_PRODUCT = 5
 # What verdicts rest on.
 _COSTS = (
     "the costs of walk, root, level, look-up and fill, in 32 sets from replicas in user space, on two other "
-    "processors than the paper's, with fills in the timed interval or behind it; the caches of the preset"
+    "processors than the paper's, with fills in the timed interval or after it; the caches of the preset"
 )
-_ONE_THREAD = f"{_COSTS}; what the replicas took for the whole pattern"
+_ONE_THREAD = f"{_COSTS}; the replicas' measurements of the whole pattern"
 _LINES = f"{_COSTS}; lines of one cache move between cores as the preset's coherence says, and a fill waits for them"
-_FALSE = "wrong hits are used by the paper's kernel and not here, so its gain and its errors are not simulated"
+_FALSE = "the paper's kernel uses wrong hits and the simulator does not, so its gain and its errors are not simulated"
 _STAGES = "the costs of all stages of a fault, estimated from published means; how they divide into stages is a guess"
-_SIZES = f"{_COSTS}; the size of the host's pages and of the L3 cache, which the paper does not tell of its machine"
-_COUNTED = "counts alone; the number of entries is not the paper's"
+_SIZES = f"{_COSTS}; the size of the host's pages and of the L3 cache, which the paper does not state"
+_COUNTED = "only counts; the number of entries is not the paper's"
 TIMER = 46.0
 """Cycles of a fenced reading of the time-stamp counter before an interval and one behind it, measured (44 to 75)."""
 
@@ -267,23 +267,23 @@ def evaluate(measured: Measurements) -> Findings:
     findings.notes += [
         "A walk is what the guest's kernel spends from the entry of `__handle_mm_fault` to `handle_pte_fault`: "
         "look-up, `mm->pgd`, entries of pgd, pud and pmd, fills, tables of pud and pmd.",
-        "The timer's own time is not in it, unless a title says so. A fenced reading before and one behind take "
-        "46 cycles. Which timer the paper has, and whether it takes its time off, it does not say.",
+        "The timer's own time is excluded, unless a title says otherwise. A fenced reading before and one after "
+        "take 46 cycles. The paper does not say which timer it uses, and whether it subtracts the timer's time.",
         "Brackets span 32 sets of measured costs (a replica of the walk on two server processors, two ways to compile "
-        "the handler), each with fills in the timed interval and behind it: the paper's timer stops before "
-        "`handle_pte_fault`, and its cache is filled when the walk is complete, which is either. Those of the patterns "
-        "by one thread also span what the replicas took for the whole pattern. None says how far a replica in user "
-        "space is from a kernel, or those processors from the paper's.",
+        "the handler), each with fills in the timed interval and after it: the paper's timer stops before "
+        "`handle_pte_fault`, and its cache is filled when the walk is complete, which fits both. Those of the patterns "
+        "by one thread also span the replicas' measurements of the whole pattern. They do not say how much a "
+        "replica in user space differs from a kernel, or those processors from the paper's.",
         "The guest's kernel has the cache, the host's has none. What the host does about a guest's fault is not "
         "in the walk.",
-        "As published: wrong hits are counted, and the walk is made from the root beside the look-up. What the "
-        "rule would have saved by going on from wrong entries is not.",
+        "As published: wrong hits are counted, and the walk is made from the root in addition to the look-up. What "
+        "the rule would save by continuing from wrong entries is not counted.",
         "Arrays are touched by stores, once per page where the pattern allows, in windows of 262,144 accesses per "
-        "thread. As in the paper's program nothing else is touched between two faults, unless a title says so.",
-        "Regions of threads are neighbours, which the kernel makes one mapping of, with one cache. Those that are "
-        "apart have one each.",
-        f"Matrices: both factors are written first. Products run to their end, but for {LARGEST}²: the first "
-        f"{PARTS_OF_PRODUCT}th part, counted {PARTS_OF_PRODUCT} times beside the initialisation.",
+        "thread. As in the paper's program nothing else is touched between two faults, unless a title says otherwise.",
+        "The threads' regions are adjacent, so the kernel merges them into one mapping, with one cache. Separate "
+        "mappings have a cache each.",
+        f"Matrices: both factors are written first. Products run to their end, except for {LARGEST}²: the first "
+        f"{PARTS_OF_PRODUCT}th part, counted {PARTS_OF_PRODUCT} times, plus the initialisation.",
     ]
     return findings
 
@@ -352,9 +352,9 @@ def _threads(measured: Measurements, findings: Findings) -> None:
             ours = _saved(measured, name, "as published", f"8 threads{regions}").interval
             false = _false(measured[name, "as published", f"8 threads{regions}"])
             reason = "a cache for each thread's region" if regions else "one cache for all threads' regions"
-            reason += f"; {false:.0f} % of pmd hits false, made up for by whole walks" if false else ""
+            reason += f"; {false:.0f} % of pmd hits false, followed by full walks" if false else ""
             findings.comparisons.append(_compare("§5.2", f"{name}, 8 threads{regions}", paper, ours, reason))
-    for regions, text in (("", "regions in one mapping"), (" apart", "regions in mappings of their own")):
+    for regions, text in (("", "regions in one mapping"), (" apart", "regions in separate mappings")):
         for form in ARRAYS:
             labels = _by_threads(regions)
             cells = {(label, name): _saved(measured, name, form, label) for label in labels for name in PATTERNS}
@@ -373,7 +373,7 @@ def _threads(measured: Measurements, findings: Findings) -> None:
     shares_by = {
         (label, name): _false(measured[name, "as published", label]) for label in _by_threads("") for name in PATTERNS
     }
-    title = "hits of pmds by the published rule that are wrong, threads' regions in one mapping"
+    title = "wrong pmd hits by the published rule, threads' regions in one mapping"
     findings.series.append(Series("beyond", title, "% of them", _by_threads(""), tuple(PATTERNS), shares_by))
 
 
@@ -385,7 +385,7 @@ def _experiments(measured: Measurements, findings: Findings) -> None:
             if text not in groups:
                 groups.append(text)
             cells |= {(text, form): _saved(measured, of.workload, form, which) for form in ARRAYS}
-    title = "walk time saved, and what it is with one thing changed"
+    title = "walk time saved, with one thing changed per row"
     findings.series.append(_within("beyond", title, cells, groups, ARRAYS))
 
 
@@ -498,8 +498,8 @@ def _matrix_shares(measured: Measurements, findings: Findings, sizes: tuple[str,
     findings.series.append(Series("Fig 4", title, "%", sizes, members, shares))
     interval = Interval.of(shares.values())
     detail = (
-        f"{interval.low:.1f} to {interval.high:.1f} %, with the faults of the initialisation or without, the timers' "
-        "own time in or out. Of a fault of 2,360 cycles, 8 to 10 % are 190 to 240 cycles per walk"
+        f"{interval.low:.1f} to {interval.high:.1f} %, with or without the faults of the initialisation, with or "
+        "without the timers' own time. Of a fault of 2,360 cycles, 8 to 10 % are 190 to 240 cycles per walk"
     )
     text = "walks of matmul are 8 to 10 % of the time of faults"
     findings.claims.append(Claim("Fig 4", text, None, detail, _STAGES))
@@ -528,7 +528,7 @@ def _all_tests(measured: Measurements, findings: Findings) -> None:
 def _regions(measured: Measurements, findings: Findings) -> None:
     labels = tuple(f"{region} GiB" for region in REGIONS)
     cells = {(label, "false"): _false(measured["random", "as published", label]) for label in labels}
-    title = "hits of pmds by the published rule that are wrong, on bare metal"
+    title = "wrong pmd hits by the published rule, on bare metal"
     findings.series.append(Series("beyond", title, "% of them", labels, ("false",), cells))
     detail = ", ".join(f"{label} {value:.0f} %" for (label, _), value in cells.items())
     text = "a hit at all levels above avoids false positives"
