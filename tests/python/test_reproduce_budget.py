@@ -52,7 +52,7 @@ def test_the_scale_is_the_largest_that_fits() -> None:
     assert budget.minutes(reproduction, planned[:1], 1.0, 1.0) == pytest.approx(1), "no run is spread over CPUs"
     for limit, speed, scale in [(2, 1, 1.0), (1.9, 1, 0.5), (2, 0.5, 0.5), (0.05, 1, 0.02), (4, 0.5, 1.0)]:
         assert budget.choose_scale(reproduction, planned, limit, speed) == scale
-    with pytest.raises(pagelab.UsageError, match=r"made-up needs about 4 min here at least: .* --budget 5"):
+    with pytest.raises(pagelab.UsageError, match=r"made-up needs at least 4 min here: .* --budget 5"):
         budget.choose_scale(reproduction, planned, 1, 0.01)
 
 
@@ -123,13 +123,13 @@ def test_a_study_goes_on_at_its_scale_and_says_that_a_budget_does_not_count(
 
     begin(scale=0.25)
     # Nothing has been made, so that a budget may still choose.
-    assert "nothing to choose" not in begin(budget=1e6)
+    assert "has no effect" not in begin(budget=1e6)
     asked = kept.asked_before(folder)
     assert asked is not None
     run = REPRODUCTIONS["hash-dont-cache"].runs()[0]
     kept.Kept(folder, asked).keep(study.Measurement(run, run.window(1.0), {}))
-    assert "begun at scale 1 and goes on with it" in begin(budget=1.0)
-    assert "nothing to choose" not in begin()
+    assert "begun at scale 1 and continues with it" in begin(budget=1.0)
+    assert "has no effect" not in begin()
     assert scales == [0.25, 1.0, 1.0, 1.0]
 
 
@@ -146,5 +146,5 @@ def test_the_default_budget_refuses_no_study_on_a_slow_machine() -> None:
             assert scale in budget.SCALES
             assert needed == budget.minutes(reproduction, runs, scale, speed)
             assert needed <= 20.0 or scale == budget.SCALES[-1]
-        with pytest.raises(pagelab.UsageError, match="give it more with --budget"):
+        with pytest.raises(pagelab.UsageError, match="increase the budget with --budget"):
             budget.choose_scale(reproduction, runs, 20.0, 0.001)

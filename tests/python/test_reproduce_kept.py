@@ -84,7 +84,7 @@ def test_another_study_is_refused_with_what_differs(tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_and_a_file_are_refused_before_any_run(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(pagelab.UsageError, match="holds something else"):
+    with pytest.raises(pagelab.UsageError, match="holds other files"):
         kept.Kept(tmp_path, _ASKED)
     with pytest.raises(OSError, match="Not a directory"):
         kept.Kept(tmp_path / "notes.txt", _ASKED)

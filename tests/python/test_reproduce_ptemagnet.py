@@ -385,7 +385,7 @@ def test_a_window_with_first_touches_is_refused() -> None:
 
 def test_a_window_without_a_walk_is_refused() -> None:
     spec = "seq:size=16KiB,accesses={accesses},init=pages@0"
-    with pytest.raises(pagelab.UsageError, match="has no page walk, so it says nothing of walks; give it a larger"):
+    with pytest.raises(pagelab.UsageError, match="has no page walk, so there is nothing to measure: choose a larger"):
         _measure(replace(_small(ORDER_0), spec=spec, warm_up=4096, beside=()))
 
 

@@ -1,4 +1,4 @@
-"""Published results, measured again: each paper's figures beside ours, with the reason for each difference.
+"""Published results, measured again: each paper's figures and ours, with the reason for each difference.
 
 A reproduction is one module with a `REPRODUCTION` and one entry here.
 """

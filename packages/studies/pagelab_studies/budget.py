@@ -1,4 +1,4 @@
-"""How long a study takes: its runs' costs, how fast this machine is, and what is left while it goes on."""
+"""How long a study takes: the costs of its runs, the speed of this machine, and the remaining time."""
 
 import os
 import threading
@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import pagelab
 from pagelab_studies.study import Cost, Reproduction, Run
 
-# Parts of the nominal windows that a study may be run at, the largest first.
+# Allowed scales: the length of windows relative to the nominal length, the largest first.
 SCALES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
-# How fast this machine is: the replay of this took PILOT_SECONDS of processor time, the median of five, on the one that
-# all costs are measured on: a virtual machine with two CPUs of an AMD EPYC and 32 MiB of L3.
+# Measures this machine's speed. Its replay took PILOT_SECONDS of processor time, the median of five, on the machine on
+# which all costs were measured: a virtual machine with two CPUs of an AMD EPYC and 32 MiB of L3.
 PILOT = "gups:size=256MiB,updates=1M"
 PILOT_SECONDS = 0.44
 # A study's own measured speed counts as much as the pilot's once it covers this many seconds.
@@ -19,7 +19,7 @@ TRUSTED_SECONDS = 20.0
 
 
 def pilot() -> float:
-    """Nominal seconds of work that a CPU of this machine does per second, by how long a short run takes."""
+    """Nominal seconds of work that a CPU of this machine does per second, from the duration of a short run."""
     started = time.monotonic()
     pagelab.run(PILOT, "radix")
     return PILOT_SECONDS / (time.monotonic() - started)
@@ -48,17 +48,17 @@ def choose_scale(reproduction: Reproduction, runs: Sequence[Run], budget_minutes
         if needed <= budget_minutes:
             return scale
     raise pagelab.UsageError(
-        f"{reproduction.name} needs about {duration(needed * 60)} here at least: "
-        f"give it more with --budget {needed + 1:.0f}"
+        f"{reproduction.name} needs at least {duration(needed * 60)} here: "
+        f"increase the budget with --budget {needed + 1:.0f}"
     )
 
 
 def default_scale(
     reproduction: Reproduction, runs: Sequence[Run], budget_minutes: float, speed: float
 ) -> tuple[float, float]:
-    """The scale to take where nobody gave a budget, and how many minutes the runs need at it.
+    """The scale for the default budget, and how many minutes the runs need at it.
 
-    A budget that nobody gave is no reason to refuse: if not even the smallest scale fits it, that is the scale.
+    The default budget is never a reason to refuse: if not even the smallest scale fits, the smallest is used.
     """
     needed = minutes(reproduction, runs, SCALES[-1], speed)
     if needed > budget_minutes:
@@ -68,7 +68,7 @@ def default_scale(
 
 
 class TimeLeft:
-    """How long a study still takes, by the costs of what is left and the speed of what has been made."""
+    """The remaining time of a study, from the costs of the remaining runs and the speed of the finished ones."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class TimeLeft:
         self._lock = threading.Lock()
         self._speed = speed * (os.cpu_count() or 1)
         self._began = clock()
-        # Nominal seconds: of each run, and what of it is done.
+        # Nominal seconds: of each whole run, and of its finished part.
         self._all: dict[Run, float] = {}
         self._done: dict[Run, float] = {}
 
@@ -104,13 +104,13 @@ class TimeLeft:
         """Seconds until the last run has ended."""
         with self._lock:
             done, passed = sum(self._done.values()), self._clock() - self._began
-            # At first the pilot's speed alone.
+            # At first only the pilot's speed counts.
             speed = (self._speed * TRUSTED_SECONDS + done) / (TRUSTED_SECONDS + passed)
             return (sum(self._all.values()) - done) / speed
 
 
 def duration(length: float) -> str:
-    """Seconds as one reads them."""
+    """Seconds in readable form."""
     if length < 100:
         return f"{length:.0f} s"
     whole = round(length / 60)

@@ -16,7 +16,7 @@ from pagelab.output import MISSING_FOLDERS, ensure_ending
 from pagelab_studies import REPRODUCTIONS, kept, report, study
 from pagelab_studies import budget as estimate
 
-# What a study may take if nobody says.
+# Default budget of a study.
 BUDGET_MINUTES = 20.0
 
 
@@ -74,18 +74,19 @@ def command(
     reproduction = REPRODUCTIONS[name]
 
     if beyond and not any(run.beyond for run in reproduction.runs()):
-        raise pagelab.UsageError(f"{name} has no designs beyond the paper's, so --beyond has nothing to add")
+        raise pagelab.UsageError(f"{name} has no designs beyond the paper's: omit --beyond")
     there = _recordings(reproduction, programs)
 
     def only(run: study.Run) -> bool:
         return (beyond or not run.beyond) and (run.recording is None or run.recording in there)
 
     if with_ and not any(run.beside for run in reproduction.runs()):
-        raise pagelab.UsageError(f"{name} has no co-runners, so --with has nothing to run beside")
+        raise pagelab.UsageError(f"{name} has no co-runners: omit --with")
     if scale is not None and budget is not None:
         raise pagelab.UsageError(
-            f"--scale {scale:g} says how long the windows are, which --budget {budget:g} would choose: leave --budget "
-            "away, or --scale for windows that fit the time"
+            f"--scale {scale:g} sets the length of the windows, and so would --budget {budget:g}: give only one of "
+            "them, "
+            "--budget for windows that fit the time"
         )
     folder = output or Path(name)
     ensure_ending(folder, "a folder of results")
@@ -94,7 +95,7 @@ def command(
     if scale is None and before and (budget is None or kept.finished(folder)):
         scale = before.scale
         if budget is not None:
-            warn(f"{folder} was begun at scale {scale:g} and goes on with it, so --budget has nothing to choose")
+            warn(f"{folder} was begun at scale {scale:g} and continues with it, so --budget has no effect: omit it")
     elif scale is None:
         planned = [run for run in reproduction.runs() if only(run)]
         if budget is not None:
@@ -104,14 +105,15 @@ def command(
             if needed > BUDGET_MINUTES:
                 warn(
                     f"{name} takes about {estimate.duration(60 * needed)} here with the shortest windows, and "
-                    f"{BUDGET_MINUTES:g} min is usual; Ctrl-C keeps what is finished, and the same command goes on"
+                    f"the default budget is {BUDGET_MINUTES:g} min; Ctrl-C keeps finished runs, and the same command "
+                    "continues"
                 )
     store = kept.Kept(
         folder, kept.Asked(name, pagelab.__version__, kept.build(), scale, tuple(with_ or ()), str(programs or ""))
     )
     print(f"{reproduction.title}: windows at scale {scale:g}", file=sys.stderr)
     if store.count:
-        print(f"{folder}: {store.count} finished runs are there and need not be made again", file=sys.stderr)
+        print(f"{folder}: {store.count} finished runs exist and are not repeated", file=sys.stderr)
 
     watch = _Lines(estimate.TimeLeft(reproduction, scale, speed))
     try:
@@ -120,8 +122,7 @@ def command(
         measured = interrupted.measured
         report.write(folder, reproduction, scale, measured, reproduction.evaluate(measured), pictures=False)
         print(
-            f"{folder}: {len(measured.all())} runs are kept, and the report of what they show; "
-            "the same command goes on from there",
+            f"{folder}: {len(measured.all())} runs and their report are kept; the same command continues from there",
             file=sys.stderr,
         )
         raise
@@ -134,10 +135,10 @@ def command(
 
 
 def _recordings(reproduction: study.Reproduction, folder: Path | None) -> set[str]:
-    """Those of a reproduction's recordings that are there.
+    """The existing recordings of a reproduction.
 
-    Raises:
-        UsageError: it needs some, and there is none.
+        Raises:
+    UsageError: it needs recordings, and none exists.
     """
     if folder and not folder.is_dir():
         raise pagelab.UsageError(f"--programs {folder}: there is no such folder")
@@ -148,14 +149,14 @@ def _recordings(reproduction: study.Reproduction, folder: Path | None) -> set[st
         where = f"{folder} has none of its recordings" if folder else "name their folder with --programs"
         raise pagelab.UsageError(f"{reproduction.name} needs recordings of programs: {where}; {makes_them}")
     if missing := [name for name in wanted if name not in there]:
-        warn(f"{folder} has no {', '.join(missing)}, so what needs them is left out; {makes_them}")
+        warn(f"{folder} has no {', '.join(missing)}, so figures that need them are omitted; {makes_them}")
     if folder and not wanted:
-        raise pagelab.UsageError(f"{reproduction.name} replays no recordings, so --programs has nothing to give")
+        raise pagelab.UsageError(f"{reproduction.name} replays no recordings: omit --programs")
     return there
 
 
 class _Lines(study.Watch):
-    """A line for each run that begins or ends, with how long the others take."""
+    """Prints a line when a run begins or ends, with the time that the others take."""
 
     def __init__(self, left: estimate.TimeLeft, clock: Callable[[], float] = time.monotonic) -> None:
         self._left, self._clock = left, clock
@@ -186,7 +187,7 @@ def _name(run: study.Run) -> str:
 
 
 def _say(line: str) -> None:
-    # One write, since runs begin on threads of their own.
+    # A single write, since runs begin on their own threads.
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 

@@ -1,4 +1,4 @@
-"""What the event model of fault offload says of a run's page faults, as statistics."""
+"""The event model's estimates for a run's page faults, as statistics."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ def statistics(faults: str | Path, settings: Sequence[str], seed: int) -> dict[s
 
 
 class Estimate:
-    """What such statistics mean."""
+    """Figures computed from these statistics."""
 
     def __init__(self, stats: Mapping[str, int]) -> None:
         of = {

@@ -1,9 +1,9 @@
-"""Figures with an interval, and what may be said of them: a statement holds, does not hold, or is not decided.
+"""Figures with an interval, and verdicts on them: a statement holds, does not hold, or is not decided.
 
-Models: an interval is where a figure lies by what is known of it: the spread of the measured costs that it rests on, of
-    seeds, or of its window. Which of them, the report of a reproduction says.
-Deviations: intervals of two figures that rest on the same costs are subtracted as if they were independent, so a
-    difference may look less certain than it is, never more.
+Models: an interval is the range in which a figure lies, from the spread of measured costs, of seeds, or of its window.
+    The report of a reproduction says which of them.
+Deviations: intervals of two figures that depend on the same costs are subtracted as if they were independent, so a
+    difference may seem less certain than it is, but never more.
 """
 
 import math
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and where it lies, in the figure's unit."""
+    """A figure and its bounds, in the figure's unit."""
 
     low: float
     value: float
@@ -21,20 +21,20 @@ class Interval:
 
     @classmethod
     def of(cls, values: Iterable[float], value: float | None = None) -> "Interval":
-        """From the lowest to the highest of some values; the figure is `value`, or else the middle."""
+        """From the lowest to the highest of some values; the figure is `value`, by default the middle."""
         known = sorted(values)
         middle = (known[0] + known[-1]) / 2
         return cls(known[0], middle if value is None else value, known[-1])
 
     @classmethod
     def around(cls, value: float, intervals: Iterable["Interval"]) -> "Interval":
-        """A figure that lies anywhere in some intervals, such as those of it by several costs."""
+        """A figure that may lie anywhere in some intervals, such as one for each set of costs."""
         known = list(intervals)
         return cls(min(of.low for of in known), value, max(of.high for of in known))
 
     @classmethod
     def mean(cls, intervals: Iterable["Interval"]) -> "Interval":
-        """The mean of figures that are all low, or all high, together."""
+        """The mean of figures that are all low or all high at the same time."""
         known = list(intervals)
         return cls(*(sum(getattr(of, name) for of in known) / len(known) for name in ("low", "value", "high")))
 
@@ -42,32 +42,32 @@ class Interval:
         return Interval(self.low - other.high, self.value - other.value, self.high - other.low)
 
     def above(self, bound: float) -> bool | None:
-        """Whether the figure is above a bound; none where the interval crosses it."""
+        """Whether the figure is above a bound; none if the interval crosses it."""
         if self.low > bound:
             return True
         return False if self.high <= bound else None
 
     def within(self, low: float, high: float) -> bool | None:
-        """Whether the figure is from `low` to `high`; none where the interval crosses one of them."""
+        """Whether the figure is from `low` to `high`; none if the interval crosses one of them."""
         if low <= self.low and self.high <= high:
             return True
         return False if self.high < low or self.low > high else None
 
     @property
     def is_known(self) -> bool:
-        """Whether anything bounds it."""
+        """Whether the interval is bounded."""
         return math.isfinite(self.high - self.low)
 
     def __str__(self) -> str:
         if not self.is_known:
-            return f"{self.value:.1f} (of too small a window)"
+            return f"{self.value:.1f} (its window is too small)"
         if self.low == self.high:
             return f"{self.value:.1f}"
         return f"{self.value:.1f} ({self.low:.1f} to {self.high:.1f})"
 
 
 def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
-    """The verdict on several statements together: one that does not hold decides, then one that is not decided."""
+    """The verdict on several statements together: does not hold if any does not, else not decided if any is not."""
     known = list(verdicts)
     if False in known:
         return False

@@ -1,6 +1,6 @@
-"""Finished runs of a study on disk, so that one that was interrupted goes on where it stopped.
+"""Finished runs of a study on disk, so that an interrupted study continues where it stopped.
 
-A folder holds `study.json`, which says what was asked for, and `runs/`, a file per finished run.
+A folder holds `study.json`, the request, and `runs/`, with a file per finished run.
 """
 
 import hashlib
@@ -26,15 +26,15 @@ def build() -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """What decides the figures of a study."""
+    """Everything that determines the figures of a study."""
 
     reproduction: str
     version: str
     build: str
-    """Tells builds of one version apart: a hash of the engine."""
+    """Distinguishes builds of one version: a hash of the engine."""
     scale: float
     beside: tuple[str, ...]
-    """Co-runners that were asked for beside the paper's."""
+    """Requested co-runners in addition to the paper's."""
     programs: str = ""
     """Folder of recordings; empty if there is none."""
 
@@ -56,34 +56,34 @@ class Kept:
         """Opens or begins a folder.
 
         Raises:
-            UsageError: it holds runs of another study, or something else.
+            UsageError: it holds runs of another study, or other files.
             OSError: it cannot be written to.
         """
         self._runs = folder / _RUNS
         before = asked_before(folder)
         if before is None:
             if folder.is_dir() and any(folder.iterdir()):
-                raise pagelab.UsageError(f"{folder} holds something else: give an empty or a new folder with --output")
+                raise pagelab.UsageError(f"{folder} holds other files: choose an empty or a new folder with --output")
             ensure_writable(folder / _STUDY)
             write_atomically(folder / _STUDY, json.dumps(asdict(asked), indent=1) + "\n")
         elif before != asked and not self.count:
-            # Whoever asked for that mistook himself, or stopped at once.
+            # The earlier request was a mistake, or was stopped at once.
             write_atomically(folder / _STUDY, json.dumps(asdict(asked), indent=1) + "\n")
         elif before != asked:
             raise pagelab.UsageError(
-                f"{folder} holds runs of another study ({asked.differences(before)}): take another folder with "
-                "--output, ask for the same again, or remove the folder"
+                f"{folder} holds runs of another study ({asked.differences(before)}): choose another folder with "
+                "--output, request the same again, or remove the folder"
             )
         else:
             ensure_writable(folder / _STUDY)
 
     @property
     def count(self) -> int:
-        """Finished runs in the folder."""
+        """Number of finished runs in the folder."""
         return finished(self._runs.parent)
 
     def find(self, run: Run, window: int) -> Measurement | None:
-        """The measurement of a run over a window, if it is there and of this very run."""
+        """The measurement of a run over a window, if it exists and is of exactly this run."""
         path = self._path(run)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
@@ -95,7 +95,7 @@ class Kept:
             }
             return Measurement(run, window, document["stats"], tuple(document["parts"]), maps)
         except (FileNotFoundError, KeyError, TypeError, ValueError):
-            # Whatever happened to the file (what is no JSON and no UTF-8 is a ValueError): the run is made again.
+            # Whatever is wrong with the file (invalid JSON and UTF-8 are ValueErrors), the run is repeated.
             return None
 
     def keep(self, measurement: Measurement) -> None:
@@ -110,7 +110,7 @@ class Kept:
 
     def _path(self, run: Run) -> Path:
         name = "-".join("".join(c if c.isalnum() else "_" for c in part) for part in run.key if part)
-        # Names that differ in their signs only are told apart.
+        # Names that differ only in their punctuation stay different.
         return self._runs / f"{name}-{run.seed}-{hashlib.sha256(repr(run.key).encode()).hexdigest()[:8]}.json"
 
 
@@ -121,7 +121,7 @@ def finished(folder: Path) -> int:
 
 
 def asked_before(folder: Path) -> Asked | None:
-    """What the study in a folder was asked for; none if there is none.
+    """The request of the study in a folder; none if there is no study.
 
     Raises:
         UsageError: its `study.json` cannot be read.
@@ -140,10 +140,10 @@ def asked_before(folder: Path) -> Asked | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise pagelab.UsageError(f"{path} does not say what its runs are of ({error}): remove the folder") from error
+        raise pagelab.UsageError(f"{path} does not describe its runs ({error}): remove the folder") from error
 
 
 def _plain(run: Run) -> dict[str, Any]:
-    """A run as it comes back from JSON."""
+    """A run in the form that it has after a round trip through JSON."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(run)))
     return plain

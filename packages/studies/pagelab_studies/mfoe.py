@@ -2,8 +2,8 @@
 
 The paper measures latencies on gem5, and hit rates of programs by a model of the times of their faults. Here a replay
 on gem5's machine of Table 3a has the engine itself: threads that store to a page each every so many cycles. Hit rates
-by ring and period are the event model's, on fault processes at the rate of a program in Table 1. How faults come in
-bursts the paper does not tell, so the rate is given by chance and in bursts of several lengths. `mfoe_programs` has the
+by ring and period are the event model's, on fault processes at the rate of a program in Table 1. The paper does
+not say how faults come in bursts, so they come at random and in bursts of several lengths. `mfoe_programs` has the
 programs.
 """
 
@@ -115,7 +115,7 @@ def _run(label: str, spec: str, system: str, accesses: int) -> Run:
 def _latencies() -> list[Run]:
     made = []
     for label, size in BETWEEN.items():
-        # As many instructions between faults, whatever is read; rarely enough for all to hit.
+        # The same number of instructions between faults, whatever is read; enough for all faults to hit.
         per_fault = size // 64 + 1
         faults = min(FAULTS, MOST_ACCESSES // per_fault)
         gap = max(RARE // per_fault, 1)
@@ -191,7 +191,7 @@ def _section_latency(measured: Measurements, findings: Findings) -> None:
     findings.comparisons.append(Comparison("§5.2.1", "micro-benchmark", "miss, mean", "cycles", 14, miss, reason))
     paired = spread({label: kernel[label] / hits[label] for label in BETWEEN})
     gains = {
-        # The kernel's own figure is not ours to doubt: up to what it would be with the paper's.
+        # The kernel's own figure is uncertain, so the bracket extends to the ratio with the paper's kernel.
         "hardware": Interval(paired.low, paired.value, max(paired.high, KERNEL / hits["0"])),
         "software": spread({label: kernel[label] / software[label] for label in BETWEEN}),
     }
@@ -296,7 +296,7 @@ def _section_rates(_: Measurements, findings: Findings) -> None:
         return cells[f"bursts of {burst}, {ring} frames", f"{period / 1000:g} ms"]
 
     def rises(low: float, high: float) -> bool:
-        # Where nearly all hit there is nothing to gain.
+        # If nearly all faults hit, nothing can be gained.
         return high > low or low > 99.9
 
     wider = [

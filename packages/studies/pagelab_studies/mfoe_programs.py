@@ -1,7 +1,7 @@
 """The same paper's programs: its Table 5 and Fig 1.
 
-The paper takes the times of page faults of programs on a real machine, and gives them to a model of the engine
-(section 5.1). It passes on neither. So each row of Table 5 is measured three ways, with programs of the same kind
+The paper measures the times of programs' page faults on a real machine, and gives them to a model of the engine
+(section 5.1). Neither is published. So each row of Table 5 is measured three ways, with programs of the same kind
 (`examples/programs`): from a fault process at the rate of Table 1, from a native fault trace, and from a recording that
 the engine itself replays, with the model beside it on the faults of that replay. Replays are on the paper's real
 machine, as its programs were. Fig 1's functions are processes that arrive at a rate; each touches as many pages, and
@@ -124,7 +124,7 @@ def _replays() -> Iterator[Run]:
         for system, label in REPLAYS.items():
             yield Run(
                 row,
-                # A thread per core; the sixth is the background thread's.
+                # A thread per core; the background thread has the sixth.
                 f"{{programs}}/{name}.trace@0,2,4,6,8",
                 label,
                 SYSTEMS[system],
@@ -151,7 +151,7 @@ def _functions() -> Iterator[Run]:
                     SYSTEMS[system],
                     count * FUNCTION_PAGES * PASSES,
                     arrivals=(f"{function},{pace}{limit}",),
-                    # The limit needs somewhere to put pages; both have it.
+                    # A memory limit needs swap; both variants have it.
                     settings=(SWAP,),
                     label=f"{rate} per second, {memory}",
                     least_accesses=count * FUNCTION_PAGES * PASSES,
@@ -185,8 +185,8 @@ def busy(of: Measurement) -> int:
 def cpu_time_saved(kernel: Measurement, engine: Measurement) -> Interval:
     """In per cent: as simulated, and if the core had hidden what the program waits for its data beyond before.
 
-    A page that the kernel has zeroed lies in the core's caches, one of the engine's does not. The core model waits for
-    each access; a core that goes on, or fetches ahead, would not wait for all of that.
+    A page that the kernel has zeroed is in the core's caches, a page of the engine is not. The core model waits for
+    each access; a core that overlaps or prefetches would not wait for all of that.
     """
     more = max(engine.stats["cycles.data_stall"] - kernel.stats["cycles.data_stall"], 0)
     simulated, hidden = (100 * (1 - cycles / busy(kernel)) for cycles in (busy(engine), busy(engine) - more))

@@ -1,14 +1,15 @@
 """Margaritov, Ustiugov, Shahab, Grot, "PTEMagnet", ASPLOS 2021.
 
-The paper measures programs in a virtual machine of a real Xeon, beside co-runners that ask for memory too, with Linux
-4.19 as it is and with PTEMagnet's allocator. Here the same is simulated: kernels of the paper's kinds (PageRank, search
-and components of a graph, and a chain of nodes for mcf), two co-runners that begin anew whenever they end, and walks
-through both layers. How strewn memory is follows from the page allocator and from who asks when; nothing sets it.
+The paper measures programs in a virtual machine of a real Xeon, beside co-runners that also request memory, with the
+allocators of Linux 4.19 and of PTEMagnet. Here the same is simulated: kernels of the paper's kinds (PageRank, search
+and components of a graph, and a chain of nodes for mcf), two co-runners that restart whenever they end, and walks
+through both layers. How scattered memory is follows from the page allocator and the order of requests; it is not a
+parameter.
 
-What is compared is the measured program's own: its walks, and its cycles per access, in a window that begins at the
-same access under all systems, when it has touched its last page. There PTEMagnet's reserved pages cost as much as
-others: co-runners meet such a window alike, and what differs is where pages lie. First touches are judged over the band
-from reserved pages as cheap as they are set to equal cost. `ptemagnet_beside` has what the paper has no statement of.
+The walks and cycles per access of the measured program are compared, in a window that begins at the same access under
+all systems, when the program has touched its last page. There PTEMagnet's reserved pages cost as much as others: so the
+co-runners are in the same state, and only the placement of pages differs. First touches are judged over the range from
+the preset's cheap reserved pages to equal cost. `ptemagnet_beside` has what the paper makes no statement about.
 """
 
 from collections.abc import Mapping
@@ -68,13 +69,13 @@ from pagelab_studies.study import (
     by_sections,
 )
 
-# Per cent of a program's time that count as no change: less than the spread of measured runs.
+# Per cent of a program's time that count as no change: less than the spread of measured runs
 NO_CHANGE = 0.05
-# Where a number is not from the authors' abstract but from what others wrote of the full paper.
+# Marks numbers that are not from the authors' abstract, but from what others wrote about the full paper.
 THIRD_PARTY = "third party"
 KINDS = {"beyond L2": BEYOND_L2, "served by memory": MEMORY}
 
-# What verdicts rest on.
+# What verdicts depend on.
 _COUNTED = (
     "references counted; sizes of the programs and the state of the guest's memory, which the paper does not give"
 )
@@ -172,7 +173,7 @@ def _walks(measured: Measurements, findings: Findings) -> None:
             findings.series.append(Series.within("§5", title, "references", cells))
 
 
-# States of pagerank's memory, those without co-runners to compare with first.
+# States of pagerank's memory; first the controls without co-runners.
 _PLACED = {
     ALONE: "alone",
     FRESH: "beside co-runners",
@@ -313,7 +314,7 @@ def _first_touches(measured: Measurements, findings: Findings) -> None:
         )
         for system, member in members.items()
     ]
-    # Time goes up in step with the cost of a look-up.
+    # Time is linear in the cost of a look-up.
     slope = (saved[AS_SET] - saved[EQUAL_COST]) / (EQUAL_CYCLES - SET_CYCLES)
     if slope > 0:
         cycles = SET_CYCLES + (saved[AS_SET] - 0.5) / slope

@@ -7,10 +7,10 @@ from pagelab_studies.interval import Interval
 from pagelab_studies.ptemagnet_runs import FRESH, JUDGED, ORDER_0, SEEDS, Workload
 from pagelab_studies.study import Measurement, Measurements, MissingRunError
 
-# A window with fewer walks of its program decides nothing, nor does a ratio where fewer of them miss.
+# A window with fewer walks of its program decides nothing. Neither does a ratio if a smaller share of them misses.
 LEAST_WALKS = 1000
 LEAST_MISSES = 0.01
-# Where the references of walks were served that count as misses.
+# Places that served the references of walks which count as misses.
 BEYOND_L2 = ("l3", "remote", "dram")
 MEMORY = ("dram",)
 # Pages whose PTEs share a line of 64 bytes.
@@ -100,7 +100,7 @@ def lines(measurement: Measurement) -> float:
 def scattered(measurement: Measurement) -> float:
     """Per cent of the regions of 32 KiB, all of whose pages are there, whose host's PTEs are in over two lines.
 
-    One or two are what a run of adjacent frames takes, wherever it begins.
+    A run of adjacent frames takes one or two, wherever it begins.
     """
     pages: Counter[int] = Counter()
     of: dict[int, set[int]] = {}

@@ -1,9 +1,8 @@
 """Workloads, systems and runs of "PTEMagnet".
 
-What is run, and how often, follows from what is said of it. The programs of the paper's kinds decide its statements:
-they have five seeds, and PTEMagnet both with reserved pages as cheap as they are set and at equal cost. Others are
-shown beside them, with the seeds and the states that this needs. Where figures differ more between seeds than within a
-window, windows are short.
+The statements decide which runs are made. Programs of the paper's kinds decide its statements: they have five seeds,
+and PTEMagnet both with the preset's cheap reserved pages and at equal cost. Others are only shown, with the seeds and
+states that this needs. Windows are short where figures differ more between seeds than within a window.
 """
 
 from collections.abc import Iterator
@@ -70,7 +69,7 @@ SPARSE = Workload(
     1_000_000,
     "one word in each 36 KiB of 1 GiB, again and again: an eighth of the pages, and one of each group",
 )
-# Programs of kinds that the paper does not have: shown, and no statement of it is judged by them.
+# Programs of kinds that the paper does not have: shown, but they decide none of its statements.
 APART = (
     GUPS,
     _array("zipf", "zipf:size={mib}MiB", 768, "words of 768 MiB by Zipf's law"),
@@ -79,11 +78,11 @@ APART = (
     _array("seq", "seq:size={mib}MiB", 256, "words of 256 MiB in order"),
     SPARSE,
 )
-# One program at several sizes: what of a figure is a question of size.
+# One program at several sizes, to show how much a figure depends on size.
 SWEEP = {
     mib: _array(f"random {mib} MiB", "random:size={mib}MiB", mib, "words at random") for mib in (64, 128, 256, 512)
 }
-# Nothing but first touches, of one page after the other.
+# First touches only, one page after the other.
 TOUCHES = Workload(
     "first touches",
     "stride:size=256MiB,stride=4096,accesses={accesses}",
@@ -94,7 +93,7 @@ TOUCHES = Workload(
 )
 WORKLOADS = (*JUDGED, *APART, *SWEEP.values(), TOUCHES)
 SEEDS = (1, 2, 3, 4, 5)
-# Of what is shown and not judged.
+# Seeds of what is shown and not judged.
 FEW_SEEDS = SEEDS[:3]
 
 ORDER_0 = "order-0"
@@ -118,17 +117,17 @@ PRESETS = {
     EAGER: "nested-radix-eager-cold",
     "CA paging": "nested-radix-ca-paging-cold",
 }
-# As the artefact of the paper, reservations are for the measured program, unless they are for all.
+# As in the paper's artefact, reservations are for the measured program, unless they are for all.
 ITS_OWN = 'system.layers.guest.placement_for=["source.0"]'
 # Eight look-ups at this cost and the allocation of their block cost as much as eight allocations of order 0.
 EQUAL_CYCLES = 368
 EQUALLY_DEAR = f'system.layers.guest.placement={{"kind":"ptemagnet","cycles":{EQUAL_CYCLES},"instructions":350}}'
-# What a look-up costs as it is set, and the allocations that it is compared with.
+# The preset's cost of a look-up, and of the allocations that it is compared with.
 SET_CYCLES = 20
 SETTINGS = {AS_SET: (ITS_OWN,), EQUAL_COST: (ITS_OWN, EQUALLY_DEAR), FOR_ALL: (EQUALLY_DEAR,)}
 MEMORY = ("machine.memory_bytes=8GiB",)
 
-# States of memory, or what is counted. Co-runners run beside all but those that are alone.
+# States of memory, or what is counted. All but those that are alone have co-runners.
 FRESH, AGED, ALONE, AGED_ALONE, WHOLE = "", "aged", "alone", "aged alone", "whole"
 # First touches and what follows them.
 MOST_OF_WHOLE = 4_000_000
@@ -137,8 +136,8 @@ MOST_OF_WHOLE = 4_000_000
 def co_runners(seed: int) -> tuple[str, ...]:
     """Programs that take memory and give it back, all the time.
 
-    They touch new pages for most of their time and use them for the rest. Their sizes differ by seed, so that a window
-    does not meet them in the same state with all seeds.
+    They touch new pages for most of their time and use them for the rest. Their sizes differ by seed, so that they are
+    in different states in the windows of different seeds.
     """
     sizes = 372 + 12 * seed, 248 + 8 * seed
     return (
@@ -160,7 +159,7 @@ def _run(workload: Workload, system: str, label: str = FRESH, seed: int = 1) -> 
         f"{workload.spec}@0",
         system,
         f"{PRESETS[system]}@{KERNEL}",
-        # Those that are counted from the first touch on need not hold a whole iteration.
+        # Windows that begin with the first touch need not contain a whole iteration.
         min(workload.accesses, MOST_OF_WHOLE) if whole else workload.accesses,
         0 if whole else workload.settled,
         (*MEMORY, *SETTINGS.get(system, ()), *((aged(seed),) if label in (AGED, AGED_ALONE) else ())),
@@ -184,13 +183,13 @@ def _judged() -> Iterator[Run]:
             for label in (FRESH, AGED, ALONE, WHOLE):
                 for system in (ORDER_0, EQUAL_COST):
                     yield _run(workload, system, label, seed)
-            # A cheaper allocation changes which state of the co-runners a window meets, and the time of first touches.
+            # A cheaper allocation changes the state of the co-runners in a window, and the time of first touches.
             for label in (FRESH, AGED, WHOLE):
                 yield _run(workload, AS_SET, label, seed)
             for label in (FRESH, AGED):
                 yield _run(workload, FOR_ALL, label, seed)
     for seed in SEEDS:
-        # What ageing does without co-runners, and what co-runners gain that fault faster.
+        # The effect of ageing without co-runners, and the gain of co-runners that fault faster.
         yield _run(PAGERANK, ORDER_0, AGED_ALONE, seed)
         yield _run(CC, FOR_ALL_AS_SET, FRESH, seed)
 
@@ -223,8 +222,8 @@ def _rivals() -> Iterator[Run]:
         yield _run(workload, FOLIOS, WHOLE)
 
 
-# What an access takes to simulate, co-runners included, in nanoseconds: in the window, and before it. Measured as
-# `study.Cost` says, a run of order-0 allocation for each, at a tenth of the window or a half of a whole one. PTEMagnet,
+# Nanoseconds to simulate an access, co-runners included: in the window, and before it. Measured as `study.Cost` says,
+# with a run of order-0 allocation for each, at a tenth of the window or half of a whole one. PTEMagnet,
 # large pages and eager paging took 0.7 to 1.3 times as long.
 _COSTS = {
     "pagerank": (270, 126),
@@ -239,13 +238,13 @@ _COSTS = {
     "sparse": (1900, 28_000),
     **{workload.name: (3670, 34_000) for workload in SWEEP.values()},
 }
-# The same of graphs whose window is the whole run: an access, and what is touched before them.
+# The same for graphs whose window is the whole run: an access, and what is touched before.
 _WHOLE = {"pagerank": (75, 460e6), "bfs": (310, 570e6), "cc": (180, 720e6)}
-# The same of a run without co-runners, beside one with them: 0.13 to 0.54 in five programs.
+# Cost of a run without co-runners relative to one with them: 0.13 to 0.54 in five programs.
 _ALONE = 0.25
-# A first touch, by what runs alone.
+# A first touch of a program that runs alone.
 _TOUCH = 8_300
-# Beyond that, what fills the gaps of the program that touches one page of each group.
+# In addition: filling the gaps of the program that touches one page of each group.
 _GAPS = 6.2e9
 
 
@@ -262,6 +261,6 @@ def cost(run: Run) -> Cost:
         window, once = _WHOLE[run.workload]
         return Cost(window, once=once)
     if run.label == WHOLE:
-        # What the others have before their window is inside.
+        # The window includes what others do before theirs.
         return Cost(window, once=once + warm_up * workload.settled)
     return Cost(window, warm_up, once)

@@ -36,13 +36,13 @@ def write(
 
 
 def _json(reproduction: Reproduction, scale: float, measured: Measurements, findings: Findings) -> str:
-    """What was found, and each run: what it was, and the statistics that figures were made of."""
+    """The findings, and for each run its description and the statistics that figures were computed from."""
     runs = [_of_run(measurement, read) for measurement, read in measured.with_read()]
     return in_lines({**_found(reproduction, scale, findings), "runs": runs})
 
 
 def in_lines(document: Mapping[str, Any]) -> str:
-    """A document as JSON with a line per key, and per item of a list: small, and what changes is a line."""
+    """A document as JSON with a line per key and per item of a list: small, and a change affects one line."""
     lines = [f" {_compact(key)}: {_listed(value)}" for key, value in document.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -87,7 +87,7 @@ def _found(reproduction: Reproduction, scale: float, findings: Findings) -> dict
 
 
 def _bounds(interval: Interval | None) -> dict[str, float] | None:
-    """Where a figure lies; none where nothing bounds it, for which JSON has no number."""
+    """The interval of a figure; none if it is unbounded, for which JSON has no number."""
     return asdict(interval) if interval is not None and interval.is_known else None
 
 
@@ -191,7 +191,7 @@ def _bars(plt: Any, series: Series) -> Any:
 
 
 def _whiskers(series: Series, member: str) -> list[list[float]] | None:
-    """How far the intervals of a member reach below and above its bars; none if nothing is known of any."""
+    """How far the intervals of a member reach below and above its bars; none if no interval is known."""
     cells = [(group, member) for group in series.groups]
     known = {cell: of for cell in cells if (of := series.intervals.get(cell)) is not None and of.is_known}
     if not known:
@@ -202,7 +202,7 @@ def _whiskers(series: Series, member: str) -> list[list[float]] | None:
 
 
 def _map(plt: Any, picture: FrameMap) -> Any:
-    """Some pages from the middle of the largest array, each run a line from its first to its last frame."""
+    """Some pages from the middle of the largest array, with a line per run from its first to its last frame."""
     figure, row = plt.subplots(
         1, len(picture.panels), figsize=(4 * len(picture.panels) + 1, 3.6), layout="constrained", squeeze=False
     )

@@ -19,9 +19,9 @@ from pagelab.confidence.students_t import students_t
 from pagelab_studies import estimates
 from pagelab_studies.interval import Interval
 
-# Parts of a window whose spread tells how sure a mean over it is.
+# Parts of a window. Their spread gives the confidence interval of its mean.
 PARTS = 8
-# A window is no shorter, whatever the scale.
+# Shortest window at any scale.
 LEAST_ACCESSES = 1 << 18
 
 
@@ -32,8 +32,8 @@ class Run:
     workload: str
     """Name of the workload in the report."""
     spec: str
-    """Its source, with `{accesses}` where the length of the window belongs, or `{total}` for the warm-up's as well, and
-    `{programs}` for the folder of recordings. Empty if processes arrive alone."""
+    """Its source. `{accesses}` stands for the length of the window, `{total}` for that of warm-up and window, and
+    `{programs}` for the folder of recordings. Empty if the run consists of arriving processes only."""
     system: str
     """Name of the system in the report."""
     preset: str
@@ -41,44 +41,44 @@ class Run:
     accesses: int
     """Nominal length of the window."""
     warm_up: int = 0
-    """Accesses before it, which bring memory and tables into the state that is looked at."""
+    """Accesses before the window, which bring memory and tables into the state to be measured."""
     settings: tuple[str, ...] = ()
     label: str = ""
-    """Tells apart runs of the same workload and system."""
+    """Distinguishes runs of the same workload and system."""
     beyond: bool = False
-    """Of a system that the paper does not measure: made only if it is asked for."""
+    """Whether the paper does not measure its system; such runs are only made on request."""
     beside: tuple[str, ...] = ()
-    """Sources that run beside it, again and again."""
+    """Sources that run beside it, each restarted when it ends."""
     arrivals: tuple[str, ...] = ()
     """Streams of processes that arrive during it."""
     estimate: tuple[str, ...] | None = None
-    """Settings of the event model of MFOE that is given its page faults, if one is (`estimates.statistics`)."""
+    """Settings of the event model of MFOE, if its page faults are also given to that model (`estimates.statistics`)."""
     contiguity_map: bool = False
-    """Whether to keep where its pages lie at the end."""
+    """Whether to keep the frames of its pages at the end."""
     after_touches: bool = False
-    """Whether the window begins where no page is left to be touched first, after `warm_up`
-    accesses at the latest. It must then have no first touch inside, and walks."""
+    """Whether the window begins after the last first touch, at the latest after `warm_up` accesses. It must then
+    contain walks and no first touch."""
     least_accesses: int = LEAST_ACCESSES
-    """The window has so many at any scale."""
+    """Fewest accesses of the window at any scale."""
     seed: int = 1
-    """Of all random choices: `engine.seed`."""
+    """Seed of all random choices: `engine.seed`."""
     in_parts: bool = True
     """Whether parts of its window are counted as well; runs with several seeds need none."""
     settle: int = 0
-    """The last accesses of `warm_up`, until caches are in their usual state; `{accesses}` counts them too."""
+    """The last accesses of `warm_up`, which bring caches into a steady state; `{accesses}` includes them."""
 
     def window(self, scale: float) -> int:
-        """Accesses of its window at a scale."""
+        """Number of accesses of its window at a scale."""
         return max(int(self.accesses * scale), self.least_accesses)
 
     @property
     def recording(self) -> str | None:
-        """The file in the folder of recordings that it needs, if it needs one."""
+        """The file that it needs in the folder of recordings, if any."""
         found = re.search(r"\{programs\}/([^@,]+)", self.spec)
         return found[1] if found else None
 
     def made(self, scale: float) -> int:
-        """Accesses after its warm-up: those of the window, or all of a source whose length does not follow that."""
+        """Accesses after its warm-up: those of the window, or all accesses of a source with a fixed length."""
         return self.window(scale) if re.search(r"\{(accesses|total)\}", self.spec) else self.accesses
 
     @property
@@ -96,9 +96,9 @@ class Cost:
 
     window: float
     warm_up: float = 0.0
-    """For one before the window, of `Run.warm_up` accesses: most of them touch a page first."""
+    """For each of the `Run.warm_up` accesses before the window, most of which touch a new page."""
     once: float = 0.0
-    """For all that does not grow with either, such as pages that the source touches beyond its accesses."""
+    """For what depends on neither number, such as pages that the source initialises."""
 
     def seconds(self, warm_up: int, window: int) -> float:
         return (self.once + self.warm_up * warm_up + self.window * window) / 1e9
@@ -112,18 +112,18 @@ class Measurement:
     window: int
     """Accesses counted."""
     stats: Mapping[str, int]
-    """Those of the whole machine, and those of the workload alone where others run beside it."""
+    """Statistics of the whole machine, and of the workload alone if others run beside it."""
     parts: tuple[Mapping[str, int], ...] = ()
-    """The same of equal parts of the window, one after the other."""
+    """The same for consecutive equal parts of the window."""
     contiguity_map: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
-    """Of a run that asks for it: `SystemResult.contiguity_map`."""
+    """If the run asks for it: `SystemResult.contiguity_map`."""
 
     def per_walk(self, statistic: str) -> float:
         return per_walk(statistic)(self.stats)
 
     def main(self, statistic: str) -> int:
         """A statistic of the workload alone; 0 where nothing was counted."""
-        # Without co-runners all is the workload's.
+        # Without co-runners everything belongs to the workload.
         prefix = "main." if "main.cycles" in self.stats else ""
         return self.stats.get(f"{prefix}{statistic}", 0)
 
@@ -140,19 +140,19 @@ class Measurement:
 
     @property
     def main_cycles(self) -> int:
-        """All cycles that the workload took its CPU, page faults included, co-runners' not."""
+        """All cycles of the workload on its CPU, including page faults, without its co-runners."""
         classes = ("base", "data_stall", "translation", "fault", "kernel", "lock_wait", "blocked", "io")
         return sum(self.main(f"cycles.{name}") for name in classes)
 
 
 def per_walk(statistic: str) -> Callable[[Mapping[str, int]], float]:
-    """The figure that a statistic is per walk; 0 without one."""
+    """A statistic divided by the number of walks; 0 if there is no walk."""
     return lambda stats: stats[statistic] / stats["walk.count"] if stats["walk.count"] else 0.0
 
 
 def program_time(stats: Mapping[str, int]) -> float:
     """The program's own cycles per access: without page faults, which the papers' models leave out."""
-    # By the access: where threads end a window, or a part of it, differs between systems.
+    # Per access, since threads end a window, or a part of it, at other accesses under other systems.
     return sum(stats[f"cycles.{name}"] for name in ("base", "data_stall", "translation")) / stats["accesses"]
 
 
@@ -162,14 +162,14 @@ def saved(before: Mapping[str, int], after: Mapping[str, int]) -> float:
 
 
 def figure(of: Callable[..., float], *measured: Measurement) -> Interval:
-    """A figure of windows that begin at the same access, and where it lies with 95 % confidence by their parts.
+    """A figure of windows that begin at the same access, with its 95 % confidence interval from their parts.
 
-    The parts are compared one by one, so what they have in common does not widen the interval. Where a part of a
-    window has no walk the figure may lie anywhere: the windows are too small for it.
+    The parts are compared one by one, so common variation does not widen the interval. If a part of a window has no
+        walk, the windows are too small and the interval is unbounded.
 
-    Args:
-        of: The figure of the statistics of a window, or a part, of each measurement.
-        measured: The measurements, in the order of its arguments.
+        Args:
+            of: The figure of the statistics of a window, or a part, of each measurement.
+            measured: The measurements, in the order of its arguments.
     """
     value = of(*(one.stats for one in measured))
     parts = list(zip(*(one.parts for one in measured), strict=True))
@@ -179,7 +179,7 @@ def figure(of: Callable[..., float], *measured: Measurement) -> Interval:
 
 
 def mean(values: Sequence[float]) -> Interval:
-    """The mean of 2 to 8 independent samples, and where it lies with 95 % confidence by their spread."""
+    """The mean of 2 to 8 independent samples, with its 95 % confidence interval from their spread."""
     return _around(statistics.fmean(values), values)
 
 
@@ -189,40 +189,40 @@ def _around(value: float, samples: Sequence[float]) -> Interval:
 
 
 def standard_error(parts: Sequence[float]) -> float | None:
-    """Standard error of the mean of equal parts; none of fewer than two."""
+    """Standard error of the mean of equal parts; none for fewer than two."""
     return statistics.stdev(parts) / math.sqrt(len(parts)) if len(parts) > 1 else None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A figure of the paper beside ours."""
+    """A figure of the paper and ours."""
 
     figure: str
     item: str
     quantity: str
     unit: str
     paper: float | None
-    """None where there is no number, as `without` says."""
+    """None if there is no number; `without` says why."""
     ours: float
     reason: str = ""
-    """Why they differ, or what the number rests on."""
+    """Why they differ, or what the number depends on."""
     interval: Interval | None = None
-    """Where ours lies, if that is known."""
+    """The interval of ours, if known."""
     without: str = "not printed in the paper"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says of an order or a bound, and whether our measurements say it too."""
+    """A statement of the paper about an order or a bound, and whether our measurements confirm it."""
 
     figure: str
     text: str
     holds: bool | None
-    """None where the figure's interval crosses the line: not decided."""
+    """None if the figure's interval crosses the bound: not decided."""
     detail: str
     """What was measured."""
     rests_on: str
-    """What the verdict could be wrong by."""
+    """The assumptions that could make the verdict wrong."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class Series:
     members: tuple[str, ...]
     values: Mapping[tuple[str, str], float]
     intervals: Mapping[tuple[str, str], Interval] = field(default_factory=dict)
-    """Where the values lie, if that is known."""
+    """The intervals of the values, if known."""
 
     @classmethod
     def of(
@@ -272,7 +272,7 @@ class Series:
 
 @dataclass(frozen=True)
 class FrameMap:
-    """Where pages lie: a panel for each system, of runs of adjacent pages in adjacent frames."""
+    """The frames of pages: a panel for each system, with runs of adjacent pages in adjacent frames."""
 
     figure: str
     title: str
@@ -287,15 +287,15 @@ class Findings:
     series: list[Series] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     incomplete: list[str] = field(default_factory=list)
-    """What is missing, as the report says it first."""
+    """What is missing; the report says it first."""
 
 
 class MissingRunError(KeyError):
-    """A measurement that is asked for has not been made."""
+    """A requested measurement does not exist yet."""
 
 
 class Noted(Mapping[str, int]):
-    """Statistics that know which of them have been read."""
+    """Statistics that remember which of them were read."""
 
     def __init__(self, stats: Mapping[str, int]) -> None:
         self._stats = stats
@@ -313,12 +313,12 @@ class Noted(Mapping[str, int]):
 
     @property
     def read(self) -> dict[str, int]:
-        """Those that have been read, by name."""
+        """The statistics that were read, by name."""
         return {name: self._stats[name] for name in sorted(self._read) if name in self._stats}
 
 
 class Measurements:
-    """All measurements of a study, by workload, system and label; of several seeds, the first stands for all."""
+    """All measurements of a study, by workload, system and label. With several seeds, this returns the first one's."""
 
     def __init__(self, measured: Iterable[Measurement]) -> None:
         given = list(measured)
@@ -329,7 +329,7 @@ class Measurements:
             self._by_key.setdefault(measurement.run.key, measurement)
 
     def seeds(self, workload: str, system: str, label: str = "") -> dict[int, Measurement]:
-        """The measurements that differ by their seeds alone, of one at least."""
+        """The measurements that differ only in their seeds, at least one."""
         key = (workload, system, label)
         found = {measurement.run.seed: measurement for measurement in self._all if measurement.run.key == key}
         if not found:
@@ -351,7 +351,7 @@ class Measurements:
         return list(self._all)
 
     def with_read(self) -> Iterator[tuple[Measurement, dict[str, int]]]:
-        """Each measurement, and those of its statistics that figures have been made of."""
+        """Each measurement, and the statistics that figures were computed from."""
         return zip(self._all, (stats.read for stats in self._noted), strict=True)
 
 
@@ -366,13 +366,13 @@ class Reproduction:
     runs: Callable[[], list[Run]]
     evaluate: Callable[[Measurements], Findings]
     cost: Callable[[Run], Cost]
-    """What a run costs to make, measured; it is no part of the run, whose kept measurement does not depend on it."""
+    """The measured cost of making a run. It is not part of `Run`, since a kept measurement does not depend on it."""
     check: Callable[[Measurement], None] | None = None
-    """Refuses a window that says nothing of what the study asks, if there may be one, as `check` does for all."""
+    """Refuses a window that cannot answer the study's question, as `check` does for all studies."""
 
 
 def by_sections(measured: Measurements, sections: Sequence[Callable[[Measurements, Findings], None]]) -> Findings:
-    """What sections of a report find, but for those whose runs have not all been made: a note says which."""
+    """The findings of all sections whose runs are finished; a note names the others."""
     findings = Findings()
     left_out = []
     for section in sections:
@@ -403,22 +403,22 @@ class Store(Protocol):
 
 
 class Watch:
-    """Hears how a study goes on, on several threads at once but for `planned`; this one does not care."""
+    """Is told of a study's progress, on several threads at once except for `planned`; this one ignores it."""
 
     def planned(self, runs: Sequence[Run]) -> None:
-        """These runs are to be made; others are kept."""
+        """These runs will be made; others are kept from before."""
 
     def begins(self, run: Run) -> None: ...
 
     def goes_on(self, run: Run, accesses: int) -> None:
-        """So many accesses of a run have been made, those of its warm-up among them."""
+        """A run has made this many accesses, including its warm-up."""
 
     def ended(self, run: Run, so_far: int, of: int) -> None:
-        """A run has ended; so many of all runs are finished."""
+        """A run has ended; this many of all runs are finished."""
 
 
 class InterruptedStudyError(KeyboardInterrupt):
-    """Ctrl-C, with what had been measured until then."""
+    """Ctrl-C, with all measurements made until then."""
 
     def __init__(self, measured: Measurements) -> None:
         super().__init__()
@@ -434,13 +434,13 @@ def measure(
     kept: Store | None = None,
     programs: Path | None = None,
 ) -> Measurements:
-    """Runs what `only` accepts, as many at a time as there are CPUs.
+    """Makes the runs that `only` accepts, as many at a time as there are CPUs.
 
-    Runs that have co-runners get those in `beside` as well. A run that `kept` has is not made again. Recordings lie in
-    `programs`.
+    Runs with co-runners also get those in `beside`. A run that is in `kept` is not repeated. `programs` is the folder
+        of recordings.
 
-    Raises:
-        InterruptedStudyError: Ctrl-C; the runs under way were stopped.
+        Raises:
+            InterruptedStudyError: Ctrl-C; the runs under way were stopped.
     """
     runs = [
         replace(run, beside=(*run.beside, *beside)) if run.beside else run for run in reproduction.runs() if only(run)
@@ -483,7 +483,7 @@ def warm_up(run: Run) -> int:
     if not run.after_touches:
         return run.warm_up
     spec = run.spec.format(accesses=run.warm_up, total=run.warm_up).rsplit("@", 1)[0]
-    # Runs that differ by their systems wait for the first of them.
+    # Runs that differ only in their systems wait for the first of them.
     with _TOUCHING:
         return _first_touches(spec, run.seed, run.warm_up)
 
@@ -496,7 +496,7 @@ def _measure(
     reproduction: Reproduction, scale: float, watch: Watch, stop: threading.Event, programs: Path | None, run: Run
 ) -> Measurement:
     def look(_system: str, done: int, _total: int | None) -> None:
-        # Only the main thread hears Ctrl-C; what this raises ends the run.
+        # Only the main thread receives Ctrl-C; this exception ends the run.
         if stop.is_set():
             raise KeyboardInterrupt
         watch.goes_on(run, done)
@@ -534,10 +534,10 @@ def _measure(
 
 
 def check(measurement: Measurement) -> None:
-    """Refuses a window that begins after the first touches and has some, or has no walk to measure.
+    """Refuses a window after the first touches that still contains one, or that has no walk to measure.
 
-    Raises:
-        UsageError: it names the run, and what would help.
+        Raises:
+    UsageError: names the run and a remedy.
     """
     run = measurement.run
     if not run.after_touches:
@@ -545,8 +545,8 @@ def check(measurement: Measurement) -> None:
     where = f"{run.workload} on {run.system}, seed {run.seed}: a window of {measurement.window:,} accesses"
     if touches := measurement.main("fault.minor.count") + measurement.main("fault.major.count"):
         raise pagelab.UsageError(
-            f"{where} has {touches:,} first touches inside; it must begin after the last one, and the search for "
+            f"{where} has {touches:,} first touches inside. It must begin after the last one, but the search for "
             f"that ended at {run.warm_up:,} accesses"
         )
     if not measurement.main("walk.count"):
-        raise pagelab.UsageError(f"{where} has no page walk, so it says nothing of walks; give it a larger --scale")
+        raise pagelab.UsageError(f"{where} has no page walk, so there is nothing to measure: choose a larger --scale")

@@ -1,14 +1,14 @@
-"""What the walks of page faults cost on real processors, and what a translation cache saves of them.
+"""What the walks of page faults cost on real processors, and how much of that a translation cache saves.
 
-Models: cycles of walks are sums: of finding the root, of levels, look-ups and fills. So a run with the presets' costs
-    tells what it would be with others.
+Models: cycles of walks are sums of the costs of finding the root, of levels, look-ups and fills. So the result for
+    other costs follows from a run with the presets' costs.
 Source: the replica of Linux 4.19's walk that `pagelab calibrate` has, in virtual machines of two processors: eight
     executions on an AMD EPYC of 2.6 GHz beside a load of 10 to 14 on two CPUs, and eight on one of 2.4 GHz with a load
     of 1 or 2. All were pinned, with real-time priority; medians of 11 runs each. How the compiler of the paper's kernel
     zeroes `struct vm_fault` is not known, so both ways count. Another replica, in C and built by GCC 12, was timed in
     the same way on the first one: it is in `TIMED` alone.
-Deviations: a look-up costs the same where it misses, of which the replica says nothing apart. So what whole patterns
-    took on the replicas belongs to the interval as well.
+Deviations: a look-up that misses is assumed to cost the same, since the replica does not measure it separately. So the
+    interval also includes the replicas' measurements of whole patterns.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from pagelab_studies.study import Measurement
 
 @dataclass(frozen=True)
 class Costs:
-    """Cycles of the parts of a walk, their references included, with all lines in the first-level cache."""
+    """Cycles of the parts of a walk, including references, with all lines in the first-level cache."""
 
     walk: float
     root: float
@@ -30,7 +30,7 @@ class Costs:
     fill: float
 
     def of_look_up(self, kernel: str) -> float:
-        """Nobody has measured what hardware's word costs."""
+        """The cost of the hardware's hint has not been measured."""
         return {"whole prefixes": self.look_up, "as published": self.look_up_published}.get(kernel, 0.0)
 
 
@@ -82,8 +82,8 @@ TIMED = {
     ("semi-random", "as published"): (0.0, 40.0),
     ("random", "as published"): (-33.0, 17.0),
 }
-"""Per cent saved of whole patterns by one thread on the replicas, nothing touched between walks: least and most of all
-executions' medians."""
+"""Per cent saved of whole patterns by one thread on the replicas, with nothing touched between walks: lowest and
+highest of all executions' medians."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,12 @@ class Walks:
         )
 
     def plus(self, other: "Walks", times: float = 1) -> "Walks":
-        """With another's, so many times over."""
+        """The sum with another's, which counts this many times."""
         return Walks(*(mine + times * its for mine, its in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     def mean(self, costs: Costs, kernel: str, *, with_fills: bool = True) -> float:
-        """Cycles per walk at other costs than the preset's: they are sums, so nothing needs to run again. Fills may
-        come after what is timed."""
+        """Cycles per walk at other costs than the preset's. They are sums, so nothing needs to run again. Fills may
+        be after the timed interval."""
         cycles = self.cycles + (costs.walk - PRESET.walk) * self.count
         cycles -= (costs.root - PRESET.root) * self.hits + (costs.level - PRESET.level) * self.levels
         cycles += (costs.of_look_up(kernel) - PRESET.of_look_up(kernel)) * self.look_ups
@@ -134,9 +134,9 @@ class Saving:
     """Per cent of the walks' cycles that a cache saves."""
 
     values: tuple[float, ...]
-    """At the preset's costs, then at all measured ones, with fills in what is timed; then the same without."""
+    """At the preset's costs, then at all measured ones, with fills in the timed interval; then the same without."""
     timed: tuple[float, ...] = ()
-    """What replicas saved of the same pattern."""
+    """The replicas' saving for the same pattern."""
 
     @classmethod
     def between(
@@ -151,14 +151,14 @@ class Saving:
 
     @classmethod
     def mean_of(cls, savings: Iterable["Saving"]) -> "Saving":
-        """At the same costs each."""
+        """The pair for each set of costs."""
         known = list(savings)
         values = zip(*(of.values for of in known), strict=True)
         timed = zip(*(of.timed for of in known), strict=True) if all(of.timed for of in known) else ()
         return cls(*(tuple(sum(each) / len(known) for each in part) for part in (values, timed)))
 
     def minus(self, other: "Saving") -> Interval:
-        """The difference of two at the same costs."""
+        """The difference of two figures at the same costs."""
         each = [mine - its for mine, its in zip(self.values, other.values, strict=True)]
         return Interval.of(each, each[0])
 
