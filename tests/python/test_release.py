@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -66,6 +67,15 @@ def test_one_version_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.import_module("release").versions()
     assert set(found.values()) == {package.__version__}
     assert {"Cargo.toml", "CITATION.cff", "packages/linux/pyproject.toml, dependency"} <= set(found)
+
+
+def test_no_crate_is_published() -> None:
+    """As RELEASING.md and docs/interfaces.md say."""
+    manifests = [ROOT / "fuzz" / "Cargo.toml", *sorted((ROOT / "crates").glob("*/Cargo.toml"))]
+    workspace = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["publish"]
+    for path in manifests:
+        publish = tomllib.loads(path.read_text())["package"].get("publish", True)
+        assert (workspace if publish == {"workspace": True} else publish) is False, path
 
 
 def test_the_changelog_has_this_version_and_a_place_for_the_next() -> None:
