@@ -57,7 +57,7 @@ def ensure_ending(path: Path, content: str) -> None:
     if path.exists() and not path.is_file() and not path.is_dir():
         return
     right = path.with_suffix(endings[0]) if endings else path.with_suffix("")
-    raise UsageError(f"{path}: what is written there is {content}, not {found[1:]}: name it {right}")
+    raise UsageError(f"{path}: the output is {content}, not {found[1:]}: name it {right}")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -90,10 +90,10 @@ def read_text(path: Path) -> str:
             with gzip.open(path) as file:
                 content = file.read(_LARGEST_TEXT + 1)
         except (EOFError, gzip.BadGzipFile, zlib.error):
-            message = f"{path}: the compressed file is damaged or not whole: copy it again, or make it anew"
+            message = f"{path}: the compressed file is damaged or incomplete: copy it again, or create it again"
             raise UsageError(message) from None
         if len(content) > _LARGEST_TEXT:
-            raise UsageError(f"{path}: it holds more than {_LARGEST_TEXT >> 30} GiB, which nothing of pagelab's does")
+            raise UsageError(f"{path}: it holds more than {_LARGEST_TEXT >> 30} GiB, more than any file of pagelab")
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -136,7 +136,7 @@ def ensure_absent(path: Path) -> None:
         UsageError: naming it.
     """
     if os.path.lexists(path):
-        raise UsageError(f"{path} exists already, where a new folder is to be made: name another, or remove it")
+        raise UsageError(f"{path} exists already, and a new folder is needed: name another, or remove it")
 
 
 @contextmanager

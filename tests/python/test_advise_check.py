@@ -44,7 +44,7 @@ def first_line(advice: Advice, measured: Checked) -> str:
         # It reaches into the range, and the median is outside.
         ((0.3, 0.4, 0.5, 0.5, 0.6, 0.62), Verdict.UNDECIDED),
         ((0.89, 0.91, 0.92, 0.92, 0.93, 0.95), Verdict.UNDECIDED),
-        # A hundredth beyond it cannot be told from what is in it.
+        # A hundredth beyond it cannot be distinguished from what is in it.
         ((0.89, 0.9, 0.905, 0.905, 0.93, 0.95), Verdict.WITHIN),
         # Its end is that of the range.
         ((0.3, 0.4, 0.5, 0.5, 0.6, 0.61), Verdict.UNDECIDED),

@@ -100,8 +100,9 @@ def test_latencies_and_parallelism_are_those_of_the_processor() -> None:
     assert "up to 64 of them hit the L1 TLB" in made.comments[1]
     assert "takes 26 cycles more" in made.comments[3]
     assert [warning.split(":")[0] for warning in made.warnings] == [
-        "this machine is a virtual one",
-        "the TLBs hold large pages whole, so the host maps this machine with such",
+        "this is a virtual machine",
+        "the TLBs hold large pages whole, so the host maps this machine with large pages; replays with --nested assume "
+        "a host with small pages",
     ]
     assert not preset.make(facts(virtualised=False), measured.parse(benchmarks())).warnings
 

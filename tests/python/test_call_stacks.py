@@ -216,11 +216,11 @@ def test_mistakes_on_the_command_line(pagelab: Pagelab, tmp_path: Path) -> None:
     save(tmp_path / "r.json", recursive_sort())
     for arguments, said in (
         (("--by", "function", "--format", "folded"), "--by function is a table"),
-        (("--annotate", "main", "--format", "svg"), "leave --format svg away"),
+        (("--annotate", "main", "--format", "svg"), "leave out --format svg"),
         (("--annotate", "main", "--by", "function"), "--annotate works with --by caller"),
         (("--sources", "."), "only with --annotate"),
         (("--annotate", "main", "--sources", "nowhere"), "nowhere: there is no such folder"),
-        (("--format", "svg", "-o", "a.html"), "a.html: what is written there is a flame graph"),
+        (("--format", "svg", "-o", "a.html"), "a.html: the output is a flame graph"),
         (("-o", "r.json"), "r.json is named twice"),
         (("--annotate", "lod"), "no stack with any cost contains a function or source file lod"),
     ):

@@ -420,7 +420,7 @@ def test_no_more_lines_are_lost_than_there_are_and_no_fewer_than_none() -> None:
 @pytest.mark.parametrize("latencies", [(4.0, 5.0, 34.0), (4.0, 14.0, 15.0), (14.0, 4.0, 34.0)])
 def test_caches_that_cannot_be_told_apart_are_refused(latencies: tuple[float, float, float]) -> None:
     done = replace(displaced(0, 100), latencies=latencies)
-    with pytest.raises(NoFootprintError, match="which cannot be told apart"):
+    with pytest.raises(NoFootprintError, match="which cannot be distinguished"):
         footprint([done], CACHES)
 
 

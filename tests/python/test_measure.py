@@ -109,7 +109,7 @@ def test_shares_of_huge_pages_are_checked() -> None:
     for layout, least in (("heap=50%", 32 - 6.4), ("thp", 64 - 6.4), ("heap=0-90MiB", 54 - 6.4)):
         enough = replace(small, huge_bytes=int((least + 0.1) * (1 << 20)))
         check_share(layouts.parse(layout), small, enough)
-        with pytest.raises(UsageError, match=r"of the heap were to be huge, and .* became so"):
+        with pytest.raises(UsageError, match=r"of the heap should be huge, and .* became so"):
             check_share(layouts.parse(layout), small, replace(small, huge_bytes=int((least - 0.1) * (1 << 20))))
     for layout in ("4k", "host"):
         check_share(layouts.parse(layout), small, small)
@@ -367,7 +367,7 @@ def test_a_recording_that_is_interrupted_leaves_no_part(tmp_path: Path, chase: P
         ("heap=25", "heap=25: give a share with one decimal at most, such as 25% or 12.5%, or a window"),
         ("heap=101%", "101% is more than all of the heap"),
         ("heap=1MiB-4MiB", "in whole pages of 2 MiB"),
-        ("heap=4MiB-4MiB", "from less to more"),
+        ("heap=4MiB-4MiB", "a lower to a higher"),
         ("heap=0-4MX", "heap=0-4MX: "),
         ("mmap=0-4MiB", "mmap=0-4MiB: give a share with one decimal at most, such as 25%"),
         ("heap=5%,heap=6%", "heap is given twice"),

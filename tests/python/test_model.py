@@ -106,7 +106,7 @@ def test_doubt_of_the_best_model_is_told(pagelab: Pagelab, tmp_path: Path) -> No
     assert models.doubt is None
     # Run times differ by 43 %.
     far = [replace(model, errors=dict.fromkeys(model.errors, 0.22)) for model in models.models]
-    assert "it tells next to nothing of this program" in (replace(models, models=far).doubt or "")
+    assert "it says almost nothing about this program" in (replace(models, models=far).doubt or "")
     (tmp_path / "points.csv").write_text(CSV)
     assert pagelab("model", "fit", "points.csv", "-o", "models.json").returncode == 0
     document = json.loads((tmp_path / "models.json").read_text())
@@ -161,7 +161,7 @@ def test_what_makes_no_model_is_said() -> None:
     assert "the same walk cycles" in refused["least-squares"]
     assert "10 at least are needed" in refused["mosmodel"]
     mixed = fitting.fit(of(SMALL, replace(HUGE, layout="heap=50%"))).refused
-    assert mixed["gandhi"] == "it is made of the layout thp, which is not among 4k, heap=50%"
+    assert mixed["gandhi"] == "it needs the layout thp, which is not among 4k, heap=50%"
     assert "no misses of the TLB" in fitting.fit(of(replace(SMALL, tlb_misses=0), HUGE)).refused["basu"]
     with pytest.raises(UsageError, match="no model can be fitted"):
         fitting.fit(of(replace(SMALL, layout="a", walk_cycles=5), replace(HUGE, layout="b", walk_cycles=5)))
@@ -272,7 +272,7 @@ def test_a_program_takes_time_without_walks() -> None:
 
 def test_a_model_is_tested_on_as_many_layouts_as_it_has_parameters() -> None:
     three = [line(*MIXED[number]) for number in (0, 2, 4)]
-    assert objections(*three)["yaniv"] == "1 layout tested it, and it takes 2 at least"
+    assert objections(*three)["yaniv"] == "it was tested on 1 layout, and at least 2 are needed"
     assert objections(*three)["least-squares"] is None
     models = fitting.fit(of(*(line(*MIXED[number]) for number in (0, 1, 2, 4))))
     assert (models.best and models.best.fitted.name) == "yaniv"

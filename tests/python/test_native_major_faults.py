@@ -93,7 +93,11 @@ def test_a_unit_that_is_slower_makes_less() -> None:
         ([RUN], [KERNEL, replace(UNIT, latency_ns=None)], "no results have misses of both"),
         ([RUN], [KERNEL, replace(UNIT, file="b.json")], "no results have misses of both"),
         # 100,000 misses of 12.5 us less are exactly what this run took.
-        ([RUN, replace(RUN, seconds=1.25)], [KERNEL, UNIT], "100,000 misses of 12.50 µs less are 1.250 s, and the run"),
+        (
+            [RUN, replace(RUN, seconds=1.25)],
+            [KERNEL, UNIT],
+            "100,000 misses of 12.50 µs less would save 1.250 s, and the run",
+        ),
     ],
 )
 def test_where_no_estimate_can_be_made_the_reason_is_said(
@@ -168,8 +172,8 @@ def test_missing_rights_are_said(tmp_path: Path) -> None:
     with pytest.raises(MajorFaultError, match=r"subtree_control: the memory controller cannot be handed down"):
         limited(MIB, Hierarchy(tmp_path, V2)).__enter__()
     denied = memory_group._refusal(tmp_path, "no cgroup can be made there", PermissionError(13, "Permission denied"))
-    assert denied.endswith("(Permission denied): a memory limit takes root and cgroups that may be written; "
-                           "or leave out --memory")  # fmt: skip
+    assert denied.endswith(
+        "(Permission denied): a memory limit needs root and writable cgroups; or leave out --memory")  # fmt: skip
 
 
 def test_a_file_is_dropped_from_the_page_cache(tmp_path: Path) -> None:
@@ -239,7 +243,7 @@ def test_misses_of_results_are_those_of_the_kernel_and_of_the_unit(tmp_path: Pat
     assert unit.misses == 9
     del document["results"][0]["stats"]["fault.major.count"]
     path.write_text(json.dumps(document))
-    with pytest.raises(UsageError, match=r"results.json: osdp has no fault.major.count; write it anew"):
+    with pytest.raises(UsageError, match=r"results.json: osdp has no fault.major.count; create it again"):
         simulated([path])
 
 

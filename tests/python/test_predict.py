@@ -177,7 +177,7 @@ def test_a_trace_of_another_program_is_told(models: Path, tmp_path: Path) -> Non
     assert warnings(trace, "true", "x") == []
     assert warnings(trace, "chase", "16") == [f"{trace} is a recording of true x, and chase 16 was measured"]
     (said,) = warnings(CHASE, "chase")
-    assert said.endswith("is a workload and no recording of chase, which was measured")
+    assert said.endswith("is a workload, not a recording of chase, which was measured")
 
 
 def test_nested_models_are_compared_with_nested_tables() -> None:

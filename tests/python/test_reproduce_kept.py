@@ -78,7 +78,7 @@ def test_another_study_is_refused_with_what_differs(tmp_path: Path) -> None:
         kept.Kept(folder, kept.Asked("ptemagnet", pagelab.__version__, "a build", _SCALE, ()))
     kept.Kept(folder, _ASKED)
     (folder / "study.json").write_text("{")
-    with pytest.raises(pagelab.UsageError, match="does not say what its runs are of"):
+    with pytest.raises(pagelab.UsageError, match="does not describe its runs"):
         kept.Kept(folder, _ASKED)
 
 
@@ -107,6 +107,6 @@ def test_ctrl_c_ends_soon_and_keeps_what_is_finished(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "interrupted" in errors
     assert "Traceback" not in errors
-    assert "the same command goes on from there" in errors
+    assert "the same command continues from there" in errors
     assert took < 20, "runs under way are stopped, not waited for"
     assert "Not complete" in (folder / "REPORT.md").read_text()

@@ -145,11 +145,11 @@ def test_damaged_compressed_files_are_named(pagelab: Pagelab, tmp_path: Path) ->
         "behind.json": whole + b"more",
     }.items():
         (tmp_path / name).write_bytes(content)
-        assert_fails(pagelab("show", name), 2, name, "damaged or not whole")
+        assert_fails(pagelab("show", name), 2, name, "damaged or incomplete")
     (tmp_path / "binary.json").write_bytes(b"\x00\xff\xfe")
     assert_fails(pagelab("show", "binary.json"), 2, "binary.json", "no text")
     (tmp_path / "curves.json").write_bytes(whole[:99])
-    with pytest.raises(UsageError, match=r"curves\.json: .*not whole"):
+    with pytest.raises(UsageError, match=r"curves\.json: .*incomplete"):
         package.MissRatioCurves.load(tmp_path / "curves.json")
 
 

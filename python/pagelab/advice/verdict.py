@@ -3,8 +3,8 @@
 Models: the prediction is a range, and the measurement an interval of the median of pairs of runs, by the sign test.
     If the two do not overlap, the prediction missed. If they do, but the median is outside the range, the
     measurement decides nothing. The range counts as a hundredth of the program's time wider at either end, since
-    smaller gains cannot be told from the errors of the estimate. Fewer than six pairs have no interval of 95 %, and
-    so no verdict.
+    smaller gains cannot be distinguished from errors of the estimate. Fewer than six pairs have no interval of 95 %,
+    and so no verdict.
 """
 
 from enum import Enum
@@ -61,8 +61,8 @@ def first_line(advice: Advice, checked: Checked) -> list[Part]:
             if _is_within(predicted, checked.median):
                 return []
             text = (
-                f"The measurement is outside the prediction for huge pages: {both}. But {pairs} of runs are too few to "
-                f"tell, as a {percent(CONFIDENCE)} interval takes {FEWEST_VALUES}: --repeat {FEWEST_VALUES} or more."
+                f"The measurement is outside the prediction for huge pages: {both}. But {pairs} of runs are too few "
+                f"to decide: a {percent(CONFIDENCE)} interval takes {FEWEST_VALUES}: --repeat {FEWEST_VALUES} or more."
             )
         case Verdict.UNDECIDED:
             text = (
@@ -99,8 +99,8 @@ def _less_than_predicted(checked: Checked) -> str:
     if checked.huge_share >= _MOSTLY_HUGE:
         return ""
     return (
-        f" Only {percent(checked.huge_share)} of the anonymous memory became huge in the measured runs, where the "
-        "prediction has all that can."
+        f" Only {percent(checked.huge_share)} of the anonymous memory became huge in the measured runs, while the "
+        "prediction assumes all that can."
     )
 
 
@@ -110,9 +110,9 @@ def measured(advice: Advice, checked: Checked) -> Paragraph:
     return Paragraph(
         f"Measured on this machine, {counted(len(checked.saved), 'run', 'runs')} without and with huge pages in turn: "
         f"{change_text(Bar.around([checked.median]))} of the CPU time in the median pair; without huge pages it is "
-        f"{seconds_text(checked.small_seconds)}. {_certainty(checked)} "
-        f"{percent(checked.huge_share)} of the anonymous memory became huge{against}. "
-        f"Predicted: {change_text(advice.huge.saved)}. {_judged(advice.huge.saved, checked)}"
+        f"{seconds_text(checked.small_seconds)}. {_certainty(checked)} {percent(checked.huge_share)} of the anonymous "
+        f"memory became huge{against}. Predicted: {change_text(advice.huge.saved)}. "
+        f"{_judged(advice.huge.saved, checked)}"
     )
 
 

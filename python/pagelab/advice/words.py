@@ -106,9 +106,10 @@ def _few_windows(advice: Advice) -> list[Part]:
         return []
     return [
         Paragraph(
-            f"The estimate rests on {counted(count, 'recorded window', 'recorded windows')}: fewer than {FEW_WINDOWS} "
-            "give little information. The rest of the program is assumed to be like them, except for its page faults "
-            "and calls, whose time is known. Record windows of the whole program (--windows) for a better estimate."
+            f"The estimate depends on {counted(count, 'recorded window', 'recorded windows')}: fewer than "
+            f"{FEW_WINDOWS} give little information. The rest of the program is assumed to be like them, except for "
+            "its page faults and calls, whose time is known. Record windows of the whole program (--windows) for a "
+            "better estimate."
         )
     ]
 
@@ -182,8 +183,8 @@ def _nothing(advice: Advice) -> Paragraph:
     most = advice.paging.high * (1 + ESTIMATED)
     if most < LEAST_SHARE:
         why = (
-            f"paging takes {percent(most)} of the time at most, and gains below {percent(LEAST_SHARE)} cannot be told "
-            "from the errors of the estimate"
+            f"paging takes {percent(most)} of the time at most, and gains below {percent(LEAST_SHARE)} cannot be "
+            "distinguished from errors of the estimate"
         )
     elif (most_saved := max(gain.saved.high for gain in advice.remedies)) <= LEAST_SHARE:
         why = f"no remedy saves more than {percent(max(most_saved, LEAST_SHARE))} of the time"
@@ -191,7 +192,7 @@ def _nothing(advice: Advice) -> Paragraph:
         best = max(advice.remedies, key=lambda gain: gain.saved.low)
         why = (
             f"the best remedy, {REMEDIES[best.key]}, changes the time by {change_text(best.saved)}, and gains below "
-            f"{percent(LEAST_SHARE)} cannot be told from the errors of the estimate"
+            f"{percent(LEAST_SHARE)} cannot be distinguished from errors of the estimate"
         )
     own = " The program asks for huge pages itself, and gets them." if advice.asks else ""
     return Paragraph(f"No change is worth making: {why}.{own}")

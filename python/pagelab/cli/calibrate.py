@@ -65,7 +65,9 @@ def command(
     ] = False,
     on: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Folder for the file of --major-faults; default: that of temporary files."),
+        typer.Option(
+            metavar="FOLDER", help="Folder for the file of --major-faults; default: the folder for temporary files."
+        ),
     ] = None,
     size: Annotated[str, typer.Option(help="Size of the file of --major-faults.")] = "256MiB",
     faults: Annotated[int, typer.Option(help="Number of faults per pass of --major-faults.")] = Plan.faults,
@@ -134,7 +136,7 @@ def command(
         if solution.above:
             warn(
                 f"{solution.group.benchmark}: its references alone cost {solution.above:,} cycles more on "
-                f"{calibration.machine} than the whole was measured to; {', '.join(solution.group.stages)} are set to 0"
+                f"{calibration.machine} than the whole measurement; {', '.join(solution.group.stages)} are set to 0"
             )
     write_atomically(output, calibration.to_toml(host))
     print(f"{host}; {host.clock.comparison}\nsimulated: {calibration.machine}, kernel like {calibration.base}\n")

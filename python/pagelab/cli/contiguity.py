@@ -122,7 +122,9 @@ def _run(command: Sequence[str], interval: float) -> "tuple[Measurement, int]":
             with contiguity.Process(program.pid, zero_frame=zero_frame) as process:
                 measurement = contiguity.watch(process, interval, at_once=False, pause=goes_on)
         except contiguity.ProcessEndedError:
-            message = f"{command[0]} ended within {interval:g} s, before the first look: give a shorter --interval"
+            message = (
+                f"{command[0]} ended within {interval:g} s, before the first measurement: give a shorter --interval"
+            )
             if status := _status(program.wait()):
                 warn(message)
                 _pass_on(status)

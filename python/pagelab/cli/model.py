@@ -86,7 +86,7 @@ def _show(study: FaultStudy) -> None:
         "latency": _latency(first.timeline["latency"]),
     }
     if first.timeline["recording_cost_ns"]:
-        facts["recording"] = f"{first.timeline['recording_cost_ns']} ns per fault are taken off"
+        facts["recording"] = f"{first.timeline['recording_cost_ns']} ns per fault are subtracted"
     facts |= {f"note {number}": note for number, note in enumerate(info["notes"], 1)}
     for name, text in facts.items():
         print(f"  {name}: {text}")
@@ -116,7 +116,7 @@ def _table(estimate: Estimate) -> Table:
     outcome, timeline = estimate.outcome, estimate.timeline
     rows = [
         ("faults looked at", f"{outcome['faults']:,}"),
-        ("  left out, of other kinds", f"{timeline['left_out']:,}"),
+        ("  excluded, other kinds", f"{timeline['left_out']:,}"),
         ("  latency cut by the next fault", f"{timeline['cut']:,}"),
         ("faults per second", f"{outcome['faults_per_second']:,.0f}"),
         ("cores kept busy", f"{timeline['parallelism']:.2f}"),

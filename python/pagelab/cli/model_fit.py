@@ -62,7 +62,7 @@ def command(
             print(f"excluded, {of.fitted.name}: {of.objection}")
     if models.best:
         print(f"\nbest: {models.best.fitted.name}, {models.best.fitted}")
-        print(f"compared on the layouts that tested all: {', '.join(models.compared_on)}")
+        print(f"compared on the layouts that all models were tested on: {', '.join(models.compared_on)}")
     for note in models.points.notes:
         warn(note)
     if models.doubt:

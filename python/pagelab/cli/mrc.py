@@ -109,9 +109,9 @@ def _sizes_of_samples(quality: SampleQuality) -> str:
     """The error of this sample, and which samples have smaller ones."""
     lines = []
     if quality.error is not None:
-        lines.append(f"At the sizes with names it is off by ±{100 * quality.error:.2g} % at most.")
+        lines.append(f"At the named sizes, the error is at most ±{100 * quality.error:.2g} %.")
     sizes = ", ".join(f"{quality.pages(error)} (±{100 * error:.0f} %)" for error in _ERRORS)
-    lines.append(f"Off by less, about: --sample {sizes}")
+    lines.append(f"For a smaller error, about: --sample {sizes}")
     return "\n".join(lines)
 
 

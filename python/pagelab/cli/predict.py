@@ -96,8 +96,8 @@ def _file_and_name(values: list[str]) -> tuple[Path, str | None]:
     files = [value for value in values if value not in known]
     if len(files) != 1 or len(names) > 1:
         raise UsageError(
-            "--model: give one file of `pagelab model fit`, and one name of a model at most "
-            f"({', '.join(known)}); given are {', '.join(values)}"
+            f"--model: give one file of `pagelab model fit`, and at most one name of a model ({', '.join(known)}), "
+            f"not {', '.join(values)}"
         )
     return Path(files[0]), next(iter(names), None)
 

@@ -157,7 +157,7 @@ def _ensure_possible(by: By, format_: Format, annotated: str | None, sources: Se
     if by is By.FUNCTION and format_ is not Format.TABLE:
         raise UsageError(f"--by function is a table; --format {format_} takes caller, allocation or mapping")
     if annotated and format_ is not Format.TABLE:
-        raise UsageError(f"--annotate prints source lines: leave --format {format_} away")
+        raise UsageError(f"--annotate prints source lines: leave out --format {format_}")
     if annotated and by is By.FUNCTION:
         raise UsageError(
             "--annotate works with --by caller, allocation or mapping: it shows the callees of each line anyway"

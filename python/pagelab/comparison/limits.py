@@ -44,7 +44,7 @@ class Limit:
             raise UsageError(f"--fail-if {text!r}: a limit is METRIC>AMOUNT, such as walks>+3% or walks[heap]>+1000")
         metric, place, unit = match["metric"], match["place"], match["unit"]
         if place is not None and metric not in PLACE_METRICS:
-            raise UsageError(f"--fail-if {text!r}: of a mapping or function there are {', '.join(PLACE_METRICS)}")
+            raise UsageError(f"--fail-if {text!r}: a mapping or function has {', '.join(PLACE_METRICS)}")
         amount = float(match["amount"]) * (0.01 if unit == "%" else _UNITS[unit])
         return cls(text.strip(), metric, place, match["sign"] == ">", amount, unit == "%")
 
@@ -58,14 +58,14 @@ class Limit:
             return
         if self.metric == "paging_cycles":
             raise UsageError(
-                f"--fail-if {self.text!r}: paging_cycles is of a mapping or function; "
-                "of the whole run there are translation_cycles and fault_cycles"
+                f"--fail-if {self.text!r}: only mappings and functions have paging_cycles; the whole run has "
+                "translation_cycles and fault_cycles"
             )
         near = difflib.get_close_matches(self.metric, [*METRICS, *statistics], 1)
         hint = f" did you mean {near[0]}?" if near else ""
         raise UsageError(
-            f"--fail-if {self.text!r}: there is no metric `{self.metric}`;{hint} "
-            f"there are {', '.join(METRICS)}, and the statistics of results by name"
+            f"--fail-if {self.text!r}: there is no metric `{self.metric}`;{hint} there are {', '.join(METRICS)}, and "
+            "the statistics of results by name"
         )
 
     def ensure_plausible(self) -> None:

@@ -137,7 +137,7 @@ class _Draft:
         self.of, self.measured, self.base = of, measured, config["name"]
         self.config = config
         self.preset = copy.deepcopy({key: value for key, value in config.items() if key not in ("origin", "core")})
-        kept = f"estimated: as in {self.base}, neither told nor measured here"
+        kept = f"estimated: as in {self.base}, neither stated nor measured here"
         self.origin: dict[str, str] = dict.fromkeys(("tlb", "mmu_cache", "cache"), kept)
         self.rows: list[Row] = []
         self.warnings: list[str] = []
@@ -171,12 +171,12 @@ class _Draft:
             self.warnings.append(doubt)
         if machine.virtualised:
             self.warnings.append(
-                "this machine is a virtual one: what cpuid tells may not be the processor's, misses of its TLB walk "
-                "nested tables, and its caches may be shared with others"
+                "this is a virtual machine: cpuid may describe another processor, TLB misses walk nested tables, and "
+                "others may share the caches"
             )
         if self.measured.huge_share < 1:
             self.warnings.append(
-                f"{self.measured.huge_share:.0%} of the memory was in huge pages: latencies hold misses of the TLB"
+                f"{self.measured.huge_share:.0%} of the memory was in huge pages: latencies include TLB misses"
             )
 
     def set_tlbs(self) -> None:
@@ -197,13 +197,13 @@ class _Draft:
                 kept = [array for array in table[key] if set(array["pages"]) <= missing]
                 table[key] = told + kept
                 for number in range(len(told)):
-                    self.origin[f"tlb.{key}.{number}"] = "cpuid, as this machine tells it; LRU is an estimate"
+                    self.origin[f"tlb.{key}.{number}"] = "cpuid of this machine; LRU is an estimate"
         first = next(
             (tlb.entries for tlb in self.tlbs if tlb.level == 1 and tlb.kind != "instruction" and "4K" in tlb.pages),
             None,
         )
         if first is None:
-            self.warnings.append(f"cpuid tells nothing of the TLBs: they are as in {self.base}")
+            self.warnings.append(f"cpuid does not describe the TLBs: they are as in {self.base}")
             return
         hits = self.measured.small_page_cycles
         inside, beyond = near(hits, first / 3), near(hits, 2 * first)
@@ -286,7 +286,7 @@ class _Draft:
         half = (last.size_bytes >> 11) // last.ways * last.ways
         self.warnings.append(
             f"a chase finds {found} of the last cache of {whole}, which others may use; the preset has all of it, and "
-            f"--set machine.cache.l3.size_bytes={half}KiB tells what less would change"
+            f"--set machine.cache.l3.size_bytes={half}KiB shows what a smaller one would change"
         )
 
     def set_core(self) -> None:
@@ -313,7 +313,7 @@ class _Draft:
             why = f"half the peak rate of the {published.width}-wide core ({published.name})"
         else:
             self.warnings.append(
-                "nothing is published here of this core: the window and its queues are the defaults, Skylake's"
+                "pagelab has no published figures of this core: the window and its queues are the defaults, Skylake's"
             )
             why = "half the peak rate of a 4-wide core"
         self.origin["core.cycles_per_instruction"] = f"estimated: {why}, for code that does not wait for memory"
@@ -332,13 +332,15 @@ class _Draft:
         virtualised = self.of.machine.virtualised
         if virtualised and found.large and not found.in_pieces:
             self.warnings.append(
-                "the TLBs hold large pages whole, so the host maps this machine with such: replays with --nested are "
-                "of a host with small pages"
+                "the TLBs hold large pages whole, so the host maps this machine with large pages; replays with "
+                "--nested assume a host with small pages"
             )
         made = walks.fit(self.preset, found, virtualised=virtualised)
         made.arrangement.apply(self.preset)
         if not made.is_near:
-            self.warnings.append(f"no arrangement walks as this machine does: {found} cycles, and {made.simulated}")
+            self.warnings.append(
+                f"no modelled arrangement walks like this machine: {found} cycles, and {made.simulated}"
+            )
         pages = " and ".join(f"{count:,}" for count in found.small)
         self.comments.append(
             f"a walk, with the second-level TLB, of {pages} pages in turn: {found} cycles; simulated: {made.simulated}"
@@ -415,7 +417,7 @@ def _reaches(measured: Processor, tlbs: Sequence[described.Tlb]) -> list[str]:
         inside = cycles[min(cycles)].value
         told = [tlb.entries for tlb in tlbs if page in tlb.pages and tlb.kind != "instruction"]
         lines.append(
-            f"pages of {page}: loads to up to {reach(cycles, inside + 3)} of them hit the L1 TLB; cpuid tells of "
+            f"pages of {page}: loads to up to {reach(cycles, inside + 3)} of them hit the L1 TLB; cpuid states "
             f"{' and '.join(map(str, told)) or 'nothing'}"
         )
     most = max(measured.small_page_cycles)

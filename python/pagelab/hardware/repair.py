@@ -108,14 +108,14 @@ def leave_impossible(
         key = refused.partition(":")[0].removeprefix("machine.")
         part = next((part for part in _PARTS if key == part or key.startswith(f"{part}.")), None)
         if part is None or part in left:
-            raise UsageError(f"no preset can be made of what was measured: {refused}")
+            raise UsageError(f"no preset can be made from the measurements: {refused}")
         left.add(part)
         if get(base, part) is None:
             _remove(preset, part)
         else:
             put(preset, part, deepcopy(get(base, part)))
         _forget(origin, part)
-        origin[part] = f"estimated: as in {base['name']}, since what this machine tells is refused: {refused}"
+        origin[part] = f"estimated: as in {base['name']}, since this machine's own figure was refused: {refused}"
         changes.append(f"{part} stays as in {base['name']}: {refused}")
     return changes
 

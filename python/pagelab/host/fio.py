@@ -69,7 +69,7 @@ def fit(path: Path, name: str) -> str:
         "queue_depth": "estimate: the most that fio asked for at a time, or 32",
         "controller_ns": f"measured: {busy.per_second:,.0f} reads per second with {busy.depth} at a time "
         f"(job {busy.name})",
-        "block_ns": "estimate: as the first block of a request, for want of a job of larger blocks",
+        "block_ns": "estimate: as the first block of a request, since no job has larger blocks",
         "units": "estimate: four times the reads that the drive serves at a time, a power of two",
         "read_ns": f"measured: median of {alone.median:,.0f} ns of reads one at a time (job {alone.name}), "
         "less the controller's time. It includes the host's part in a completion",
@@ -92,7 +92,7 @@ def fit(path: Path, name: str) -> str:
     else:
         device |= {"write_ns": read, "program_ns": read}
         origin |= {
-            "write_ns": "estimate: as a read, for want of a job that writes",
+            "write_ns": "estimate: as a read, since no job writes",
             "program_ns": "estimate: as a read",
         }
     preset = {

@@ -84,7 +84,7 @@ def simulated(paths: Sequence[Path]) -> list[Simulated]:
 def _system(result: SystemResult, file: str) -> Simulated:
     stats = result.stats
     if "fault.major.count" not in stats:
-        raise UsageError(f"{file}: {result.label} has no fault.major.count; write it anew with `pagelab run --json`")
+        raise UsageError(f"{file}: {result.label} has no fault.major.count; create it again with `pagelab run --json`")
     unit = [name.removesuffix(".mapped") for name in stats if name.endswith(".fault_engine.mapped")]
     # Other engines than the storage management unit map pages, but read none.
     unit = [name for name in unit if f"{name}.latency.cycles" in stats and f"{name}.joined" in stats]
@@ -123,8 +123,8 @@ def estimate(native: Native, systems: Sequence[Simulated]) -> Estimate | Refusal
     deltas = _deltas(systems)
     if not deltas:
         return Refusal(
-            "no results have misses of both the kernel and the unit: replay under both, "
-            "`pagelab run NAME.trace -s osdp -s hwdp --json FILE`"
+            "no results have misses of both the kernel and the unit: replay under both, `pagelab run NAME.trace -s "
+            "osdp -s hwdp --json FILE`"
         )
     rates, gains = [], []
     for run in native.runs:
@@ -133,9 +133,9 @@ def estimate(native: Native, systems: Sequence[Simulated]) -> Estimate | Refusal
             if left <= 0:
                 saved = run.major_faults * delta / 1e9
                 return Refusal(
-                    f"{run.major_faults:,} misses of {delta / 1000:,.2f} µs less are {saved:.3f} s, and the run took "
-                    f"{run.seconds:.3f} s: the simulated costs are not this machine's; measure those with "
-                    "`pagelab calibrate --major-faults`"
+                    f"{run.major_faults:,} misses of {delta / 1000:,.2f} µs less would save {saved:.3f} s, and the "
+                    f"run took only {run.seconds:.3f} s: the simulated costs are not this machine's; measure those "
+                    "with `pagelab calibrate --major-faults`"
                 )
             rates.append(native.operations / left)
             gains.append(100 * (run.seconds / left - 1))

@@ -177,8 +177,8 @@ def footprint(passes: Sequence[FootprintPass], of: Caches) -> Footprint:
     l1d, l2, l3 = (statistics.median(done.latencies[at] for done in passes) for at in range(3))
     if l2 < APART * l1d or l3 < APART * l2:
         raise NoFootprintError(
-            f"a line takes {l1d:.1f} cycles from L1D, {l2:.1f} from L2 and {l3:.1f} from L3, which cannot be told "
-            "apart; other programs share the caches, or they are not as large as the kernel says"
+            f"a line takes {l1d:.1f} cycles from L1D, {l2:.1f} from L2 and {l3:.1f} from L3, which cannot be "
+            "distinguished; other programs share the caches, or they are not as large as the kernel says"
         )
     return Footprint(
         latencies=(l1d, l2, l3),

@@ -217,7 +217,7 @@ def _ensure_whole(cuts: Sequence[Cut], plan: Plan) -> None:
     whole = min(len(of.faults) for of in cuts)
     if whole < WHOLE * plan.faults:
         raise MajorFaultError(
-            f"of {plan.faults:,} touches, {whole:,} alone have all their events: other programs have the CPU, or the "
+            f"of {plan.faults:,} touches, only {whole:,} have all their events: other programs have the CPU, or the "
             "device's reads cannot be followed; try an idle machine or another folder"
         )
 

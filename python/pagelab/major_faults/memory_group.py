@@ -94,8 +94,8 @@ def hierarchy(mounts: Path = _MOUNTS) -> Hierarchy:
         if controllers.is_file() and "memory" in controllers.read_text(encoding="ascii").split():
             return Hierarchy(unified, V2)
     raise MajorFaultError(
-        "no hierarchy of cgroups with the memory controller is mounted; mount one: "
-        "mount -t cgroup2 none /sys/fs/cgroup, or leave out --memory"
+        "no hierarchy of cgroups with the memory controller is mounted; mount one: mount -t cgroup2 none "
+        "/sys/fs/cgroup, or leave out --memory"
     )
 
 
@@ -138,7 +138,7 @@ def _delegate(root: Path) -> None:
 def _refusal(path: Path, what: str, error: OSError) -> str:
     text = f"{path}: {what} ({error.strerror})"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{text}: a memory limit takes root and cgroups that may be written; or leave out --memory"
+        return f"{text}: a memory limit needs root and writable cgroups; or leave out --memory"
     return f"{text}; or leave out --memory"
 
 

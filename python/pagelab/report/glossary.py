@@ -60,7 +60,7 @@ WORDS = {
     "leaf": "A page-table entry that maps a page, rather than pointing to another table. In a four-level table, leaves "
     "of 4 KiB pages are at level 1.",
     "level": "A step of a page table: walks read from the highest, 4 or 5, to the leaves, 1.",
-    "LRU": "Least recently used: the order in which pages or cache lines are given up.",
+    "LRU": "Least recently used: the order in which pages or cache lines are replaced.",
     "machine": "The simulated processor and memory: TLBs, caches, core model and latencies.",
     "major fault": "A page fault that waits for a device, such as a drive.",
     "mapping": "A range of a process's addresses that mmap or brk created. Linux calls it a VMA.",
@@ -71,12 +71,14 @@ WORDS = {
     "miss-ratio curve": "The percentage of accesses that miss a cache or TLB, as a function of its size.",
     "MMU cache": "A memory in the processor that holds upper levels of the page table, so that walks read less. Intel "
     "calls them paging-structure caches.",
-    "nested": "Of a virtual machine: each address of the guest is translated by the host, too.",
+    "nested": "In a virtual machine: the host also translates each address of the guest.",
     "nested TLB": "A TLB that holds translations from a guest's physical addresses to the host's.",
     "NUMA node": "A part of the machine's memory with the CPUs that are closest to it.",
     "page": "The unit in which memory is mapped: 4 KiB, or 2 MiB and 1 GiB where the system uses large pages.",
     "page cache": "The kernel's copies of file contents in memory.",
-    "page fault": "An exception at an access whose page is not mapped, or may not be used so. The kernel then maps it.",
+    "page fault": (
+        "An exception at an access whose page is not mapped, or whose mapping forbids it. The kernel then maps it."
+    ),
     "page table": "Says where each virtual page lies in memory. The kernel writes it, the processor reads it.",
     "page walk": "Reading the page table after a TLB miss. Four levels take up to four references, and up to 24 in a "
     "virtual machine.",

@@ -246,8 +246,8 @@ def _overview(results: Sequence[SystemResult]) -> list[Figure]:
             Figure(
                 "What a page walk reads",
                 "References per completed walk, by layer and level of the page table (leaves are level 1), coloured "
-                "by the cache or memory that served them. Levels that MMU caches held are missing, and so is what "
-                "fewer than one walk in 200 reads.",
+                "by the cache or memory that served them. Levels that MMU caches held are omitted, and so are "
+                "entries that fewer than one walk in 200 reads.",
                 charts.walk_references(results),
             )
         )
@@ -299,9 +299,9 @@ def _inside(result: SystemResult, run: Results) -> Inside:
 
 _REFERENCES = (
     "Page faults, reference by reference",
-    "The faults chosen at random, in the order of what their handlers did. Each piece is a reference, coloured by the "
-    "farthest place that its lines were at, as long as it made the fault longer, or a step's instructions. The strip "
-    "below says of which stage they are. A page that is cleared or copied is one reference.",
+    "Faults chosen at random, with the work of their handlers in order. Each piece is a reference, or the "
+    "instructions of a step. Its length is the time that it adds to the fault; its colour is the farthest place "
+    "that held its lines. The strip below shows the stages. A page that is cleared or copied is one reference.",
 )
 
 
@@ -313,8 +313,8 @@ def _timelines(result: SystemResult) -> list[Figure]:
     about = {
         "walks": (
             "Walks, step by step",
-            "Walks chosen at random, and below them the slowest. Each piece is a reference, coloured by where it was "
-            "served; the rest is MMU caches and nested TLBs, or what overlapped.",
+            "Walks chosen at random, and below them the slowest. Each piece is a reference, coloured by where it "
+            "was served; the rest is time in MMU caches and nested TLBs, or overlap.",
         ),
         "faults": (
             "Page faults, step by step",

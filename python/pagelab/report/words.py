@@ -134,8 +134,8 @@ def orders(run: Results) -> list[str]:
             of = spreads(result.orders)["busy cycles"]
             low, high = of.interval
             sentences.append(
-                f"{result.label}: in {len(result.orders)} orders of the threads, busy cycles are {short(of.mean)} in "
-                f"the mean, from {short(of.least)} to {short(of.most)}; the mean of all orders is between "
+                f"{result.label}: in {len(result.orders)} orders of the threads, busy cycles are {short(of.mean)} on "
+                f"average, from {short(of.least)} to {short(of.most)}; the mean of all orders is between "
                 f"{short(max(low, 0.0))} and {short(high)} with a confidence of 95 %. Everything else on this page is "
                 "for the recorded order."
             )

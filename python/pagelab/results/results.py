@@ -246,7 +246,7 @@ class Results:
         try:
             import pandas as pd
         except ImportError:
-            raise ImportError("to_pandas needs pandas, which pagelab does not: pip install pandas") from None
+            raise ImportError("to_pandas needs pandas, an optional package: pip install pandas") from None
         return pd.DataFrame(list(self._rows()), columns=list(_COLUMNS)).astype({"value": "uint64"})
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:

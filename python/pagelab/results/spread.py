@@ -58,7 +58,7 @@ def spread_table(systems: Sequence[tuple[str, Sequence[Mapping[str, int]]]]) -> 
     """The headline figures of each system in its orders, as a `rich` table in 80 columns."""
     count = len(systems[0][1])
     table = Table(
-        title=f"{count} orders of the threads, the recorded one among them",
+        title=f"{count} orders of the threads, including the recorded one",
         title_justify="left",
         title_style="bold",
         box=None,

@@ -92,8 +92,8 @@ class Models:
             return f"no model passes the checks ({reasons})"
         if len(self.compared_on) < LEAST_COMPARED:
             return (
-                f"models are compared on {LEAST_COMPARED} layouts at least, and those that all were tested on are: "
-                f"{', '.join(self.compared_on) or 'none'}; measure mixed ones too, such as -l heap=25% -l heap=50%"
+                f"models are compared on {LEAST_COMPARED} layouts at least, and all models were tested only on: "
+                f"{', '.join(self.compared_on) or 'none'}; also measure mixed layouts, such as -l heap=25% -l heap=50%"
             )
         return None
 
@@ -111,7 +111,7 @@ class Models:
         if off is not None and off >= _WORTHLESS * apart:
             return (
                 f"the best model is off by up to {off:.1%}, and the layouts' run times differ by {apart:.1%}: "
-                "it tells next to nothing of this program"
+                "it says almost nothing about this program"
             )
         return None
 
@@ -173,7 +173,7 @@ def fit(points: Points) -> Models:
     """
     if len(points.points) < _LEAST_POINTS:
         raise UsageError(
-            f"there is one point ({points.points[0].layout}); models need two layouts at least, such as 4k and thp"
+            f"there is one point ({points.points[0].layout}); models need at least two layouts, such as 4k and thp"
         )
     models, refused = [], {}
     base, spread, doubtful = points.at(SMALL), spread_of(points.points), layouts_objection(points)

@@ -45,7 +45,7 @@ def check_share(layout: Layout, small: Memory, got: Memory) -> None:
     missing = wanted - got.huge_bytes
     if missing > max(_TOLERANCE * small.heap_bytes, _TOLERATED_PIECES * HUGE_BYTES):
         raise UsageError(
-            f"{layout.name}: {size_text(wanted)} of the heap were to be huge, and {size_text(got.huge_bytes)} became "
+            f"{layout.name}: {size_text(wanted)} of the heap should be huge, and {size_text(got.huge_bytes)} became "
             f"so (a tenth of the heap or 4 MiB may be missing). {_REMEDY}"
         )
 

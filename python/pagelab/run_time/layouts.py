@@ -152,5 +152,8 @@ def _part(text: str, of: str, value: str) -> Mapping[str, int]:
     except UsageError as error:
         raise UsageError(f"--layout {text}: {error}") from None
     if first % HUGE_BYTES or last % HUGE_BYTES or first >= last:
-        raise UsageError(f"--layout {text}: a window is from less to more, in whole pages of 2 MiB: heap=64MiB-128MiB")
+        raise UsageError(
+            f"--layout {text}: a window goes from a lower to a higher offset, in whole pages of 2 MiB: "
+            "heap=64MiB-128MiB"
+        )
     return {"heap_permille": 1000, "heap_from_bytes": first, "heap_to_bytes": last}

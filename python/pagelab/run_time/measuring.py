@@ -247,7 +247,7 @@ def _check_ending(run: Run, layout: Layout, plan: Plan) -> None:
     if run.exit_code and not plan.any_status:
         raise UsageError(
             f"the program ended with {_status(run.exit_code)} under {layout.name}; its standard error is above, and "
-            "--stdout FILE keeps the rest of what it says. --any-status measures it nevertheless"
+            "--stdout FILE keeps its other output. --any-status measures it anyway"
         )
 
 
@@ -346,9 +346,7 @@ def _warnings(
     for of, layout in zip(measured, layouts, strict=True):
         cpu = of.figure(lambda run: run.cpu_seconds)
         if cpu.relative is not None and cpu.relative > NOISY:
-            warnings.append(
-                f"{of.layout}: CPU time is known to ±{cpu.relative:.0%} only; more runs (--repeat) tell more"
-            )
+            warnings.append(f"{of.layout}: CPU time is known to ±{cpu.relative:.0%} only; use more runs (--repeat)")
         if of.memory.without_library and layout.touched and not layout.small:
             warnings.append(f"{of.layout}: {of.memory.without_library} processes did not load the library of layouts")
         if layout.whole and of.memory.huge_share < _MOSTLY_HUGE:

@@ -118,7 +118,7 @@ def _at(points: Sequence[Point], layout: str) -> Point:
     found = next((point for point in points if point.layout == layout), None)
     if found is None:
         known = ", ".join(point.layout for point in points)
-        raise UsageError(f"it is made of the layout {layout}, which is not among {known}")
+        raise UsageError(f"it needs the layout {layout}, which is not among {known}")
     return found
 
 

@@ -70,7 +70,7 @@ def model_objection(
     if not fitted.uses("window_cycles") and (without := fitted.without_walks) <= 0:
         return f"without walks, its run time would be {without:.3g} cycles"
     if len(errors) < max(parameters, LEAST_COMPARED):
-        return f"{_layouts(len(errors))} tested it, and it takes {max(parameters, LEAST_COMPARED)} at least"
+        return f"it was tested on {_layouts(len(errors))}, and at least {max(parameters, LEAST_COMPARED)} are needed"
     largest = max(map(abs, errors.values()))
     if largest >= spread:
         return f"it is off by up to {largest:.1%}, and run times of the layouts differ by {spread:.1%} only"

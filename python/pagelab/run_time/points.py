@@ -131,7 +131,7 @@ def _number(path: Path, line: int, column: str, text: str | None) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0:
-        raise UsageError(f"{path}, line {line}: {column} is {text!r}; a number of at least 0 belongs there")
+        raise UsageError(f"{path}, line {line}: {column} is {text!r}; expected a number of at least 0")
     return value
 
 

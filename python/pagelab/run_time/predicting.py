@@ -166,7 +166,7 @@ def _base(models: Models) -> Point:
     found = models.points.at(SMALL)
     if found is None:
         raise UsageError(
-            f"the models lack the layout {SMALL}, which replays are compared with: measure it, and fit them anew"
+            f"the models lack the layout {SMALL}, which replays are compared with: measure it, and fit them again"
         )
     return found
 
@@ -247,8 +247,8 @@ def _warnings(models: Models, predicted: Sequence[Predicted], small: Replay, mac
             warnings.append(f"{of.system}: its walk cycles are outside the range that the models were fitted to")
         if silent := [estimate.model for estimate in of.estimates if estimate.cycles is None and estimate.blind]:
             warnings.append(
-                f"{of.system}: {', '.join(silent)} left out: as many walks as with {SMALL} take other cycles, and "
-                "models of misses alone do not see that"
+                f"{of.system}: {', '.join(silent)} left out: the same number of walks as with {SMALL} takes other "
+                "cycles, and models of misses alone ignore that"
             )
         for estimate in of.estimates:
             if estimate.at_4k <= 0:

@@ -130,7 +130,7 @@ def mismatch(trace: Source, command: Sequence[str]) -> str | None:
     """What a warning says of a trace that is of another program, or of other arguments; none if it is of this one."""
     name = os.fspath(trace)
     if not is_trace(trace):
-        return f"{name} is a workload and no recording of {shlex.join(command)}, which was measured"
+        return f"{name} is a workload, not a recording of {shlex.join(command)}, which was measured"
     recorded = trace_info(name)["meta"].get("command") or []
     if list(recorded) == list(command):
         return None

@@ -65,7 +65,9 @@ def run(
     watch = watch or campaign.Watch()
     at_a_time = count("workers", workers, least=1)
     if scheduler is not None and at_a_time is not None:
-        raise _engine.UsageError("workers are those of this machine; a scheduler has its own: give one of both")
+        raise _engine.UsageError(
+            "`workers` is for this machine, and a scheduler has its own workers: give only one of the two"
+        )
     sweep, path = prepare(file, output)
     planned = plan(sweep)
     every = distinct(planned)

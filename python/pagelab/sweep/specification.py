@@ -199,7 +199,7 @@ class _Table:
 
 def _grid(table: _Table) -> Iterator[Run]:
     if "sources" not in table:
-        raise table.wrong("sources", "is missing: name a trace or a workload at least, such as 'gups:size=1GiB'")
+        raise table.wrong("sources", "is missing: name at least one trace or workload, such as 'gups:size=1GiB'")
     sources = [_sources(table, number, source) for number, source in enumerate(table.axis("sources"), 1)]
     systems = table.texts("systems", "radix")
     machines = table.texts("machines") if "machines" in table else [None]
@@ -222,7 +222,7 @@ def _sources(table: _Table, number: int, source: Any) -> Sources:
     inner = _Table(source, table._name, f"{table._prefix}sources[{number}].", _SOURCE)
     main, beside, arrivals = (inner.texts(key) if key in inner else [] for key in ("sources", "with", "arrivals"))
     if not main and not arrivals:
-        raise inner.wrong("sources", "is missing: name a trace or a workload at least")
+        raise inner.wrong("sources", "is missing: name at least one trace or workload")
     return Sources(
         inner.get("name", str, None) or " ".join(main or arrivals), tuple(main), tuple(beside), tuple(arrivals)
     )
