@@ -99,9 +99,9 @@ pub fn make_model_optional(schema: &mut schemars::Schema, default: &str) {
 }
 
 /// Adds a key that every variant of a choice must have.
-pub fn add_required(schema: &mut schemars::Schema, key: &str, of: &schemars::Schema) {
+pub fn add_required(schema: &mut schemars::Schema, key: &str, part: &schemars::Schema) {
     for variant in schema.get_mut("oneOf").and_then(Value::as_array_mut).into_iter().flatten() {
-        variant["properties"][key] = of.clone().into();
+        variant["properties"][key] = part.clone().into();
         variant["required"].as_array_mut().expect("a design has parameters").push(key.into());
     }
 }

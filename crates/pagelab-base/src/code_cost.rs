@@ -92,7 +92,8 @@ impl CodeCost {
 
     /// Cost of N instructions at this rate.
     pub fn in_proportion(self, instructions: u64) -> Self {
-        let part = |of: u64| (of * instructions + self.instructions / 2).checked_div(self.instructions).unwrap_or(0);
+        let part =
+            |amount: u64| (amount * instructions + self.instructions / 2).checked_div(self.instructions).unwrap_or(0);
         Self { instructions, timed_by_core: part(self.timed_by_core), cycles: Cycles(part(self.cycles.0)) }
     }
 
@@ -166,7 +167,7 @@ mod tests {
             |instructions, timed_by_core, cycles| CodeCost { instructions, timed_by_core, cycles: Cycles(cycles) };
         assert_eq!(stated + 3 * timed, cost(90, 60, 7));
         assert_eq!((stated + timed).saturating_sub(cost(10, 30, 2)), cost(40, 0, 5));
-        assert_eq!([stated, timed].map(|of| of.in_proportion(45)), [cost(45, 0, 11), cost(45, 45, 0)]);
+        assert_eq!([stated, timed].map(|work| work.in_proportion(45)), [cost(45, 0, 11), cost(45, 45, 0)]);
         assert_eq!(CodeCost::NONE.in_proportion(45), cost(45, 0, 0));
         assert_eq!([stated, timed].into_iter().sum::<CodeCost>().uncounted(), cost(0, 20, 7));
     }

@@ -80,14 +80,14 @@ impl Striping {
     }
 
     /// Splits a request to the device into requests to its drives: one per chunk.
-    pub fn parts(self, of: DeviceRequest) -> impl Iterator<Item = (u32, DeviceRequest)> {
-        let (mut next, end) = (of.first.0, of.first.0 + u64::from(of.blocks));
+    pub fn parts(self, request: DeviceRequest) -> impl Iterator<Item = (u32, DeviceRequest)> {
+        let (mut next, end) = (request.first.0, request.first.0 + u64::from(request.blocks));
         std::iter::from_fn(move || {
             let behind = if self.drives == 1 { end } else { (next / self.chunk_blocks + 1) * self.chunk_blocks };
             let blocks = behind.min(end) - next;
             let DriveBlock { drive, lba } = self.place(Lba(next));
             next += blocks;
-            (blocks > 0).then_some((drive, DeviceRequest { first: lba, blocks: blocks as u32, ..of }))
+            (blocks > 0).then_some((drive, DeviceRequest { first: lba, blocks: blocks as u32, ..request }))
         })
     }
 }
@@ -141,9 +141,9 @@ mod tests {
         assert_eq!(places[..9], first);
         assert_eq!(places[12..17], [(0, 4), (0, 5), (0, 6), (0, 7), (1, 4)]);
         (0..1000).for_each(|n| assert_eq!(three.block(three.place(Lba(n))), Lba(n)));
-        let parts = |of: Striping, first, blocks| {
-            let all = of.parts(DeviceRequest::read(Lba(first), blocks));
-            all.map(|(drive, of)| (drive, of.first.0, of.blocks)).collect::<Vec<_>>()
+        let parts = |striping: Striping, first, blocks| {
+            let all = striping.parts(DeviceRequest::read(Lba(first), blocks));
+            all.map(|(drive, part)| (drive, part.first.0, part.blocks)).collect::<Vec<_>>()
         };
         assert_eq!(parts(three, 2, 12), [(0, 2, 2), (1, 0, 4), (2, 0, 4), (0, 4, 2)]);
         assert_eq!(parts(three, 5, 3), [(1, 1, 3)]);

@@ -161,7 +161,7 @@ mod tests {
             let patterns = ["sequential", "semi-random", "random"].into_iter();
             patterns.flat_map(move |pattern| walk::BETWEEN.map(|between| (zeroing, pattern, between)))
         });
-        let walks = report.walks.iter().map(|of| (of.zeroing, of.pattern, of.between_bytes));
+        let walks = report.walks.iter().map(|walk| (walk.zeroing, walk.pattern, walk.between_bytes));
         assert_eq!(walks.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         for of in &report.walks {
             let costs = [&of.plain, &of.full_prefix, &of.published];

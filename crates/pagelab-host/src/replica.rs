@@ -234,7 +234,7 @@ impl<const BY_STRING: bool> Replica<BY_STRING> {
         let at = fault.as_mut_ptr();
         // SAFETY: the mapping is our own; each word of what is filled is written, and zeros are null pointers.
         unsafe {
-            let of = &*vma;
+            let fields = &*vma;
             (&raw mut (*at).vma).write_volatile(vma);
             let zeros = (&raw mut (*at).pmd).cast::<u64>();
             if BY_STRING {
@@ -243,10 +243,10 @@ impl<const BY_STRING: bool> Replica<BY_STRING> {
             } else {
                 (0..ZEROED).for_each(|word| zeros.add(word).write_volatile(0));
             }
-            let gfp = if of.file.is_null() { GFP_HIGHUSER_MOVABLE } else { GFP_HIGHUSER_MOVABLE | GFP_FS_IO };
+            let gfp = if fields.file.is_null() { GFP_HIGHUSER_MOVABLE } else { GFP_HIGHUSER_MOVABLE | GFP_FS_IO };
             (&raw mut (*at).flags).write_volatile(black_box(0x55));
             (&raw mut (*at).gfp_mask).write_volatile(gfp);
-            (&raw mut (*at).page_offset).write_volatile(((address - of.start) >> PAGE_SHIFT) + of.page_offset);
+            (&raw mut (*at).page_offset).write_volatile(((address - fields.start) >> PAGE_SHIFT) + fields.page_offset);
             (&raw mut (*at).address).write_volatile(address & !(TABLE_BYTES as u64 - 1));
             fault.assume_init_mut()
         }

@@ -71,9 +71,9 @@ pub struct Share {
 impl Share {
     /// The saving of each run: the relative difference between the cycles before and after.
     fn saved(runs: impl Iterator<Item = (f64, f64)>) -> Self {
-        let of = Cost::from_samples(runs.map(|(before, after)| 100.0 * (1.0 - after / before)).collect());
-        let (median_percent, lower_quartile_percent) = (of.median_cycles, of.lower_quartile_cycles);
-        Self { median_percent, lower_quartile_percent, upper_quartile_percent: of.upper_quartile_cycles }
+        let saving = Cost::from_samples(runs.map(|(before, after)| 100.0 * (1.0 - after / before)).collect());
+        let (median_percent, lower_quartile_percent) = (saving.median_cycles, saving.lower_quartile_cycles);
+        Self { median_percent, lower_quartile_percent, upper_quartile_percent: saving.upper_quartile_cycles }
     }
 }
 
@@ -162,7 +162,8 @@ impl<const BY_STRING: bool> Bench<BY_STRING> {
         let timer = self.timer(&addresses, between);
         let plain = self.mean(&addresses, between, |replica, address| replica.walk(address));
         self.replica.forget();
-        let forms = Form::ALL.map(|form| self.mean(&addresses, between, |of, address| of.walk_cached(address, form)));
+        let forms =
+            Form::ALL.map(|form| self.mean(&addresses, between, |replica, address| replica.walk_cached(address, form)));
         [plain, forms[0], forms[1]].map(|cycles| cycles - timer)
     }
 
@@ -175,22 +176,23 @@ impl<const BY_STRING: bool> Bench<BY_STRING> {
         let timer = self.timer(&addresses, 0);
         let mut net =
             |walk: &mut dyn FnMut(&mut Replica<BY_STRING>, u64) -> usize| self.mean(&addresses, 0, walk) - timer;
-        let walk = net(&mut |of, address| of.walk(address));
+        let walk = net(&mut |replica, address| replica.walk(address));
         let entry = Replica::<BY_STRING>::entry;
         let [from_pgd, from_pmd] = [From::Pgd, From::Pmd]
-            .map(|from| net(&mut |of, address| of.walk_known(address, from, entry(of, START, from))));
+            .map(|from| net(&mut |replica, address| replica.walk_known(address, from, entry(replica, START, from))));
         // The first walk fills the cache.
-        let [hit, hit_published] = Form::ALL.map(|form| net(&mut |of, address| of.walk_cached(address, form)));
-        let miss = net(&mut |of, address| {
+        let [hit, hit_published] =
+            Form::ALL.map(|form| net(&mut |replica, address| replica.walk_cached(address, form)));
+        let miss = net(&mut |replica, address| {
             // Two entries further: a miss every time, since nothing is filled.
-            of.walk_looked_up(address + 2 * PMD_BYTES, FORM)
+            replica.walk_looked_up(address + 2 * PMD_BYTES, FORM)
         });
         let filled = {
             let mut turn = 0;
-            net(&mut |of, _| {
+            net(&mut |replica, _| {
                 turn += 1;
                 // Cycles through pmds that use the same cache entry.
-                of.walk_cached(START + turn % 8 * 16 * PMD_BYTES, FORM)
+                replica.walk_cached(START + turn % 8 * 16 * PMD_BYTES, FORM)
             })
         };
         let level = (from_pgd - from_pmd) / 2.0;
@@ -267,14 +269,14 @@ fn patterns<const BY_STRING: bool>(
             }
             bench.compare(pattern, between_bytes, 0);
             let runs: Vec<_> = (1..=RUNS as u64).map(|run| bench.compare(pattern, between_bytes, run)).collect();
-            let of = |value: &dyn Fn(&[f64; 3]) -> f64| Cost::from_samples(runs.iter().map(value).collect());
+            let cost = |value: &dyn Fn(&[f64; 3]) -> f64| Cost::from_samples(runs.iter().map(value).collect());
             costs.push(WalkCost {
                 pattern: pattern.name(),
                 between_bytes,
                 zeroing,
-                plain: of(&|run| run[0]),
-                full_prefix: of(&|run| run[1]),
-                published: of(&|run| run[2]),
+                plain: cost(&|run| run[0]),
+                full_prefix: cost(&|run| run[1]),
+                published: cost(&|run| run[2]),
                 full_prefix_saves: Share::saved(runs.iter().map(|run| (run[0], run[1]))),
                 published_saves: Share::saved(runs.iter().map(|run| (run[0], run[2]))),
             });

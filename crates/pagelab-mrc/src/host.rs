@@ -25,9 +25,9 @@ pub(crate) fn run<W: Work>(work: W) -> W::Output {
 
 /// Prefetches the line of an element; does nothing beyond the end.
 #[inline(always)]
-pub(crate) fn prefetch<T>(of: &[T], index: usize) {
+pub(crate) fn prefetch<T>(slice: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]
-    if let Some(element) = of.get(index) {
+    if let Some(element) = slice.get(index) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: the address is that of a reference.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(element).cast()) };

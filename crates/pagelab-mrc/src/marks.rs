@@ -169,8 +169,8 @@ mod tests {
                     list.push(marks.push());
                 }
             }
-            let of = if step % 2 == 0 { list.len() as u64 } else { 600 };
-            let at = list.len() - 1 - rng.below(of) as usize;
+            let reach = if step % 2 == 0 { list.len() as u64 } else { 600 };
+            let at = list.len() - 1 - rng.below(reach) as usize;
             let stamp = list[at];
             assert_eq!(marks.before(stamp), at);
             assert_eq!(marks.behind(stamp), list.len() - 1 - at);

@@ -150,20 +150,20 @@ mod tests {
     #[test]
     fn what_a_program_gives_up_leaves() {
         let mut spaces = Spaces::default();
-        let mut of = |kind| left(&mut spaces, 0, kind);
-        assert_eq!(of(EventKind::Munmap { addr: 0x1000, len: 0x2000 }), [range(0, 0x1000, 0x2fff)]);
-        assert_eq!(of(EventKind::Madvise { addr: 0x1000, len: 0x1000, advice: 4 }), [range(0, 0x1000, 0x1fff)]);
-        assert_eq!(of(EventKind::Madvise { addr: 0x1000, len: 0x1000, advice: 1 }), []);
+        let mut handle = |kind| left(&mut spaces, 0, kind);
+        assert_eq!(handle(EventKind::Munmap { addr: 0x1000, len: 0x2000 }), [range(0, 0x1000, 0x2fff)]);
+        assert_eq!(handle(EventKind::Madvise { addr: 0x1000, len: 0x1000, advice: 4 }), [range(0, 0x1000, 0x1fff)]);
+        assert_eq!(handle(EventKind::Madvise { addr: 0x1000, len: 0x1000, advice: 1 }), []);
         let moved = EventKind::Mremap { old_addr: 0x1000, old_len: 0x1000, new_addr: 0x9000, new_len: 0x2000 };
-        assert_eq!(of(moved), [range(0, 0x1000, 0x1fff), range(0, 0x9000, 0xafff)]);
+        assert_eq!(handle(moved), [range(0, 0x1000, 0x1fff), range(0, 0x9000, 0xafff)]);
         let cut = EventKind::Mremap { old_addr: 0x1000, old_len: 0x3000, new_addr: 0x1000, new_len: 0x1000 };
-        assert_eq!(of(cut), [range(0, 0x2000, 0x3fff)]);
+        assert_eq!(handle(cut), [range(0, 0x2000, 0x3fff)]);
         let grown = EventKind::Mremap { old_addr: 0x1000, old_len: 0x1000, new_addr: 0x1000, new_len: 0x3000 };
-        assert_eq!(of(grown), []);
-        assert_eq!(of(EventKind::Brk { start: 0x5000, end: 0x8000 }), []);
-        assert_eq!(of(EventKind::Brk { start: 0x5000, end: 0x6001 }), [range(0, 0x7000, 0x7fff)]);
-        assert_eq!(of(EventKind::Brk { start: 0x5000, end: 0x9000 }), []);
-        assert_eq!(of(EventKind::Munmap { addr: 0x1000, len: u64::MAX }), [range(0, 0x1000, u64::MAX - 1)]);
+        assert_eq!(handle(grown), []);
+        assert_eq!(handle(EventKind::Brk { start: 0x5000, end: 0x8000 }), []);
+        assert_eq!(handle(EventKind::Brk { start: 0x5000, end: 0x6001 }), [range(0, 0x7000, 0x7fff)]);
+        assert_eq!(handle(EventKind::Brk { start: 0x5000, end: 0x9000 }), []);
+        assert_eq!(handle(EventKind::Munmap { addr: 0x1000, len: u64::MAX }), [range(0, 0x1000, u64::MAX - 1)]);
     }
 
     #[test]

@@ -266,10 +266,10 @@ impl Sampled {
 
     /// Passes on the allocations within a range of accesses that were read; the accesses passed on from the range begin
     /// at `first`.
-    fn allocations(&self, of: std::ops::Range<usize>, first: usize, batch: &mut Batch) {
+    fn allocations(&self, range: std::ops::Range<usize>, first: usize, batch: &mut Batch) {
         let Some(last) = batch.accesses.len().checked_sub(1) else { return };
-        let begin = of.start;
-        let those = allocations_within(&self.read.allocations, of).iter();
+        let begin = range.start;
+        let those = allocations_within(&self.read.allocations, range).iter();
         batch.allocations.extend(those.map(|(at, event)| ((first + (at - begin)).min(last), event.clone())));
     }
 
@@ -332,13 +332,13 @@ impl Sampled {
 
     /// Removes dependencies of a thread's accesses from `first` on whose producer was omitted.
     fn break_dependencies(&mut self, thread: ThreadIx, first: usize, batch: &mut Batch) {
-        let of = self.threads.entry(thread).or_default();
-        if of.stretch != self.passed {
-            (of.stretch, of.accesses) = (self.passed, 0);
+        let state = self.threads.entry(thread).or_default();
+        if state.stretch != self.passed {
+            (state.stretch, state.accesses) = (self.passed, 0);
         }
         let Batch { accesses, branches, .. } = batch;
         for (number, access) in accesses[first..].iter_mut().enumerate() {
-            let before = of.accesses + number as u64;
+            let before = state.accesses + number as u64;
             if before >= Maker::REACH {
                 break;
             }
@@ -351,7 +351,7 @@ impl Sampled {
                 of_access.wait_for(0);
             }
         }
-        of.accesses = (of.accesses + (accesses.len() - first) as u64).min(Maker::REACH);
+        state.accesses = (state.accesses + (accesses.len() - first) as u64).min(Maker::REACH);
     }
 
     fn touched(&mut self, process: ProcessIx) -> &mut Touched {

@@ -109,7 +109,7 @@ fn stretches(batch: &Batch) -> Vec<(Vec<u64>, Option<EventKind>)> {
 
 #[test]
 fn windows_and_their_warm_ups_are_passed_on_whole_and_first_touches_of_the_rest() {
-    let of = stretches(&sampled(turns(900), "every=300,length=50,warm=20,offset=100"));
+    let found = stretches(&sampled(turns(900), "every=300,length=50,warm=20,offset=100"));
     let mut expected = vec![(Vec::new(), Some(EventKind::Skip))];
     for period in 0..3 {
         let (from, window) = (if period == 0 { 0 } else { period * 300 - 150 }, period * 300 + 100);
@@ -122,21 +122,21 @@ fn windows_and_their_warm_ups_are_passed_on_whole_and_first_touches_of_the_rest(
         ]);
     }
     expected.push((vec![750], None));
-    assert_eq!(of, expected);
+    assert_eq!(found, expected);
 }
 
 #[test]
 fn one_window_in_eight_is_warmed_up_for_longer() {
-    let of = stretches(&sampled(turns(30 * 10 * 17), "every=300,length=50,warm=20,offset=100"));
+    let found = stretches(&sampled(turns(30 * 10 * 17), "every=300,length=50,warm=20,offset=100"));
     let warmed: Vec<usize> =
-        of.iter().filter(|(_, end)| *end == Some(EventKind::Measure)).map(|(accesses, _)| accesses.len()).collect();
+        found.iter().filter(|(_, end)| *end == Some(EventKind::Measure)).map(|(accesses, _)| accesses.len()).collect();
     assert_eq!(warmed.len(), 17);
     for (window, &warmed) in warmed.iter().enumerate() {
         assert_eq!(warmed, if window % 8 == 4 { 80 } else { 20 }, "{window}");
     }
     // The warm-up is longer than the gap, so it begins directly after the previous window.
-    let of = stretches(&sampled(turns(300 * 6), "every=300,length=200,warm=90,offset=0"));
-    let fifth = of.iter().filter(|(_, end)| *end == Some(EventKind::Measure)).nth(4).unwrap();
+    let found = stretches(&sampled(turns(300 * 6), "every=300,length=200,warm=90,offset=0"));
+    let fifth = found.iter().filter(|(_, end)| *end == Some(EventKind::Measure)).nth(4).unwrap();
     assert_eq!(fifth.0, (300 * 3 + 200..300 * 4).collect::<Vec<_>>());
 }
 
@@ -205,7 +205,7 @@ fn pages_are_new_again_after_what_may_make_them_so() {
 
 #[test]
 fn a_stretch_ends_with_touches_that_its_events_have_left() {
-    let of = |kind: Option<EventKind>| {
+    let touches_of = |kind: Option<EventKind>| {
         let mut batch = Batch::default();
         batch.push_event(event(0, EventKind::ProcessStart { parent: None }));
         let accesses = [(AccessKind::Store, 3 * PAGE), (AccessKind::Load, 5 * PAGE), (AccessKind::Load, 3 * PAGE + 64)];
@@ -230,16 +230,16 @@ fn a_stretch_ends_with_touches_that_its_events_have_left() {
     };
     let (load, store) = (AccessKind::Load, AccessKind::Store);
     let all = [(store, 3 * PAGE), (load, 5 * PAGE), (load, 3 * PAGE + 64), (load, 6 * PAGE)];
-    assert_eq!(of(None), all);
-    assert_eq!(of(Some(EventKind::Munmap { addr: 5 * PAGE, len: PAGE })), [all[0], all[2], all[3]]);
-    let forked = of(Some(EventKind::Fork { child: ProcessIx(1) }));
+    assert_eq!(touches_of(None), all);
+    assert_eq!(touches_of(Some(EventKind::Munmap { addr: 5 * PAGE, len: PAGE })), [all[0], all[2], all[3]]);
+    let forked = touches_of(Some(EventKind::Fork { child: ProcessIx(1) }));
     assert_eq!(forked, [(load, 3 * PAGE), all[1], all[2], all[3]], "a write would make a copy");
     for gone in [EventKind::Exec { path: "/bin/true".into() }, EventKind::Exit { code: 0 }] {
-        assert_eq!(of(Some(gone)), [all[3]]);
+        assert_eq!(touches_of(Some(gone)), [all[3]]);
     }
-    assert_eq!(of(Some(EventKind::ThreadExit)), [all[3]]);
-    assert_eq!(of(Some(EventKind::Truncate { file: "f".into(), old_len: 9, new_len: 1 })), [all[3]]);
-    assert_eq!(of(Some(EventKind::Fault { addr: 3 * PAGE, write: false })), [all[1], all[3]]);
+    assert_eq!(touches_of(Some(EventKind::ThreadExit)), [all[3]]);
+    assert_eq!(touches_of(Some(EventKind::Truncate { file: "f".into(), old_len: 9, new_len: 1 })), [all[3]]);
+    assert_eq!(touches_of(Some(EventKind::Fault { addr: 3 * PAGE, write: false })), [all[1], all[3]]);
 }
 
 #[test]
@@ -247,8 +247,8 @@ fn a_limit_is_one_of_the_source() {
     let sampling: Sampling = "every=300,length=50,offset=100".parse().unwrap();
     let mut source = Sampled::new(given(turns(3000)), &sampling, 1, Some(430));
     assert_eq!(source.info().accesses, Some(430 * 50 / 300));
-    let of = stretches(&all_of(&mut source));
-    assert_eq!(of.last().unwrap(), &((400..430).collect(), None));
+    let found = stretches(&all_of(&mut source));
+    assert_eq!(found.last().unwrap(), &((400..430).collect(), None));
 }
 
 #[test]

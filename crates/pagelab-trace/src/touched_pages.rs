@@ -154,15 +154,15 @@ mod tests {
 
     #[test]
     fn first_touches_end_with_the_last_new_page() {
-        let of =
+        let first_touches =
             |spec: &str, most| FirstTouches::from_source(&mut *crate::workload::parse(spec, 1).unwrap(), most).unwrap();
         // Code and data: the first access touches two pages.
-        let all = of("seq:size=64KiB,accesses=20000", u64::MAX);
+        let all = first_touches("seq:size=64KiB,accesses=20000", u64::MAX);
         assert_eq!(all.accesses, 20_000);
         let step = (15 * 4096) / 8 + 1;
         assert_eq!((all.pages, all.until), (16, step));
-        assert_eq!(of("seq:size=64KiB,accesses=20000", step - 1).pages, 15);
-        let touched_before = of("random:size=64KiB,accesses=20000,init=pages", u64::MAX);
+        assert_eq!(first_touches("seq:size=64KiB,accesses=20000", step - 1).pages, 15);
+        let touched_before = first_touches("random:size=64KiB,accesses=20000,init=pages", u64::MAX);
         assert_eq!((touched_before.pages, touched_before.until), (16, 16));
     }
 

@@ -95,12 +95,12 @@ impl<'k> UserKeys<'k> {
 /// not set.
 fn drop_keys_of_other_designs(tree: &mut Value, key: &str, written: &UserKeys) -> Result<(), EngineError> {
     let Some((part, last)) = key.rsplit_once('.') else { return Ok(()) };
-    let is_written = |of: &str| written.contains(part, of);
+    let is_written = |name: &str| written.contains(part, name);
     let node = Node::root().at(part.split('.'));
     if last == "drive" && matches!(part, "kernel.storage" | "kernel.swap") {
         let device = Node::root().at(["kernel", "storage"]).expect("a kernel may have storage");
         if let Some(keys) = place(tree, part)?.as_object_mut() {
-            keys.retain(|of, _| !device.has_key(of) || is_written(of));
+            keys.retain(|name, _| !device.has_key(name) || is_written(name));
         }
     } else if let Some(node) = node.filter(|node| node.is_chosen_by(last))
         && let Some(keys) = place(tree, part)?.as_object_mut()
@@ -113,7 +113,7 @@ fn drop_keys_of_other_designs(tree: &mut Value, key: &str, written: &UserKeys) -
 
 /// Moves the table `kernel` of a system into the kernel; its keys override those of the kernel preset.
 fn bring_kernel_keys(system: &mut Value, kernel: &mut Value) {
-    let brought = system.as_object_mut().and_then(|of| of.remove("kernel"));
+    let brought = system.as_object_mut().and_then(|keys| keys.remove("kernel"));
     if let (Some(Value::Object(brought)), Some(kernel)) = (brought, kernel.as_object_mut()) {
         kernel.extend(brought);
     }

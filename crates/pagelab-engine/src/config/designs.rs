@@ -34,7 +34,7 @@ impl Node {
         }
         [&schema["properties"][key], &schema["additionalProperties"], &schema["items"]]
             .into_iter()
-            .find(|of| of.is_object())
+            .find(|part| part.is_object())
             .map(Self)
     }
 

@@ -75,8 +75,9 @@ fn list_leaves(path: &str, value: &Value, leaves: &mut Vec<String>) {
 
 /// Removes the origins of overwritten values, and adds those of the extending preset.
 fn replace_origins(origin: &mut Map<String, Value>, own: Option<&Map<String, Value>>, written: &[String], name: &str) {
-    let is_at_or_below =
-        |key: &str, of: &str| key.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let is_at_or_below = |key: &str, ancestor: &str| {
+        key.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
     origin.retain(|key, _| !written.iter().any(|leaf| is_at_or_below(key, leaf)));
     let has_own = |leaf: &str| own.is_some_and(|own| own.keys().any(|key| is_at_or_below(leaf, key)));
     for leaf in written.iter().filter(|leaf| !leaf.ends_with(".name") && !has_own(leaf)) {

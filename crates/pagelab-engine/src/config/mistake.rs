@@ -127,10 +127,12 @@ impl<'s> Search<'s> {
 
     /// Checks a part in which the key `tag` selects a design and the other keys are its parameters.
     fn check_design(&mut self, variants: &'s [Value], tag: &str, value: &Value, key: &str) {
-        let known: Vec<&str> = variants.iter().filter_map(|of| of["properties"][tag]["const"].as_str()).collect();
+        let known: Vec<&str> =
+            variants.iter().filter_map(|variant| variant["properties"][tag]["const"].as_str()).collect();
         let Some(part) = value.as_object() else {
             let meant = value.as_str().filter(|name| known.contains(name)).unwrap_or(known[0]);
-            let chosen = variants.iter().find(|of| of["properties"][tag]["const"] == meant).expect("it is known");
+            let chosen =
+                variants.iter().find(|variant| variant["properties"][tag]["const"] == meant).expect("it is known");
             let what = format!(
                 "{} is not possible; keys belong here: write {}; of `{tag}` {}",
                 shown(value),
@@ -140,10 +142,12 @@ impl<'s> Search<'s> {
             return self.add(key, what);
         };
         let chosen = match part.get(tag) {
-            Some(Value::String(name)) => variants.iter().find(|of| of["properties"][tag]["const"] == name.as_str()),
+            Some(Value::String(name)) => {
+                variants.iter().find(|variant| variant["properties"][tag]["const"] == name.as_str())
+            }
             Some(_) => None,
             // A design whose key `tag` is optional is the default.
-            None => variants.iter().find(|of| !required(of).any(|key| key == tag)),
+            None => variants.iter().find(|variant| !required(variant).any(|key| key == tag)),
         };
         match (chosen, part.get(tag)) {
             (Some(chosen), _) => self.check_members(chosen, part, key),
@@ -246,7 +250,7 @@ pub(super) fn tag(variants: &[Value]) -> Option<&str> {
 fn names(variants: &[Value]) -> Vec<&str> {
     variants
         .iter()
-        .flat_map(|of| of["enum"].as_array().map_or(std::slice::from_ref(&of["const"]), Vec::as_slice))
+        .flat_map(|variant| variant["enum"].as_array().map_or(std::slice::from_ref(&variant["const"]), Vec::as_slice))
         .filter_map(Value::as_str)
         .collect()
 }

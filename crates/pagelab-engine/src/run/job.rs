@@ -446,7 +446,7 @@ fn run_system(
             .os
             .layers
             .iter()
-            .filter_map(|of| Some((of.name.clone(), of.measured_map()?)))
+            .filter_map(|layer| Some((layer.name.clone(), layer.measured_map()?)))
             .collect(),
         meanings: statistics.meanings,
     })
@@ -555,7 +555,7 @@ const KINDS: &[(&str, &str)] = &[
 /// Describes all entries of one of the `KINDS`, as JSON. The kind `kinds` lists the kinds themselves, plus `others`,
 /// which the caller can list.
 pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineError> {
-    let of = |kind: PresetKind| {
+    let presets_of = |kind: PresetKind| {
         presets(kind)
             .map(|preset| {
                 let table = preset.table();
@@ -569,11 +569,11 @@ pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineEr
     let list = match kind {
         "kinds" => rows(&[KINDS, others].concat()),
         "workloads" => return Ok(serde_json::to_string(&workload::list()).expect("documentation serialises")),
-        "machines" => of(PresetKind::Machine),
-        "systems" => of(PresetKind::System),
-        "kernels" => of(PresetKind::Kernel),
-        "drives" => of(PresetKind::Drive),
-        "windows" => of(PresetKind::Window),
+        "machines" => presets_of(PresetKind::Machine),
+        "systems" => presets_of(PresetKind::System),
+        "kernels" => presets_of(PresetKind::Kernel),
+        "drives" => presets_of(PresetKind::Drive),
+        "windows" => presets_of(PresetKind::Window),
         "page-tables" => rows(pagelab_tables::page_table::DESIGNS),
         "mmu-caches" => rows(pagelab_tables::mmu_cache::DESIGNS),
         "cores" => rows(pagelab_hardware::core_model::DESIGNS),

@@ -48,13 +48,13 @@ pub fn replay(machine: Option<&str>, references: impl Iterator<Item = u64>) -> R
             caches.clone_from(&empty);
         }
         let outcome = caches.access(0, LineAddr(line), reference & WRITE != 0, Requester::Kernel);
-        let of = &mut found[usize::from((reference >> LABEL_SHIFT) as u8)];
-        of.waited += u64::from(outcome.cycles - caches.l1_latency());
+        let counts = &mut found[usize::from((reference >> LABEL_SHIFT) as u8)];
+        counts.waited += u64::from(outcome.cycles - caches.l1_latency());
         match outcome.served {
-            HitLevel::L1 => of.l1 += 1,
-            HitLevel::L2 => of.l2 += 1,
-            HitLevel::L3 => of.l3 += 1,
-            HitLevel::Dram | HitLevel::Remote => of.dram += 1,
+            HitLevel::L1 => counts.l1 += 1,
+            HitLevel::L2 => counts.l2 += 1,
+            HitLevel::L3 => counts.l3 += 1,
+            HitLevel::Dram | HitLevel::Remote => counts.dram += 1,
         }
     }
     Ok(found)

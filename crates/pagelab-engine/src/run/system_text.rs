@@ -138,10 +138,10 @@ mod tests {
 
     #[test]
     fn labels_tell_systems_apart() {
-        let of = |systems: &[(&str, &[&str])]| labels(systems);
-        assert_eq!(of(&[("radix", &[]), ("radix", &["a.b=1"])]), ["radix", "radix{b=1}"]);
-        assert_eq!(of(&[("radix", &["a.b=1", "c=x.y"])]), ["radix{b=1,c=x.y}"]);
-        assert_eq!(of(&[("r", &["a.b=1"]), ("r", &["c.b=1"])]), ["r{a.b=1}", "r{c.b=1}"]);
-        assert_eq!(of(&[("r", &[]), ("s", &[]), ("r", &[])]), ["r #1", "s", "r #2"]);
+        let labels_of = |systems: &[(&str, &[&str])]| labels(systems);
+        assert_eq!(labels_of(&[("radix", &[]), ("radix", &["a.b=1"])]), ["radix", "radix{b=1}"]);
+        assert_eq!(labels_of(&[("radix", &["a.b=1", "c=x.y"])]), ["radix{b=1,c=x.y}"]);
+        assert_eq!(labels_of(&[("r", &["a.b=1"]), ("r", &["c.b=1"])]), ["r{a.b=1}", "r{c.b=1}"]);
+        assert_eq!(labels_of(&[("r", &[]), ("s", &[]), ("r", &[])]), ["r #1", "s", "r #2"]);
     }
 }

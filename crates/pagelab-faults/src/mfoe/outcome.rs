@@ -84,7 +84,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub(super) fn new(timeline: &Timeline, cores: Vec<CoreOutcome>, misses: Misses, work: Work) -> Self {
-        let sum = |of: fn(&CoreOutcome) -> u64| cores.iter().map(of).sum::<u64>();
+        let sum = |field: fn(&CoreOutcome) -> u64| cores.iter().map(field).sum::<u64>();
         let (faults, hits) = (sum(|core| core.faults), sum(|core| core.hits));
         let [before, after] = [sum(|core| core.before_ps), sum(|core| core.after_ps)].map(|ps| ps as f64 / 1e12);
         let seconds_before = timeline.duration_ns / 1e9;

@@ -194,9 +194,9 @@ pub struct ModelParameterDoc {
 
 /// All parameters.
 pub fn list() -> Vec<ModelParameterDoc> {
-    let document = |of: &Documented| ModelParameterDoc {
-        parameter: PARAMETERS.iter().find(|p| p.name == of.name).expect("each has an origin").document(),
-        origin: of.origin,
+    let document = |documented: &Documented| ModelParameterDoc {
+        parameter: PARAMETERS.iter().find(|p| p.name == documented.name).expect("each has an origin").document(),
+        origin: documented.origin,
     };
     ORIGINS.iter().map(document).collect()
 }

@@ -151,8 +151,8 @@ impl FaultProcess {
 
     /// Computes the next fault of a core whose last fault ended at `now_ns`.
     fn schedule(&mut self, core: usize, now_ns: u64) {
-        let of = &mut self.cores[core];
-        let begin = of.pattern.next_ns(now_ns as f64, &mut of.times);
+        let state = &mut self.cores[core];
+        let begin = state.pattern.next_ns(now_ns as f64, &mut state.times);
         // A core without further faults returns infinity, which the conversion turns into the largest number.
         let begin = (begin as u64).max(now_ns);
         if begin < self.end_ns {
@@ -166,10 +166,10 @@ impl Iterator for FaultProcess {
 
     fn next(&mut self) -> Option<Fault> {
         let Reverse((time_ns, core)) = self.next.pop()?;
-        let of = &mut self.cores[core];
-        let latency_ns = self.latency.draw(&mut of.latencies);
-        let address = ((core as u64 + 1) << 40) + of.faults * PAGE_BYTES;
-        of.faults += 1;
+        let state = &mut self.cores[core];
+        let latency_ns = self.latency.draw(&mut state.latencies);
+        let address = ((core as u64 + 1) << 40) + state.faults * PAGE_BYTES;
+        state.faults += 1;
         self.schedule(core, time_ns + u64::from(latency_ns.get()));
         let number = core as u32;
         Some(Fault {

@@ -226,10 +226,11 @@ impl Memory {
     pub fn new(config: &MemoryConfig, of_core: Vec<usize>, plain: Cycles) -> Self {
         let mut end = 0;
         let channel = |own: Option<f64>| own.or(config.bytes_per_cycle).map(Channel::new);
-        let node = |of: &MemoryNodeConfig| {
-            end += of.size_bytes.0 >> LINE_SHIFT;
-            let (local, remote) = (of.latency_cycles.map_or(plain, Cycles::from), of.remote_latency_cycles.into());
-            Node { end, local, remote, channel: channel(of.bytes_per_cycle), counts: MemoryCounts::default() }
+        let node = |node_config: &MemoryNodeConfig| {
+            end += node_config.size_bytes.0 >> LINE_SHIFT;
+            let (local, remote) =
+                (node_config.latency_cycles.map_or(plain, Cycles::from), node_config.remote_latency_cycles.into());
+            Node { end, local, remote, channel: channel(node_config.bytes_per_cycle), counts: MemoryCounts::default() }
         };
         let mut nodes: Vec<Node> = config.nodes.iter().map(node).collect();
         if nodes.is_empty() {

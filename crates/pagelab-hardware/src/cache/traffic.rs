@@ -206,7 +206,7 @@ impl Hierarchy {
 
     /// Statistics of prefetchers by level, if there are any.
     pub fn prefetched(&self) -> Option<[PrefetchCounts; 3]> {
-        let units = &self.traffic.as_ref().filter(|of| of.units.iter().any(Unit::is_on))?.units;
+        let units = &self.traffic.as_ref().filter(|traffic| traffic.units.iter().any(Unit::is_on))?.units;
         let mut all = [PrefetchCounts::default(); 3];
         let (l3, private) = units.split_last()?;
         private.iter().enumerate().for_each(|(n, unit)| all[n % 2].add(&unit.counts()));
@@ -461,8 +461,8 @@ mod tests {
         let Some(traffic) = &caches.traffic else { return };
         let (l3, private) = traffic.units.split_last().unwrap();
         for (n, unit) in private.iter().enumerate() {
-            let of = &caches.private[n / 2];
-            let array = if n % 2 == 0 { &of.l1 } else { of.l2.as_ref().unwrap() };
+            let private = &caches.private[n / 2];
+            let array = if n % 2 == 0 { &private.l1 } else { private.l2.as_ref().unwrap() };
             assert!(unit.holds_only(|line| array.lines().any(|(held, _)| held == line)), "core {} level {n}", n / 2);
         }
         assert!(l3.holds_only(|line| caches.l3.as_ref().unwrap().lines().any(|(held, _)| held == line)), "L3");
@@ -486,10 +486,14 @@ mod tests {
                     levels[level as usize] = &sample;
                     set(&mut caches, levels);
                     let (_, _, counts) = run(caches, cores);
-                    let of = counts.unwrap()[level as usize];
-                    assert!(of.issued > 0, "{sample:?}: {of:?}");
-                    assert_eq!(of.issued, of.useful + of.late + of.useless + of.unused, "{sample:?}: {of:?}");
-                    assert_eq!(of.late > 0, of.late_cycles > Cycles::ZERO);
+                    let of_level = counts.unwrap()[level as usize];
+                    assert!(of_level.issued > 0, "{sample:?}: {of_level:?}");
+                    assert_eq!(
+                        of_level.issued,
+                        of_level.useful + of_level.late + of_level.useless + of_level.unused,
+                        "{sample:?}: {of_level:?}"
+                    );
+                    assert_eq!(of_level.late > 0, of_level.late_cycles > Cycles::ZERO);
                 }
             }
         }
@@ -508,7 +512,7 @@ mod tests {
             for of in &counts {
                 assert_eq!(of.issued, of.useful + of.late + of.useless + of.unused, "{of:?}");
             }
-            assert!(counts.iter().all(|of| of.issued > 0) && counts[0].useful > 0, "{counts:?}");
+            assert!(counts.iter().all(|count| count.issued > 0) && counts[0].useful > 0, "{counts:?}");
             assert_eq!(run(caches, cores).0, took, "the same again");
         }
     }
@@ -545,7 +549,10 @@ mod tests {
         assert_eq!(walk(&mut caches, 1), 50);
         assert_eq!(walk(&mut caches, 1000), 100);
         assert_eq!(walk(&mut caches, 1000), 4);
-        let of = caches.prefetched().unwrap()[0];
-        assert_eq!([of.walk_misses, of.used_by_walks, of.late, of.late_cycles.0], [1, 1, 1, 46]);
+        let l1_counts = caches.prefetched().unwrap()[0];
+        assert_eq!(
+            [l1_counts.walk_misses, l1_counts.used_by_walks, l1_counts.late, l1_counts.late_cycles.0],
+            [1, 1, 1, 46]
+        );
     }
 }

@@ -195,11 +195,11 @@ impl<C: Timing> CpuClock<C> {
 
     /// [`Self::make_all`] for one access that missed the first-level TLB.
     #[inline(never)]
-    pub fn make_translated(&mut self, access: &Access, branches: Branches, of: L1TlbMiss, found: DataLocation) {
+    pub fn make_translated(&mut self, access: &Access, branches: Branches, miss: L1TlbMiss, found: DataLocation) {
         let at = self.moment();
         let behind = |stall: Stall| CoreTime { now: at.now + stall.sum(), ..at };
         let mut stall = self.core.meet(IncomingAccess { access, again: false, tells: self.tells, branches }, at);
-        stall += self.core.translation_stall(of, behind(stall));
+        stall += self.core.translation_stall(miss, behind(stall));
         let data = Data { latency: found.latency, line: found.line, traffic: None };
         stall += self.core.data_stall(data, behind(stall));
         self.stall(stall);

@@ -111,7 +111,7 @@ struct UnitShare {
     /// A unit of the share stays busy for `times / of` times the duration of a use, since shares need not be whole
     /// units.
     times: u64,
-    of: u64,
+    units: u64,
 }
 
 impl UnitShare {
@@ -119,13 +119,13 @@ impl UnitShare {
     fn new(units: usize, threads: u32) -> Self {
         let (units, threads) = (units as u64, u64::from(threads));
         let whole = units.div_ceil(threads);
-        Self { free: vec![Cycles::ZERO; whole as usize], times: threads * whole, of: units }
+        Self { free: vec![Cycles::ZERO; whole as usize], times: threads * whole, units }
     }
 
     fn take(&mut self, from: Cycles, long: Cycles) -> Cycles {
         let free = self.free.iter_mut().min().expect("a share has at least one unit");
         let begin = from.max(*free);
-        *free = begin + Cycles((long.0 * self.times).div_ceil(self.of));
+        *free = begin + Cycles((long.0 * self.times).div_ceil(self.units));
         begin
     }
 }
@@ -283,24 +283,24 @@ mod tests {
 
     #[test]
     fn times_that_are_taken_are_joined_and_gaps_between_them_found() {
-        let of = timeline(&[(10, 20), (40, 50), (20, 25), (60, 70), (45, 62), (5, 5)]);
-        assert_eq!(of.0, [(10, 25), (40, 70)].map(|(begin, end)| (Cycles(begin), Cycles(end))));
+        let busy = timeline(&[(10, 20), (40, 50), (20, 25), (60, 70), (45, 62), (5, 5)]);
+        assert_eq!(busy.0, [(10, 25), (40, 70)].map(|(begin, end)| (Cycles(begin), Cycles(end))));
         for (from, long, begins) in [(0, 10, 0), (0, 11, 25), (12, 15, 25), (26, 15, 70), (30, 10, 30), (80, 9, 80)] {
-            assert_eq!(of.free_for(Cycles(from), Cycles(long)), Cycles(begins), "{from} {long}");
+            assert_eq!(busy.free_for(Cycles(from), Cycles(long)), Cycles(begins), "{from} {long}");
         }
         for (from, long, end) in [(0, 10, 10), (0, 11, 26), (12, 15, 40), (12, 16, 71), (45, 1, 71), (80, 9, 89)] {
-            assert_eq!(of.free_by(Cycles(from), Cycles(long)), Cycles(end), "{from} {long}");
+            assert_eq!(busy.free_by(Cycles(from), Cycles(long)), Cycles(end), "{from} {long}");
         }
-        let mut of = of;
-        of.forget(Cycles(25));
-        assert_eq!(of.0.len(), 1);
+        let mut busy = busy;
+        busy.forget(Cycles(25));
+        assert_eq!(busy.0.len(), 1);
     }
 
     #[test]
     fn units_are_taken_in_the_gaps_before_what_another_has_taken() {
         let mut units = Units::new(1);
         // Both have used more than their share.
-        let mut none = UnitShare { free: vec![Cycles(1 << 40)], times: 1, of: 1 };
+        let mut none = UnitShare { free: vec![Cycles(1 << 40)], times: 1, units: 1 };
         let mut take = |from| units.take(&mut none, Cycles(from), Cycles(100), Cycles::ZERO);
         assert_eq!(take(1000), Cycles(1000));
         assert_eq!(take(0), Cycles(0), "a time line that is only known from its end would say 1100");
@@ -319,7 +319,7 @@ mod tests {
         // 100 rounds of two requests, each 4/3 as long.
         assert_eq!(last, Cycles(99 * 134));
         // Without a share, a thread waits for all earlier requests: 500 of 100 cycles on three units.
-        let mut none = UnitShare { free: vec![Cycles(1 << 40)], times: 1, of: 1 };
+        let mut none = UnitShare { free: vec![Cycles(1 << 40)], times: 1, units: 1 };
         assert_eq!(units.take(&mut none, Cycles::ZERO, Cycles(100), Cycles::ZERO), Cycles(16_600));
     }
 

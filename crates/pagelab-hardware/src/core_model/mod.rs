@@ -230,8 +230,8 @@ pub trait Timing {
 
     /// How long the program stalls for a translation, whether it is found or ends in a fault.
     #[inline]
-    fn translation_stall(&mut self, of: L1TlbMiss, _at: CoreTime) -> Stall {
-        Stall { translation: of.look_up + of.walk, ..Stall::default() }
+    fn translation_stall(&mut self, miss: L1TlbMiss, _at: CoreTime) -> Stall {
+        Stall { translation: miss.look_up + miss.walk, ..Stall::default() }
     }
 
     /// State that the hardware threads of a core share; none if the model has no such state.

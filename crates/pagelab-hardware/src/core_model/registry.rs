@@ -58,8 +58,8 @@ macro_rules! cores {
             }
 
             #[inline(always)]
-            fn translation_stall(&mut self, of: L1TlbMiss, at: CoreTime) -> Stall {
-                match self { $($(Self::$Variant(core) => core.translation_stall(of, at),)*)* }
+            fn translation_stall(&mut self, miss: L1TlbMiss, at: CoreTime) -> Stall {
+                match self { $($(Self::$Variant(core) => core.translation_stall(miss, at),)*)* }
             }
 
             fn common(&self) -> Option<Box<Common>> {

@@ -218,9 +218,9 @@ impl BranchBatch {
     /// Computes the indices of all branches of the batch.
     #[inline(always)]
     fn seek(&mut self) {
-        let of = LENGTHS.len() * self.count.min(BATCH);
+        let used = LENGTHS.len() * self.count.min(BATCH);
         let (indices, tags) = (self.indices.as_flattened_mut(), self.tags.as_flattened_mut());
-        for ((key, index), tag) in self.keys.as_flattened()[..of].iter().zip(indices).zip(tags) {
+        for ((key, index), tag) in self.keys.as_flattened()[..used].iter().zip(indices).zip(tags) {
             let hash = mix(*key);
             *index = (hash & ((1 << TABLE_BITS) - 1)) as u16;
             // 0 is the tag of unused entries.
@@ -264,8 +264,8 @@ fn gather(lanes: u64) -> usize {
 
 /// Packs four numbers into the lanes of one.
 #[inline(always)]
-fn lanes(of: [u16; LENGTHS.len()]) -> u64 {
-    of.into_iter().rev().fold(0, |all, lane| all << 16 | u64::from(lane))
+fn lanes(numbers: [u16; LENGTHS.len()]) -> u64 {
+    numbers.into_iter().rev().fold(0, |all, lane| all << 16 | u64::from(lane))
 }
 
 /// The lowest bit of each lane.

@@ -44,7 +44,7 @@ impl UnderWay {
     #[inline]
     pub fn arrival(&self, number: u64) -> Cycles {
         let set = &self.sets[set_of(number)];
-        set.iter().find(|of| of.0 == number).map_or(Cycles::ZERO, |of| of.1)
+        set.iter().find(|line| line.0 == number).map_or(Cycles::ZERO, |line| line.1)
     }
 }
 

@@ -180,11 +180,11 @@ impl Drive {
     fn pass(&mut self, member: usize, request: DeviceRequest, now: Cycles) -> Cycles {
         let further = u64::from(request.blocks.saturating_sub(1)) * u64::from(self.config.block_ns);
         let takes = self.clock.cycles(u64::from(self.config.controller_ns) + further);
-        let of = &mut self.members[member];
-        let begins = place(&mut of.unanswered, self.config.queue_depth, now).max(of.controller);
+        let state = &mut self.members[member];
+        let begins = place(&mut state.unanswered, self.config.queue_depth, now).max(state.controller);
         self.counts.queued_cycles += begins - now;
-        of.controller = begins + takes;
-        of.controller
+        state.controller = begins + takes;
+        state.controller
     }
 
     /// The units of a request's stripes in order, with the number of blocks of each stripe.
@@ -224,13 +224,13 @@ impl Drive {
         let program = self.cycles(self.config.program_ns);
         let mut room = passed;
         for (unit, blocks) in self.stripes(request) {
-            let of = &mut self.members[member];
+            let state = &mut self.members[member];
             for _ in 0..blocks {
-                room = room.max(place(&mut of.buffered, self.config.buffer_blocks, passed));
+                room = room.max(place(&mut state.buffered, self.config.buffer_blocks, passed));
             }
-            let done = room.max(of.units[unit]) + program;
-            of.units[unit] = done;
-            (0..blocks).for_each(|_| of.buffered.push(Reverse(done)));
+            let done = room.max(state.units[unit]) + program;
+            state.units[unit] = done;
+            (0..blocks).for_each(|_| state.buffered.push(Reverse(done)));
         }
         let done = room + self.cycles(self.config.write_ns);
         let counts = &mut self.counts;
@@ -243,9 +243,9 @@ impl Drive {
     /// Completes a drive's part of a request.
     fn serve(&mut self, member: usize, request: DeviceRequest, now: Cycles) -> Cycles {
         let at = if request.write { self.write(member, request, now) } else { self.read(member, request, now) };
-        let of = &mut self.members[member];
-        of.unanswered.push(Reverse(at));
-        of.requests += 1;
+        let state = &mut self.members[member];
+        state.unanswered.push(Reverse(at));
+        state.requests += 1;
         at
     }
 }
@@ -342,33 +342,33 @@ impl Device for Drive {
     }
 
     fn measures(&self) -> Vec<Measure> {
-        let of = &self.counts;
-        let reads = of.read_latencies.count();
+        let counts = &self.counts;
+        let reads = counts.read_latencies.count();
         let mut all = vec![
-            Measure::count("requests", reads + of.writes, "Requests to the device's drives"),
+            Measure::count("requests", reads + counts.writes, "Requests to the device's drives"),
             Measure::cycles(
                 "queued_cycles",
-                of.queued_cycles,
+                counts.queued_cycles,
                 "Cycles that requests waited for the queue, the controller, the buffer and (reads) their unit",
             ),
             Measure::count("reads", reads, "Requests that read"),
-            Measure::count("reads.blocks", of.read_blocks, "Blocks that were read"),
+            Measure::count("reads.blocks", counts.read_blocks, "Blocks that were read"),
         ];
-        all.extend(of.read_latencies.measures("reads", "reads, from the request to the answer"));
+        all.extend(counts.read_latencies.measures("reads", "reads, from the request to the answer"));
         all.extend([
-            Measure::count("writes", of.writes, "Requests that wrote"),
-            Measure::count("writes.blocks", of.write_blocks, "Blocks that were written"),
-            Measure::cycles("writes.cycles", of.write_cycles, "Cycles from a write's request to its answer"),
+            Measure::count("writes", counts.writes, "Requests that wrote"),
+            Measure::count("writes.blocks", counts.write_blocks, "Blocks that were written"),
+            Measure::cycles("writes.cycles", counts.write_cycles, "Cycles from a write's request to its answer"),
             Measure::count(
                 "slow_reads",
-                of.slow_reads,
+                counts.slow_reads,
                 "Reads that took longer than others for the drive's own reasons",
             ),
-            Measure::count("errors", of.errors, "Requests to the device that were answered with an error"),
+            Measure::count("errors", counts.errors, "Requests to the device that were answered with an error"),
         ]);
         if let [_, _, ..] = self.members[..] {
-            let requests = |(n, of): (usize, &Member)| {
-                Measure::count(format!("drive.{n}.requests"), of.requests, format!("Requests to drive {n}"))
+            let requests = |(n, member): (usize, &Member)| {
+                Measure::count(format!("drive.{n}.requests"), member.requests, format!("Requests to drive {n}"))
             };
             all.extend(self.members.iter().enumerate().map(requests));
         }
@@ -396,7 +396,7 @@ mod tests {
     }
 
     fn measured(drive: &Drive, name: &str) -> u64 {
-        drive.measures().into_iter().find(|of| of.name == name).expect("it is counted").value
+        drive.measures().into_iter().find(|measure| measure.name == name).expect("it is counted").value
     }
 
     /// Random reads with this many outstanding; returns latency and requests per nanosecond.

@@ -75,9 +75,9 @@ impl CoalescedCache {
         let mut others = config.clone();
         let mut merged = None;
         if let Some(at) = others.arrays.iter().position(|array| array.level == MERGED) {
-            let of = others.arrays.remove(at);
+            let removed = others.arrays.remove(at);
             let path = format!("machine.mmu_cache.paging_structure.arrays.{at}");
-            merged = Some(array(&path, of.entries, of.ways, of.policy, rng)?);
+            merged = Some(array(&path, removed.entries, removed.ways, removed.policy, rng)?);
         }
         let latency_cycles = config.latency_cycles.into();
         Ok(Self { merged, others: PagingStructureCache::new(&others, rng)?, latency_cycles })
@@ -89,8 +89,8 @@ impl Design for CoalescedCache {
         Self::new(&geometry.paging_structure, rng)
     }
 
-    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
-        PagingStructureCache::samples(of)
+    fn samples(geometry: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        PagingStructureCache::samples(geometry)
     }
 
     fn keeps(entries: UpperEntries) -> Result<(), &'static str> {

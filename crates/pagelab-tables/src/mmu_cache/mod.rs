@@ -121,7 +121,7 @@ pub trait Design: Sized {
     fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError>;
 
     /// Geometries for tests on a machine like this one, small enough that entries are replaced.
-    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry>;
+    fn samples(geometry: &MmuCacheGeometry) -> Vec<MmuCacheGeometry>;
 
     /// Whether it can hold such entries of a page table. The error completes "a page table has …".
     fn keeps(entries: UpperEntries) -> Result<(), &'static str>;

@@ -19,8 +19,8 @@ impl Design for Nothing {
         Ok(Self)
     }
 
-    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
-        vec![of.clone()]
+    fn samples(geometry: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        vec![geometry.clone()]
     }
 
     fn keeps(_: UpperEntries) -> Result<(), &'static str> {

@@ -58,10 +58,10 @@ impl Design for PageWalkCache {
         Ok(Self { array, latency_cycles: config.latency_cycles.into() })
     }
 
-    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+    fn samples(geometry: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
         let page_walk_cache =
             PageWalkCacheConfig { entries: 8, ways: 2, latency_cycles: 1, policy: AssocPolicy::Random };
-        vec![of.clone(), MmuCacheGeometry { page_walk_cache, ..of.clone() }]
+        vec![geometry.clone(), MmuCacheGeometry { page_walk_cache, ..geometry.clone() }]
     }
 
     fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
@@ -107,8 +107,8 @@ impl Design for SharedPageWalkCache {
         PageWalkCache::new(geometry, rng).map(Self)
     }
 
-    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
-        PageWalkCache::samples(of)
+    fn samples(geometry: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        PageWalkCache::samples(geometry)
     }
 
     fn keeps(entries: UpperEntries) -> Result<(), &'static str> {

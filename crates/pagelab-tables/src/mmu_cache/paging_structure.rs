@@ -85,13 +85,16 @@ impl PagingStructureCache {
     }
 
     /// Geometries for tests of such arrays: few entries, for some levels and for all.
-    pub(super) fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+    pub(super) fn samples(geometry: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
         let with = |levels: &[u8]| {
             let array = |&level| PagingStructureArray { level, entries: 4, ways: 2, policy: AssocPolicy::Lru };
             let arrays = levels.iter().map(array).collect();
-            MmuCacheGeometry { paging_structure: PagingStructureConfig { arrays, latency_cycles: 1 }, ..of.clone() }
+            MmuCacheGeometry {
+                paging_structure: PagingStructureConfig { arrays, latency_cycles: 1 },
+                ..geometry.clone()
+            }
         };
-        vec![of.clone(), with(&[2]), with(&[2, 3, 4, 5])]
+        vec![geometry.clone(), with(&[2]), with(&[2, 3, 4, 5])]
     }
 }
 
@@ -100,8 +103,8 @@ impl Design for PagingStructureCache {
         Self::new(&geometry.paging_structure, rng)
     }
 
-    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
-        Self::samples(of)
+    fn samples(geometry: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        Self::samples(geometry)
     }
 
     fn keeps(entries: UpperEntries) -> Result<(), &'static str> {

@@ -22,8 +22,8 @@ impl Design for Perfect {
         Ok(Self { latency_cycles: geometry.paging_structure.latency_cycles.into() })
     }
 
-    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
-        vec![of.clone()]
+    fn samples(geometry: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+        vec![geometry.clone()]
     }
 
     fn keeps(entries: UpperEntries) -> Result<(), &'static str> {

@@ -75,8 +75,8 @@ macro_rules! mmu_caches {
             }
 
             /// Geometries for tests on a machine like this one.
-            pub fn samples(self, of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
-                match self { $($(Self::$Variant => <$Cache as Design>::samples(of),)*)* }
+            pub fn samples(self, geometry: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+                match self { $($(Self::$Variant => <$Cache as Design>::samples(geometry),)*)* }
             }
         }
 

@@ -76,9 +76,9 @@ impl Design for UnifiedTranslationCache {
         Self::new(&geometry.unified, rng)
     }
 
-    fn samples(of: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
+    fn samples(geometry: &MmuCacheGeometry) -> Vec<MmuCacheGeometry> {
         let unified = UnifiedTranslationCacheConfig { entries: 8, ways: 4, latency_cycles: 1, level2_insertion: 2 };
-        vec![of.clone(), MmuCacheGeometry { unified, ..of.clone() }]
+        vec![geometry.clone(), MmuCacheGeometry { unified, ..geometry.clone() }]
     }
 
     fn keeps(entries: UpperEntries) -> Result<(), &'static str> {

@@ -135,7 +135,8 @@ pub fn export(
             (0..threads).step_by(FILES_AT_ONCE as usize).map(|from| from..threads.min(from + FILES_AT_ONCE)).collect()
         }
     };
-    let name = |of: u32| if threads == 1 || thread.is_some() { output.to_path_buf() } else { numbered(output, of) };
+    let name =
+        |number: u32| if threads == 1 || thread.is_some() { output.to_path_buf() } else { numbered(output, number) };
     let goal = all.saturating_mul(passes.len() as u64);
     let mut files = Vec::new();
     let mut done = 0;

@@ -172,18 +172,18 @@ mod tests {
     #[test]
     fn names_keep_the_kind_and_one_file_its_number() {
         let mut names = FileNames::default();
-        let mut of = |path: &str| {
+        let mut anonymized = |path: &str| {
             let kind = EventKind::Truncate { file: path.into(), old_len: 2, new_len: 1 };
             let EventKind::Truncate { file, .. } = names.replace(kind) else { unreachable!() };
             file.to_string()
         };
-        assert_eq!(of("/home/somebody/lib/libx.so.1.2"), "/library-1.so");
-        assert_eq!(of("/home/somebody/data"), "/file-1");
-        assert_eq!(of("/usr/lib/liby.so"), "/library-2.so");
-        assert_eq!(of("/home/somebody/data"), "/file-1");
-        assert_eq!(of("/memfd:secret (deleted)"), "/shared-memory-1");
-        assert_eq!(of("[heap]"), "[heap]");
-        assert_eq!(of("[anon:secret]"), "[anon]");
+        assert_eq!(anonymized("/home/somebody/lib/libx.so.1.2"), "/library-1.so");
+        assert_eq!(anonymized("/home/somebody/data"), "/file-1");
+        assert_eq!(anonymized("/usr/lib/liby.so"), "/library-2.so");
+        assert_eq!(anonymized("/home/somebody/data"), "/file-1");
+        assert_eq!(anonymized("/memfd:secret (deleted)"), "/shared-memory-1");
+        assert_eq!(anonymized("[heap]"), "[heap]");
+        assert_eq!(anonymized("[anon:secret]"), "[anon]");
     }
 
     #[test]

@@ -163,9 +163,9 @@ impl PartDecoder {
         for column in
             [&mut self.addresses, &mut self.site_indices, &mut self.thread_indices].into_iter().chain(&mut self.waits)
         {
-            let of = column.next_page(&mut self.zstd).map_err(|what| in_column(&self.part, column.index, what))?;
-            if *rows.get_or_insert(of) != of {
-                let what = format!("a page of {of} rows where the other columns have {}", rows.unwrap_or(0));
+            let in_page = column.next_page(&mut self.zstd).map_err(|what| in_column(&self.part, column.index, what))?;
+            if *rows.get_or_insert(in_page) != in_page {
+                let what = format!("a page of {in_page} rows where the other columns have {}", rows.unwrap_or(0));
                 return Err(in_column(&self.part, column.index, what));
             }
         }
@@ -414,7 +414,7 @@ fn set_dependencies(
     for (number, (eight, branches)) in eights.iter_mut().zip(branches_of_eights).enumerate() {
         let bytes = words.map(|words| words[number]);
         for (i, (access, branches)) in eight.iter_mut().zip(branches).enumerate() {
-            set_dependencies(number * 8 + i, u32::from_le_bytes(bytes.map(|of| of[i])), access, branches);
+            set_dependencies(number * 8 + i, u32::from_le_bytes(bytes.map(|plane| plane[i])), access, branches);
         }
     }
     for (row, (access, branches)) in (whole..).zip(rest.iter_mut().zip(branches_of_rest)) {

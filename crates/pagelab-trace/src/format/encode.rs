@@ -115,9 +115,10 @@ impl PartEncoder {
                 WAITS => (self.waits.as_ref().expect("it is a column of traces that tell"), None),
                 _ => unreachable!("{column} of {} columns", self.schema.num_columns()),
             };
-            let of = self.schema.column(column);
+            let descriptor = self.schema.column(column);
             let memory = std::mem::take(&mut self.body);
-            let (bytes, close) = pages.column(memory, &mut self.compressor, self.rows, of, dictionary.as_deref())?;
+            let (bytes, close) =
+                pages.column(memory, &mut self.compressor, self.rows, descriptor, dictionary.as_deref())?;
             group.append_column(&bytes, close)?;
             self.body = Vec::from(bytes);
         }

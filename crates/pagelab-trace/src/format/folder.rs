@@ -38,11 +38,11 @@ impl Folder {
         let (events, event_hash) = parts(path, Table::Events, &event_part::SCHEMA)?;
         let mut counts = AccessCounts::default();
         for part in &accesses {
-            let of = part.facts.counts.ok_or_else(|| part.corrupt("its footer has no counts"))?;
-            if of.checked_total() != Some(part.facts.rows) {
+            let in_part = part.facts.counts.ok_or_else(|| part.corrupt("its footer has no counts"))?;
+            if in_part.checked_total() != Some(part.facts.rows) {
                 return Err(part.corrupt("the counts in its footer do not add up to its rows"));
             }
-            counts = counts.checked_add(&of).ok_or_else(|| part.corrupt("its counts exceed 64 bits"))?;
+            counts = counts.checked_add(&in_part).ok_or_else(|| part.corrupt("its counts exceed 64 bits"))?;
         }
         let content_hash = ContentHash::combine(&access_hash, &event_hash);
         let folder = Self { path: path.to_path_buf(), meta, accesses, events, counts, content_hash };
@@ -65,8 +65,8 @@ impl Folder {
             let (found, expected) = (rows(parts), expected.unwrap_or(0));
             if found < expected {
                 let missing = table.file_name(parts.len());
-                let of = table.name();
-                return corrupt(format!("{missing} is missing: the trace has {found} of {expected} {of}"));
+                let name = table.name();
+                return corrupt(format!("{missing} is missing: the trace has {found} of {expected} {name}"));
             }
         }
         let recorded = self.meta.content_hash.as_deref().unwrap_or_default();

@@ -160,12 +160,12 @@ impl AccessCounts {
             }
             instructions += some.iter().map(|access| u64::from(access.gap)).sum::<u64>();
         }
-        let of = |kind: AccessKind| by_index[kind as usize] + by_index[kind as usize + 4];
+        let total = |kind: AccessKind| by_index[kind as usize] + by_index[kind as usize + 4];
         Self {
-            loads: of(AccessKind::Load),
-            stores: of(AccessKind::Store),
-            modifies: of(AccessKind::Modify),
-            fetches: of(AccessKind::Fetch),
+            loads: total(AccessKind::Load),
+            stores: total(AccessKind::Store),
+            modifies: total(AccessKind::Modify),
+            fetches: total(AccessKind::Fetch),
             by_kernel: by_index[4..].iter().sum(),
             instructions,
         }

@@ -91,9 +91,9 @@ impl Space {
         self.looked = Some(Instant::now());
         // If the file system does not report its space, there is no limit; if it fills up, the writer fails.
         let Ok(facts) = rustix::fs::statvfs(&self.folder) else { return Ok(()) };
-        let of = |blocks: u64| blocks.saturating_mul(facts.f_frsize);
-        let least = self.least_free.unwrap_or_else(|| LEAST_FREE_BYTES.min(of(facts.f_blocks) / LEAST_FREE_PART));
-        let free = of(facts.f_bavail);
+        let bytes = |blocks: u64| blocks.saturating_mul(facts.f_frsize);
+        let least = self.least_free.unwrap_or_else(|| LEAST_FREE_BYTES.min(bytes(facts.f_blocks) / LEAST_FREE_PART));
+        let free = bytes(facts.f_bavail);
         // Some file systems report no blocks at all.
         if facts.f_blocks == 0 || free >= least {
             return Ok(());
@@ -135,8 +135,8 @@ fn mounted_at(folder: &Path) -> String {
     let Ok(folder) = std::path::absolute(folder) else { return String::new() };
     let mut above = folder.ancestors().skip_while(|folder| !folder.exists());
     let Some(Ok(mut top)) = above.next().map(Path::canonicalize) else { return String::new() };
-    let of = device(&top);
-    while let Some(parent) = top.parent().filter(|parent| device(parent) == of) {
+    let own = device(&top);
+    while let Some(parent) = top.parent().filter(|parent| device(parent) == own) {
         top = parent.to_path_buf();
     }
     format!(" ({})", top.display())

@@ -92,7 +92,7 @@ impl Plain {
         let begin = self.accesses;
         let mut places = Vec::new();
         let entry = self.from;
-        let of = |origin: OriginRecord, number: usize, places: &[usize], end: usize| {
+        let origin_load = |origin: OriginRecord, number: usize, places: &[usize], end: usize| {
             let place = match usize::from(origin.back) {
                 0 => None,
                 back if back <= number => Some(places.get(number - back).copied().unwrap_or(end)),
@@ -112,17 +112,17 @@ impl Plain {
                 distance if distance <= Maker::REACH => distance,
                 _ => 0,
             };
-            let producer = distance(of(access.origin, number, &places, 0));
+            let producer = distance(origin_load(access.origin, number, &places, 0));
             let branches = distance(self.branches_from.take());
             all.push((producer, branches, std::mem::take(&mut self.outcomes)));
             self.accesses += 1;
         }
         let end = self.accesses;
         for &(register, origin) in &record.registers {
-            self.from[usize::from(register)] = of(origin, places.len(), &places, end);
+            self.from[usize::from(register)] = origin_load(origin, places.len(), &places, end);
         }
         if let Some(branch) = record.branch {
-            self.branches_from = later(self.branches_from, of(branch.origin, places.len(), &places, end));
+            self.branches_from = later(self.branches_from, origin_load(branch.origin, places.len(), &places, end));
             self.fall_through = Some(branch.fall_through);
         }
         all

@@ -17,15 +17,15 @@ const OF_MAX: u32 = 1_000_000;
 pub struct Follow {
     /// Number of the followed child, from 1 on.
     number: u32,
-    of: u32,
+    every: u32,
 }
 
 impl Follow {
     /// The tool's options; this process starts the tool.
     pub(super) fn options(&self) -> [String; 3] {
-        let Self { number, of } = self;
+        let Self { number, every } = self;
         let recorder = std::process::id();
-        [format!("--follow={of}"), format!("--follow-from={}", number - 1), format!("--recorder={recorder}")]
+        [format!("--follow={every}"), format!("--follow-from={}", number - 1), format!("--recorder={recorder}")]
     }
 }
 
@@ -34,9 +34,9 @@ impl FromStr for Follow {
 
     /// Parses `K/N`: of each N children, follow child K.
     fn from_str(text: &str) -> Result<Self, TraceError> {
-        let numbers = text.split_once('/').and_then(|(number, of)| {
-            let (number, of) = (number.trim().parse().ok()?, of.trim().parse().ok()?);
-            ((1..=OF_MAX).contains(&of) && (1..=of).contains(&number)).then_some(Self { number, of })
+        let numbers = text.split_once('/').and_then(|(number, every)| {
+            let (number, every) = (number.trim().parse().ok()?, every.trim().parse().ok()?);
+            ((1..=OF_MAX).contains(&every) && (1..=every).contains(&number)).then_some(Self { number, every })
         });
         numbers.ok_or_else(|| {
             TraceError::usage(format!(
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn one_of_several_is_read_and_all_else_refused() {
-        assert_eq!("3/20".parse::<Follow>().unwrap(), Follow { number: 3, of: 20 });
+        assert_eq!("3/20".parse::<Follow>().unwrap(), Follow { number: 3, every: 20 });
         assert_eq!(&"3/20".parse::<Follow>().unwrap().options()[..2], ["--follow=20", "--follow-from=2"]);
         for wrong in ["", "5", "0/5", "6/5", "1/0", "1/1000001", "-1/5", "a/b", "1/2/3"] {
             let error = wrong.parse::<Follow>().unwrap_err().to_string();

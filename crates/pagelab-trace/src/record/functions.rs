@@ -130,8 +130,8 @@ impl Functions {
             Some((mapped.addr + within, function))
         };
         let mut found: Vec<(u64, usize)> = places.iter().filter_map(at).collect();
-        for (number, of) in self.watched.iter().enumerate() {
-            if let (None, Place::Address(address)) = (&of.call.object, &of.call.place)
+        for (number, watched) in self.watched.iter().enumerate() {
+            if let (None, Place::Address(address)) = (&watched.call.object, &watched.call.place)
                 && address.wrapping_sub(mapped.addr) < mapped.len
             {
                 found.push((*address, number));
@@ -160,17 +160,19 @@ impl Functions {
                 continue;
             }
             self.names.insert(name.to_owned());
-            let wanted = |of: &Watched| matches!(&of.call.place, Place::Symbol(wanted) if wanted == name);
-            for (number, _) in self.watched.iter().enumerate().filter(|(_, of)| wanted(of) && of.call.is_of(file)) {
+            let wanted = |watched: &Watched| matches!(&watched.call.place, Place::Symbol(wanted) if wanted == name);
+            for (number, _) in
+                self.watched.iter().enumerate().filter(|(_, watched)| wanted(watched) && watched.call.is_of(file))
+            {
                 found.extend(offset_of(symbol.address()).map(|offset| (offset, number)));
             }
         }
         if parsed.symbols().next().is_none() {
             self.stripped.insert(Arc::clone(file));
         }
-        for (number, of) in self.watched.iter().enumerate() {
-            if let (Some(_), Place::Address(address)) = (&of.call.object, &of.call.place)
-                && of.call.is_of(file)
+        for (number, watched) in self.watched.iter().enumerate() {
+            if let (Some(_), Place::Address(address)) = (&watched.call.object, &watched.call.place)
+                && watched.call.is_of(file)
             {
                 found.extend(offset_of(*address).map(|offset| (offset, number)));
             }
@@ -181,21 +183,21 @@ impl Functions {
     /// Counts a call of a function; returns whether recording starts (true) or stops (false), none if another call of
     /// it is meant.
     pub(super) fn called(&mut self, number: usize) -> Option<bool> {
-        let of = &mut self.watched[number];
-        of.calls += 1;
-        of.call.nth.is_none_or(|nth| nth == of.calls).then_some(of.starts)
+        let watched = &mut self.watched[number];
+        watched.calls += 1;
+        watched.call.nth.is_none_or(|nth| nth == watched.calls).then_some(watched.starts)
     }
 
     /// Notes on functions that were not found or not called, one sentence each.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        for of in &self.watched {
-            let text = &of.call.text;
-            match (of.found, &of.call.place) {
-                (true, _) if of.calls == 0 => notes.push(format!("`{text}` was never called")),
+        for watched in &self.watched {
+            let text = &watched.call.text;
+            match (watched.found, &watched.call.place) {
+                (true, _) if watched.calls == 0 => notes.push(format!("`{text}` was never called")),
                 (true, _) => {
-                    let missing = of.call.nth.filter(|&nth| of.calls < nth);
-                    notes.extend(missing.map(|_| format!("`{text}` was called {} times", of.calls)));
+                    let missing = watched.call.nth.filter(|&nth| watched.calls < nth);
+                    notes.extend(missing.map(|_| format!("`{text}` was called {} times", watched.calls)));
                 }
                 (false, Place::Symbol(name)) => {
                     let near = nearest(name, self.names.iter().map(String::as_str));

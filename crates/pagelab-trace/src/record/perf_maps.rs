@@ -73,7 +73,7 @@ pub(super) fn generated_code(processes: &[Generating]) -> (Vec<GeneratedCode>, V
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     // A process that has executed another program occurs once per program.
     let mut seen = std::collections::BTreeSet::new();
-    for generating in processes.iter().filter(|of| seen.insert((of.process, &of.file))) {
+    for generating in processes.iter().filter(|generating| seen.insert((generating.process, &generating.file))) {
         generating.read(&mut all, &mut notes);
     }
     // If there are several names for an address, the last one is valid: the file is only appended to.

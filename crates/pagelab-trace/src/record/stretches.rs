@@ -282,7 +282,9 @@ impl Schedule {
 
     /// Start of the warm-up for the window.
     fn warm_begin(&self) -> u64 {
-        self.window_begin.saturating_sub(self.periods.map_or(0, |of| of.warm_of(self.period))).max(self.instructions)
+        self.window_begin
+            .saturating_sub(self.periods.map_or(0, |periods| periods.warm_of(self.period)))
+            .max(self.instructions)
     }
 
     #[inline]

@@ -182,8 +182,8 @@ impl LastTouches {
             (self.stretch, self.clock) = (stretch, 0);
             self.threads.clear();
         }
-        let of = self.threads.entry(thread).or_insert_with(|| OfThread::new(process, self.limits.pages));
-        Touching { of, clock: &mut self.clock }
+        let thread = self.threads.entry(thread).or_insert_with(|| OfThread::new(process, self.limits.pages));
+        Touching { thread, clock: &mut self.clock }
     }
 
     /// Drops touches of a range of a process's pages, which have been unmapped or changed.
@@ -192,18 +192,25 @@ impl LastTouches {
             return;
         }
         let (first, last) = (addr >> PAGE_SHIFT, addr.saturating_add(len - 1) >> PAGE_SHIFT);
-        self.threads.values_mut().filter(|of| of.process == process).for_each(|of| of.forget(first, last));
+        self.threads
+            .values_mut()
+            .filter(|touches| touches.process == process)
+            .for_each(|touches| touches.forget(first, last));
     }
 
     /// Drops a process's writes, since after a copying fork its pages are read-only until they are written again.
     pub(super) fn forget_writes(&mut self, process: ProcessIx) {
-        let pages = self.threads.values_mut().filter(|of| of.process == process).flat_map(|of| &mut of.pages);
+        let pages = self
+            .threads
+            .values_mut()
+            .filter(|touches| touches.process == process)
+            .flat_map(|touches| &mut touches.pages);
         pages.for_each(|page| page.written = 0);
     }
 
     /// Drops all touches of a process.
     pub(super) fn forget_process(&mut self, process: ProcessIx) {
-        self.threads.retain(|_, of| of.process != process);
+        self.threads.retain(|_, touches| touches.process != process);
     }
 
     /// Drops all touches of a thread.
@@ -229,8 +236,8 @@ impl LastTouches {
 
     fn sorted(&mut self) -> Vec<Touch> {
         let mut touches = Vec::new();
-        for (&thread, of) in &self.threads {
-            for page in &of.pages {
+        for (&thread, touched) in &self.threads {
+            for page in &touched.pages {
                 let newest = page.when.iter().copied().max().unwrap_or(0);
                 for (at, &when) in page.when.iter().enumerate().filter(|(_, when)| **when > 0) {
                     let line = (page.key >> 1) << (PAGE_SHIFT - LINE_SHIFT) | at as u64;
@@ -271,7 +278,7 @@ impl LastTouches {
 
 /// Records the accesses of a thread.
 pub(super) struct Touching<'a> {
-    of: &'a mut OfThread,
+    thread: &'a mut OfThread,
     clock: &'a mut u32,
 }
 
@@ -282,8 +289,8 @@ impl Touching<'_> {
         let before = *self.clock;
         *self.clock = before.saturating_add(1);
         let code_page = access.pc >> PAGE_SHIFT;
-        if code_page != self.of.code_page && !access.maker.is_kernel() {
-            self.of.go_over(code_page, before);
+        if code_page != self.thread.code_page && !access.maker.is_kernel() {
+            self.thread.go_over(code_page, before);
         }
         let fetched = u64::from(access.kind == AccessKind::Fetch);
         let first = access.vaddr >> LINE_SHIFT;
@@ -291,7 +298,7 @@ impl Touching<'_> {
         let writes = access.kind.writes();
         for line in first..=last {
             let page = line >> (PAGE_SHIFT - LINE_SHIFT);
-            self.of.touch(page << 1 | fetched, line % LINES_PER_PAGE as u64, *self.clock, writes);
+            self.thread.touch(page << 1 | fetched, line % LINES_PER_PAGE as u64, *self.clock, writes);
         }
     }
 }

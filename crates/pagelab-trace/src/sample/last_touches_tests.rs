@@ -83,17 +83,17 @@ fn what_is_no_more_is_not_touched() {
     };
     assert_eq!(with(&|_| {}), [1, 2, 3, 4, 2].map(|page| page * PAGE));
     // The other process keeps its page.
-    assert_eq!(with(&|of| of.forget(PROCESS, 2 * PAGE + 1, PAGE)), [1, 4, 2].map(|page| page * PAGE));
-    assert_eq!(with(&|of| of.forget(PROCESS, 0, u64::MAX)), [2 * PAGE]);
-    assert_eq!(with(&|of| of.forget(PROCESS, 0, 0)).len(), 5);
-    assert_eq!(with(&|of| of.forget_process(ProcessIx(1))), pages);
-    assert_eq!(with(&|of| of.forget_thread(MAIN)), [2 * PAGE]);
-    assert_eq!(with(&|of| _ = of.begin(2, MAIN, PROCESS)), Vec::<u64>::new(), "another stretch");
+    assert_eq!(with(&|touches| touches.forget(PROCESS, 2 * PAGE + 1, PAGE)), [1, 4, 2].map(|page| page * PAGE));
+    assert_eq!(with(&|touches| touches.forget(PROCESS, 0, u64::MAX)), [2 * PAGE]);
+    assert_eq!(with(&|touches| touches.forget(PROCESS, 0, 0)).len(), 5);
+    assert_eq!(with(&|touches| touches.forget_process(ProcessIx(1))), pages);
+    assert_eq!(with(&|touches| touches.forget_thread(MAIN)), [2 * PAGE]);
+    assert_eq!(with(&|touches| _ = touches.begin(2, MAIN, PROCESS)), Vec::<u64>::new(), "another stretch");
     // A page that is accessed again.
     assert_eq!(
-        with(&|of| {
-            of.forget(PROCESS, 0, 3 * PAGE);
-            note(of, 0, &loads(&[PAGE + 64]));
+        with(&|touches| {
+            touches.forget(PROCESS, 0, 3 * PAGE);
+            note(touches, 0, &loads(&[PAGE + 64]));
         }),
         [3 * PAGE, 4 * PAGE, 2 * PAGE, PAGE + 64]
     );

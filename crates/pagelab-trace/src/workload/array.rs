@@ -79,9 +79,9 @@ const INITIALISE_SITE: u64 = 15;
 pub(super) struct Part {
     pub base: u64,
     pub bytes: u64,
-    /// This thread's index among `of` threads.
+    /// This thread's index among `threads` threads.
     pub thread: u64,
-    pub of: u64,
+    pub threads: u64,
     /// True if all threads use the same array.
     pub shared: bool,
 }
@@ -89,19 +89,19 @@ pub(super) struct Part {
 impl Part {
     /// The elements of a shared array of `elements` for this thread (begin and end); for an own array, all.
     pub fn share(&self, elements: u64) -> (u64, u64) {
-        if self.shared { share(elements, self.thread, self.of) } else { (0, elements) }
+        if self.shared { share(elements, self.thread, self.threads) } else { (0, elements) }
     }
 }
 
-/// Begin and end of part `index` when `0..count` is divided into `of` equal parts.
-pub(super) fn share(count: u64, index: u64, of: u64) -> (u64, u64) {
-    let at = |index: u64| (u128::from(count) * u128::from(index) / u128::from(of)) as u64;
+/// Begin and end of part `index` when `0..count` is divided into `threads` equal parts.
+pub(super) fn share(count: u64, index: u64, threads: u64) -> (u64, u64) {
+    let at = |index: u64| (u128::from(count) * u128::from(index) / u128::from(threads)) as u64;
     (at(index), at(index + 1))
 }
 
-/// How many of `count` accesses thread `index` of `of` makes; the threads' numbers differ by at most one.
-pub(super) fn portion(count: u64, index: u64, of: u64) -> u64 {
-    count / of + u64::from(index < count % of)
+/// How many of `count` accesses thread `index` of `threads` makes; the threads' numbers differ by at most one.
+pub(super) fn portion(count: u64, index: u64, threads: u64) -> u64 {
+    count / threads + u64::from(index < count % threads)
 }
 
 /// Bytes that an access to an element of `element_bytes` reads or writes.
@@ -136,7 +136,7 @@ pub(super) fn build<S: Stream + 'static>(
             base = layout.map(thread as u32, bytes)?;
         }
         let other = OtherData::map(values, &mut layout, thread as u32)?;
-        let part = Part { base, bytes, thread, of: threads, shared };
+        let part = Part { base, bytes, thread, threads, shared };
         let mut initialise = Vec::new();
         let site = Site::new(INITIALISE_SITE, width(bytes), values.gap());
         if let Some(step) = initialise_step(values, u64::from(site.size_bytes)) {
@@ -167,14 +167,14 @@ fn accesses(values: &Values, part: &Part, elements: u64, each: u64) -> Result<u6
         return Err(values.conflict("give passes or accesses, not both"));
     }
     if let Some(total) = total {
-        return Ok(portion(total, part.thread, part.of));
+        return Ok(portion(total, part.thread, part.threads));
     }
     let passes = values.optional(PASSES.name).unwrap_or(1);
     let (begin, end) = part.share(elements);
     let count = passes
         .checked_mul(end - begin)
         .and_then(|count| count.checked_mul(each))
-        .filter(|&count| count <= (u64::MAX >> 1) / part.of);
+        .filter(|&count| count <= (u64::MAX >> 1) / part.threads);
     count.ok_or_else(|| values.refuse(PASSES.name, "small enough that 64 bits count the accesses"))
 }
 
@@ -298,15 +298,15 @@ mod tests {
 
     #[test]
     fn shares_are_even_and_complete() {
-        for (count, of) in [(10, 3), (0, 4), (7, 7), (3, 8), (u64::MAX, 1000)] {
+        for (count, threads) in [(10, 3), (0, 4), (7, 7), (3, 8), (u64::MAX, 1000)] {
             let mut end = 0;
             let mut sum = 0;
-            for index in 0..of {
-                let (begin, next) = share(count, index, of);
+            for index in 0..threads {
+                let (begin, next) = share(count, index, threads);
                 assert_eq!(begin, end);
-                assert!((count / of..=count / of + 1).contains(&(next - begin)));
+                assert!((count / threads..=count / threads + 1).contains(&(next - begin)));
                 end = next;
-                sum += portion(count, index, of);
+                sum += portion(count, index, threads);
             }
             assert_eq!((end, sum), (count, count));
         }

@@ -112,10 +112,10 @@ mod tests {
             // The arrays are not adjacent.
             assert!(other + bytes < own && arrays[2].0 + arrays[2].1 < other);
             for thread in 0..2 {
-                let of = |all: &[(u32, crate::Access)]| -> Vec<_> {
+                let of_thread = |all: &[(u32, crate::Access)]| -> Vec<_> {
                     all.iter().filter(|(t, _)| *t == thread).map(|(_, access)| *access).collect()
                 };
-                let (plain, with) = (of(&plain), of(&with));
+                let (plain, with) = (of_thread(&plain), of_thread(&with));
                 assert_eq!((plain.len(), with.len()), (200, 200 * 1095), "{spec}");
                 let base = arrays[2 * thread as usize + 1].0;
                 for (group, access) in with.chunks(1095).zip(plain) {

@@ -81,7 +81,7 @@ fn components(values: &Values) -> Result<(Layout, GraphProgram<Components>), Tra
             hooked: false,
             sample_rng: Rng::of_thread(values.seed(), "samples", 0),
             deal: Deal::new(vertices, values.threads() as usize),
-            parents: Parents { of: Vec::new(), addr: layout.map(0, vertices * csr.index)?, index: csr.index },
+            parents: Parents { by_vertex: Vec::new(), addr: layout.map(0, vertices * csr.index)?, index: csr.index },
             own: site(0),
             other: site(1),
             above: site(2),
@@ -111,7 +111,7 @@ enum Phase {
 
 /// The algorithm's array: the parent of each vertex.
 struct Parents {
-    of: Vec<u32>,
+    by_vertex: Vec<u32>,
     addr: u64,
     index: u64,
 }
@@ -122,14 +122,14 @@ impl Parents {
     #[inline]
     fn load(&self, site: Site, vertex: u32, distance: usize, out: &mut Vec<Access>) -> u32 {
         out.push(site.load(self.at(vertex)).after(distance));
-        self.of[vertex as usize]
+        self.by_vertex[vertex as usize]
     }
 
     /// Sets the parent of `vertex`; arguments as in [`Self::load`].
     fn set(&mut self, at: (Site, AccessKind), vertex: u32, distance: usize, parent: u32, out: &mut Vec<Access>) {
         let (site, kind) = at;
         out.push(site.access(kind, self.at(vertex)).after(distance));
-        self.of[vertex as usize] = parent;
+        self.by_vertex[vertex as usize] = parent;
     }
 
     #[inline]
@@ -160,7 +160,7 @@ struct Components {
 
 impl Algorithm for Components {
     fn prepare(&mut self, vertices: u64) -> Result<(), TraceError> {
-        self.parents.of = allocate(vertices)?;
+        self.parents.by_vertex = allocate(vertices)?;
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Algorithm for Components {
 
 impl Components {
     fn begin_trial(&mut self, graph: &AnyGraph, team: &mut Team) {
-        self.parents.of.iter_mut().zip(0..).for_each(|(parent, vertex)| *parent = vertex);
+        self.parents.by_vertex.iter_mut().zip(0..).for_each(|(parent, vertex)| *parent = vertex);
         team.fill(&self.csr, self.parents.addr, graph.vertices() * self.csr.index);
         self.enter(if self.afforest { Phase::Link(0) } else { Phase::Hook }, team);
     }
@@ -311,18 +311,18 @@ mod tests {
 
     /// The smallest vertex of each vertex's component, propagated along edges until nothing changes.
     fn plain(graph: &AnyGraph) -> Vec<u32> {
-        let mut of: Vec<u32> = (0..graph.vertices() as u32).collect();
+        let mut component: Vec<u32> = (0..graph.vertices() as u32).collect();
         loop {
-            let before = of.clone();
+            let before = component.clone();
             for vertex in 0..graph.vertices() as u32 {
                 for at in graph.row(vertex) {
                     let [a, b] = [vertex, graph.neighbour(vertex, at)].map(|v| v as usize);
-                    let least = of[a].min(of[b]);
-                    (of[a], of[b]) = (least, least);
+                    let least = component[a].min(component[b]);
+                    (component[a], component[b]) = (least, least);
                 }
             }
-            if of == before {
-                return of;
+            if component == before {
+                return component;
             }
         }
     }
@@ -334,7 +334,7 @@ mod tests {
                 for threads in [1, 3] {
                     let settings = format!("{graph},algorithm={algorithm},threads={threads},trials=2");
                     let (found, graph) = finish(&WORKLOAD, &settings, components);
-                    assert_eq!(found.parents.of, plain(&graph), "{settings}");
+                    assert_eq!(found.parents.by_vertex, plain(&graph), "{settings}");
                 }
             }
         }
@@ -342,14 +342,14 @@ mod tests {
 
     #[test]
     fn a_kronecker_graphs_components_are_whole_by_hooks_and_never_too_large() {
-        let of = |algorithm| {
+        let run = |algorithm| {
             let settings = format!("vertices=4096,graph=kronecker,degree=4,algorithm={algorithm}");
             let (found, graph) = finish(&WORKLOAD, &settings, components);
-            (found.parents.of, plain(&graph))
+            (found.parents.by_vertex, plain(&graph))
         };
-        let (hooked, whole) = of("shiloach-vishkin");
+        let (hooked, whole) = run("shiloach-vishkin");
         assert_eq!(hooked, whole);
-        let (linked, _) = of("afforest");
+        let (linked, _) = run("afforest");
         let same = linked.iter().zip(&whole).filter(|(a, b)| a == b).count();
         assert!(linked.iter().zip(&whole).all(|(&a, &b)| whole[a as usize] == b), "never beyond a component");
         assert!(same > 3000, "{same} of 4096 in their whole component");
@@ -392,7 +392,7 @@ mod tests {
     fn the_largest_component_is_the_one_that_most_samples_are_in() {
         let (mut found, graph) = finish(&WORKLOAD, "vertices=1000", components);
         for (rest, largest) in [(3, 900), (900, 3)] {
-            found.parents.of = (0..1000).map(|vertex| if vertex % 4 == 0 { rest } else { largest }).collect();
+            found.parents.by_vertex = (0..1000).map(|vertex| if vertex % 4 == 0 { rest } else { largest }).collect();
             let mut out = Vec::new();
             assert_eq!(found.sample(&graph, &mut out), largest);
             assert_eq!(out.len(), SAMPLES);

@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn limits_and_initialisation_add_up() {
         let (accesses, _) = replay("gups:size=64K,updates=1001,threads=3", 0);
-        let of = |thread: u32| accesses.iter().filter(|(t, _)| *t == thread).count();
-        assert_eq!([of(0), of(1), of(2)], [668, 668, 666]);
+        let made_by = |thread: u32| accesses.iter().filter(|(t, _)| *t == thread).count();
+        assert_eq!([made_by(0), made_by(1), made_by(2)], [668, 668, 666]);
         assert_eq!(replay("gups:size=64K,accesses=777", 0).0.len(), 777);
         assert_eq!(replay("gups:size=64K,accesses=1,threads=2", 0).0.len(), 1);
         let (accesses, events) = replay("gups:size=64K,accesses=2,init=yes,threads=2", 0);

@@ -139,8 +139,8 @@ mod tests {
             graph.row(vertex).for_each(|at| reached[graph.neighbour(vertex, at) as usize] += 1);
         }
         let by_ones = |ones: u32| -> (u64, u64) {
-            let of = |v: &u64| graph.names.invert(*v).count_ones() == ones;
-            let vertices: Vec<u64> = (0..graph.vertices()).filter(of).collect();
+            let has_ones = |v: &u64| graph.names.invert(*v).count_ones() == ones;
+            let vertices: Vec<u64> = (0..graph.vertices()).filter(has_ones).collect();
             (vertices.iter().map(|v| graph.degree(*v)).sum(), vertices.iter().map(|v| reached[*v as usize]).sum())
         };
         for ones in 0..8 {

@@ -350,13 +350,13 @@ pub(super) mod tests {
     fn a_process_begins_and_ends_in_order() {
         let (accesses, events) = replay("seq:size=8K,threads=3,passes=5", 0);
         let kinds: Vec<_> = events.iter().map(|e| (e.thread.0, std::mem::discriminant(&e.kind))).collect();
-        let of = |kind: &EventKind| std::mem::discriminant(kind);
-        let start = of(&EventKind::ThreadStart { os_tid: 0 });
-        let map = of(&events[2].kind);
+        let kind_of = |kind: &EventKind| std::mem::discriminant(kind);
+        let start = kind_of(&EventKind::ThreadStart { os_tid: 0 });
+        let map = kind_of(&events[2].kind);
         assert!(matches!(&events[2].kind, EventKind::Mmap { len: 4096, file: Some(name), .. } if &**name == "seq"));
-        let stop = of(&EventKind::ThreadExit);
+        let stop = kind_of(&EventKind::ThreadExit);
         let expected = [
-            (0, of(&EventKind::ProcessStart { parent: None })),
+            (0, kind_of(&EventKind::ProcessStart { parent: None })),
             (0, start),
             (0, map),
             (1, start),
@@ -367,7 +367,7 @@ pub(super) mod tests {
             (2, stop),
             (1, stop),
             (0, stop),
-            (0, of(&EventKind::Exit { code: 0 })),
+            (0, kind_of(&EventKind::Exit { code: 0 })),
         ];
         assert_eq!(kinds, expected);
         assert!(events[..8].iter().all(|e| e.position == 0));

@@ -138,8 +138,11 @@ mod tests {
         assert!(pages(&accesses) > 19_900);
         let beyond = accesses.iter().filter(|(t, a)| a.vaddr - arrays[*t as usize].0 >= 16 << 30).count();
         assert!((9_500..10_500).contains(&beyond), "{beyond}");
-        let of = |thread: u32| accesses.iter().filter(move |(t, _)| *t == thread);
+        let of_thread = |thread: u32| accesses.iter().filter(move |(t, _)| *t == thread);
         let offset = |t: u32, v: u64| v - arrays[t as usize].0;
-        assert!(of(0).zip(of(1)).any(|(a, b)| offset(0, a.1.vaddr) != offset(1, b.1.vaddr)), "threads must differ");
+        assert!(
+            of_thread(0).zip(of_thread(1)).any(|(a, b)| offset(0, a.1.vaddr) != offset(1, b.1.vaddr)),
+            "threads must differ"
+        );
     }
 }

@@ -97,11 +97,11 @@ pub struct Demand {
 }
 
 impl Demand {
-    pub(super) fn new(of: &ObservedAccess, missed: bool, is_first_use: bool) -> Self {
-        let first = of.translation.page().0 >> LINE_SHIFT;
-        let page = first..first + (of.translation.size().bytes() >> LINE_SHIFT);
-        let address = of.translation.address(of.va);
-        Self { pc: of.pc, va: of.va, address, missed, is_first_use, page }
+    pub(super) fn new(access: &ObservedAccess, missed: bool, is_first_use: bool) -> Self {
+        let first = access.translation.page().0 >> LINE_SHIFT;
+        let page = first..first + (access.translation.size().bytes() >> LINE_SHIFT);
+        let address = access.translation.address(access.va);
+        Self { pc: access.pc, va: access.va, address, missed, is_first_use, page }
     }
 
     /// Number of the line.
@@ -192,7 +192,7 @@ mod test_support {
     /// Lines that a prefetcher proposes for a request at byte `offset` of a page, and the number of proposals beyond
     /// the border.
     pub fn proposed<P: Prefetcher>(
-        of: &mut P,
+        prefetcher: &mut P,
         size: PageSize,
         pc: u64,
         offset: u64,
@@ -201,8 +201,8 @@ mod test_support {
         let translation = Translation::new(MachineAddr(PAGE), size, true, true);
         let demanded = ObservedAccess { pc, va: VirtAddr(PAGE + offset), translation };
         let demand = Demand::new(&demanded, missed, is_first_use);
-        let mut proposals = Proposals { within: demand.within(of.border()), ..Proposals::default() };
-        of.demand(&demand, &mut proposals);
+        let mut proposals = Proposals { within: demand.within(prefetcher.border()), ..Proposals::default() };
+        prefetcher.demand(&demand, &mut proposals);
         let first = (PAGE >> LINE_SHIFT) as i64;
         (proposals.lines.iter().map(|line| line.0 as i64 - first).collect(), proposals.beyond)
     }

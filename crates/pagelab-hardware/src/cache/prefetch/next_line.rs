@@ -100,8 +100,8 @@ mod tests {
     #[test]
     fn the_trigger_says_which_requests_set_it_off() {
         let goes = |trigger| {
-            let mut of = NextLine::new(&NextLineConfig { trigger, ..NextLineConfig::default() });
-            [HIT, MISS, FIRST_USE].map(|how| !proposed(&mut of, Size4K, 0, 64, how).0.is_empty())
+            let mut prefetcher = NextLine::new(&NextLineConfig { trigger, ..NextLineConfig::default() });
+            [HIT, MISS, FIRST_USE].map(|how| !proposed(&mut prefetcher, Size4K, 0, 64, how).0.is_empty())
         };
         assert_eq!(goes(Trigger::Miss), [false, true, false]);
         assert_eq!(goes(Trigger::Tagged), [false, true, true]);
@@ -111,17 +111,17 @@ mod tests {
     #[test]
     fn it_ends_with_the_page() {
         let behind = |size: PageSize, line: u64| {
-            let mut of = NextLine::new(&NextLineConfig { degree: 3, ..NextLineConfig::default() });
-            proposed(&mut of, size, 0, line * 64 + 63, MISS)
+            let mut prefetcher = NextLine::new(&NextLineConfig { degree: 3, ..NextLineConfig::default() });
+            proposed(&mut prefetcher, size, 0, line * 64 + 63, MISS)
         };
         assert_eq!(behind(Size4K, 60), (vec![61, 62, 63], 0));
         assert_eq!(behind(Size4K, 62), (vec![63], 1));
         assert_eq!(behind(Size4K, 63), (vec![], 1));
         assert_eq!(behind(Size2M, 62), (vec![63, 64, 65], 0));
         assert_eq!(behind(Size2M, 32766), (vec![32767], 1));
-        let mut of =
+        let mut prefetcher =
             NextLine::new(&NextLineConfig { degree: 3, border: Border::Smallest, ..NextLineConfig::default() });
-        assert_eq!(proposed(&mut of, Size2M, 0, 62 * 64, MISS), (vec![63], 1));
-        assert_eq!(proposed(&mut of, Size2M, 0, 64 * 64, MISS), (vec![65, 66, 67], 0));
+        assert_eq!(proposed(&mut prefetcher, Size2M, 0, 62 * 64, MISS), (vec![63], 1));
+        assert_eq!(proposed(&mut prefetcher, Size2M, 0, 64 * 64, MISS), (vec![65, 66, 67], 0));
     }
 }

@@ -75,9 +75,9 @@ impl Stream {
     /// The tracker of a request's stream, moved to the front.
     fn find(&mut self, line: u64) -> Option<&mut Tracker> {
         let train = self.config.train;
-        let is_of = |of: &Tracker| {
-            let reach = if of.seen >= train { of.ahead.max(1) } else { 1 };
-            of.seen > 0 && (0..=reach).contains(&of.way_to(line))
+        let is_of = |tracker: &Tracker| {
+            let reach = if tracker.seen >= train { tracker.ahead.max(1) } else { 1 };
+            tracker.seen > 0 && (0..=reach).contains(&tracker.way_to(line))
         };
         let at = self.trackers.iter().position(is_of)?;
         self.trackers[..=at].rotate_right(1);

@@ -171,36 +171,44 @@ mod tests {
 
     #[test]
     fn a_line_under_way_is_waited_for_to_its_arrival() {
-        let mut of = unit(2);
-        of.begin(LineAddr(1), Cycles(100), Cycles(300), true);
-        let arrival = |from, hit| of.arrival(LineAddr(1), Cycles(from), Cycles(hit));
+        let mut prefetcher = unit(2);
+        prefetcher.begin(LineAddr(1), Cycles(100), Cycles(300), true);
+        let arrival = |from, hit| prefetcher.arrival(LineAddr(1), Cycles(from), Cycles(hit));
         assert_eq!([arrival(150, 160), arrival(299, 309), arrival(100, 110)], [300, 309, 300].map(Cycles));
         assert_eq!(arrival(40, 50), Cycles(240), "asked for 60 cycles before the prefetch");
-        assert_eq!(of.arrival(LineAddr(2), Cycles(150), Cycles(160)), Cycles(160));
+        assert_eq!(prefetcher.arrival(LineAddr(2), Cycles(150), Cycles(160)), Cycles(160));
     }
 
     #[test]
     fn buffers_bound_what_is_under_way() {
-        let mut of = unit(2);
+        let mut prefetcher = unit(2);
         for line in 0..2 {
-            assert!(of.has_room(Cycles(10)));
-            of.begin(LineAddr(line), Cycles(10), Cycles(100 + line), false);
+            assert!(prefetcher.has_room(Cycles(10)));
+            prefetcher.begin(LineAddr(line), Cycles(10), Cycles(100 + line), false);
         }
-        assert!(!of.has_room(Cycles(99)) && of.has_room(Cycles(100)));
-        of.begin(LineAddr(7), Cycles(100), Cycles(200), false);
-        assert_eq!(of.arrival(LineAddr(1), Cycles(20), Cycles(30)), Cycles(101), "the later one is still known");
-        assert_eq!(of.counts().dropped_busy, 1);
+        assert!(!prefetcher.has_room(Cycles(99)) && prefetcher.has_room(Cycles(100)));
+        prefetcher.begin(LineAddr(7), Cycles(100), Cycles(200), false);
+        assert_eq!(
+            prefetcher.arrival(LineAddr(1), Cycles(20), Cycles(30)),
+            Cycles(101),
+            "the later one is still known"
+        );
+        assert_eq!(prefetcher.counts().dropped_busy, 1);
     }
 
     #[test]
     fn each_line_ends_in_one_count() {
-        let mut of = unit(8);
-        (0..6).for_each(|line| of.begin(LineAddr(line), Cycles::ZERO, Cycles(9), line % 2 == 0));
-        assert!(of.take_unused(LineAddr(0)) && !of.take_unused(LineAddr(0)) && !of.take_unused(LineAddr(9)));
-        of.count_use(Cycles::ZERO, Some(Requester::Walk));
-        assert!(of.take_unused(LineAddr(1)));
-        of.count_use(Cycles(5), Some(Requester::Data));
-        [2, 2, 0, 1, 77].iter().for_each(|&line| of.lose(LineAddr(line)));
+        let mut prefetcher = unit(8);
+        (0..6).for_each(|line| prefetcher.begin(LineAddr(line), Cycles::ZERO, Cycles(9), line % 2 == 0));
+        assert!(
+            prefetcher.take_unused(LineAddr(0))
+                && !prefetcher.take_unused(LineAddr(0))
+                && !prefetcher.take_unused(LineAddr(9))
+        );
+        prefetcher.count_use(Cycles::ZERO, Some(Requester::Walk));
+        assert!(prefetcher.take_unused(LineAddr(1)));
+        prefetcher.count_use(Cycles(5), Some(Requester::Data));
+        [2, 2, 0, 1, 77].iter().for_each(|&line| prefetcher.lose(LineAddr(line)));
         let expected = PrefetchCounts {
             issued: 6,
             from_memory: 3,
@@ -212,16 +220,16 @@ mod tests {
             used_by_walks: 1,
             ..PrefetchCounts::default()
         };
-        assert_eq!(of.counts(), expected);
+        assert_eq!(prefetcher.counts(), expected);
     }
 
     #[test]
     fn walks_count_what_prefetches_displaced_once() {
-        let mut of = unit(1);
-        of.displace(LineAddr(5));
-        of.displace(LineAddr(6));
-        of.note_fill(LineAddr(6), false);
-        [5, 5, 6, 7].iter().for_each(|&line| of.note_fill(LineAddr(line), true));
-        assert_eq!(of.counts().walk_misses, 1);
+        let mut prefetcher = unit(1);
+        prefetcher.displace(LineAddr(5));
+        prefetcher.displace(LineAddr(6));
+        prefetcher.note_fill(LineAddr(6), false);
+        [5, 5, 6, 7].iter().for_each(|&line| prefetcher.note_fill(LineAddr(line), true));
+        assert_eq!(prefetcher.counts().walk_misses, 1);
     }
 }

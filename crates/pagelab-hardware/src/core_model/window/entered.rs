@@ -230,8 +230,8 @@ impl RecentAccesses {
     /// Completion of the load that must leave before the last load, which comes at `now`, can enter.
     pub fn load_before(&mut self, progress: &mut WindowProgress, now: Cycles) -> Times {
         self.forget(progress, now);
-        let leave = |of: &InWindow| of.load + self.room.loads <= progress.loads;
-        self.in_window.iter().take_while(leave).last().map_or(Times::default(), |of| of.times)
+        let leave = |access: &InWindow| access.load + self.room.loads <= progress.loads;
+        self.in_window.iter().take_while(leave).last().map_or(Times::default(), |access| access.times)
     }
 
     /// When the store is written that must be written before the last store, which comes at `now`, can enter.
