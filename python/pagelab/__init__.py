@@ -11,7 +11,7 @@ faults cost it:
 """
 
 TYPE_CHECKING = False
-"""As in `typing`, which takes longer to load than the command may take until it can answer Ctrl-C"""
+"""As in `typing`, whose import would take longer than the command may take before it can handle Ctrl-C"""
 
 if TYPE_CHECKING:
     from pagelab import sweep

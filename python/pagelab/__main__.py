@@ -21,7 +21,7 @@ except KeyboardInterrupt:
 def main() -> None:
     """Entry point of the console script."""
     _open_missing_streams()
-    # Modules take a while to load. An exception in the middle of it may surface anywhere, so there is none.
+    # Modules take a while to load. An exception in the middle may surface anywhere, so Ctrl-C raises none meanwhile.
     interrupts = signal.getsignal(signal.SIGINT)
     if interrupts is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end_while_loading)

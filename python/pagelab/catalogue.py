@@ -15,7 +15,7 @@ def available(kind: str) -> list[dict[str, Any]]:
     Each entry has at least `name` and `description`.
 
     Raises:
-        UsageError: there is no such kind; the message names those there are.
+        UsageError: there is no such kind; the message names the kinds.
     """
     return cast("list[dict[str, Any]]", json.loads(_engine.list_json(kind)))
 
@@ -24,7 +24,7 @@ def preset_toml(kind: str, name: str) -> str:
     """The TOML file of a preset, with the origin of each number: `preset_toml("machines", "kabylake-7700hq")`.
 
     Raises:
-        UsageError: the kind has no presets, or none of this name; the message names those there are.
+        UsageError: the kind has no presets, or none of this name; the message names the presets.
     """
     texts = dict(_engine.preset_texts(kind.removesuffix("s")))
     if not texts:

@@ -12,7 +12,7 @@ from pathlib import Path
 from pagelab._engine import UsageError
 
 MISSING_FOLDERS = "Missing folders are created."
-"""What all outputs do, as the help of their options says it."""
+"""Common behaviour of all outputs, for the help of their options."""
 
 
 _ENDINGS = {
@@ -28,7 +28,7 @@ _ENDINGS = {
     "a table": (".txt",),
     "a folder of results": (),
 }
-"""What commands write, and the endings of its names; any other that says nothing of the content is possible, too"""
+"""What commands write, with the endings of file names; other endings that do not name a content are allowed, too"""
 _KNOWN = {
     *(ending for endings in _ENDINGS.values() for ending in endings),
     *(".csv", ".gif", ".gz", ".jpeg", ".jpg", ".md", ".parquet", ".pdf", ".png", ".py", ".svg", ".tsv", ".txt"),
@@ -38,11 +38,11 @@ _KNOWN = {
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _LARGEST_TEXT = 1 << 30
-"""Bytes; a small compressed file of a stranger's may hold any number"""
+"""Bytes; a small compressed file from elsewhere may expand to any number"""
 
 
 def ensure_ending(path: Path, content: str) -> None:
-    """Refuses a name that promises other content than will be written there.
+    """Refuses a name whose ending does not fit the content.
 
     Args:
         path: The output. A device or pipe may have any name.
@@ -61,7 +61,7 @@ def ensure_ending(path: Path, content: str) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Puts `content` into `path`, which holds its old content or all of the new one at every moment.
+    """Writes `content` to `path`, which contains either its old content or all of the new one at every moment.
 
     Missing folders are created. A device or pipe is written to directly. Symbolic links are followed.
 
@@ -71,7 +71,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     try:
         _write(path.resolve(), content if isinstance(content, bytes) else _encoded(path, content))
     except OSError as error:
-        # Of the file under its temporary name nobody has heard.
+        # Nobody knows the file under its temporary name yet.
         if not error.filename or Path(os.fsdecode(error.filename)).name.startswith(f".{path.name}."):
             error.filename = str(path)
         raise
@@ -82,7 +82,7 @@ def read_text(path: Path) -> str:
 
     Raises:
         OSError: it cannot be read.
-        UsageError: it is no text, its compression is damaged, or it is larger than any file that pagelab writes.
+        UsageError: it is not text, its compression is damaged, or it is larger than any file that pagelab writes.
     """
     content = path.read_bytes()
     if content.startswith(_GZIP_MAGIC):
@@ -120,7 +120,7 @@ def ensure_writable(path: Path) -> None:
         raise OSError(code, os.strerror(code), str(path))
     if path.exists() and not path.is_file():
         return
-    # Permissions do not tell all: nothing can be made in /proc, for example.
+    # Permissions are not enough: nothing can be created in /proc, for example.
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
     except OSError as error:
@@ -130,7 +130,7 @@ def ensure_writable(path: Path) -> None:
 
 
 def ensure_absent(path: Path) -> None:
-    """Fails before long work if a folder that is to be made is there already.
+    """Fails before long work if a folder to be created exists already.
 
     Raises:
         UsageError: naming it.
@@ -141,7 +141,7 @@ def ensure_absent(path: Path) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes `path` in the end; nothing is left behind if filling it fails.
+    """A folder to fill, which becomes `path` at the end; nothing is left behind if filling it fails.
 
     Raises:
         OSError: it cannot be made, or `path` is there already.
@@ -155,7 +155,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def ensure_apart(*paths: Path | None) -> None:
-    """Refuses files of which one would be written over another.
+    """Refuses outputs that would overwrite each other.
 
     Raises:
         UsageError: two of the paths are one file.

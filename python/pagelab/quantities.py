@@ -1,4 +1,4 @@
-"""Numbers as people write and read them: counts such as `100M`, sizes such as 1.5 KiB."""
+"""Readable numbers: counts such as `100M`, sizes such as 1.5 KiB."""
 
 import operator
 from typing import SupportsIndex, TypeAlias
@@ -9,7 +9,7 @@ Count: TypeAlias = SupportsIndex | str
 
 
 def count(name: str, value: Count | None, *, least: int = 0) -> int | None:
-    """The number that `value` says; none stays none.
+    """The number that `value` means; none stays none.
 
     Args:
         name: What it is, for errors.
@@ -18,7 +18,7 @@ def count(name: str, value: Count | None, *, least: int = 0) -> int | None:
 
     Raises:
         TypeError: it is neither.
-        UsageError: a text that is no count, or a number below `least`.
+        UsageError: a text that is not a count, or a number below `least`.
     """
     if value is None:
         return None

@@ -1,11 +1,12 @@
-"""Whose a stretch of a program's memory is: glibc's malloc, another allocator, a runtime with a heap, or the program.
+"""Who owns a part of a program's memory: glibc's malloc, another allocator, a runtime with a heap, or the program.
 
-Models: the trace's mappings say which libraries a program uses. The heap of brk is that of malloc where libc is
-    mapped. malloc gives a large block a mapping of its own and writes its size into the first 16 bytes, and it writes
-    likewise at the begin of a thread's arena. So a mapping is malloc's if libc's code stores 8 bytes at its begin
+Models: the trace's mappings say which libraries a program uses. The heap of brk belongs to malloc if libc is
+    mapped. malloc gives a large block its own mapping and writes its size into the first 16 bytes; it also writes at
+    the start of a thread's arena. So a mapping is malloc's if libc's code stores 8 bytes at its start
     soon after it is made. Go's heap begins at 0xc000000000.
 Source: malloc/malloc.c and malloc/arena.c of glibc 2.36 (sysmalloc_mmap, new_heap); runtime/malloc.go of Go.
-Deviations: other allocators are known by the names of their libraries. Those linked into a program are its own code.
+Deviations: other allocators are recognised by the names of their libraries. Those linked into a program count as its
+    own code.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +37,7 @@ _LIBRARIES = {
     "libmimalloc.so": Owner.MIMALLOC,
     "libtcmalloc": Owner.TCMALLOC,
 }
-"""How the names of their files begin"""
+"""How the names of their files begin, by owner"""
 _LIBC = "libc.so.6"
 _GO_HEAP = range(0xC000000000, 0x10000000000)
 _ARENA_BYTES = 64 << 20
@@ -63,7 +64,7 @@ class Mapped:
 
 @dataclass(frozen=True)
 class Heap:
-    """What a call of brk makes of a process's heap."""
+    """The heap of a process after a call of brk."""
 
     process: int
     start: int
@@ -82,14 +83,14 @@ class Memory:
     """The mappings of a trace."""
 
     def __init__(self, trace: Path | None) -> None:
-        """Of a trace that was recorded; None of workloads and imported traces, which tell nothing."""
+        """For a recorded trace; None for workloads and imported traces, which have no such information."""
         self._trace = trace
         self._mappings = _mappings(trace) if trace else []
         self._heaps = _heaps(trace) if trace else []
         self._code = [of for of in self._mappings if of.file and of.protection & _EXECUTABLE]
 
     def owners(self, row: Mapping[str, Any]) -> list[Owner]:
-        """Whose the memory of a row of a profile's regions is; small mappings among others do not count."""
+        """The owner of the memory in a row of a profile's regions; small mappings among others do not count."""
         if self._trace is None or row["source"] != 0:
             return [Owner.UNKNOWN]
         if row["start"] in _GO_HEAP:
@@ -111,7 +112,7 @@ class Memory:
         return [owner for owner, size in sizes.items() if size >= least] or [Owner.UNKNOWN]
 
     def has_malloc_heap(self) -> bool:
-        """Whether a huge page would lie in a heap of glibc's malloc, if that grew by whole ones; not if it does."""
+        """Whether a huge page would be in a heap of glibc's malloc if that grew by whole ones; false if it does so."""
         return any(
             heap.end % HUGE_BYTES and _round_up(heap.end) - _round_up(heap.start) >= HUGE_BYTES
             for heap in self._heaps
@@ -145,23 +146,23 @@ class Memory:
 
 
 def _named(files: Sequence[str]) -> Owner | None:
-    """The allocator that is known by the names of libraries, if there is one."""
+    """The allocator that the names of libraries show, if any."""
     return next((owner for name in files for begin, owner in _LIBRARIES.items() if name.startswith(begin)), None)
 
 
 def _heap_owner(files: Sequence[str]) -> Owner:
-    """Whose the heap of brk is, by the names of libraries."""
+    """The owner of the heap of brk, by the names of libraries."""
     other = _named(files)
     return other if other and other is not Owner.JAVA else Owner.GLIBC if _LIBC in files else Owner.PROGRAM
 
 
 def _round_up(address: int) -> int:
-    """To a whole huge page."""
+    """Rounds up to a whole huge page."""
     return -(-address // HUGE_BYTES) * HUGE_BYTES
 
 
 def owners_of(mappings: Iterable[Helped], memory: Memory) -> list[Owner]:
-    """Whose the memory is that huge pages help, each once; what brings nearly nothing is left out."""
+    """The owners of memory that huge pages help, each once; owners with nearly no gain are omitted."""
     found = [
         owner
         for of in mappings

@@ -1,6 +1,6 @@
-"""A prediction beside what the program does: runs without huge pages and with them on this machine, alternately.
+"""Checks a prediction against the program: alternating native runs without and with huge pages.
 
-Models: the median of the pairs of runs, and the interval of it that their ranks give (`sign_test`).
+Models: the median over pairs of runs, and its interval from their ranks (`sign_test`).
 """
 
 import statistics
@@ -24,7 +24,7 @@ class Checked:
     huge_seconds: float
     """With the heap and all anonymous memory in huge pages."""
     huge_share: float
-    """How much of the anonymous memory became huge."""
+    """Share of the anonymous memory that became huge."""
     warnings: tuple[str, ...]
 
     @property
@@ -34,7 +34,7 @@ class Checked:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the median; None of fewer pairs than have one."""
+        """The 95 % interval of the median; None with too few pairs."""
         return median_interval(self.saved) if len(self.saved) >= FEWEST_VALUES else None
 
     @property
@@ -45,13 +45,13 @@ class Checked:
 
 @dataclass(frozen=True)
 class Unchecked:
-    """That nothing was measured."""
+    """Nothing was measured."""
 
     why: str
 
 
 def check(program: Sequence[str], repeat: int, report: Callable[[str], object] = lambda _: None) -> Checked:
-    """Runs a program natively, `repeat` times in either way. It gets no input, and its output goes nowhere.
+    """Runs a program natively, `repeat` times in each way. It gets no input, and its output is discarded.
 
     Raises:
         UsageError: it fails, or is too short to be timed.

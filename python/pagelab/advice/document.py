@@ -9,7 +9,7 @@ from pagelab.advice.verdict import judge
 
 
 def document_of(advice: Advice, checked: Checked | Unchecked | None = None) -> dict[str, Any]:
-    """All of it, with what was measured, if it was. Shares are of the program's time."""
+    """The advice, with the measurement if there is one. Shares are of the program's time."""
     choice = advice.trials.choice
     return {
         "program": advice.name,

@@ -1,11 +1,11 @@
 """Cycles of a whole program, from a replay of all of it or of windows.
 
-Models: of a program replayed in windows, page faults, calls and waits for devices are known for all of it, since
-    skipped stretches keep first touches and events. Its other cycles are those of the windows, multiplied by the
-    program's instructions over theirs. Windows are a systematic sample, the same one under each system. So what a
-    figure may be off by chance is the error of a ratio estimator, of what each window saves.
+Models: if a program is replayed in windows, its page faults, calls and waits for devices are known completely, since
+    skipped stretches keep first touches and events. Its other cycles are those of the windows, multiplied by the ratio
+    of the program's instructions to theirs. Windows are a systematic sample, the same one under each system. So the
+    sampling error of a figure is that of a ratio estimator of each window's saving.
 Source: Cochran, "Sampling Techniques" (1977), 6.4, as for `pagelab.results.windows`.
-Deviations: the known costs count as exact, though caches and TLBs hold a little less where a stretch was skipped.
+Deviations: the known costs count as exact, although caches and TLBs hold a little less after a skipped stretch.
 """
 
 import math
@@ -23,7 +23,7 @@ _KNOWN = ("cycles.fault", "cycles.io", "cycles.kernel")
 
 @dataclass(frozen=True)
 class Window:
-    """What was counted in a window beside known costs."""
+    """Cycles counted in a window in addition to the known costs."""
 
     instructions: int
     busy: int
@@ -32,18 +32,18 @@ class Window:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Busy cycles of a whole program under a system, and what paging takes of them."""
+    """Busy cycles of a whole program under a system, and the part of paging."""
 
     busy: float
     fault: float
     translation: float
     times: float = 1.0
-    """The program's instructions over those of the windows; 1 if all is replayed."""
+    """The program's instructions ÷ those of the windows; 1 if everything is replayed."""
     windows: Sequence[Window] = ()
 
     @classmethod
     def of(cls, result: SystemResult, length: Length = WHOLE) -> "Estimate":
-        """Of what was replayed, or if that is windows, of the program until its trace ends."""
+        """Of the replayed accesses; for windows, of the program until its trace ends."""
         stats = result.stats
         if not is_sampled(stats):
             return cls(busy_cycles(stats), stats.get("cycles.fault", 0), stats.get("cycles.translation", 0))
@@ -64,9 +64,9 @@ class Estimate:
         return self.translation + self.fault
 
     def half_width(self, parts: Sequence[float], share: float) -> float:
-        """Half of the 95 % interval of a share of the busy cycles, of which each window has a part.
+        """Half of the 95 % interval of a share of the busy cycles, to which each window contributes.
 
-        0 without windows, and with a single one, which has no interval.
+        0 without windows, and with a single window, which has no interval.
         """
         count = len(self.windows)
         if count < 2 or not self.busy:
@@ -79,7 +79,7 @@ class Estimate:
 
 
 def _window(counted: Mapping[str, int]) -> Window:
-    # How long CPUs wait for each other, a window cannot tell.
+    # A window cannot tell how long CPUs wait for each other.
     busy = busy_cycles(counted) - counted.get("cycles.blocked", 0)
     return Window(
         instructions=counted.get("instructions", 0),

@@ -1,16 +1,16 @@
 """What a remedy gains, what it costs in memory, and which mappings the gain comes from.
 
 Models: a gain is the share of the busy cycles that a remedy saves. On the core with a window all cycles count. On the
-    in-order core those of paging do, since it would also wait for each line that large pages have pushed out of its
-    caches when they were zeroed, which stores and prefetchers hide. A gain's bar holds both, what they may be off as
-    windows differ (`estimate`), and what they were with a fifth fewer or more cycles, for latencies that presets
-    estimate. In a virtual machine those of huge pages also hold both for a host with pages of 4 KiB. A remedy helps
-    if even the lower end of its bar is more than a hundredth of the program's time. It is worth it if that end is
-    also more than a millisecond of the whole program, as far as it is known how long that is: what is replayed of it,
-    by its instructions. What translation takes on the core with a window is the larger of the stalls for it and what
-    a remedy spares there.
-Deviations: both limits and the fifth are choices. What processors hide that neither core hides is in no bar. What is
-    not replayed is taken to be like what is, but for page faults and calls, which are known.
+    in-order core only those of paging count, since it would also wait for each line that the zeroing of large pages has
+    evicted from its caches, which stores and prefetchers hide. The range of a gain covers both cores, their sampling
+    errors (`estimate`), and a fifth fewer or more cycles, as presets estimate latencies. In a virtual machine, the
+    range of huge pages also covers a host with pages of 4 KiB. A remedy helps
+    if even the lower end of its range is more than a hundredth of the program's time. It is worth it if that end is
+    also more than a millisecond of the whole program, whose length is estimated from the instructions replayed. The
+    cost of translation on the core with a window is its stalls, or the saving of a remedy there if that is larger.
+Deviations: both limits and the fifth are choices. No range covers waits that real processors hide and neither core
+    hides. The rest of the program is assumed to be like the replayed part, except for page faults and calls, which are
+    known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from pagelab.results.results import SystemResult
 from pagelab.results.windows import is_sampled, program_faults
 
 ESTIMATED = 0.2
-"""Of the cycles that a gain is made of, for what latencies are estimated"""
+"""Share by which a gain's cycles are varied, as latencies are estimates"""
 LEAST_SHARE = 0.01
 LEAST_SECONDS = 0.001
 HUGE_BYTES = 2 << 20
@@ -37,39 +37,39 @@ REMEDIES = {
     "folios": "folios of 32 KiB (mTHP)",
     "populate": "memory populated when it is mapped",
 }
-"""What a user can have, by what is tried"""
+"""Changes that a user can make, by trial"""
 CHANGES = {
     "tlb": f"a last-level TLB of {TLB_FACTOR} times the entries",
     "small-host": "a host with pages of 4 KiB",
     "cold": "a guest that has just booted",
     "elsewhere": "",
 }
-"""What a user has to buy or to move to, or may find"""
+"""Changes that need other hardware or another host, by trial"""
 _SMALL_PAGES_ALONE = ("folios", "populate")
-"""Remedies whose systems have no huge pages, not even for those who ask"""
+"""Remedies whose systems have no huge pages, even if the program asks for them"""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Between which values a figure lies."""
+    """The bounds of a figure."""
 
     low: float
     high: float
 
     @classmethod
     def around(cls, values: Sequence[float]) -> "Bar":
-        """Holds all values."""
+        """The range that covers all values."""
         return cls(min(values), max(values))
 
     @classmethod
     def of_gains(cls, gains: Sequence[float], half_widths: Sequence[float] = ()) -> "Bar":
-        """Holds all gains and their intervals, and what they were if the cycles behind were a fifth fewer or more."""
+        """Covers all gains and their intervals, and the gains with a fifth fewer or more cycles."""
         ends = [
             end
             for gain, half in zip(gains, half_widths or [0.0] * len(gains), strict=True)
             for end in (gain - half, gain + half)
         ]
-        # A program does not get rid of more than all of its time.
+        # A program cannot save more than all of its time.
         possible = [min(end, 1.0) for end in ends]
         return cls.around(
             [_if_cycles_were(gain, factor) for gain in possible for factor in (1 - ESTIMATED, 1 + ESTIMATED)]
@@ -77,27 +77,27 @@ class Bar:
 
 
 def _if_cycles_were(gain: float, factor: float) -> float:
-    """A gain whose cycles are multiplied; what remains of the program's time beside them is as it was."""
+    """A gain with its cycles multiplied; the rest of the program's time stays the same."""
     return factor * gain / (1 - gain + factor * gain) if gain > 0 else factor * gain
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What one change gains."""
+    """The gain of one change."""
 
     key: str
     saved: Bar
     """Shares of the program's time."""
     saved_seconds: float | None
-    """The lower end over the whole program, in seconds of the machine's clock; None if its length is not known."""
+    """The lower end for the whole program, in seconds of the machine's clock; None if its length is unknown."""
     added_bytes: int
-    """Memory that is made ready beyond what the base makes ready."""
+    """Memory zeroed in addition to that of the base."""
     memory_ratio: float
-    """All that is made ready, against the base."""
+    """All zeroed memory, relative to the base."""
 
     @property
     def helps(self) -> bool:
-        """Whether even the lower end is a gain, however short the program is."""
+        """Whether even the lower end is a gain, regardless of the program's length."""
         return self.saved.low > LEAST_SHARE
 
     @property
@@ -113,51 +113,51 @@ class Gain:
 
 @dataclass(frozen=True)
 class Helped:
-    """A stretch of memory that huge pages help."""
+    """A region of memory that huge pages help."""
 
     row: Mapping[str, Any]
-    """The profile's."""
+    """The profile's region."""
     of_gain: float
-    """Its share of what huge pages save in paging."""
+    """Its share of the paging cycles that huge pages save."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """All that is said of a program."""
+    """The complete advice on a program."""
 
     name: str
     trials: Trials
     paging: Bar
-    """Shares of the program's time that paging takes in all."""
+    """Share of the program's time that all of paging takes."""
     walks: Bar
-    """Shares that wait for translation, or that its remedies spare if those are more."""
+    """Share of waiting for translation, or the saving of its remedies if that is more."""
     faults: Bar
-    """Shares that page faults take."""
+    """Share of page faults."""
     replayed_paging: Bar
-    """Shares that paging takes of what is measured; the same if that is the whole program."""
+    """Share of paging in the replayed part; the same if that is the whole program."""
     walk_count: int
-    """Page walks of the program; of windows an estimate."""
+    """Page walks of the program; an estimate if windows are replayed."""
     fault_count: int
     times: float
-    """The program's instructions over those of its windows; 1 without."""
+    """The program's instructions ÷ those of its windows; 1 without windows."""
     seconds: float
-    """Of what is measured, on the core with a window."""
+    """Of the replayed part, on the core with a window."""
     estimated_seconds: float
-    """The same until the trace ends, if windows are measured."""
+    """The same until the trace ends, if windows are replayed."""
     program_seconds: float | None
-    """Of the whole program there; None if nobody knows how long it is."""
+    """Of the whole program there; None if its length is unknown."""
     remedies: tuple[Gain, ...]
     changes: tuple[Gain, ...]
     asks: bool
     """Whether the program has huge pages because it asks for them."""
     mappings: tuple[Helped, ...]
-    """Those that huge pages help, the most first."""
+    """Regions that huge pages help, the largest gain first."""
     huge_when_cold: Bar | None = None
-    """What huge pages save in a guest that has just booted, if the program runs in a virtual machine."""
+    """The gain of huge pages in a guest that has just booted, if the program runs in a virtual machine."""
 
     @property
     def is_sampled(self) -> bool:
-        """Whether windows of the program are measured."""
+        """Whether windows of the program are replayed."""
         return is_sampled(self.base.stats)
 
     @property
@@ -172,24 +172,24 @@ class Advice:
 
     @property
     def worth_it(self) -> list[Gain]:
-        """Remedies that help, the best first, if what the best one gains matters."""
+        """Remedies that help, the best first, if the gain of the best one matters."""
         return self.helping if any(gain.is_worth_it for gain in self.helping) else []
 
     @property
     def helping(self) -> list[Gain]:
-        """Remedies that help, were the program long enough, the best first."""
+        """Remedies that would help if the program were long enough, the best first."""
         return sorted((gain for gain in self.remedies if gain.helps), key=lambda gain: -gain.saved.low)
 
     @property
     def huge(self) -> Gain:
-        """What huge pages change where most memory gets them."""
+        """The change by huge pages in the trial in which most memory gets them."""
         key = _most_huge(self.trials)
         return next(gain for gain in self.remedies if gain.key == key)
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """What the program takes under each trial, on the core with a window and on the in-order one."""
+    """The program's estimate under each trial, on the core with a window and on the in-order one."""
 
     window: Mapping[str, Estimate]
     in_order: Mapping[str, Estimate]
@@ -204,7 +204,7 @@ class Estimates:
 
     @property
     def bases(self) -> tuple[Estimate, Estimate]:
-        """The program as it is."""
+        """The unchanged program."""
         return self.window["base"], self.in_order["base"]
 
 
@@ -214,7 +214,7 @@ def _most_huge(trials: Trials) -> str:
 
 
 def _has_huge_pages(base: SystemResult) -> bool:
-    """Whether a program has huge pages; those of a host below it are none of its own."""
+    """Whether a program has huge pages itself, apart from those of its host."""
     layers = base.config["system"]["layers"]
     hosts = {layer["host"] for layer in layers}
     programs = [layer["name"] for layer in layers if layer["name"] not in hosts]
@@ -222,7 +222,7 @@ def _has_huge_pages(base: SystemResult) -> bool:
 
 
 def advice_of(name: str, trials: Trials, length: Length = WHOLE) -> Advice:
-    """Judges what was replayed of the program `name`."""
+    """Judges the replays of the program `name`."""
     estimates = Estimates.of(trials, length)
     base = trials.window.systems[0]
     hertz = base.config["machine"]["frequency_mhz"] * 1e6
@@ -254,7 +254,7 @@ def advice_of(name: str, trials: Trials, length: Length = WHOLE) -> Advice:
 
 
 def _program_seconds(stats: Mapping[str, int], estimated: float, length: Length) -> float | None:
-    """Of the whole program; windows are of all that the trace holds, and other replays may be of its begin."""
+    """Of the whole program. Windows cover the whole trace; other replays may cover only its start."""
     times = length.of_replayed(stats.get("instructions", 0))
     if times is None:
         return None
@@ -262,7 +262,7 @@ def _program_seconds(stats: Mapping[str, int], estimated: float, length: Length)
 
 
 def _replayed_shares(trials: Trials) -> list[float]:
-    """The part that translation and faults take of what is measured, on each core."""
+    """The share of translation and faults in the replayed part, on each core."""
     return [
         share(stats.get("cycles.translation", 0) + stats.get("cycles.fault", 0), busy_cycles(stats))
         for stats in trials.pair("base")
@@ -270,10 +270,10 @@ def _replayed_shares(trials: Trials) -> list[float]:
 
 
 def walk_shares(estimates: Estimates) -> list[float]:
-    """What translation takes of the busy cycles of the base, on each core, the one with a window first.
+    """The share of translation in the busy cycles of the base, on each core, the one with a window first.
 
-    There it is an estimate, as stalls of accesses that overlap are of several causes. So it is at least what the trial
-    that has least of it takes less, beside page faults.
+    There it is an estimate, as stalls of overlapping accesses have several causes. So it is at least the saving of the
+    trial with the least translation, page faults excluded.
     """
     window, in_order = estimates.bases
     others = [of for key, of in estimates.window.items() if key in REMEDIES or key == "tlb"]
@@ -282,13 +282,13 @@ def walk_shares(estimates: Estimates) -> list[float]:
 
 
 def paging_shares(estimates: Estimates) -> list[float]:
-    """What translation and page faults take together."""
+    """The share of translation and page faults together."""
     faults_ = [share(of.fault, of.busy) for of in estimates.bases]
     return [sum(parts) for parts in zip(walk_shares(estimates), faults_, strict=True)]
 
 
 def _saved(estimates: Estimates, before: str, after: str) -> tuple[list[float], list[float]]:
-    """What a change saves of the program's time on both cores, and half of the 95 % intervals of that."""
+    """The share of the program's time that a change saves on both cores, and half of its 95 % intervals."""
     window, other_window = estimates.window[before], estimates.window[after]
     in_order, other_in_order = estimates.in_order[before], estimates.in_order[after]
     gains = [
@@ -304,7 +304,7 @@ def _saved(estimates: Estimates, before: str, after: str) -> tuple[list[float], 
 
 def _gain(trials: Trials, estimates: Estimates, key: str, program_seconds: float | None) -> Gain:
     gains, half_widths = _saved(estimates, "base", key)
-    # Of a host with small pages, too: nobody in a guest knows.
+    # With a host with small pages, too: a guest cannot know.
     before_there, after_there = {
         "huge": ("small-host", "small-host-huge"),
         "malloc-huge": ("small-host", "small-host-malloc-huge"),
@@ -332,7 +332,7 @@ def _made_ready(trials: Trials, key: str) -> int:
 
 
 def _mappings(trials: Trials, times: float) -> list[Helped]:
-    """Regions by the cycles of paging that huge pages save there."""
+    """Regions with the paging cycles that huge pages save there."""
     key = _most_huge(trials)
     rows, huge = (_regions(trials, of, times) for of in ("base", key))
     in_steps = key == "malloc-huge"
@@ -348,13 +348,13 @@ def _regions(trials: Trials, key: str, times: float) -> list[Mapping[str, Any]]:
 
 
 def _can_be_huge(row: Mapping[str, Any], *, in_steps: bool) -> bool:
-    """Whether a huge page may lie in a region; `in_steps` if the heap grows by whole ones."""
+    """Whether a huge page fits into a region; `in_steps` if the heap grows by whole ones."""
     end = -(-row["end"] // HUGE_BYTES) * HUGE_BYTES if in_steps and row["kind"] == "heap" else row["end"]
     return row["kind"] in ("anonymous", "heap", "file") and end - row["start"] >= HUGE_BYTES
 
 
 def _cost_within(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> int:
-    """Cycles of paging of the rows that begin within one of another system."""
+    """Paging cycles of the rows that begin within a row of another system."""
     return sum(
         paging_cost(row)
         for row in rows

@@ -1,4 +1,4 @@
-"""A sample of a long recording, which is replayed instead of all of it.
+"""A sample of a long recording, which is replayed instead of the whole recording.
 
 Models: its windows are those of `pagelab.replay.default_sample`.
 """
@@ -26,7 +26,7 @@ def sampled(
     max_accesses: int | None = None,
     progress: Callable[[int, int | None], object] | None = None,
 ) -> Subject:
-    """Saves a sample of a recording in `folder`, and says what is to be replayed in its place on a machine.
+    """Saves a sample of a recording in `folder`, and returns what to replay instead of the recording.
 
     Raises:
         TraceError: the recording cannot be read.

@@ -1,4 +1,4 @@
-"""What advice is given of: a trace or a workload, and what is known of the program behind it."""
+"""The subject of advice: a trace or a workload, and what is known about its program."""
 
 import shlex
 from collections.abc import Mapping
@@ -12,29 +12,29 @@ from pagelab.capture.traces import trace_info
 
 @dataclass(frozen=True)
 class Subject:
-    """A source, and what its trace says of the program; workloads say nothing."""
+    """A source, and what its trace says about the program; a workload has no such information."""
 
     source: str
     name: str
     cpu_model: str | None = None
-    """The processor that it was recorded on; None of workloads and imported traces."""
+    """The processor that it was recorded on; None for workloads and imported traces."""
     virtualised: bool | None = None
-    """Whether that was a virtual machine; None where nothing says so."""
+    """Whether that was a virtual machine; None if unknown."""
     length: Length = WHOLE
     tells_dependencies: bool = True
-    """Whether it says which loads wait for which."""
+    """Whether it has dependencies between loads."""
     is_whole: bool = True
     """Whether no stretch was skipped."""
     is_sampled: bool = False
-    """Whether it is a sample that was made for the advice."""
+    """Whether it is a sample made for the advice."""
     accesses: int = 0
-    """That were recorded; 0 of workloads."""
+    """Number of recorded accesses; 0 for workloads."""
     recorded_instructions: int = 0
     """The same."""
 
     @classmethod
     def of(cls, source: str) -> "Subject":
-        """What a trace says, or a workload's spec.
+        """The subject for a trace, or for a workload's spec.
 
         Raises:
             TraceError: the trace cannot be read.
@@ -43,7 +43,7 @@ class Subject:
             return cls(source, source)
         info = trace_info(source)
         meta = info["meta"]
-        # Imported traces do not tell where they were made.
+        # Imported traces do not say where they were made.
         host = meta.get("host") or {}
         return cls(
             source=source,
@@ -59,7 +59,7 @@ class Subject:
 
 
 def _program_name(command: list[str]) -> str:
-    """A program with its arguments as people write them, without its folder."""
+    """A program with its arguments as one types them, without its folder."""
     return shlex.join([Path(command[0]).name, *command[1:]])
 
 
@@ -67,7 +67,7 @@ def _name(source: str, meta: Mapping[str, Any]) -> str:
     command = meta["command"]
     if not command:
         return source
-    # The command of an imported trace is the file that it was made of.
+    # The command of an imported trace is the file that it was made from.
     return (
         _program_name(command) if meta.get("host") else f"{Path(source).name} (imported from {Path(command[0]).name})"
     )

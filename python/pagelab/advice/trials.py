@@ -4,16 +4,16 @@ Models: Linux as most distributions configure it, with huge pages where the prog
     thing changed: huge pages everywhere, folios, memory that is populated when it is mapped, a larger TLB. An in-order
     core waits for every access; one with a window overlaps accesses as far as the program's dependencies allow. A real
     core lies between them for most programs, so the two say how far to trust a gain.
-    Of a program whose heap glibc's malloc grows by brk, huge pages are also tried with a heap that grows by 2 MiB, as
-    `glibc.malloc.hugetlb=1` has it; by its own steps of 132 KiB the heap hardly ever holds a whole huge page when it is
-    first touched.
-    In a virtual machine each walk is nested. Its memory has been used before, and its host has it in pages of 2 MiB.
+    If glibc's malloc grows the program's heap by brk, huge pages are also tried with a heap that grows by 2 MiB, as
+    with `glibc.malloc.hugetlb=1`. With malloc's steps of 132 KiB, the heap hardly ever contains a whole huge page when
+    it is first touched.
+    In a virtual machine each walk is nested. Its memory has been used before, and its host maps it with pages of 2 MiB.
     Two more trials have a host with pages of 4 KiB, without huge pages in the guest and with them, since a guest cannot
     know. Two have a guest that has just booted: each first touch of 2 MiB faults in the host, too, which zeroes them.
 Source: glibc 2.35, malloc/malloc.c (`sysmalloc`).
 Parameters: the machine and the kernel; whether the program runs in a virtual machine.
-Deviations: the trial of `glibc.malloc.hugetlb=1` gives huge pages to all anonymous memory, where glibc asks for that of
-    malloc alone.
+Deviations: the trial of `glibc.malloc.hugetlb=1` gives huge pages to all anonymous memory, whereas glibc only asks for
+    them in malloc's memory.
 """
 
 import json
@@ -37,10 +37,10 @@ TLB_FACTOR = 4
 """How many times larger the last-level TLB of a trial is"""
 
 CORES = {"in-order": "core that waits", "window": "core that overlaps accesses"}
-"""Core models that all is replayed on, in few words"""
+"""Core models that each trial is replayed on, in few words"""
 
 _PROFILED = ("base", "huge", "malloc-huge")
-"""Trials whose profiles tell which mappings pay, and what huge pages spare them"""
+"""Trials whose profiles show which mappings pay, and what huge pages save there"""
 
 Tried: TypeAlias = str | tuple[str, dict[str, Any]]
 """A system, with the settings that make it"""
@@ -48,17 +48,17 @@ Tried: TypeAlias = str | tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Choice:
-    """What the program is replayed on."""
+    """The machine and kernel that the program is replayed on."""
 
     machine: str
     why_machine: str
-    """Why this one, if nobody named it; empty if somebody did."""
+    """Why this one, if the user named none; else empty."""
     kernel: str | None
     """None for the first of `available("kernels")`."""
     nested: bool
     """In a virtual machine."""
     why_nested: str = ""
-    """Why so or not, if nobody said; empty if somebody did."""
+    """Why or why not, if the user did not say; else empty."""
 
 
 def choose(
@@ -69,10 +69,10 @@ def choose(
     cpu_model: str | None = None,
     virtualised: bool | None = None,
 ) -> Choice:
-    """The machine and kernel that were named, or else the preset of the processor that the program was recorded on.
+    """The named machine and kernel; by default, the preset of the processor that the program was recorded on.
 
     Args:
-        machine: A preset or TOML file; None if nobody named one.
+        machine: A preset or TOML file; None if the user named none.
         kernel: The same.
         nested: Whether the program is to run in a virtual machine; None for a place like that of the recording.
         cpu_model: The processor that the program was recorded on; None of workloads.
@@ -110,7 +110,7 @@ def _machine(machine: str | None, cpu_model: str | None) -> tuple[str, str]:
 
 
 def _doubt(cpu_model: str | None) -> str | None:
-    """Why this machine's processor cannot be what it says, if the program was recorded here; none if it can."""
+    """Why this machine's processor cannot be what it claims, if the program was recorded here; else none."""
     text = _CPUINFO.read_text(encoding="utf-8")
     if not cpu_model or cpu_model not in text:
         return None
@@ -119,14 +119,14 @@ def _doubt(cpu_model: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Trials:
-    """Results of all systems, by what was tried."""
+    """Results of all systems, by trial."""
 
     choice: Choice
     keys: tuple[str, ...]
-    """What was tried, in the order of the systems; first `base`."""
+    """The trials, in the order of the systems; `base` is the first."""
     in_order: Results
     window: Results
-    """With profiles, of the trials that have any."""
+    """With profiles, for the trials that have them."""
 
     def pair(self, key: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """Statistics of a system on both cores, the one with a window first."""
@@ -148,9 +148,9 @@ def replay(
     Args:
         source: A trace or a workload's spec.
         choice: The machine and the kernel.
-        max_accesses: Replay so many at most.
-        profile_all: Profile all trials on the core with a window, as reports show them; else those that advice needs,
-            as profiles make replays slower.
+        max_accesses: Replay at most this many accesses.
+        profile_all: Profile all trials on the core with a window, for reports; else only those that advice needs, as
+            profiles make replays slower.
         malloc_heap: Whether glibc's malloc grows the program's heap by brk, far enough for huge pages.
         progress: Told of each replay.
 
@@ -192,7 +192,7 @@ def replay(
 
 
 def ensure_known(choice: Choice) -> None:
-    """Fails if the machine or the kernel cannot be replayed on, before anything long is done for that.
+    """Fails if the machine or the kernel cannot be used, before anything takes long.
 
     Raises:
         PagelabError: what `pagelab.run` raises.
@@ -201,7 +201,7 @@ def ensure_known(choice: Choice) -> None:
 
 
 def labels(choice: Choice) -> dict[str, str]:
-    """What is tried, in a few words for pages and progress."""
+    """A trial in a few words, for pages and progress."""
     guests = (
         {
             "small-host": "host with pages of 4 KiB",
@@ -234,7 +234,7 @@ def labels(choice: Choice) -> dict[str, str]:
 
 
 def _key_of(label: str, tried: Mapping[str, Tried]) -> str:
-    """What is tried by a system whose label is a run's own: its name, and in braces the ends of its settings' keys."""
+    """The trial of a system whose label was made by a run: its name, and in braces the ends of its settings' keys."""
     name, _, settings = label.partition("{")
     fitting = {}
     for key, system in tried.items():
@@ -246,7 +246,7 @@ def _key_of(label: str, tried: Mapping[str, Tried]) -> str:
 
 
 def systems(choice: Choice, tlb: Mapping[str, Any], *, malloc_heap: bool) -> dict[str, Tried]:
-    """The systems by what is tried, each with the settings that make it."""
+    """The systems by trial, each with its settings."""
     large = {"system.layers.1.page_size": "2M"}
     asked: dict[str, Any] = {"system.layers.0.large_pages": "madvise"}
     steps: dict[str, Any] = {"system.layers.0.brk_alignment_bytes": "2MiB"}

@@ -1,4 +1,4 @@
-"""Whether a native measurement confirms what was predicted of huge pages, and what that means for the other advice.
+"""Whether a native measurement confirms the prediction for huge pages, and what that means for the other advice.
 
 Models: the prediction is a range, and the measurement an interval of the median of pairs of runs, by the sign test.
     If the two do not overlap, the prediction missed. If they do, but the median is outside the range, the
@@ -18,11 +18,11 @@ from pagelab.report.figures import percent
 from pagelab.report.parts import Paragraph, Part
 
 _MOSTLY_HUGE = 0.9
-"""Of the memory: with less in huge pages, a run is not what was predicted"""
+"""Share of the memory: with less in huge pages, a run does not test the prediction"""
 
 
 class Verdict(Enum):
-    """How a predicted range and a measurement go together."""
+    """How a predicted range and a measurement compare."""
 
     WITHIN = "within"
     """The measured median is in the range."""
@@ -35,7 +35,7 @@ class Verdict(Enum):
 
 
 def judge(predicted: Bar, checked: Checked) -> Verdict:
-    """Compares a predicted range with what was measured."""
+    """Compares a predicted range with a measurement."""
     if checked.interval is None:
         return Verdict.TOO_FEW
     low, high = checked.interval
@@ -49,7 +49,7 @@ def _is_within(predicted: Bar, median: float) -> bool:
 
 
 def first_line(advice: Advice, checked: Checked) -> list[Part]:
-    """What must be known before all else, if the measurement does not confirm the prediction."""
+    """The warning that comes first if the measurement does not confirm the prediction."""
     predicted = advice.huge.saved
     verdict = judge(predicted, checked)
     both = f"predicted {change_text(predicted)}, measured {change_text(Bar.around([checked.median]))}"
@@ -86,7 +86,7 @@ def _interval(checked: Checked) -> str:
 
 
 def _meaning(predicted: Bar, checked: Checked) -> str:
-    """What a user should take from a measurement that missed."""
+    """What a user should conclude if the prediction missed."""
     if not checked.is_clear:
         return "Huge pages made no clear difference to this program on this machine: do not expect one."
     if checked.median < 0:
@@ -105,7 +105,7 @@ def _less_than_predicted(checked: Checked) -> str:
 
 
 def measured(advice: Advice, checked: Checked) -> Paragraph:
-    """What was measured, beside what was predicted."""
+    """The measurement and the prediction."""
     against = "; the runs without huge pages also ignore the program's own requests for them" if advice.asks else ""
     return Paragraph(
         f"Measured on this machine, {counted(len(checked.saved), 'run', 'runs')} without and with huge pages in turn: "

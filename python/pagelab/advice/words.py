@@ -1,4 +1,4 @@
-"""What a page of advice says."""
+"""The text of a page of advice."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,37 +22,37 @@ _MOST_ROWS = 6
 _SMALL_PART = 0.01
 _MOST_OF_THE_GAIN = 0.9
 _STARTING_SECONDS = 1e-3
-"""Of less, most is the loader and libc's start: `true` takes 0.15 ms of simulated time, `perl -e 1` 0.9 ms"""
+"""Shorter programs mostly load and start libc: `true` takes 0.15 ms of simulated time, `perl -e 1` 0.9 ms"""
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What to know of the recording."""
+    """What to know about the recording."""
 
     interrupted: bool = False
     """Whether the user ended it."""
     tells_dependencies: bool = True
-    """Whether it says which loads wait for which."""
+    """Whether it has dependencies between loads."""
     is_sampled: bool = False
     """Whether windows of a longer recording are replayed."""
     owners: Sequence[Owner] = (Owner.UNKNOWN,)
-    """Whose the memory is that huge pages help."""
+    """The owners of the memory that huge pages help."""
     recorded: int = 0
-    """Accesses that were recorded, of which a sample may be replayed; 0 where all are."""
+    """Recorded accesses, if a sample of them is replayed; else 0."""
 
 
 ORDINARY = Circumstances()
 
 
 def page(advice: Advice, checked: Checked | Unchecked | None = None, circumstances: Circumstances = ORDINARY) -> str:
-    """The whole page as text, with a newline at its end; with what was measured, if it was."""
+    """The whole page as text, with a newline at its end; with the measurement if there is one."""
     return plain(parts_of(advice, checked, circumstances))
 
 
 def parts_of(
     advice: Advice, checked: Checked | Unchecked | None = None, circumstances: Circumstances = ORDINARY
 ) -> list[Part]:
-    """The same in parts; the first paragraph says what the advice is of."""
+    """The same in parts; the first paragraph names the subject of the advice."""
     found: list[Part] = verdict.first_line(advice, checked) if isinstance(checked, Checked) else []
     if circumstances.interrupted:
         made = counted(circumstances.recorded or advice.base.stats.get("accesses", 0), "access", "accesses")
@@ -88,7 +88,7 @@ def parts_of(
 
 
 def _start_alone(advice: Advice) -> list[Part]:
-    """What is to be known first of a program that hardly does anything."""
+    """The warning for a program that hardly does anything."""
     if advice.program_seconds is None or advice.program_seconds >= _STARTING_SECONDS:
         return []
     return [
@@ -100,7 +100,7 @@ def _start_alone(advice: Advice) -> list[Part]:
 
 
 def _few_windows(advice: Advice) -> list[Part]:
-    """What is to be known first where windows are so few that ranges may be far off."""
+    """The warning for so few windows that ranges may be far off."""
     count = len(advice.base.windows)
     if not advice.is_sampled or count >= FEW_WINDOWS:
         return []
@@ -135,7 +135,7 @@ _WARM_GUEST = (
 
 
 def _assumed(advice: Advice) -> Paragraph:
-    """Where the program is replayed, and which option says otherwise."""
+    """Where the program is replayed, and which option changes that."""
     choice = advice.trials.choice
     why = f", as {choice.why_nested}" if choice.why_nested else ""
     if choice.nested:
@@ -232,7 +232,7 @@ def _payers(advice: Advice) -> list[Part]:
 
 
 def _mapping(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What tells a stretch of memory from others."""
+    """The name of a region of memory."""
     return row["source"], row["process"], row["start"], row["kind"]
 
 
@@ -266,7 +266,7 @@ def _memory(gain: Gain) -> str:
 
 
 def _which(mappings: Sequence[Helped]) -> list[str]:
-    """How many mappings bring most of the gain."""
+    """How many mappings account for most of the gain."""
     parts, part = 0, 0.0
     while parts < len(mappings) and part < _MOST_OF_THE_GAIN:
         part += mappings[parts].of_gain

@@ -22,11 +22,11 @@ class _Source:
     """Lines of a source file."""
 
     own: dict[int, Cost] = field(default_factory=dict)
-    """What accesses of a line cost"""
+    """Cost of the line's own accesses"""
     calls: dict[int, Cost] = field(default_factory=dict)
-    """What calls at a line cost"""
+    """Cost of the calls at the line"""
     files: set[str] = field(default_factory=set)
-    """Programs and libraries that have been made of it"""
+    """Programs and libraries compiled from it"""
 
 
 def annotate(stacks: Sequence[Stack], wanted: str, metric: str, whole: Cost, folders: Sequence[Path] = ()) -> list[str]:
@@ -36,11 +36,11 @@ def annotate(stacks: Sequence[Stack], wanted: str, metric: str, whole: Cost, fol
         stacks: What paging cost.
         wanted: Name of a function, or of a source file or the end of its path.
         metric: One of `METRICS`.
-        whole: What shares are of.
-        folders: Where source files are looked for besides their own paths.
+        whole: The whole that shares refer to.
+        folders: Additional folders to search for source files.
 
     Raises:
-        UsageError: nothing that cost anything is called so, or its lines are unknown.
+        UsageError: nothing with a cost has this name, or its lines are unknown.
     """
     frames = set(frames_of(stack for stack in stacks if stack.cost))
     chosen = {frame for frame in frames if _is_called(frame, wanted)}

@@ -4,9 +4,9 @@ All stacks begin in one function, so that each other function has callers. Reade
 which would count a recursive one once per level. So each function of a stack gets the stack's cost by one call, its
 outermost one; further calls of it are written, too, and cost nothing.
 
-callgrind_annotate tells functions apart by source file and name alone, so a name that several programs and libraries
-have is written with theirs. Of a source file that it finds it expects a cost of at least one line: lines that only call
-get a cost of zero, and a source file of which no line is known is written as part of the name.
+callgrind_annotate distinguishes functions by source file and name only, so a name that occurs in several programs and
+libraries is written with theirs. In a source file that it finds, it expects a cost for at least one line. So lines that
+only call get a cost of zero, and a source file without known lines is written as part of the name.
 """
 
 import re
@@ -30,11 +30,11 @@ _MEANINGS = {
 }
 """What each metric is"""
 _UNKNOWN = "???"
-"""How Callgrind calls a file that it does not know"""
+"""Callgrind's name for an unknown file"""
 _ROOT = Frame("[all stacks]")
 """What calls the outermost functions"""
 _NUMBER = re.compile(r"\(\d+\)")
-"""A name that begins so would be read as the number of another name"""
+"""A name with this start would be read as the number of another name"""
 
 _Function: TypeAlias = tuple[str, str, str]
 """Program or library, source file, name"""
@@ -51,7 +51,7 @@ class _Call:
 
 @dataclass
 class _Costs:
-    """What is written of a function."""
+    """The output for a function."""
 
     own: dict[int, Cost] = field(default_factory=dict)
     """By line"""
@@ -89,7 +89,7 @@ def render(stacks: Sequence[Stack], metric: str, comment: str) -> str:
 
 
 def _functions(stacks: Sequence[Stack]) -> dict[_Function, _Costs]:
-    """What the stacks cost by function, with the function that stands for all stacks."""
+    """Costs by function, including the function that stands for all stacks."""
     functions: dict[_Function, _Costs] = {}
     named: dict[Frame, _Function] = {}
 
@@ -112,7 +112,7 @@ def _functions(stacks: Sequence[Stack]) -> dict[_Function, _Costs]:
 
 
 def _names(functions: Mapping[_Function, _Costs]) -> dict[_Function, _Function]:
-    """How each function is written: no two with the same source file and name."""
+    """How each function is written: no two functions have the same source file and name."""
     with_lines = {source for (_, source, _), costs in functions.items() if max(costs.lines) > 0}
     candidates = {function: list(_candidates(function, with_lines)) for function in sorted(functions)}
     shared = Counter(first for first, *_ in candidates.values())
@@ -126,7 +126,7 @@ def _names(functions: Mapping[_Function, _Costs]) -> dict[_Function, _Function]:
 
 
 def _candidates(function: _Function, with_lines: Set[str]) -> Iterable[tuple[str, str]]:
-    """Source files and names for a function, the last of which is no other's."""
+    """Candidates of source file and name for a function; the last one is unique."""
     file, source, name = function
     if source not in with_lines:
         name, source = (name if source == _UNKNOWN else f"{name} [{PurePath(source).name}]"), _UNKNOWN

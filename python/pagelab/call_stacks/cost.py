@@ -1,4 +1,4 @@
-"""What paging cost somewhere, and the metrics by which stacks are sorted, drawn and exported."""
+"""The cost of paging at some place, and the metrics by which stacks are sorted, drawn and exported."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -11,8 +11,8 @@ METRICS = {
     "faults": "page faults",
     "fault_cycles": "cycles of page faults",
 }
-"""By the name that options, tables and exports have, how a sentence calls it; `cycles` is the sum of both kinds of
-cycles"""
+"""Metrics by their name in options, tables and exports, with their name in sentences; `cycles` is the sum of both kinds
+of cycles"""
 
 
 @dataclass(frozen=True)

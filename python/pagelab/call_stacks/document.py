@@ -10,7 +10,7 @@ from pagelab.capture.symbols import look_up_inlined, unchanged
 from pagelab.results.results import Results, SystemResult
 
 KINDS = ("allocation", "mapping", "heap", "unknown")
-"""How a piece of memory came to be"""
+"""How memory was created"""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Instruction:
     """An instruction of a program."""
 
     file: str | None
-    """The file that it was mapped from; none for code that was made at run time, and where that is unknown."""
+    """The file that it was mapped from; none for code generated at run time, and if the file is unknown."""
     offset: int
     """Where in the file it is; its address if there is no file."""
     name: str | None = None
@@ -27,7 +27,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Node:
-    """A context: a call that was made in another context."""
+    """A context: a call made in another context."""
 
     parent: int
     call: Instruction
@@ -58,7 +58,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Others:
-    """What a list leaves out."""
+    """What a list omits."""
 
     count: int = 0
     cost: Cost = NOTHING
@@ -66,10 +66,10 @@ class Others:
 
 @dataclass(frozen=True)
 class Document:
-    """All that results say of call stacks."""
+    """All call-stack data of results."""
 
     nodes: Sequence[Node | None]
-    """The first is the context in which nothing has been called, and none. Parents come before children."""
+    """The first is the context in which nothing has been called. Parents come before children."""
     rows: Sequence[Row]
     sites: Sequence[Site]
     rows_others: Others
@@ -82,7 +82,7 @@ def from_result(result: SystemResult) -> Document:
     """Reads the call stacks of one system.
 
     Raises:
-        UsageError: there are none, or they contradict themselves.
+        UsageError: there are none, or they are inconsistent.
     """
     if not has_stacks(result):
         if not result.profile:
@@ -106,7 +106,7 @@ def parse(stacks: Mapping[str, Any]) -> Document:
     """Reads the document of call stacks.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: it is none.
+        KeyError, TypeError, ValueError, AttributeError: it is not such a document.
     """
     nodes = [_node(number, entry) for number, entry in enumerate(stacks["nodes"])]
     if not nodes:
@@ -173,7 +173,7 @@ def instructions(document: Document) -> Iterator[tuple[str, int]]:
 
 
 def with_symbols(stacks: dict[str, Any], results: Results) -> dict[str, Any]:
-    """The same document, with `symbols` of its files as they are now: the files may be others later.
+    """The same document, with `symbols` of its files as they are now, since the files may change later.
 
     These are the functions and lines of each instruction, the innermost first: by file, then by offset in decimal.
     A file that has been changed since the recording has none.

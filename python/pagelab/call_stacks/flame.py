@@ -36,13 +36,13 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class FlameGraph:
-    """A picture, and what it leaves out."""
+    """A picture, and what it omits."""
 
     svg: str
     """An element `svg` for a page of HTML."""
     height: int
     note: str
-    """What is not drawn; empty if that is nothing."""
+    """What is not drawn; empty if everything is."""
 
 
 def draw(stacks: Iterable[Stack], metric: str, label: str) -> FlameGraph:
@@ -51,7 +51,7 @@ def draw(stacks: Iterable[Stack], metric: str, label: str) -> FlameGraph:
     Args:
         stacks: What is drawn.
         metric: What widths mean, one of `METRICS`.
-        label: What a reader who sees no pictures is told.
+        label: Text for readers who cannot see pictures.
     """
     root = build(stacks)
     bars, levels, small = _bars(root, metric)
@@ -88,7 +88,7 @@ class _Small:
 
 
 def _bars(root: FrameNode, metric: str) -> tuple[list[str], int, _Small]:
-    """All bars, the number of levels, and what is left out."""
+    """All bars, the number of levels, and what is omitted."""
     whole, bars, levels, small = root.cost.get(metric), list[str](), 0, _Small()
     # Contexts may be deeper than Python's own stack.
     open_nodes = [(root, 0, 0.0)]
@@ -137,7 +137,7 @@ def _percent(part: float) -> str:
 
 
 def _colour(cost: Cost, metric: str) -> str:
-    """That of translation or that of page faults; of the cycles of both between them."""
+    """The colour of translation or of page faults; for the sum of both cycles, a colour in between."""
     if metric == "cycles":
         part = round(_STEPS * cost.translation_cycles / cost.cycles) / _STEPS if cost.cycles else 0
     else:

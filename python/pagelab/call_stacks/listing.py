@@ -16,7 +16,7 @@ _COLUMN, _SIZE_COLUMN = 9, 11
 
 @dataclass(frozen=True)
 class Entry:
-    """Stacks that read the same."""
+    """Stacks with the same text."""
 
     lines: tuple[str, ...]
     """Functions with their places, the innermost first."""
@@ -27,7 +27,7 @@ class Entry:
 
 
 def merge(stacks: Iterable[Stack], metric: str) -> list[Entry]:
-    """What costs anything by `metric`, stacks with the same functions and lines together, the most expensive first."""
+    """Stacks with a cost by `metric`, merged if they have the same functions and lines, the most expensive first."""
     texts = _Texts()
     entries: dict[tuple[int, str], Entry] = {}
     for stack in stacks:
@@ -41,7 +41,7 @@ def merge(stacks: Iterable[Stack], metric: str) -> list[Entry]:
 
 
 class _Texts:
-    """How stacks read, each call looked up once."""
+    """The texts of stacks; each call is looked up once."""
 
     def __init__(self) -> None:
         self._described: dict[int, tuple[str, ...]] = {}
@@ -51,7 +51,7 @@ class _Texts:
         """By the number of the callers' text and the lines of a call"""
 
     def number(self, innermost: Call) -> int:
-        """Stacks that read the same have the same number; 0 is no stack."""
+        """Stacks with the same text have the same number; 0 is no stack."""
         missing, number = [], 0
         for call in innermost.outwards():
             if call in self._numbers:
@@ -105,7 +105,7 @@ def callers(stacks: Sequence[Stack], metric: str, whole: Cost, layout: Layout) -
 
 
 def sites(stacks: Sequence[Stack], metric: str, whole: Cost, layout: Layout) -> list[str]:
-    """The memory whose accesses cost most: who created it, and below that the callers. Shares are of `whole`."""
+    """The memory whose accesses cost most: its creator, and below it the callers. Shares are of `whole`."""
     return _table(merge(stacks, metric), metric, whole, layout, of_memory=True)
 
 
@@ -138,7 +138,7 @@ def _row(cells: Iterable[str], blocks: str | None = None, size: str = "") -> str
 
 
 def created_by(kind: str, creator: str) -> str:
-    """A function with what it did, if it created memory."""
+    """A function, with the kind of memory that it created, if any."""
     verb = {"allocation": "allocated by ", "mapping": "mapped by "}.get(kind, "")
     return creator if creator.startswith("[") else f"{verb}{creator}"
 
@@ -183,7 +183,7 @@ def functions(stacks: Sequence[Stack], metric: str, whole: Cost, layout: Layout)
 
 
 def _function(frame: Frame) -> tuple[str, str]:
-    """What tells functions apart in a table."""
+    """The identity of a function in a table."""
     return frame.function, frame.file.rpartition("/")[2]
 
 
@@ -200,7 +200,7 @@ def share_text(cost: Cost, whole: Cost, metric: str) -> str:
 
 
 def _wrap(head: str, text: str, indent: int, width: int) -> list[str]:
-    """The text behind `head`, in lines of `width` columns of which none loses a character."""
+    """The text after `head`, in lines of `width` columns, with no character lost."""
     further = " " * (indent + len(text) - len(text.lstrip()) + 2)
     return textwrap.wrap(
         text,

@@ -17,7 +17,7 @@ _UNITS = {
     "fault_cycles": "cycles",
     "cycles": "cycles",
 }
-"""Of each metric's samples"""
+"""Type and unit of each metric's samples"""
 _SIZES = (("blocks", "count"), ("created", "bytes"))
 """Likewise, of memory that was created"""
 _PAGE_BYTES = 4096
@@ -76,14 +76,14 @@ class _Writer:
         files = {file: (number, begin) for number, (file, begin) in enumerate(self._begins().items(), 1)}
         for file, (number, begin) in files.items():
             mapping = self._message(number, begin, begin + self._size(file), 0, self._text(file))
-            # Functions, files, lines and inlined calls are known, or nobody can find them out.
+            # Functions, files, lines and inlined calls are known, or cannot be found.
             for field in (7, 8, 9, 10):
                 mapping.integer(field, 1)
             self.profile.message(_Profile.MAPPING, mapping)
         for number, location in self._locations.values():
             mapping_number, begin = files.get(location.file, (0, 0))
             message = self._message(number, mapping_number, begin + location.offset)
-            # The last line is that of the function that was called, which the ones before were inlined into.
+            # The last line is that of the called function, into which the ones before were inlined.
             for frame in reversed(location.frames):
                 message.message(4, self._message(self._function(frame), frame.line))
             self.profile.message(_Profile.LOCATION, message)

@@ -45,10 +45,10 @@ def without_arguments(function: str) -> str:
 
 @dataclass(frozen=True)
 class Frame:
-    """A function that had been called, and where in it the next call or the access is."""
+    """A called function, and the place in it of the next call or the access."""
 
     function: str
-    """Its name; in brackets what is known of it instead of a name."""
+    """Its name; in brackets what is known instead of a name."""
     source: str = ""
     """The source file; empty if unknown."""
     line: int = 0
@@ -92,13 +92,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Stack:
-    """Calls that were under way, and what paging cost there."""
+    """Active calls, and the cost of paging there."""
 
     innermost: Call
     """The access, or the call that created memory."""
     cost: Cost
     kind: str = ""
-    """How the memory came to be; empty for accesses."""
+    """How the memory was created; empty for accesses."""
     count: int = 0
     """Blocks or mappings that were created there."""
     bytes: int = 0
@@ -139,7 +139,7 @@ class CallStacks:
     def from_result(cls, result: SystemResult, results: Results) -> "CallStacks":
         """The call stacks of one system of the results.
 
-        Symbols are what the results say, or else those of the programs' files as they are now. A file that has been
+        Symbols are those in the results, or those of the programs' files as they are now. A file that has been
         changed since the recording gives none.
 
         Raises:
@@ -150,7 +150,7 @@ class CallStacks:
 
     @classmethod
     def from_document(cls, document: Document, usable: Set[str]) -> "CallStacks":
-        """The same of what results say, with symbols of some files."""
+        """The same for a document, with symbols of some files."""
         namer = _Namer(document, usable)
         contexts: list[Call | None] = []
         for node in document.nodes:
@@ -170,7 +170,7 @@ class CallStacks:
 
 
 def frames_of(stacks: Iterable[Stack]) -> Iterator[Frame]:
-    """The frames of all stacks; those of a location that several have come once."""
+    """The frames of all stacks; those of a shared location come once."""
     calls: set[Call] = set()
     locations: set[int] = set()
     for stack in stacks:
@@ -184,7 +184,7 @@ def frames_of(stacks: Iterable[Stack]) -> Iterator[Frame]:
 
 
 def _with_kind(context: Call | None, kind: str) -> Call:
-    """A stack that is not empty; memory that no call is known to have created is told apart."""
+    """A stack that is not empty; memory without a known creating call gets a frame of its own."""
     return Call(_named(_KINDS[kind]), context) if context is None or kind in ("heap", "unknown") else context
 
 
@@ -232,7 +232,7 @@ def _from_perf_map(name: str, file: str) -> Frame:
 
 
 def _symbols(document: Document, usable: Set[str]) -> Mapping[tuple[str, int], Sequence[Symbol]]:
-    """What results say themselves of their files, and for other files what these say now."""
+    """The symbols in the results, and for other files those of the files as they are now."""
     found: dict[tuple[str, int], Sequence[Symbol]] = {
         (file, int(offset)): [Symbol(function, line) for function, line in chain]
         for file, offsets in document.symbols.items()

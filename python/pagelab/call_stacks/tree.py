@@ -1,4 +1,4 @@
-"""Functions under the functions that called them, with what paging cost in each and below it.
+"""Functions under their callers, with the cost of paging in each and below it.
 
 Stacks share their callers, so each call is looked up once, and costs are added up from the innermost calls outwards.
 """
@@ -16,7 +16,7 @@ class FrameNode:
     """A function in one context."""
 
     frame: Frame
-    """Of several that are taken for the same, the first"""
+    """The first of several that count as the same"""
     own: Cost = NOTHING
     """What its own accesses cost"""
     cost: Cost = NOTHING
@@ -31,7 +31,7 @@ class FrameNode:
 
 
 def function_and_file(frame: Frame) -> tuple[str, str]:
-    """What tells functions apart."""
+    """The identity of a function."""
     return frame.function, frame.file
 
 
@@ -40,7 +40,7 @@ def build(stacks: Iterable[Stack], key: Callable[[Frame], Hashable] = function_a
 
     Args:
         stacks: What is added up.
-        key: What frames below one caller must have in common to be one node.
+        key: Frames below one caller with the same key become one node.
     """
     root = FrameNode(Frame(""))
     callers_first: list[tuple[FrameNode, FrameNode]] = []
@@ -77,7 +77,7 @@ def walk(root: FrameNode, identity: Callable[[Frame], Hashable]) -> Iterator[tup
     The sum over the outermost ones of an identity counts recursive functions once.
     """
     under_way: Counter[Hashable] = Counter()
-    # Contexts may be deeper than Python's own stack. A node is met again when all that it called has been.
+    # Contexts may be deeper than Python's own stack. A node comes again after all that it called.
     open_nodes: list[tuple[FrameNode, FrameNode | None]] = [(child, root) for child in root.children.values()]
     while open_nodes:
         node, caller = open_nodes.pop()

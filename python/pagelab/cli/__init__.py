@@ -1,1 +1,1 @@
-"""The command line: a module per command, and `application.py`, which puts them together."""
+"""The command line: a module per command, and `application.py`, which combines them."""

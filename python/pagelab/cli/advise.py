@@ -39,7 +39,7 @@ _IS_PROGRAM = "pagelab.advise.is_program"
 
 
 class Command(base.Command):
-    """A command that tells programs from traces and workloads: they come behind `--`."""
+    """A command that distinguishes programs from traces and workloads: programs come after `--`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         ctx.meta[_IS_PROGRAM] = "--" in args
@@ -200,14 +200,14 @@ class _Chosen:
 
 @dataclass(frozen=True)
 class _Found:
-    """What became of the program itself."""
+    """How the program itself ended."""
 
     status: int = 0
     interrupted: bool = False
     measured: "Checked | Unchecked | None" = None
 
     def subject(self, of: "Subject") -> "Subject":
-        """What is known of a program that was recorded: of an interrupted one not how long it is."""
+        """What is known about a recorded program; if it was interrupted, its length is not."""
         return replace(of, length=replace(of.length, known=False)) if self.interrupted else of
 
     @property
@@ -224,7 +224,7 @@ def _record(
     *,
     kept: bool,
 ) -> _Found:
-    # Of a recording that is deleted at once nobody needs the path.
+    # The path of a recording that is deleted at once is of no use.
     name = None if kept else "" if chosen.quiet else "recorded"
     recorded = record_to(
         trace, program, Bounds(chosen.max_accesses), stretches=stretches, quiet=chosen.quiet, stdout=stdout, name=name
@@ -238,7 +238,7 @@ def _record(
 
 
 def _checked(program: list[str], repeat: int, found: _Found, *, quiet: bool) -> _Found:
-    """What huge pages save natively. The advice is not lost if that cannot be told."""
+    """The native saving of huge pages. If it cannot be measured, the advice is still printed."""
     from pagelab.advice import Unchecked, check
 
     say = (lambda _: None) if quiet else partial(print, file=sys.stderr)
@@ -251,7 +251,7 @@ def _checked(program: list[str], repeat: int, found: _Found, *, quiet: bool) -> 
 
 
 def _warnings(trials: "Trials") -> list[str]:
-    """All but that of dependencies: the advice itself says what they are taken for."""
+    """All warnings except that about dependencies: the advice itself says what is assumed for them."""
     return [warning for warning in trials.window.warnings if "unknown_dependencies" not in warning]
 
 
@@ -272,11 +272,11 @@ def _source(words: list[str], *, of_programs: bool) -> str:
 
 @dataclass(frozen=True)
 class _Advised:
-    """The advice, and what it is of."""
+    """The advice and its subject."""
 
     advice: "Advice"
     subject: "Subject"
-    """What was replayed, which may be a sample."""
+    """The replayed source, which may be a sample."""
     owners: Sequence["Owner"]
 
 

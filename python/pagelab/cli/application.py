@@ -1,7 +1,7 @@
 """The command `pagelab`.
 
-Every mistake of the user ends in one line on standard error and exit status 2 (usage) or 1. Ctrl-C ends with 130,
-SIGTERM with 143 and SIGHUP with 129; a reader of standard output that ends before it has read all, with 141.
+Every mistake of the user ends in one line on standard error and exit status 2 (usage) or 1. The exit status is 130
+after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, and 141 if the reader of standard output ends early.
 """
 
 import os
@@ -40,13 +40,13 @@ from pagelab.cli.command import App
 _INTERRUPTED = 130
 _ENDING = {signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 _BY_SIGNAL = 128
-"""Added to a signal's number, the exit status of what it ended"""
+"""Added to a signal's number, this is the exit status of a command that the signal ended"""
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
 
 
 class _EndedError(BaseException):
-    """SIGTERM or SIGHUP: what is under way cleans up after itself, as after Ctrl-C."""
+    """SIGTERM or SIGHUP: running work cleans up after itself, as after Ctrl-C."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -105,7 +105,7 @@ def _options(
 def main(interrupts: _Handler = signal.default_int_handler) -> None:
     """Runs the command and ends with its status. `interrupts` is the handler of SIGINT from now on."""
     status = _run(interrupts)
-    # What the interpreter still does has nothing to clean up, and an exception there is a traceback.
+    # The interpreter has nothing left to clean up, and an exception now would print a traceback.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(status)
@@ -122,7 +122,7 @@ def _run(interrupts: _Handler) -> int:
         status = app(prog_name="pagelab", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
-        # The usage error of a bare `pagelab` has printed the help and has nothing more to say.
+        # A bare `pagelab` has printed the help, so its usage error needs no message.
         message = error.format_message()
         return _complain(message, error.exit_code) if message else error.exit_code
     except _engine.UsageError as error:
@@ -132,7 +132,7 @@ def _run(interrupts: _Handler) -> int:
     except BrokenPipeError:
         return _end_without_reader()
     except SystemExit as end:
-        # So libraries end for which nobody reads.
+        # Libraries raise this if nobody reads their output.
         if isinstance(end.__context__, BrokenPipeError):
             return _end_without_reader()
         raise
@@ -144,7 +144,7 @@ def _run(interrupts: _Handler) -> int:
     except _EndedError as ended:
         return _complain(_ENDING[ended.signal], _BY_SIGNAL + ended.signal)
     except Exception:
-        # Libraries that are interrupted while they load raise errors of their own.
+        # Libraries that are interrupted while they load raise their own errors.
         if interrupted:
             return _complain("interrupted", _INTERRUPTED)
         raise
@@ -167,8 +167,8 @@ def _noting(handler: _Handler, interrupted: list[bool]) -> _Handler:
 
 
 def _complain(message: str, status: int) -> int:
-    """Says what is wrong in one line and returns the status."""
-    # A standard error that takes nothing must not change the status.
+    """Prints the error in one line and returns the status."""
+    # A standard error that cannot be written to must not change the status.
     with suppress(OSError):
         print(f"pagelab: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
     return status
@@ -179,7 +179,7 @@ def _describe(error: OSError) -> str:
 
 
 def _end_without_reader() -> int:
-    """Whoever read the output has enough of it, as `head` has."""
+    """The reader of the output has ended, as `head` does."""
     _silence_stdout()
     return _BY_SIGNAL + signal.SIGPIPE
 

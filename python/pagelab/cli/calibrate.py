@@ -155,7 +155,7 @@ def _bytes(size: str) -> int:
 
 
 def _named(output: Path, name: str) -> Path:
-    """The output, or the name that it has unless another is asked for."""
+    """The output, or its default name."""
     return Path(f"{name}.toml") if output == Path(f"{calibrate.NAME}.toml") else output
 
 

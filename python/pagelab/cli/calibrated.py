@@ -1,6 +1,6 @@
-"""Presets that `pagelab calibrate` left in the current folder: no command takes one that is not named.
+"""Presets that `pagelab calibrate` left in the current folder: no command uses one unless it is named.
 
-Results would depend on the folder otherwise, and a file that nobody thinks of any more would change them.
+Otherwise results would depend on the folder, and a forgotten file would change them.
 """
 
 import sys

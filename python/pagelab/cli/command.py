@@ -1,4 +1,4 @@
-"""What all commands have in common."""
+"""Base of all commands."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from pagelab.cli.groups import group_of
 
 
 class Command(TyperCommand):
-    """A command whose options stand in groups, and take no other option for their value."""
+    """A command whose options are grouped, and refuse another option as their value."""
 
     def __init__(self, name: str | None, **settings: Any) -> None:
         super().__init__(name, **settings)
@@ -40,7 +40,7 @@ class App(typer.Typer):
 
 
 def _ensure_values(option: TyperOption, values: object) -> None:
-    """Refuses what was meant as the next option: `-o -- CMD` would write to a folder named `--`."""
+    """Refuses a value that is the next option: `-o -- CMD` would write to a folder named `--`."""
     for value in values if isinstance(values, list | tuple) else [values]:
         if not isinstance(value, str | Path):
             continue

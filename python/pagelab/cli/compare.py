@@ -30,7 +30,7 @@ _OWN_DASHES = "one that takes `--` itself is written as sh -c 'exec PROGRAM -- A
 
 
 class Command(base.Command):
-    """A command that tells programs, each behind a `--` of its own, from results, traces and workloads."""
+    """A command that distinguishes programs, each after its own `--`, from results, traces and workloads."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         groups: list[list[str]] = [[]]
@@ -225,7 +225,7 @@ def _make(plans: tuple[Plan, Plan], options: ReplayOptions, repeat: int, *, quie
 
 @contextmanager
 def _standard_input_from(file: Path) -> Iterator[None]:
-    """What is started meanwhile reads a file: of our standard input, the first program would leave nothing."""
+    """Programs started meanwhile read a file: the first one would consume our standard input."""
     ours = os.dup(0)
     with file.open("rb") as opened:
         os.dup2(opened.fileno(), 0)

@@ -1,4 +1,4 @@
-"""What a shell offers after Tab: names of presets and kinds."""
+"""Completion in the shell: names of presets and kinds."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""`pagelab contiguity`: how well the pages of a real process lie together."""
+"""`pagelab contiguity`: how contiguous the pages of a real process are."""
 
 import json as json_format
 import signal
@@ -100,10 +100,10 @@ def _attach(pid: int, repeats: int, interval: float) -> "Measurement":
 
 
 def _run(command: Sequence[str], interval: float) -> "tuple[Measurement, int]":
-    """Runs a program and looks at it until it ends; also how it ended, as a shell has it."""
+    """Runs a program and measures it until it ends; also returns its exit status, as a shell does."""
     from pagelab.host import contiguity
 
-    # Before anything runs for nothing.
+    # Before anything runs in vain.
     zero_frame = contiguity.find_zero_frame()
     with _interrupts_for_the_program():
         try:
@@ -181,7 +181,7 @@ def _cell(statistic: str, value: float | None) -> str:
 
 @contextmanager
 def _interrupts_for_the_program() -> Iterator[None]:
-    """Ctrl-C ends the program, not us: what was seen until then is a result."""
+    """Ctrl-C ends the program, not us: the measurements until then are a result."""
     previous = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What `pagelab trace` prints of fault traces."""
+"""What `pagelab trace` prints about fault traces."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ _KINDS = {
 
 
 def info_table(path: str, info: Mapping[str, Any]) -> Table:
-    """What a fault trace is and what it holds."""
+    """The description of a fault trace."""
     counts, seconds = info["counts"], info["duration_ns"] / 1e9
     lines = [("fault trace", path), ("command", " ".join(info["command"]))]
     if host := info["host"]:
@@ -46,7 +46,7 @@ def info_table(path: str, info: Mapping[str, Any]) -> Table:
 
 
 def head_table(faults: Sequence[Mapping[str, Any]]) -> Table:
-    """Faults, a line each."""
+    """Faults, one per line."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("ns", "core", "process", "thread", "address", "access", "ns taken"):
         table.add_column(column, justify="left" if column == "access" else "right", no_wrap=True)

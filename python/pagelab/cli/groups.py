@@ -1,4 +1,4 @@
-"""Groups of options in `--help`: what most need stands first, and nothing there works only with another option."""
+"""Groups of options in `--help`: the first list has the options that most users need, and none that needs another."""
 
 _PARTS = "Parts of a long program"
 _OUTPUT = "Output"
@@ -11,7 +11,7 @@ _EVERYWHERE = {
     **dict.fromkeys(("seed", "threads", "check", "interleavings", "sample", "max_accesses", "warm_up"), _SIMULATION),
     **dict.fromkeys(("with_", "arrivals"), _SOURCES),
 }
-"""Groups by the option's name, in all commands but where the next table says otherwise"""
+"""Groups by the option's name, in all commands unless the next table says otherwise"""
 
 _BY_COMMAND: dict[str, dict[str, str | None]] = {
     "run": {

@@ -13,13 +13,13 @@ from pagelab.cli.command import App
 
 GROUP = "pagelab.commands"
 EXTRAS = {"linux": "linux", "reproduce": "studies"}
-"""Which extra of pagelab brings a command, and with it the package `pagelab-EXTRA`"""
+"""The extra of pagelab that provides each command, with the package `pagelab-EXTRA`"""
 
 _TAKES_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 def add(app: App, name: str) -> None:
-    """Adds the command of that name; without its package, one that says what to install."""
+    """Adds the command of that name; without its package, a command that says what to install."""
     extra = EXTRAS[name]
     found = next(iter(entry_points(group=GROUP, name=name)), None)
     if found is None:

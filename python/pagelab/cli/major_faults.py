@@ -1,4 +1,4 @@
-"""`pagelab calibrate --major-faults`: what a major fault costs the kernel beside the device."""
+"""`pagelab calibrate --major-faults`: the kernel's cost of a major fault, in addition to the device."""
 
 import sys
 import tempfile

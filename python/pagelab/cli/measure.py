@@ -116,7 +116,7 @@ def command(
     if output:
         write_atomically(output, measured.to_json())
     if replays and not quiet:
-        # Replays have costs of kernels in no figure that is shown.
+        # No figure shown from replays contains the kernel's costs.
         tell_unused(machine, kernel="")
     _show(measured)
 

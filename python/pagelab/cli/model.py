@@ -60,7 +60,7 @@ def mfoe_command(
 
 
 def _sweep(texts: list[str]) -> dict[str, list[str]]:
-    """The values by parameter."""
+    """The values of each parameter."""
     values: dict[str, list[str]] = {}
     for text in texts:
         name, equals, listed = text.partition("=")
@@ -100,7 +100,7 @@ def _show(study: FaultStudy) -> None:
 
 
 def _seconds(seconds: float) -> str:
-    """With digits enough that short times are not 0."""
+    """With enough digits that short times are not 0."""
     return f"{seconds:.3f} s" if seconds >= 1 or seconds == 0 else f"{1e3 * seconds:.3g} ms"
 
 

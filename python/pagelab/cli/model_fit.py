@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pagelab.run_time import fitting
 
 NO_BEST = 3
-"""The exit status where no model can be trusted"""
+"""The exit status if no model is reliable"""
 
 
 def command(
@@ -73,7 +73,7 @@ def command(
 
 
 def error_table(models: "Sequence[fitting.Assessed]", compared_on: Sequence[str]) -> Table:
-    """Each model with the errors of layouts that it was fitted without, and of those that it is compared on."""
+    """Each model with its errors for layouts left out of its fit, and for those that all models are compared on."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("model")
     compared = ("as compared",) if compared_on else ()
@@ -88,5 +88,5 @@ def error_table(models: "Sequence[fitting.Assessed]", compared_on: Sequence[str]
 
 
 def percent(share: float | None) -> str:
-    """A share as people read it; a dash where there is none."""
+    """A share in per cent; a dash if there is none."""
     return "–" if share is None else f"{100 * share:.2f} %"

@@ -18,7 +18,7 @@ from pagelab.quantities import count, size_text
 
 _TIMES = (10, 100, 1000)
 _ERRORS = (0.1, 0.05, 0.02)
-"""Those whose samples are told, as shares of a curve's misses"""
+"""Errors for which a sample size is suggested, as shares of a curve's misses"""
 
 
 def command(
@@ -106,7 +106,7 @@ def _too_small(quality: SampleQuality) -> str:
 
 
 def _sizes_of_samples(quality: SampleQuality) -> str:
-    """The error of this sample, and which samples have smaller ones."""
+    """The error of this sample, and the samples that would have smaller errors."""
     lines = []
     if quality.error is not None:
         lines.append(f"At the named sizes, the error is at most ±{100 * quality.error:.2g} %.")
@@ -154,11 +154,11 @@ def _table(title: str, curves: Sequence[Curve], marks: Sequence[Mark], scale: fl
 
 
 def _rows(curves: Sequence[Curve], marks: Sequence[Mark]) -> list[int]:
-    """Powers of two, or of two times the ways, up to where no curve falls any more; and the marks."""
+    """Powers of two, times the ways if given, until no curve falls any more; and the marks."""
     sizes = {size for curve in curves for size in curve.sizes}
     first, marked = min(sizes), {mark.entries for mark in marks} & sizes
     last = max(marked | {curve.enough for curve in curves})
-    # A cache below 4 KiB is none.
+    # No cache is smaller than 4 KiB.
     least = 4096 // curves[0].granule_bytes if curves[0].stream == "data-cache" else 1
     powers = {first << shift for shift in range(last.bit_length() + 1)}
     return sorted(size for size in powers | marked if least <= size < 2 * last)

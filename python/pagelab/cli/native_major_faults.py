@@ -1,4 +1,4 @@
-"""`pagelab major-faults`: native major faults of a program, beside simulated ones."""
+"""`pagelab major-faults`: native major faults of a program, compared with simulated ones."""
 
 import json as json_format
 import shlex
@@ -75,7 +75,7 @@ def command(
         ensure_writable(destination)
         for path in (*(against or ()), *(cold or ())):
             ensure_apart(path, destination)
-    # Before anything runs for nothing.
+    # Before anything runs in vain.
     systems = simulated(against or [])
     plan = Plan(program, runs, _memory(memory), cold or [], operations)
     native = measure(plan, None if quiet else partial(print, file=sys.stderr))

@@ -1,4 +1,4 @@
-"""How long all replays of a program will take, said once it can be told."""
+"""How long all replays of a program will take, printed once it can be estimated."""
 
 import re
 import sys
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pagelab.cli.terminal import Report
 
 _LOOKS_SECONDS = 5.0
-"""Of replaying, after which the rate is known"""
+"""Seconds of replaying after which the rate is known"""
 _LONG_SECONDS = 60.0
 _WINDOWS = 100
 _RECORDED = 20
-"""Of each period, one part in so many is a window, and as much warms it up"""
+"""One part in this many of each period is a window, and another part of the same length warms it up"""
 _OF = re.compile(r"replay (\d+) of (\d+): ")
 _SECOND_HALF = 4
 """How many times as long the later half of the replays takes, which overlaps accesses and keeps profiles: 3.8 times for
@@ -23,7 +23,7 @@ class Outlook:
     """Progress of replays named `replay K of N: …`, with one line about all of them if they take over a minute."""
 
     def __init__(self, report: Report, instructions: int | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Passes progress on to `report`; `instructions` are the program's if windows of it would do."""
+        """Passes progress on to `report`; `instructions` are the program's, if windows would be enough."""
         self._report, self._instructions, self._clock = report, instructions, clock
         self._began: float | None = None
         self._done: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""`pagelab predict`: run time under systems that no machine has."""
+"""`pagelab predict`: run time under systems that do not exist in hardware."""
 
 import json as json_format
 from pathlib import Path
@@ -87,7 +87,7 @@ def command(
 
 
 def _file_and_name(values: list[str]) -> tuple[Path, str | None]:
-    """The model file and the name of a model, of what --model was given."""
+    """The model file and the name of a model, from the values of --model."""
     # It takes numpy, as above.
     from pagelab.run_time.models import MODELS
 
@@ -133,7 +133,7 @@ def _show(prediction: "Prediction") -> None:
 
 
 def _time(prediction: "Prediction", cycles: float) -> str:
-    """Seconds where the clock is known, else cycles."""
+    """Seconds if the clock is known, else cycles."""
     return f"{cycles / prediction.mhz / 1e6:.3f} s" if prediction.mhz else f"{cycles:,.0f} cycles"
 
 

@@ -8,7 +8,7 @@ from pagelab.output import ensure_writable
 
 
 def check(output: Path, kind: str = "kernels") -> None:
-    """Refuses a file that a preset should not go to."""
+    """Refuses a file that a preset must not be written to."""
     ensure_writable(output)
     if output.exists() and not output.is_file():
         return

@@ -1,4 +1,4 @@
-"""Drives fitted to what fio measured on them."""
+"""Drives fitted to measurements of fio."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from pagelab._engine import PagelabError
 
 BLOCK = 4096
 DEEP = 16
-"""Requests at a time from which on a job counts as one that keeps the drive busy"""
+"""Fewest requests at a time with which a job counts as keeping the drive busy"""
 SLOW = 0.01
-"""Share of the reads that are given the time by which the mean exceeds the median"""
+"""Share of the reads that get the time by which the mean exceeds the median"""
 BUFFER_BLOCKS = 4096
 MOST_NS = 2**32 - 1
 
@@ -22,7 +22,7 @@ Direction = Literal["read", "write"]
 
 
 class FioError(PagelabError):
-    """The file has not what a drive can be fitted to."""
+    """The file lacks the measurements that a drive needs."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Job:
 
 
 def fit(path: Path, name: str) -> str:
-    """The drive preset `name`, as TOML, of the drive that fio measured.
+    """The drive preset `name`, as TOML, for the drive that fio measured.
 
     Args:
-        path: What `fio --output-format=json` wrote, of random accesses of 4 KiB: reads one at a time, and reads so many
-            at a time that the drive is busy. Writes likewise, if there are any.
+        path: Output of `fio --output-format=json` for random accesses of 4 KiB: reads one at a time, and enough reads
+            at a time to keep the drive busy; optionally writes in the same way.
 
     Raises:
-        FioError: it is no output of fio, or lacks a job that is needed.
+        FioError: it is not output of fio, or a required job is missing.
     """
     version, jobs = _read(path)
     alone, busy = _pair(path, jobs["read"], "read")
@@ -127,7 +127,7 @@ def _read(path: Path) -> tuple[str, dict[Direction, list[Job]]]:
 
 
 def _job(entry: Mapping[str, Any], options: Mapping[str, str], direction: Direction) -> Job | None:
-    """What it measured of random accesses of one block; none of other accesses."""
+    """The measurement, if it is of random accesses of one block; else none."""
     of = entry[direction]
     if not of["total_ios"] or of["io_bytes"] != of["total_ios"] * BLOCK or "rand" not in options.get("rw", ""):
         return None

@@ -1,9 +1,10 @@
-"""Native major faults beside simulated ones, and the estimate of hardware-based demand paging for a native run.
+"""Native and simulated major faults, and the estimate of hardware-based demand paging for a native run.
 
 Models: operations per second = operations / (time - misses * delta). Time and misses are those of the native run, whose
-    kernel reads what is missing. Delta is what a miss takes longer by the kernel than by the unit, means of replays.
+    kernel reads missing pages. Delta is the difference between a miss by the kernel and one by the unit, means of
+    replays.
 Source: Lee, Jin et al., "A Case for Hardware-Based Demand Paging", ISCA 2020, slides "Experimental Setup". Their
-    formula is garbled in the text that we have; so it is read.
+    formula is garbled in our text; this is how we read it.
 Parameters: the native runs, and results of the same program under both systems.
 Deviations: the slides take the difference from an emulated unit and a simulated one. Here both are simulated.
 """
@@ -21,7 +22,7 @@ RESTS_ON = (
     "every native miss is one that the unit would serve; each takes Δ less, whatever else runs; Δ's costs and "
     "drive are the simulated ones; caches and branch predictors as the native kernel leaves them"
 )
-"""What the estimate takes for granted"""
+"""The assumptions of the estimate"""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Simulated:
     """Mean of the kernel's misses, or of the unit's if there is a unit; none without misses"""
     has_unit: bool
     limit_bytes: int | None
-    """Of `kernel.cgroup_limit_bytes`; none where the result does not tell"""
+    """`kernel.cgroup_limit_bytes`; none if the result does not say"""
 
     @property
     def misses(self) -> int:
@@ -45,10 +46,10 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of what a native run would do with the unit."""
+    """The estimate of a native run with the unit."""
 
     delta_ns: Range
-    """Over the pairs of results; the median's is that of all pairs"""
+    """Over the pairs of results; the median is that of all pairs"""
     operations_per_second: Range
     """Over pairs and native runs"""
     gain_percent: Range
@@ -143,7 +144,7 @@ def estimate(native: Native, systems: Sequence[Simulated]) -> Estimate | Refusal
 
 
 def _deltas(systems: Sequence[Simulated]) -> list[float]:
-    """What the kernel's way takes longer, in nanoseconds, by pairs within a file."""
+    """By how much the kernel takes longer than the unit, in nanoseconds, for each pair within a file."""
     return [
         kernel.latency_ns - unit.latency_ns
         for kernel in systems
@@ -160,7 +161,7 @@ def percent_apart(simulated_misses: int, native: Native) -> float | None:
 
 
 def warnings(native: Native, systems: Sequence[Simulated]) -> list[str]:
-    """What should be known before the figures are compared."""
+    """Warnings before the figures are compared."""
     said = []
     left = max(run.left_in_cache for run in native.runs)
     if left:

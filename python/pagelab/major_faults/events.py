@@ -1,4 +1,4 @@
-"""The tracepoints of a major fault, and what perf prints of them."""
+"""The tracepoints of a major fault, and perf's output for them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ Kind = Literal["fault", "cached", "queued", "issued", "interrupt", "completed", 
 
 @dataclass(frozen=True)
 class Tracepoint:
-    """A tracepoint, and the events of it that matter; `{thread}` stands for the name of the thread that touches."""
+    """A tracepoint, and the filter of its events; `{thread}` stands for the name of the touching thread."""
 
     name: str
     filter: str | None
@@ -40,7 +40,7 @@ _AROUND = (
     "block:block_bio_complete",
 )
 AROUND_DEVICE = tuple(tracepoint for tracepoint in TRACEPOINTS if tracepoint.name in _AROUND)
-"""Those that tell the device's time from the kernel's"""
+"""Tracepoints that separate the device's time from the kernel's"""
 OTHERS = tuple(tracepoint for tracepoint in TRACEPOINTS if tracepoint.name not in _AROUND)
 
 
@@ -76,7 +76,7 @@ def parse(lines: Iterable[str], thread: str) -> list[Event]:
         thread: The name of the thread that touches.
 
     Raises:
-        MajorFaultError: a line is none of perf's.
+        MajorFaultError: a line is not one of perf's.
     """
     events = [event for line in lines if line.strip() for event in _event(line, thread)]
     return sorted(events, key=lambda event: event.time_ns)
@@ -93,7 +93,7 @@ def _event(line: str, thread: str) -> Iterator[Event]:
     own = match["comm"] == thread
     if name in _OF_REQUESTS:
         sector = _SECTOR.match(text)
-        # Flushes have no sector; reads of others are told apart by theirs.
+        # Flushes have no sector; the sector distinguishes reads of others.
         if sector and (own or name != "block:block_bio_queue"):
             yield Event(_OF_REQUESTS[name], time_ns, sector=sector[1])
     elif name == "irq:irq_handler_entry":

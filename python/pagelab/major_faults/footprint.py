@@ -1,14 +1,14 @@
-"""What a major fault pushes out of the program's caches.
+"""What a major fault evicts from the program's caches.
 
 Models: nothing; it measures. A working set as large as a cache is read in random order before and after a fault
-    (crates/pagelab-host/src/footprint.rs). What it takes longer afterwards, over what a line takes longer from the next
-    cache than from this one, is the number of lines that were lost.
+    (crates/pagelab-host/src/footprint.rs). The additional time afterwards, divided by how much longer a line takes from
+    the next cache than from this one, is the number of lost lines.
 Source: sizes from /sys/devices/system/cpu/cpuN/cache (Documentation/ABI/testing/sysfs-devices-system-cpu).
 Parameters: the CPU, faults per pass, runs.
-Deviations: a line is taken to come from the next cache. One that comes from beyond counts for several, up to all lines
-    of the working set. Lines that come back to a full cache push out others, which count as lost, too. Lines of the
-    kernel that push out nothing of the working set are not seen. What translations take longer counts as lines.
-    Lines lost from L2 are told by a set of half its size: one that is as large does not stay in it, since L2 goes by
+Deviations: a line is assumed to come from the next cache. One that comes from farther away counts as several, up to all
+    lines of the working set. Lines that come back to a full cache evict others, which also count as lost. Lines of the
+    kernel that evict nothing of the working set are not seen. Longer translations count as lines. Lines lost from L2
+    are measured with a set of half its size: a set of its full size does not stay in it, since L2 is indexed by
     physical addresses.
 """
 
@@ -26,11 +26,11 @@ from pagelab.major_faults.stages import Spread
 _CPUS = Path("/sys/devices/system/cpu")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 APART = 1.3
-"""How many times as long as from one cache a line must take from the next for them to be told apart"""
+"""How many times longer a line must take from the next cache for the two to be distinguished"""
 
 
 class NoFootprintError(Exception):
-    """What faults push out cannot be told here; the text says why."""
+    """What faults evict cannot be measured here; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class Caches:
 
     @property
     def latencies_of(self) -> list[int]:
-        """Sets that lie in L1D, in L2 and in L3."""
+        """Sets that fit L1D, L2 and L3."""
         return [self.l1d // 2, self.l2 // 4, min(4 * self.l2, self.l3 // 2)]
 
 
 def caches(cpu: int) -> Caches:
-    """The caches of a CPU, as the kernel has them.
+    """The caches of a CPU, as the kernel reports them.
 
     Raises:
-        NoFootprintError: it does not know them, or they are too much alike.
+        NoFootprintError: the kernel does not know them, or their sizes are too similar.
     """
     sizes: dict[str, int] = {}
     for folder in (_CPUS / f"cpu{cpu}" / "cache").glob("index*"):
@@ -77,7 +77,7 @@ def caches(cpu: int) -> Caches:
     if missing:
         raise NoFootprintError(f"{_CPUS}/cpu{cpu}/cache does not tell the {', the '.join(missing)}")
     found = Caches(sizes["line"], sizes["1"], sizes["2"], sizes["3"])
-    # A quarter of L2 does not lie in L1D, and some of L3 does not lie in L2.
+    # A quarter of L2 does not fit L1D, and some of L3 does not fit L2.
     if found.l2 < 8 * found.l1d or found.l3 < 4 * found.l2:
         raise NoFootprintError(
             f"L1D, L2 and L3 have {found.l1d >> 10}, {found.l2 >> 10} and {found.l3 >> 10} KiB; each must be several "
@@ -96,16 +96,16 @@ class Loss:
     lines: int
     """Of the working set"""
     cycles: Spread
-    """That reading all of it takes longer after a fault, the control's taken off"""
+    """By which reading all of it takes longer after a fault, minus the control"""
     lost: Spread
     """Lines, none to all, if each comes from the next cache"""
     least: float | None
-    """Their median if each comes from L3, where that is not the next one"""
+    """Their median if each comes from L3, if that is not the next cache"""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a fault pushes out."""
+    """What a fault evicts."""
 
     latencies: tuple[float, float, float]
     """Cycles per line from L1D, L2 and L3"""
@@ -116,7 +116,7 @@ class Footprint:
     l2: Loss
     """Of one as large as L2, some of which it has lost before"""
     filled: bool
-    """Whether a loop of our own had the CPU while faults slept"""
+    """Whether our own loop ran on the CPU while faults slept"""
 
     @property
     def losses(self) -> tuple[Loss, Loss, Loss]:
@@ -137,7 +137,7 @@ class FootprintPass:
     filled: bool
 
     def more(self, at: int) -> list[float]:
-        """Cycles that a working set takes longer after each fault, what it takes longer without one taken off."""
+        """Additional cycles of a working set after each fault, minus those without a fault."""
         control = statistics.median(self.control[at])
         return [cycles - control for cycles in self.after_fault[at]]
 
@@ -169,10 +169,10 @@ def displace(target: Target, seed: int, of: Caches) -> FootprintPass:
 
 
 def footprint(passes: Sequence[FootprintPass], of: Caches) -> Footprint:
-    """What the passes of all runs tell.
+    """The result of the passes of all runs.
 
     Raises:
-        NoFootprintError: the caches cannot be told apart.
+        NoFootprintError: the caches cannot be distinguished.
     """
     l1d, l2, l3 = (statistics.median(done.latencies[at] for done in passes) for at in range(3))
     if l2 < APART * l1d or l3 < APART * l2:
@@ -192,7 +192,7 @@ def footprint(passes: Sequence[FootprintPass], of: Caches) -> Footprint:
 def _loss(
     name: str, of: Caches, at: int, beyond: float, passes: Sequence[FootprintPass], furthest: float | None = None
 ) -> Loss:
-    """Of a working set, whose lines take so many cycles longer from the next cache, or from L3."""
+    """The loss of a working set whose lines take this many more cycles from the next cache, or from L3."""
     lines = passes[0].lines[at]
     more = [done.more(at) for done in passes]
     cycles, lost = Spread.of(more), Spread.of([_lost(run, beyond, lines) for run in more])

@@ -1,4 +1,4 @@
-"""Runs and passes: stages, what recording them costs, reads past the page cache, and what faults push out of caches."""
+"""Runs and passes: stages, the cost of recording them, reads past the page cache, and what faults evict from caches."""
 
 import math
 import os
@@ -24,7 +24,7 @@ from pagelab.major_faults.recorder import Pass, Recorder, Target, busy_cpus, scr
 from pagelab.major_faults.stages import Cut, Fault, Spread, cut, spans
 
 WHOLE = 0.5
-"""Share of the touches of which all events must be there"""
+"""Share of the touches for which all events must be recorded"""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Plan:
     cpu: int | None = None
     ram_disk: bool = True
     footprint: bool = True
-    """Whether to measure what faults push out of the caches"""
+    """Whether to measure what faults evict from the caches"""
 
     def check(self) -> None:
-        """Refuses what cannot be done.
+        """Refuses an impossible plan.
 
         Raises:
             UsageError: naming the number and what would be right.
@@ -63,20 +63,20 @@ class Plan:
 class Step:
     """Passes with a number of tracepoints; the medians of each run in nanoseconds.
 
-    What other programs do makes passes slower and never faster, so the least of them tells most.
+    Other programs only make passes slower, so the fastest run is the best measurement.
     """
 
     tracepoint: str
-    """The last of them; empty for passes without any and for those around the device alone"""
+    """The last tracepoint; empty for passes without any and for those only around the device"""
     touch: tuple[float, ...]
     """Times of a touch in user space"""
     beside: tuple[float, ...]
-    """The same less the device's time; empty without tracepoints"""
+    """The same minus the device's time; empty without tracepoints"""
 
 
 @dataclass(frozen=True)
 class Device:
-    """What was measured on one device; times in nanoseconds."""
+    """The measurements on one device; times in nanoseconds."""
 
     name: str
     file_system: str
@@ -96,28 +96,28 @@ class Device:
     awake: int
     incomplete: int
     event_ns: float
-    """What recording one event costs, as `_event_ns` has it"""
+    """The cost of recording one event, from `_event_ns`"""
     instructions: float | None
     """Of the kernel per fault"""
     footprint: Footprint | None = None
-    """What a fault pushes out of the program's caches"""
+    """What a fault evicts from the program's caches"""
     no_footprint: str = ""
     """Why that was not measured"""
 
     @property
     def sleeps(self) -> bool:
-        """Whether enough faults slept to tell what waking up costs."""
+        """Whether enough faults slept to measure the cost of waking up."""
         return self.slept >= max(10, self.faults // 20)
 
     @property
     def always_sleeps(self) -> bool:
-        """Whether so many slept that the driver does not wait for the device before it returns."""
+        """Whether so many slept that the driver cannot be waiting for the device before it returns."""
         return self.slept >= 0.9 * self.faults
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What major faults cost here."""
+    """The cost of major faults on this machine."""
 
     kernel: str
     cpu_model: str
@@ -131,18 +131,18 @@ class Measured:
 
     @property
     def event_ns(self) -> float:
-        """What recording one event costs: as the device in memory tells, whose own time is short and steady."""
+        """The cost of recording one event, measured on the device in memory, whose own time is short and steady."""
         return (self.memory or self.drive).event_ns
 
     def net(self, stage: str) -> Spread:
-        """A stage on the drive less what recording costs: the end of one event and the start of another."""
+        """A stage on the drive minus the cost of recording: the end of one event and the start of another."""
         of = self.drive.stages[stage]
         median, lower, upper, *runs = (max(ns - self.event_ns, 0.0) for ns in (of.median, of.lower, of.upper, *of.runs))
         return Spread(median, lower, upper, tuple(runs), of.count)
 
     @property
     def without_sleep(self) -> str:
-        """What a fault without interrupt and sleep costs the kernel; empty without the device in memory."""
+        """The kernel's cost of a fault without interrupt and sleep; empty without the device in memory."""
         if not self.memory:
             return ""
         whole, device = self.memory.plain.median, self.memory.stages["device"].median - self.memory.event_ns
@@ -161,7 +161,7 @@ def measure(folder: Path, plan: Plan, report: Callable[[str], object] | None = N
     """Measures major faults of a file in a folder, and of one on a device in memory.
 
     Args:
-        report: Called with what is under way.
+        report: Called with the current step.
 
     Raises:
         MajorFaultError: they cannot be measured there.
@@ -184,7 +184,7 @@ def _device(folder: Path, plan: Plan, recorder: Recorder, say: Callable[[str], o
     where = place(folder)
     say(f"{where.name_and_system}: writing a file of {plan.size >> 20} MiB")
     with cold_file(folder, plan.size) as path, busy_cpus():
-        # Fifteen bytes at most, and no other process's.
+        # At most fifteen bytes, and different from other processes.
         thread = f"pagelab-{os.getpid()}"
         cpu = plan.cpu if plan.cpu is not None else _choose_cpu(path, plan, recorder, thread)
         target = Target(path, plan.faults, cpu, thread)
@@ -198,7 +198,7 @@ def _device(folder: Path, plan: Plan, recorder: Recorder, say: Callable[[str], o
 
 
 def _choose_cpu(path: Path, plan: Plan, recorder: Recorder, thread: str) -> int:
-    """Of the first two CPUs that we may run on, that which wakes faults up sooner; if none sleep, the last.
+    """The one of our first two CPUs that wakes up faults sooner; the last if no fault sleeps.
 
     It is the one that the device interrupts, as drives with a queue per CPU do.
     """
@@ -223,7 +223,7 @@ def _ensure_whole(cuts: Sequence[Cut], plan: Plan) -> None:
 
 
 class _Passes:
-    """What the passes on one device gave, by run."""
+    """The results of the passes on one device, by run."""
 
     def __init__(self, recorder: Recorder, target: Target, plan: Plan) -> None:
         self._recorder, self._target = recorder, target
@@ -271,7 +271,7 @@ class _Passes:
         return self._seed
 
     def device(self, where: Place, done: Pass, instructions: float | None) -> Device:
-        """All of it put together."""
+        """The combined result."""
         plain = Spread.of(self._plain)
         assert plain
         assert self._target.cpu is not None
@@ -299,7 +299,7 @@ class _Passes:
         )
 
     def _footprint(self) -> tuple[Footprint | None, str]:
-        """What faults push out, or why that cannot be told."""
+        """What faults evict, or why that cannot be measured."""
         if not self._caches:
             return None, self._no_footprint
         try:
@@ -316,10 +316,11 @@ class _Passes:
 
 
 def _event_ns(faults: Sequence[Fault], steps: Sequence[Step]) -> float:
-    """What recording one event costs.
+    """The cost of recording one event.
 
-    The time of a device that answers at once is steady, so touches with all tracepoints and without any tell it. Of
-    another, passes with all tracepoints are compared with those around the device alone, and its time is left out.
+    If a device answers at once, its time is steady, so touches with all tracepoints are compared with touches without
+    any. On another device, passes with all tracepoints are compared with those only around the device, whose time is
+    excluded.
     """
     if all(fault.issued is None for fault in faults):
         # The handler, the page cache, the read's way to the device and its end.

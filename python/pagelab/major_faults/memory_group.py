@@ -22,13 +22,13 @@ _MOUNTS = Path("/proc/self/mounts")
 
 @dataclass(frozen=True)
 class Version:
-    """What the files of a version's groups are called."""
+    """The names of the files in a version's groups."""
 
     number: int
     limit: str
     peak: str
     events: str
-    """Says how many processes were ended for want of memory, in the line `oom_kill`"""
+    """Has the number of processes that were killed for lack of memory, in the line `oom_kill`"""
     file: str
     """The line of memory.stat with the bytes of its page cache"""
 
@@ -39,7 +39,7 @@ V2 = Version(2, "memory.max", "memory.peak", "memory.events", "file")
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Where groups are made."""
+    """Where groups are created."""
 
     root: Path
     version: Version
@@ -58,17 +58,17 @@ class Group:
         return self.path / "cgroup.procs"
 
     def peak_bytes(self) -> int | None:
-        """Most memory that was charged at once; none where the kernel does not say."""
+        """Most memory that was charged at once; none if the kernel does not report it."""
         with contextlib.suppress(OSError, ValueError):
             return int((self.path / self.version.peak).read_text(encoding="ascii"))
         return None
 
     def file_bytes(self) -> int | None:
-        """Page cache that is charged to it now; none where the kernel does not say."""
+        """Page cache that is charged to it now; none if the kernel does not report it."""
         return _field(self.path / "memory.stat", self.version.file)
 
     def refaults(self) -> int | None:
-        """Pages of files that were read again after they had left memory; none where the kernel does not say."""
+        """Pages of files that were read again after they had left memory; none if the kernel does not report it."""
         return _field(self.path / "memory.stat", "workingset_refault_file")
 
     def killed(self) -> bool:
@@ -101,10 +101,10 @@ def hierarchy(mounts: Path = _MOUNTS) -> Hierarchy:
 
 @contextmanager
 def limited(limit_bytes: int, within: Hierarchy | None = None) -> Iterator[Group]:
-    """A cgroup with this limit. It goes afterwards, and what is left of its processes is ended.
+    """A cgroup with this limit. It is removed afterwards, and its remaining processes are killed.
 
     Raises:
-        MajorFaultError: there can be none.
+        MajorFaultError: it cannot be created.
     """
     within = within or hierarchy()
     if within.version is V2:
@@ -169,7 +169,7 @@ def _remove(path: Path) -> None:
 
 
 def _end_members(path: Path) -> None:
-    """Ends what the program left running: everything in the group came of it."""
+    """Kills what the program left running: all processes in the group are the program's."""
     with contextlib.suppress(OSError):
         for process in (path / "cgroup.procs").read_text(encoding="ascii").split():
             with contextlib.suppress(ProcessLookupError):

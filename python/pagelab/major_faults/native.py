@@ -1,11 +1,11 @@
 """Runs of a program with its major faults: with limited memory, and its files dropped from the page cache.
 
-Models: nothing; it measures. A program that prints lines KEY=VALUE with the keys of `KEYS` says itself what its
-    requests took, apart from starting, opening and loading. Of others the whole process counts.
+Models: nothing; it measures. A program that prints lines KEY=VALUE with the keys of `KEYS` reports the figures of its
+    requests, without starting, opening and loading. For other programs, the whole process counts.
 Source: getrusage(2), posix_fadvise(2), mincore(2).
 Parameters: the command, the memory limit, the files to be dropped, and the number of runs.
-Deviations: pages that another process maps, or is writing, stay in the page cache; how many is told. Only the files
-    that are named are dropped, and not the program's own or its libraries.
+Deviations: pages that another process maps, or is writing, stay in the page cache; their number is reported. Only the
+    named files are dropped, not the program's own file or its libraries.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from pagelab.major_faults import MajorFaultError
 from pagelab.major_faults.memory_group import Group, limited
 
 KEYS = ("operations", "seconds", "major_faults", "minor_faults")
-"""What a program may say of its requests, one KEY=VALUE per line of its standard output"""
+"""What a program may report about its requests, one KEY=VALUE per line of its standard output"""
 _LEAST_LIMIT = 1 << 20
 
 
@@ -43,10 +43,10 @@ class Plan:
     memory_bytes: int | None = None
     cold: Sequence[Path] = ()
     operations: int | None = None
-    """Of a program that does not say how many"""
+    """For a program that does not report its operations"""
 
     def check(self) -> None:
-        """Refuses what cannot be done.
+        """Refuses an impossible plan.
 
         Raises:
             UsageError: naming what is wrong and what would be right.
@@ -66,14 +66,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class NativeRun:
-    """One run. Faults and seconds are those of the requests, if the program told them, else of the process."""
+    """One run. Faults and seconds are those of the requests if the program reported them, else of the process."""
 
     seconds: float
     major_faults: int
     minor_faults: int
     operations: int | None
     told: bool
-    """Whether the program said what its requests took"""
+    """Whether the program reported the figures of its requests"""
     process_seconds: float
     process_major_faults: int
     process_minor_faults: int
@@ -89,7 +89,7 @@ class NativeRun:
 
 @dataclass(frozen=True)
 class Range:
-    """Median, least and most of the runs."""
+    """Median, minimum and maximum of the runs."""
 
     median: float
     least: float
@@ -116,7 +116,7 @@ class Native:
 
     @property
     def operations(self) -> int | None:
-        """Of each run; none if that is not known."""
+        """Of each run; none if unknown."""
         return self.runs[0].operations
 
     @property
@@ -124,7 +124,7 @@ class Native:
         return all(run.told for run in self.runs)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The form for JSON."""
         names = ("seconds", "major_faults", "minor_faults")
         return {
             "command": list(self.plan.command),
@@ -143,10 +143,10 @@ def measure(plan: Plan, report: Callable[[str], object] | None = None) -> Native
     """Runs the program as planned.
 
     Args:
-        report: Called with what is under way.
+        report: Called with the current step.
 
     Raises:
-        UsageError: the plan cannot be.
+        UsageError: the plan is impossible.
         MajorFaultError: the program fails, or memory cannot be limited here.
     """
     plan.check()
@@ -187,7 +187,7 @@ def resident(path: Path) -> int:
     pages = -(-size // mmap.PAGESIZE)
     states = (ctypes.c_ubyte * pages)()
     libc = ctypes.CDLL(None, use_errno=True)
-    # A private mapping that may be written, since the address of another is not to be had; nothing of it is touched.
+    # A private writable mapping, since Python gives the address of no other; none of it is touched.
     with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as mapping:
         first = ctypes.c_char.from_buffer(mapping)
         address = ctypes.addressof(first)
@@ -236,10 +236,10 @@ def _run(plan: Plan, group: Group | None, left: int) -> NativeRun:
 
 
 def told_by(text: str, program: str) -> dict[str, float]:
-    """What a program's output says by lines KEY=VALUE, of the keys that are known. The last line of a key holds.
+    """The values of known keys in a program's output, from lines KEY=VALUE. The last line of a key counts.
 
     Raises:
-        MajorFaultError: a value is no number, or less than zero.
+        MajorFaultError: a value is not a number, or is negative.
     """
     told = {}
     for line in text.splitlines():

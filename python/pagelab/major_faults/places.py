@@ -54,7 +54,7 @@ def place(folder: Path) -> Place:
 
 
 def _file_system(folder: Path) -> str:
-    """Type of the file system, as mountinfo has it (proc_pid_mountinfo(5)); empty if it does not tell."""
+    """Type of the file system, from mountinfo (proc_pid_mountinfo(5)); empty if unknown."""
     number = folder.stat().st_dev
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in reversed(Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()):
@@ -66,12 +66,12 @@ def _file_system(folder: Path) -> str:
 
 @contextmanager
 def cold_file(folder: Path, size: int) -> Iterator[Path]:
-    """A file of random bytes on the drive, each page of which begins with its number; it has no name in the folder.
+    """A file of random bytes on the drive, each page of which begins with its number. It has no name in the folder.
 
-    So it is gone with this process, however that ends.
+    So it disappears with this process, however that ends.
 
     Raises:
-        MajorFaultError: the drive has no room.
+        MajorFaultError: the drive is full.
     """
     try:
         handle, name = tempfile.mkstemp(prefix=".pagelab-major-faults-", dir=folder)
@@ -107,7 +107,7 @@ def _fill(handle: int, pages: int) -> None:
 
 
 def ram_disk_refusal(size: int) -> str | None:
-    """Why there can be no device in memory for a file of this size; none if there can."""
+    """Why a device in memory for a file of this size is impossible; none if it is possible."""
     if os.geteuid() != 0:
         return "it takes root"
     if not _ZRAM.is_dir():
@@ -130,11 +130,11 @@ def _available() -> int:
 
 @contextmanager
 def ram_disk(size: int) -> Iterator[Path]:
-    """A folder on a device in memory, zram, with room for a file of this size. All of it is gone afterwards."""
+    """A folder on a device in memory, zram, with room for a file of this size. Both are removed afterwards."""
     with ExitStack() as undo:
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="pagelab-zram-")))
         whole = (size + size // 8 + (16 << 20)) // PAGE * PAGE
-        # Undoing what has not been done does no harm, and so nothing stays if a signal comes between.
+        # Undoing a step that was not done is harmless. So nothing remains if a signal comes in between.
         undo.callback(_reset, whole)
         try:
             (_ZRAM / "disksize").write_text(str(whole), encoding="ascii")
@@ -166,7 +166,7 @@ def _unmount(folder: Path) -> None:
 
 
 def _reset(whole: int) -> None:
-    """Gives the device back if it is ours: nobody else's has this size."""
+    """Gives the device back if it is ours, which its size shows."""
     give_up = time.monotonic() + _PATIENCE_SECONDS
     while (_ZRAM / "disksize").read_text(encoding="ascii").strip() == str(whole):
         try:

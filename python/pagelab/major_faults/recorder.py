@@ -1,4 +1,4 @@
-"""Touching pages, with and without perf beside it."""
+"""Touching pages, with and without perf."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from pagelab.major_faults.events import TRACEPOINTS, Event, Tracepoint, parse
 _FIELDS = "comm,tid,cpu,time,event,trace"
 _TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
 HELD = 0.01
-"""Share of the touches for which the page cache may still hold a page"""
+"""Largest share of the touches whose page may still be in the page cache"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Target:
     """A file to touch, and how."""
 
     path: Path
-    """May be a name that only this process knows, under /proc/self/fd"""
+    """May be a name under /proc/self/fd, which only this process can use"""
     faults: int
     cpu: int | None
     thread: str
@@ -52,7 +52,7 @@ class Target:
         """Touches pages that the page cache does not hold, or reads them past it.
 
         Raises:
-            MajorFaultError: the page cache holds them all the same.
+            MajorFaultError: the pages stay in the page cache.
         """
         asked = {"faults": self.faults, "seed": seed, "cpu": self.cpu, "thread": self.thread, "direct": direct}
         told = json.loads(_engine.touch_file_json(self.path, json.dumps(asked)))
@@ -64,7 +64,7 @@ class Target:
 
 
 def ensure_cold(faults: int, resident: int, major: int) -> None:
-    """Refuses touches that were no major faults.
+    """Refuses touches that were not major faults.
 
     Raises:
         MajorFaultError: the page cache has not let go of the file's pages.
@@ -91,7 +91,7 @@ class Recorder:
         self._try()
 
     def _try(self) -> None:
-        """Records nothing, to see whether perf may."""
+        """Records nothing, to check perf's permission."""
         data = self._folder / "refusal.data"
         tried = subprocess.run(
             [*self._command(TRACEPOINTS, "none", data), "--", "true"],
@@ -115,7 +115,7 @@ class Recorder:
         return command
 
     def touch(self, target: Target, seed: int, tracepoints: Sequence[Tracepoint]) -> tuple[Pass, list[Event]]:
-        """Touches, and what was recorded meanwhile: events in the order of time."""
+        """Touches, and the events recorded meanwhile, in the order of time."""
         if not tracepoints:
             return target.touch(seed), []
         data = self._folder / "perf.data"
@@ -159,7 +159,7 @@ class Recorder:
         return parse(printed.stdout.decode(errors="replace").splitlines(), thread)
 
     def instructions(self, target: Target, seed: int) -> float | None:
-        """Instructions that the kernel executes per fault; none where the processor does not count them."""
+        """Instructions that the kernel executes per fault; none if the processor does not count them."""
         counted = []
         for faults in (0, target.faults):
             less = Target(target.path, faults, target.cpu, target.thread)
@@ -204,9 +204,9 @@ while os.getppid() == int(sys.argv[2]):
 
 @contextmanager
 def busy_cpus() -> Iterator[None]:
-    """Keeps every CPU busy with a program that gives way to all others (SCHED_IDLE).
+    """Keeps every CPU busy with a program of the lowest priority (SCHED_IDLE).
 
-    So how long a CPU takes to leave its idle state is no part of a stage. Some kernels also lose perf's events of an
+    So no stage includes the time that a CPU takes to leave its idle state. Some kernels also lose perf's events of an
     idle CPU. The programs end with this one, however it ends.
     """
     with ExitStack() as undo:
@@ -251,6 +251,6 @@ def ensure_tracepoints() -> None:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for what perf writes."""
+    """A folder for perf's files."""
     with tempfile.TemporaryDirectory(prefix="pagelab-major-faults-") as folder:
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""Settings of a kernel's block I/O from what was measured."""
+"""Settings of a kernel's block I/O from measurements."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from pagelab.major_faults.measurement import Device, Measured
 from pagelab.major_faults.stages import Spread
 
 ESTIMATED_IPC = 0.7
-"""Instructions per cycle where the processor does not count them: about what kernel presets have for fault stages"""
+"""Instructions per cycle if the processor does not count them: about those of fault stages in kernel presets"""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a key of `kernel.block_io` is set to."""
+    """The value of a key of `kernel.block_io`."""
 
     key: str
     ns: float
@@ -25,13 +25,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class _Key:
-    """A key, the stages that it sums, and what they are."""
+    """A key, the stages that it sums, and their description."""
 
     name: str
     stages: tuple[str, ...]
     what: str
     told: Callable[[Device], bool] = lambda _: True
-    """Whether the device lets it be told"""
+    """Whether the device allows it to be measured"""
 
 
 _KEYS = (
@@ -49,7 +49,7 @@ _KEYS = (
 
 
 def settings(measured: Measured, switch_ns: float | None = None) -> list[Setting]:
-    """What each key is set to.
+    """The value of each key.
 
     Args:
         switch_ns: A switch to another process, waking it up included, where no fault slept.
@@ -101,7 +101,7 @@ def _reloading(loss: Loss) -> str:
 
 
 def _lines(found: Footprint, memory: Device | None) -> list[str]:
-    """What a request is to push out of the caches, and where it comes from."""
+    """The lines that a request evicts from the caches, with the origin of the figure."""
     l1d, l2, l3 = found.latencies
     filler = "a loop of a few instructions" if found.filled else "whatever else there was to run"
     told = found.half_l2
@@ -120,7 +120,7 @@ def _lines(found: Footprint, memory: Device | None) -> list[str]:
 
 
 def instructions_per_cycle(measured: Measured) -> tuple[float, str]:
-    """Of the kernel's part of a fault, and where it comes from."""
+    """Instructions of the kernel's part of a fault, with the origin of the figure."""
     drive = measured.drive
     if drive.instructions is None or "kernel" not in drive.stages:
         return ESTIMATED_IPC, (
@@ -154,7 +154,7 @@ def to_toml(measured: Measured, found: Sequence[Setting], first_line: str) -> st
         lines += [f"# {memory.name}, {name}: {describe(spread)}" for name, spread in memory.stages.items()]
         lines.append(f"# {memory.name}, {measured.without_sleep}")
     lines += [f"# instructions: {how}"]
-    # Before the tables that lie in it.
+    # Before the tables inside it.
     if drive.footprint:
         lines += _lines(drive.footprint, measured.memory)
     elif drive.no_footprint:

@@ -1,4 +1,4 @@
-"""Major faults cut into stages."""
+"""Major faults divided into stages."""
 
 import statistics
 from collections import Counter
@@ -10,7 +10,7 @@ from pagelab.major_faults.events import Event, Kind
 
 @dataclass(frozen=True)
 class Fault:
-    """When a fault passed which point, in nanoseconds; none if it did not."""
+    """When a fault passed each point, in nanoseconds; none if it did not."""
 
     begin: int
     """In user space, before the touch"""
@@ -28,24 +28,24 @@ class Fault:
 
     @property
     def slept(self) -> bool:
-        """It had gone to sleep before anything was done to wake it up."""
+        """Whether it had gone to sleep before anything woke it up."""
         if self.away is None or self.back is None or self.waking is None:
             return False
         return self.away < min(self.interrupt or self.completed, self.completed) and self.waking < self.back
 
     @property
     def device(self) -> int:
-        """What the device takes, the doorbell and the way of its interrupt included."""
+        """The device's time, including the doorbell and the delivery of its interrupt."""
         return (self.interrupt or self.completed) - (self.issued or self.queued)
 
     @property
     def beside(self) -> int:
-        """All but that."""
+        """Everything except the device's time."""
         return self.end - self.begin - self.device
 
     @property
     def awake(self) -> bool:
-        """The device had answered before it could sleep."""
+        """Whether the device answered before the fault could sleep."""
         return self.away is None and self.waking is None
 
 
@@ -97,7 +97,7 @@ class Spread:
 
     @classmethod
     def of(cls, runs: Sequence[Sequence[float]]) -> "Spread | None":
-        """None if there is nothing to take a median of."""
+        """None if there is no value."""
         every = sorted(value for run in runs for value in run)
         if not every:
             return None
@@ -116,13 +116,13 @@ class Cut:
 
     faults: list[Fault]
     incomplete: int
-    """Touches of which too few events were recorded: the page was there, or its read was merged with another"""
+    """Touches with too few recorded events: the page was in memory, or its read was merged with another"""
     irq: str
-    """The interrupt that most of them had; empty if the device has none"""
+    """The interrupt of most of them; empty if the device has none"""
 
 
 def cut(events: Sequence[Event], touches: Iterable[tuple[int, int]], *, every: bool = True) -> Cut:
-    """Finds what belongs to which touch.
+    """Assigns events to touches.
 
     Args:
         events: In the order of time.
@@ -148,7 +148,7 @@ def cut(events: Sequence[Event], touches: Iterable[tuple[int, int]], *, every: b
     faults = []
     for fault, interrupts in found:
         own = [event.time_ns for event in interrupts if event.irq == irq]
-        # Without the device's interrupt, a fault was completed in another way, for instance on the back of another's.
+        # Without the device's interrupt, a fault was completed in another way, for instance together with another one.
         if own or not irq:
             faults.append(replace(fault, interrupt=own[-1] if own else None))
     return Cut(faults, touched - len(faults), irq)
@@ -170,14 +170,14 @@ def _fault(events: Sequence[Event], begin: int, end: int) -> tuple[Fault, list[E
     queues = [event for event in events if event.kind == "queued" and event.time_ns >= start]
     if not queues:
         return None
-    # Of devices that lie on others, the last one is real.
+    # If devices lie on others, the last one is real.
     queued, sector = queues[-1].time_ns, queues[-1].sector
     issued = times("issued", queued, sector)
     completed = times("completed", issued[0] if issued else queued, sector)
     if not completed:
         return None
     away, back = times("away", queued), times("back", queued)
-    # Somebody else had the CPU besides.
+    # Another program also had the CPU.
     if len(away) > 1 or len(back) != len(away) or len(times("away", begin)) != len(away):
         return None
     waking = times("waking", queued)
@@ -208,7 +208,7 @@ def _irq(interrupts: Sequence[Sequence[Event]]) -> str:
 
 
 def spans(cuts: Sequence[Cut]) -> Mapping[str, Spread]:
-    """Nanoseconds of each stage that there is."""
+    """Nanoseconds of each existing stage."""
     spreads = {}
     for stage in STAGES:
         runs = [[float(span) for fault in of.faults if (span := stage.span(fault)) is not None] for of in cuts]

@@ -1,1 +1,1 @@
-"""Miss-ratio curves: computed, drawn beside the sizes of a machine, and how large their samples must be."""
+"""Miss-ratio curves: computing them, drawing them with the sizes of a machine, and choosing the size of samples."""

@@ -3,7 +3,7 @@
 Models: fully associative TLBs and caches with LRU replacement, by stack distance (crates/pagelab-mrc).
 Source: Mattson, Gecsei, Slutz, Traiger, "Evaluation techniques for storage hierarchies", IBM Systems J. 9(2), 1970.
     Samples: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC construction with SHARDS", FAST 2015.
-Parameters: sizes of pages and lines; how much of them is looked at.
+Parameters: sizes of pages and lines; the share of them that is analysed.
 Deviations: docs/miss-ratio-curves.md.
 """
 
@@ -43,7 +43,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Curve:
-    """The misses of one stream in pages or lines of one size, over entries."""
+    """The misses of one stream in pages or lines of one size, by entries."""
 
     stream: str
     """A key of `STREAMS`"""
@@ -53,46 +53,46 @@ class Curve:
     changes: int
     """References to another page than the one before, counted whatever the sample"""
     first_references: int
-    """Misses of a TLB without end: first references to a page, and those after it was unmapped"""
+    """Misses of an infinite TLB: first references to a page, and first ones after it was unmapped"""
     pages: int
-    """Pages that were in use at the end; of a sample those in it"""
+    """Pages in use at the end; for a sample, those in it"""
     sample_rate: float
-    """Share of the pages that was looked at, at the end; 1 if all were"""
+    """Share of the pages that was analysed, at the end; 1 if all were"""
     sizes: Sequence[int]
     """Entries, in order"""
     misses: Sequence[int]
     least_misses: Sequence[int]
-    """The bounds of a sample; else the misses"""
+    """The bounds of a sample; without a sample, the misses"""
     most_misses: Sequence[int]
     misses_with_ways: Sequence[int]
-    """Empty unless ways were asked for"""
+    """Empty unless ways were requested"""
 
     @property
     def shown(self) -> Sequence[int]:
-        """The misses with the ways that were asked for, or fully associative ones."""
+        """The misses with the requested ways, or fully associative ones."""
         return self.misses_with_ways or self.misses
 
     @property
     def enough(self) -> int:
-        """The smallest of the sizes beyond which no other has fewer misses."""
+        """The smallest size beyond which no other has fewer misses."""
         return next(size for size, misses in zip(self.sizes, self.shown, strict=True) if misses == self.shown[-1])
 
     @property
     def is_empty(self) -> bool:
-        """True if there is nothing to see: no look-ups, or a sample without any."""
+        """True if there is no data: no look-ups, or a sample without any."""
         return not self.changes or not any(map(self.is_known, range(len(self.sizes))))
 
     def at(self, entries: int) -> int:
-        """Where in `sizes` the largest is that is not above `entries`, or the first: its misses are not fewer."""
+        """The index in `sizes` of the largest size up to `entries`, or of the first; its misses are not fewer."""
         return max(0, bisect_right(self.sizes, entries) - 1)
 
     def is_known(self, at: int) -> bool:
-        """False if the sample leaves everything open at this size, or saw no use at all."""
+        """False if the sample decides nothing at this size, or saw no use at all."""
         seen = self.misses[0] > 0 and self.most_misses[at] < self.changes
         return self.sample_rate == 1 or seen or self.least_misses[at] > 0
 
     def entries_for(self, times: float) -> int | None:
-        """The smallest of the sizes with `times` fewer misses than the first one; none if no size is known to."""
+        """The smallest size with `times` fewer misses than the first one; none if none is known."""
         few = (
             size
             for at, (size, misses) in enumerate(zip(self.sizes, self.shown, strict=True))
@@ -111,7 +111,7 @@ class SourceFacts:
     """False if the recording was cut off"""
     mappings_inferred: bool
     threads: int
-    """At once, at most: all look up one TLB here"""
+    """Most at the same time: all look up one TLB here"""
 
 
 class MissRatioCurves:
@@ -124,7 +124,7 @@ class MissRatioCurves:
         self.options: dict[str, Any] = document["options"]
         self.accesses: int = document["accesses"]
         self.data_accesses: int = document["data_accesses"]
-        """Those to data; the others are fetches"""
+        """Accesses to data; the others are fetches"""
         self.instructions: int = document["instructions"]
         self.curves = [Curve(**curve) for curve in document["curves"]]
 
@@ -134,7 +134,7 @@ class MissRatioCurves:
 
         Raises:
             OSError: it cannot be read.
-            UsageError: it holds no curves of pagelab's.
+            UsageError: it contains no curves of pagelab.
         """
         text = read_text(Path(path))
         try:
@@ -200,24 +200,24 @@ def miss_ratio_curves(
     ways: Count | None = None,
     progress: Progress | None = None,
 ) -> MissRatioCurves:
-    """Looks at a source once and says how many misses TLBs and caches of every size would have.
+    """Analyses a source once, and returns how many misses TLBs and caches of every size would have.
 
     Args:
         source: A trace (`NAME.trace`) or a workload spec (`gups:size=2GiB`).
         page_sizes: Sizes of pages, powers of two; there is a curve for data and one for code for each.
         line_size: Size of a line; none leaves caches out.
-        sample: Look at this share of the pages (a number up to 1, such as `0.01`) or at so many per curve at most
+        sample: Analyse this share of the pages (a number up to 1, such as `0.01`), or at most this many per curve
             (`"8K"`). The curves then have bounds.
         seed: Seed of a workload, and of the sample; default 1.
-        max_accesses: Look at so many accesses at most, such as `"100M"`.
-        sizes: Numbers of entries that each curve has beside its own. Up to 4,096 all are exact, and larger ones of at
-            most twelve significant bits; others have the misses of the next smaller such number.
+        max_accesses: Analyse at most this many accesses, such as `"100M"`.
+        sizes: Additional numbers of entries for each curve. All up to 4,096 are exact, and larger ones with at most
+            twelve significant bits; others have the misses of the next smaller such number.
         ways: Also estimate the misses of TLBs and caches with this many ways. The curves then have a size per power
             of two of sets.
         progress: Called with (source, accesses done, accesses in all if known) about ten times a second.
 
     Raises:
-        UsageError: a size, a sample or a workload spec that cannot be.
+        UsageError: an impossible size, sample or workload spec.
         TraceError: a trace that cannot be read or is damaged.
     """
     options = {
@@ -243,7 +243,7 @@ def _bytes(name: str, size: Count) -> int:
 
 
 def _sampling(sample: float | str | None) -> str | dict[str, float | int | None]:
-    """As the engine takes it. What is at most 1 is a share, and what is more a number of pages."""
+    """The sample in the engine's form. A value up to 1 is a share, a larger one a number of pages."""
     if sample is None:
         return "all"
     try:

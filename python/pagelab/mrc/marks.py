@@ -1,4 +1,4 @@
-"""The TLBs and caches of a machine, to be found on miss-ratio curves."""
+"""The TLBs and caches of a machine, as marks on miss-ratio curves."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def marks_of(machine: str | None) -> list[Mark]:
     """Those of a machine, by the name of a preset or the path of a TOML file; none stands for the default.
 
     Raises:
-        UsageError: there is no such machine, or it cannot be.
+        UsageError: there is no such machine, or it is impossible.
     """
     return list(_marks(json.loads(_engine.machine_json(machine))))
 

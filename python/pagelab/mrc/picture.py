@@ -13,7 +13,7 @@ from pagelab.quantities import size_text
 FORMATS = ("svg", "png", "pdf")
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-"""Okabe and Ito's, which all readers can tell apart"""
+"""Okabe and Ito's colours, which all readers can distinguish"""
 _INK, _FAINT = "#333333", "#999999"
 
 
@@ -118,7 +118,7 @@ def _legend(figure: Any, row: Sequence[Any], panels: Sequence[tuple[str, Sequenc
 
 def _line(axes: Any, curve: Curve, colour: str, end: int, scale: float) -> None:
     unit = curve.granule_bytes if curve.stream == "data-cache" else 1
-    # Misses stay what they are beyond the last size.
+    # Misses do not change beyond the last size.
     sizes = [entries * unit for entries in (*curve.sizes, max(end, curve.sizes[-1]))]
 
     def heights(misses: Sequence[int]) -> list[float]:

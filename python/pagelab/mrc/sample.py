@@ -1,4 +1,4 @@
-"""How large a sample of pages must be for curves that are off by no more than so much."""
+"""The size of a sample of pages for curves with a given error."""
 
 import math
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from pagelab.mrc.curves import Curve, MissRatioCurves
 from pagelab.mrc.marks import Mark
 
 TOO_MUCH = 0.1
-"""Share of a curve's misses that a sample may be off by until it is too small"""
+"""Largest error of a sample, as a share of a curve's misses, before it counts as too small"""
 _LEAST_PAGES_BELOW = 12
-"""Sampled pages below a size, so that the sample says something of it: 3.5 standard deviations are below the mean"""
+"""Sampled pages that a size needs for an estimate: the mean is then 3.5 standard deviations above zero"""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A size of a sampled curve that somebody wants to know: that of one of a machine's TLBs or caches."""
+    """A size of interest on a sampled curve: that of one of a machine's TLBs or caches."""
 
     name: str
     curve: Curve
@@ -23,7 +23,7 @@ class Point:
 
     @property
     def error(self) -> float | None:
-        """How far the misses may be off, as a share of those of one entry; none if the sample says nothing of them."""
+        """The error of the misses, as a share of those of one entry; none if the sample allows no estimate."""
         curve, at = self.curve, self.curve.at(self.entries)
         if not curve.is_known(at):
             return None
@@ -31,9 +31,9 @@ class Point:
         return off / max(curve.misses[0], 1)
 
     def pages(self, error: float) -> int:
-        """Pages of a sample that is off by no more than `error` here, or the fewest that say anything.
+        """Pages of a sample with an error of at most `error` here, or the fewest that allow an estimate.
 
-        The variance of a sample of the rate R goes with (1 - R) / R.
+        The variance of a sample of the rate R is proportional to (1 - R) / R.
         """
         rate, now = self.curve.sample_rate, self.error
         if now is None:
@@ -46,34 +46,34 @@ class Point:
 
 @dataclass(frozen=True)
 class SampleQuality:
-    """What a sample says of a machine's TLBs and caches."""
+    """The quality of a sample at the sizes of a machine's TLBs and caches."""
 
     points: Sequence[Point]
 
     @property
     def error(self) -> float | None:
-        """The largest error of sizes that the sample says something of; none if there are none."""
+        """The largest error of sizes with an estimate; none if there are none."""
         return max((error for point in self.points if (error := point.error) is not None), default=None)
 
     @property
     def unknown(self) -> Sequence[str]:
-        """What the sample says nothing of."""
+        """Sizes without an estimate."""
         return list(dict.fromkeys(point.name for point in self.points if point.error is None))
 
     @property
     def is_too_small(self) -> bool:
-        """Whether some size is unknown or too far off."""
+        """Whether some size is unknown or has too large an error."""
         return bool(self.unknown) or (self.error or 0) > TOO_MUCH
 
     def pages(self, error: float) -> int:
-        """Pages per curve that a sample needs to be off by no more than `error` everywhere, to two digits."""
+        """Pages per curve that a sample needs for an error of at most `error` everywhere, to two digits."""
         pages = max(point.pages(error) for point in self.points)
         unit = int(10 ** max(len(str(pages)) - 2, 0))
         return -(-pages // unit) * unit
 
 
 def sample_quality(curves: MissRatioCurves, marks: Sequence[Mark]) -> SampleQuality | None:
-    """What the sample says of the marked sizes; none if all pages were looked at, or of estimates for ways."""
+    """The quality of the sample at the marked sizes; none if all pages were analysed, and for estimates with ways."""
     points = [
         Point(mark.name, curve, mark.entries)
         for curve in curves.curves

@@ -1,4 +1,4 @@
-"""C sources that are compiled on first use: a library for page-size layouts and benchmarks of the processor."""
+"""C sources compiled on first use: a library for page-size layouts, and benchmarks of the processor."""
 
 import hashlib
 import shutil
