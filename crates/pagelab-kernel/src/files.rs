@@ -12,6 +12,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::context::KernelContext;
 use crate::entry_word::EntryWord;
 use crate::invalidation::Invalidation;
 use crate::layer::Layer;
@@ -20,7 +21,7 @@ use crate::os::Os;
 use crate::vma::{VaRange, Vma};
 use pagelab_base::addr::FRAME_BYTES;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{LayerId, SpaceId};
+use pagelab_base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_base::io::Lba;
 use pagelab_base::step::BlockKey;
 use pagelab_trace::EventKind;
@@ -56,8 +57,7 @@ impl<'a> FilePart<'a> {
 
     /// The places of a layer's address spaces where they are mapped.
     fn places(&self, layer: &Layer) -> Vec<(u32, VaRange)> {
-        let of_space =
-            |index| layer.spaces[index as usize].vmas.iter().filter_map(move |vma| Some((index, self.inside(vma)?)));
+        let of_space = |index| layer.spaces[index].vmas.iter().filter_map(move |vma| Some((index, self.inside(vma)?)));
         (0..layer.spaces.len() as u32).flat_map(of_space).collect()
     }
 }
@@ -75,37 +75,39 @@ impl Os {
                 return Some(key);
             }
         }
-        let lba = of.pages.written_back(of.pages.known_file(part.name)?, &part.pages)?;
+        let lba = of.memory.page_use.written_back(of.memory.page_use.known_file(part.name)?, &part.pages)?;
         Some(BlockKey::Writeback { layer, lba })
     }
 
     /// Carries an event of a file out, in a layer. Returns the translations that are gone, by address space.
     pub fn change_file(
         &mut self,
+        cpu: CpuId,
         layer: LayerId,
         event: &EventKind,
     ) -> Result<Vec<(SpaceId, Invalidation)>, EngineError> {
         let Some(part) = FilePart::from_event(event) else { return Ok(Vec::new()) };
         self.mapping.calls += 1;
         if let EventKind::Relocate { .. } = event {
-            self.relocate(layer, &part)?;
+            self.relocate(cpu, layer, &part)?;
             return Ok(Vec::new());
         }
         let mut gone = Vec::new();
         for (index, range) in part.places(&self.layers[layer]) {
             let space = SpaceId { layer, index };
             self.account_for_taken(space);
-            let pages = remove_pages(&mut self.layers[layer], index, range)?;
+            let context = self.layers[layer].context(cpu, index);
+            let pages = remove_pages(context, &mut self.layers[layer], index, range)?;
             self.mapping.pages_unmapped += pages;
             let mut of_space = Invalidation::default();
             of_space.add(range, pages);
             gone.push((space, of_space));
         }
-        self.mapping.pages_cut += self.layers[layer].cut_file(&part);
+        self.mapping.pages_cut += self.layers[layer].cut_file(KernelContext::on(cpu), &part);
         Ok(gone)
     }
 
-    fn relocate(&mut self, layer: LayerId, part: &FilePart<'_>) -> Result<(), EngineError> {
+    fn relocate(&mut self, cpu: CpuId, layer: LayerId, part: &FilePart<'_>) -> Result<(), EngineError> {
         let of = &mut self.layers[layer];
         let places = part.places(of);
         if of.storage().is_none() {
@@ -116,12 +118,13 @@ impl Os {
             return Ok(());
         };
         self.mapping.pages_relocated += pages;
-        let each = of.engine.as_ref().and_then(|engine| engine.fills_at_once());
+        let each = of.mechanisms.engine.as_ref().and_then(|engine| engine.fills_at_once());
         for (index, range) in places {
+            let context = of.context(cpu, index);
             for word in of.words(index, range) {
                 if let EntryWord::Stored(_) = word.word {
                     of.take_word(index, word.va);
-                    of.put_armed(index, word.va, word.size)?;
+                    of.put_armed(context, index, word.va, word.size)?;
                     self.mapping.fill_cycles += each.expect("such words are an engine's");
                 }
             }
@@ -133,19 +136,19 @@ impl Os {
 impl Layer {
     /// Pages of a file that nobody maps any more leave the page cache, and their blocks are unwritten. Returns how many
     /// were there.
-    fn cut_file(&mut self, part: &FilePart<'_>) -> u64 {
+    fn cut_file(&mut self, context: KernelContext, part: &FilePart<'_>) -> u64 {
         let first = part.pages.start;
-        let known = self.pages.known_file(part.name);
+        let known = self.memory.page_use.known_file(part.name);
         // Of a file that nobody has mapped nothing is in memory.
-        let frames = known.map_or(Vec::new(), |file| self.pages.cut(file, first));
-        let file = self.pages.file(part.name);
+        let frames = known.map_or(Vec::new(), |file| self.memory.page_use.cut(file, first));
+        let file = self.memory.page_use.file(part.name);
         // Without storage, pages of files are in memory for good, and are charged to nobody.
         let free = if self.storage().is_some() { Self::free_block } else { Self::free_uncharged };
-        frames.iter().for_each(|&frame| free(self, frame, 0));
-        if let Some(storage) = self.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut()) {
+        frames.iter().for_each(|&frame| free(self, context, frame, 0));
+        if let Some(storage) = self.memory.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut()) {
             storage.cut(file, first);
         }
-        if let Some(contents) = &mut self.contents {
+        if let Some(contents) = &mut self.memory.checked {
             contents.cut(file, first);
         }
         frames.len() as u64
@@ -153,10 +156,10 @@ impl Layer {
 
     /// Pages of a file get other blocks. Returns how many; none if storage has none that are free.
     fn move_blocks(&mut self, part: &FilePart<'_>) -> Option<u64> {
-        let file = self.pages.file(part.name);
-        let storage = self.reclaim.as_mut()?.storage.as_mut()?;
+        let file = self.memory.page_use.file(part.name);
+        let storage = self.memory.reclaim.as_mut()?.storage.as_mut()?;
         let moved = storage.relocate(file, part.pages.clone())?;
-        if let Some(contents) = &mut self.contents {
+        if let Some(contents) = &mut self.memory.checked {
             // All are read before any is written: what one gives up may be another's.
             let pages = moved.iter().flat_map(|run| (0..run.pages).map(|n| (run.page + n, Lba(run.first.0 + n))));
             contents.relocate(pages.map(|(page, from)| ((file, page), from, storage.lba(file, page))));

@@ -3,7 +3,9 @@
 #![warn(missing_docs)]
 
 pub mod config;
+pub mod context;
 pub mod direct_segment;
+pub mod effects;
 pub mod entry_word;
 pub mod fault;
 pub mod fault_engine;

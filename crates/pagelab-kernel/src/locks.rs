@@ -8,25 +8,43 @@ use pagelab_base::addr::VirtAddr;
 use pagelab_base::ids::{CpuId, SpaceId};
 use pagelab_base::step::BlockKey;
 
-/// A task, by its CPU and its number there.
+/// A task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct TaskId {
     /// The CPU that the task runs on.
     pub cpu: CpuId,
     /// Number of the task among those of its CPU.
-    pub task: u32,
+    pub number: u32,
 }
 
 /// The locks held now and by which task. Few are held at a time, at most a handful per task and a block for each
 /// page that is being written, so lists are searched.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
-    /// Number of the task that acts on its CPU.
-    pub acting_task: u32,
-    held: Vec<(BlockKey, Holder)>,
+    held: Vec<(BlockKey, TaskId)>,
     readers: Vec<Reader>,
     /// Keys released, until those that wait for them are woken.
     released: Vec<BlockKey>,
+}
+
+/// The locks, for a task.
+pub struct TaskLocks<'a> {
+    /// The locks of all tasks.
+    pub locks: &'a mut Locks,
+    /// The task.
+    pub task: TaskId,
+}
+
+impl TaskLocks<'_> {
+    /// See [`Locks::acquire`].
+    pub fn acquire(&mut self, key: BlockKey) -> bool {
+        self.locks.acquire(key, self.task)
+    }
+
+    /// See [`Locks::release`].
+    pub fn release(&mut self, key: BlockKey) {
+        self.locks.release(key, self.task);
+    }
 }
 
 /// A fault that relies on the mappings of a space.
@@ -34,17 +52,12 @@ pub struct Locks {
 struct Reader {
     space: SpaceId,
     vma: VaRange,
-    holder: Holder,
+    holder: TaskId,
 }
 
 impl Locks {
-    fn acting(&self, cpu: CpuId) -> Holder {
-        Holder { cpu, task: self.acting_task }
-    }
-
-    /// Takes the key for the task that acts on a CPU; false if another holds it.
-    pub fn acquire(&mut self, key: BlockKey, cpu: CpuId) -> bool {
-        let by = self.acting(cpu);
+    /// Takes the key for a task; false if another holds it.
+    pub fn acquire(&mut self, key: BlockKey, by: TaskId) -> bool {
         if let Some(&(_, holder)) = self.held.iter().find(|(held, _)| *held == key) {
             assert_ne!(holder, by, "{key:?} is held by this task already");
             return false;
@@ -54,15 +67,14 @@ impl Locks {
     }
 
     /// The tasks that hold a key, or are in the way of changes to a space's mappings.
-    pub fn holders(&self, key: BlockKey) -> impl Iterator<Item = Holder> + '_ {
+    pub fn holders(&self, key: BlockKey) -> impl Iterator<Item = TaskId> + '_ {
         let readers = self.readers.iter().filter(move |reader| key == BlockKey::Mappings { space: reader.space });
         let held = self.held.iter().filter(move |(held, _)| *held == key);
         held.map(|&(_, holder)| holder).chain(readers.map(|reader| reader.holder))
     }
 
-    /// Gives back a key that the task which acts on a CPU holds; those that wait for it are woken.
-    pub fn release(&mut self, key: BlockKey, cpu: CpuId) {
-        let by = self.acting(cpu);
+    /// Releases a key that a task holds; those that wait for it are woken.
+    pub fn release(&mut self, key: BlockKey, by: TaskId) {
         let at = self.held.iter().position(|&held| held == (key, by));
         self.held.swap_remove(at.expect("only a holder releases"));
         self.released.push(key);
@@ -73,15 +85,13 @@ impl Locks {
         self.released.push(key);
     }
 
-    /// A fault on a CPU relies on a VMA of a space from here on.
-    pub fn read_mappings(&mut self, space: SpaceId, vma: VaRange, cpu: CpuId) {
-        let holder = self.acting(cpu);
+    /// A fault that a task handles relies on a VMA of a space from here on.
+    pub fn read_mappings(&mut self, space: SpaceId, vma: VaRange, holder: TaskId) {
         self.readers.push(Reader { space, vma, holder });
     }
 
-    /// The fault does so no more.
-    pub fn end_read(&mut self, space: SpaceId, cpu: CpuId) {
-        let by = self.acting(cpu);
+    /// The fault no longer relies on it.
+    pub fn end_read(&mut self, space: SpaceId, by: TaskId) {
         let at = self.readers.iter().position(|r| r.space == space && r.holder == by);
         self.readers.swap_remove(at.expect("only a reader ends"));
         self.released.push(BlockKey::Mappings { space });
@@ -113,7 +123,7 @@ impl Locks {
     }
 
     /// The tasks that hold anything.
-    pub fn all_holders(&self) -> impl Iterator<Item = Holder> + '_ {
+    pub fn all_holders(&self) -> impl Iterator<Item = TaskId> + '_ {
         let readers = self.readers.iter().map(|reader| reader.holder);
         self.held.iter().map(|&(_, holder)| holder).chain(readers)
     }
@@ -146,20 +156,15 @@ mod tests {
         let space = SpaceId { layer: LayerId(0), index: 1 };
         let (key, vma) = (BlockKey::Page { space, page: 5 }, VaRange { start: VirtAddr(0), end: VirtAddr(0x1000) });
         let mut locks = Locks::default();
-        assert!(locks.acquire(key, CpuId(0)));
-        locks.read_mappings(space, vma, CpuId(0));
-        locks.acting_task = 1;
-        assert!(!locks.acquire(key, CpuId(0)), "another task of the CPU has it");
-        locks.read_mappings(space, vma, CpuId(0));
-        locks.end_read(space, CpuId(0));
-        assert_eq!(locks.holders(key).collect::<Vec<_>>(), [Holder { cpu: CpuId(0), task: 0 }]);
-        assert_eq!(
-            locks.holders(BlockKey::Mappings { space }).collect::<Vec<_>>(),
-            [Holder { cpu: CpuId(0), task: 0 }]
-        );
-        locks.acting_task = 0;
-        locks.release(key, CpuId(0));
-        locks.acting_task = 1;
-        assert!(locks.acquire(key, CpuId(0)));
+        let [first, second] = [0, 1].map(|number| TaskId { cpu: CpuId(0), number });
+        assert!(locks.acquire(key, first));
+        locks.read_mappings(space, vma, first);
+        assert!(!locks.acquire(key, second), "another task of the CPU has it");
+        locks.read_mappings(space, vma, second);
+        locks.end_read(space, second);
+        assert_eq!(locks.holders(key).collect::<Vec<_>>(), [first]);
+        assert_eq!(locks.holders(BlockKey::Mappings { space }).collect::<Vec<_>>(), [first]);
+        locks.release(key, first);
+        assert!(locks.acquire(key, second));
     }
 }

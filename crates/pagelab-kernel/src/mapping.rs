@@ -8,7 +8,9 @@
 //! Deviations: MADV_FREE drops what is on the swap device only when its pages are read back and leave again.
 
 use crate::config::InvalidationCause;
+use crate::context::KernelContext;
 use crate::direct_segment::taken_by;
+use crate::effects::Effects;
 use crate::fault::Ahead;
 use crate::invalidation::Invalidation;
 use crate::layer::Layer;
@@ -35,13 +37,20 @@ pub struct Consequences {
 
 impl Os {
     /// Carries a mapping call out.
-    pub fn change_mappings(&mut self, space: SpaceId, kind: &EventKind) -> Result<Consequences, EngineError> {
+    pub fn change_mappings(
+        &mut self,
+        effects: &mut Effects,
+        cpu: CpuId,
+        space: SpaceId,
+        kind: &EventKind,
+    ) -> Result<Consequences, EngineError> {
         let recorded = matches!(kind, EventKind::Mmap { flags, .. } if flags.contains(MapFlags::RECORDED));
         self.mapping.calls += u64::from(!recorded);
         let layer = &mut self.layers[space.layer];
+        let context = layer.context(cpu, space.index);
         let Consequences { mut gone, mut populate } = Consequences::default();
         gone.recorded = recorded;
-        let vmas = &mut layer.spaces[space.index as usize].vmas;
+        let vmas = &mut layer.spaces[space.index].vmas;
         let changes = match kind {
             EventKind::Mmap { addr, len, prot, flags, file: None, .. } if is_shared_anonymous(*flags) => {
                 // An object of its own, known by its place among all shared memory; a page apart from the last one.
@@ -56,13 +65,13 @@ impl Os {
             return Ok(Consequences { gone, populate });
         };
         if matches!(kind, EventKind::Brk { .. }) {
-            layer.brk_counters.count(vmas.brk_outcome());
+            layer.counters.brk.count(vmas.brk_outcome());
         }
         for change in changes {
-            self.follow(space, change, &mut gone, &mut populate)?;
+            self.follow(effects, context, space, change, &mut gone, &mut populate)?;
         }
         let layer = &mut self.layers[space.layer];
-        layer.follow_mappings(space.index);
+        layer.follow_mappings(context, space.index);
         if let EventKind::Madvise { addr, len, .. } = *kind
             && let Ok(range) = VaRange::of_bytes(addr, len)
         {
@@ -71,16 +80,16 @@ impl Os {
             let layer = &mut self.layers[space.layer];
             // Advice may have cut a mapping in two (`vma_adjust_trans_huge`).
             for edge in [range.start, range.end] {
-                if layer.spaces[space.index as usize].vmas.find(edge).is_some_and(|vma| vma.start == edge) {
-                    layer.split_at_edges(space.index, edge, edge)?;
+                if layer.spaces[space.index].vmas.find(edge).is_some_and(|vma| vma.start == edge) {
+                    layer.split_at_edges(context, space.index, edge, edge)?;
                 }
             }
-            layer.cut_too_large_words(space.index, range);
-            for place in layer.free_armed_tables(space.index, range) {
+            layer.cut_too_large_words(context, space.index, range);
+            for place in layer.free_armed_tables(context, space.index, range) {
                 gone.add(place, place.pages());
             }
         }
-        self.want_cut_armed(space.layer);
+        self.want_cut_armed(effects, context, space.layer);
         let layer = &mut self.layers[space.layer];
         let populate = populate
             .into_iter()
@@ -92,6 +101,8 @@ impl Os {
     /// Brings page table and frames in line with a change of the mappings.
     fn follow(
         &mut self,
+        effects: &mut Effects,
+        context: KernelContext,
         space: SpaceId,
         change: Change,
         gone: &mut Invalidation,
@@ -113,19 +124,21 @@ impl Os {
         match change {
             Change::Mapped { range, populate: true } => {
                 // Private mappings that can be written get pages of their own (`populate_vma_page_range`).
-                let vma = layer.spaces[space.index as usize].vmas.find(range.start);
+                let vma = layer.spaces[space.index].vmas.find(range.start);
                 let store = vma.is_some_and(|vma| vma.prot.write && !vma.is_shared());
                 populate.push((range, Ahead::Asked(if store { Intent::Store } else { Intent::Load })));
                 layer.begin_segment(space.index, range);
             }
             Change::Mapped { range, populate: false } => {
                 layer.begin_segment(space.index, range);
-                if layer.maps_ahead(space.index, range) {
+                if layer.maps_ahead(context, space.index, range) {
                     populate.push((range, Ahead::Policy));
                 }
-                self.want_armed(space, range);
+                self.want_armed(effects, context, space, range);
             }
-            Change::Recorded { range } => self.mapping.pages_recorded += layer.map_recorded(space.index, range)?,
+            Change::Recorded { range } => {
+                self.mapping.pages_recorded += layer.map_recorded(context, space.index, range)?
+            }
             Change::Advised { range, advice: PageAdvice::PopulateRead } => {
                 populate.push((range, Ahead::Asked(Intent::Load)));
             }
@@ -133,38 +146,38 @@ impl Os {
                 populate.push((range, Ahead::Asked(Intent::Store)));
             }
             Change::Unmapped { vma } => {
-                let pages = remove_pages(layer, space.index, vma.range())?;
-                layer.drop_translation_caches(space.index, vma.range(), InvalidationCause::Unmap);
-                layer.prune(space.index, vma.start, vma.end, InvalidationCause::Unmap);
-                layer.placement.mapping_gone(space.index, vma.range());
+                let pages = remove_pages(context, layer, space.index, vma.range())?;
+                layer.drop_translation_caches(context, space.index, vma.range(), InvalidationCause::Unmap);
+                layer.prune(context, space.index, vma.start, vma.end, InvalidationCause::Unmap);
+                layer.mechanisms.placement.mapping_gone(space.index, vma.range());
                 self.mapping.pages_unmapped += pages;
                 gone.add(vma.range(), pages);
             }
             Change::Discarded { range } => {
-                let pages = remove_pages(layer, space.index, range)?;
+                let pages = remove_pages(context, layer, space.index, range)?;
                 self.mapping.pages_unmapped += pages;
                 gone.add(range, pages);
             }
             Change::Protected { range, from, to } => {
-                let pages = protect_pages(layer, space.index, range, to)?;
+                let pages = protect_pages(context, layer, space.index, range, to)?;
                 gone.add(range, pages);
-                layer.protect_words(space.index, range)?;
+                layer.protect_words(context, space.index, range)?;
                 if !(from.read || from.write) {
-                    self.want_armed(space, range);
+                    self.want_armed(effects, context, space, range);
                 }
             }
             Change::Moved { from, to } => {
-                let pages = move_pages(layer, space.index, from, to)?;
-                layer.placement.mapping_moved(space.index, from, to);
+                let pages = move_pages(context, layer, space.index, from, to)?;
+                layer.mechanisms.placement.mapping_moved(space.index, from, to);
                 gone.add(from, pages);
             }
             Change::Advised { range, advice: PageAdvice::Remove } => {
-                let pages = remove_pages(layer, space.index, range)?;
+                let pages = remove_pages(context, layer, space.index, range)?;
                 self.mapping.pages_unmapped += pages;
                 gone.add(range, pages);
             }
             Change::Advised { range, advice: PageAdvice::Free } => {
-                let pages = free_lazily(layer, space.index, range)?;
+                let pages = free_lazily(context, layer, space.index, range)?;
                 gone.add(range, pages);
             }
             Change::Advised { .. } => {}
@@ -173,10 +186,10 @@ impl Os {
     }
 
     /// The entries of a new mapping are to be armed, if the layer has an engine for it.
-    pub fn want_armed(&mut self, space: SpaceId, range: VaRange) {
-        match self.layers[space.layer].want_armed(space.index, range) {
+    pub fn want_armed(&mut self, effects: &mut Effects, context: KernelContext, space: SpaceId, range: VaRange) {
+        match self.layers[space.layer].want_armed(context, space.index, range) {
             ArmingMode::Nothing => {}
-            ArmingMode::Thread => self.needs.push((space.layer, Need::Arming)),
+            ArmingMode::Thread => effects.wake(space.layer, Need::Arming),
             ArmingMode::Filled(cycles) => self.mapping.fill_cycles += cycles,
         }
     }
@@ -190,29 +203,29 @@ impl Os {
     }
 
     /// What has been taken from words of large pages in a layer is to be armed in another size.
-    pub fn want_cut_armed(&mut self, layer: LayerId) {
-        for (index, range) in std::mem::take(&mut self.layers[layer].cut) {
-            self.want_all_armed(SpaceId { layer, index }, range);
+    pub fn want_cut_armed(&mut self, effects: &mut Effects, context: KernelContext, layer: LayerId) {
+        for (index, range) in std::mem::take(&mut self.layers[layer].spaces.cut) {
+            self.want_all_armed(effects, context, SpaceId { layer, index }, range);
         }
     }
 
     /// [`Self::want_armed`] of all mappings in a range.
-    fn want_all_armed(&mut self, space: SpaceId, range: VaRange) {
-        let vmas = &self.layers[space.layer].spaces[space.index as usize].vmas;
+    fn want_all_armed(&mut self, effects: &mut Effects, context: KernelContext, space: SpaceId, range: VaRange) {
+        let vmas = &self.layers[space.layer].spaces[space.index].vmas;
         let inside = |vma: &Vma| VaRange { start: vma.start.max(range.start), end: vma.end.min(range.end) };
         let parts: Vec<VaRange> = vmas.iter().map(inside).filter(|part| part.start < part.end).collect();
-        parts.into_iter().for_each(|part| self.want_armed(space, part));
+        parts.into_iter().for_each(|part| self.want_armed(effects, context, space, part));
     }
 
     /// What a mapping call has to wait for: the lock under which a kernel thread accounts for pages of the space.
     pub fn engine_in_the_way(&self, space: SpaceId) -> Option<BlockKey> {
         let layer = &self.layers[space.layer];
-        let engine = layer.engine.as_ref()?;
+        let engine = layer.mechanisms.engine.as_ref()?;
         let tables =
-            CpuId::all(layer.cpus.len()).flat_map(|cpu| engine.page_sizes().iter().map(move |&size| (cpu, size)));
+            CpuId::all(layer.data.cpus.len()).flat_map(|cpu| engine.page_sizes().iter().map(move |&size| (cpu, size)));
         let keys = tables.map(|table| (table, BlockKey::Engine { layer: space.layer, table }));
         let mut held = keys.filter(|&(_, key)| self.locks.is_held(key));
-        held.find(|&(table, _)| engine.is_used_at(table, space.index, &layer.mem)).map(|(_, key)| key)
+        held.find(|&(table, _)| engine.is_used_at(table, space.index, &layer.memory.contents)).map(|(_, key)| key)
     }
 
     /// Mappings of a space are about to change: accounts for all pages that its engine has mapped.
@@ -221,29 +234,28 @@ impl Os {
     }
 
     /// Removes all mappings of a space, as exec and exit do.
-    pub fn drop_mappings(&mut self, space: SpaceId) -> Result<Invalidation, EngineError> {
+    pub fn drop_mappings(&mut self, cpu: CpuId, space: SpaceId) -> Result<Invalidation, EngineError> {
         self.account_for_taken(space);
         let layer = &mut self.layers[space.layer];
-        let va_bits = layer.spaces[space.index as usize].table.va_bits();
+        let context = layer.context(cpu, space.index);
+        let va_bits = layer.spaces[space.index].table.va_bits();
         let everything = VaRange { start: VirtAddr(0), end: VirtAddr(1 << va_bits) };
-        if let Some(engine) = &mut layer.engine {
+        if let Some(engine) = &mut layer.mechanisms.engine {
             engine.space_ended(space.index);
         }
         layer.note_contiguity(space.index);
-        layer.spaces[space.index as usize].vmas.clear();
-        layer.spaces[space.index as usize].misses.clear();
-        let (placement, mut memory) = layer.placing();
+        layer.spaces[space.index].vmas.clear();
+        layer.spaces[space.index].misses.clear();
+        let (placement, mut memory) = layer.placing(context);
         placement.space_ended(space.index, &mut memory);
-        layer.drop_all_translation_caches(space.index);
+        layer.drop_all_translation_caches(context, space.index);
         layer.leave_segment(space.index, everything);
-        let pages = if layer.spaces[space.index as usize].table.clears_lazily() {
-            let pages = abandon_pages(layer, space.index, everything)?;
-            self.scan_due |= layer.tables.is_scan_due();
-            pages
+        let pages = if layer.spaces[space.index].table.clears_lazily() {
+            abandon_pages(context, layer, space.index, everything)?
         } else {
-            remove_pages(layer, space.index, everything)?
+            remove_pages(context, layer, space.index, everything)?
         };
-        layer.prune(space.index, everything.start, everything.end, InvalidationCause::Exit);
+        layer.prune(context, space.index, everything.start, everything.end, InvalidationCause::Exit);
         self.mapping.pages_unmapped += pages;
         Ok(Invalidation { ranges: vec![everything], pages, full: true, recorded: false })
     }
@@ -251,10 +263,11 @@ impl Os {
     /// Gives a child its parent's VMAs, and the pages of those whose contents it could not demand anew (Linux
     /// `dup_mmap`, `vma_needs_copy`): private ones are write-protected in both until one of them writes. Returns the
     /// translations of the parent that changed.
-    pub fn fork(&mut self, parent: SpaceId, child: SpaceId) -> Result<Invalidation, EngineError> {
+    pub fn fork(&mut self, cpu: CpuId, parent: SpaceId, child: SpaceId) -> Result<Invalidation, EngineError> {
         self.account_for_taken(parent);
         let layer = &mut self.layers[parent.layer];
-        let mut vmas = layer.spaces[parent.index as usize].vmas.fork();
+        let context = layer.context(cpu, parent.index);
+        let mut vmas = layer.spaces[parent.index].vmas.fork();
         let mut gone = Invalidation::default();
         if vmas.iter().any(|vma| vma.advice.direct_segment && !vma.advice.wipe_on_fork)
             && let Some(left) = layer.leave_segment(parent.index, VaRange::ALL)
@@ -263,20 +276,20 @@ impl Os {
         }
         vmas.advise(VaRange::ALL, |advice| advice.direct_segment = false);
         for vma in vmas.iter().filter(|vma| !vma.advice.wipe_on_fork) {
-            let (shared, pages) = share_pages(layer, parent.index, child.index, vma)?;
+            let (shared, pages) = share_pages(context, layer, parent.index, child.index, vma)?;
             self.mapping.pages_shared += shared;
             gone.add(vma.range(), pages);
-            layer.copy_words(parent.index, child.index, vma.range())?;
+            layer.copy_words(context, parent.index, child.index, vma.range())?;
         }
         let files: Vec<VaRange> = vmas.iter().filter(|vma| vma.file.is_some()).map(Vma::range).collect();
-        layer.spaces[child.index as usize].vmas = vmas;
+        layer.spaces[child.index].vmas = vmas;
         files.into_iter().try_for_each(|range| self.note_sharing(child, range))?;
         Ok(gone)
     }
 
     /// Ends a space in which nothing is mapped any more and that no TLB knows.
-    pub fn retire(&mut self, space: SpaceId) {
-        self.layers[space.layer].retire_space(space.index);
+    pub fn retire(&mut self, cpu: CpuId, space: SpaceId) {
+        self.layers[space.layer].retire_space(KernelContext::on(cpu), space.index);
     }
 }
 
@@ -285,25 +298,35 @@ fn is_shared_anonymous(flags: MapFlags) -> bool {
 }
 
 /// Unmaps the pages of a range and frees their frames; returns how many there were.
-pub(super) fn remove_pages(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
-    layer.split_at_edges(index, range.start, range.end)?;
-    let (placement, mut memory) = layer.placing();
+pub(super) fn remove_pages(
+    context: KernelContext,
+    layer: &mut Layer,
+    index: u32,
+    range: VaRange,
+) -> Result<u64, EngineError> {
+    layer.split_at_edges(context, index, range.start, range.end)?;
+    let (placement, mut memory) = layer.placing(context);
     placement.unmapping(index, range, &mut memory);
-    layer.drop_words(index, range);
+    layer.drop_words(context, index, range);
     layer.for_mapped(index, range.start, range.end, |layer, page| {
-        layer.unmap(index, page);
-        layer.put_page(&page.mapping);
+        layer.unmap(context, index, page);
+        layer.put_page(context, &page.mapping);
         Ok(())
     })
 }
 
 /// Frees the frames of a whole space and leaves the entries behind, with a tag that nobody has any more; returns how
 /// many pages there were.
-fn abandon_pages(layer: &mut Layer, index: u32, everything: VaRange) -> Result<u64, EngineError> {
-    layer.drop_words(index, everything);
+fn abandon_pages(
+    context: KernelContext,
+    layer: &mut Layer,
+    index: u32,
+    everything: VaRange,
+) -> Result<u64, EngineError> {
+    layer.drop_words(context, index, everything);
     let pages = layer.for_mapped(index, everything.start, everything.end, |layer, page| {
-        layer.forget(index, page);
-        layer.put_page(&page.mapping);
+        layer.forget(context, index, page);
+        layer.put_page(context, &page.mapping);
         Ok::<(), EngineError>(())
     })?;
     layer.abandon_table(index)?;
@@ -312,16 +335,16 @@ fn abandon_pages(layer: &mut Layer, index: u32, everything: VaRange) -> Result<u
 
 /// Gives the contents of a range's own anonymous pages up until they are written again (`madvise_free_pte_range`), if
 /// memory is ever reclaimed; returns how many pages these are.
-fn free_lazily(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
-    if layer.reclaim.is_none() {
+fn free_lazily(context: KernelContext, layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
+    if layer.memory.reclaim.is_none() {
         return Ok(0);
     }
-    layer.split_at_edges(index, range.start, range.end)?;
+    layer.split_at_edges(context, index, range.start, range.end)?;
     let mut pages = 0;
     layer.for_mapped(index, range.start, range.end, |layer, page| {
         let (pfn, order) = (page.mapping.pfn, page.mapping.size.order());
-        let own = layer.pages.are_exclusive(pfn, order) && !layer.pages.is_object(pfn);
-        if own && layer.reclaim.as_mut().is_some_and(|reclaim| reclaim.free_lazily(pfn, order)) {
+        let own = layer.memory.page_use.are_exclusive(pfn, order) && !layer.memory.page_use.is_object(pfn);
+        if own && layer.memory.reclaim.as_mut().is_some_and(|reclaim| reclaim.free_lazily(pfn, order)) {
             layer.protect(index, page, PteFlags { accessed: false, dirty: false, ..page.mapping.flags });
             pages += 1;
         }
@@ -332,7 +355,13 @@ fn free_lazily(layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, Eng
 
 /// Maps what the parent's pages of a VMA are mapped to in the child too; returns how many, and how many of the parent's
 /// were write-protected for it.
-fn share_pages(layer: &mut Layer, parent: u32, child: u32, vma: &Vma) -> Result<(u64, u64), EngineError> {
+fn share_pages(
+    context: KernelContext,
+    layer: &mut Layer,
+    parent: u32,
+    child: u32,
+    vma: &Vma,
+) -> Result<(u64, u64), EngineError> {
     let file = vma.kind == VmaKind::File;
     if vma.is_shared() {
         return Ok((0, 0));
@@ -341,7 +370,7 @@ fn share_pages(layer: &mut Layer, parent: u32, child: u32, vma: &Vma) -> Result<
     if file {
         // Of a file's mapping the child has something to inherit only if there are copies.
         layer.for_mapped(parent, vma.start, vma.end, |layer, page| {
-            anonymous |= layer.pages.is_anonymous(page.mapping.pfn);
+            anonymous |= layer.memory.page_use.is_anonymous(page.mapping.pfn);
             Ok::<(), EngineError>(())
         })?;
     }
@@ -359,8 +388,8 @@ fn share_pages(layer: &mut Layer, parent: u32, child: u32, vma: &Vma) -> Result<
         layer.share_page(&mapping);
         // As `copy_present_ptes` leaves it.
         mapping.flags.accessed = false;
-        layer.build_tables(child, page.va, mapping.size)?;
-        layer.map(child, page.va, mapping)?;
+        layer.build_tables(context, child, page.va, mapping.size)?;
+        layer.map(context, child, page.va, mapping)?;
         shared += 1;
         Ok::<(), EngineError>(())
     })?;
@@ -368,16 +397,25 @@ fn share_pages(layer: &mut Layer, parent: u32, child: u32, vma: &Vma) -> Result<
 }
 
 /// Gives the pages of a range new permissions; returns how many there were.
-fn protect_pages(layer: &mut Layer, index: u32, range: VaRange, prot: Protection) -> Result<u64, EngineError> {
-    layer.split_at_edges(index, range.start, range.end)?;
-    let shared = layer.spaces[index as usize].vmas.find(range.start).is_some_and(Vma::is_shared);
+fn protect_pages(
+    context: KernelContext,
+    layer: &mut Layer,
+    index: u32,
+    range: VaRange,
+    prot: Protection,
+) -> Result<u64, EngineError> {
+    layer.split_at_edges(context, index, range.start, range.end)?;
+    let shared = layer.spaces[index].vmas.find(range.start).is_some_and(Vma::is_shared);
     layer.for_mapped(index, range.start, range.end, |layer, page| {
         let mut flags = page.mapping.flags;
         // A private page that others use stays write-protected, and a shared one until its first store
         // (`can_change_pte_writable`). A page that becomes writable is clean until then; one that ceases to be keeps
         // its dirty bit.
-        let own =
-            if shared { flags.dirty } else { layer.pages.are_exclusive(page.mapping.pfn, page.mapping.size.order()) };
+        let own = if shared {
+            flags.dirty
+        } else {
+            layer.memory.page_use.are_exclusive(page.mapping.pfn, page.mapping.size.order())
+        };
         flags.writable = prot.write && own;
         flags.executable = prot.execute;
         layer.protect(index, page, flags);
@@ -386,32 +424,42 @@ fn protect_pages(layer: &mut Layer, index: u32, range: VaRange, prot: Protection
 }
 
 /// Moves the pages of a range to another place; returns how many there were.
-fn move_pages(layer: &mut Layer, index: u32, from: VaRange, to: VirtAddr) -> Result<u64, EngineError> {
-    layer.split_at_edges(index, from.start, from.end)?;
+fn move_pages(
+    context: KernelContext,
+    layer: &mut Layer,
+    index: u32,
+    from: VaRange,
+    to: VirtAddr,
+) -> Result<u64, EngineError> {
+    layer.split_at_edges(context, index, from.start, from.end)?;
     let offset = to.0.wrapping_sub(from.start.0);
     let pages = layer.for_mapped(index, from.start, from.end, |layer, page| {
         // A large page that would not be aligned at its new place moves as its parts.
-        if offset.is_multiple_of(page.mapping.size.bytes()) { Ok(()) } else { split_wholly(layer, index, page) }
+        if offset.is_multiple_of(page.mapping.size.bytes()) {
+            Ok(())
+        } else {
+            split_wholly(context, layer, index, page)
+        }
     })?;
-    layer.move_words(index, from, to)?;
+    layer.move_words(context, index, from, to)?;
     layer.for_mapped(index, from.start, from.end, |layer, page| {
-        layer.unmap(index, page);
+        layer.unmap(context, index, page);
         let va = VirtAddr(page.va.0.wrapping_add(offset));
-        layer.build_tables(index, va, page.mapping.size)?;
-        layer.map(index, va, page.mapping)?;
+        layer.build_tables(context, index, va, page.mapping.size)?;
+        layer.map(context, index, va, page.mapping)?;
         Ok::<(), EngineError>(())
     })?;
-    layer.drop_translation_caches(index, from, InvalidationCause::Move);
-    layer.prune(index, from.start, from.end, InvalidationCause::Move);
+    layer.drop_translation_caches(context, index, from, InvalidationCause::Move);
+    layer.prune(context, index, from.start, from.end, InvalidationCause::Move);
     Ok(pages)
 }
 
 /// Splits a large page down to 4 KiB pages.
-fn split_wholly(layer: &mut Layer, index: u32, page: &Removed) -> Result<(), EngineError> {
+fn split_wholly(context: KernelContext, layer: &mut Layer, index: u32, page: &Removed) -> Result<(), EngineError> {
     let end = page.va.0 + page.mapping.size.bytes();
     let mut edge = page.va.0 + FRAME_BYTES;
     while edge < end {
-        layer.split_at_edges(index, VirtAddr(edge), VirtAddr(edge))?;
+        layer.split_at_edges(context, index, VirtAddr(edge), VirtAddr(edge))?;
         edge += 512 * FRAME_BYTES;
     }
     Ok(())

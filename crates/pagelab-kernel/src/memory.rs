@@ -1,8 +1,13 @@
 //! A layer's memory: what takes frames, charges them and gives them back, and the lines of kernel objects that it
 //! touches.
 
+use std::ops::{Deref, DerefMut};
+
+use crate::context::KernelContext;
 use crate::frames::frame_alloc::{FramePurpose, Near};
+use crate::frames::page_use::PageUse;
 use crate::frames::supply::Frames;
+use crate::layer::contents::Contents;
 use crate::reclaim::{GroupId, Pressure, Reclaim};
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, Pfn, PhysAddr};
 use pagelab_base::memory::PhysMem;
@@ -23,87 +28,116 @@ pub fn object_line(objects: Pfn, key: u64) -> PhysAddr {
     objects.addr() + LINE_BYTES * (2 + mixed % lines)
 }
 
-/// The memory of a layer, to look at.
-#[derive(Clone, Copy)]
-pub struct MemoryView<'a> {
-    /// What is in the frames.
-    pub contents: &'a PhysMem,
+/// The physical memory of a layer.
+#[derive(Clone)]
+pub struct LayerMemory {
+    /// Contents of its frames, as far as they matter: page tables and kernel objects.
+    pub contents: PhysMem,
     /// The frame allocator.
-    pub frames: &'a Frames,
-    /// What makes room, if anything does.
-    pub reclaim: Option<&'a Reclaim>,
-    /// The CPU whose lists of free pages are used.
-    pub cpu: u32,
-    /// The group that pages are charged to.
-    pub group: GroupId,
-    /// Frames of physical memory.
+    pub frames: Frames,
+    /// What frees memory, if anything does.
+    pub reclaim: Option<Reclaim>,
+    /// Who uses the frames of programs and of files.
+    pub page_use: PageUse,
+    /// Number of frames.
     pub frame_count: u64,
+    /// Frames that the allocator does not manage: page metadata, tables and segments that were set aside at boot.
+    pub set_aside: u64,
+    /// With `--check`, the contents of files in frames and on storage.
+    pub checked: Option<Contents>,
 }
 
-impl MemoryView<'_> {
-    /// Frames that are free, in the CPUs' lists too.
+impl LayerMemory {
+    /// Frames that are free, those on the CPUs' lists included.
     pub fn free_frames(&self) -> u64 {
         self.frames.allocator.free_frames() + self.frames.allocator.per_cpu_frames()
     }
 
-    /// Whether more than a share of all frames would be in use if `more` were taken.
+    /// Whether more than a percentage of all frames would be in use if `more` were taken.
     pub fn is_fuller_than(&self, percent: u32, more: u64) -> bool {
         (self.frame_count - self.free_frames() + more) * 100 > self.frame_count * u64::from(percent)
     }
 
-    /// What stands in the way of taking a block of this order.
-    pub fn pressure(&self, order: u32) -> Option<Pressure> {
-        self.reclaim?.pressure(self.free_frames(), 1 << order, self.group)
+    /// Why a block of this order cannot be taken for a group at once, if it cannot.
+    pub fn pressure(&self, order: u32, group: GroupId) -> Option<Pressure> {
+        self.reclaim.as_ref()?.pressure(self.free_frames(), 1 << order, group)
     }
 
-    /// Whether it is time for kswapd.
+    /// Whether free memory is below the mark at which kswapd is woken.
     pub fn is_low(&self) -> bool {
-        self.reclaim.is_some_and(|reclaim| self.free_frames() < reclaim.marks.low)
+        self.reclaim.as_ref().is_some_and(|reclaim| self.free_frames() < reclaim.marks.low)
     }
 
     /// Whether a scan might find something.
     pub fn can_reclaim(&self, pressure: Pressure) -> bool {
-        self.reclaim.is_some_and(|reclaim| reclaim.has_pages(pressure))
+        self.reclaim.as_ref().is_some_and(|reclaim| reclaim.has_pages(pressure))
+    }
+
+    /// The same memory, to be read on behalf of somebody.
+    pub fn view(&self, context: KernelContext) -> MemoryView<'_> {
+        MemoryView { memory: self, context }
     }
 }
 
-/// The memory of a layer, to be changed on behalf of a CPU and a memory cgroup.
+/// The memory of a layer, to be read on behalf of somebody.
+#[derive(Clone, Copy)]
+pub struct MemoryView<'a> {
+    memory: &'a LayerMemory,
+    /// Who acts.
+    pub context: KernelContext,
+}
+
+impl MemoryView<'_> {
+    /// Why a block of this order cannot be taken at once for the group of the context, if it cannot.
+    pub fn pressure(&self, order: u32) -> Option<Pressure> {
+        self.memory.pressure(order, self.context.group)
+    }
+}
+
+impl Deref for MemoryView<'_> {
+    type Target = LayerMemory;
+
+    fn deref(&self) -> &LayerMemory {
+        self.memory
+    }
+}
+
+/// The memory of a layer, to be changed on behalf of somebody.
 pub struct Memory<'a> {
-    /// What is in the frames.
-    pub contents: &'a mut PhysMem,
-    /// The frame allocator.
-    pub frames: &'a mut Frames,
-    /// What makes room, if anything does.
-    pub reclaim: Option<&'a mut Reclaim>,
-    /// The CPU whose lists of free pages are used.
-    pub cpu: u32,
-    /// The group that pages are charged to.
-    pub group: GroupId,
-    /// Frames of physical memory.
-    pub frame_count: u64,
+    /// The memory.
+    pub layer: &'a mut LayerMemory,
+    /// Who acts.
+    pub context: KernelContext,
+}
+
+impl Deref for Memory<'_> {
+    type Target = LayerMemory;
+
+    fn deref(&self) -> &LayerMemory {
+        self.layer
+    }
+}
+
+impl DerefMut for Memory<'_> {
+    fn deref_mut(&mut self) -> &mut LayerMemory {
+        self.layer
+    }
 }
 
 impl Memory<'_> {
-    /// The same memory, to look at.
+    /// The same memory, to be read.
     pub fn view(&self) -> MemoryView<'_> {
-        MemoryView {
-            contents: self.contents,
-            frames: self.frames,
-            reclaim: self.reclaim.as_deref(),
-            cpu: self.cpu,
-            group: self.group,
-            frame_count: self.frame_count,
-        }
+        self.layer.view(self.context)
     }
 
     /// A block that nobody is charged for.
     pub fn take(&mut self, order: u32, purpose: FramePurpose) -> Option<Pfn> {
-        self.frames.alloc(order, purpose, self.cpu)
+        self.layer.frames.alloc(order, purpose, self.context.cpu.0)
     }
 
     /// The same from certain nodes.
     pub fn take_near(&mut self, order: u32, purpose: FramePurpose, near: Near) -> Option<Pfn> {
-        self.frames.alloc_near(order, purpose, self.cpu, near)
+        self.layer.frames.alloc_near(order, purpose, self.context.cpu.0, near)
     }
 
     /// Whole frames for so many bytes of a kernel's objects that lie side by side, all 0: the first of them, and how
@@ -111,7 +145,7 @@ impl Memory<'_> {
     pub fn take_ring(&mut self, bytes: u64) -> Option<(Pfn, u64)> {
         let order = bytes.div_ceil(FRAME_BYTES).next_power_of_two().ilog2();
         let first = self.take(order, FramePurpose::KernelObject)?;
-        (0..1 << order).for_each(|n| self.contents.create(first + n));
+        (0..1 << order).for_each(|n| self.layer.contents.create(first + n));
         Some((first, 1 << order))
     }
 
@@ -124,7 +158,7 @@ impl Memory<'_> {
 
     /// Exactly the block at `pfn`; false if it is not free.
     pub fn take_page_at(&mut self, pfn: Pfn, order: u32) -> bool {
-        let taken = self.frames.alloc_at(pfn, order, FramePurpose::UserData, self.cpu);
+        let taken = self.layer.frames.alloc_at(pfn, order, FramePurpose::UserData, self.context.cpu.0);
         if taken {
             self.charge(pfn, order);
         }
@@ -133,19 +167,19 @@ impl Memory<'_> {
 
     /// Frames are a program's from now on.
     pub fn charge(&mut self, pfn: Pfn, order: u32) {
-        if let Some(reclaim) = &mut self.reclaim {
-            reclaim.charge(pfn, order, self.group);
+        if let Some(reclaim) = &mut self.layer.reclaim {
+            reclaim.charge(pfn, order, self.context.group);
         }
     }
 
     /// A block that was taken, and that nobody is charged for, is free again.
     pub fn free(&mut self, pfn: Pfn, order: u32) {
-        self.frames.free(pfn, order, self.cpu);
+        self.layer.frames.free(pfn, order, self.context.cpu.0);
     }
 
     /// Frees one frame, whether it is a block or a part of one that is in use.
     pub fn free_frame_of_block(&mut self, pfn: Pfn) {
-        let allocator = &mut self.frames.allocator;
+        let allocator = &mut self.layer.frames.allocator;
         let heads = (0..=allocator.max_order()).map(|order| (Pfn(pfn.0 >> order << order), order));
         let mut blocks = heads.filter(|&(head, order)| allocator.used_order(head) == Some(order));
         let (head, order) = blocks.next().expect("the frame is in use");

@@ -1,21 +1,24 @@
 //! The kernels of all layers: address spaces, frames, page faults.
 
 use crate::config::{BootConfig, KernelConfig, LayerConfig, PageCache, ReclaimFlush, check_limit};
+use crate::context::KernelContext;
+use crate::effects::Effects;
 use crate::fault::stage::{FaultCounters, Stage};
 use crate::fault_engine::kernel_side::{EngineScope, EngineState};
 use crate::frames::frame_alloc::NodeConfig;
 use crate::frames::page_use::FilePage;
 use crate::frames::supply::FrameAllocatorConfig;
 use crate::home::ProcessTarget;
-use crate::invalidation::{Invalidation, MappingCounters};
+use crate::invalidation::MappingCounters;
 use crate::layer::engine::ArmingMode;
 use crate::layer::{AsidAllocator, Layer};
 use crate::locks::Locks;
+use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::reclaim::{Group, GroupId, Pressure, Reclaim, Scan};
 use crate::translation_cache::TranslationCaches;
 use crate::vma::VaRange;
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
+use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_base::io::Lba;
@@ -45,16 +48,6 @@ pub struct Os {
     pub mapping: MappingCounters,
     /// Shared anonymous memory mapped so far: what comes next is a new object.
     pub shared_bytes: u64,
-    /// Translations that an activity has made invalid since the last look.
-    pub invalid: Vec<(SpaceId, Invalidation)>,
-    /// What devices have written since the last look: where in a layer's memory, and how many lines.
-    pub arrived: Vec<(LayerId, PhysAddr, u64)>,
-    /// What layers need of their threads, until these are told.
-    pub needs: Vec<(LayerId, Need)>,
-    /// A device has answered a request of the step under way with an error.
-    pub io_failed: bool,
-    /// Enough processes have ended for a scan of some layer's page tables.
-    pub scan_due: bool,
     asids: AsidAllocator,
     /// Layers that host nobody: where processes run.
     tops: Vec<LayerId>,
@@ -64,7 +57,7 @@ pub struct Os {
 
 impl Os {
     /// Boots the layers, each inside the one that hosts it.
-    pub fn boot(config: &BootConfig<'_>) -> Result<Self, EngineError> {
+    pub fn boot(config: &BootConfig<'_>, effects: &mut Effects) -> Result<Self, EngineError> {
         let mut os = Self {
             layers: Vec::new(),
             locks: Locks::default(),
@@ -73,11 +66,6 @@ impl Os {
             major_latencies: Latencies::default(),
             mapping: MappingCounters::default(),
             shared_bytes: 0,
-            invalid: Vec::new(),
-            arrived: Vec::new(),
-            needs: Vec::new(),
-            io_failed: false,
-            scan_due: false,
             asids: AsidAllocator::default(),
             cores: Vec::new(),
             tops: Vec::new(),
@@ -86,14 +74,14 @@ impl Os {
         // Hosts first; the order of the config is the order of the results, so layers keep their places.
         let mut booted: Vec<Option<Layer>> = configs.iter().map(|_| None).collect();
         for index in boot_order(configs)? {
-            let layer = os.boot_layer(config, index, &mut booted)?;
+            let layer = os.boot_layer(config, effects, index, &mut booted)?;
             booted[index] = Some(layer);
         }
         os.set_reclaim_up(config, &mut booted)?;
         for (layer, of) in booted.iter_mut().flatten().zip(configs) {
             layer.boot_stage_lines(&config.kernel.most_lines())?;
             let cache = config.kernel.translation_cache.filter(|_| of.translation_cache.0);
-            layer.translation_caches = cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
+            layer.mechanisms.translation_caches = cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
         }
         os.layers = booted.into_iter().map(|l| l.expect("every layer is in the boot order")).collect();
         os.tops = config.system.tops();
@@ -107,9 +95,9 @@ impl Os {
         let clock = Clock { mhz: config.machine.frequency_mhz };
         for (index, layer) in booted.iter_mut().flatten().enumerate() {
             if !hosts.contains(&Some(LayerId::from(index))) {
-                layer.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, config.kernel, clock);
-                layer.pages.cold = config.kernel.page_cache == PageCache::Cold;
-                if let Some(costs) = config.kernel.block_io.filter(|_| layer.reclaim.is_some()) {
+                layer.memory.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, config.kernel, clock);
+                layer.memory.page_use.cold = config.kernel.page_cache == PageCache::Cold;
+                if let Some(costs) = config.kernel.block_io.filter(|_| layer.memory.reclaim.is_some()) {
                     layer.boot_requests(costs.lines)?;
                 }
             }
@@ -120,6 +108,7 @@ impl Os {
     fn boot_layer(
         &mut self,
         config: &BootConfig<'_>,
+        effects: &mut Effects,
         index: usize,
         booted: &mut [Option<Layer>],
     ) -> Result<Layer, EngineError> {
@@ -144,7 +133,7 @@ impl Os {
             let what = format!("{memory} bytes are more than the {} of its host `{host_name}`", host.memory_bytes());
             return Err(EngineError::config(memory_key(of), what));
         }
-        let space = host.add_guest_space(memory, &mut self.asids)?;
+        let space = host.add_guest_space(KernelContext::BOOT, memory, &mut self.asids)?;
         let whole = EventKind::Mmap {
             addr: 0,
             len: memory,
@@ -154,36 +143,33 @@ impl Os {
             file: None,
             file_offset: 0,
         };
-        host.spaces[space as usize].vmas.apply(&whole).expect("the mapping is aligned and not empty");
+        host.spaces[space].vmas.apply(&whole).expect("the mapping is aligned and not empty");
         host.begin_guest_segment(space, memory);
         let host_id = SpaceId { layer: host_index.into(), index: space };
-        let wanted = host.want_armed(space, VaRange { start: VirtAddr(0), end: VirtAddr(memory) });
+        let wanted = host.want_armed(KernelContext::BOOT, space, VaRange { start: VirtAddr(0), end: VirtAddr(memory) });
         if wanted == ArmingMode::Thread {
-            self.needs.push((host_id.layer, Need::Arming));
+            effects.wake(host_id.layer, Need::Arming);
         }
         Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), scope, check, &mut self.asids)
     }
 
     /// Scans a layer's pages once for some that can leave.
     /// Those of files that must be written cannot be read before they are ([`Self::written_back`]).
-    pub fn scan_pages(&mut self, layer: LayerId, pressure: Pressure, cpu: CpuId) -> Scan {
+    pub fn scan_pages(&mut self, effects: &mut Effects, layer: LayerId, pressure: Pressure, task: TaskId) -> Scan {
+        let cpu = task.cpu;
+        let context = KernelContext::on(cpu);
         let locks = &self.locks;
         let is_busy = |index, page| locks.holds_page(SpaceId { layer, index }, page);
-        let scan = self.layers[layer].scan_pages(pressure, &is_busy);
+        let scan = self.layers[layer].scan_pages(context, pressure, &is_busy);
         for &(page, frame) in &scan.files {
-            self.begin_write(layer, page, frame, cpu);
+            self.begin_write(layer, page, frame, task);
         }
         let whole = self.costs.reclaim_flush == ReclaimFlush::Space;
         for &(index, start, bytes) in &scan.gone {
             let space = SpaceId { layer, index };
-            self.note_invalid(space, VaRange { start, end: start + bytes }).full |= whole;
+            effects.invalidate(space, VaRange { start, end: start + bytes }).full |= whole;
         }
         scan
-    }
-
-    /// A device has written a page into a frame.
-    pub fn note_arrival(&mut self, layer: LayerId, frame: Pfn) {
-        self.arrived.push((layer, frame.addr(), FRAME_BYTES / LINE_BYTES));
     }
 
     /// The frame of the machine that a frame of a layer is in; none if its hosts have yet to give it one.
@@ -191,12 +177,12 @@ impl Os {
         while let Some(host) = self.layers[layer].host {
             let va = VirtAddr(frame.addr().0);
             let of = &self.layers[host.layer];
-            let space = &of.spaces[host.index as usize];
+            let space = &of.spaces[host.index];
             frame = match space.segment.as_ref().and_then(|segment| segment.frame(va)) {
                 Some(frame) => frame,
                 None => {
                     let mut list = WalkList::new();
-                    space.table.walk(&of.mem, va, &mut list);
+                    space.table.walk(&of.memory.contents, va, &mut list);
                     let Leaf::Present(of) = list.leaf else { return None };
                     Pfn(of.pfn.0 + ((va.offset_in(of.size.bytes())) >> FRAME_SHIFT))
                 }
@@ -206,59 +192,47 @@ impl Os {
         Some(frame)
     }
 
-    /// A translation is to leave the TLBs. Returns all that are to of its space.
-    pub fn note_invalid(&mut self, space: SpaceId, range: VaRange) -> &mut Invalidation {
-        let known = self.invalid.iter().position(|(of, _)| *of == space);
-        let at = known.unwrap_or_else(|| {
-            self.invalid.push((space, Invalidation::default()));
-            self.invalid.len() - 1
-        });
-        let what = &mut self.invalid[at].1;
-        what.ranges.push(range);
-        what.pages += 1;
-        what
-    }
-
     /// A page of a file is written from its frame, by a CPU. Returns its block.
-    pub fn begin_write(&mut self, layer: LayerId, page: FilePage, frame: Pfn, cpu: CpuId) -> Lba {
+    pub fn begin_write(&mut self, layer: LayerId, page: FilePage, frame: Pfn, task: TaskId) -> Lba {
         let of = &mut self.layers[layer];
-        let storage = of.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut());
+        let storage = of.memory.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut());
         let storage = storage.expect("what is dirty came from there");
         let lba = storage.lba(page.0, page.1);
         storage.note_written(page.0, page.1);
-        of.pages.begin_write(page, lba);
-        if let Some(contents) = &mut of.contents {
+        of.memory.page_use.begin_write(page, lba);
+        if let Some(contents) = &mut of.memory.checked {
             contents.begin_write(lba, frame);
         }
-        let free = self.locks.acquire(BlockKey::Writeback { layer, lba }, cpu);
+        let free = self.locks.acquire(BlockKey::Writeback { layer, lba }, task);
         assert!(free, "{lba:?} is written twice at a time");
         lba
     }
 
     /// Pages of files are in their blocks by now. The CPU is the one that began to write them.
-    pub fn written(&mut self, layer: LayerId, pages: &[(FilePage, Lba)], cpu: CpuId) {
+    pub fn written(&mut self, layer: LayerId, pages: &[(FilePage, Lba)], task: TaskId) {
         for &(page, lba) in pages {
-            self.locks.release(BlockKey::Writeback { layer, lba }, cpu);
+            self.locks.release(BlockKey::Writeback { layer, lba }, task);
             let of = &mut self.layers[layer];
-            of.pages.end_write(page);
-            if let Some(contents) = &mut of.contents {
+            of.memory.page_use.end_write(page);
+            if let Some(contents) = &mut of.memory.checked {
                 contents.end_write(lba);
             }
         }
     }
 
     /// What a scan found is on its devices by now. The CPU is that of the scan.
-    pub fn written_back(&mut self, layer: LayerId, scan: &Scan, cpu: CpuId) {
+    pub fn written_back(&mut self, layer: LayerId, scan: &Scan, task: TaskId) {
+        let cpu = task.cpu;
         let pages = scan.files.iter().zip(&scan.io.storage);
         let pages: Vec<(FilePage, Lba)> = pages.map(|(&(page, _), request)| (page, request.first)).collect();
-        self.written(layer, &pages, cpu);
-        self.layers[layer].arm_again(&scan.written);
+        self.written(layer, &pages, task);
+        self.layers[layer].arm_again(cpu, &scan.written);
     }
 
     /// Accounts for all pages that a layer's engine has mapped, since memory is short; returns how many these are.
     pub fn account_for_all(&mut self, layer: LayerId) -> u64 {
         let of = &mut self.layers[layer];
-        if !of.engine.as_ref().is_some_and(EngineState::maps_files) {
+        if !of.mechanisms.engine.as_ref().is_some_and(EngineState::maps_files) {
             return 0;
         }
         (0..of.spaces.len() as u32).map(|index| of.account_for_taken(index)).sum()
@@ -277,7 +251,7 @@ impl Os {
         };
         let Some(limit) = limit else { return Ok(home) };
         check_limit(&format!("memory_limit of {name}"), limit, &self.costs)?;
-        let reclaim = self.layers[layer].reclaim.as_mut().expect("there is a device");
+        let reclaim = self.layers[layer].memory.reclaim.as_mut().expect("there is a device");
         Ok(ProcessTarget { group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)), ..home })
     }
 
@@ -292,10 +266,10 @@ impl Os {
     }
 
     /// A new, empty address space.
-    pub fn add_space(&mut self, home: ProcessTarget) -> Result<SpaceId, EngineError> {
+    pub fn add_space(&mut self, cpu: CpuId, home: ProcessTarget) -> Result<SpaceId, EngineError> {
         let of = &mut self.layers[home.layer];
-        let index = of.add_space(&mut self.asids)?;
-        let space = &mut of.spaces[index as usize];
+        let index = of.add_space(KernelContext { cpu, group: home.group }, &mut self.asids)?;
+        let space = &mut of.spaces[index];
         (space.group, space.reported) = (home.group, home.reported);
         (space.uses_placement, space.uses_fault_engine) = (home.uses_placement, home.uses_fault_engine);
         Ok(SpaceId { layer: home.layer, index })
@@ -303,7 +277,7 @@ impl Os {
 
     /// The tag of a space in TLBs and MMU caches.
     pub fn asid(&self, space: SpaceId) -> Asid {
-        self.layers[space.layer].spaces[space.index as usize].asid
+        self.layers[space.layer].spaces[space.index].asid
     }
 
     /// True if a layer hosts another.

@@ -7,7 +7,9 @@
 //! Parameters: those of the fault's stages.
 //! Deviations: the look-up of the VMA is made for every page, where Linux makes it once a VMA.
 
+use crate::effects::Effects;
 use crate::fault::{Ahead, Fault, Outcome};
+use crate::locks::TaskId;
 use crate::os::Os;
 use crate::vma::VaRange;
 use pagelab_base::error::EngineError;
@@ -36,14 +38,16 @@ impl Populate {
     }
 
     /// See `Activity::commit` of the simulation.
-    pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Result<Next, EngineError> {
-        let next = self.fault.commit(os, cpu)?;
+    pub fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Result<Next, EngineError> {
+        let cpu = task.cpu;
+        let next = self.fault.commit(os, effects, task)?;
         let refused = self.fault.outcome() == Outcome::Refused;
         let reached = self.fault.present_to();
         if next != Next::Done || refused || reached >= self.range.end {
             return Ok(next);
         }
-        if self.why == Ahead::Policy && !os.layers[self.space.layer].may_map_ahead() {
+        let layer = &os.layers[self.space.layer];
+        if self.why == Ahead::Policy && !layer.may_map_ahead(layer.context(cpu, self.space.index)) {
             return Ok(next);
         }
         self.fault = Fault::populate(self.space, reached, self.why, self.cpu);

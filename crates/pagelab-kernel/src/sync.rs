@@ -10,15 +10,18 @@
 //! those sync, are unmapped, or memory runs short. Journals and metadata of file systems are not written. What write(2)
 //! has changed is not known.
 
+use crate::effects::Effects;
 use crate::fault::io::{plan_completion, plan_submit, plan_wait};
 use crate::frames::page_use::FilePage;
 use crate::layer::Layer;
+use crate::locks::TaskId;
+use crate::memory::page_metadata;
 use crate::os::Os;
 use crate::reclaim::Storage;
 use crate::vma::{VaRange, Vma, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, Pfn, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{CpuId, SpaceId};
+use pagelab_base::ids::SpaceId;
 use pagelab_base::io::{DeviceRequest, Lba};
 use pagelab_base::step::{BlockKey, Next, RefKind, Step};
 use pagelab_tables::page_table::{PteFlags, Removed};
@@ -86,25 +89,25 @@ impl Sync {
 
     /// The next dirty pages, and where to go on behind them.
     fn next(&self, layer: &Layer) -> (Vec<Dirty>, VirtAddr) {
-        let space = &layer.spaces[self.space.index as usize];
+        let space = &layer.spaces[self.space.index];
         let of_file = |vma: &&Vma| vma.kind == VmaKind::File && vma.is_shared();
         let vma = space.vmas.iter().filter(of_file).find(|vma| vma.end > self.left.start && vma.start < self.left.end);
         let Some((vma, name)) = vma.and_then(|vma| Some((vma, vma.file.as_ref()?))) else {
             return (Vec::new(), self.left.end);
         };
         let (start, end) = (self.left.start.max(vma.start), self.left.end.min(vma.end));
-        let Some(file) = layer.pages.known_file(name) else { return (Vec::new(), end) };
+        let Some(file) = layer.memory.page_use.known_file(name) else { return (Vec::new(), end) };
         let mut found = Vec::new();
         let (mut mapped, mut at) = (Vec::new(), start);
         while at < end && found.len() < PAGES_AT_A_TIME {
             at = layer.next_mapped(self.space.index, at, end, &mut mapped);
-            let dirty = |of: &&Removed| of.mapping.flags.dirty || layer.pages.is_dirty(of.mapping.pfn);
+            let dirty = |of: &&Removed| of.mapping.flags.dirty || layer.memory.page_use.is_dirty(of.mapping.pfn);
             let pages = mapped.iter().filter(dirty).map(|of| (vma.file_page(of.va), of.mapping.pfn));
-            let pages = pages.filter(|&(page, frame)| layer.pages.cached(file, page) == Some(frame));
+            let pages = pages.filter(|&(page, frame)| layer.memory.page_use.cached(file, page) == Some(frame));
             found.extend(pages.map(|(page, frame)| Dirty { frame, page: (file, page) }));
         }
         let first = vma.file_page(start);
-        let remembered = layer.pages.dirty_pages(file, first..first + (at.0 - start.0) / FRAME_BYTES);
+        let remembered = layer.memory.page_use.dirty_pages(file, first..first + (at.0 - start.0) / FRAME_BYTES);
         found.extend(remembered.into_iter().map(|(page, frame)| Dirty { frame, page: (file, page) }));
         found.sort_unstable_by_key(|of| of.page);
         found.dedup_by_key(|of| of.page);
@@ -122,10 +125,10 @@ impl Sync {
         match &self.state {
             WritebackState::Look => {
                 for Dirty { frame, .. } in self.next(layer).0 {
-                    step.kernel(RefKind::Write, layer.page_metadata(frame));
+                    step.kernel(RefKind::Write, page_metadata(frame));
                     for (space, page) in layer.places_of(frame) {
                         let va = VirtAddr(page * FRAME_BYTES);
-                        step.kernel(RefKind::Locked, layer.spaces[space as usize].table.entry(&layer.mem, va));
+                        step.kernel(RefKind::Locked, layer.spaces[space].table.entry(&layer.memory.contents, va));
                     }
                 }
             }
@@ -149,13 +152,13 @@ impl Sync {
     }
 
     /// See `Activity::commit` of the simulation.
-    pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+    pub fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         let costly = os.costs.block_io.is_some();
         self.state = match std::mem::replace(&mut self.state, WritebackState::Look) {
-            WritebackState::Look => return self.look(os, cpu),
+            WritebackState::Look => return self.look(os, effects, task),
             WritebackState::Submit(batch) => WritebackState::Device(batch),
             WritebackState::Device(batch) => {
-                os.written(self.space.layer, &batch.pages, cpu);
+                os.written(self.space.layer, &batch.pages, task);
                 if costly { WritebackState::Completion(batch.io.len() as u32) } else { WritebackState::Look }
             }
             WritebackState::Completion(_) => WritebackState::Look,
@@ -164,19 +167,19 @@ impl Sync {
     }
 
     /// Begins to write the next dirty pages, unless one of them is being written.
-    fn look(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+    fn look(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         let id = self.space.layer;
         let (found, on) = self.next(&os.layers[id]);
-        if let Some(lba) = found.iter().find_map(|of| os.layers[id].pages.write_of(of.frame)) {
+        if let Some(lba) = found.iter().find_map(|of| os.layers[id].memory.page_use.write_of(of.frame)) {
             return Next::Block(BlockKey::Writeback { layer: id, lba });
         }
         self.left.start = on;
         let mut batch = Batch { pages: Vec::with_capacity(found.len()), io: Vec::new() };
         for Dirty { frame, page } in found {
             for (index, range) in os.layers[id].clean(frame) {
-                os.note_invalid(SpaceId { layer: id, index }, range);
+                effects.invalidate(SpaceId { layer: id, index }, range);
             }
-            batch.pages.push((page, os.begin_write(id, page, frame, cpu)));
+            batch.pages.push((page, os.begin_write(id, page, frame, task)));
         }
         os.mapping.pages_synced += batch.pages.len() as u64;
         batch.io = Storage::writes(batch.pages.iter().map(|&(_, lba)| lba));
@@ -196,13 +199,13 @@ impl Sync {
 impl Layer {
     /// The entries that map a frame: spaces and numbers of pages.
     fn places_of(&self, frame: Pfn) -> Vec<(u32, u64)> {
-        self.reclaim.as_ref().map_or(Vec::new(), |reclaim| reclaim.rmap.pages(frame).collect())
+        self.memory.reclaim.as_ref().map_or(Vec::new(), |reclaim| reclaim.rmap.pages(frame).collect())
     }
 
     /// A page of a file is about to be written: its entries say no more that it is dirty, and the next store faults.
     /// Returns where they are.
     fn clean(&mut self, frame: Pfn) -> Vec<(u32, VaRange)> {
-        self.pages.set_clean(frame);
+        self.memory.page_use.set_clean(frame);
         let mut changed = Vec::new();
         for (space, page) in self.places_of(frame) {
             let va = VirtAddr(page * FRAME_BYTES);

@@ -4,11 +4,11 @@ use crate::config::HardwareConfig;
 use crate::counters::{SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters};
 use crate::tlb::Tlb;
 use crate::translation_unit::{Counted, GuestTlb, NestedTlb, Stage};
-use pagelab_base::addr::{LINE_BYTES, MachineAddr, VirtAddr};
+use pagelab_base::addr::{LINE_BYTES, MachineAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{LayerId, SpaceId};
-use pagelab_base::page_fault::{Intent, PageFault};
+use pagelab_base::ids::LayerId;
+use pagelab_base::page_fault::Intent;
 use pagelab_base::rng::Rng;
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::{Hierarchy, HitLevel, Outcome, Requester};
@@ -81,8 +81,6 @@ pub struct Hardware {
     pub check: bool,
     /// The first translation that contradicted them.
     pub check_failure: Option<String>,
-    /// The last fault, for whoever has been told that there is one.
-    pub fault: PageFault,
 }
 
 /// Each layer's name and the MMU cache that its walks ask.
@@ -151,12 +149,6 @@ impl Hardware {
             speculation: SpeculationCounters::default(),
             check: config.check,
             check_failure: None,
-            fault: PageFault {
-                space: SpaceId { layer: LayerId(0), index: 0 },
-                va: VirtAddr(0),
-                intent: Intent::Load,
-                reached: None,
-            },
         })
     }
 

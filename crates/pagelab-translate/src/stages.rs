@@ -148,7 +148,7 @@ impl Hardware {
         // What the walk counts is set apart from what programs wait for.
         let unit = &self.units[core];
         let counts = (unit.nested.as_ref().map(|of| of.counts), unit.guest.as_ref().map(|of| of.counts));
-        let (logged, fault) = (self.walks.log.len(), self.fault);
+        let logged = self.walks.log.len();
         let (refs, begun) = (self.caches.walk_refs(core), self.caches.time());
         let mut cycles = Cycles::ZERO;
         self.is_ahead = true;
@@ -157,7 +157,6 @@ impl Hardware {
         self.caches.set_time(begun);
         let refs = self.caches.take_walk_refs_since(core, refs);
         self.walks.log.truncate(logged);
-        self.fault = fault;
         let unit = &mut self.units[core];
         unit.nested.iter_mut().zip(counts.0).for_each(|(of, counts)| of.counts = counts);
         unit.guest.iter_mut().zip(counts.1).for_each(|(of, counts)| of.counts = counts);

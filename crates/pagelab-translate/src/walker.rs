@@ -12,7 +12,7 @@ use crate::scheme::segment::through_segments;
 use crate::translation_unit::{Entry, FillSource, LookUp};
 use pagelab_base::addr::{MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{LayerId, SpaceId};
+use pagelab_base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_base::page_fault::{Intent, Origin, PageFault};
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::Requester;
@@ -23,7 +23,9 @@ use pagelab_tables::page_table::{Leaf, Mapping, WalkList};
 /// What a core translates.
 #[derive(Clone, Copy, Debug)]
 pub struct TranslationRequest {
-    /// Index of the core among those in use.
+    /// The hardware thread that asks.
+    pub cpu: CpuId,
+    /// Index of its core among those in use.
     pub core: usize,
     /// The address space.
     pub space: SpaceId,
@@ -35,10 +37,9 @@ pub struct TranslationRequest {
     pub origin: Origin,
 }
 
-/// There is no translation until some layer's kernel has acted: [`Hardware::fault`] says which and on what. The fault
-/// is left there so that what comes back from a translation fits the processor's registers.
+/// There is no translation until some layer's kernel has handled a page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Faulted;
+pub struct Faulted(pub PageFault);
 
 impl Hardware {
     /// Translates for a core, filling its TLBs. Adds the cycles spent beyond a first-level TLB hit, also for a fault.
@@ -49,7 +50,7 @@ impl Hardware {
         wanted: &TranslationRequest,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let asid = layers[wanted.space.layer].spaces[wanted.space.index as usize].asid;
+        let asid = layers[wanted.space.layer].spaces[wanted.space.index].asid;
         let held = self.units[wanted.core].first(wanted.intent).look_up(asid, wanted.va, wanted.origin);
         match held {
             Some(hit) if wanted.intent != Intent::Store || hit.stores() => Ok(hit),
@@ -67,7 +68,7 @@ impl Hardware {
         missed: bool,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let &TranslationRequest { core, space, va, intent, origin } = wanted;
+        let &TranslationRequest { core, space, va, intent, origin, .. } = wanted;
         if self.segments
             && let Some(found) = through_segments(layers, space, va)
         {
@@ -111,7 +112,7 @@ impl Hardware {
         wanted: &TranslationRequest,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        if layers[wanted.space.layer].shadowed {
+        if layers[wanted.space.layer].paging.shadowed {
             return self.walk_shadowed(layers, wanted, cycles);
         }
         if let Some(machine) = self.speculative.filter(|&machine| machine != wanted.space.layer) {
@@ -123,8 +124,8 @@ impl Hardware {
         match walked {
             Ok(_) => self.walks.complete(wanted.origin, spent),
             // The page has been there all along, so there was no such walk.
-            Err(Faulted) if is_backed(layers, &self.fault) => return walked,
-            Err(Faulted) => self.walks.finish(|w| &mut w.aborted, spent),
+            Err(Faulted(fault)) if is_backed(layers, &fault) => return walked,
+            Err(_) => self.walks.finish(|w| &mut w.aborted, spent),
         }
         *cycles += spent;
         walked
@@ -150,7 +151,7 @@ impl Hardware {
             None => {
                 let found = self.walk(layers, core, space, va, intent, cycles)?;
                 if let Some(guest) = self.units[core].guest.as_mut().filter(|_| !self.segments) {
-                    let asid = layers[space.layer].spaces[space.index as usize].asid;
+                    let asid = layers[space.layer].spaces[space.index].asid;
                     guest.fill(&Entry { asid, va, translation: found }, FillSource::Walk);
                 }
                 found
@@ -173,7 +174,7 @@ impl Hardware {
     ) -> Option<Translation<PhysAddr>> {
         // Where there are segments, what is in them is no page.
         let guest = self.units[core].guest.as_mut().filter(|_| !self.segments)?;
-        let asid = layers[space.layer].spaces[space.index as usize].asid;
+        let asid = layers[space.layer].spaces[space.index].asid;
         let intent = if store { Intent::Store } else { Intent::Load };
         let mut spent = Cycles::ZERO;
         let look_up = LookUp { asid, va, intent, origin: Origin::Program, now: self.caches.time() };
@@ -201,10 +202,10 @@ impl Hardware {
             return Ok(found);
         }
         let layer = &layers[space.layer];
-        let (host, of) = (layer.host, &layer.spaces[space.index as usize]);
+        let (host, of) = (layer.host, &layer.spaces[space.index]);
         let asid = of.asid;
         let mut list = WalkList::new();
-        of.table.walk(&layer.mem, va, &mut list);
+        of.table.walk(&layer.memory.contents, va, &mut list);
         let spared = self.mmu_caches.cache(core, space.layer).look_up(asid, va, &list);
         let mut total = spared.cycles;
         // References of one dependency step overlap: the step costs its slowest.
@@ -219,11 +220,11 @@ impl Hardware {
             self.caches.set_time(begun + total + before);
             leaf_entry = match self.on_machine(layers, core, host, r.addr, &mut spent) {
                 Ok(entry) => entry,
-                Err(Faulted) => {
+                Err(faulted) => {
                     *cycles += total + step_cycles + spent;
-                    let mem = &layers[space.layer].mem;
+                    let mem = &layers[space.layer].memory.contents;
                     self.mmu_caches.cache(core, space.layer).fill(asid, va, &list, n, spared.skip, mem);
-                    return Err(Faulted);
+                    return Err(faulted);
                 }
             };
             // The leaf is the last; MMU caches hold none.
@@ -242,14 +243,14 @@ impl Hardware {
         }
         *cycles += total + step_cycles;
         self.caches.set_time(begun + total + step_cycles);
-        let mem = &layers[space.layer].mem;
+        let mem = &layers[space.layer].memory.contents;
         self.mmu_caches.cache(core, space.layer).fill(asid, va, &list, refs.len(), spared.skip, mem);
         let store = intent == Intent::Store;
         match list.leaf {
             Leaf::Present(mapping) if mapping.flags.writable || !store => {
                 let marked = mapping.flags.accessed && (mapping.flags.dirty || !store);
                 if self.is_ahead && !marked {
-                    return Err(Faulted);
+                    return Err(Faulted(PageFault { space, va, intent, reached: None }));
                 }
                 let mapping = if marked {
                     mapping
@@ -260,8 +261,7 @@ impl Hardware {
             }
             _ => {
                 let reached = layers[space.layer].reached(space.index, &list);
-                self.fault = PageFault { space, va, intent, reached };
-                Err(Faulted)
+                Err(Faulted(PageFault { space, va, intent, reached }))
             }
         }
     }
@@ -283,7 +283,7 @@ impl Hardware {
         mapping.flags.accessed = true;
         mapping.flags.dirty |= store;
         let layer = &mut layers[space.layer];
-        layer.spaces[space.index as usize].table.set_flags(&mut layer.mem, va, mapping.flags);
+        layer.spaces[space.index].table.set_flags(&mut layer.memory.contents, va, mapping.flags);
         *cycles += self.system_ref(core, leaf_entry, true, true, Requester::Walk).cycles;
         self.walks.ad_updates += 1;
         mapping
@@ -297,7 +297,7 @@ impl Hardware {
         if layer.host.is_some() {
             return;
         }
-        let asid = layer.spaces[space.index as usize].asid;
+        let asid = layer.spaces[space.index].asid;
         let translation = Translation::from_mapping(mapping).on_bare_machine();
         let unit = &mut self.units[core];
         let absent = unit.l2.look_up(asid, va, Origin::Program).is_none();
@@ -336,7 +336,7 @@ impl Hardware {
         store: bool,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let asid = layers[host.layer].spaces[host.index as usize].asid;
+        let asid = layers[host.layer].spaces[host.index].asid;
         let (va, intent) = (VirtAddr(addr.0), if store { Intent::Store } else { Intent::Load });
         if let Some(nested) = &mut self.units[core].nested {
             if self.segments

@@ -389,7 +389,7 @@ fn run_system(
     simulation.observers.windows = Windows::new(warm_up, request.windows, total);
     if request.contiguity_map {
         let tops = simulation.kernels.os.tops().to_vec();
-        tops.into_iter().for_each(|top| simulation.kernels.os.layers[top].contiguity_map = Some(Vec::new()));
+        tops.into_iter().for_each(|top| simulation.kernels.os.layers[top].counters.contiguity_map = Some(Vec::new()));
     }
     simulation.observers.page_faults = request.page_faults.then(PageFaults::default);
     if request.profile {
@@ -511,7 +511,7 @@ fn warnings(
         ));
     }
     for layer in &simulation.kernels.os.layers {
-        let idle = layer.engine.as_ref().and_then(|engine| engine.idle());
+        let idle = layer.mechanisms.engine.as_ref().and_then(|engine| engine.idle());
         warnings.extend(idle.map(|what| format!("layer {}: {what}", layer.name)));
     }
     warnings

@@ -17,6 +17,7 @@ use pagelab_engine::fault_engine::kernel_side::EngineState;
 use pagelab_engine::kernel::entry_word::EntryWord;
 use pagelab_engine::kernel::layer::Layer;
 use pagelab_engine::kernel::layer::words::WordOf;
+use pagelab_engine::kernel::locks::TaskId;
 use pagelab_engine::kernel::reclaim::Swap;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
@@ -150,6 +151,11 @@ impl ScriptWriter {
         };
         Box::new(Script { info, batches: self.batches.into_iter() })
     }
+}
+
+/// The first task of a CPU.
+pub fn first_task(cpu: CpuId) -> TaskId {
+    TaskId { cpu, number: 0 }
 }
 
 pub fn mmap(addr: u64, len: u64, prot: Protection) -> EventKind {
@@ -302,7 +308,7 @@ pub fn assert_clocks_conserved(simulation: &Simulation) {
 /// Every frame is free, mapped as often as its record says, a page table, the kernel's or metadata; and page tables
 /// allow what the VMAs allow. `live` are the existing spaces, except the kernels' own.
 pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
-    if simulation.kernels.os.layers.iter().all(|layer| layer.engine.is_none()) {
+    if simulation.kernels.os.layers.iter().all(|layer| layer.mechanisms.engine.is_none()) {
         return assert_all_frames_conserved(simulation, live);
     }
     let mut simulation = simulation.clone();
@@ -319,7 +325,7 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
 
 /// Whether an engine's thread has yet to disarm entries of a space.
 fn is_to_be_disarmed(layer: &Layer, space: u32) -> bool {
-    match &layer.engine {
+    match &layer.mechanisms.engine {
         Some(EngineState::Mfoe(of)) => of.jobs.iter().any(|job| job.space == space && !job.arm),
         Some(EngineState::Smu(_)) | None => false,
     }
@@ -330,15 +336,16 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         let allocator = layer.frame_allocator();
         allocator.check_invariants();
         let spaces: Vec<SpaceId> = live.iter().copied().filter(|space| space.layer.index() == index).collect();
-        let swap = layer.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref());
+        let swap = layer.memory.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref());
         let mut mapped = BTreeMap::new();
         for space in &spaces {
-            let vmas = &layer.spaces[space.index as usize].vmas;
+            let vmas = &layer.spaces[space.index].vmas;
             vmas.check_invariants();
-            let own = |page: &&pagelab_engine::page_table::Removed| page.mapping.pfn != layer.pages.zero_page();
+            let own =
+                |page: &&pagelab_engine::page_table::Removed| page.mapping.pfn != layer.memory.page_use.zero_page();
             let pages = layer.mapped(space.index, VirtAddr(0), VirtAddr(1 << 48));
             let resident: u64 = pages.iter().filter(own).map(|page| 1 << page.mapping.size.order()).sum();
-            assert_eq!(layer.spaces[space.index as usize].resident, resident, "frames that {space:?} maps");
+            assert_eq!(layer.spaces[space.index].resident, resident, "frames that {space:?} maps");
             for page in pages {
                 let size = page.mapping.size;
                 let whole = VaRange { start: page.va, end: page.va + size.bytes() };
@@ -352,7 +359,7 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
                     let vma = vmas.find(va).unwrap_or_else(|| panic!("{va:?} of {space:?} is mapped outside all VMAs"));
                     assert!(vma.prot.write || !page.mapping.flags.writable, "{va:?} of {space:?} is writable");
                     let private = !vma.is_shared() && page.mapping.flags.writable;
-                    let exclusive = layer.pages.are_exclusive(page.mapping.pfn, size.order());
+                    let exclusive = layer.memory.page_use.are_exclusive(page.mapping.pfn, size.order());
                     assert!(!private || exclusive, "{va:?} of {space:?} can be written, but is not its own");
                 }
             }
@@ -369,7 +376,8 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
                     *entries.entry(slot).or_insert(0) += 1;
                 }
                 EntryWord::Armed(_) | EntryWord::Stored(_) => {
-                    let right = layer.armed(space, va) == Some(word) || is_to_be_disarmed(layer, space);
+                    let right = layer.armed(layer.context(CpuId(0), space), space, va) == Some(word)
+                        || is_to_be_disarmed(layer, space);
                     assert!(right, "{va:?} of space {space} is armed with {word:?}");
                 }
             }
@@ -382,9 +390,12 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
             let users = pages.len() as u32 + awaited.get(&pfn).copied().unwrap_or(0);
             let pfn = Pfn(pfn);
             assert!(!allocator.is_free(pfn), "a mapped frame is free");
-            let anonymous = layer.pages.is_anonymous(pfn);
-            assert!(!anonymous || users == layer.pages.users(pfn), "{pfn:?} is mapped by {pages:?} of {users}");
-            if let Some(reclaim) = layer.reclaim.as_ref().filter(|_| pfn != layer.pages.zero_page()) {
+            let anonymous = layer.memory.page_use.is_anonymous(pfn);
+            assert!(
+                !anonymous || users == layer.memory.page_use.users(pfn),
+                "{pfn:?} is mapped by {pages:?} of {users}"
+            );
+            if let Some(reclaim) = layer.memory.reclaim.as_ref().filter(|_| pfn != layer.memory.page_use.zero_page()) {
                 let mut places: Vec<(u32, u64)> = pages
                     .iter()
                     .map(|(space, page)| (space.index, page.va.0 / FRAME_BYTES + pfn.0 - page.mapping.pfn.0))
@@ -396,24 +407,24 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
             }
             anonymous
         });
-        let all = mapped.len() as u64 + layer.pages.cached_frames();
+        let all = mapped.len() as u64 + layer.memory.page_use.cached_frames();
         let held = simulation.kernels.threads.held_frames(index.into());
-        if let Some(reclaim) = &layer.reclaim {
-            let cached = reclaim.storage.as_ref().map_or(0, |_| layer.pages.cached_frames());
+        if let Some(reclaim) = &layer.memory.reclaim {
+            let cached = reclaim.storage.as_ref().map_or(0, |_| layer.memory.page_use.cached_frames());
             assert_eq!(reclaim.used_frames(), mapped.len() as u64 + cached + held, "frames that programs use");
         }
         let total = layer.memory_bytes() / FRAME_BYTES;
         let set_aside = layer.frames_set_aside();
         let tables = layer.table_frames();
         // The allocator's, the zero page, one per CPU and one per space, including the direct map.
-        let kernel = 2 + layer.cpus.len() as u64 + 1 + spaces.len() as u64 + layer.request_frames();
-        let engine = layer.engine.as_ref().map_or(0, |engine| engine.held_frames() + engine.table_frames());
+        let kernel = 2 + layer.data.cpus.len() as u64 + 1 + spaces.len() as u64 + layer.request_frames();
+        let engine = layer.mechanisms.engine.as_ref().map_or(0, |engine| engine.held_frames() + engine.table_frames());
         let reserved = engine
-            + layer.placement.held_frames()
-            + layer.placement.table_frames()
+            + layer.mechanisms.placement.held_frames()
+            + layer.mechanisms.placement.table_frames()
             + held
             + layer.translation_cache_frames();
-        let sum = layer.free_frame_count() + all + tables + kernel + set_aside + reserved;
+        let sum = layer.memory.free_frames() + all + tables + kernel + set_aside + reserved;
         assert_eq!(
             sum, total,
             "frames of `{}`: {all} mapped or cached, {tables} of tables, {kernel} kernel's",

@@ -267,8 +267,8 @@ pub fn live_spaces(simulation: &Simulation) -> Vec<SpaceId> {
 fn free_frames(simulation: &Simulation) -> Vec<u64> {
     let of = |(index, layer): (usize, &Layer)| {
         let held = simulation.kernels.threads.held_frames(index.into());
-        let ready = layer.engine.as_ref().map_or(0, |engine| engine.held_frames());
-        layer.free_frame_count() + layer.pages.cached_frames() + held + ready
+        let ready = layer.mechanisms.engine.as_ref().map_or(0, |engine| engine.held_frames());
+        layer.memory.free_frames() + layer.memory.page_use.cached_frames() + held + ready
     };
     simulation.kernels.os.layers.iter().enumerate().map(of).collect()
 }
@@ -304,8 +304,8 @@ pub fn check_once(program: &Program, config: &Config, cpus: &[usize]) -> Statist
             // Frames that a host gave to its guests are not returned.
             if simulation.kernels.os.tops().contains(&layer.into()) {
                 assert_eq!(*now, booted, "free frames of layer {layer} after the last exit");
-                if let Some(reclaim) = &simulation.kernels.os.layers[layer].reclaim {
-                    let cached = simulation.kernels.os.layers[layer].pages.cached_frames();
+                if let Some(reclaim) = &simulation.kernels.os.layers[layer].memory.reclaim {
+                    let cached = simulation.kernels.os.layers[layer].memory.page_use.cached_frames();
                     let files = if reclaim.storage.is_some() { cached } else { 0 };
                     let listed = [LruPageKind::Anonymous, LruPageKind::File].map(|kind| reclaim.listed(kind));
                     let held = simulation.kernels.threads.held_frames(layer.into());

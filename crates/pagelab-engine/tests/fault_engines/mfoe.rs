@@ -4,6 +4,7 @@ use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, con
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::ids::{LayerId, SpaceId};
 use pagelab_engine::fault_engine::kernel_side::{EngineState, Job};
+use pagelab_engine::kernel::context::KernelContext;
 use pagelab_engine::kernel::entry_word::EntryWord;
 use pagelab_engine::kernel::reclaim::LruPageKind;
 use pagelab_engine::kernel::vma::VaRange;
@@ -289,7 +290,7 @@ fn a_ring_stands_in_the_place_of_an_allocation_and_the_thread_fills_the_lists() 
         script.finish()
     };
     let kept = |simulation: &Simulation| {
-        let reclaim = simulation.kernels.os.layers[0].reclaim.as_ref().expect("there is a swap area");
+        let reclaim = simulation.kernels.os.layers[0].memory.reclaim.as_ref().expect("there is a swap area");
         (reclaim.listed(LruPageKind::Anonymous), reclaim.used_frames())
     };
     let (simulation, stats) = run(&config("mfoe-software-traced", &[swap]), program(64), &[0]);
@@ -366,12 +367,14 @@ fn entries_move_as_armed_only_while_their_process_is_served() {
         let (mut simulation, _) = run(&mfoe(&[], &[]), script.finish(), &[0]);
         let SpaceId { layer, index } = space(&simulation);
         let layer = &mut simulation.kernels.os.layers[layer];
-        layer.drop_words(index, pages(ELSEWHERE));
-        let Some(EngineState::Mfoe(of)) = &mut layer.engine else { panic!("the layer has an engine") };
+        layer.drop_words(KernelContext::BOOT, index, pages(ELSEWHERE));
+        let Some(EngineState::Mfoe(of)) = &mut layer.mechanisms.engine else { panic!("the layer has an engine") };
         if stopped {
             assert!(of.stop(Job { space: index, range: VaRange::ALL, arm: false }));
         }
-        layer.move_words(index, pages(BASE), VirtAddr(ELSEWHERE)).unwrap_or_else(|e| panic!("{e}"));
+        layer
+            .move_words(KernelContext::BOOT, index, pages(BASE), VirtAddr(ELSEWHERE))
+            .unwrap_or_else(|e| panic!("{e}"));
         let there = layer.words(index, pages(ELSEWHERE)).len();
         assert_eq!((layer.words(index, pages(BASE)).len(), there), (0, if stopped { 0 } else { 16 }));
     }
@@ -421,7 +424,7 @@ fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
         script.finish()
     };
     let kept = |simulation: &Simulation| {
-        let reclaim = simulation.kernels.os.layers[0].reclaim.as_ref().expect("there is a swap area");
+        let reclaim = simulation.kernels.os.layers[0].memory.reclaim.as_ref().expect("there is a swap area");
         (reclaim.listed(LruPageKind::Anonymous), reclaim.used_frames())
     };
     let (with, stats) = run(&mfoe(&[], &[swap]), program(), &[0]);

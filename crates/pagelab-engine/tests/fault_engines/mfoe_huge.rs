@@ -137,8 +137,8 @@ fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
         script
     };
     let kept = |simulation: &Simulation| {
-        let reclaim = simulation.kernels.os.layers[0].reclaim.as_ref().expect("there is a swap area");
-        let pages = simulation.kernels.os.layers[0].spaces[space(simulation).index as usize].resident;
+        let reclaim = simulation.kernels.os.layers[0].memory.reclaim.as_ref().expect("there is a swap area");
+        let pages = simulation.kernels.os.layers[0].spaces[space(simulation).index].resident;
         (reclaim.listed(LruPageKind::Anonymous), reclaim.used_frames(), pages)
     };
     let config = mfoe(&[], &[swap, "kernel.zero_page=off"]);

@@ -14,6 +14,7 @@ use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::fault_engine::kernel_side::{EngineState, Job, KernelSide};
 use pagelab_engine::fault_engine::mfoe::state::Mfoe;
+use pagelab_engine::kernel::context::KernelContext;
 use pagelab_engine::kernel::fault::stage::Stage;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::activity::Activity;
@@ -167,8 +168,8 @@ impl Race {
         let order = PageSize::Size2M.order();
         for page in 0.. {
             let layer = &mut self.simulation.kernels.os.layers[LAYER];
-            let Some(block) = layer.take_page(order) else { return };
-            layer.free_block(block, order);
+            let Some(block) = layer.take_page(KernelContext::BOOT, order) else { return };
+            layer.free_block(KernelContext::BOOT, block, order);
             let va = VirtAddr(start + page * PAGE);
             let fault = PageFault { space: self.space, va, intent: Intent::Store, reached: None };
             self.simulation.raise(CpuId(0), &fault);
@@ -209,7 +210,7 @@ impl Race {
             Refill { table } => self.refills[table as usize],
             Arm => self.arming,
             Disarm => {
-                let Some(EngineState::Mfoe(mfoe)) = &mut of.kernels.os.layers[LAYER].engine else {
+                let Some(EngineState::Mfoe(mfoe)) = &mut of.kernels.os.layers[LAYER].mechanisms.engine else {
                     unreachable!("it is there")
                 };
                 let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 47) };
@@ -227,7 +228,7 @@ impl Race {
     }
 
     fn mfoe(&self) -> &Mfoe {
-        let Some(EngineState::Mfoe(of)) = &self.simulation.kernels.os.layers[LAYER].engine else {
+        let Some(EngineState::Mfoe(of)) = &self.simulation.kernels.os.layers[LAYER].mechanisms.engine else {
             unreachable!("the system has it")
         };
         of
@@ -261,7 +262,7 @@ impl explore::Race for Race {
                 return false;
             }
             if actor == Exit {
-                of.kernels.os.drop_mappings(self.space).expect("there is memory");
+                of.kernels.os.drop_mappings(CpuId(0), self.space).expect("there is memory");
             } else {
                 of.change_mappings(cpu, self.space, &kind).expect("there is memory");
             }
@@ -408,7 +409,7 @@ fn an_exit_leaves_nothing_behind() {
             let all = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 47) };
             assert!(layer.words(race.space.index, all).is_empty(), "armed entries are left");
             let tables = &race.mfoe().ready(PageSize::Size4K).tables;
-            let used = tables.cpus().flat_map(|cpu| tables.used(cpu, &layer.mem)).count();
+            let used = tables.cpus().flat_map(|cpu| tables.used(cpu, &layer.memory.contents)).count();
             assert_eq!(used, 0, "used entries are left");
             assert!(race.mfoe().jobs.is_empty(), "mappings are left to be armed");
         });

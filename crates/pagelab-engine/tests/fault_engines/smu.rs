@@ -76,9 +76,9 @@ fn stored(simulation: &Simulation, space: SpaceId, start: u64, pages: u64) -> us
 fn assert_marks_agree(simulation: &Simulation) {
     let layer = &simulation.kernels.os.layers[LayerId(0)];
     for space in spaces(simulation) {
-        let table = &layer.spaces[space.index as usize].table;
+        let table = &layer.spaces[space.index].table;
         let pages = layer.mapped(space.index, VirtAddr(0), VirtAddr(1 << 47));
-        let is_marked = |va: VirtAddr| table.mark(&layer.mem, va, 1).is_some_and(|(_, on)| on);
+        let is_marked = |va: VirtAddr| table.mark(&layer.memory.contents, va, 1).is_some_and(|(_, on)| on);
         let marked: Vec<VirtAddr> = pages.iter().map(|page| page.va).filter(|&va| is_marked(va)).collect();
         let known = smu(layer).pending.keys().filter(|(index, _)| *index == space.index);
         assert_eq!(marked, known.map(|&(_, va)| va).collect::<Vec<_>>(), "marks of {space:?}");
@@ -210,10 +210,10 @@ fn kpted_accounts_for_pages_and_clears_marks() {
     checked(&simulation, &stats);
     assert_eq!((stat(&stats, "mapped"), stat(&stats, "kpted.pages"), stat(&stats, "pending")), (683, 683, 0));
     let layer = &simulation.kernels.os.layers[LayerId(0)];
-    assert_eq!(layer.pages.cached_frames(), 683);
-    let table = &layer.spaces[spaces(&simulation)[0].index as usize].table;
+    assert_eq!(layer.memory.page_use.cached_frames(), 683);
+    let table = &layer.spaces[spaces(&simulation)[0].index].table;
     for level in 1..=3 {
-        let marked = |n| table.mark(&layer.mem, VirtAddr(page(n)), level).is_some_and(|(_, on)| on);
+        let marked = |n| table.mark(&layer.memory.contents, VirtAddr(page(n)), level).is_some_and(|(_, on)| on);
         assert!(!(0..2048).any(marked), "marks of level {level}");
     }
     assert!(stat(&stats, "kpted.passes") > 5 && stat(&stats, "kpted.cycles") > 0);
@@ -300,7 +300,11 @@ fn a_file_that_two_have_is_the_kernels() {
     (0..64).for_each(|n| script.load(0, page(n)));
     let (simulation, stats) = run(&smu_with(&[], &[]), script.finish(), &[0]);
     checked(&simulation, &stats);
-    assert_eq!(simulation.kernels.os.layers[LayerId(0)].pages.cached_frames(), 64, "each page is in memory once");
+    assert_eq!(
+        simulation.kernels.os.layers[LayerId(0)].memory.page_use.cached_frames(),
+        64,
+        "each page is in memory once"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use crate::common::explore::{self, Race as _};
-use crate::common::{ScriptWriter, assert_frames_conserved, config, run};
+use crate::common::{ScriptWriter, assert_frames_conserved, config, first_task, run};
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
@@ -18,6 +18,7 @@ use pagelab_engine::base::translation::Translation;
 use pagelab_engine::fault_engine::smu::of_layer::smu;
 use pagelab_engine::fault_engine::smu::state::Counters;
 use pagelab_engine::kernel;
+use pagelab_engine::kernel::effects::Effects;
 use pagelab_engine::kernel::fault::stage::Stage;
 use pagelab_engine::kernel::reclaim::Pressure;
 use pagelab_engine::machine::activity::Activity;
@@ -151,7 +152,12 @@ impl Race {
 
     /// Ages the pages in the lists: they have not been accessed for a while.
     fn age(&mut self) {
-        let scan = self.simulation.kernels.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
+        let scan = self.simulation.kernels.os.scan_pages(
+            &mut Effects::default(),
+            LAYER,
+            Pressure::Memory,
+            first_task(CpuId(0)),
+        );
         assert_eq!(scan.freed, 0, "pages that were accessed stay for a round");
     }
 
@@ -193,13 +199,13 @@ impl Race {
         let wrong = layer.access_contents(self.space.index, va, frame, store);
         assert_eq!(wrong, None, "what {actor:?} sees");
         if store {
-            let table = &mut layer.spaces[self.space.index as usize].table;
+            let table = &mut layer.spaces[self.space.index].table;
             let mut list = pagelab_engine::page_table::WalkList::new();
-            table.walk(&layer.mem, va, &mut list);
+            table.walk(&layer.memory.contents, va, &mut list);
             let pagelab_engine::page_table::Leaf::Present(of) = list.leaf else { unreachable!("it is recorded") };
             assert!(Translation::from_mapping(&of).writable());
             let flags = pagelab_engine::page_table::PteFlags { dirty: true, ..of.flags };
-            table.set_flags(&mut layer.mem, va, flags);
+            table.set_flags(&mut layer.memory.contents, va, flags);
         }
     }
 
@@ -251,7 +257,7 @@ impl explore::Race for Race {
                 return true;
             }
             if actor == Exit {
-                of.kernels.os.drop_mappings(self.space).expect("there is memory");
+                of.kernels.os.drop_mappings(CpuId(0), self.space).expect("there is memory");
             } else {
                 of.change_mappings(cpu, self.space, &kind).expect("there is memory");
             }
@@ -263,7 +269,7 @@ impl explore::Race for Race {
         }
         if actor == Reclaim {
             self.scan_steps += 1;
-            let reclaim = of.kernels.os.layers[LAYER].reclaim.as_mut().expect("there is storage");
+            let reclaim = of.kernels.os.layers[LAYER].memory.reclaim.as_mut().expect("there is storage");
             reclaim.marks.high = if self.scan_steps < SCAN_STEPS { u64::MAX } else { 0 };
         }
         if self.simulation.scheduler.cpus[cpu].task.stack.is_empty() {
@@ -297,7 +303,7 @@ impl explore::Race for Race {
         let layer = &mut self.simulation.kernels.os.layers[LAYER];
         let index = self.space.index;
         for page in layer.mapped(index, VirtAddr(BASE), VirtAddr(BASE + PAGES * PAGE)) {
-            let marked = layer.spaces[index as usize].table.mark(&layer.mem, page.va, 1).is_some_and(|(_, on)| on);
+            let marked = layer.spaces[index].table.mark(&layer.memory.contents, page.va, 1).is_some_and(|(_, on)| on);
             assert_eq!(marked, smu(layer).pending.contains_key(&(index, page.va)), "the mark of {:?}", page.va);
             assert_eq!(layer.access_contents(index, page.va, page.mapping.pfn, false), None);
         }

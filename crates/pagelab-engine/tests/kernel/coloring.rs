@@ -14,16 +14,16 @@ fn pages_have_frames_of_their_colour_while_there_are_blocks() {
     simulation.run(&mut |_| true).unwrap();
     let space = simulation.programs.inputs[0].spaces().next().unwrap();
     let layer = &simulation.kernels.os.layers[0];
-    let mappings = layer.spaces[space.index as usize].vmas.iter().map(|vma| vma.range());
+    let mappings = layer.spaces[space.index].vmas.iter().map(|vma| vma.range());
     let vma = mappings.max_by_key(|range| range.len_bytes()).unwrap();
     let pages = layer.mapped(space.index, vma.start, vma.end);
     assert!(pages.len() > 1000, "{}", pages.len());
     assert!(pages.iter().all(|page| page.mapping.pfn.0 % 16 == page.va.page_number() & 15));
     // Whole blocks were split: the kept frames are those that no page of the right colour has used.
     let taken = pages.len() as u64;
-    let blocks = (taken + layer.placement.held_frames()) / 16;
-    assert_eq!(taken + layer.placement.held_frames(), blocks * 16);
-    let measures = layer.placement.measures();
+    let blocks = (taken + layer.mechanisms.placement.held_frames()) / 16;
+    assert_eq!(taken + layer.mechanisms.placement.held_frames(), blocks * 16);
+    let measures = layer.mechanisms.placement.measures();
     let of = |name: &str| measures.iter().find(|of| of.name == name).unwrap().value;
     assert_eq!([of("coloring.taken"), of("coloring.blocks")], [taken, blocks]);
     assert_eq!(of("coloring.kept_bytes"), (blocks * 16 - taken) * FRAME_BYTES);

@@ -123,7 +123,7 @@ fn more_than_there_is_stays_on_demand() {
         script.store(0, BASE + (1 << 29));
         let (simulation, stats) = checked("radix", &[set, &[EAGER]].concat(), script);
         assert_eq!(stats.values["fault.minor.count"], 1, "the second store");
-        let used = (64 << 8) - simulation.kernels.os.layers[0].free_frame_count();
+        let used = (64 << 8) - simulation.kernels.os.layers[0].memory.free_frames();
         // At most one block and one page-table page below the bound.
         assert!((most * 64 * 256 / 100 - 520..=most * 64 * 256 / 100).contains(&used), "{used} frames in use");
     }

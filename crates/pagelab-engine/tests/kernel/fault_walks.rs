@@ -1,10 +1,11 @@
 //! References of the page walk in a fault handler, from the root's address on, and the locks that it waits for.
 
-use crate::common::{ScriptWriter, assert_conserved, config, mmap, run};
+use crate::common::{ScriptWriter, assert_conserved, config, first_task, mmap, run};
 use pagelab_engine::base::addr::{PhysAddr, VirtAddr};
 use pagelab_engine::base::ids::CpuId;
 use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::base::step::{Next, Ref, RefKind, RefSpace, Step};
+use pagelab_engine::kernel::effects::Effects;
 use pagelab_engine::kernel::fault::Fault;
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::page_table::WalkList;
@@ -26,9 +27,9 @@ fn references(system: &str, set: &[&str]) -> (Vec<PhysAddr>, Vec<Ref>, usize) {
     let (mut simulation, _) = run(&config(system, set), script.finish(), &[0]);
     let space = simulation.programs.inputs[0].spaces().next().expect("the process has not ended");
     let (layer, va) = (&simulation.kernels.os.layers[0], VirtAddr(BASE + 5 * 4096));
-    let of = &layer.spaces[space.index as usize];
+    let of = &layer.spaces[space.index];
     let mut list = WalkList::new();
-    of.table.walk(&layer.mem, va, &mut list);
+    of.table.walk(&layer.memory.contents, va, &mut list);
     let way: Vec<_> = std::iter::once(of.lock_line()).chain(list.refs().iter().map(|r| r.addr)).collect();
     let mut fault = Fault::new(&PageFault { space, va, intent: Intent::Store, reached: None }, CpuId(0));
     let mut step = Step::default();
@@ -38,7 +39,12 @@ fn references(system: &str, set: &[&str]) -> (Vec<PhysAddr>, Vec<Ref>, usize) {
         if step.refs.last().map(|r| r.addr) == way.last().copied() {
             return (way, step.refs, step.before_pte);
         }
-        assert_ne!(fault.commit(&mut simulation.kernels.os, CpuId(0)).expect("there is memory"), Next::Done);
+        assert_ne!(
+            fault
+                .commit(&mut simulation.kernels.os, &mut Effects::default(), first_task(CpuId(0)))
+                .expect("there is memory"),
+            Next::Done
+        );
     }
 }
 

@@ -190,7 +190,7 @@ fn a_file_that_is_cut_loses_what_is_behind_its_end() {
         assert_eq!(stats.values["mapping.pages_unmapped"], 32 - 11, "{name}");
         assert_eq!(read(&stats), 32, "{name}");
         assert_eq!(stats.values["msync.pages"], 11, "{name}: what was cut is not written");
-        assert_eq!(simulation.kernels.os.layers[0].pages.cached_frames(), PAGES, "{name}");
+        assert_eq!(simulation.kernels.os.layers[0].memory.page_use.cached_frames(), PAGES, "{name}");
     }
 }
 

@@ -4,11 +4,12 @@
 //! page-table page, write of the entry, and return. Other steps only touch private state of the CPU or an unpublished
 //! frame, so their order does not matter and they are not separated.
 
-use crate::common::{ScriptWriter, assert_frames_conserved, config, explore, run};
+use crate::common::{ScriptWriter, assert_frames_conserved, config, explore, first_task, run};
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::config::Config;
+use pagelab_engine::kernel::effects::Effects;
 use pagelab_engine::kernel::fault::Fault;
 use pagelab_engine::kernel::fault::stage::Stage;
 use pagelab_engine::kernel::reclaim::Pressure;
@@ -87,7 +88,8 @@ impl Race {
         let cpus: Vec<usize> = (0..actors.len()).collect();
         let (mut simulation, _) = run(config, script.finish(), &cpus);
         let parent = simulation.programs.inputs[0].spaces().next().expect("the process has not ended");
-        let child = simulation.kernels.os.add_space(simulation.programs.inputs[0].home).expect("there is memory");
+        let child =
+            simulation.kernels.os.add_space(CpuId(0), simulation.programs.inputs[0].home).expect("there is memory");
         for actor in actors {
             let mut change =
                 |kind: EventKind| simulation.change_mappings(CpuId(0), parent, &kind).expect("there is memory");
@@ -106,10 +108,15 @@ impl Race {
         if actors.iter().any(|actor| matches!(actor, ChildFault { .. })) {
             simulation.fork(CpuId(0), parent, child).expect("there is memory");
         }
-        if let Some(reclaim) = &mut simulation.kernels.os.layers[0].reclaim {
+        if let Some(reclaim) = &mut simulation.kernels.os.layers[0].memory.reclaim {
             // The watermark is never reached, and the pages have not been accessed for a while.
             reclaim.marks.high = u64::MAX;
-            let scan = simulation.kernels.os.scan_pages(LayerId(0), Pressure::Memory, CpuId(0));
+            let scan = simulation.kernels.os.scan_pages(
+                &mut Effects::default(),
+                LayerId(0),
+                Pressure::Memory,
+                first_task(CpuId(0)),
+            );
             assert_eq!(scan.freed, 0, "pages that were accessed stay for a round");
         }
         for cpu in &mut simulation.scheduler.cpus {
@@ -361,7 +368,7 @@ fn explore_group(actors: &[Actor], set: &[&str], group: [u64; 2]) -> usize {
             let pages = layer.mapped(race.parent.index, VirtAddr(BASE + page * PAGE), VirtAddr(BASE + page * PAGE + 1));
             pages.first().map(|page| page.mapping.pfn.0)
         };
-        let measures = layer.placement.measures();
+        let measures = layer.mechanisms.placement.measures();
         let ended: u64 = measures.iter().filter(|of| of.name.contains(".ended.")).map(|of| of.value).sum();
         if let ([Some(first), Some(second)], 0) = (group.map(frame), ended) {
             assert_eq!(second - first, group[1] - group[0], "{actors:?}");
@@ -413,7 +420,7 @@ fn faults_in_one_mapping_share_its_place() {
         let layer = &race.simulation.kernels.os.layers[0];
         let frames = layer.mapped(race.child.index, VirtAddr(BASE + 8 * PAGE), VirtAddr(BASE + 10 * PAGE));
         assert_eq!(frames[1].mapping.pfn.0, frames[0].mapping.pfn.0 + 1);
-        let measures = layer.placement.measures();
+        let measures = layer.mechanisms.placement.measures();
         let count = |name: &str| measures.iter().find(|of| of.name == name).expect("it is counted").value;
         let [placed, again, misses] =
             ["placed", "placed_again", "misses"].map(|name| count(&format!("ca_paging.{name}")));

@@ -66,7 +66,7 @@ fn a_heap_gets_large_pages_where_it_grows_by_whole_ones() {
     assert_eq!(stats.values["layer.native.brk.aligned"], 61, "all but the step that ends at 4 MiB itself");
     assert_eq!(stats.values["layer.native.brk.refused"], 0);
     let space = simulation.programs.inputs[0].spaces().next().unwrap();
-    let vmas = &simulation.kernels.os.layers[space.layer].spaces[space.index as usize].vmas;
+    let vmas = &simulation.kernels.os.layers[space.layer].spaces[space.index].vmas;
     assert_eq!(vmas.iter().last().unwrap().end.0, HEAP - 4096 + (8 << 20));
 
     // Whole pages of 2 MiB are freed, and none is split.

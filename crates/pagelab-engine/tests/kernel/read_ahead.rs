@@ -34,7 +34,7 @@ fn read_and_missed(script: ScriptWriter, set: &[&str]) -> (u64, u64) {
     assert_conserved(&stats);
     let spaces: Vec<SpaceId> = simulation.programs.inputs.iter().flat_map(|input| input.spaces()).collect();
     assert_frames_conserved(&simulation, &spaces);
-    (simulation.kernels.os.layers[0].pages.cached_frames(), stats.values["fault.major.count"])
+    (simulation.kernels.os.layers[0].memory.page_use.cached_frames(), stats.values["fault.major.count"])
 }
 
 const ONE_BY_ONE: &[&str] = &["kernel.fault_around_bytes=4KiB"];

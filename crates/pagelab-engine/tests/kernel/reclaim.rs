@@ -110,7 +110,7 @@ fn swapped_pages_follow_their_mappings() {
     let (simulation, stats) = run(&config, script.finish(), &[0]);
     assert_eq!(stats.values["fault.major.count"], 2, "one in the new place, one of the child");
     assert_eq!(stats.values["fault.minor.count"], 601, "the parent finds what the child has read back");
-    let swap = simulation.kernels.os.layers[0].reclaim.as_ref().unwrap().swap.as_ref().unwrap();
+    let swap = simulation.kernels.os.layers[0].memory.reclaim.as_ref().unwrap().swap.as_ref().unwrap();
     assert_eq!((swap.in_use().count(), swap.used_slots()), (0, 0));
     assert_conserved(&stats);
 }

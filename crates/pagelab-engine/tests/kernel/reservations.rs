@@ -3,6 +3,7 @@
 use crate::common::{ScriptWriter, checked, frames_from};
 use pagelab_engine::base::step::{RefKind, Step};
 use pagelab_engine::config::{Assembly, assemble};
+use pagelab_engine::kernel::context::KernelContext;
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::programs::load::BackgroundLoad;
@@ -279,10 +280,10 @@ fn giving_back_drops_a_reference_to_each_frame_that_was_not_given_out_and_to_no_
         let mut simulation = Simulation::new(&config, vec![placed], Some(16)).unwrap();
         simulation.run(&mut |_| true).unwrap();
         let layer = &simulation.kernels.os.layers[0];
-        assert_eq!(layer.placement.held_frames(), 16 * (pages - 1));
+        assert_eq!(layer.mechanisms.placement.held_frames(), 16 * (pages - 1));
         let mut step = Step::default();
-        let give_back = layer.placement.give_back().unwrap();
-        layer.placement.plan(None, &give_back, &layer.memory_view(), &mut step);
+        let give_back = layer.mechanisms.placement.give_back().unwrap();
+        layer.mechanisms.placement.plan(None, &give_back, &layer.memory.view(KernelContext::BOOT), &mut step);
         let locked = step.refs.iter().filter(|of| of.kind == RefKind::Locked).count();
         assert_eq!(locked as u64, 16 + 16 * (pages - 1), "each group's leaf, and each frame");
     }

@@ -221,7 +221,7 @@ fn a_space_that_ends_leaves_the_cpus_that_have_switched_away() {
     script.store(child, page(100));
     script.event(0, EventKind::Exit { code: 0 });
     let (mut simulation, _) = run(&config("radix", &[]), script.finish(), &[0, 2]);
-    let mut held = |space: usize, va| {
+    let mut held = |space: u32, va| {
         let asid = simulation.kernels.os.layers[0].spaces[space].asid;
         simulation.hw.units[1].l2.look_up(asid, VirtAddr(va), Origin::Program).is_some()
     };

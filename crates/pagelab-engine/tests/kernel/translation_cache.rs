@@ -1,12 +1,13 @@
 //! Translation caches of fault-triggered walks: reads, fills and invalidations, compared with cases computed by hand.
 
-use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, mmap, run};
+use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, first_task, mmap, run};
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::base::step::Next;
 use pagelab_engine::config::Config;
+use pagelab_engine::kernel::effects::Effects;
 use pagelab_engine::kernel::fault::Fault;
 use pagelab_engine::kernel::threads::config::ThreadConfig;
 use pagelab_engine::kernel::threads::khugepaged::Khugepaged;
@@ -416,12 +417,12 @@ fn interrupted(
     let space = simulation.programs.inputs[0].spaces().next().expect("the process has not ended");
     let layer = &simulation.kernels.os.layers[0];
     let (va, mut list) = (VirtAddr(BASE + 5 * 4096), WalkList::new());
-    layer.spaces[space.index as usize].table.walk(&layer.mem, va, &mut list);
+    layer.spaces[space.index].table.walk(&layer.memory.contents, va, &mut list);
     let reached = layer.reached(space.index, &list);
     assert_eq!(reached.map(|reached| reached.level), Some(1));
     let mut fault = Fault::new(&PageFault { space, va, intent: Intent::Store, reached }, CpuId(0));
     happens(&mut simulation, space);
-    while fault.commit(&mut simulation.kernels.os, CpuId(0))? != Next::Done {}
+    while fault.commit(&mut simulation.kernels.os, &mut Effects::default(), first_task(CpuId(0)))? != Next::Done {}
     let stats = Statistics::collect(&simulation);
     assert_frames_conserved(&simulation, &[space]);
     assert_eq!(stats.values[&format!("stc.invalidations.{cause}")], 1);
@@ -434,7 +435,7 @@ fn interrupted(
 fn what_hardware_told_holds_until_page_tables_are_freed() {
     let anew = |of: &mut Simulation, space| {
         let mapped = mmap(BASE, 2 * MIB, Protection::READ_WRITE);
-        _ = of.kernels.os.change_mappings(space, &mapped).expect("there is memory");
+        _ = of.kernels.os.change_mappings(&mut Effects::default(), CpuId(0), space, &mapped).expect("there is memory");
     };
     type Happens<'a> = &'a dyn Fn(&mut Simulation, SpaceId);
     let cases: [(&str, Happens); 4] = [
@@ -443,7 +444,9 @@ fn what_hardware_told_holds_until_page_tables_are_freed() {
                 unreachable!("it is configured")
             };
             let thread = of.kernels.threads.add(Khugepaged::new(LayerId(0), config).into());
-            while of.kernels.threads.commit(thread, &mut of.kernels.os, CpuId(0)) != Next::Done {}
+            while of.kernels.threads.commit(thread, &mut of.kernels.os, &mut Effects::default(), first_task(CpuId(0)))
+                != Next::Done
+            {}
             assert!(
                 of.kernels
                     .threads
@@ -453,17 +456,20 @@ fn what_hardware_told_holds_until_page_tables_are_freed() {
             );
         }),
         ("unmap", &|of, space| {
-            of.kernels.os.change_mappings(space, &munmap(BASE, 2 * MIB)).expect("there is memory");
+            of.kernels
+                .os
+                .change_mappings(&mut Effects::default(), CpuId(0), space, &munmap(BASE, 2 * MIB))
+                .expect("there is memory");
             anew(of, space);
         }),
         ("move", &|of, space| {
             let (old_len, new_len) = (2 * MIB, 2 * MIB);
             let moved = EventKind::Mremap { old_addr: BASE, old_len, new_addr: ELSEWHERE, new_len };
-            of.kernels.os.change_mappings(space, &moved).expect("there is memory");
+            of.kernels.os.change_mappings(&mut Effects::default(), CpuId(0), space, &moved).expect("there is memory");
             anew(of, space);
         }),
         ("exit", &|of, space| {
-            of.kernels.os.drop_mappings(space).expect("there is memory");
+            of.kernels.os.drop_mappings(CpuId(0), space).expect("there is memory");
             anew(of, space);
         }),
     ];

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{ScriptWriter, assert_frames_conserved, config, run};
+use crate::common::{ScriptWriter, assert_frames_conserved, config, first_task, run};
 use pagelab_engine::base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
@@ -11,6 +11,7 @@ use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::base::step::Next;
 use pagelab_engine::config::Config;
+use pagelab_engine::kernel::effects::Effects;
 use pagelab_engine::kernel::entry_word::{EntryWord, Slot};
 use pagelab_engine::kernel::fault::Fault;
 use pagelab_engine::kernel::home::ProcessTarget;
@@ -99,7 +100,7 @@ impl Lab {
         let (mut simulation, _) = run(config, script.finish(), &[0]);
         let spaces = simulation.programs.inputs[0].spaces().collect();
         let khugepaged = match config.kernel.threads.khugepaged {
-            ThreadConfig::On(of) if simulation.kernels.os.layers[LAYER].page_size > PageSize::Size4K => {
+            ThreadConfig::On(of) if simulation.kernels.os.layers[LAYER].paging.page_size > PageSize::Size4K => {
                 Some(simulation.kernels.threads.add(Khugepaged::new(LAYER, of).into()))
             }
             ThreadConfig::On(_) | ThreadConfig::Off => None,
@@ -166,8 +167,11 @@ impl Lab {
     }
 
     fn change(&mut self, space: SpaceId, kind: &EventKind) {
-        self.simulation.kernels.os.change_mappings(space, kind).expect("there is memory");
-        self.simulation.kernels.os.invalid.clear();
+        self.simulation
+            .kernels
+            .os
+            .change_mappings(&mut Effects::default(), CpuId(0), space, kind)
+            .expect("there is memory");
     }
 
     /// Applies the effects of a fault or a kernel thread on pages other than `but`.
@@ -207,8 +211,11 @@ impl Lab {
         let cached: BTreeSet<Pfn> = cached.map(|(frame, _)| frame).collect();
         let fault = PageFault { space, va: va(page), intent, reached: None };
         let mut fault = Fault::new(&fault, CPU);
-        while fault.commit(&mut self.simulation.kernels.os, CPU).expect("there is memory") != Next::Done {}
-        self.simulation.kernels.os.invalid.clear();
+        while fault
+            .commit(&mut self.simulation.kernels.os, &mut Effects::default(), first_task(CPU))
+            .expect("there is memory")
+            != Next::Done
+        {}
         let after = self.places();
         let Some(&Place::Frame(frame)) = after.get(&at) else { panic!("{page:#x} is not mapped after a fault") };
         match (old, intent) {
@@ -231,8 +238,12 @@ impl Lab {
     fn reclaim(&mut self) {
         for _ in 0..=self.rng.below(6) {
             let before = self.places();
-            self.simulation.kernels.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
-            self.simulation.kernels.os.invalid.clear();
+            self.simulation.kernels.os.scan_pages(
+                &mut Effects::default(),
+                LAYER,
+                Pressure::Memory,
+                first_task(CpuId(0)),
+            );
             self.follow(&before, None);
         }
     }
@@ -241,8 +252,13 @@ impl Lab {
         let Some(thread) = self.khugepaged else { return };
         let before = self.places();
         self.simulation.kernels.threads.begin(thread, Cycles::ZERO);
-        while self.simulation.kernels.threads.commit(thread, &mut self.simulation.kernels.os, CPU) != Next::Done {}
-        self.simulation.kernels.os.invalid.clear();
+        while self.simulation.kernels.threads.commit(
+            thread,
+            &mut self.simulation.kernels.os,
+            &mut Effects::default(),
+            first_task(CPU),
+        ) != Next::Done
+        {}
         let now = self.places();
         let moved = before.iter().filter(|&(page, place)| matches!(place, Place::Frame(_)) && now[page] != *place);
         self.count("collapsed", moved.count());
@@ -303,8 +319,8 @@ impl Lab {
             uses_fault_engine: true,
             reported: false,
         };
-        let child = self.simulation.kernels.os.add_space(home).expect("there is memory");
-        self.simulation.kernels.os.fork(parent, child).expect("there is memory");
+        let child = self.simulation.kernels.os.add_space(CpuId(0), home).expect("there is memory");
+        self.simulation.kernels.os.fork(CpuId(0), parent, child).expect("there is memory");
         self.spaces.push(child);
         self.count("inherited", self.words_of(child, range(0, 1 << 36)));
         let inherited: Vec<_> = self.pages.iter().filter(|((space, _), _)| *space == parent.index).collect();
@@ -314,8 +330,8 @@ impl Lab {
 
     fn exit(&mut self, space: SpaceId) {
         self.count("ended", self.words_of(space, range(0, 1 << 36)));
-        self.simulation.kernels.os.drop_mappings(space).expect("nothing is built");
-        self.simulation.kernels.os.retire(space);
+        self.simulation.kernels.os.drop_mappings(CpuId(0), space).expect("nothing is built");
+        self.simulation.kernels.os.retire(CpuId(0), space);
         self.spaces.retain(|&of| of != space);
         self.pages.retain(|&(of, _), _| of != space.index);
     }
@@ -406,11 +422,19 @@ fn khugepaged_looks_again_for_what_left_while_it_copied() {
     let config = config("radix-2m", &[SWAP, KHUGEPAGED, "kernel.threads.kswapd=off", "machine.memory_bytes=64MiB"]);
     let mut lab = Lab::new(&config, 1);
     let (thread, space) = (lab.khugepaged.expect("it is configured"), lab.spaces[0]);
-    lab.simulation.kernels.os.layers[LAYER].page_size = PageSize::Size4K;
+    lab.simulation.kernels.os.layers[LAYER].paging.page_size = PageSize::Size4K;
     (0..8).for_each(|n| lab.access(space, AREAS[0] + n, Intent::Store));
     lab.simulation.kernels.threads.begin(thread, Cycles::ZERO);
     while lab.simulation.kernels.threads.held_frames(LAYER) == 0 {
-        assert_eq!(lab.simulation.kernels.threads.commit(thread, &mut lab.simulation.kernels.os, CPU), Next::Continue);
+        assert_eq!(
+            lab.simulation.kernels.threads.commit(
+                thread,
+                &mut lab.simulation.kernels.os,
+                &mut Effects::default(),
+                first_task(CPU)
+            ),
+            Next::Continue
+        );
     }
     let late = AREAS[0] + 20;
     lab.access(space, late, Intent::Store);
@@ -420,11 +444,17 @@ fn khugepaged_looks_again_for_what_left_while_it_copied() {
         layer.protect(space.index, &page, flags);
     }
     let before = lab.places();
-    lab.simulation.kernels.os.scan_pages(LAYER, Pressure::Memory, CpuId(0));
+    lab.simulation.kernels.os.scan_pages(&mut Effects::default(), LAYER, Pressure::Memory, first_task(CpuId(0)));
     lab.follow(&before, None);
     lab.check();
     assert_eq!(lab.words_of(space, VaRange::ALL), 1, "that one has left");
-    while lab.simulation.kernels.threads.commit(thread, &mut lab.simulation.kernels.os, CPU) != Next::Done {}
+    while lab.simulation.kernels.threads.commit(
+        thread,
+        &mut lab.simulation.kernels.os,
+        &mut Effects::default(),
+        first_task(CPU),
+    ) != Next::Done
+    {}
     assert_eq!(lab.simulation.kernels.threads.held_frames(LAYER), 0);
     lab.check();
     lab.access(space, late, Intent::Load);

@@ -292,5 +292,5 @@ fn the_kernels_direct_map_has_a_radix_table_of_its_own() {
     let layer = &simulation.kernels.os.layers[0];
     assert!(matches!(layer.spaces[0].table, PageTable::Radix(_)));
     let program = simulation.programs.inputs[0].spaces().next().unwrap();
-    assert!(matches!(layer.spaces[program.index as usize].table, PageTable::HashedCompact(_)));
+    assert!(matches!(layer.spaces[program.index].table, PageTable::HashedCompact(_)));
 }

@@ -3,7 +3,7 @@
 use crate::common::{ScriptWriter, assert_conserved, config, run};
 use pagelab_engine::base::addr::{PhysAddr, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
-use pagelab_engine::base::ids::{DIRECT_MAP, LayerId, SpaceId};
+use pagelab_engine::base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, Origin};
 use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::page_table::PteFlags;
@@ -134,8 +134,8 @@ fn with_a_clean_page(nested_tlb: bool) -> (Simulation, PhysAddr) {
     let host = &mut simulation.kernels.os.layers[HOST];
     let below = host.mapped(space, VirtAddr(addr.0), VirtAddr(addr.0 + 4096))[0];
     let flags = PteFlags { dirty: false, ..below.mapping.flags };
-    host.spaces[space as usize].table.set_flags(&mut host.mem, below.va, flags);
-    let asid = host.spaces[space as usize].asid;
+    host.spaces[space].table.set_flags(&mut host.memory.contents, below.va, flags);
+    let asid = host.spaces[space].asid;
     for unit in &mut simulation.hw.units {
         [&mut unit.l1d, &mut unit.l1i, &mut unit.l2].into_iter().for_each(|tlb| tlb.clear());
         unit.nested.iter_mut().for_each(|nested| nested.flush(asid));
@@ -159,7 +159,7 @@ fn walked(simulation: &mut Simulation, origin: Origin, wanted: (SpaceId, VirtAdd
     };
     let before = count(simulation);
     for &intent in intents {
-        let wanted = TranslationRequest { core: 0, space: wanted.0, va: wanted.1, intent, origin };
+        let wanted = TranslationRequest { cpu: CpuId(0), core: 0, space: wanted.0, va: wanted.1, intent, origin };
         let found = simulation
             .hw
             .translate(&mut simulation.kernels.os.layers, &wanted, &mut Cycles::default())

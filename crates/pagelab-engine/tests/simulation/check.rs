@@ -18,10 +18,10 @@ fn a_table_that_lies_is_found_out() {
     let layer = &mut simulation.kernels.os.layers[0];
     let mut list = WalkList::new();
     let va = layer.direct(PhysAddr(0));
-    layer.spaces[DIRECT_MAP as usize].table.walk(&layer.mem, va, &mut list);
+    layer.spaces[DIRECT_MAP].table.walk(&layer.memory.contents, va, &mut list);
     let entry = list.refs().last().unwrap().addr;
-    let told = layer.mem.read(entry);
-    layer.mem.write(entry, told ^ 1 << 30);
+    let told = layer.memory.contents.read(entry);
+    layer.memory.contents.write(entry, told ^ 1 << 30);
     let error = simulation.run(&mut |_| true).unwrap_err();
     let EngineError::Check { what } = &error else { panic!("{error}") };
     assert!(what.contains("translates to frame 0x4") && what.contains("but 0x"), "{what}");

@@ -180,7 +180,7 @@ fn forked_children_and_cut_mappings_keep_the_frames() {
     let (simulation, stats) = checked("radix", QUIET, script);
     assert_eq!(stat(&stats, "l1d.misses.data"), 1, "all of it is one line");
     let layer = &simulation.kernels.os.layers[simulation.programs.inputs[0].spaces().next().unwrap().layer];
-    assert_eq!(layer.pages.cached_frames(), 2 * LARGE / PAGE);
+    assert_eq!(layer.memory.page_use.cached_frames(), 2 * LARGE / PAGE);
     assert_eq!(frames_from(&simulation, DIRECT_MAP + LARGE, 2)[0], None, "what was cut off is gone");
 }
 

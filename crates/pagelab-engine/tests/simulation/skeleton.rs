@@ -103,7 +103,7 @@ fn guests_of_one_host_never_share_a_frame() {
     frames.sort_unstable();
     frames.dedup();
     assert_eq!(frames.len(), all, "a frame is mapped twice");
-    assert_eq!(simulation.kernels.os.layers[1].page_size, PageSize::Size2M);
+    assert_eq!(simulation.kernels.os.layers[1].paging.page_size, PageSize::Size2M);
     assert_conserved(&stats);
 }
 
@@ -114,7 +114,7 @@ fn after_the_last_exit_all_memory_is_free() {
         let mut nothing = ScriptWriter::new();
         nothing.event(0, EventKind::Exit { code: 0 });
         let (empty, _) = run(&config, nothing.finish(), &[0]);
-        let booted = empty.kernels.os.layers[0].free_frame_count();
+        let booted = empty.kernels.os.layers[0].memory.free_frames();
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 0x100_0000);
         for n in 0..500_u64 {
@@ -149,7 +149,7 @@ fn after_the_last_exit_all_memory_is_free() {
         script.event(0, EventKind::Exit { code: 0 });
         let (simulation, stats) = run(&config, script.finish(), &[0]);
         let allocator = simulation.kernels.os.layers[0].frame_allocator();
-        assert_eq!(simulation.kernels.os.layers[0].free_frame_count(), booted, "{system}");
+        assert_eq!(simulation.kernels.os.layers[0].memory.free_frames(), booted, "{system}");
         allocator.check_invariants();
         assert_eq!(stats.values["accesses.refused"], 0, "{system}");
         assert_conserved(&stats);
@@ -213,7 +213,7 @@ fn a_table_that_two_handlers_build_at_once_is_linked_once() {
             simulation.scheduler.cpus.iter().all(|cpu| cpu.space.is_none()),
             "nobody runs in a space that has ended"
         );
-        (simulation.kernels.os.layers[0].free_frame_count(), stats)
+        (simulation.kernels.os.layers[0].memory.free_frames(), stats)
     };
     let ((booted, _), (free, stats)) = (boot(0), boot(100));
     assert_eq!(free, booted, "the frame of a table that came second is given back");
@@ -277,7 +277,7 @@ fn reads_of_untouched_memory_share_the_zero_page() {
     let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
     assert_eq!((stats.values["fault.zero_page.count"], stats.values["fault.minor.count"]), (10, 11));
     let pages = simulation.kernels.os.layers[0].mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x10_0000));
-    let zero = simulation.kernels.os.layers[0].pages.zero_page();
+    let zero = simulation.kernels.os.layers[0].memory.page_use.zero_page();
     assert_eq!(pages.iter().filter(|page| page.mapping.pfn == zero).count(), 9);
     assert!(stats.values["shootdown.count"] > 0, "the page's old translation is dropped");
     let off = config("radix", &["kernel.zero_page=off"]);
@@ -313,7 +313,7 @@ fn a_read_of_a_file_maps_the_pages_around_it() {
     assert_eq!(stats.values["fault.minor.count"], 5);
     // 21 to 31 of the second window, because windows are aligned; the third lacks the page that the store mapped.
     assert_eq!(stats.values["fault.around.pages"], 15 + 10 + 14);
-    assert_eq!(simulation.kernels.os.layers[0].pages.cached_frames(), 16 + 11 + 1 + 15);
+    assert_eq!(simulation.kernels.os.layers[0].memory.page_use.cached_frames(), 16 + 11 + 1 + 15);
     assert_conserved(&stats);
 }
 

@@ -2,7 +2,9 @@
 
 use super::work::Work;
 use super::{Fault, FaultState, PageSize, smaller};
+use crate::effects::Effects;
 use crate::frames::frame_alloc::FramePurpose;
+use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
 use crate::reclaim::{Pressure, Scan};
@@ -17,26 +19,29 @@ const MAX_FRUITLESS: u32 = 1 << 16;
 
 impl Fault {
     /// Takes the frames that the work needs, or goes to make room for them.
-    pub(super) fn allocate(&mut self, os: &mut Os) -> Result<FaultState, EngineError> {
-        if let Some(state) = self.make_room(os) {
+    pub(super) fn allocate(&mut self, os: &mut Os, effects: &mut Effects) -> Result<FaultState, EngineError> {
+        let context = self.context(os);
+        if let Some(state) = self.make_room(os, effects) {
             return Ok(state);
         }
         let (order, tries) = (self.order, self.fruitless < MAX_FRUITLESS);
         let layer = self.layer(os);
         // What may go on without memory to spare may not beyond its cgroup's limit.
-        let limited = matches!(layer.pressure(order), Some(Pressure::Limit(_)));
+        let limited = matches!(layer.memory.pressure(order, context.group), Some(Pressure::Limit(_)));
         if let Work::Read { file, page } = self.work {
             let pages = self.take_window(os, file, page);
             let layer = self.layer(os);
             return match () {
-                () if !pages.is_empty() || layer.pages.cached(file, page).is_some() => Ok(FaultState::Read { pages }),
-                () if tries && layer.can_reclaim(Pressure::Memory) => {
+                () if !pages.is_empty() || layer.memory.page_use.cached(file, page).is_some() => {
+                    Ok(FaultState::Read { pages })
+                }
+                () if tries && layer.memory.can_reclaim(Pressure::Memory) => {
                     Ok(FaultState::Reclaim { pressure: Pressure::Memory })
                 }
                 () => Err(layer.out_of_memory("a page of a file")),
             };
         }
-        if let Some(frame) = if limited { None } else { layer.take_page(order) } {
+        if let Some(frame) = if limited { None } else { layer.take_page(context, order) } {
             let effects = layer.last_effects();
             let refilled = (!effects.zone_locks.is_empty()).then(|| effects.descriptors.clone());
             self.frame = frame;
@@ -44,7 +49,7 @@ impl Fault {
         }
         if let (Work::Copy { .. }, true) = (self.work, self.size > PageSize::Size4K) {
             // One that is there already, and should have been copied whole, is split for a part of it to be copied.
-            let frame = layer.take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
+            let frame = layer.take_frame(context, FramePurpose::PageTable, "the table of a page that is split")?;
             self.work = Work::Split;
             return Ok(FaultState::Split { frame });
         }
@@ -55,16 +60,16 @@ impl Fault {
             return self.next_table(os);
         }
         if order > 0 {
-            let vma = layer.spaces[self.space.index as usize].vmas.find(self.va);
+            let vma = layer.spaces[self.space.index].vmas.find(self.va);
             let vma = vma.expect("mappings do not change during a fault").clone();
             let layer = &mut os.layers[self.space.layer];
             self.set_folio(layer, &vma, order - 1);
             return Ok(FaultState::Allocation);
         }
         if limited {
-            return Err(layer.at_its_limit());
+            return Err(layer.at_its_limit(context));
         }
-        if tries && layer.can_reclaim(Pressure::Memory) {
+        if tries && layer.memory.can_reclaim(Pressure::Memory) {
             return Ok(FaultState::Reclaim { pressure: Pressure::Memory });
         }
         if let Some(state) = self.give_back(os) {
@@ -74,9 +79,9 @@ impl Fault {
     }
 
     /// The frames hold what they are to hold: zeros, a copy, or what was in the swap area.
-    pub(super) fn filled(&mut self, os: &mut Os) -> FaultState {
+    pub(super) fn filled(&mut self, os: &mut Os, effects: &mut Effects) -> FaultState {
         if self.work == Work::SwapIn {
-            os.note_arrival(self.space.layer, self.frame);
+            effects.note_page_read(self.space.layer, self.frame);
         }
         let zeroed = matches!(self.work, Work::Fresh | Work::Shared { .. });
         self.counters(os).zeroed_bytes += u64::from(zeroed) * (FRAME_BYTES << self.order);
@@ -85,43 +90,52 @@ impl Fault {
 
     /// They are charged to the cgroup.
     pub(super) fn charged(&mut self, os: &mut Os, cpu: CpuId) -> FaultState {
+        let context = self.context(os);
         let (batch, pages) = (os.costs.charge_batch, 1 << self.order);
         let layer = self.layer(os);
-        layer.consume_charge(cpu, layer.acting_group, pages, batch);
+        layer.consume_charge(cpu, context.group, pages, batch);
         FaultState::Rmap
     }
 
     /// What is to be done before memory is taken, if it is short.
-    pub(super) fn make_room(&mut self, os: &mut Os) -> Option<FaultState> {
+    pub(super) fn make_room(&mut self, os: &mut Os, effects: &mut Effects) -> Option<FaultState> {
+        let context = self.context(os);
         let tries = self.fruitless < MAX_FRUITLESS;
-        if self.layer(os).pressure(self.order).is_some() {
+        if self.layer(os).memory.pressure(self.order, context.group).is_some() {
             // Pages that nobody has accounted for cannot leave.
             self.accounted += os.account_for_all(self.space.layer);
         }
         let layer = self.layer(os);
-        let (crowded, low) = (layer.placement.is_crowded(&layer.memory_view()), layer.is_low());
+        let (crowded, low) =
+            (layer.mechanisms.placement.is_crowded(&layer.memory.view(context)), layer.memory.is_low());
         if let Some(state) = (crowded || low).then(|| self.give_back(os)).flatten() {
             return Some(state);
         }
         if low {
-            os.needs.push((self.space.layer, Need::Memory));
+            effects.wake(self.space.layer, Need::Memory);
         }
         let layer = self.layer(os);
-        let pressure = layer.pressure(self.order)?;
-        (tries && layer.can_reclaim(pressure)).then_some(FaultState::Reclaim { pressure })
+        let pressure = layer.memory.pressure(self.order, context.group)?;
+        (tries && layer.memory.can_reclaim(pressure)).then_some(FaultState::Reclaim { pressure })
     }
 
     /// What a scan took away is written.
-    pub(super) fn written_back(&self, os: &mut Os, scan: &Scan, cpu: CpuId) -> FaultState {
-        os.written_back(self.space.layer, scan, cpu);
+    pub(super) fn written_back(&self, os: &mut Os, scan: &Scan, task: TaskId) -> FaultState {
+        os.written_back(self.space.layer, scan, task);
         self.begin_allocation(os)
     }
 
     /// Scans for pages that can leave. If it finds none but some that are being written, these are to be waited for
     /// (Linux `reclaim_throttle`, VMSCAN_THROTTLE_WRITEBACK).
-    pub(super) fn reclaim(&mut self, os: &mut Os, pressure: Pressure, cpu: CpuId) -> Result<FaultState, BlockKey> {
+    pub(super) fn reclaim(
+        &mut self,
+        os: &mut Os,
+        effects: &mut Effects,
+        pressure: Pressure,
+        task: TaskId,
+    ) -> Result<FaultState, BlockKey> {
         let layer = self.space.layer;
-        let scan = os.scan_pages(layer, pressure, cpu);
+        let scan = os.scan_pages(effects, layer, pressure, task);
         if scan.freed == 0 {
             if let Some(lba) = scan.in_the_way {
                 return Err(BlockKey::Writeback { layer, lba });

@@ -15,7 +15,7 @@ impl Fault {
     pub(super) fn choose_anonymous(&mut self, layer: &mut Layer, vma: &Vma, zero_page: bool) -> Work {
         if vma.is_shared() && self.size == PageSize::Size4K {
             let page = vma.file_page(self.page);
-            let frame = layer.pages.object(page);
+            let frame = layer.memory.page_use.object(page);
             self.frame = frame.unwrap_or(self.frame);
             return Work::Shared { page, present: frame.is_some() };
         }
@@ -23,11 +23,11 @@ impl Fault {
             self.intent != Intent::Store && !vma.is_shared() && !vma.flags.contains(MapFlags::WRITTEN_BEFORE);
         if zero_page && untouched && self.size == PageSize::Size4K && vma.kind != VmaKind::Special {
             (self.flags.writable, self.flags.dirty) = (false, false);
-            self.frame = layer.pages.zero_page();
+            self.frame = layer.memory.page_use.zero_page();
             return Work::ZeroPage;
         }
         if self.size == PageSize::Size4K && !vma.is_shared() && self.gets_folios(layer, vma) {
-            let most = layer.folio_orders.last().copied().unwrap_or(0);
+            let most = layer.paging.folio_orders.last().copied().unwrap_or(0);
             self.set_folio(layer, vma, most);
         }
         Work::Fresh
@@ -35,10 +35,10 @@ impl Fault {
 
     /// Whether pages are mapped by several: in kernels that are eager, those that are mapped ahead.
     fn gets_folios(&self, layer: &Layer, vma: &Vma) -> bool {
-        if layer.blocks_ahead {
-            !self.exception && layer.spaces[self.space.index as usize].uses_placement
+        if layer.paging.blocks_ahead {
+            !self.exception && layer.spaces[self.space.index].uses_placement
         } else {
-            gets_large_pages(vma, layer.large_pages)
+            gets_large_pages(vma, layer.paging.large_pages)
         }
     }
 
@@ -50,7 +50,7 @@ impl Fault {
             let range = VaRange { start: VirtAddr(start), end: VirtAddr(end) };
             !layer.has_words(space, range) && pages(range).all(|at| layer.is_unmapped(space, at))
         };
-        let orders: Vec<u32> = layer.folio_orders.iter().copied().filter(|&order| order <= most).collect();
+        let orders: Vec<u32> = layer.paging.folio_orders.iter().copied().filter(|&order| order <= most).collect();
         let fits = orders.into_iter().rev().find(|&order| {
             let start = self.va.0 & !((FRAME_BYTES << order) - 1);
             let end = start + (FRAME_BYTES << order);
@@ -62,23 +62,25 @@ impl Fault {
 
     /// Maps a page of shared anonymous memory: the frame that others map, or else the fault's own.
     pub(super) fn map_shared(&mut self, layer: &mut Layer, number: u64, present: bool) -> Result<u64, EngineError> {
+        let context = self.context_in(layer);
         let (space, page) = (self.space.index, self.page);
-        match layer.pages.object(number) {
+        match layer.memory.page_use.object(number) {
             _ if present => {}
             // Another process was faster.
             Some(theirs) => {
-                layer.free_block(self.frame, 0);
-                layer.pages.share(theirs);
+                layer.free_block(context, self.frame, 0);
+                layer.memory.page_use.share(theirs);
                 self.frame = theirs;
             }
-            None => layer.pages.set_object(number, self.frame),
+            None => layer.memory.page_use.set_object(number, self.frame),
         }
-        layer.map(space, page, self.mapping())?;
+        layer.map(context, space, page, self.mapping())?;
         Ok(1)
     }
 
     /// Maps the fault's frame or folio where there was nothing; returns how many entries that took.
     pub(super) fn map_fresh(&mut self, layer: &mut Layer) -> Result<u64, EngineError> {
+        let context = self.context_in(layer);
         let (space, page) = (self.space.index, self.page);
         // Of a folio every page has a PTE; a large page has one.
         let ptes = 1_u64 << (self.order - self.size.order());
@@ -86,9 +88,9 @@ impl Fault {
         let word = layer.take_word(space, page);
         for n in 0..ptes {
             let pfn = self.frame + n;
-            layer.map(space, page + n * FRAME_BYTES, Mapping { pfn, ..self.mapping() })?;
+            layer.map(context, space, page + n * FRAME_BYTES, Mapping { pfn, ..self.mapping() })?;
         }
-        word.into_iter().for_each(|of| layer.release_word(of.word));
+        word.into_iter().for_each(|of| layer.release_word(context, of.word));
         Ok(ptes)
     }
 }

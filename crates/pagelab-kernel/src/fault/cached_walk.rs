@@ -72,23 +72,23 @@ impl Begin {
 impl Fault {
     /// None in kernels without translation caches.
     fn begin_walk(&self, layer: &Layer, list: &WalkList) -> Option<Begin> {
-        layer.translation_caches.as_ref()?;
+        layer.mechanisms.translation_caches.as_ref()?;
         let space = self.space.index;
         let mut begin = Begin { checks: Lines::new(), pointer: None, counted: None, direct: false, start: Start::Root };
         let found = if let Some((layout, object)) = layer.translation_cache(space, self.cpu, self.va) {
-            let of = &layer.spaces[space as usize];
-            let found = layout.look_up(&layer.mem, object, self.va, of.caches.generation);
+            let of = &layer.spaces[space];
+            let found = layout.look_up(&layer.memory.contents, object, self.va, of.caches.generation);
             begin.checks = found.tags;
             begin.pointer = found.hit.and_then(|hit| hit.pointer);
             begin.direct = layout.is_direct_mapped();
             if let Layout::Slots(_) = layout {
                 begin.checks.push(of.object_line(GENERATION));
-                begin.counted = found.hit.map(|_| layer.cpu_line(self.cpu, CpuLine::WalkCounters));
+                begin.counted = found.hit.map(|_| layer.data.cpu_line(self.cpu, CpuLine::WalkCounters));
             }
             found.hit.map(|hit| (hit.level, hit.entry))
         } else {
             if self.reached.is_some() {
-                begin.checks.push(layer.spaces[space as usize].counter_line());
+                begin.checks.push(layer.spaces[space].counter_line());
             }
             let holds = self.reached.filter(|reached| layer.still_holds(space, reached));
             holds.map(|reached| (reached.level, reached.entry))
@@ -104,8 +104,8 @@ impl Fault {
         let mut list = WalkList::new();
         self.walk(os, &mut list);
         let begin = self.begin_walk(layer, &list);
-        if let (Some(begin), Some(caches)) = (&begin, &layer.translation_caches) {
-            let levels = layer.spaces[self.space.index as usize].table.levels();
+        if let (Some(begin), Some(caches)) = (&begin, &layer.mechanisms.translation_caches) {
+            let levels = layer.spaces[self.space.index].table.levels();
             step.preset = match caches.config.slots() {
                 Some(slots) => begin.cost_with_slots(slots, levels, step.preset),
                 None => begin.cost(&caches.config.costs(&os.costs.fault.walk), &list, step.preset),
@@ -119,7 +119,7 @@ impl Fault {
         if begin.as_ref().is_none_or(Begin::needs_root) {
             // `mm->pgd`, in the line of the lock (Linux 4.9 and 4.19: `mmap_sem`), or in one that faults read only
             // (6.12: `mm_mt`).
-            step.kernel(RefKind::Read, layer.spaces[self.space.index as usize].lock_line());
+            step.kernel(RefKind::Read, layer.spaces[self.space.index].lock_line());
         }
         step.before_pte = step.refs.len();
         let mut before = None;
@@ -145,12 +145,12 @@ impl Fault {
         let (space, va) = (self.space, self.va);
         let layer = &mut os.layers[space.layer];
         let Some(begin) = self.begin_walk(layer, list) else { return Ok(()) };
-        let caches = layer.translation_caches.as_mut().expect("the walk began with them");
+        let caches = layer.mechanisms.translation_caches.as_mut().expect("the walk began with them");
         let counters = &mut caches.counters;
         counters.look_ups += 1;
         counters.refs_made += begin.reads();
         counters.refs_spared += begin.skipped(list) + u64::from(!begin.needs_root());
-        let mut filled_from = layer.spaces[space.index as usize].table.levels() + 1;
+        let mut filled_from = layer.spaces[space.index].table.levels() + 1;
         if let Start::Entry(level) | Start::False(level) = begin.start {
             counters.hits[usize::from(level)] += 1;
             filled_from = level;
@@ -183,7 +183,7 @@ impl Fault {
 
     pub(super) fn plan_fill(&self, os: &Os, layer: &Layer, (from, to): (u8, u8), new: bool, step: &mut Step) {
         let Some((layout, object)) = layer.translation_cache(self.space.index, self.cpu, self.va) else { return };
-        let Some(caches) = &layer.translation_caches else { return };
+        let Some(caches) = &layer.mechanisms.translation_caches else { return };
         if new {
             layout.new_lines(object, |line| step.kernel_beside(RefKind::Write, line));
         }
@@ -192,7 +192,7 @@ impl Fault {
             let costs = slots.costs();
             let instructions = u64::from(costs.fill) + filled * u64::from(costs.fill_slot);
             step.preset += walk.cost().in_proportion(instructions);
-            step.kernel_beside(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::WalkCounters));
+            step.kernel_beside(RefKind::Write, layer.data.cpu_line(self.cpu, CpuLine::WalkCounters));
         } else {
             step.preset += filled * caches.config.costs(walk).fill;
         }

@@ -2,6 +2,7 @@
 //! split.
 
 use super::Fault;
+use crate::effects::Effects;
 use crate::fault::work::Work;
 use crate::layer::Layer;
 use crate::os::Os;
@@ -15,14 +16,14 @@ impl Fault {
     pub(super) fn choose_of_present(&mut self, layer: &mut Layer, vma: &Vma, mapping: Mapping) -> Work {
         self.set_size(mapping.size);
         self.meet_at(self.order);
-        let reuse = vma.is_shared() || layer.pages.are_exclusive(mapping.pfn, self.order);
+        let reuse = vma.is_shared() || layer.memory.page_use.are_exclusive(mapping.pfn, self.order);
         if reuse {
             self.frame = mapping.pfn;
         }
         self.flags = PteFlags { writable: true, dirty: true, ..mapping.flags };
         match () {
             () if reuse => Work::Reuse,
-            () if mapping.pfn == layer.pages.zero_page() => Work::Fresh,
+            () if mapping.pfn == layer.memory.page_use.zero_page() => Work::Fresh,
             // Explicit ones are copied whole (`hugetlb_wp`), others by parts (`do_huge_pmd_wp_page`).
             () if self.size > PageSize::Size4K && !vma.flags.contains(MapFlags::HUGETLB) => Work::Split,
             () => Work::Copy { from: mapping.pfn },
@@ -30,16 +31,17 @@ impl Fault {
     }
 
     /// Splits the large page that the walk found, unless it is gone.
-    pub(super) fn split(&mut self, os: &mut Os, frame: Pfn) {
+    pub(super) fn split(&mut self, os: &mut Os, effects: &mut Effects, frame: Pfn) {
+        let context = self.context(os);
         let (space, page, size) = (self.space.index, self.page, self.size);
         let leaf = self.leaf(os);
         let layer = self.layer(os);
         if matches!(leaf, Leaf::Present(mapping) if mapping.size == size) {
             layer.split_page(space, page, frame);
-            os.note_invalid(self.space, VaRange { start: page, end: page + size.bytes() });
+            effects.invalidate(self.space, VaRange { start: page, end: page + size.bytes() });
             self.counters(os).split += 1;
         } else {
-            layer.free_frames(frame, 0);
+            layer.free_frames(context, frame, 0);
         }
     }
 }

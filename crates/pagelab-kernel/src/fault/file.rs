@@ -1,5 +1,6 @@
 //! Faults on mappings of files: pages of the page cache, those around them, and those that must be read first.
 
+use crate::effects::Effects;
 use crate::entry_word::EntryWord;
 use crate::fault::work::{Work, pages};
 use crate::layer::Layer;
@@ -17,14 +18,15 @@ use super::read_ahead::window;
 impl Fault {
     /// A page of a file's mapping.
     pub(super) fn choose_of_file(&mut self, layer: &mut Layer, vma: &Vma, around: u64) -> Result<Work, EngineError> {
+        let context = self.context_in(layer);
         let store = self.intent == Intent::Store;
-        let file = layer.pages.file(vma.file.as_ref().expect("it is of a file"));
+        let file = layer.memory.page_use.file(vma.file.as_ref().expect("it is of a file"));
         let page = vma.file_page(self.va);
-        if layer.must_be_read(file, page) {
+        if layer.must_be_read(context, file, page) {
             return Ok(Work::Read { file, page });
         }
         let within = vma.file_pages();
-        let frame = layer.cached_page(file, page, &within)?;
+        let frame = layer.cached_page(context, file, page, &within)?;
         if store && !vma.is_shared() {
             return Ok(Work::Copy { from: frame });
         }
@@ -34,8 +36,8 @@ impl Fault {
         if !store {
             self.around = window(vma, self.va, around);
             for page in pages(self.around).map(|at| vma.file_page(at)) {
-                if !layer.must_be_read(file, page) {
-                    layer.cached_page(file, page, &within)?;
+                if !layer.must_be_read(context, file, page) {
+                    layer.cached_page(context, file, page, &within)?;
                 }
             }
         }
@@ -44,7 +46,8 @@ impl Fault {
 
     /// Maps a page of the page cache and those around it that are there; returns how many, 0 if it itself is not.
     pub(super) fn map_cached(&mut self, layer: &mut Layer, file: u32, number: u64) -> Result<u64, EngineError> {
-        let Some(frame) = layer.pages.cached(file, number) else { return Ok(0) };
+        let context = self.context_in(layer);
+        let Some(frame) = layer.memory.page_use.cached(file, number) else { return Ok(0) };
         self.note_hits(layer, file);
         self.frame = frame;
         let space = self.space.index;
@@ -53,11 +56,11 @@ impl Fault {
             let number = number.wrapping_add(at.page_number()).wrapping_sub(self.page.page_number());
             let mut present = !layer.is_unmapped(space, at);
             if !present
-                && let Some(pfn) = layer.pages.cached(file, number)
+                && let Some(pfn) = layer.memory.page_use.cached(file, number)
                 && layer.word(space, at).is_none_or(|of| matches!(of.word, EntryWord::Stored(_)))
             {
                 layer.take_word(space, at);
-                layer.map(space, at, Mapping { pfn, ..self.mapping() })?;
+                layer.map(context, space, at, Mapping { pfn, ..self.mapping() })?;
                 (present, mapped) = (true, mapped + 1);
             }
             if present && at == self.present_to {
@@ -71,10 +74,11 @@ impl Fault {
     /// Takes frames for the pages of a file that are read together: those that are not in memory; returns them with
     /// their numbers.
     pub(super) fn take_window(&mut self, os: &mut Os, file: u32, page: u64) -> Vec<(u64, Pfn)> {
+        let context = self.context(os);
         let bytes = os.costs.read_ahead_bytes.0;
         let va = self.va;
         let layer = &mut os.layers[self.space.layer];
-        let vma = layer.spaces[self.space.index as usize].vmas.find(va).expect("mappings do not change during a fault");
+        let vma = layer.spaces[self.space.index].vmas.find(va).expect("mappings do not change during a fault");
         debug_assert_eq!(vma.file_page(va), page);
         let mut window = self.read_window(vma, page, bytes);
         if layer.is_served(self.space.index, va) {
@@ -90,9 +94,9 @@ impl Fault {
         // The page itself first, should there be no room for all.
         for number in std::iter::once(page).chain(window.clone().filter(|&number| number != page)) {
             let is_new = |layer: &Layer, n| !taken.iter().any(|&(other, _)| other == n) && !is_written(layer, n);
-            if layer.pages.cached(file, number).is_none()
+            if layer.memory.page_use.cached(file, number).is_none()
                 && is_new(layer, number)
-                && let Some(folio) = layer.take_cache_folio(file, number, &window, &is_new)
+                && let Some(folio) = layer.take_cache_folio(context, file, number, &window, &is_new)
             {
                 taken.extend(folio.pages());
             }
@@ -102,21 +106,22 @@ impl Fault {
 
     /// Pages of a file have been read. The entry of the one that was missed says no more that it is on storage: an
     /// engine would read it again before the fault has mapped it.
-    pub(super) fn finish_read(&mut self, os: &mut Os, file: u32, read: &[(u64, Pfn)]) {
+    pub(super) fn finish_read(&mut self, os: &mut Os, effects: &mut Effects, file: u32, read: &[(u64, Pfn)]) {
+        let context = self.context(os);
         let (space, page) = (self.space.index, self.page);
         let storage = os.layers[self.space.layer].storage().expect("pages are read from storage");
         let came = read.iter().filter(|&&(number, _)| !storage.is_unwritten(file, number));
         let came: Vec<Pfn> = came.map(|&(_, frame)| frame).collect();
-        came.into_iter().for_each(|frame| os.note_arrival(self.space.layer, frame));
+        came.into_iter().for_each(|frame| effects.note_page_read(self.space.layer, frame));
         let layer = self.layer(os);
         if let Some(EntryWord::Stored(_)) = layer.word(space, page).map(|of| of.word) {
             layer.take_word(space, page);
         }
         for &(number, frame) in read {
             layer.note_read(file, number, frame);
-            if layer.pages.cached(file, number).is_some() {
+            if layer.memory.page_use.cached(file, number).is_some() {
                 // Another handler was faster.
-                layer.free_block(frame, 0);
+                layer.free_block(context, frame, 0);
             } else {
                 layer.cache_page(file, number, frame);
             }

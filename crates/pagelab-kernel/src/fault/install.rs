@@ -2,18 +2,20 @@
 
 use super::work::Work;
 use super::{Fault, FaultState, PageSize};
+use crate::effects::Effects;
+use crate::locks::TaskId;
 use crate::os::Os;
 use crate::vma::VaRange;
 use pagelab_base::addr::PhysAddr;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::CpuId;
 use pagelab_base::step::Next;
 use pagelab_tables::page_table::{Leaf, Mapping};
 
 impl Fault {
     /// Writes the PTE, and those of the pages around or of the rest of a folio. False if what was to be mapped has left
     /// memory meanwhile: the fault has to look again. Errors: the page table is full.
-    pub(super) fn install(&mut self, os: &mut Os) -> Result<bool, EngineError> {
+    pub(super) fn install(&mut self, os: &mut Os, effects: &mut Effects) -> Result<bool, EngineError> {
+        let context = self.context(os);
         let (space, page) = (self.space.index, self.page);
         let leaf = self.leaf(os);
         self.present_to = self.end();
@@ -27,13 +29,13 @@ impl Fault {
             (Work::SwapIn | Work::SwapCached, _) => self.map_swapped(layer)?,
             (_, Leaf::Present(old)) => {
                 layer.remap(space, page, self.mapping());
-                layer.put_page(&old);
-                os.note_invalid(self.space, VaRange { start: page, end: self.end() });
+                layer.put_page(context, &old);
+                effects.invalidate(self.space, VaRange { start: page, end: self.end() });
                 1
             }
             (Work::Shared { page: number, present }, _) => self.map_shared(layer, number, present)?,
             (Work::Ready, _) => {
-                layer.map_ready(space, page, self.mapping())?;
+                layer.map_ready(context, space, page, self.mapping())?;
                 1
             }
             (_, Leaf::NotPresent { .. }) => self.map_fresh(layer)?,
@@ -55,22 +57,24 @@ impl Fault {
     pub(super) fn commit_install(
         &mut self,
         os: &mut Os,
-        cpu: CpuId,
+        effects: &mut Effects,
+        task: TaskId,
         entry: PhysAddr,
     ) -> Result<Result<FaultState, Next>, EngineError> {
+        let context = self.context(os);
         if let Work::Copy { .. } = self.work {
-            let (placement, mut memory) = os.layers[self.space.layer].placing();
+            let (placement, mut memory) = os.layers[self.space.layer].placing(context);
             placement.copied(self.space.index, self.va, &mut memory);
         }
-        self.layer(os).table_work.lines.clear();
-        let installed = self.install(os)?;
-        let lines = std::mem::take(&mut self.layer(os).table_work.lines);
+        self.layer(os).spaces.table_work.lines.clear();
+        let installed = self.install(os, effects)?;
+        let lines = std::mem::take(&mut self.layer(os).spaces.table_work.lines);
         Ok(Ok(if lines.is_empty() {
-            os.locks.release(self.table_key(os, entry), cpu);
+            os.locks.release(self.table_key(os, entry), task);
             if installed {
-                return Ok(Err(self.page_done(os, cpu)));
+                return Ok(Err(self.page_done(os, task)));
             }
-            self.look_again(os, cpu)
+            self.look_again(os, task)
         } else {
             FaultState::Rehash { entry, lines }
         }))

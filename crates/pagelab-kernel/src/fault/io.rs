@@ -13,6 +13,7 @@
 
 use super::{Fault, FaultState};
 use crate::config::{BlockIoConfig, CompletionBy, StageCost};
+use crate::effects::{DmaWrite, Effects};
 use crate::fault::stage::Stage;
 use crate::fault::work::Work;
 use crate::layer::requests::Requested;
@@ -117,7 +118,7 @@ impl Fault {
                 plan_stage(costs.submit, requests.many, StageCost::NONE, step);
                 layer.request_memory().submissions(requests).for_each(|entry| step.kernel(RefKind::Write, entry));
                 plan_lines(costs, layer, 0, step);
-                step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Requests));
+                step.kernel(RefKind::Write, layer.data.cpu_line(self.cpu, CpuLine::Requests));
             }
             Phase::Completion(requests) => {
                 plan_completion(costs, requests.many, step);
@@ -127,12 +128,12 @@ impl Fault {
                     .into_iter()
                     .for_each(|line| step.kernel(RefKind::Read, line));
                 plan_lines(costs, layer, 1, step);
-                step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::Requests));
+                step.kernel(RefKind::Write, layer.data.cpu_line(self.cpu, CpuLine::Requests));
             }
             Phase::Wakeup => {
                 step.preset += costs.wakeup.cost();
                 plan_lines(costs, layer, 2, step);
-                step.kernel(RefKind::Read, layer.cpu_line(self.cpu, CpuLine::Stack));
+                step.kernel(RefKind::Read, layer.data.cpu_line(self.cpu, CpuLine::Stack));
             }
         }
         true
@@ -140,19 +141,19 @@ impl Fault {
 
     /// Carries such a step out; false if the state's own step is to be carried out.
     #[inline]
-    pub(super) fn commit_io(&mut self, os: &mut Os) -> bool {
-        self.phase != Phase::Plain && self.end_phase(os)
+    pub(super) fn commit_io(&mut self, os: &mut Os, effects: &mut Effects) -> bool {
+        self.phase != Phase::Plain && self.end_phase(os, effects)
     }
 
-    fn end_phase(&mut self, os: &mut Os) -> bool {
+    fn end_phase(&mut self, os: &mut Os, effects: &mut Effects) -> bool {
         let sleeps = os.costs.block_io.is_some_and(|costs| costs.completion_by == CompletionBy::Interrupt);
         self.phase = match self.phase {
             Phase::Plain => return false,
             Phase::Submit(requests) => Phase::Device(requests),
             Phase::Device(requests) => {
                 let id = self.space.layer;
-                os.arrived
-                    .extend(os.layers[id].request_memory().completions(requests).into_iter().map(|line| (id, line, 1)));
+                let lines = os.layers[id].request_memory().completions(requests).into_iter();
+                effects.dma.extend(lines.map(|addr| DmaWrite { layer: id, addr, lines: 1 }));
                 Phase::Completion(requests)
             }
             Phase::Completion(_) if sleeps => Phase::Wakeup,

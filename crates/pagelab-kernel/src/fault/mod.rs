@@ -43,7 +43,10 @@ use stage::{FaultCounters, Stage};
 pub use work::{gets_large_pages, largest_page};
 
 use crate::config::FaultKind;
+use crate::context::KernelContext;
+use crate::effects::Effects;
 use crate::layer::Layer;
+use crate::locks::TaskId;
 use crate::os::Os;
 use crate::placement::PlacementStep;
 use crate::reclaim::{Pressure, Scan};
@@ -310,6 +313,16 @@ impl Fault {
         }
     }
 
+    /// On whose behalf the handler acts.
+    fn context(&self, os: &Os) -> KernelContext {
+        self.context_in(&os.layers[self.space.layer])
+    }
+
+    /// The same, for callers that have the layer.
+    fn context_in(&self, layer: &Layer) -> KernelContext {
+        layer.context(self.cpu, self.space.index)
+    }
+
     fn layer<'a>(&self, os: &'a mut Os) -> &'a mut Layer {
         &mut os.layers[self.space.layer]
     }
@@ -321,7 +334,7 @@ impl Fault {
     /// Lists the references of a walk for the page; into a list of the caller's, which is large.
     fn walk(&self, os: &Os, list: &mut WalkList) {
         let layer = &os.layers[self.space.layer];
-        layer.spaces[self.space.index as usize].table.walk(&layer.mem, self.va, list);
+        layer.spaces[self.space.index].table.walk(&layer.memory.contents, self.va, list);
     }
 
     /// What a walk for the page ends at.
@@ -332,51 +345,49 @@ impl Fault {
     }
 
     /// See `Activity::commit` of the simulation.
-    pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Result<Next, EngineError> {
+    pub fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Result<Next, EngineError> {
+        let cpu = task.cpu;
         // What the step has paid for.
         self.accounted = 0;
-        if self.commit_io(os) {
+        if self.commit_io(os, effects) {
             return Ok(Next::Continue);
         }
-        if self.writes_tables() && self.layer(os).shadowed {
+        if self.writes_tables() && self.layer(os).paging.shadowed {
             self.counters(os).table_exits += 1;
         }
-        let layer = self.layer(os);
-        layer.acting_cpu = cpu.0;
-        layer.acting_group = layer.spaces[self.space.index as usize].group;
         // Matched where it is: few states own anything.
         self.state = match self.state {
             FaultState::Entry => self.after_entry(os),
-            FaultState::Lookup => return self.go(|fault| Ok(fault.commit_lookup(os, cpu))),
-            FaultState::Walk => return self.go(|fault| fault.commit_walk(os, cpu, FaultState::Walk)),
-            FaultState::NextEntry => return self.go(|fault| fault.commit_walk(os, cpu, FaultState::NextEntry)),
+            FaultState::Lookup => return self.go(|fault| Ok(fault.commit_lookup(os, task))),
+            FaultState::Walk => return self.go(|fault| fault.commit_walk(os, task, FaultState::Walk)),
+            FaultState::NextEntry => return self.go(|fault| fault.commit_walk(os, task, FaultState::NextEntry)),
             FaultState::Fill { levels, .. } => {
                 let (space, va, of) = (self.space.index, self.va, self.cpu);
                 self.layer(os).fill_translation_cache(space, of, va, levels);
                 self.after_walk(os)
             }
             FaultState::Table { block } => {
-                self.link(os, block);
+                self.link(os, effects, block);
                 self.next_table(os)?
             }
             FaultState::Split { frame } => {
-                self.split(os, frame);
-                self.look_again(os, cpu)
+                self.split(os, effects, frame);
+                self.look_again(os, task)
             }
-            FaultState::Allocation => self.allocate(os)?,
-            FaultState::Reclaim { pressure } => match self.reclaim(os, pressure, cpu) {
+            FaultState::Allocation => self.allocate(os, effects)?,
+            FaultState::Reclaim { pressure } => match self.reclaim(os, effects, pressure, task) {
                 Ok(state) => state,
                 Err(key) => return Ok(Next::Block(key)),
             },
-            FaultState::Supply => self.supply(os, cpu),
+            FaultState::Supply => self.supply(os, effects, cpu),
             FaultState::WriteBack { .. } | FaultState::Place(_) | FaultState::Read { .. } => {
-                match self.commit_owned(os, cpu) {
+                match self.commit_owned(os, effects, task) {
                     Ok(state) => state,
                     Err(next) => return Ok(next),
                 }
             }
             FaultState::Refill { .. } => FaultState::Zeroing,
-            FaultState::Zeroing => self.filled(os),
+            FaultState::Zeroing => self.filled(os, effects),
             FaultState::Charge => self.charged(os, cpu),
             FaultState::Rmap if matches!(self.work, Work::SwapCached | Work::Shared { present: true, .. }) => {
                 FaultState::Lock
@@ -388,15 +399,15 @@ impl Fault {
                 self.layer(os).gather(cpu, frame, batch);
                 FaultState::Lock
             }
-            FaultState::Lock => return self.go(|fault| Ok(fault.commit_lock(os, cpu))),
-            FaultState::TakeReady { entry } => self.take_ready(os, cpu, entry),
-            FaultState::Install { entry } => return self.go(|fault| fault.commit_install(os, cpu, entry)),
+            FaultState::Lock => return self.go(|fault| Ok(fault.commit_lock(os, task))),
+            FaultState::TakeReady { entry } => self.take_ready(os, task, entry),
+            FaultState::Install { entry } => return self.go(|fault| fault.commit_install(os, effects, task, entry)),
             FaultState::Rehash { entry, .. } => {
-                os.locks.release(self.table_key(os, entry), cpu);
-                return Ok(self.page_done(os, cpu));
+                os.locks.release(self.table_key(os, entry), task);
+                return Ok(self.page_done(os, task));
             }
             FaultState::Return => {
-                self.end_read(os, cpu);
+                self.end_read(os, task);
                 return Ok(Next::Done);
             }
         };
@@ -405,10 +416,10 @@ impl Fault {
     }
 
     /// Carries out a step whose state owns what it is about.
-    fn commit_owned(&mut self, os: &mut Os, cpu: CpuId) -> Result<FaultState, Next> {
+    fn commit_owned(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Result<FaultState, Next> {
         Ok(match std::mem::replace(&mut self.state, FaultState::Entry) {
-            FaultState::WriteBack { scan } => self.written_back(os, &scan, cpu),
-            FaultState::Place(step) => match self.place(os, step) {
+            FaultState::WriteBack { scan } => self.written_back(os, &scan, task),
+            FaultState::Place(step) => match self.place(os, effects, task, step) {
                 Ok(state) => state,
                 Err((key, step)) => {
                     self.state = FaultState::Place(step);
@@ -417,9 +428,9 @@ impl Fault {
             },
             FaultState::Read { pages } => {
                 let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
-                self.finish_read(os, file, &pages);
+                self.finish_read(os, effects, file, &pages);
                 self.major = true;
-                self.look_again(os, cpu)
+                self.look_again(os, task)
             }
             state => unreachable!("{state:?} is carried out where it is"),
         })
@@ -440,10 +451,10 @@ impl Fault {
     }
 
     /// Takes the lock of the page-table page.
-    fn commit_lock(&mut self, os: &mut Os, cpu: CpuId) -> Result<FaultState, Next> {
+    fn commit_lock(&mut self, os: &mut Os, task: TaskId) -> Result<FaultState, Next> {
         let entry = self.entry(os);
         let key = self.table_key(os, entry);
-        if !os.locks.acquire(key, cpu) {
+        if !os.locks.acquire(key, task) {
             self.state = FaultState::Lock;
             return Err(Next::Block(key));
         }
@@ -452,32 +463,34 @@ impl Fault {
     }
 
     /// Finds the VMA; says what is to be done instead of going on, if it must.
-    fn commit_lookup(&mut self, os: &mut Os, cpu: CpuId) -> Result<FaultState, Next> {
+    fn commit_lookup(&mut self, os: &mut Os, task: TaskId) -> Result<FaultState, Next> {
+        let context = self.context(os);
         // A stack that grows changes what faults in it rely on (`expand_stack` locks the mappings for writing).
-        let growth = self.layer(os).spaces[self.space.index as usize].vmas.growth(self.va);
+        let growth = self.layer(os).spaces[self.space.index].vmas.growth(self.va);
         if growth.is_some() && !os.locks.may_change(self.space, growth, os.costs.fault_lock) {
             self.state = FaultState::Lookup;
             return Err(Next::Block(BlockKey::Mappings { space: self.space }));
         }
-        let next = self.look_up(os, cpu);
+        let next = self.look_up(os, task);
         if let Some(growth) = growth {
             let space = self.space.index;
-            self.layer(os).grow_translation_cache(space, growth.end);
+            self.layer(os).grow_translation_cache(context, space, growth.end);
         }
         Ok(next)
     }
 
     /// Lets the page go and begins with it anew.
-    fn look_again(&mut self, os: &mut Os, cpu: CpuId) -> FaultState {
-        os.locks.release(self.key, cpu);
+    fn look_again(&mut self, os: &mut Os, task: TaskId) -> FaultState {
+        os.locks.release(self.key, task);
         self.locked = false;
         FaultState::Walk
     }
 
-    fn look_up(&mut self, os: &mut Os, cpu: CpuId) -> FaultState {
+    fn look_up(&mut self, os: &mut Os, task: TaskId) -> FaultState {
         let layer = self.layer(os);
-        let (wanted, large_pages, folio) = (layer.page_size, layer.large_pages, layer.folio_orders.last().copied());
-        let vmas = &mut layer.spaces[self.space.index as usize].vmas;
+        let (wanted, large_pages, folio) =
+            (layer.paging.page_size, layer.paging.large_pages, layer.paging.folio_orders.last().copied());
+        let vmas = &mut layer.spaces[self.space.index].vmas;
         let Some(vma) = vmas.find_or_grow(self.va) else {
             self.outcome = Outcome::Refused;
             self.counters(os).outside += u64::from(self.exception);
@@ -505,7 +518,7 @@ impl Fault {
         if anonymous && self.exception && single && folio.is_none() {
             self.further = (os.costs.pages_per_fault - 1).min(following as u32);
         }
-        os.locks.read_mappings(self.space, range, cpu);
+        os.locks.read_mappings(self.space, range, task);
         self.reads = true;
         FaultState::Walk
     }
@@ -529,7 +542,8 @@ impl Fault {
 
     /// Goes for the next missing table, or on to the page itself.
     fn next_table(&mut self, os: &mut Os) -> Result<FaultState, EngineError> {
-        let block = self.layer(os).take_table(self.space.index, self.page, self.size)?;
+        let context = self.context(os);
+        let block = self.layer(os).take_table(context, self.space.index, self.page, self.size)?;
         Ok(block.map_or_else(|| self.after_tables(os), |block| FaultState::Table { block }))
     }
 
@@ -555,23 +569,24 @@ impl Fault {
     }
 
     /// Links a zeroed table, unless another handler was faster.
-    fn link(&self, os: &mut Os, block: TableBlock) {
-        if self.layer(os).link_table(self.space.index, self.page, self.size, block) {
+    fn link(&self, os: &mut Os, effects: &mut Effects, block: TableBlock) {
+        let context = self.context(os);
+        if self.layer(os).link_table(context, self.space.index, self.page, self.size, block) {
             self.counters(os).tables += 1;
         }
-        os.want_cut_armed(self.space.layer);
+        os.want_cut_armed(effects, context, self.space.layer);
     }
 
     /// The lock of the page-table page that an entry is in.
     fn table_key(&self, os: &Os, entry: PhysAddr) -> BlockKey {
-        let space = &os.layers[self.space.layer].spaces[self.space.index as usize];
+        let space = &os.layers[self.space.layer].spaces[self.space.index];
         BlockKey::PageTable { layer: self.space.layer, frame: space.lock_frame(entry) }
     }
 
     /// The page at `va` is mapped: goes on to the next one, or ends.
-    fn page_done(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+    fn page_done(&mut self, os: &mut Os, task: TaskId) -> Next {
         if self.locked {
-            os.locks.release(self.key, cpu);
+            os.locks.release(self.key, task);
             self.locked = false;
             // As Linux counts them (`mm_account_fault`): population too.
             if !std::mem::replace(&mut self.counted, true) {
@@ -592,7 +607,7 @@ impl Fault {
             return Next::Continue;
         }
         if !self.exception {
-            self.end_read(os, cpu);
+            self.end_read(os, task);
             return Next::Done;
         }
         self.state = FaultState::Return;
@@ -600,9 +615,9 @@ impl Fault {
     }
 
     /// The mappings may change again.
-    fn end_read(&mut self, os: &mut Os, cpu: CpuId) {
+    fn end_read(&mut self, os: &mut Os, task: TaskId) {
         if std::mem::take(&mut self.reads) {
-            os.locks.end_read(self.space, cpu);
+            os.locks.end_read(self.space, task);
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use super::work::Work;
 use super::{Fault, FaultState};
+use crate::effects::Effects;
 use crate::fault::stage::Stage;
 use crate::layer::{CpuLine, Layer};
+use crate::locks::{TaskId, TaskLocks};
 use crate::os::Os;
 use crate::placement::{PlacementStep, Progress, WantedPage};
 use crate::vma::VmaKind;
@@ -12,17 +14,20 @@ use pagelab_base::step::BlockKey;
 impl Fault {
     /// The first step towards a frame for the page: by the policy, if it serves the page.
     pub(super) fn begin_allocation(&self, os: &Os) -> FaultState {
+        let context = self.context(os);
         let layer = &os.layers[self.space.layer];
-        let step = self.wanted(os, layer).and_then(|page| layer.placement.begin(&page, &layer.memory_view()));
+        let step = self
+            .wanted(os, layer)
+            .and_then(|page| layer.mechanisms.placement.begin(&page, &layer.memory.view(context)));
         step.map_or(FaultState::Allocation, FaultState::Place)
     }
 
     /// The page, if a policy may choose its frame: private anonymous memory that has none yet.
     pub(super) fn wanted(&self, os: &Os, layer: &Layer) -> Option<WantedPage> {
-        if !layer.placement.chooses() || self.plain || !matches!(self.work, Work::Fresh | Work::SwapIn) {
+        if !layer.mechanisms.placement.chooses() || self.plain || !matches!(self.work, Work::Fresh | Work::SwapIn) {
             return None;
         }
-        let space = &layer.spaces[self.space.index as usize];
+        let space = &layer.spaces[self.space.index];
         let vma = space.vmas.find(self.va).filter(|_| space.uses_placement)?;
         if vma.is_shared() || vma.file.is_some() || vma.kind == VmaKind::Special {
             return None;
@@ -36,24 +41,32 @@ impl Fault {
             fresh: self.work == Work::Fresh,
             cpu: self.cpu,
             allocation: os.costs.stage_cost(self.kind, Stage::Allocation as usize).cost(),
-            free_lists: layer.cpu_line(self.cpu, CpuLine::FreeLists),
-            zone: layer.zone_line(),
-            counters: layer.spaces[self.space.index as usize].counter_line(),
+            free_lists: layer.data.cpu_line(self.cpu, CpuLine::FreeLists),
+            zone: layer.data.zone_line(),
+            counters: layer.spaces[self.space.index].counter_line(),
             objects: layer.objects(self.space.index),
         })
     }
 
     /// Carries a step of the policy out; says what to wait for if it must, and for which step.
-    pub(super) fn place(&mut self, os: &mut Os, step: PlacementStep) -> Result<FaultState, (BlockKey, PlacementStep)> {
+    pub(super) fn place(
+        &mut self,
+        os: &mut Os,
+        effects: &mut Effects,
+        task: TaskId,
+        step: PlacementStep,
+    ) -> Result<FaultState, (BlockKey, PlacementStep)> {
+        let context = self.context(os);
         let layer = self.layer(os);
-        if layer.placement.wants_room_first()
-            && let Some(state) = self.make_room(os)
+        if layer.mechanisms.placement.wants_room_first()
+            && let Some(state) = self.make_room(os, effects)
         {
             return Ok(state);
         }
         let page = self.wanted(os, &os.layers[self.space.layer]);
-        let (placement, mut memory) = os.layers[self.space.layer].placing();
-        Ok(match placement.commit(page.as_ref(), step, &mut memory, &mut os.locks) {
+        let (placement, mut memory) = os.layers[self.space.layer].placing(context);
+        let mut locks = TaskLocks { locks: &mut os.locks, task };
+        Ok(match placement.commit(page.as_ref(), step, &mut memory, &mut locks) {
             Progress::Go(step) => FaultState::Place(step),
             Progress::Wait(key, step) => return Err((key, step)),
             Progress::Taken { frame, refilled } => {
@@ -71,6 +84,6 @@ impl Fault {
 
     /// What the policy keeps is to be given back before anything else is done for memory.
     pub(super) fn give_back(&mut self, os: &mut Os) -> Option<FaultState> {
-        self.layer(os).placement.give_back().map(FaultState::Place)
+        self.layer(os).mechanisms.placement.give_back().map(FaultState::Place)
     }
 }

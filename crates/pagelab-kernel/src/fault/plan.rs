@@ -8,6 +8,7 @@ use crate::fault::stage::Stage;
 use crate::fault::supply::plan_supply;
 use crate::layer::words::WordOf;
 use crate::layer::{AddressSpace, CpuLine, Layer};
+use crate::memory::page_metadata;
 use crate::os::Os;
 use crate::reclaim::plan_scan;
 use crate::vma::VaRange;
@@ -42,8 +43,9 @@ impl Fault {
     /// What the step of the state refers to.
     #[inline(always)]
     fn plan_state(&self, os: &Os, layer: &Layer, step: &mut Step) {
-        let space = &layer.spaces[self.space.index as usize];
-        let cpu = |line: CpuLine| layer.cpu_line(self.cpu, line);
+        let context = self.context(os);
+        let space = &layer.spaces[self.space.index];
+        let cpu = |line: CpuLine| layer.data.cpu_line(self.cpu, line);
         match &self.state {
             FaultState::Entry => {
                 if os.hosts(self.space.layer) {
@@ -59,25 +61,25 @@ impl Fault {
             &FaultState::Fill { levels, new } => self.plan_fill(os, layer, levels, new, step),
             FaultState::Table { block } => {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
-                step.kernel(RefKind::Write, layer.page_metadata(block.first));
+                step.kernel(RefKind::Write, page_metadata(block.first));
                 step.kernel(RefKind::Locked, self.entry(os));
-                if space.table.missing_tables(&layer.mem, self.page, self.size) > 1 {
+                if space.table.missing_tables(&layer.memory.contents, self.page, self.size) > 1 {
                     step.before_pte = step.refs.len();
                 }
             }
             FaultState::Place(of) => {
-                layer.placement.plan(self.wanted(os, layer).as_ref(), of, &layer.memory_view(), step);
+                layer.mechanisms.placement.plan(self.wanted(os, layer).as_ref(), of, &layer.memory.view(context), step);
             }
             FaultState::Allocation => step.kernel(RefKind::Write, cpu(CpuLine::FreeLists)),
             FaultState::Refill { descriptors } => {
-                step.kernel(RefKind::Locked, layer.zone_line());
+                step.kernel(RefKind::Locked, layer.data.zone_line());
                 for &page in descriptors {
-                    step.kernel(RefKind::Write, layer.page_metadata(page));
+                    step.kernel(RefKind::Write, page_metadata(page));
                 }
             }
             FaultState::Split { frame } => {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES }, frame.addr());
-                step.kernel(RefKind::Write, layer.page_metadata(*frame));
+                step.kernel(RefKind::Write, page_metadata(*frame));
                 step.kernel(RefKind::Locked, self.entry(os));
             }
             FaultState::Reclaim { pressure } => plan_scan(layer, *pressure, step),
@@ -85,23 +87,28 @@ impl Fault {
             FaultState::WriteBack { scan } => step.io.clone_from(&scan.io),
             FaultState::Read { pages } => {
                 for &(_, frame) in pages {
-                    step.kernel(RefKind::Write, layer.page_metadata(frame));
+                    step.kernel(RefKind::Write, page_metadata(frame));
                 }
                 step.io.storage = self.reads(layer, pages);
             }
             FaultState::Zeroing if self.work == Work::SwapIn => self.plan_swap_in(layer, step),
-            FaultState::Zeroing => self.plan_zeroing(layer, step),
+            FaultState::Zeroing => self.plan_zeroing(step),
             FaultState::Charge => layer.plan_charge(self.cpu, space.group, 1 << self.order, step),
             FaultState::Rmap => self.plan_rmap(layer, space, step),
             FaultState::Lru => layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step),
             FaultState::Lock => {
                 let lock = space.lock_frame(self.entry(os));
-                step.kernel(RefKind::Locked, layer.page_metadata(lock));
+                step.kernel(RefKind::Locked, page_metadata(lock));
             }
             FaultState::TakeReady { .. } => self.plan_take_ready(layer, step),
             FaultState::Install { entry } => {
                 if let Work::Copy { .. } = self.work {
-                    layer.placement.plan_copied(self.space.index, self.va, &layer.memory_view(), step);
+                    layer.mechanisms.placement.plan_copied(
+                        self.space.index,
+                        self.va,
+                        &layer.memory.view(context),
+                        step,
+                    );
                 }
                 self.plan_install(*entry, layer, space, step);
             }
@@ -140,7 +147,7 @@ impl Fault {
             }
             layer.plan_stage_lines(stage, cost.lines, self.cpu, self.space.index, step);
         }
-        if layer.shadowed && self.writes_tables() {
+        if layer.paging.shadowed && self.writes_tables() {
             step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
         }
     }
@@ -162,12 +169,15 @@ impl Fault {
     /// The page in the page cache that belongs at an address around the fault's.
     fn cached(&self, layer: &Layer, at: VirtAddr) -> Option<Pfn> {
         let Work::Cached { file, page } = self.work else { return None };
-        layer.pages.cached(file, page.wrapping_add(at.0 / FRAME_BYTES).wrapping_sub(self.page.0 / FRAME_BYTES))
+        layer
+            .memory
+            .page_use
+            .cached(file, page.wrapping_add(at.0 / FRAME_BYTES).wrapping_sub(self.page.0 / FRAME_BYTES))
     }
 
     /// Reads the page back from its slot.
     fn plan_swap_in(&self, layer: &Layer, step: &mut Step) {
-        step.kernel(RefKind::Write, layer.page_metadata(self.frame));
+        step.kernel(RefKind::Write, page_metadata(self.frame));
         let Some(WordOf { word: EntryWord::Swap(slot), .. }) = layer.word(self.space.index, self.page) else {
             unreachable!("{:?} is in the swap area", self.page)
         };
@@ -186,8 +196,8 @@ impl Fault {
     }
 
     /// Zeroing of the frame, or copying.
-    fn plan_zeroing(&self, layer: &Layer, step: &mut Step) {
-        step.kernel(RefKind::Write, layer.page_metadata(self.frame));
+    fn plan_zeroing(&self, step: &mut Step) {
+        step.kernel(RefKind::Write, page_metadata(self.frame));
         if let Work::Copy { from } = self.work {
             step.kernel(RefKind::Load { bytes: FRAME_BYTES << self.order }, from.addr());
         }
@@ -200,10 +210,10 @@ impl Fault {
         match self.work {
             Work::Cached { .. } => {
                 for frame in pages(self.around).filter_map(|at| self.cached(layer, at)) {
-                    step.kernel(RefKind::Locked, layer.page_metadata(frame));
+                    step.kernel(RefKind::Locked, page_metadata(frame));
                 }
             }
-            _ => step.kernel(RefKind::Write, layer.page_metadata(self.frame)),
+            _ => step.kernel(RefKind::Write, page_metadata(self.frame)),
         }
     }
 
@@ -238,7 +248,7 @@ impl Fault {
             _ => VaRange { start: self.page, end: self.page },
         };
         for at in pages(several) {
-            let other = space.table.entry(&layer.mem, at);
+            let other = space.table.entry(&layer.memory.contents, at);
             if other.0 / LINE_BYTES != line {
                 step.kernel(RefKind::Write, other);
                 line = other.0 / LINE_BYTES;
@@ -249,7 +259,7 @@ impl Fault {
         }
         step.kernel(RefKind::Write, space.counter_line());
         // The lock's release.
-        step.kernel(RefKind::Write, layer.page_metadata(space.lock_frame(entry)));
+        step.kernel(RefKind::Write, page_metadata(space.lock_frame(entry)));
     }
 
     /// Where the VMA begins, as far as there is one.
@@ -260,6 +270,6 @@ impl Fault {
     /// The last entry that a walk for the page reads.
     pub(super) fn entry(&self, os: &Os) -> PhysAddr {
         let layer = &os.layers[self.space.layer];
-        layer.spaces[self.space.index as usize].table.entry(&layer.mem, self.va)
+        layer.spaces[self.space.index].table.entry(&layer.memory.contents, self.va)
     }
 }

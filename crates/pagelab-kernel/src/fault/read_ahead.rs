@@ -25,9 +25,10 @@ use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, VirtAddr};
 impl Layer {
     /// Counts those pages of a mapping of a file that are in memory as hits, if there are misses.
     fn count_hits(&mut self, space: u32, vma: &Vma, file: u32, around: VaRange) {
-        if self.spaces[space as usize].misses.count(file) > 0 {
-            let hits = pages(around).filter(|&at| self.pages.cached(file, vma.file_page(at)).is_some()).count();
-            self.spaces[space as usize].misses.hit(file, hits as u32);
+        if self.spaces[space].misses.count(file) > 0 {
+            let hits =
+                pages(around).filter(|&at| self.memory.page_use.cached(file, vma.file_page(at)).is_some()).count();
+            self.spaces[space].misses.hit(file, hits as u32);
         }
     }
 }
@@ -38,18 +39,18 @@ impl Fault {
         let around = os.costs.fault_around_bytes.0;
         let (space, va, load) = (self.space.index, self.va, self.intent != Intent::Store);
         let layer = self.layer(os);
-        let vma = layer.spaces[space as usize].vmas.find(va).expect("mappings do not change during a fault").clone();
+        let vma = layer.spaces[space].vmas.find(va).expect("mappings do not change during a fault").clone();
         if load && around > FRAME_BYTES {
             layer.count_hits(space, &vma, file, window(&vma, va, around));
         }
         let normal = vma.advice.order == OrderAdvice::Normal;
-        self.alone = normal && !layer.spaces[space as usize].misses.miss(file);
+        self.alone = normal && !layer.spaces[space].misses.miss(file);
     }
 
     /// A page of a file has been found in memory, and is about to be mapped with those around it.
     pub(super) fn note_hits(&self, layer: &mut Layer, file: u32) {
         // What the fault itself has just read is found by those alone that look around it.
-        let space = &layer.spaces[self.space.index as usize];
+        let space = &layer.spaces[self.space.index];
         if space.misses.count(file) > 0 && (self.around.pages() > 1 || !self.major) {
             let vma = space.vmas.find(self.va).expect("mappings do not change during a fault").clone();
             layer.count_hits(self.space.index, &vma, file, self.around);

@@ -17,10 +17,11 @@ use super::{Fault, FaultState};
 use crate::config::StageLines;
 use crate::fault::stage::Stage;
 use crate::layer::{CpuLine, Layer};
+use crate::locks::TaskId;
+use crate::memory::page_metadata;
 use crate::os::Os;
 use pagelab_base::addr::{LINE_BYTES, PhysAddr};
 use pagelab_base::code_cost::CodeCost;
-use pagelab_base::ids::CpuId;
 use pagelab_base::step::{RefKind, Step};
 
 /// Which of a space's objects is the first of those that are read.
@@ -28,43 +29,43 @@ const OBJECTS: u64 = 1 << 61;
 
 impl Fault {
     pub(super) fn plan_take_ready(&self, layer: &Layer, step: &mut Step) {
-        let Some(engine) = &layer.engine else { return };
+        let Some(engine) = &layer.mechanisms.engine else { return };
         if !self.defers {
-            engine.plan_take((self.cpu, self.size), &layer.mem, step);
+            engine.plan_take((self.cpu, self.size), &layer.memory.contents, step);
         }
         let Some(costs) = engine.in_fault() else { return };
         let cost = if self.defers { costs.defer } else { costs.take };
         let again = StageLines { again: cost.again, ..StageLines::NONE };
         layer.plan_stage_lines(Stage::Zeroing as usize, again, self.cpu, self.space.index, step);
-        let (own, space) = (layer.cpu_line(self.cpu, CpuLine::Rings), &layer.spaces[self.space.index as usize]);
+        let (own, space) = (layer.data.cpu_line(self.cpu, CpuLine::Rings), &layer.spaces[self.space.index]);
         (0..cost.cpu).for_each(|n| step.kernel_beside(RefKind::Write, own + u64::from(n) * LINE_BYTES));
         (0..cost.space).for_each(|n| step.kernel_beside(RefKind::Read, space.object_line(OBJECTS + u64::from(n))));
         if self.defers {
             step.preset += CodeCost::new(cost.instructions, cost.cycles);
-            step.kernel_beside(RefKind::Write, layer.page_metadata(self.frame));
+            step.kernel_beside(RefKind::Write, page_metadata(self.frame));
         }
     }
 
     /// With the lock of the page-table page, unless it is instead of an allocation: takes a frame, or goes for one the
     /// ordinary way.
-    pub(super) fn take_ready(&mut self, os: &mut Os, cpu: CpuId, entry: PhysAddr) -> FaultState {
+    pub(super) fn take_ready(&mut self, os: &mut Os, task: TaskId, entry: PhysAddr) -> FaultState {
         if std::mem::take(&mut self.defers) {
             return FaultState::Lock;
         }
         let zero_page = os.costs.zero_page.0;
         let (space, page, table) = (self.space.index, self.page, (self.cpu, self.size));
         let layer = self.layer(os);
-        let engine = layer.engine.as_mut().expect("the page's entry is armed for one");
-        if let Some(frame) = engine.take(table, space, page, &mut layer.mem) {
+        let engine = layer.mechanisms.engine.as_mut().expect("the page's entry is armed for one");
+        if let Some(frame) = engine.take(table, space, page, &mut layer.memory.contents) {
             self.frame = frame;
             self.defers = engine.in_fault().is_some();
             return if self.defers { FaultState::Charge } else { FaultState::Install { entry } };
         }
         if !self.layer(os).takes_in_faults() {
-            os.locks.release(self.table_key(os, entry), cpu);
+            os.locks.release(self.table_key(os, entry), task);
         }
         let layer = self.layer(os);
-        let vma = layer.spaces[space as usize].vmas.find(self.va);
+        let vma = layer.spaces[space].vmas.find(self.va);
         let vma = vma.expect("mappings do not change during a fault").clone();
         self.work = self.choose_anonymous(layer, &vma, zero_page);
         debug_assert_ne!(self.work, Work::Ready);

@@ -9,11 +9,11 @@ use crate::entry_word::EntryWord;
 use crate::fault::work::{Work, is_file};
 use crate::fault_engine::kernel_side::EngineState;
 use crate::frames::frame_alloc::FramePurpose;
+use crate::locks::TaskId;
 use crate::os::Os;
 use crate::vma::VaRange;
 use pagelab_base::addr::{PageSize, VirtAddr};
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::CpuId;
 use pagelab_base::page_fault::Intent;
 use pagelab_base::step::{BlockKey, Next};
 use pagelab_tables::page_table::{Leaf, WalkList};
@@ -23,12 +23,12 @@ impl Fault {
     pub(super) fn choose(&mut self, os: &mut Os, leaf: &Leaf) -> Result<Option<Work>, EngineError> {
         let (zero_page, around) = (os.costs.zero_page.0, os.costs.fault_around_bytes.0);
         let layer = self.layer(os);
-        let vma = layer.spaces[self.space.index as usize].vmas.find(self.va);
+        let vma = layer.spaces[self.space.index].vmas.find(self.va);
         let vma = vma.expect("mappings do not change during a fault").clone();
         let level = match *leaf {
             Leaf::Present(mapping) if mapping.flags.writable || self.intent != Intent::Store => return Ok(None),
             Leaf::Present(mapping) => {
-                if layer.engine.as_ref().is_some_and(EngineState::maps_files) {
+                if layer.mechanisms.engine.as_ref().is_some_and(EngineState::maps_files) {
                     self.accounted += layer.account_for_taken(self.space.index);
                 }
                 return Ok(Some(self.choose_of_present(layer, &vma, mapping)));
@@ -73,9 +73,10 @@ impl Fault {
     pub(super) fn commit_walk(
         &mut self,
         os: &mut Os,
-        cpu: CpuId,
+        task: TaskId,
         by: FaultState,
     ) -> Result<Result<FaultState, Next>, EngineError> {
+        let context = self.context(os);
         self.plain = false;
         let mut list = WalkList::new();
         self.walk(os, &mut list);
@@ -92,13 +93,13 @@ impl Fault {
                 (self.counted, self.further) = (true, 0);
                 self.counters(os).raced += 1;
             }
-            return Ok(Err(self.page_done(os, cpu)));
+            return Ok(Err(self.page_done(os, task)));
         };
         if let Some(key) = self.written(os, work).filter(|&key| os.locks.is_held(key)) {
             self.state = by;
             return Ok(Err(Next::Block(key)));
         }
-        if !os.locks.acquire(self.key, cpu) {
+        if !os.locks.acquire(self.key, task) {
             self.state = by;
             return Ok(Err(Next::Block(self.key)));
         }
@@ -109,7 +110,8 @@ impl Fault {
         }
         Ok(Ok(match (work, leaf) {
             (Work::Split, _) => {
-                let frame = self.layer(os).take_frame(FramePurpose::PageTable, "the table of a page that is split")?;
+                let frame =
+                    self.layer(os).take_frame(context, FramePurpose::PageTable, "the table of a page that is split")?;
                 FaultState::Split { frame }
             }
             (_, Leaf::Present(_)) => self.after_tables(os),
@@ -117,7 +119,7 @@ impl Fault {
                 if let Work::Shared { present: true, .. } = work {
                     // From here on it cannot go away.
                     let frame = self.frame;
-                    self.layer(os).pages.share(frame);
+                    self.layer(os).memory.page_use.share(frame);
                 }
                 self.next_table(os)?
             }

@@ -1,6 +1,8 @@
 //! Frames that a fault engine wants ready: what making one so costs, and who is told if there is no memory.
 
 use super::{Fault, FaultState};
+use crate::context::KernelContext;
+use crate::effects::Effects;
 use crate::fault::stage::Stage;
 use crate::fault_engine::kernel_side::{EngineState, SupplyOutcome};
 use crate::layer::{CpuLine, Layer};
@@ -11,12 +13,12 @@ use pagelab_base::step::{RefKind, Step};
 
 impl Os {
     /// Has a layer's engine make a frame ready, on a CPU; wakes kswapd if memory is short.
-    pub fn supply(&mut self, layer: LayerId, cpu: CpuId, in_fault: bool) -> SupplyOutcome {
+    pub fn supply(&mut self, effects: &mut Effects, layer: LayerId, cpu: CpuId, in_fault: bool) -> SupplyOutcome {
         let of = &mut self.layers[layer];
-        of.acting_cpu = cpu.0;
-        let supplied = of.with_engine(|engine, memory| engine.supply(memory, in_fault));
+        let context = KernelContext::on(cpu);
+        let supplied = of.with_engine(context, |engine, memory| engine.supply(memory, in_fault));
         if supplied == SupplyOutcome::NoMemory {
-            self.needs.push((layer, Need::Memory));
+            effects.wake(layer, Need::Memory);
         }
         supplied
     }
@@ -26,13 +28,13 @@ impl Fault {
     /// What comes first: frames for the engine, if it had none. Nothing is held yet, and no page can leave meanwhile
     /// that it maps.
     pub(super) fn after_entry(&self, os: &Os) -> FaultState {
-        let lacks = os.layers[self.space.layer].engine.as_ref().is_some_and(EngineState::lacks_frames);
+        let lacks = os.layers[self.space.layer].mechanisms.engine.as_ref().is_some_and(EngineState::lacks_frames);
         if lacks { FaultState::Supply } else { FaultState::Lookup }
     }
 
     /// Makes one ready, and goes on to the next.
-    pub(super) fn supply(&self, os: &mut Os, cpu: CpuId) -> FaultState {
-        match os.supply(self.space.layer, cpu, true) {
+    pub(super) fn supply(&self, os: &mut Os, effects: &mut Effects, cpu: CpuId) -> FaultState {
+        match os.supply(effects, self.space.layer, cpu, true) {
             SupplyOutcome::One => FaultState::Supply,
             SupplyOutcome::Enough | SupplyOutcome::NoMemory => FaultState::Lookup,
         }
@@ -42,6 +44,6 @@ impl Fault {
 /// What that costs.
 pub fn plan_supply(os: &Os, layer: &Layer, cpu: CpuId, in_fault: bool, step: &mut Step) {
     step.preset += os.costs.fault.all()[Stage::Allocation as usize].cost();
-    step.kernel(RefKind::Write, layer.cpu_line(cpu, CpuLine::FreeLists));
-    layer.engine.as_ref().expect("it asks for frames").plan_supply(in_fault, step);
+    step.kernel(RefKind::Write, layer.data.cpu_line(cpu, CpuLine::FreeLists));
+    layer.mechanisms.engine.as_ref().expect("it asks for frames").plan_supply(in_fault, step);
 }

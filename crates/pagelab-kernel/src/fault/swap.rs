@@ -14,7 +14,7 @@ impl Fault {
         let swap = layer.swap().expect("a slot is one of the swap area");
         let Swapped::InMemory(frame) = swap.find(slot) else { return Work::SwapIn };
         self.frame = frame;
-        if self.intent == Intent::Store && !layer.pages.are_exclusive(frame, 0) {
+        if self.intent == Intent::Store && !layer.memory.page_use.are_exclusive(frame, 0) {
             return Work::Copy { from: frame };
         }
         Work::SwapCached
@@ -22,6 +22,7 @@ impl Fault {
 
     /// Maps a page that was read back from the swap device, by this fault or by another user; 0 if it has left again.
     pub(super) fn map_swapped(&mut self, layer: &mut Layer) -> Result<u64, EngineError> {
+        let context = self.context_in(layer);
         let (space, page) = (self.space.index, self.page);
         let own = (self.work == Work::SwapIn).then_some(self.frame);
         let of = layer.word(space, page).expect("mappings do not change during a fault");
@@ -30,23 +31,23 @@ impl Fault {
         match (swap.find(slot), own) {
             (Swapped::OnDevice, Some(frame)) => {
                 let others = swap.read(slot, frame, self.intent != super::Intent::Store);
-                (0..others).for_each(|_| layer.pages.share(frame));
+                (0..others).for_each(|_| layer.memory.page_use.share(frame));
                 self.flags.writable &= others == 0;
-                layer.reclaim.as_mut().expect("it has a swap area").counters.swapped_in += 1;
+                layer.memory.reclaim.as_mut().expect("it has a swap area").counters.swapped_in += 1;
             }
             (Swapped::OnDevice, None) => return Ok(0),
             (Swapped::InMemory(frame), own) => {
                 swap.remove(slot);
                 if let Some(own) = own {
-                    layer.free_block(own, 0);
+                    layer.free_block(context, own, 0);
                 }
                 self.frame = frame;
-                self.flags.writable &= layer.pages.are_exclusive(frame, 0);
+                self.flags.writable &= layer.memory.page_use.are_exclusive(frame, 0);
             }
         }
         self.flags.dirty &= self.flags.writable;
         layer.take_word(space, page);
-        layer.map(space, page, self.mapping())?;
+        layer.map(context, space, page, self.mapping())?;
         Ok(1)
     }
 }

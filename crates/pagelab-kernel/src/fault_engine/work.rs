@@ -1,6 +1,8 @@
 //! What an engine does for a page, as an activity of the core whose walker started it.
 
+use crate::effects::Effects;
 use crate::fault_engine::kernel_side::EngineState;
+use crate::locks::TaskId;
 use crate::os::Os;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, LayerId};
@@ -33,8 +35,9 @@ pub trait Work: Sized {
     /// See `Activity::plan` of the simulation.
     fn plan(&self, os: &Os, step: &mut Step);
 
-    /// See `Activity::commit` of the simulation.
-    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next;
+    /// See `Activity::commit` of the simulation. `io_failed` if a device has answered a request of the step with an
+    /// error.
+    fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId, io_failed: bool) -> Next;
 
     /// Counts cycles of the step under way.
     fn charge(&self, os: &mut Os, cycles: Cycles);
@@ -60,7 +63,7 @@ macro_rules! make_work {
         impl EngineWork {
             /// That of the layer's engine for a page that a walk has not found, if it has one and this is its page.
             pub fn begin(fault: &PageFault, cpu: CpuId, os: &Os, now: Cycles) -> Option<Self> {
-                let of = match os.layers[fault.space.layer].engine.as_ref()? {
+                let of = match os.layers[fault.space.layer].mechanisms.engine.as_ref()? {
                     $(EngineState::$Engine(_) => Any::$Engine(super::$module::Offload::begin(fault, cpu, os)?),)+
                 };
                 Some(Self { began: now, of })
@@ -77,8 +80,8 @@ macro_rules! make_work {
             }
 
             /// See [`Work::commit`].
-            pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
-                match &mut self.of { $(Any::$Engine(of) => of.commit(os, cpu),)+ }
+            pub fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId, io_failed: bool) -> Next {
+                match &mut self.of { $(Any::$Engine(of) => of.commit(os, effects, task, io_failed),)+ }
             }
 
             /// See [`Work::charge`].
@@ -103,7 +106,7 @@ impl EngineWork {
     /// It is done: says how it has ended, and tells the engine how long it took.
     pub fn end(&self, os: &mut Os, now: Cycles) -> Verdict {
         let verdict = self.verdict();
-        let engine = os.layers[self.layer()].engine.as_mut().expect("its work has ended just now");
+        let engine = os.layers[self.layer()].mechanisms.engine.as_mut().expect("its work has ended just now");
         engine.note(matches!(verdict, Verdict::Mapped(_)), now.saturating_sub(self.began));
         verdict
     }

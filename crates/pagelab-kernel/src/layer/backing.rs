@@ -15,7 +15,7 @@ use pagelab_tables::page_table::Leaf;
 /// Whether a fault is a first touch, in a host, of memory that a guest has had since before the run. What the host has
 /// swapped out since then is a fault like any other.
 pub fn is_backed(layers: &[Layer], fault: &PageFault) -> bool {
-    let is_guest = |layer: &Layer| layer.host == Some(fault.space) && layer.backing == Backing::Present;
+    let is_guest = |layer: &Layer| layer.host == Some(fault.space) && layer.paging.backing == Backing::Present;
     layers.iter().any(is_guest) && layers[fault.space.layer].was_never_touched(fault.space.index, fault.va)
 }
 

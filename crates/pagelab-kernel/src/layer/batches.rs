@@ -3,6 +3,7 @@
 //! Source: Linux mm/memcontrol.c (`consume_stock`, `drain_stock`), mm/swap.c (`folio_batch_add`, `lru_add_fn`).
 
 use crate::layer::{CpuLine, Layer};
+use crate::memory::page_metadata;
 use crate::reclaim::GroupId;
 use pagelab_base::addr::Pfn;
 use pagelab_base::ids::CpuId;
@@ -12,19 +13,19 @@ impl Layer {
     /// References of a charge of `pages` to a group: what the CPU has charged in advance, and the counters of the
     /// cgroups where that is not enough.
     pub fn plan_charge(&self, cpu: CpuId, group: GroupId, pages: u32, step: &mut Step) {
-        step.kernel(RefKind::Write, self.cpu_line(cpu, CpuLine::Charge));
-        let of = &self.cpus[cpu];
+        step.kernel(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Charge));
+        let of = &self.data.cpus[cpu];
         if of.charged_to != group && of.charged > 0 {
-            step.kernel(RefKind::Locked, self.cgroup_line(of.charged_to));
+            step.kernel(RefKind::Locked, self.data.cgroup_line(of.charged_to));
         }
         if of.charged_to != group || of.charged < pages {
-            step.kernel(RefKind::Locked, self.cgroup_line(group));
+            step.kernel(RefKind::Locked, self.data.cgroup_line(group));
         }
     }
 
     /// Pays for pages out of what the CPU has charged in advance, or charges anew: `batch` pages at least.
     pub fn consume_charge(&mut self, cpu: CpuId, group: GroupId, pages: u32, batch: u32) {
-        let of = &mut self.cpus[cpu];
+        let of = &mut self.data.cpus[cpu];
         if of.charged_to != group {
             // What was left of another group's goes back (`drain_stock`).
             (of.charged_to, of.charged) = (group, 0);
@@ -38,19 +39,19 @@ impl Layer {
     /// References of gathering a page for the LRU lists of a group: with the CPU's `batch` full, the lists' lock and
     /// the pages.
     pub fn plan_gather(&self, cpu: CpuId, group: GroupId, batch: u32, step: &mut Step) {
-        step.kernel(RefKind::Write, self.cpu_line(cpu, CpuLine::Lru));
-        let gathered = &self.cpus[cpu].lru;
+        step.kernel(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Lru));
+        let gathered = &self.data.cpus[cpu].lru;
         if gathered.len() >= batch as usize {
-            step.kernel(RefKind::Locked, self.lru_line(group));
+            step.kernel(RefKind::Locked, self.data.lru_line(group));
             for &page in gathered {
-                step.kernel(RefKind::Write, self.page_metadata(page));
+                step.kernel(RefKind::Write, page_metadata(page));
             }
         }
     }
 
     /// Gathers a page.
     pub fn gather(&mut self, cpu: CpuId, frame: Pfn, batch: u32) {
-        let lru = &mut self.cpus[cpu].lru;
+        let lru = &mut self.data.cpus[cpu].lru;
         if lru.len() >= batch as usize {
             lru.clear();
         }

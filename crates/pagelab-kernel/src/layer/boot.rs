@@ -1,29 +1,45 @@
 //! Booting a layer: its memory, what is set aside of it, and the direct map.
 
-use super::{AsidAllocator, CpuData, Layer, PAGE_METADATA_BYTES};
+use super::data::{CpuData, KernelData};
+use super::{AsidAllocator, Layer, LayerCounters, Mechanisms, PagingPolicy, Spaces};
 use crate::config::{HostMode, LayerConfig};
+use crate::context::KernelContext;
 use crate::direct_segment::SegmentMemory;
 use crate::fault_engine::kernel_side::{EngineScope, EngineState};
-use crate::frames::contiguity::Contiguity;
 use crate::frames::frame_alloc::FramePurpose;
 use crate::frames::page_use::PageUse;
 use crate::frames::supply::{Frames, WantedFrames};
 use crate::layer::contents::Contents;
+use crate::memory::{LayerMemory, PAGE_METADATA_BYTES};
 use crate::placement::Placement;
 use crate::reclaim::GroupId;
 use crate::shadows::Shadows;
 use crate::speculative_table::SpeculativeTable;
-use crate::vma::BrkCounters;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{DIRECT_MAP, SpaceId};
 use pagelab_base::memory::PhysMem;
 use pagelab_tables::page_table::{Boot, LayerTables, Mapping, PteFlags, TableWork};
 
+impl PagingPolicy {
+    fn new(config: &LayerConfig) -> Self {
+        Self {
+            page_size: config.page_size,
+            backing: config.backing,
+            large_pages: config.large_pages,
+            brk_alignment: config.brk_alignment_bytes,
+            folio_orders: config.folio_orders(),
+            blocks_ahead: config.placement.block_order().is_some(),
+            file_folio_orders: config.file_folio_orders(),
+            shadowed: config.host_mode == HostMode::Shadow,
+        }
+    }
+}
+
 impl Layer {
     /// Tells the frame allocator which nodes the first CPUs are of.
     pub fn set_cpu_nodes(&mut self, nodes: &[u32]) {
-        self.frames.allocator.set_cpu_nodes(nodes);
+        self.memory.frames.allocator.set_cpu_nodes(nodes);
     }
 
     /// Boots a kernel on `memory_bytes` of physical memory for so many CPUs: sets the page metadata and what its tables
@@ -37,7 +53,7 @@ impl Layer {
         check: bool,
         asids: &mut AsidAllocator,
     ) -> Result<Self, EngineError> {
-        let (name, page_size) = (config.name.as_str(), config.page_size);
+        let name = config.name.as_str();
         let frame_count = memory_bytes >> FRAME_SHIFT;
         let metadata_frames = (frame_count * PAGE_METADATA_BYTES).div_ceil(FRAME_BYTES);
         let mut mem = PhysMem::default();
@@ -56,59 +72,53 @@ impl Layer {
         };
         let (frames, aged) = Frames::new(&want, frame_count, end, served.cpus)?;
         let set_aside = end - tables.set_aside().of_spaces;
+        let memory = LayerMemory {
+            contents: mem,
+            frames,
+            reclaim: None,
+            page_use: PageUse::new(Pfn(0)),
+            frame_count,
+            set_aside,
+            checked: check.then(Contents::default),
+        };
         let mut layer = Self {
             name: name.to_owned(),
             host,
-            mem,
-            frames,
-            aged,
-            acting_cpu: 0,
-            acting_group: GroupId::REST,
-            page_size,
-            backing: config.backing,
-            large_pages: config.large_pages,
-            brk_alignment: config.brk_alignment_bytes,
-            brk_counters: BrkCounters::default(),
-            folio_orders: config.folio_orders(),
-            blocks_ahead: config.placement.block_order().is_some(),
-            file_folio_orders: config.file_folio_orders(),
-            spaces: Vec::new(),
-            tables,
-            set_aside,
-            segment_memory,
-            speculative_table,
-            frame_count,
-            zone: Pfn(0),
-            cpus: Vec::new(),
-            pages: PageUse::new(Pfn(0)),
-            shadowed: config.host_mode == HostMode::Shadow,
-            shadows: Shadows::default(),
-            requests: None,
-            stage_lines: None,
-            reclaim: None,
-            ended_contiguity: Contiguity::default(),
-            contiguity_map: None,
-            placement: Placement::new(&config.placement),
-            engine: None,
-            translation_caches: None,
-            retired: Vec::new(),
-            table_work: TableWork::default(),
-            cut: Vec::new(),
-            check,
-            contents: check.then(Contents::default),
+            memory,
+            spaces: Spaces {
+                list: Vec::new(),
+                tables,
+                table_work: TableWork::default(),
+                cut: Vec::new(),
+                retired: Vec::new(),
+                check,
+            },
+            data: KernelData { zone: Pfn(0), cpus: Vec::new(), requests: None, stage_lines: None },
+            paging: PagingPolicy::new(config),
+            mechanisms: Mechanisms {
+                placement: Placement::new(&config.placement),
+                engine: None,
+                translation_caches: None,
+                segment_memory,
+                speculative_table,
+                shadows: Shadows::default(),
+            },
+            counters: LayerCounters { aged, ..LayerCounters::default() },
         };
-        layer.zone = layer.take_frame(FramePurpose::KernelObject, "its allocator")?;
-        layer.pages = PageUse::new(layer.take_frame(FramePurpose::KernelObject, "the zero page")?);
+        layer.data.zone = layer.take_frame(KernelContext::BOOT, FramePurpose::KernelObject, "its allocator")?;
+        layer.memory.page_use =
+            PageUse::new(layer.take_frame(KernelContext::BOOT, FramePurpose::KernelObject, "the zero page")?);
         for _ in 0..served.cpus {
-            let frame = layer.take_frame(FramePurpose::KernelObject, "a CPU's own data")?;
-            layer.cpus.push(CpuData { frame, lru: Vec::new(), charged: 0, charged_to: GroupId::REST });
+            let frame = layer.take_frame(KernelContext::BOOT, FramePurpose::KernelObject, "a CPU's own data")?;
+            layer.data.cpus.push(CpuData { frame, lru: Vec::new(), charged: 0, charged_to: GroupId::REST });
         }
-        let direct_map = layer.add_space(asids)?;
+        let direct_map = layer.add_space(KernelContext::BOOT, asids)?;
         assert_eq!(direct_map, DIRECT_MAP);
         layer.build_direct_map()?;
         if let Some(engine) = &config.fault_engine {
-            let engine = EngineState::boot(engine, served, &mut layer.placing().1);
-            layer.engine = Some(engine.ok_or_else(|| layer.out_of_memory("the tables of its fault engine"))?);
+            let engine = EngineState::boot(engine, served, &mut layer.memory_for(KernelContext::BOOT));
+            layer.mechanisms.engine =
+                Some(engine.ok_or_else(|| layer.out_of_memory("the tables of its fault engine"))?);
         }
         Ok(layer)
     }
@@ -116,15 +126,15 @@ impl Layer {
     /// Maps all physical memory with the largest pages that fit (Linux `init_mem_mapping`).
     fn build_direct_map(&mut self) -> Result<(), EngineError> {
         let flags = PteFlags { writable: true, user: false, executable: false, accessed: true, dirty: true };
-        let end = self.frame_count;
+        let end = self.memory.frame_count;
         let mut pfn = 0;
         while pfn < end {
             let fits = |size: &PageSize| pfn.is_multiple_of(1 << size.order()) && pfn + (1 << size.order()) <= end;
             let size = PageSize::ALL.into_iter().rev().find(fits).unwrap_or(PageSize::Size4K);
             let va = self.direct(Pfn(pfn).addr());
-            self.build_tables(DIRECT_MAP, va, size)?;
+            self.build_tables(KernelContext::BOOT, DIRECT_MAP, va, size)?;
             let mapping = Mapping { pfn: Pfn(pfn), size, flags };
-            self.spaces[0].table.map(&mut self.mem, va, mapping).expect("its tables exist");
+            self.spaces[0].table.map(&mut self.memory.contents, va, mapping).expect("its tables exist");
             pfn += 1 << size.order();
         }
         Ok(())

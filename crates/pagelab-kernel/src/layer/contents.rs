@@ -124,7 +124,7 @@ impl Contents {
 impl Layer {
     /// A page of a file has come into a frame. Only with `--check`.
     pub fn note_read(&mut self, file: u32, page: u64, frame: Pfn) {
-        let Some(mut contents) = self.contents.take() else { return };
+        let Some(mut contents) = self.memory.checked.take() else { return };
         if let Some(storage) = self.storage() {
             if storage.is_unwritten(file, page) {
                 contents.clear((file, page), frame);
@@ -132,14 +132,14 @@ impl Layer {
                 contents.read((file, page), storage.lba(file, page), frame);
             }
         }
-        self.contents = Some(contents);
+        self.memory.checked = Some(contents);
     }
 
     /// An engine has read a block into a frame, for the page of a file that stands at an address. Only with `--check`.
     pub fn check_read(&mut self, index: u32, va: VirtAddr, lba: Lba, frame: Pfn) {
-        if let Some(mut contents) = self.contents.take() {
+        if let Some(mut contents) = self.memory.checked.take() {
             contents.read(self.file_page(index, va).expect("it is one of a file's mapping"), lba, frame);
-            self.contents = Some(contents);
+            self.memory.checked = Some(contents);
         }
     }
 
@@ -148,12 +148,12 @@ impl Layer {
     pub fn access_contents(&mut self, index: u32, va: VirtAddr, frame: Pfn, store: bool) -> Option<String> {
         let (file, page) = self.file_page(index, va)?;
         let lba = self.storage()?.lba(file, page);
-        let of_engine = || self.engine.as_ref().is_some_and(|engine| engine.has_mapped(index, va));
+        let of_engine = || self.mechanisms.engine.as_ref().is_some_and(|engine| engine.has_mapped(index, va));
         // Others are copies, or nothing of storage.
-        if self.pages.cached(file, page) != Some(frame) && !of_engine() {
+        if self.memory.page_use.cached(file, page) != Some(frame) && !of_engine() {
             return None;
         }
-        let contents = self.contents.as_mut()?;
+        let contents = self.memory.checked.as_mut()?;
         let wrong = contents.difference((file, page), lba, frame);
         if store {
             contents.store(frame);

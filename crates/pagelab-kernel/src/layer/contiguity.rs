@@ -34,12 +34,12 @@ impl Layer {
     /// order.
     fn for_anonymous(&self, space: u32, mut each: impl FnMut(u64, u64)) {
         let mut pages = Vec::new();
-        let vmas = self.spaces[space as usize].vmas.iter();
+        let vmas = self.spaces[space].vmas.iter();
         for vma in vmas.filter(|vma| vma.kind != VmaKind::File && !vma.is_shared()) {
             let mut from = vma.start;
             while from < vma.end {
                 from = self.next_mapped(space, from, vma.end, &mut pages);
-                for page in pages.iter().filter(|page| page.mapping.pfn != self.pages.zero_page()) {
+                for page in pages.iter().filter(|page| page.mapping.pfn != self.memory.page_use.zero_page()) {
                     for n in 0..1 << page.mapping.size.order() {
                         each(page.va.page_number() + n, page.mapping.pfn.0 + n);
                     }
@@ -50,18 +50,18 @@ impl Layer {
 
     /// Keeps what the memory of a space that ends looks like, if it is one that is measured.
     pub fn note_contiguity(&mut self, space: u32) {
-        if self.spaces[space as usize].reported {
+        if self.spaces[space].reported {
             let of = self.contiguity(space);
-            self.ended_contiguity.add(of);
-            let runs = self.contiguity_map.is_some().then(|| self.contiguous_runs(space));
-            self.contiguity_map.iter_mut().for_each(|map| map.extend(runs.iter().flatten()));
+            self.counters.ended_contiguity.add(of);
+            let runs = self.counters.contiguity_map.is_some().then(|| self.contiguous_runs(space));
+            self.counters.contiguity_map.iter_mut().for_each(|map| map.extend(runs.iter().flatten()));
         }
     }
 
     /// Over the spaces that are measured, those that have ended included.
     pub fn measured_contiguity(&self) -> Contiguity {
-        let mut sum = self.ended_contiguity;
-        for index in (0..self.spaces.len() as u32).filter(|&index| self.spaces[index as usize].reported) {
+        let mut sum = self.counters.ended_contiguity;
+        for index in (0..self.spaces.len() as u32).filter(|&index| self.spaces[index].reported) {
             sum.add(self.contiguity(index));
         }
         sum
@@ -69,8 +69,8 @@ impl Layer {
 
     /// The map of the spaces that are measured, if it was asked for.
     pub fn measured_map(&self) -> Option<Vec<Run>> {
-        let mut map = self.contiguity_map.clone()?;
-        let live = (0..self.spaces.len() as u32).filter(|&index| self.spaces[index as usize].reported);
+        let mut map = self.counters.contiguity_map.clone()?;
+        let live = (0..self.spaces.len() as u32).filter(|&index| self.spaces[index].reported);
         live.for_each(|index| map.extend(self.contiguous_runs(index)));
         Some(map)
     }

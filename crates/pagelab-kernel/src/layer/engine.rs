@@ -1,5 +1,6 @@
 //! A layer's fault engine as its kernel sees it: entries that are armed, and pages that the engine has mapped.
 
+use crate::context::KernelContext;
 use crate::entry_word::EntryWord;
 use crate::fault::largest_page;
 use crate::fault_engine::kernel_side::{EngineState, Job, UnaccountedPage};
@@ -12,7 +13,7 @@ use crate::vma::{VaRange, Vma};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::SpaceId;
+use pagelab_base::ids::{CpuId, SpaceId};
 use pagelab_base::io::DriveBlock;
 use pagelab_base::step::BlockKey;
 use pagelab_tables::page_table::{Leaf, Mapping, WalkList};
@@ -31,49 +32,49 @@ pub enum ArmingMode {
 impl Layer {
     /// Whether faults on armed entries get frames that are ready.
     pub fn serves_faults(&self) -> bool {
-        self.engine.as_ref().is_some_and(|engine| engine.serves_faults())
+        self.mechanisms.engine.as_ref().is_some_and(|engine| engine.serves_faults())
     }
 
     /// Whether faults take ready frames instead of an allocation, armed or not.
     pub fn takes_in_faults(&self) -> bool {
-        self.engine.as_ref().is_some_and(|engine| engine.in_fault().is_some())
+        self.mechanisms.engine.as_ref().is_some_and(|engine| engine.in_fault().is_some())
     }
 
     /// What stands in the entry of a page until it is mapped, if its engine may map it.
-    pub fn armed(&self, index: u32, va: VirtAddr) -> Option<EntryWord> {
-        let engine = self.engine.as_ref()?;
-        let space = &self.spaces[index as usize];
+    pub fn armed(&self, context: KernelContext, index: u32, va: VirtAddr) -> Option<EntryWord> {
+        let engine = self.mechanisms.engine.as_ref()?;
+        let space = &self.spaces[index];
         let vma = space.vmas.find(va).filter(|_| space.uses_fault_engine)?;
-        engine.word(index, vma, self.stored_at(vma, self.file_of(vma), va))
+        engine.word(index, vma, self.stored_at(context, vma, self.file_of(vma), va))
     }
 
     /// The file of a mapping by its number.
     fn file_of(&self, vma: &Vma) -> Option<u32> {
-        self.pages.known_file(vma.file.as_ref()?)
+        self.memory.page_use.known_file(vma.file.as_ref()?)
     }
 
     /// Where on storage a page of a mapping of a file is that is not in memory.
-    fn stored_at(&self, vma: &Vma, file: Option<u32>, va: VirtAddr) -> Option<DriveBlock> {
+    fn stored_at(&self, context: KernelContext, vma: &Vma, file: Option<u32>, va: VirtAddr) -> Option<DriveBlock> {
         let (file, storage) = (file?, self.storage()?);
         let page = vma.file_page(va);
-        self.must_be_read(file, page).then(|| storage.striping.place(storage.lba(file, page)))
+        self.must_be_read(context, file, page).then(|| storage.striping.place(storage.lba(file, page)))
     }
 
     /// Whether the layer's engine may map pages of the mapping at an address.
     pub fn is_served(&self, index: u32, va: VirtAddr) -> bool {
-        let space = &self.spaces[index as usize];
-        let (engine, vma) = (self.engine.as_ref(), space.vmas.find(va).filter(|_| space.uses_fault_engine));
+        let space = &self.spaces[index];
+        let (engine, vma) = (self.mechanisms.engine.as_ref(), space.vmas.find(va).filter(|_| space.uses_fault_engine));
         engine.zip(vma).is_some_and(|(engine, vma)| engine.serves(index, vma))
     }
 
     /// The entries of a new mapping are to be armed.
-    pub fn want_armed(&mut self, index: u32, range: VaRange) -> ArmingMode {
+    pub fn want_armed(&mut self, context: KernelContext, index: u32, range: VaRange) -> ArmingMode {
         if !self.is_served(index, range.start) || self.takes_in_faults() {
             return ArmingMode::Nothing;
         }
-        let engine = self.engine.as_mut().expect("it serves the mapping");
+        let engine = self.mechanisms.engine.as_mut().expect("it serves the mapping");
         if let Some(each) = engine.fills_at_once() {
-            return ArmingMode::Filled(self.fill_entries(index, range) * each);
+            return ArmingMode::Filled(self.fill_entries(context, index, range) * each);
         }
         engine.want(Job { space: index, range, arm: true });
         ArmingMode::Thread
@@ -81,14 +82,14 @@ impl Layer {
 
     /// Puts a word into the entry of each page of a range that has one to get and neither a word nor a translation, as
     /// long as there is memory to spare for their tables; returns how many.
-    fn fill_entries(&mut self, index: u32, range: VaRange) -> u64 {
+    fn fill_entries(&mut self, context: KernelContext, index: u32, range: VaRange) -> u64 {
         const TABLE: PageSize = PageSize::Size2M;
         let (mut filled, mut start) = (0, range.start.0);
-        while start < range.end.0 && !(start.is_multiple_of(TABLE.bytes()) && self.is_low()) {
-            let vma_end = self.spaces[index as usize].vmas.find(VirtAddr(start)).map_or(u64::MAX, |vma| vma.end.0);
+        while start < range.end.0 && !(start.is_multiple_of(TABLE.bytes()) && self.memory.is_low()) {
+            let vma_end = self.spaces[index].vmas.find(VirtAddr(start)).map_or(u64::MAX, |vma| vma.end.0);
             let end = (start & !TABLE.offset_mask()).saturating_add(TABLE.bytes()).min(range.end.0).min(vma_end);
-            let words = self.words_to_get(index, VaRange { start: VirtAddr(start), end: VirtAddr(end) });
-            if self.put_words(index, &words).is_err() {
+            let words = self.words_to_get(context, index, VaRange { start: VirtAddr(start), end: VirtAddr(end) });
+            if self.put_words(context, index, &words).is_err() {
                 break;
             }
             filled += words.len() as u64;
@@ -99,10 +100,10 @@ impl Layer {
 
     /// The words that pages of one mapping get that have neither a word nor a translation; their entries are in one
     /// table.
-    fn words_to_get(&self, index: u32, range: VaRange) -> Vec<WordOf> {
-        let (space, size) = (&self.spaces[index as usize], PageSize::Size4K);
+    fn words_to_get(&self, context: KernelContext, index: u32, range: VaRange) -> Vec<WordOf> {
+        let (space, size) = (&self.spaces[index], PageSize::Size4K);
         let (Some(engine), Some(vma)) =
-            (&self.engine, space.vmas.find(range.start).filter(|_| space.uses_fault_engine))
+            (&self.mechanisms.engine, space.vmas.find(range.start).filter(|_| space.uses_fault_engine))
         else {
             return Vec::new();
         };
@@ -110,7 +111,7 @@ impl Layer {
         let whole = self.is_untouched(index, range.start, PageSize::Size2M);
         let pages = (range.start.0..range.end.0).step_by(FRAME_BYTES as usize).map(VirtAddr);
         let word = |va| {
-            let word = engine.word(index, vma, self.stored_at(vma, file, va))?;
+            let word = engine.word(index, vma, self.stored_at(context, vma, file, va))?;
             (whole || self.is_untouched(index, va, size)).then_some(WordOf { va, size, word })
         };
         pages.filter_map(word).collect()
@@ -132,9 +133,10 @@ impl Layer {
     /// A mapping is made of a file: if others have it, too, the engine serves it no more. Returns how many pages that
     /// it has mapped were accounted for, and the cycles of taking entries back.
     pub fn note_sharing(&mut self, index: u32, range: VaRange) -> Result<(u64, Cycles), EngineError> {
-        let each = self.engine.as_ref().filter(|engine| engine.maps_files()).and_then(EngineState::fills_at_once);
+        let each =
+            self.mechanisms.engine.as_ref().filter(|engine| engine.maps_files()).and_then(EngineState::fills_at_once);
         let Some(each) = each else { return Ok((0, Cycles::ZERO)) };
-        let vma = self.spaces[index as usize].vmas.find(range.start).filter(|vma| vma.file.is_some());
+        let vma = self.spaces[index].vmas.find(range.start).filter(|vma| vma.file.is_some());
         let Some(vma) = vma.cloned() else { return Ok((0, Cycles::ZERO)) };
         let mut sharers = self.sharers(index, &vma);
         if sharers.is_empty() {
@@ -143,12 +145,12 @@ impl Layer {
         sharers.push(index);
         sharers.dedup();
         let name = vma.file.as_ref().expect("it is of a file");
-        let engine = self.engine.as_mut().expect("it was there just now");
+        let engine = self.mechanisms.engine.as_mut().expect("it was there just now");
         engine.share(name).map_err(|misfit| misfit.of_layer(&self.name))?;
         let (mut accounted, mut taken_back) = (0, 0);
         for index in sharers {
             accounted += self.account_for_taken(index);
-            let vmas = &self.spaces[index as usize].vmas;
+            let vmas = &self.spaces[index].vmas;
             let of_file: Vec<VaRange> =
                 vmas.iter().filter(|of| of.file.as_ref() == Some(name)).map(Vma::range).collect();
             let words: Vec<WordOf> = of_file.into_iter().flat_map(|range| self.words(index, range)).collect();
@@ -163,13 +165,13 @@ impl Layer {
     }
 
     /// The words of a range whose permissions have changed say so, too.
-    pub fn protect_words(&mut self, index: u32, range: VaRange) -> Result<(), EngineError> {
+    pub fn protect_words(&mut self, context: KernelContext, index: u32, range: VaRange) -> Result<(), EngineError> {
         for WordOf { va, size, word } in self.words(index, range) {
             match word {
                 EntryWord::Swap(_) => {}
                 EntryWord::Armed(_) | EntryWord::Stored(_) => {
                     self.take_word(index, va);
-                    self.put_armed(index, va, size)?;
+                    self.put_armed(context, index, va, size)?;
                 }
             }
         }
@@ -178,21 +180,27 @@ impl Layer {
 
     /// Arms the entry of a page that was armed before, if its engine may map it. One that it may not map whole is
     /// wanted anew. Entries of a process that is armed no more are not looked for again where a thread has been.
-    pub fn put_armed(&mut self, index: u32, va: VirtAddr, size: PageSize) -> Result<(), EngineError> {
-        let Some(word) = self.armed(index, va) else { return Ok(()) };
+    pub fn put_armed(
+        &mut self,
+        context: KernelContext,
+        index: u32,
+        va: VirtAddr,
+        size: PageSize,
+    ) -> Result<(), EngineError> {
+        let Some(word) = self.armed(context, index, va) else { return Ok(()) };
         let of = WordOf { va, size, word };
         let may_be_whole = va.0.is_multiple_of(size.bytes()) && self.largest_page(index, va) >= size;
         if size == PageSize::Size4K || may_be_whole && self.is_untouched(index, va, size) {
-            return self.put_word(index, of);
+            return self.put_word(context, index, of);
         }
-        self.cut.push((index, of.range()));
+        self.spaces.cut.push((index, of.range()));
         Ok(())
     }
 
     /// The largest page that may be mapped at `va`, by the mapping that it is in; a page of 4 KiB without one.
     pub fn largest_page(&self, index: u32, va: VirtAddr) -> PageSize {
-        let vma = self.spaces[index as usize].vmas.find(va);
-        vma.map_or(PageSize::Size4K, |vma| largest_page(vma, va, self.large_pages, self.page_size))
+        let vma = self.spaces[index].vmas.find(va);
+        vma.map_or(PageSize::Size4K, |vma| largest_page(vma, va, self.paging.large_pages, self.paging.page_size))
     }
 
     /// What whoever is about to map a page holds: those of a place that may become one large page meet at its first.
@@ -203,13 +211,13 @@ impl Layer {
 
     /// Accounts for all pages of a space that its engine has mapped. Returns how many there were.
     pub fn account_for_taken(&mut self, index: u32) -> u64 {
-        let Some(engine) = &self.engine else { return 0 };
-        let mut taken = engine.used_for(index, &self.mem);
+        let Some(engine) = &self.mechanisms.engine else { return 0 };
+        let mut taken = engine.used_for(index, &self.memory.contents);
         // The others are about to be mapped.
         taken.retain(|page| self.is_mapped_to(index, page));
         for &page in &taken {
-            let engine = self.engine.as_mut().expect("it was there just now");
-            engine.clear_used(index, page, &mut self.spaces[index as usize].table, &mut self.mem);
+            let engine = self.mechanisms.engine.as_mut().expect("it was there just now");
+            engine.clear_used(index, page, &mut self.spaces[index].table, &mut self.memory.contents);
             self.account(index, page);
         }
         taken.len() as u64
@@ -218,25 +226,30 @@ impl Layer {
     /// Whether a page is mapped to the frame that its engine has taken for it.
     fn is_mapped_to(&self, index: u32, page: &UnaccountedPage) -> bool {
         let mut list = WalkList::new();
-        self.spaces[index as usize].table.walk(&self.mem, page.va, &mut list);
+        self.spaces[index].table.walk(&self.memory.contents, page.va, &mut list);
         matches!(list.leaf, Leaf::Present(of) if (of.pfn, of.size) == (page.frame, page.size))
     }
 
     /// Does something with the engine, which is there, and the memory.
-    pub fn with_engine<T>(&mut self, act: impl FnOnce(&mut EngineState, &mut Memory) -> T) -> T {
-        let mut engine = self.engine.take().expect("the layer has one");
-        let outcome = act(&mut engine, &mut self.placing().1);
-        self.engine = Some(engine);
+    pub fn with_engine<T>(
+        &mut self,
+        context: KernelContext,
+        act: impl FnOnce(&mut EngineState, &mut Memory) -> T,
+    ) -> T {
+        let mut engine = self.mechanisms.engine.take().expect("the layer has one");
+        let outcome = act(&mut engine, &mut self.memory_for(context));
+        self.mechanisms.engine = Some(engine);
         outcome
     }
 
     /// Pages of files have left memory: the entries of those that the engine may map say where they are, if their
     /// tables are there or there is memory for them.
-    pub fn arm_again(&mut self, pages: &[(u32, VirtAddr)]) {
+    pub fn arm_again(&mut self, cpu: CpuId, pages: &[(u32, VirtAddr)]) {
         for &(index, va) in pages {
+            let context = self.context(cpu, index);
             if self.is_served(index, va)
                 && self.is_untouched(index, va, PageSize::Size4K)
-                && self.put_armed(index, va, PageSize::Size4K).is_err()
+                && self.put_armed(context, index, va, PageSize::Size4K).is_err()
             {
                 return;
             }
@@ -247,11 +260,11 @@ impl Layer {
     /// too, and charges it.
     pub fn account(&mut self, index: u32, UnaccountedPage { va, size, frame, file, .. }: UnaccountedPage) {
         let mut list = WalkList::new();
-        self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
+        self.spaces[index].table.walk(&self.memory.contents, va, &mut list);
         let Leaf::Present(mapping) = list.leaf else { unreachable!("{va:?} of space {index} is not mapped") };
         assert_eq!((mapping.pfn, mapping.size), (frame, size), "{va:?} of space {index} is mapped to another frame");
-        let group = self.spaces[index as usize].group;
-        if let Some(reclaim) = &mut self.reclaim {
+        let group = self.spaces[index].group;
+        if let Some(reclaim) = &mut self.memory.reclaim {
             reclaim.charge(frame, size.order(), group);
         }
         if let Some((file, page)) = file {
@@ -264,13 +277,19 @@ impl Layer {
 
     /// The page of a file that stands at an address.
     pub fn file_page(&self, index: u32, va: VirtAddr) -> Option<FilePage> {
-        let vma = self.spaces[index as usize].vmas.find(va)?;
-        Some((self.pages.known_file(vma.file.as_ref()?)?, vma.file_page(va)))
+        let vma = self.spaces[index].vmas.find(va)?;
+        Some((self.memory.page_use.known_file(vma.file.as_ref()?)?, vma.file_page(va)))
     }
 
     /// Maps a page in a frame that was ready. What the kernel keeps of pages is left to [`Self::account`].
-    pub fn map_ready(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> Result<(), EngineError> {
+    pub fn map_ready(
+        &mut self,
+        context: KernelContext,
+        index: u32,
+        va: VirtAddr,
+        mapping: Mapping,
+    ) -> Result<(), EngineError> {
         self.take_word(index, va);
-        self.map_unlisted(index, va, mapping)
+        self.map_unlisted(context, index, va, mapping)
     }
 }

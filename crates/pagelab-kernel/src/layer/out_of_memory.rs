@@ -1,5 +1,6 @@
 //! The errors that a run ends with when memory, or a table of fixed size, has run out: what holds it, and what to set.
 
+use crate::context::KernelContext;
 use crate::layer::Layer;
 use pagelab_base::addr::FRAME_SHIFT;
 use pagelab_base::error::EngineError;
@@ -9,16 +10,21 @@ impl Layer {
     /// The error that a request for a frame ends the run with, and what the memory holds.
     pub fn out_of_memory(&self, what_for: &str) -> EngineError {
         let bytes = |frames: u64| pagelab_trace::quantity::format_bytes(frames << FRAME_SHIFT);
-        let (free, files, tables) = (self.free_frame_count(), self.pages.cached_frames(), self.table_frames());
+        let (free, files, tables) =
+            (self.memory.free_frames(), self.memory.page_use.cached_frames(), self.table_frames());
         let (total, set_aside) = (self.memory_bytes() >> FRAME_SHIFT, self.frames_set_aside());
         let others = total - free - files - tables - set_aside;
-        let metadata = match (self.tables.set_aside().what, &self.segment_memory, &self.speculative_table) {
+        let metadata = match (
+            self.spaces.tables.set_aside().what,
+            &self.mechanisms.segment_memory,
+            &self.mechanisms.speculative_table,
+        ) {
             (None, None, None) => "page metadata".to_owned(),
             (Some(what), None, None) => format!("page metadata and {what}"),
             _ => "page metadata and what boot set aside for a segment or a table".to_owned(),
         };
         let name = &self.name;
-        let swap = match self.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref()) {
+        let swap = match self.memory.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref()) {
             Some(swap) => {
                 format!("{} are swapped out and {} of swap are left", bytes(swap.used_slots()), bytes(swap.room()))
             }
@@ -40,9 +46,9 @@ impl Layer {
 
     /// The error that a request for a page ends the run with whose cgroup is at its limit and has nothing that could
     /// leave.
-    pub fn at_its_limit(&self) -> EngineError {
-        let reclaim = self.reclaim.as_ref().expect("only such layers have limits");
-        let group = &reclaim.groups()[usize::from(self.acting_group.0)];
+    pub fn at_its_limit(&self, context: KernelContext) -> EngineError {
+        let reclaim = self.memory.reclaim.as_ref().expect("only such layers have limits");
+        let group = &reclaim.groups()[usize::from(context.group.0)];
         let key = match group.name.as_str() {
             "" => "kernel.cgroup_limit_bytes".to_owned(),
             name => format!("memory_limit of {name}"),
@@ -59,6 +65,6 @@ impl Layer {
 
     /// The error that the run ends with when something of the page tables has run out.
     pub fn exhausted(&self, what: Exhausted) -> EngineError {
-        EngineError::OutOfMemory { what: self.tables.exhausted(&self.mem, &self.name, what) }
+        EngineError::OutOfMemory { what: self.spaces.tables.exhausted(&self.memory.contents, &self.name, what) }
     }
 }

@@ -12,6 +12,7 @@
 
 use std::ops::Range;
 
+use crate::context::KernelContext;
 use crate::frames::frame_alloc::FramePurpose;
 use crate::layer::Layer;
 use crate::reclaim::{Full, LruPageKind, Storage};
@@ -39,27 +40,33 @@ impl CacheFolio {
 impl Layer {
     /// Where files are, if the layer has storage.
     pub fn storage(&self) -> Option<&Storage> {
-        self.reclaim.as_ref()?.storage.as_ref()
+        self.memory.reclaim.as_ref()?.storage.as_ref()
     }
 
     /// Whether a page of a file must be read from storage. A warm cache holds what memory has room for. What a block
     /// does not hold yet is not read.
-    pub fn must_be_read(&self, file: u32, page: u64) -> bool {
+    pub fn must_be_read(&self, context: KernelContext, file: u32, page: u64) -> bool {
         let storage = self.storage();
-        let crowded = || storage.is_some() && self.is_short(0);
-        self.pages.cached(file, page).is_none()
-            && (self.pages.is_on_storage(file, page) || crowded())
+        let crowded = || storage.is_some() && self.is_short(context, 0);
+        self.memory.page_use.cached(file, page).is_none()
+            && (self.memory.page_use.is_on_storage(file, page) || crowded())
             && !storage.is_some_and(|storage| storage.is_unwritten(file, page))
     }
 
     /// The frame that holds a page of a file which is in memory, brought into the page cache if need be, perhaps with
     /// others `within` these.
-    pub fn cached_page(&mut self, file: u32, page: u64, within: &Range<u64>) -> Result<Pfn, EngineError> {
-        if let Some(frame) = self.pages.cached(file, page) {
+    pub fn cached_page(
+        &mut self,
+        context: KernelContext,
+        file: u32,
+        page: u64,
+        within: &Range<u64>,
+    ) -> Result<Pfn, EngineError> {
+        if let Some(frame) = self.memory.page_use.cached(file, page) {
             return Ok(frame);
         }
-        let in_memory = |layer: &Self, page| !layer.must_be_read(file, page);
-        let folio = self.take_cache_folio(file, page, within, &in_memory);
+        let in_memory = |layer: &Self, page| !layer.must_be_read(context, file, page);
+        let folio = self.take_cache_folio(context, file, page, within, &in_memory);
         let folio = folio.ok_or_else(|| self.out_of_memory("the page cache"))?;
         for (page, frame) in folio.pages() {
             self.note_read(file, page, frame);
@@ -70,10 +77,12 @@ impl Layer {
 
     /// A mapping's pages of a file have blocks of the layer's storage from now on. Errors: it has no more.
     pub fn lay_out(&mut self, index: u32, range: VaRange) -> Result<(), EngineError> {
-        let vma = self.spaces[index as usize].vmas.find(range.start);
+        let vma = self.spaces[index].vmas.find(range.start);
         let Some((vma, name)) = vma.and_then(|vma| Some((vma, vma.file.as_ref()?))) else { return Ok(()) };
-        let Some(storage) = self.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut()) else { return Ok(()) };
-        let file = self.pages.file(name);
+        let Some(storage) = self.memory.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut()) else {
+            return Ok(());
+        };
+        let file = self.memory.page_use.file(name);
         storage.lay_out(file, vma.file_pages()).map_err(|Full { capacity, needed }| {
             let each = storage.striping.bytes_each(needed);
             let what = format!(
@@ -92,6 +101,7 @@ impl Layer {
     /// `wanted`.
     pub fn take_cache_folio(
         &mut self,
+        context: KernelContext,
         file: u32,
         page: u64,
         within: &Range<u64>,
@@ -99,25 +109,25 @@ impl Layer {
     ) -> Option<CacheFolio> {
         let fits = |layer: &Self, order: u32| {
             let (start, end) = (page >> order << order, (page >> order << order) + (1 << order));
-            let free = |n| layer.pages.cached(file, n).is_none() && wanted(layer, n);
-            within.start <= start && end <= within.end && !layer.is_short(order) && (start..end).all(free)
+            let free = |n| layer.memory.page_use.cached(file, n).is_none() && wanted(layer, n);
+            within.start <= start && end <= within.end && !layer.is_short(context, order) && (start..end).all(free)
         };
         let orders: Vec<u32> =
-            self.file_folio_orders.iter().rev().copied().filter(|&order| fits(self, order)).collect();
+            self.paging.file_folio_orders.iter().rev().copied().filter(|&order| fits(self, order)).collect();
         orders.into_iter().chain([0]).find_map(|order| {
-            let pfn = self.frames.alloc(order, FramePurpose::PageCache, self.acting_cpu)?;
-            if let Some(reclaim) = self.reclaim.as_mut().filter(|reclaim| reclaim.storage.is_some()) {
-                reclaim.charge(pfn, order, self.acting_group);
+            let pfn = self.memory.frames.alloc(order, FramePurpose::PageCache, context.cpu.0)?;
+            if let Some(reclaim) = self.memory.reclaim.as_mut().filter(|reclaim| reclaim.storage.is_some()) {
+                reclaim.charge(pfn, order, context.group);
             }
-            self.pages.count_folio(order);
+            self.memory.page_use.count_folio(order);
             Some(CacheFolio { page: page >> order << order, pfn, order })
         })
     }
 
     /// A frame holds a page of a file from now on.
     pub fn cache_page(&mut self, file: u32, page: u64, frame: Pfn) {
-        self.pages.cache(file, page, frame);
-        if let Some(reclaim) = &mut self.reclaim
+        self.memory.page_use.cache(file, page, frame);
+        if let Some(reclaim) = &mut self.memory.reclaim
             && reclaim.storage.is_some()
         {
             reclaim.add(frame, PageSize::Size4K.order(), LruPageKind::File);

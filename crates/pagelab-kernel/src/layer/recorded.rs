@@ -12,6 +12,7 @@
 //! where memory is fragmented, where frames may be reclaimed, or where parts came to the file one by one, pages are of
 //! 4 KiB.
 
+use crate::context::KernelContext;
 use crate::frames::frame_alloc::FramePurpose;
 use crate::layer::Layer;
 use crate::vma::{VaRange, Vma};
@@ -23,22 +24,22 @@ use pagelab_trace::MapFlags;
 impl Layer {
     /// Maps a new mapping's pages of its file; returns how many these are. Where nothing may be accessed, none is
     /// mapped.
-    pub fn map_recorded(&mut self, index: u32, range: VaRange) -> Result<u64, EngineError> {
-        let vma = self.spaces[index as usize].vmas.find(range.start).expect("it has just been made").clone();
+    pub fn map_recorded(&mut self, context: KernelContext, index: u32, range: VaRange) -> Result<u64, EngineError> {
+        let vma = self.spaces[index].vmas.find(range.start).expect("it has just been made").clone();
         if !(vma.prot.read || vma.prot.write || vma.prot.execute) {
             return Ok(0);
         }
-        let file = self.pages.file(vma.file.as_ref().expect("only files are mapped so"));
+        let file = self.memory.page_use.file(vma.file.as_ref().expect("only files are mapped so"));
         let (writable, executable) = (vma.prot.write, vma.prot.execute);
         let flags = PteFlags { writable, user: true, executable, accessed: true, dirty: writable };
         let (mut va, mut pages) = (range.start, 0);
         while va < range.end {
-            let (pfn, size) = match self.recorded_block(index, &vma, file, va) {
+            let (pfn, size) = match self.recorded_block(context, index, &vma, file, va) {
                 Some(first) => (first, PageSize::Size2M),
-                None => (self.cached_page(file, vma.file_page(va), &vma.file_pages())?, PageSize::Size4K),
+                None => (self.cached_page(context, file, vma.file_page(va), &vma.file_pages())?, PageSize::Size4K),
             };
-            self.build_tables(index, va, size)?;
-            self.map(index, va, Mapping { pfn, size, flags })?;
+            self.build_tables(context, index, va, size)?;
+            self.map(context, index, va, Mapping { pfn, size, flags })?;
             va += size.bytes();
             pages += 1;
         }
@@ -46,23 +47,30 @@ impl Layer {
     }
 
     /// The block that a page of 2 MiB is mapped to at an address; none if it is to be mapped in parts.
-    fn recorded_block(&mut self, index: u32, vma: &Vma, file: u32, va: VirtAddr) -> Option<Pfn> {
+    fn recorded_block(
+        &mut self,
+        context: KernelContext,
+        index: u32,
+        vma: &Vma,
+        file: u32,
+        va: VirtAddr,
+    ) -> Option<Pfn> {
         let size = PageSize::Size2M;
         let aligned = va.offset_in(size.bytes()) == 0 && vma.file_page(va) << FRAME_SHIFT & size.offset_mask() == 0;
         let inside = vma.end.0 - va.0 >= size.bytes();
-        if !(vma.flags.contains(MapFlags::HUGETLB) && aligned && inside) || self.reclaim.is_some() {
+        if !(vma.flags.contains(MapFlags::HUGETLB) && aligned && inside) || self.memory.reclaim.is_some() {
             return None;
         }
         let mut list = WalkList::new();
-        self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
+        self.spaces[index].table.walk(&self.memory.contents, va, &mut list);
         let Leaf::NotPresent { level, .. } = list.leaf else { unreachable!("nothing is mapped at {va:?} yet") };
-        if PageSize::of_level(level) < size { None } else { self.file_block(file, vma.file_page(va)) }
+        if PageSize::of_level(level) < size { None } else { self.file_block(context, file, vma.file_page(va)) }
     }
 
     /// The block that holds 2 MiB of a file from a page on, which is taken if none of them is in memory.
-    fn file_block(&mut self, file: u32, first: u64) -> Option<Pfn> {
+    fn file_block(&mut self, context: KernelContext, file: u32, first: u64) -> Option<Pfn> {
         let order = PageSize::Size2M.order();
-        let held = |n| self.pages.cached(file, first + n);
+        let held = |n| self.memory.page_use.cached(file, first + n);
         let mut others = 1..1 << order;
         match held(0) {
             Some(pfn) => {
@@ -71,8 +79,8 @@ impl Layer {
             }
             None if others.any(|n| held(n).is_some()) => None,
             None => {
-                let pfn = self.frames.alloc(order, FramePurpose::PageCache, self.acting_cpu)?;
-                self.pages.count_folio(order);
+                let pfn = self.memory.frames.alloc(order, FramePurpose::PageCache, context.cpu.0)?;
+                self.memory.page_use.count_folio(order);
                 for n in 0..1 << order {
                     self.note_read(file, first + n, pfn + n);
                     self.cache_page(file, first + n, pfn + n);

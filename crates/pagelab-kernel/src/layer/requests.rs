@@ -6,6 +6,7 @@
 //! Deviations: one pair for all CPUs and for both devices, where Linux has one per CPU. It tells what is touched; what
 //! the entries say is not written.
 
+use crate::context::KernelContext;
 use crate::layer::Layer;
 use pagelab_base::addr::{LINE_BYTES, Pfn, PhysAddr};
 use pagelab_base::error::EngineError;
@@ -68,7 +69,7 @@ impl RequestMemory {
 impl Layer {
     /// Sets memory aside for requests to devices, and so many other lines that they touch. Errors: there is none.
     pub fn boot_requests(&mut self, lines: u32) -> Result<(), EngineError> {
-        let memory = &mut self.placing().1;
+        let memory = &mut self.memory_for(KernelContext::BOOT);
         let mut take = |bytes: u64| memory.take_ring(bytes);
         let rings =
             [ENTRIES * LINE_BYTES, ENTRIES * NVME_COMPLETION_BYTES, u64::from(lines) * LINE_BYTES].map(&mut take);
@@ -77,13 +78,13 @@ impl Layer {
         };
         let frames = submissions.1 + completions.1 + lines.1;
         let (submissions, completions, lines) = (submissions.0, completions.0, lines.0);
-        self.requests = Some(RequestMemory { submissions, completions, lines, frames, made: 0 });
+        self.data.requests = Some(RequestMemory { submissions, completions, lines, frames, made: 0 });
         Ok(())
     }
 
     /// Requests are about to be made.
     pub fn begin_requests(&mut self, many: u32) -> Requested {
-        let Some(requests) = &mut self.requests else { return Requested { first: 0, many } };
+        let Some(requests) = &mut self.data.requests else { return Requested { first: 0, many } };
         let first = requests.made;
         requests.made += u64::from(many);
         Requested { first, many }
@@ -91,12 +92,12 @@ impl Layer {
 
     /// What they touch, in kernels where they cost anything.
     pub fn request_memory(&self) -> &RequestMemory {
-        self.requests.as_ref().expect("requests cost the kernel something")
+        self.data.requests.as_ref().expect("requests cost the kernel something")
     }
 
     /// Frames of the memory that requests to devices touch.
     pub fn request_frames(&self) -> u64 {
-        self.requests.as_ref().map_or(0, RequestMemory::frames)
+        self.data.requests.as_ref().map_or(0, RequestMemory::frames)
     }
 }
 

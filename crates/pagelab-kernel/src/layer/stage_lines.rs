@@ -10,6 +10,7 @@
 //! share a stage's lines.
 
 use crate::config::StageLines;
+use crate::context::KernelContext;
 use crate::layer::Layer;
 use pagelab_base::addr::{LINE_BYTES, Pfn, PhysAddr};
 use pagelab_base::error::EngineError;
@@ -87,24 +88,24 @@ impl LineMemory {
 impl Layer {
     /// Sets memory aside for the lines that stages of faults touch, so many of each. Errors: there is none.
     pub fn boot_stage_lines(&mut self, most: &[StageLines; 10]) -> Result<(), EngineError> {
-        let cpus = self.cpus.len() as u64;
-        let memory = &mut self.placing().1;
+        let cpus = self.data.cpus.len() as u64;
+        let memory = &mut self.memory_for(KernelContext::BOOT);
         let lines = LineMemory::new(most, cpus, |bytes| memory.take_ring(bytes));
-        self.stage_lines = lines.ok_or_else(|| self.out_of_memory("lines of its page-fault handler"))?;
+        self.data.stage_lines = lines.ok_or_else(|| self.out_of_memory("lines of its page-fault handler"))?;
         Ok(())
     }
 
     /// Adds the references of a stage to its lines.
     #[inline]
     pub fn plan_stage_lines(&self, stage: usize, lines: StageLines, cpu: CpuId, space: u32, step: &mut Step) {
-        if let Some(memory) = &self.stage_lines {
+        if let Some(memory) = &self.data.stage_lines {
             memory.plan(stage, lines, cpu, space, step);
         }
     }
 
     /// Frames of the lines that stages of faults touch.
     pub fn stage_line_frames(&self) -> u64 {
-        self.stage_lines.as_ref().map_or(0, |lines| lines.frames)
+        self.data.stage_lines.as_ref().map_or(0, |lines| lines.frames)
     }
 }
 

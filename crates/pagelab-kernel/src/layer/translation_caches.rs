@@ -1,6 +1,7 @@
 //! The translation caches of a layer's spaces.
 
 use crate::config::{CacheOwner, InvalidationCause};
+use crate::context::KernelContext;
 use crate::frames::frame_alloc::FramePurpose;
 use crate::layer::Layer;
 use crate::translation_cache::{LOWEST, Layout, Object, TranslationCaches};
@@ -14,20 +15,20 @@ impl Layer {
     /// What a hardware walk that gave up tells the handler, if it tells it anything.
     #[cold]
     pub fn reached(&self, space: u32, list: &WalkList) -> Option<Reached> {
-        let caches = self.translation_caches.as_ref()?;
+        let caches = self.mechanisms.translation_caches.as_ref()?;
         let last = list.refs().last().filter(|_| caches.layout.is_none())?;
-        Some(Reached { level: last.level, entry: last.addr, freed: self.spaces[space as usize].caches.freed })
+        Some(Reached { level: last.level, entry: last.addr, freed: self.spaces[space].caches.freed })
     }
 
     /// Whether what hardware told still holds.
     pub fn still_holds(&self, space: u32, reached: &Reached) -> bool {
-        self.spaces[space as usize].caches.freed == reached.freed
+        self.spaces[space].caches.freed == reached.freed
     }
 
     /// Who owns the cache for an address.
     fn cache_key(&self, space: u32, cpu: CpuId, va: VirtAddr) -> Option<u64> {
-        match self.translation_caches.as_ref()?.owner()? {
-            CacheOwner::Vma => Some(self.spaces[space as usize].vmas.find(va)?.start.0),
+        match self.mechanisms.translation_caches.as_ref()?.owner()? {
+            CacheOwner::Vma => Some(self.spaces[space].vmas.find(va)?.start.0),
             CacheOwner::Mm => Some(0),
             CacheOwner::Cpu => Some(cpu.0.into()),
         }
@@ -35,36 +36,37 @@ impl Layer {
 
     /// How a cache is laid out, and where that for an address is, if there is one yet.
     pub fn translation_cache(&self, space: u32, cpu: CpuId, va: VirtAddr) -> Option<(&Layout, PhysAddr)> {
-        let caches = self.translation_caches.as_ref()?;
+        let caches = self.mechanisms.translation_caches.as_ref()?;
         let layout = caches.layout.as_ref()?;
-        let objects = if caches.is_shared() { &caches.of_cpus } else { &self.spaces[space as usize].caches.objects };
+        let objects = if caches.is_shared() { &caches.of_cpus } else { &self.spaces[space].caches.objects };
         Some((layout, objects.get(&self.cache_key(space, cpu, va)?)?.at))
     }
 
     /// Makes the cache for an address if there is none; true if it is new.
     pub fn make_translation_cache(&mut self, space: u32, cpu: CpuId, va: VirtAddr) -> bool {
+        let context = KernelContext::on(cpu);
         let Some(key) = self.cache_key(space, cpu, va) else { return false };
         if self.translation_cache(space, cpu, va).is_some() {
             return false;
         }
-        let end = self.spaces[space as usize].vmas.find(va).map_or(va, |vma| vma.end);
-        let caches = self.translation_caches.as_mut().expect("it has owners of caches");
-        let acting = self.acting_cpu;
-        let take = |order| self.frames.alloc(order, FramePurpose::KernelObject, acting);
-        let Some(at) = caches.slab.alloc(&mut self.mem, take) else {
+        let end = self.spaces[space].vmas.find(va).map_or(va, |vma| vma.end);
+        let caches = self.mechanisms.translation_caches.as_mut().expect("it has owners of caches");
+        let acting = context.cpu.0;
+        let take = |order| self.memory.frames.alloc(order, FramePurpose::KernelObject, acting);
+        let Some(at) = caches.slab.alloc(&mut self.memory.contents, take) else {
             caches.counters.no_memory += 1;
             return false;
         };
         let shared = caches.is_shared().then_some(&mut caches.of_cpus);
-        shared.unwrap_or(&mut self.spaces[space as usize].caches.objects).insert(key, Object { at, end });
+        shared.unwrap_or(&mut self.spaces[space].caches.objects).insert(key, Object { at, end });
         true
     }
 
     /// Gives a space its first generation, in kernels whose caches go by them. False if that is all that there is to
     /// do: what the walk found is of none.
     pub fn begin_generation(&mut self, space: u32) -> bool {
-        let caches = self.translation_caches.as_mut().expect("a walk has something to keep");
-        let generation = &mut self.spaces[space as usize].caches.generation;
+        let caches = self.mechanisms.translation_caches.as_mut().expect("a walk has something to keep");
+        let generation = &mut self.spaces[space].caches.generation;
         if caches.config.slots().is_none() || *generation > 0 {
             return true;
         }
@@ -75,89 +77,99 @@ impl Layer {
     /// Enters the entries of levels `from` to `to` that a walk for an address reads.
     pub fn fill_translation_cache(&mut self, space: u32, cpu: CpuId, va: VirtAddr, (from, to): (u8, u8)) {
         let mut list = WalkList::new();
-        self.spaces[space as usize].table.walk(&self.mem, va, &mut list);
+        self.spaces[space].table.walk(&self.memory.contents, va, &mut list);
         let Some((&layout, object)) = self.translation_cache(space, cpu, va) else { return };
-        let generation = self.spaces[space as usize].caches.generation;
-        let counters = &mut self.translation_caches.as_mut().expect("it has objects").counters;
+        let generation = self.spaces[space].caches.generation;
+        let counters = &mut self.mechanisms.translation_caches.as_mut().expect("it has objects").counters;
         for entry in list.refs().iter().filter(|entry| (from..=to).contains(&entry.level)) {
             let of = (entry.level, entry.addr);
-            counters.fills += u64::from(layout.fill(&mut self.mem, object, of, va, generation));
+            counters.fills += u64::from(layout.fill(&mut self.memory.contents, object, of, va, generation));
         }
     }
 
     /// A stack has grown: its cache goes with it.
-    pub fn grow_translation_cache(&mut self, space: u32, old: VirtAddr) {
+    pub fn grow_translation_cache(&mut self, context: KernelContext, space: u32, old: VirtAddr) {
         if self.owner_is_vma() {
-            let of = &mut self.spaces[space as usize];
+            let of = &mut self.spaces[space];
             let Some(start) = of.vmas.find(old).map(|vma| vma.start.0) else { return };
             if let Some(object) = of.caches.objects.remove(&old.0) {
                 match of.caches.objects.entry(start) {
                     std::collections::btree_map::Entry::Vacant(place) => _ = place.insert(object),
-                    std::collections::btree_map::Entry::Occupied(_) => self.free_object(object),
+                    std::collections::btree_map::Entry::Occupied(_) => self.free_object(context, object),
                 }
             }
         }
     }
 
     fn owner_is_vma(&self) -> bool {
-        self.translation_caches.as_ref().and_then(TranslationCaches::owner) == Some(CacheOwner::Vma)
+        self.mechanisms.translation_caches.as_ref().and_then(TranslationCaches::owner) == Some(CacheOwner::Vma)
     }
 
-    fn free_object(&mut self, object: Object) {
-        let caches = self.translation_caches.as_mut().expect("it has objects");
-        let (order, acting) = (caches.slab.order(), self.acting_cpu);
-        caches.slab.free(&mut self.mem, object.at, |block| self.frames.free(block, order, acting));
+    fn free_object(&mut self, context: KernelContext, object: Object) {
+        let caches = self.mechanisms.translation_caches.as_mut().expect("it has objects");
+        let (order, acting) = (caches.slab.order(), context.cpu.0);
+        caches.slab.free(&mut self.memory.contents, object.at, |block| self.memory.frames.free(block, order, acting));
     }
 
     /// Frees the caches of mappings that began in a range and are gone from there.
-    pub fn drop_translation_caches(&mut self, space: u32, range: VaRange, cause: InvalidationCause) {
+    pub fn drop_translation_caches(
+        &mut self,
+        context: KernelContext,
+        space: u32,
+        range: VaRange,
+        cause: InvalidationCause,
+    ) {
         if self.owner_is_vma() {
-            self.drop_objects(space, cause, |start| range.contains(VirtAddr(start)));
+            self.drop_objects(context, space, cause, |start| range.contains(VirtAddr(start)));
         }
     }
 
     /// Frees all caches of an address space, which has no generation any more.
-    pub fn drop_all_translation_caches(&mut self, space: u32) {
-        let Some(caches) = self.translation_caches.as_ref() else { return };
+    pub fn drop_all_translation_caches(&mut self, context: KernelContext, space: u32) {
+        let Some(caches) = self.mechanisms.translation_caches.as_ref() else { return };
         if caches.performs(InvalidationCause::Exit) {
-            self.spaces[space as usize].caches.generation = 0;
+            self.spaces[space].caches.generation = 0;
         }
-        self.drop_objects(space, InvalidationCause::Exit, |_| true);
+        self.drop_objects(context, space, InvalidationCause::Exit, |_| true);
         if self.spaces.iter().all(|space| space.caches.generation == 0) {
-            let of_cpus = self.translation_caches.as_mut().map(|caches| std::mem::take(&mut caches.of_cpus));
-            of_cpus.into_iter().flatten().for_each(|(_, object)| self.free_object(object));
+            let of_cpus = self.mechanisms.translation_caches.as_mut().map(|caches| std::mem::take(&mut caches.of_cpus));
+            of_cpus.into_iter().flatten().for_each(|(_, object)| self.free_object(context, object));
         }
     }
 
-    fn drop_objects(&mut self, space: u32, cause: InvalidationCause, of: impl Fn(u64) -> bool) {
-        let Some(caches) = self.translation_caches.as_mut().filter(|caches| caches.performs(cause)) else { return };
-        let objects = &mut self.spaces[space as usize].caches.objects;
+    fn drop_objects(&mut self, context: KernelContext, space: u32, cause: InvalidationCause, of: impl Fn(u64) -> bool) {
+        let Some(caches) = self.mechanisms.translation_caches.as_mut().filter(|caches| caches.performs(cause)) else {
+            return;
+        };
+        let objects = &mut self.spaces[space].caches.objects;
         let keys: Vec<u64> = objects.keys().copied().filter(|&key| of(key)).collect();
         let gone: Vec<Object> = keys.iter().filter_map(|key| objects.remove(key)).collect();
         gone.iter().for_each(|_| caches.invalidated(cause));
-        gone.into_iter().for_each(|object| self.free_object(object));
+        gone.into_iter().for_each(|object| self.free_object(context, object));
     }
 
     /// Page-table pages of a range have been freed: empties the caches that may point to them.
     pub fn forget_freed_tables(&mut self, space: u32, range: VaRange, cause: InvalidationCause) {
-        let Some(caches) = self.translation_caches.as_mut().filter(|caches| caches.performs(cause)) else { return };
+        let Some(caches) = self.mechanisms.translation_caches.as_mut().filter(|caches| caches.performs(cause)) else {
+            return;
+        };
         if caches.config.slots().is_some() {
             return self.renew_generation(space, range, cause);
         }
-        self.spaces[space as usize].caches.freed += 1;
+        self.spaces[space].caches.freed += 1;
         let Some(owner) = caches.owner() else { return caches.invalidated(cause) };
-        let objects = &self.spaces[space as usize].caches.objects;
+        let objects = &self.spaces[space].caches.objects;
         let stale: Vec<Object> = match owner {
             CacheOwner::Mm | CacheOwner::Cpu => objects.values().copied().collect(),
             CacheOwner::Vma => {
                 let around = self.missing_around(space, range);
-                let parts = self.spaces[space as usize].vmas.iter().filter(|vma| vma.range().overlaps(around));
+                let parts = self.spaces[space].vmas.iter().filter(|vma| vma.range().overlaps(around));
                 parts.filter_map(|vma| objects.get(&vma.start.0).copied()).collect()
             }
         };
-        let caches = self.translation_caches.as_mut().expect("it has objects");
+        let caches = self.mechanisms.translation_caches.as_mut().expect("it has objects");
         for object in stale {
-            caches.slab.wipe(&mut self.mem, object.at);
+            caches.slab.wipe(&mut self.memory.contents, object.at);
             caches.invalidated(cause);
         }
     }
@@ -167,8 +179,8 @@ impl Layer {
     fn renew_generation(&mut self, space: u32, range: VaRange, cause: InvalidationCause) {
         let around = self.missing_around(space, range);
         let of_pmd_table = 1 << (FRAME_SHIFT + 9 * u32::from(LOWEST));
-        let caches = self.translation_caches.as_mut().expect("it has slots");
-        let generation = &mut self.spaces[space as usize].caches.generation;
+        let caches = self.mechanisms.translation_caches.as_mut().expect("it has slots");
+        let generation = &mut self.spaces[space].caches.generation;
         if *generation > 0 && around.end.0 - around.start.0 >= of_pmd_table {
             *generation = caches.next_generation();
             caches.invalidated(cause);
@@ -178,11 +190,11 @@ impl Layer {
     /// khugepaged has freed a table of level 1: no array points into those, but what hardware told may.
     pub fn forget_leaf_table(&mut self, space: u32) {
         let cause = InvalidationCause::Collapse;
-        if let Some(caches) = &mut self.translation_caches
+        if let Some(caches) = &mut self.mechanisms.translation_caches
             && caches.layout.is_none()
             && caches.performs(cause)
         {
-            self.spaces[space as usize].caches.freed += 1;
+            self.spaces[space].caches.freed += 1;
             caches.invalidated(cause);
         }
     }
@@ -191,7 +203,7 @@ impl Layer {
     fn missing_around(&self, space: u32, range: VaRange) -> VaRange {
         let span = |va: VirtAddr| {
             let mut list = WalkList::new();
-            self.spaces[space as usize].table.walk(&self.mem, va, &mut list);
+            self.spaces[space].table.walk(&self.memory.contents, va, &mut list);
             let level = if let Leaf::NotPresent { level, .. } = list.leaf { level } else { 1 };
             1_u64 << (FRAME_SHIFT + 9 * u32::from(level - 1))
         };
@@ -202,11 +214,11 @@ impl Layer {
 
     /// Mappings have changed: caches whose mapping was cut are emptied, and those go whose mapping is a part of the one
     /// before.
-    pub fn follow_mappings(&mut self, space: u32) {
+    pub fn follow_mappings(&mut self, context: KernelContext, space: u32) {
         if !self.owner_is_vma() {
             return;
         }
-        let of = &mut self.spaces[space as usize];
+        let of = &mut self.spaces[space];
         let (mut cut, mut joined) = (Vec::new(), Vec::new());
         for (&key, object) in &mut of.caches.objects {
             let Some(vma) = of.vmas.find(VirtAddr(key)) else { continue };
@@ -216,20 +228,20 @@ impl Layer {
                 cut.push(object.at);
             }
         }
-        let caches = self.translation_caches.as_mut().expect("mappings have caches");
+        let caches = self.mechanisms.translation_caches.as_mut().expect("mappings have caches");
         // With generations, entries hold whoever's mapping they are of.
         let needed = caches.performs(InvalidationCause::Split) && caches.config.slots().is_none();
         for object in cut {
             if needed {
-                caches.slab.wipe(&mut self.mem, object);
+                caches.slab.wipe(&mut self.memory.contents, object);
                 caches.invalidated(InvalidationCause::Split);
             }
         }
-        self.drop_objects(space, InvalidationCause::Merge, |key| joined.contains(&key));
+        self.drop_objects(context, space, InvalidationCause::Merge, |key| joined.contains(&key));
     }
 
     /// Frames of translation caches.
     pub fn translation_cache_frames(&self) -> u64 {
-        self.translation_caches.as_ref().map_or(0, |caches| caches.slab.frames())
+        self.mechanisms.translation_caches.as_ref().map_or(0, |caches| caches.slab.frames())
     }
 }

@@ -1,89 +1,76 @@
 //! The pages of programs in a layer: who takes them and gives them back.
 
+use crate::context::KernelContext;
 use crate::frames::page_use::FrameStatus;
 use crate::layer::Layer;
-use crate::reclaim::{LruPageKind, Pressure, Swap};
+use crate::reclaim::{LruPageKind, Swap};
 use pagelab_base::addr::Pfn;
 use pagelab_tables::page_table::Mapping;
 
 impl Layer {
     /// A block for a page of a program.
-    pub fn take_page(&mut self, order: u32) -> Option<Pfn> {
-        self.placing().1.take_page(order)
+    pub fn take_page(&mut self, context: KernelContext, order: u32) -> Option<Pfn> {
+        self.memory_for(context).take_page(order)
     }
 
     /// A block that was taken for a program and that nobody maps is free again.
-    pub fn free_block(&mut self, pfn: Pfn, order: u32) {
-        self.free_uncharged(pfn, order);
-        if let Some(reclaim) = &mut self.reclaim {
+    pub fn free_block(&mut self, context: KernelContext, pfn: Pfn, order: u32) {
+        self.free_uncharged(context, pfn, order);
+        if let Some(reclaim) = &mut self.memory.reclaim {
             reclaim.uncharge(pfn, order);
         }
     }
 
     /// The same of one that nobody is charged for.
-    pub fn free_uncharged(&mut self, pfn: Pfn, order: u32) {
-        match self.frames.allocator.used_order(pfn) {
-            Some(held) if held == order => self.frames.free(pfn, order, self.acting_cpu),
+    pub fn free_uncharged(&mut self, context: KernelContext, pfn: Pfn, order: u32) {
+        match self.memory.frames.allocator.used_order(pfn) {
+            Some(held) if held == order => self.memory.frames.free(pfn, order, context.cpu.0),
             // What was one block is several, or this is a part of one.
-            _ => (0..1 << order).for_each(|n| self.placing().1.free_frame_of_block(pfn + n)),
+            _ => (0..1 << order).for_each(|n| self.memory_for(context).free_frame_of_block(pfn + n)),
         }
     }
 
     /// A program's page lost a mapping: frees the frames among its that nobody else uses.
-    pub fn put_page(&mut self, mapping: &Mapping) {
+    pub fn put_page(&mut self, context: KernelContext, mapping: &Mapping) {
         let (pfn, order) = (mapping.pfn, mapping.size.order());
         if order == 0 {
-            return self.put_frame(pfn);
+            return self.put_frame(context, pfn);
         }
-        if self.frames.allocator.used_order(pfn) == Some(order) && self.pages.are_exclusive(pfn, order) {
-            self.free_block(pfn, order);
+        if self.memory.frames.allocator.used_order(pfn) == Some(order) && self.memory.page_use.are_exclusive(pfn, order)
+        {
+            self.free_block(context, pfn, order);
         } else {
-            (0..1 << order).for_each(|n| self.put_frame(pfn + n));
+            (0..1 << order).for_each(|n| self.put_frame(context, pfn + n));
         }
     }
 
     /// The same for one frame.
-    pub fn put_frame(&mut self, pfn: Pfn) {
-        if self.pages.unshare(pfn) == FrameStatus::Unused {
-            self.free_block(pfn, 0);
+    pub fn put_frame(&mut self, context: KernelContext, pfn: Pfn) {
+        if self.memory.page_use.unshare(pfn) == FrameStatus::Unused {
+            self.free_block(context, pfn, 0);
         }
     }
 
     /// Others use all frames of a page too from now on.
     pub fn share_page(&mut self, mapping: &Mapping) {
-        (0..1 << mapping.size.order()).for_each(|n| self.pages.share(mapping.pfn + n));
+        (0..1 << mapping.size.order()).for_each(|n| self.memory.page_use.share(mapping.pfn + n));
     }
 
     /// The swap area, if the layer has one.
     pub fn swap(&mut self) -> Option<&mut Swap> {
-        self.reclaim.as_mut()?.swap.as_mut()
-    }
-
-    /// What stands in the way of taking a block of this order.
-    pub fn pressure(&self, order: u32) -> Option<Pressure> {
-        self.memory_view().pressure(order)
+        self.memory.reclaim.as_mut()?.swap.as_mut()
     }
 
     /// Whether room is to be made before a block of this order is taken, and can be.
-    pub fn is_short(&self, order: u32) -> bool {
-        self.pressure(order).is_some_and(|pressure| self.can_reclaim(pressure))
-    }
-
-    /// Whether it is time for kswapd.
-    pub fn is_low(&self) -> bool {
-        self.memory_view().is_low()
-    }
-
-    /// Whether a scan might find something.
-    pub fn can_reclaim(&self, pressure: Pressure) -> bool {
-        self.memory_view().can_reclaim(pressure)
+    pub fn is_short(&self, context: KernelContext, order: u32) -> bool {
+        self.memory.pressure(order, context.group).is_some_and(|pressure| self.memory.can_reclaim(pressure))
     }
 
     /// A page that a program maps is on an LRU list from now on, if it can leave.
     pub fn list_page(&mut self, mapping: &Mapping) {
-        if let Some(reclaim) = &mut self.reclaim
-            && self.pages.is_anonymous(mapping.pfn)
-            && !self.pages.is_object(mapping.pfn)
+        if let Some(reclaim) = &mut self.memory.reclaim
+            && self.memory.page_use.is_anonymous(mapping.pfn)
+            && !self.memory.page_use.is_object(mapping.pfn)
         {
             reclaim.add(mapping.pfn, mapping.size.order(), LruPageKind::Anonymous);
         }

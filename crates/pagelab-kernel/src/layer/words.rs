@@ -8,6 +8,7 @@
 //! Deviations: Linux sets the table of a large page aside when it maps one (`pgtable_trans_huge_deposit`); here the
 //! kernel takes it when the page leaves, of the memory that becomes free. Words beside a page table cost no reference.
 
+use crate::context::KernelContext;
 use crate::entry_word::EntryWord;
 use crate::layer::Layer;
 use crate::vma::VaRange;
@@ -40,7 +41,7 @@ fn number(va: VirtAddr) -> u64 {
 impl Layer {
     /// The word of the page that `va` is in, if it has one.
     pub fn word(&self, index: u32, va: VirtAddr) -> Option<WordOf> {
-        let space = &self.spaces[index as usize];
+        let space = &self.spaces[index];
         if space.words == 0 {
             return None;
         }
@@ -50,13 +51,13 @@ impl Layer {
     /// What a walk for `va` ends at.
     pub(super) fn leaf(&self, index: u32, va: VirtAddr) -> Leaf {
         let mut list = WalkList::new();
-        self.spaces[index as usize].table.walk(&self.mem, va, &mut list);
+        self.spaces[index].table.walk(&self.memory.contents, va, &mut list);
         list.leaf
     }
 
     /// [`Self::word`], if a walk for `va` ends at `leaf`.
     pub fn word_behind(&self, index: u32, va: VirtAddr, leaf: &Leaf) -> Option<WordOf> {
-        let space = &self.spaces[index as usize];
+        let space = &self.spaces[index];
         let (size, word) = match *leaf {
             Leaf::Present(_) => return None,
             Leaf::NotPresent { level, word } if space.table.keeps_words() => {
@@ -78,7 +79,7 @@ impl Layer {
 
     /// The first page that has a word, of those that overlap a range.
     pub fn first_word(&self, index: u32, range: VaRange) -> Option<WordOf> {
-        let any = self.spaces[index as usize].words > 0;
+        let any = self.spaces[index].words > 0;
         any.then(|| self.first_words(index, range, 1)).and_then(|words| words.first().copied())
     }
 
@@ -97,11 +98,11 @@ impl Layer {
 
     /// The words of the pages that overlap a range, in ascending order.
     pub fn words(&self, index: u32, range: VaRange) -> Vec<WordOf> {
-        if self.spaces[index as usize].words == 0 { Vec::new() } else { self.first_words(index, range, usize::MAX) }
+        if self.spaces[index].words == 0 { Vec::new() } else { self.first_words(index, range, usize::MAX) }
     }
 
     fn first_words(&self, index: u32, range: VaRange, most: usize) -> Vec<WordOf> {
-        let space = &self.spaces[index as usize];
+        let space = &self.spaces[index];
         if !space.table.keeps_words() {
             let beside = space.words_beside.range(number(range.start)..number(range.end).max(number(range.start)));
             let size = PageSize::Size4K;
@@ -109,7 +110,7 @@ impl Layer {
             return beside.take(most).map(word).collect();
         }
         let mut found = Vec::new();
-        space.table.words(&self.mem, range.start, range.end, most, &mut found);
+        space.table.words(&self.memory.contents, range.start, range.end, most, &mut found);
         let word = |Word { va, size, word }| {
             let word = EntryWord::of_bits(word).expect("an entry without a word is not listed");
             WordOf { va, size, word }
@@ -119,32 +120,32 @@ impl Layer {
 
     /// Gives a page a word, which its owner counts by now. The page is untouched ([`Self::is_untouched`]). Errors:
     /// there is no memory for the tables on its way.
-    pub fn put_word(&mut self, index: u32, of: WordOf) -> Result<(), EngineError> {
+    pub fn put_word(&mut self, context: KernelContext, index: u32, of: WordOf) -> Result<(), EngineError> {
         let WordOf { va, size, word } = of;
         assert!(
             self.is_untouched(index, va, size),
             "{va:?} of space {index} is mapped or has a word, and is to have one"
         );
-        if self.spaces[index as usize].table.keeps_words() {
-            self.build_tables(index, va, size)?;
-            self.spaces[index as usize].table.set_word(&mut self.mem, va, size, word.to_bits());
+        if self.spaces[index].table.keeps_words() {
+            self.build_tables(context, index, va, size)?;
+            self.spaces[index].table.set_word(&mut self.memory.contents, va, size, word.to_bits());
         } else {
             assert_eq!(size, PageSize::Size4K, "words beside a table are of small pages");
-            self.spaces[index as usize].words_beside.insert(number(va), word);
+            self.spaces[index].words_beside.insert(number(va), word);
         }
-        self.spaces[index as usize].words += 1;
+        self.spaces[index].words += 1;
         Ok(())
     }
 
     /// The same of small pages whose entries are in one table, which keeps words.
-    pub fn put_words(&mut self, index: u32, words: &[WordOf]) -> Result<(), EngineError> {
+    pub fn put_words(&mut self, context: KernelContext, index: u32, words: &[WordOf]) -> Result<(), EngineError> {
         let Some((&first, others)) = words.split_first() else { return Ok(()) };
-        self.put_word(index, first)?;
+        self.put_word(context, index, first)?;
         for &of in others {
             debug_assert!(self.is_untouched(index, of.va, of.size), "{:?} is to have a word", of.va);
-            let space = &mut self.spaces[index as usize];
+            let space = &mut self.spaces[index];
             assert!(space.table.keeps_words(), "the words of many are in their table");
-            space.table.set_word(&mut self.mem, of.va, of.size, of.word.to_bits());
+            space.table.set_word(&mut self.memory.contents, of.va, of.size, of.word.to_bits());
             space.words += 1;
         }
         Ok(())
@@ -153,9 +154,9 @@ impl Layer {
     /// Takes the word of the page that `va` is in away, if it has one. The caller tells its owner.
     pub fn take_word(&mut self, index: u32, va: VirtAddr) -> Option<WordOf> {
         let of = self.word(index, va)?;
-        let space = &mut self.spaces[index as usize];
+        let space = &mut self.spaces[index];
         if space.table.keeps_words() {
-            space.table.set_word(&mut self.mem, of.va, of.size, 0);
+            space.table.set_word(&mut self.memory.contents, of.va, of.size, 0);
         } else {
             space.words_beside.remove(&number(va));
         }
@@ -165,20 +166,20 @@ impl Layer {
 
     /// Takes the word of a larger page away that a table for a page of `size` at `va` is to replace. What it said of
     /// the parts is to be said anew (`Layer::cut`).
-    pub fn clear_above(&mut self, index: u32, va: VirtAddr, size: PageSize) {
+    pub fn clear_above(&mut self, context: KernelContext, index: u32, va: VirtAddr, size: PageSize) {
         if let Some(of) = self.word(index, va).filter(|of| of.size > size) {
             self.take_word(index, va);
-            self.release_word(of.word);
-            self.cut.push((index, of.range()));
+            self.release_word(context, of.word);
+            self.spaces.cut.push((index, of.range()));
         }
     }
 
     /// Frees the tables of places that may have large pages by now, where such a table holds nothing but armed entries;
     /// returns those places, which are to be armed anew. Of layers with an engine.
-    pub fn free_armed_tables(&mut self, index: u32, range: VaRange) -> Vec<VaRange> {
+    pub fn free_armed_tables(&mut self, context: KernelContext, index: u32, range: VaRange) -> Vec<VaRange> {
         const LARGE: PageSize = PageSize::Size2M;
         let mut freed = Vec::new();
-        if self.engine.is_none() || self.page_size < LARGE {
+        if self.mechanisms.engine.is_none() || self.paging.page_size < LARGE {
             return freed;
         }
         let mut start = range.start.0.next_multiple_of(LARGE.bytes());
@@ -188,9 +189,9 @@ impl Layer {
             let may_be_whole = armed_in_parts && self.largest_page(index, place.start) >= LARGE;
             let is_empty = may_be_whole && !self.has_contents(index, place);
             if is_empty && self.mapped(index, place.start, place.end).is_empty() {
-                self.drop_words(index, place);
-                self.free_leaf_table(index, place.start);
-                self.cut.push((index, place));
+                self.drop_words(context, index, place);
+                self.free_leaf_table(context, index, place.start);
+                self.spaces.cut.push((index, place));
                 freed.push(place);
             }
             start += LARGE.bytes();
@@ -199,68 +200,80 @@ impl Layer {
     }
 
     /// Takes the words of pages away that are larger than what may be mapped there by now.
-    pub fn cut_too_large_words(&mut self, index: u32, range: VaRange) {
+    pub fn cut_too_large_words(&mut self, context: KernelContext, index: u32, range: VaRange) {
         for of in self.words(index, range) {
             if of.size > PageSize::Size4K && of.size > self.largest_page(index, of.va) {
-                self.cut_words(index, of.va, of.va + FRAME_BYTES);
+                self.cut_words(context, index, of.va, of.va + FRAME_BYTES);
             }
         }
     }
 
     /// Takes the words of large pages away that `start..end` cuts, so that every word's page lies inside the range or
     /// outside. What they said of the parts is to be said anew: those are wanted again (`Layer::cut`).
-    pub fn cut_words(&mut self, index: u32, start: VirtAddr, end: VirtAddr) {
+    pub fn cut_words(&mut self, context: KernelContext, index: u32, start: VirtAddr, end: VirtAddr) {
         for edge in [start, end] {
             if let Some(of) = self.word(index, edge).filter(|of| of.va != edge) {
                 self.take_word(index, edge);
-                self.release_word(of.word);
-                self.cut.push((index, of.range()));
+                self.release_word(context, of.word);
+                self.spaces.cut.push((index, of.range()));
             }
         }
     }
 
     /// An entry has a word no more: its owner is told.
-    pub fn release_word(&mut self, word: EntryWord) {
+    pub fn release_word(&mut self, context: KernelContext, word: EntryWord) {
         match word {
             EntryWord::Swap(slot) => {
                 let swap = self.swap().expect("a slot is one of the swap area");
                 // A frame that another user has read the slot back to has a user less.
-                swap.remove(slot).into_iter().for_each(|frame| self.put_frame(frame));
+                swap.remove(slot).into_iter().for_each(|frame| self.put_frame(context, frame));
             }
             EntryWord::Armed(_) | EntryWord::Stored(_) => {}
         }
     }
 
     /// The pages of a range are unmapped: their words go with them.
-    pub fn drop_words(&mut self, index: u32, range: VaRange) {
+    pub fn drop_words(&mut self, context: KernelContext, index: u32, range: VaRange) {
         for of in self.words(index, range) {
             self.take_word(index, of.va);
-            self.release_word(of.word);
+            self.release_word(context, of.word);
         }
     }
 
     /// The pages of a range are mapped elsewhere now, and their words are there.
-    pub fn move_words(&mut self, index: u32, from: VaRange, to: VirtAddr) -> Result<(), EngineError> {
+    pub fn move_words(
+        &mut self,
+        context: KernelContext,
+        index: u32,
+        from: VaRange,
+        to: VirtAddr,
+    ) -> Result<(), EngineError> {
         let words = self.words(index, from);
         words.iter().for_each(|of| _ = self.take_word(index, of.va));
         for WordOf { va, size, word } in words {
             let va = VirtAddr(to.0.wrapping_add(va.0.wrapping_sub(from.start.0)));
             match word {
-                EntryWord::Swap(_) => self.put_word(index, WordOf { va, size, word })?,
-                EntryWord::Armed(_) | EntryWord::Stored(_) => self.put_armed(index, va, size)?,
+                EntryWord::Swap(_) => self.put_word(context, index, WordOf { va, size, word })?,
+                EntryWord::Armed(_) | EntryWord::Stored(_) => self.put_armed(context, index, va, size)?,
             }
         }
         Ok(())
     }
 
     /// A forked child has its parent's words of a range, as far as their kinds are inherited.
-    pub fn copy_words(&mut self, parent: u32, child: u32, range: VaRange) -> Result<(), EngineError> {
+    pub fn copy_words(
+        &mut self,
+        context: KernelContext,
+        parent: u32,
+        child: u32,
+        range: VaRange,
+    ) -> Result<(), EngineError> {
         for of in self.words(parent, range) {
             match of.word {
                 EntryWord::Swap(slot) => {
                     let swap = self.swap().expect("a slot is one of the swap area");
-                    swap.share(slot).into_iter().for_each(|frame| self.pages.share(frame));
-                    self.put_word(child, of)?;
+                    swap.share(slot).into_iter().for_each(|frame| self.memory.page_use.share(frame));
+                    self.put_word(context, child, of)?;
                 }
                 // The child has an owner's number of its own; what two have mapped is no engine's to read.
                 EntryWord::Armed(_) | EntryWord::Stored(_) => {}

@@ -27,7 +27,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Policy, PolicyContext, Progress, WantedPage};
-use crate::locks::Locks;
+use crate::locks::TaskLocks;
 use crate::memory::{Memory, MemoryView, page_metadata};
 use crate::reclaim::Pressure;
 use crate::vma::VaRange;
@@ -284,7 +284,7 @@ impl Policy for CaPaging {
         page: Option<&WantedPage>,
         of: AllocTarget,
         memory: &mut Memory,
-        _: &mut Locks,
+        _: &mut TaskLocks,
     ) -> Progress<AllocTarget> {
         let page = page.expect("it keeps no memory that another fault would give back");
         if let Some(Pressure::Limit(_)) = memory.view().pressure(page.order) {
@@ -358,7 +358,7 @@ fn place_in_block(memory: &MemoryView, va: VirtAddr) -> u64 {
 /// looked at are added to `looked`.
 fn find_place(memory: &MemoryView, from: VirtAddr, mapping: VaRange, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
     let frames = ((mapping.end.0 - from.0) >> FRAME_SHIFT) + place_in_block(memory, from);
-    memory.frames.allocator.find_run(run_order(memory), frames, memory.cpu, looked)
+    memory.frames.allocator.find_run(run_order(memory), frames, memory.context.cpu.0, looked)
 }
 
 #[cfg(test)]

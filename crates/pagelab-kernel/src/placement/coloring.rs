@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Policy, PolicyContext, Progress, WantedPage};
 use crate::frames::frame_alloc::FramePurpose;
-use crate::locks::Locks;
+use crate::locks::TaskLocks;
 use crate::memory::{Memory, MemoryView, page_metadata};
 use crate::reclaim::{Pressure, SCAN_PAGES};
 use pagelab_base::addr::{FRAME_BYTES, Pfn};
@@ -168,7 +168,7 @@ impl Policy for Coloring {
         page: Option<&WantedPage>,
         of: Search,
         memory: &mut Memory,
-        _: &mut Locks,
+        _: &mut TaskLocks,
     ) -> Progress<Search> {
         match (of, page) {
             (Search::GiveBack { frames }, _) => {

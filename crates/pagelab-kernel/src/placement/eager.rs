@@ -22,7 +22,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Policy, PolicyContext, Progress, WantedPage};
-use crate::locks::Locks;
+use crate::locks::TaskLocks;
 use crate::memory::{Memory, MemoryView};
 use crate::vma::{Vma, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, PageSize};
@@ -93,7 +93,7 @@ impl Policy for Eager {
         _: Option<&WantedPage>,
         of: Infallible,
         _: &mut Memory,
-        _: &mut Locks,
+        _: &mut TaskLocks,
     ) -> Progress<Infallible> {
         match of {}
     }

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::locks::Locks;
+use crate::locks::TaskLocks;
 use crate::memory::{Memory, MemoryView, object_line};
 use crate::reclaim::Pressure;
 use crate::vma::{VaRange, Vma};
@@ -142,7 +142,7 @@ pub trait Policy: Sized {
         page: Option<&WantedPage>,
         of: Self::Step,
         memory: &mut Memory,
-        locks: &mut Locks,
+        locks: &mut TaskLocks,
     ) -> Progress<Self::Step>;
 
     /// Whether the kernel makes room for the page, where memory is short, before a step of the policy is carried out.
@@ -328,7 +328,7 @@ macro_rules! policies {
                 page: Option<&WantedPage>,
                 of: PlacementStep,
                 memory: &mut Memory,
-                locks: &mut Locks,
+                locks: &mut TaskLocks,
             ) -> Progress<PlacementStep> {
                 match of {
                     $(PlacementStep::$policy(of) => {

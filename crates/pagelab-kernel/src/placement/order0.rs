@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Policy, PolicyContext, Progress, WantedPage};
-use crate::locks::Locks;
+use crate::locks::TaskLocks;
 use crate::memory::Memory;
 use pagelab_base::error::LayerConfigError;
 
@@ -50,7 +50,7 @@ impl Policy for Order0 {
         _: Option<&WantedPage>,
         of: Infallible,
         _: &mut Memory,
-        _: &mut Locks,
+        _: &mut TaskLocks,
     ) -> Progress<Infallible> {
         match of {}
     }

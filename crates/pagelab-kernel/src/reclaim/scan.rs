@@ -3,10 +3,12 @@
 use super::lru::{LruEntry, LruPageKind};
 use super::swap::Swap;
 use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
+use crate::context::KernelContext;
 use crate::entry_word::{EntryWord, Slot};
 use crate::frames::page_use::FilePage;
 use crate::layer::Layer;
 use crate::layer::words::WordOf;
+use crate::memory::page_metadata;
 use crate::vma::{OrderAdvice, VaRange};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use pagelab_base::io::{DeviceRequest, Lba, Requests};
@@ -57,14 +59,14 @@ fn va(page: u64) -> VirtAddr {
 /// Lists the references of a scan under some pressure: the lists' lock once, and for each page its metadata and the
 /// entries that map it.
 pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
-    let Some(reclaim) = &layer.reclaim else { return };
+    let Some(reclaim) = &layer.memory.reclaim else { return };
     let id = reclaim.next_group(pressure).group;
-    step.kernel(RefKind::Locked, layer.lru_line(id));
+    step.kernel(RefKind::Locked, layer.data.lru_line(id));
     let mut list = WalkList::new();
     for pfn in reclaim.group(id).lru.oldest(reclaim.next_kind(id).0, false) {
-        step.kernel(RefKind::Write, layer.page_metadata(pfn));
+        step.kernel(RefKind::Write, page_metadata(pfn));
         for (space, page) in reclaim.rmap.pages(pfn) {
-            layer.spaces[space as usize].table.walk(&layer.mem, va(page), &mut list);
+            layer.spaces[space].table.walk(&layer.memory.contents, va(page), &mut list);
             step.kernel(RefKind::Locked, list.refs().last().expect("a walk reads an entry at least").addr);
         }
     }
@@ -104,9 +106,14 @@ impl Reclaim {
 impl Layer {
     /// Scans the oldest inactive pages of one kind of one group once. `is_busy` tells of pages of address spaces that a
     /// handler is working on: these stay.
-    pub fn scan_pages(&mut self, pressure: Pressure, is_busy: &dyn Fn(u32, u64) -> bool) -> Scan {
+    pub fn scan_pages(
+        &mut self,
+        context: KernelContext,
+        pressure: Pressure,
+        is_busy: &dyn Fn(u32, u64) -> bool,
+    ) -> Scan {
         let mut scan = Scan::default();
-        let Some(mut reclaim) = self.reclaim.take() else { return scan };
+        let Some(mut reclaim) = self.memory.reclaim.take() else { return scan };
         let turn = reclaim.next_group(pressure);
         let id = turn.group;
         reclaim.take_turn(turn);
@@ -144,9 +151,9 @@ impl Layer {
             }
         }
         reclaim.group_mut(id).lru = lru;
-        self.reclaim = Some(reclaim);
+        self.memory.reclaim = Some(reclaim);
         for (pfn, entry) in leaving {
-            self.evict(pfn, &entry, &mut scan);
+            self.evict(context, pfn, &entry, &mut scan);
         }
         scan
     }
@@ -164,7 +171,7 @@ impl Layer {
         for frame in (0..1 << entry.order).map(|n| pfn + n) {
             for (space, page) in reclaim.rmap.pages(frame) {
                 seen.busy |= is_busy(space, page);
-                self.spaces[space as usize].table.walk(&self.mem, va(page), &mut list);
+                self.spaces[space].table.walk(&self.memory.contents, va(page), &mut list);
                 let Leaf::Present(mapping) = list.leaf else { unreachable!("the reverse map lists what is mapped") };
                 // Of a large page its first frame tells all; one whose other parts are pages of their own is in use.
                 if mapping.size.order() > entry.order {
@@ -173,7 +180,7 @@ impl Layer {
                     continue;
                 }
                 seen.dirty |= mapping.flags.dirty;
-                let order = self.spaces[space as usize].vmas.find(va(page)).map(|vma| vma.advice.order);
+                let order = self.spaces[space].vmas.find(va(page)).map(|vma| vma.advice.order);
                 if !reclaim.advised_recency && order.is_some_and(|order| order != OrderAdvice::Normal) {
                     continue;
                 }
@@ -182,21 +189,21 @@ impl Layer {
                     // Older kernels leave those out that are read in sequence.
                     seen.accessed += u32::from(order != Some(OrderAdvice::Sequential));
                     let flags = PteFlags { accessed: false, ..mapping.flags };
-                    self.spaces[space as usize].table.set_flags(&mut self.mem, va(page), flags);
+                    self.spaces[space].table.set_flags(&mut self.memory.contents, va(page), flags);
                     // A shadow goes with the bit, or its page would never be seen to be used again.
                     let end = va(page) + FRAME_BYTES;
-                    self.shadows.drop_range(space, VaRange { start: va(page), end });
+                    self.mechanisms.shadows.drop_range(space, VaRange { start: va(page), end });
                 }
             }
         }
-        seen.dirty |= self.pages.is_dirty(pfn);
-        seen.written = self.pages.write_of(pfn);
+        seen.dirty |= self.memory.page_use.is_dirty(pfn);
+        seen.written = self.memory.page_use.write_of(pfn);
         seen
     }
 
     /// Takes a page away from those who map it.
-    fn evict(&mut self, pfn: Pfn, entry: &LruEntry, scan: &mut Scan) {
-        let reclaim = self.reclaim.as_mut().expect("its lists named the page");
+    fn evict(&mut self, context: KernelContext, pfn: Pfn, entry: &LruEntry, scan: &mut Scan) {
+        let reclaim = self.memory.reclaim.as_mut().expect("its lists named the page");
         let frames: Vec<(Pfn, Vec<PageOf>)> =
             (0..1 << entry.order).map(|n| pfn + n).map(|f| (f, reclaim.rmap.pages(f).collect())).collect();
         let swap = reclaim.swap.as_mut().filter(|_| !entry.lazy_free && entry.kind == LruPageKind::Anonymous);
@@ -210,13 +217,13 @@ impl Layer {
         for &(space, page) in frames.iter().flat_map(|(_, places)| places) {
             // The first frame of a large page takes the others with it.
             if let Some(&page) = self.mapped(space, va(page), va(page) + FRAME_BYTES).first() {
-                self.unmap(space, &page);
+                self.unmap(context, space, &page);
                 scan.gone.push((space, page.va, page.mapping.size.bytes()));
             }
         }
         if entry.kind == LruPageKind::File && !entry.lazy_free {
-            let ((file, page), written) = self.pages.uncache(pfn);
-            let reclaim = self.reclaim.as_mut().expect("its lists named the page");
+            let ((file, page), written) = self.memory.page_use.uncache(pfn);
+            let reclaim = self.memory.reclaim.as_mut().expect("its lists named the page");
             let counters = &mut reclaim.counters;
             (counters.files_dropped, counters.files_written) =
                 (counters.files_dropped + 1, counters.files_written + u64::from(written));
@@ -228,16 +235,19 @@ impl Layer {
                 scan.written.extend(places);
             } else {
                 let places: Vec<(u32, VirtAddr)> = places.collect();
-                self.arm_again(&places);
+                self.arm_again(context.cpu, &places);
             }
         }
         scan.freed += frames.len() as u64;
-        frames.iter().for_each(|(frame, _)| self.pages.forget_users(*frame));
-        self.free_block(pfn, entry.order);
+        frames.iter().for_each(|(frame, _)| self.memory.page_use.forget_users(*frame));
+        self.free_block(context, pfn, entry.order);
         for ((_, places), slot) in frames.iter().zip(slots) {
             for &(space, page) in places {
-                let put =
-                    self.put_word(space, WordOf { va: va(page), size: PageSize::Size4K, word: EntryWord::Swap(slot) });
+                let put = self.put_word(
+                    context,
+                    space,
+                    WordOf { va: va(page), size: PageSize::Size4K, word: EntryWord::Swap(slot) },
+                );
                 put.expect("small pages have their tables, and a large one leaves more room than a table takes");
             }
         }
@@ -245,8 +255,8 @@ impl Layer {
 
     /// A dirty page of a file loses a mapping: the page remembers what its PTE knew.
     pub fn note_dirty(&mut self, page: &Removed) {
-        if page.mapping.flags.dirty && self.reclaim.as_ref().is_some_and(|reclaim| reclaim.storage.is_some()) {
-            self.pages.set_dirty(page.mapping.pfn);
+        if page.mapping.flags.dirty && self.memory.reclaim.as_ref().is_some_and(|reclaim| reclaim.storage.is_some()) {
+            self.memory.page_use.set_dirty(page.mapping.pfn);
         }
     }
 }

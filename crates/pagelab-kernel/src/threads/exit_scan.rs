@@ -33,7 +33,7 @@ impl ExitScan {
     /// See `Activity::plan` of the simulation.
     pub fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.layer];
-        let planned = layer.tables.plan_scan(&layer.mem, &self.scan);
+        let planned = layer.spaces.tables.plan_scan(&layer.memory.contents, &self.scan);
         let (from, bytes) = planned.read;
         step.kernel(RefKind::Load { bytes }, from);
         planned.written.into_iter().for_each(|line| step.kernel(RefKind::Write, line));
@@ -42,7 +42,11 @@ impl ExitScan {
     /// See `Activity::commit` of the simulation.
     pub fn commit(&mut self, os: &mut Os) -> Next {
         let layer = &mut os.layers[self.layer];
-        if layer.tables.commit_scan(&mut layer.mem, &mut self.scan) { Next::Continue } else { Next::Done }
+        if layer.spaces.tables.commit_scan(&mut layer.memory.contents, &mut self.scan) {
+            Next::Continue
+        } else {
+            Next::Done
+        }
     }
 }
 
@@ -50,11 +54,10 @@ impl Os {
     /// A scan that is due, of the first layer with one.
     pub fn take_exit_scan(&mut self) -> Option<ExitScan> {
         for (index, layer) in self.layers.iter_mut().enumerate() {
-            if let Some(scan) = layer.tables.begin_scan() {
+            if let Some(scan) = layer.spaces.tables.begin_scan() {
                 return Some(ExitScan::new(index.into(), scan));
             }
         }
-        self.scan_due = false;
         None
     }
 }

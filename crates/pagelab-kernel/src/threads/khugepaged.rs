@@ -10,10 +10,13 @@
 //! of 0), files stay. The copy is made before the mapping is locked; if a fault is in the way then, the place is passed
 //! over.
 
+use crate::effects::Effects;
 use crate::fault::gets_large_pages;
 use crate::layer::Layer;
+use crate::locks::TaskId;
+use crate::memory::page_metadata;
 use crate::os::Os;
-use crate::reclaim::{GroupId, Pressure};
+use crate::reclaim::Pressure;
 use crate::threads::{Counter, Thread};
 use crate::vma::{VaRange, Vma, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
@@ -113,7 +116,7 @@ impl Khugepaged {
 
     /// The place under way, unless it has been unmapped meanwhile: a process that has ended has no table either.
     fn place(&self, layer: &Layer) -> Option<(u32, VirtAddr)> {
-        self.at.filter(|&(space, place)| layer.spaces[space as usize].vmas.find(place).is_some())
+        self.at.filter(|&(space, place)| layer.spaces[space].vmas.find(place).is_some())
     }
 
     /// Goes to the next place, beginning anew behind the last one once, or ends.
@@ -135,39 +138,40 @@ impl Khugepaged {
     }
 
     /// Replaces the small pages by the large one, if nothing has changed and no fault is in the way.
-    fn collapse(&mut self, os: &mut Os, frame: Pfn, pages: &[Removed]) {
+    fn collapse(&mut self, os: &mut Os, effects: &mut Effects, cpu: CpuId, frame: Pfn, pages: &[Removed]) {
         let (space, start) = self.at.expect("a place was copied");
         let end = start + LARGE.bytes();
         let range = VaRange { start, end };
         let id = SpaceId { layer: self.layer, index: space };
         let free = os.locks.may_change(id, Some(range), os.costs.fault_lock) && os.engine_in_the_way(id).is_none();
         let layer = &mut os.layers[self.layer];
-        let vma = layer.spaces[space as usize].vmas.find(start).filter(|vma| vma.end >= end).cloned();
+        let context = layer.context(cpu, space);
+        let vma = layer.spaces[space].vmas.find(start).filter(|vma| vma.end >= end).cloned();
         let now = if vma.is_some() { layer.mapped(space, start, end) } else { Vec::new() };
         let same = now.len() == pages.len()
             && now.iter().zip(pages).all(|(a, b)| (a.va, a.mapping.pfn) == (b.va, b.mapping.pfn))
             && pages.iter().all(|page| is_own(layer, page))
             && !layer.has_contents(space, range);
         let Some(vma) = vma.filter(|_| free && same) else {
-            layer.free_block(frame, LARGE.order());
+            layer.free_block(context, frame, LARGE.order());
             return;
         };
         os.account_for_taken(id);
         let layer = &mut os.layers[self.layer];
         // Pages that an engine may map are none that are there.
-        layer.drop_words(space, range);
+        layer.drop_words(context, space, range);
         for page in &now {
-            layer.unmap(space, page);
-            layer.put_page(&page.mapping);
+            layer.unmap(context, space, page);
+            layer.put_page(context, &page.mapping);
         }
-        layer.free_leaf_table(space, start);
+        layer.free_leaf_table(context, space, start);
         let writable = vma.prot.write;
         let flags = PteFlags { writable, user: true, executable: vma.prot.execute, accessed: true, dirty: writable };
         let mapping = Mapping { pfn: frame, size: LARGE, flags };
-        layer.map(space, start, mapping).expect("tables with large pages have room");
+        layer.map(context, space, start, mapping).expect("tables with large pages have room");
         layer.list_page(&mapping);
         self.counts.collapsed += 1;
-        os.note_invalid(id, range);
+        effects.invalidate(id, range);
     }
 }
 
@@ -175,7 +179,7 @@ impl Thread for Khugepaged {
     type Parameters = Parameters;
 
     fn of_layer(layer: LayerId, of: &Layer, parameters: &Parameters) -> Option<Self> {
-        (of.page_size > PageSize::Size4K).then(|| Self::new(layer, *parameters))
+        (of.paging.page_size > PageSize::Size4K).then(|| Self::new(layer, *parameters))
     }
 
     fn layer(&self) -> LayerId {
@@ -196,13 +200,13 @@ impl Thread for Khugepaged {
             KhugepagedState::Scan => {
                 let Some((space, place)) = self.place(layer) else { return };
                 let mut list = WalkList::new();
-                layer.spaces[space as usize].table.walk(&layer.mem, place, &mut list);
+                layer.spaces[space].table.walk(&layer.memory.contents, place, &mut list);
                 let pages = layer.mapped(space, place, place + LARGE.bytes());
                 let small = pages.first().is_some_and(|page| page.mapping.size == PageSize::Size4K);
                 if let Some(entry) = list.refs().last().filter(|_| small) {
                     let table = entry.addr.align_down(FRAME_BYTES);
                     step.kernel(RefKind::Load { bytes: FRAME_BYTES }, table);
-                    pages.iter().for_each(|page| step.kernel(RefKind::Read, layer.page_metadata(page.mapping.pfn)));
+                    pages.iter().for_each(|page| step.kernel(RefKind::Read, page_metadata(page.mapping.pfn)));
                 }
             }
             KhugepagedState::Copy { frame, pages } => {
@@ -214,22 +218,21 @@ impl Thread for Khugepaged {
         }
     }
 
-    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+    fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         let config = self.config;
-        let layer = &mut os.layers[self.layer];
-        layer.acting_cpu = cpu.0;
-        layer.acting_group = self.at.map_or(GroupId::REST, |(space, _)| layer.spaces[space as usize].group);
         match std::mem::replace(&mut self.state, KhugepagedState::Scan) {
-            KhugepagedState::Copy { frame, pages } => self.collapse(os, frame, &pages),
+            KhugepagedState::Copy { frame, pages } => self.collapse(os, effects, task.cpu, frame, &pages),
             KhugepagedState::Scan => {
                 let layer = &mut os.layers[self.layer];
                 if let Some((space, place)) = self.place(layer) {
                     self.scanned += 1 << LARGE.order();
                     self.counts.scanned += 1;
+                    let context = layer.context(task.cpu, space);
                     let pages = layer.mapped(space, place, place + LARGE.bytes());
                     if is_ripe(layer, space, place, &pages, &config) {
-                        let limited = matches!(layer.pressure(LARGE.order()), Some(Pressure::Limit(_)));
-                        let Some(frame) = (if limited { None } else { layer.take_page(LARGE.order()) }) else {
+                        let limited =
+                            matches!(layer.memory.pressure(LARGE.order(), context.group), Some(Pressure::Limit(_)));
+                        let Some(frame) = (if limited { None } else { layer.take_page(context, LARGE.order()) }) else {
                             self.counts.no_frame += 1;
                             return self.go_on(os, &config);
                         };
@@ -260,11 +263,11 @@ fn next_place(layer: &Layer, from: (u32, VirtAddr)) -> Option<(u32, VirtAddr)> {
     let eligible = |vma: &Vma| {
         let anonymous = vma.kind != VmaKind::File && vma.kind != VmaKind::Special && !vma.is_shared();
         let explicit = vma.flags.contains(MapFlags::HUGETLB);
-        anonymous && !explicit && gets_large_pages(vma, layer.large_pages)
+        anonymous && !explicit && gets_large_pages(vma, layer.paging.large_pages)
     };
     for space in from.0..layer.spaces.len() as u32 {
         let least = if space == from.0 { from.1.0 } else { 0 };
-        for vma in layer.spaces[space as usize].vmas.iter().filter(|vma| vma.end.0 > least && eligible(vma)) {
+        for vma in layer.spaces[space].vmas.iter().filter(|vma| vma.end.0 > least && eligible(vma)) {
             let place = vma.start.0.max(least).next_multiple_of(LARGE.bytes());
             if place + LARGE.bytes() <= vma.end.0 {
                 return Some((space, VirtAddr(place)));
@@ -277,14 +280,14 @@ fn next_place(layer: &Layer, from: (u32, VirtAddr)) -> Option<(u32, VirtAddr)> {
 /// A page that can be copied and given back: of one address space, or the zero page.
 fn is_own(layer: &Layer, page: &Removed) -> bool {
     let pfn = page.mapping.pfn;
-    let own = layer.pages.are_exclusive(pfn, 0) && !layer.pages.is_object(pfn);
-    page.mapping.size == PageSize::Size4K && (own || pfn == layer.pages.zero_page())
+    let own = layer.memory.page_use.are_exclusive(pfn, 0) && !layer.memory.page_use.is_object(pfn);
+    page.mapping.size == PageSize::Size4K && (own || pfn == layer.memory.page_use.zero_page())
 }
 
 /// Whether the pages of a place are to become a large one.
 fn is_ripe(layer: &Layer, space: u32, place: VirtAddr, pages: &[Removed], config: &Parameters) -> bool {
     let range = VaRange { start: place, end: place + LARGE.bytes() };
-    let zero = layer.pages.zero_page();
+    let zero = layer.memory.page_use.zero_page();
     let there = pages.iter().filter(|page| page.mapping.pfn != zero).count() as u64;
     let none = (LARGE.bytes() >> FRAME_SHIFT) - there;
     let accessed = pages.iter().any(|page| page.mapping.flags.accessed);

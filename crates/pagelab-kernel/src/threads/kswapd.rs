@@ -7,11 +7,13 @@
 //! Deviations: one for the layer, not one a node. It waits for what it writes.
 
 use super::{Need, Thread};
+use crate::effects::Effects;
 use crate::fault::io::{plan_completion, plan_submit};
 use crate::layer::Layer;
+use crate::locks::TaskId;
 use crate::os::Os;
 use crate::reclaim::{Pressure, Scan, plan_scan};
-use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::ids::LayerId;
 use pagelab_base::step::{Next, Step};
 use parameters::Parameters;
 
@@ -66,7 +68,7 @@ impl Thread for Kswapd {
     type Parameters = Parameters;
 
     fn of_layer(layer: LayerId, of: &Layer, Parameters {}: &Parameters) -> Option<Self> {
-        of.reclaim.is_some().then(|| Self::new(layer))
+        of.memory.reclaim.is_some().then(|| Self::new(layer))
     }
 
     fn layer(&self) -> LayerId {
@@ -98,18 +100,16 @@ impl Thread for Kswapd {
         }
     }
 
-    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
-        let layer = &mut os.layers[self.layer];
-        layer.acting_cpu = cpu.0;
+    fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         let costly = os.costs.block_io.is_some();
         self.state = match std::mem::replace(&mut self.state, KswapdState::Scan) {
             KswapdState::Submit(scan) => KswapdState::WriteBack(scan),
             KswapdState::WriteBack(scan) => {
-                os.written_back(self.layer, &scan, cpu);
+                os.written_back(self.layer, &scan, task);
                 if costly { KswapdState::Completion(scan.io.len()) } else { KswapdState::Scan }
             }
             KswapdState::Completion(_) => KswapdState::Scan,
-            KswapdState::Scan => return self.scan(os, cpu),
+            KswapdState::Scan => return self.scan(os, effects, task),
         };
         Next::Continue
     }
@@ -117,17 +117,18 @@ impl Thread for Kswapd {
 
 impl Kswapd {
     /// Scans once, unless there is enough memory or nothing to be found.
-    fn scan(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+    fn scan(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         let layer = &mut os.layers[self.layer];
-        let free = layer.free_frame_count();
+        let free = layer.memory.free_frames();
         let enough = layer
+            .memory
             .reclaim
             .as_ref()
             .is_none_or(|reclaim| free >= reclaim.marks.high || !reclaim.has_pages(Pressure::Memory));
         if enough || self.fruitless == MAX_FRUITLESS {
             return Next::Done;
         }
-        let scan = os.scan_pages(self.layer, Pressure::Memory, cpu);
+        let scan = os.scan_pages(effects, self.layer, Pressure::Memory, task);
         self.fruitless = if scan.freed == 0 { self.fruitless + 1 } else { 0 };
         if !scan.io.is_empty() {
             self.state =

@@ -32,12 +32,14 @@ pub mod exit_scan;
 mod registry;
 pub mod schedule;
 
+use crate::effects::Effects;
 use crate::layer::Layer;
+use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
 use config::ThreadParameters;
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::ids::LayerId;
 use pagelab_base::step::{Next, Step};
 
 pub use registry::KernelThread;
@@ -88,7 +90,7 @@ pub trait Thread: Sized {
     fn plan(&self, os: &Os, step: &mut Step);
 
     /// See `Activity::commit` of the simulation.
-    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next;
+    fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next;
 
     /// Frames that it has taken and not mapped.
     fn held_frames(&self) -> u64 {
@@ -128,7 +130,7 @@ pub trait EngineThread: Sized {
     fn plan(&self, os: &Os, step: &mut Step);
 
     /// See `Activity::commit` of the simulation.
-    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next;
+    fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next;
 
     /// Counts cycles of its work for the engine.
     fn charge(&self, os: &mut Os, cycles: Cycles);

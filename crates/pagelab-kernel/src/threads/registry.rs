@@ -2,11 +2,13 @@
 
 use super::config::{ThreadConfig, ThreadsConfig};
 use super::{EngineThread, Thread};
+use crate::effects::Effects;
 use crate::layer::Layer;
+use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::ids::LayerId;
 use pagelab_base::step::{Next, Step};
 
 macro_rules! make_threads {
@@ -112,10 +114,10 @@ macro_rules! make_threads {
             }
 
             /// See `Activity::commit` of the simulation.
-            pub fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+            pub fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
                 match self {
-                    $(Self::$Thread(of) => of.commit(os, cpu),)+
-                    $(Self::$OfEngine(of) => of.commit(os, cpu),)+
+                    $(Self::$Thread(of) => of.commit(os, effects, task),)+
+                    $(Self::$OfEngine(of) => of.commit(os, effects, task),)+
                 }
             }
 

@@ -10,11 +10,13 @@
 
 use super::KernelThread;
 use super::config::ThreadsConfig;
+use crate::effects::Effects;
 use crate::layer::Layer;
+use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::ids::LayerId;
 use pagelab_base::step::Next;
 
 #[derive(Clone, Debug)]
@@ -141,8 +143,8 @@ impl KernelThreads {
     }
 
     /// Carries the planned step of a thread out.
-    pub fn commit(&mut self, number: usize, os: &mut Os, cpu: CpuId) -> Next {
-        self.slots[number].thread.commit(os, cpu)
+    pub fn commit(&mut self, number: usize, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
+        self.slots[number].thread.commit(os, effects, task)
     }
 
     /// Frames that the threads of a layer have taken and not mapped.

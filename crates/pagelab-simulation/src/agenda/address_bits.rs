@@ -22,7 +22,7 @@ pub(super) fn refuse_beyond_table(os: &Os, space: SpaceId, kind: &EventKind) -> 
         _ => return Ok(()),
     };
     let layer = &os.layers[space.layer];
-    let bits = layer.spaces[space.index as usize].table.va_bits();
+    let bits = layer.spaces[space.index].table.va_bits();
     let last = addr.saturating_add(len.saturating_sub(1));
     if last < 1 << bits {
         return Ok(());

@@ -11,6 +11,7 @@ use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_base::page_fault::Intent;
 use pagelab_hardware::core_model::clock::Class;
+use pagelab_kernel::effects::Effects;
 use pagelab_kernel::fault_engine::kernel_side::EngineState;
 use pagelab_kernel::mapping::Consequences;
 use pagelab_kernel::os::Os;
@@ -31,9 +32,9 @@ impl Simulation {
         if event.kind.begins_stretch() {
             return self.begin_stretch(cpu, &event.kind);
         }
-        self.kernels.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu.0);
+        let mut effects = Effects::default();
         let (accounted, filled) = (self.kernels.os.mapping.pages_accounted, self.kernels.os.mapping.fill_cycles);
-        let space = self.programs.space_of(input, event.process, &mut self.kernels.os)?;
+        let space = self.programs.space_of(cpu, input, event.process, &mut self.kernels.os)?;
         if let Some(profile) = &mut self.observers.profile {
             profile.note(input as u32, event);
         }
@@ -42,18 +43,17 @@ impl Simulation {
             EventKind::Wake { .. } | EventKind::Woken { .. } => unreachable!("edges are not dealt out as events"),
             EventKind::Allocated { .. } | EventKind::Freed { .. } => unreachable!("sources tell them beside events"),
             EventKind::Fork { child } => {
-                let child_space = self.programs.space_of(input, *child, &mut self.kernels.os)?;
+                let child_space = self.programs.space_of(cpu, input, *child, &mut self.kernels.os)?;
                 self.fork(cpu, space, child_space)?;
             }
             EventKind::Vfork { child } => self.programs.inputs[input].set_space(*child, Some(space)),
             EventKind::Exec { .. } if self.programs.inputs[input].is_shared(space) => {
-                let own = self.kernels.os.add_space(self.programs.inputs[input].home)?;
+                let own = self.kernels.os.add_space(cpu, self.programs.inputs[input].home)?;
                 self.programs.inputs[input].set_space(event.process, Some(own));
                 self.scheduler.cpus[cpu].thread = None;
             }
             EventKind::Exec { .. } => {
-                let gone = self.kernels.os.drop_mappings(space)?;
-                self.invalidate(cpu, space, &gone, true);
+                self.drop_mappings(cpu, space)?;
             }
             EventKind::Exit { .. } if self.programs.inputs[input].is_shared(space) => {
                 self.programs.inputs[input].set_space(event.process, None);
@@ -73,7 +73,12 @@ impl Simulation {
                 if let Some(sync) =
                     sync.ok().flatten().filter(|_| self.kernels.os.layers[space.layer].storage().is_some())
                 {
-                    if self.kernels.os.layers[space.layer].engine.as_ref().is_some_and(EngineState::maps_files) {
+                    if self.kernels.os.layers[space.layer]
+                        .mechanisms
+                        .engine
+                        .as_ref()
+                        .is_some_and(EngineState::maps_files)
+                    {
                         self.kernels.os.account_for_taken(space);
                     }
                     self.scheduler.cpus[cpu].begin_for(input, event.thread, Activity::Sync(sync));
@@ -83,7 +88,7 @@ impl Simulation {
                 self.change_file(cpu, space.layer, &event.kind)?;
             }
             kind => {
-                for activity in self.call(cpu, space, kind)? {
+                for activity in self.call(cpu, space, kind, &mut effects)? {
                     self.scheduler.cpus[cpu].begin_for(input, event.thread, activity);
                 }
             }
@@ -92,7 +97,7 @@ impl Simulation {
         let fill = self.kernels.os.mapping.fill_cycles - filled;
         self.scheduler.cpus[cpu].clock.spend(Class::Kernel, fill);
         self.scheduler.cpus[cpu].clock.execute(Class::Kernel, pages * self.kernels.os.costs.fault.accounting());
-        self.wake_kthreads(cpu);
+        self.wake_kthreads(cpu, &mut effects);
         Ok(())
     }
 
@@ -130,7 +135,7 @@ impl Simulation {
     /// Gives a new space what its parent has.
     pub fn fork(&mut self, cpu: CpuId, parent: SpaceId, child: SpaceId) -> Result<(), EngineError> {
         let before = self.kernels.os.mapping.pages_shared;
-        let gone = self.kernels.os.fork(parent, child)?;
+        let gone = self.kernels.os.fork(cpu, parent, child)?;
         let cycles =
             (self.kernels.os.mapping.pages_shared - before) * Cycles::from(self.kernels.os.costs.fork_page_cycles);
         self.scheduler.cpus[cpu].clock.spend(Class::Kernel, cycles);
@@ -140,24 +145,33 @@ impl Simulation {
 
     /// Carries a mapping call out, for whatever its CPU runs.
     pub fn change_mappings(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> Result<(), EngineError> {
-        self.call(cpu, space, kind)?.into_iter().for_each(|activity| self.scheduler.cpus[cpu].begin(activity));
+        let mut effects = Effects::default();
+        let activities = self.call(cpu, space, kind, &mut effects)?;
+        activities.into_iter().for_each(|activity| self.scheduler.cpus[cpu].begin(activity));
+        self.wake_kthreads(cpu, &mut effects);
         Ok(())
     }
 
     /// Carries an event of a file out, which a layer's processes may have mapped.
     pub fn change_file(&mut self, cpu: CpuId, layer: LayerId, kind: &EventKind) -> Result<(), EngineError> {
-        for (space, gone) in self.kernels.os.change_file(layer, kind)? {
+        for (space, gone) in self.kernels.os.change_file(cpu, layer, kind)? {
             self.invalidate(cpu, space, &gone, false);
         }
         Ok(())
     }
 
     /// Carries a mapping call out; returns what is to be done then, the last first.
-    fn call(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> Result<Vec<Activity>, EngineError> {
+    fn call(
+        &mut self,
+        cpu: CpuId,
+        space: SpaceId,
+        kind: &EventKind,
+        effects: &mut Effects,
+    ) -> Result<Vec<Activity>, EngineError> {
         refuse_beyond_table(&self.kernels.os, space, kind)?;
-        let freed = |os: &Os| os.layers[space.layer].mem.destroyed();
+        let freed = |os: &Os| os.layers[space.layer].memory.contents.destroyed();
         let before = freed(&self.kernels.os);
-        let Consequences { gone, populate } = self.kernels.os.change_mappings(space, kind)?;
+        let Consequences { gone, populate } = self.kernels.os.change_mappings(effects, cpu, space, kind)?;
         self.invalidate(cpu, space, &gone, freed(&self.kernels.os) > before);
         let populate = populate.into_iter().rev();
         Ok(populate.map(|(range, why)| Activity::Populate(Populate::new(space, range, why, cpu))).collect())

@@ -11,12 +11,13 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
 use pagelab_hardware::core_model::clock::Class;
+use pagelab_kernel::effects::Effects;
 
 impl Simulation {
     /// Lets the CPUs of kernel threads know that these have been woken by what `by` did.
     #[inline]
-    pub(crate) fn wake_kthreads(&mut self, by: CpuId) {
-        self.kernels.wake_needed_threads();
+    pub(crate) fn wake_kthreads(&mut self, by: CpuId, effects: &mut Effects) {
+        self.kernels.wake_needed_threads(effects);
         while let Some(thread) = self.kernels.threads.take_woken() {
             self.rouse_thread(thread, self.scheduler.cpus[by].clock.now());
             // Whoever is at work ends its turn, its own program too.
@@ -68,7 +69,8 @@ impl Simulation {
 
     /// Begins a scan for what ended processes left, if one is due.
     pub(crate) fn begin_exit_scan(&mut self, cpu: CpuId) -> bool {
-        let scan = if self.kernels.os.scan_due { self.kernels.os.take_exit_scan() } else { None };
+        let scan = if self.kernels.exit_scan_due { self.kernels.os.take_exit_scan() } else { None };
+        self.kernels.exit_scan_due &= scan.is_some();
         let due = scan.is_some();
         scan.into_iter().for_each(|scan| self.scheduler.cpus[cpu].begin(Activity::ExitScan(scan)));
         due

@@ -115,11 +115,17 @@ impl Simulation {
 
     /// A process ends: its mappings and its space go.
     pub(crate) fn exit(&mut self, cpu: CpuId, space: SpaceId) -> Result<(), EngineError> {
-        self.kernels.os.layers.iter_mut().for_each(|layer| layer.acting_cpu = cpu.0);
-        let gone = self.kernels.os.drop_mappings(space)?;
-        self.invalidate(cpu, space, &gone, true);
+        self.drop_mappings(cpu, space)?;
         self.forget_space(space);
-        self.kernels.os.retire(space);
+        self.kernels.os.retire(cpu, space);
+        Ok(())
+    }
+
+    /// A process loses all its mappings.
+    pub(crate) fn drop_mappings(&mut self, cpu: CpuId, space: SpaceId) -> Result<(), EngineError> {
+        let gone = self.kernels.os.drop_mappings(cpu, space)?;
+        self.kernels.exit_scan_due |= self.kernels.os.layers[space.layer].spaces.tables.is_scan_due();
+        self.invalidate(cpu, space, &gone, true);
         Ok(())
     }
 }

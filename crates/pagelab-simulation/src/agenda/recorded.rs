@@ -20,7 +20,7 @@ impl Simulation {
     pub(crate) fn meet_recorded_fault(&mut self, cpu: CpuId, space: SpaceId, va: VirtAddr, intent: Intent) {
         self.load_space(cpu, space);
         let core = self.scheduler.cpus[cpu].core;
-        let wanted = TranslationRequest { core, space, va, intent, origin: Origin::Program };
+        let wanted = TranslationRequest { cpu, core, space, va, intent, origin: Origin::Program };
         let before = self.hw.units[core].tlb;
         let mut cycles = Cycles::ZERO;
         let found = self.hw.translate(&mut self.kernels.os.layers, &wanted, &mut cycles);

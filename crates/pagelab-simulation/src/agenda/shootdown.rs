@@ -40,7 +40,7 @@ impl Simulation {
                 }
             }
             self.after_load(cpu, space, held);
-            if self.kernels.os.layers[space.layer].shadowed {
+            if self.kernels.os.layers[space.layer].paging.shadowed {
                 self.hw.shadow.switches += 1;
                 self.exit_shadowed(cpu, 1);
             }
@@ -90,8 +90,8 @@ impl Simulation {
         }
         self.kernels.shootdowns.count += 1;
         let layer = &mut self.kernels.os.layers[space.layer];
-        if layer.shadowed {
-            what.ranges.iter().for_each(|range| layer.shadows.drop_range(space.index, *range));
+        if layer.paging.shadowed {
+            what.ranges.iter().for_each(|range| layer.mechanisms.shadows.drop_range(space.index, *range));
             let exits = if what.full { 1 } else { what.pages };
             self.hw.shadow.invalidations += exits;
             self.exit_shadowed(by, exits);
@@ -195,7 +195,7 @@ mod tests {
             let memory = SpaceId { layer: host.into(), index: 1 };
             assert_eq!(simulation.kernels.guests_in(memory).len(), depth);
             let program = simulation.programs.inputs[0].spaces().next().unwrap();
-            let of = &simulation.kernels.os.layers[program.layer].spaces[program.index as usize];
+            let of = &simulation.kernels.os.layers[program.layer].spaces[program.index];
             let (asid, last_page) = (of.asid, of.vmas.iter().last().unwrap().end - 4096);
             let held = |simulation: &mut Simulation| {
                 simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program).is_some()

@@ -145,7 +145,7 @@ impl Simulation {
         let streams = streams.collect::<Result<Vec<_>, _>>()?;
         let load = Load::new(config, mains, beside, streams, |cpus| places.places(cpus));
         // Where there are devices, other threads of a program go on while one waits.
-        let devices = kernels.os.layers.iter().any(|layer| layer.reclaim.is_some());
+        let devices = kernels.os.layers.iter().any(|layer| layer.memory.reclaim.is_some());
         many |= devices && inputs.iter().any(Input::threads_share);
         places.of_threads.iter().enumerate().for_each(|(thread, &cpu)| cpus[cpu].add_thread(thread));
         kernels.thread_cpus = places.of_threads;

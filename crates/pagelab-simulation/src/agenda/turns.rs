@@ -47,8 +47,12 @@ impl Simulation {
             self.turn::<false>(CpuId(0), Cycles::MAX, progress)?;
             assert_eq!(self.scheduler.cpus[0].state, CpuState::Finished, "the only CPU waits for another");
         }
-        let of_threads =
-            self.kernels.os.locks.all_holders().all(|holder| self.scheduler.cpus[holder.cpu].is_of_thread(holder.task));
+        let of_threads = self
+            .kernels
+            .os
+            .locks
+            .all_holders()
+            .all(|holder| self.scheduler.cpus[holder.cpu].is_of_thread(holder.number));
         assert!(self.programs.load.has_co_runners() || of_threads, "a lock is held after the end");
         self.hw.end_check()?;
         self.scheduler.cpus.iter_mut().for_each(|cpu| cpu.clock.drain());
@@ -396,7 +400,7 @@ impl Simulation {
             return Ok(());
         }
         let process = self.programs.inputs[input].process_of(thread);
-        let space = self.programs.space_of(input, process, &mut self.kernels.os)?;
+        let space = self.programs.space_of(cpu, input, process, &mut self.kernels.os)?;
         let of = &mut self.scheduler.cpus[cpu];
         if of.thread.is_some() {
             of.counters.context_switches += 1;

@@ -120,7 +120,7 @@ impl Statistics {
             top.iter().map(|f| f.before_pte_cycles).sum(),
             "Cycles of the programs' faults before the PTE is looked at: the stage `walk` without that reference and the last table (Linux: __handle_mm_fault before handle_pte_fault)",
         );
-        if kernels.os.layers.iter().any(|layer| layer.translation_caches.is_some()) {
+        if kernels.os.layers.iter().any(|layer| layer.mechanisms.translation_caches.is_some()) {
             let text = "Those of them that filled translation caches";
             self.cycles("fault.fill.cycles", top.iter().map(|f| f.fill_cycles).sum(), text);
         }
@@ -196,7 +196,7 @@ impl Statistics {
         let reclaim = |get: fn(&ReclaimCounters) -> u64| {
             os.layers
                 .iter()
-                .filter_map(|layer| layer.reclaim.as_ref())
+                .filter_map(|layer| layer.memory.reclaim.as_ref())
                 .map(|reclaim| get(&reclaim.counters))
                 .sum::<u64>()
         };
@@ -218,8 +218,11 @@ impl Statistics {
             reclaim(|c| c.freed_lazily),
             "Pages dropped whose contents MADV_FREE had given up",
         );
-        for group in
-            os.layers.iter().filter_map(|layer| layer.reclaim.as_ref()).flat_map(|reclaim| &reclaim.groups()[1..])
+        for group in os
+            .layers
+            .iter()
+            .filter_map(|layer| layer.memory.reclaim.as_ref())
+            .flat_map(|reclaim| &reclaim.groups()[1..])
         {
             let (name, bytes) = (&group.name, group.peak_frames * pagelab_base::addr::FRAME_BYTES);
             let text = "Most memory that the source's cgroup was charged";
@@ -234,7 +237,7 @@ impl Statistics {
         let os = &kernels.os;
         for (index, (layer, faults)) in os.layers.iter().zip(&os.faults).enumerate() {
             let name = &layer.name;
-            let free = layer.free_frame_count() * pagelab_base::addr::FRAME_BYTES;
+            let free = layer.memory.free_frames() * pagelab_base::addr::FRAME_BYTES;
             let text = "Physical memory of the layer";
             self.state(format!("layer.{name}.memory_bytes"), layer.memory_bytes(), "bytes", text);
             let text = "Free physical memory of the layer at the end";
@@ -273,7 +276,7 @@ impl Statistics {
                     format!("Pages of {} that the layer's page-fault handler mapped", size.name()),
                 );
             }
-            for &order in &layer.folio_orders {
+            for &order in &layer.paging.folio_orders {
                 let kib = 4_u64 << order;
                 self.count(
                     format!("layer.{name}.folios.{kib}K"),
@@ -282,22 +285,22 @@ impl Statistics {
                 );
             }
             self.contiguity(name, layer, faults, os.tops().contains(&index.into()));
-            for &order in &layer.file_folio_orders {
+            for &order in &layer.paging.file_folio_orders {
                 let kib = 4_u64 << order;
                 self.count(
                     format!("layer.{name}.file_folios.{kib}K"),
-                    layer.pages.folios(order),
+                    layer.memory.page_use.folios(order),
                     format!("Folios of {kib} KiB that pages of files came into the page cache in"),
                 );
             }
-            self.add_all(&format!("layer.{name}"), layer.placement.measures());
-            if layer.brk_alignment.is_some() {
-                self.add_all(&format!("layer.{name}"), layer.brk_counters.measures());
+            self.add_all(&format!("layer.{name}"), layer.mechanisms.placement.measures());
+            if layer.paging.brk_alignment.is_some() {
+                self.add_all(&format!("layer.{name}"), layer.counters.brk.measures());
             }
-            if let Some(engine) = &layer.engine {
+            if let Some(engine) = &layer.mechanisms.engine {
                 self.add_all(&format!("layer.{name}.fault_engine"), engine.measures());
             }
-            if let Some(reclaim) = &layer.reclaim {
+            if let Some(reclaim) = &layer.memory.reclaim {
                 let swap = reclaim.swap.as_ref().map(|swap| ("swap", &swap.device));
                 let storage = reclaim.storage.as_ref().map(|storage| ("storage", &storage.device));
                 for (part, device) in swap.into_iter().chain(storage) {
@@ -305,7 +308,7 @@ impl Statistics {
                 }
             }
             let text = "Frames of page tables at the end";
-            let frames = layer.table_frames() + layer.mem.block_frames() as u64;
+            let frames = layer.table_frames() + layer.memory.contents.block_frames() as u64;
             self.state(format!("layer.{name}.page_table_frames"), frames, "count", text);
             self.page_tables(layer);
         }
@@ -315,7 +318,7 @@ impl Statistics {
 impl Statistics {
     /// What ageing left of a layer's memory, if it was aged.
     fn ageing(&mut self, layer: &Layer) {
-        if let Some(aged) = &layer.aged {
+        if let Some(aged) = &layer.counters.aged {
             let bytes = |frames: u64| frames * pagelab_base::addr::FRAME_BYTES;
             for (what, frames, text) in [
                 ("free_bytes", aged.free_frames, "Memory that ageing left free"),
@@ -328,7 +331,10 @@ impl Statistics {
 
     /// What a layer's page tables count themselves.
     fn page_tables(&mut self, layer: &Layer) {
-        self.add_all(&format!("layer.{}.page_table", layer.name), layer.tables.statistics(&layer.mem));
+        self.add_all(
+            &format!("layer.{}.page_table", layer.name),
+            layer.spaces.tables.statistics(&layer.memory.contents),
+        );
     }
 }
 

@@ -151,7 +151,7 @@ impl Statistics {
             walks.ad_updates,
             "Locked updates of accessed and dirty bits by walkers; not among walk.refs",
         );
-        if os.layers.iter().any(|layer| layer.shadowed) {
+        if os.layers.iter().any(|layer| layer.paging.shadowed) {
             self.shadows(hw, os);
         }
         if hw.segments {

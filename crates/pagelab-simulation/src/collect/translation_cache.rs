@@ -9,7 +9,7 @@ impl Statistics {
     pub(super) fn translation_caches(&mut self, kernels: &Kernels) {
         let layers = &kernels.os.layers;
         let caches: Vec<&TranslationCaches> =
-            layers.iter().filter_map(|layer| layer.translation_caches.as_ref()).collect();
+            layers.iter().filter_map(|layer| layer.mechanisms.translation_caches.as_ref()).collect();
         if caches.is_empty() {
             return;
         }

@@ -24,7 +24,7 @@ impl Simulation {
     pub(super) fn looks_ahead(&self, cpu: CpuId) -> bool {
         self.replay.lookahead
             && self.scheduler.cpus[cpu].space.is_some_and(|space| {
-                let mem = &self.kernels.os.layers[space.layer].mem;
+                let mem = &self.kernels.os.layers[space.layer].memory.contents;
                 mem.frames_in_use() + mem.block_frames() >= TABLE_FRAMES
             })
     }
@@ -40,12 +40,12 @@ impl Simulation {
         };
         let Some(space) = self.scheduler.cpus[cpu].space else { return };
         let layer = &self.kernels.os.layers[space.layer];
-        let table = &layer.spaces[space.index as usize].table;
+        let table = &layer.spaces[space.index].table;
         if let Some(va) = elsewhere(WAYS_AHEAD) {
             table.hint_way(va);
         }
         if let Some(va) = elsewhere(ENTRIES_AHEAD) {
-            table.hint(&layer.mem, va);
+            table.hint(&layer.memory.contents, va);
         }
         if let Some(va) = elsewhere(TAGS_AHEAD) {
             self.hint_tags(self.scheduler.cpus[cpu].core, space, va);
@@ -57,7 +57,7 @@ impl Simulation {
     #[inline]
     fn hint_tags(&self, core: usize, space: SpaceId, va: VirtAddr) {
         let layer = &self.kernels.os.layers[space.layer];
-        let Some((entry, frame)) = layer.spaces[space.index as usize].table.peek(&layer.mem, va) else { return };
+        let Some((entry, frame)) = layer.spaces[space.index].table.peek(&layer.memory.contents, va) else { return };
         for addr in [entry, PhysAddr(frame.addr().0 | va.offset_in(FRAME_BYTES))] {
             match layer.host {
                 None => self.hw.caches.hint(core, MachineAddr(addr.0).line()),

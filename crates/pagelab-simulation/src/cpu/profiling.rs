@@ -29,7 +29,7 @@ impl Simulation {
         let of = &self.scheduler.cpus[cpu];
         let (input, thread) = of.thread.expect("a thread made the access");
         let space = of.running();
-        let vmas = &self.kernels.os.layers[space.layer].spaces[space.index as usize].vmas;
+        let vmas = &self.kernels.os.layers[space.layer].spaces[space.index].vmas;
         let code = vmas.find(VirtAddr(pc)).filter(|vma| vma.file.is_some());
         let instruction = match code {
             Some(vma) => Instruction { file: vma.file.clone(), offset: vma.file_offset + (pc - vma.start.0) },

@@ -4,8 +4,8 @@ use crate::machine::task::StackEntry;
 use crate::observe::profile::Miss;
 use pagelab_base::addr::{FRAME_BYTES, MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{DIRECT_MAP, LayerId, SpaceId};
-use pagelab_base::page_fault::{Intent, Origin};
+use pagelab_base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
+use pagelab_base::page_fault::{Intent, Origin, PageFault};
 use pagelab_base::step::{Ref, RefKind, RefSpace};
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::Requester;
@@ -53,6 +53,7 @@ impl DirectMapWindow {
 pub(super) struct RefIssuer<'a> {
     pub hw: &'a mut Hardware,
     pub layers: &'a mut [Layer],
+    pub cpu: CpuId,
     pub core: usize,
     pub clock: &'a CpuClock,
     pub window: &'a mut DirectMapWindow,
@@ -61,8 +62,8 @@ pub(super) struct RefIssuer<'a> {
 /// How references went.
 pub(super) struct RefOutcome {
     pub cycles: Cycles,
-    /// One met a fault of a host layer and is to be made again.
-    pub faulted: bool,
+    /// The fault of a host layer that one of them raised; it is to be made again.
+    pub fault: Option<PageFault>,
 }
 
 impl RefIssuer<'_> {
@@ -80,14 +81,14 @@ impl RefIssuer<'_> {
         }
         let before_pte = entry.step.before_pte;
         let (mut charged, mut bytes_done, mut overlap) = (entry.charged, entry.bytes_done, entry.overlap);
-        let (mut total, mut total_before, mut faulted) = (Cycles::ZERO, Cycles::ZERO, false);
+        let (mut total, mut total_before, mut fault) = (Cycles::ZERO, Cycles::ZERO, None);
         let found_before = self.hw.caches.kernel_lines(self.core);
         let begun = if self.hw.caches.is_timed() { self.clock.now() } else { Cycles::ZERO };
         while let Some(reference) = entry.step.refs.get(charged) {
             let mut cycles = Cycles::ZERO;
             self.hw.caches.set_time(begun + total);
-            if self.make_one(entry.layer, reference, &mut bytes_done, &mut cycles).is_err() {
-                (total, faulted) = (total + cycles, true);
+            if let Err(Faulted(raised)) = self.make_one(entry.layer, reference, &mut bytes_done, &mut cycles) {
+                (total, fault) = (total + cycles, Some(raised));
                 break;
             }
             let (step, most) = overlap;
@@ -116,7 +117,7 @@ impl RefIssuer<'_> {
             let counts = &mut counters.lines[stage as usize];
             counts.iter_mut().zip(found).for_each(|(count, (after, before))| *count += after - before);
         }
-        RefOutcome { cycles: total, faulted }
+        RefOutcome { cycles: total, fault }
     }
 
     /// As [`Self::make`], for an access that is profiled or, mostly, not.
@@ -143,15 +144,15 @@ impl RefIssuer<'_> {
         is_over: impl Fn(Cycles) -> bool,
         miss: &mut Miss,
     ) -> RefOutcome {
-        let mut all = RefOutcome { cycles: Cycles::ZERO, faulted: false };
+        let mut all = RefOutcome { cycles: Cycles::ZERO, fault: None };
         loop {
             let before = self.hw.caches.kernel_lines(self.core);
             let made = self.make(entry, counters, |_| true);
             let after = self.hw.caches.kernel_lines(self.core);
             let lines = std::array::from_fn(|place| after[place] - before[place]);
             miss.note(entry.layer, entry.stage, made.cycles, lines);
-            all = RefOutcome { cycles: all.cycles + made.cycles, faulted: made.faulted };
-            if made.faulted || !entry.has_refs_left() || is_over(all.cycles) {
+            all = RefOutcome { cycles: all.cycles + made.cycles, fault: made.fault };
+            if made.fault.is_some() || !entry.has_refs_left() || is_over(all.cycles) {
                 return all;
             }
         }
@@ -271,12 +272,12 @@ impl RefIssuer<'_> {
         writes: bool,
         cycles: &mut Cycles,
     ) -> Result<(MachineAddr, u64), Faulted> {
-        let Self { hw, layers, core, .. } = self;
+        let Self { hw, layers, cpu, core, .. } = self;
         let space = SpaceId { layer, index: DIRECT_MAP };
         let of = &layers[layer];
-        let (va, asid) = (of.direct(addr), of.spaces[DIRECT_MAP as usize].asid);
+        let (va, asid) = (of.direct(addr), of.spaces[DIRECT_MAP].asid);
         let intent = if writes { Intent::Store } else { Intent::Load };
-        let wanted = TranslationRequest { core: *core, space, va, intent, origin: Origin::Kernel };
+        let wanted = TranslationRequest { cpu: *cpu, core: *core, space, va, intent, origin: Origin::Kernel };
         let held = hw.units[*core].first(intent).look_up(asid, va, Origin::Kernel);
         *self.window = DirectMapWindow::NONE;
         let found = match held {

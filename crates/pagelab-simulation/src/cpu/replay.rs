@@ -8,7 +8,7 @@ use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
-use pagelab_base::page_fault::{Intent, Origin};
+use pagelab_base::page_fault::{Intent, Origin, PageFault};
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::prefetch::ObservedAccess;
 use pagelab_hardware::cache::{HitLevel, Requester};
@@ -116,7 +116,8 @@ impl Simulation {
             let (va, write) = (VirtAddr(access[0].vaddr), access[0].kind.writes());
             let of = &self.scheduler.cpus[cpu];
             let intent = if write { Intent::Store } else { Intent::Load };
-            let wanted = TranslationRequest { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+            let wanted =
+                TranslationRequest { cpu, core: of.core, space: of.running(), va, intent, origin: Origin::Program };
             if let Some(translation) = of.filter.translation(va, write) {
                 self.check(&wanted, translation);
             }
@@ -358,7 +359,8 @@ impl Simulation {
         self.set_time(cpu);
         let (of, made) = (&self.scheduler.cpus[cpu], self.hw.walks.made);
         let (va, intent) = (VirtAddr(access.vaddr), if access.kind.writes() { Intent::Store } else { Intent::Load });
-        let wanted = TranslationRequest { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+        let wanted =
+            TranslationRequest { cpu, core: of.core, space: of.running(), va, intent, origin: Origin::Program };
         let mut cycles = Cycles::ZERO;
         let found = self.hw.translate_beyond_l1(&mut self.kernels.os.layers, of.asid, &wanted, missed, &mut cycles);
         let translating = self.hw.translating(cycles, found.as_ref().ok().copied(), false);
@@ -371,15 +373,16 @@ impl Simulation {
                 self.check(&wanted, translation);
                 Ok(TranslationOutcome::Found(translation))
             }
-            Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, access.pc, intent, limit),
+            Err(Faulted(fault)) => self.fault_and_translate::<MANY>(cpu, &fault, va, access.pc, intent, limit),
         }
     }
 
-    /// Runs the handler of the fault that a translation has just met, and then translates.
+    /// Runs the handler of the fault that the translation of an access has ended in, and then translates again.
     #[inline(never)]
     fn fault_and_translate<const MANY: bool>(
         &mut self,
         cpu: CpuId,
+        fault: &PageFault,
         va: VirtAddr,
         pc: u64,
         intent: Intent,
@@ -387,15 +390,14 @@ impl Simulation {
     ) -> Result<TranslationOutcome, EngineError> {
         let of = &mut self.scheduler.cpus[cpu];
         of.filter.forget_data();
-        let fault = self.hw.fault;
-        if !self.kernels.is_backed(&fault) {
+        if !self.kernels.is_backed(fault) {
             if self.observers.profile.is_some() {
                 self.profile_miss(cpu, va, pc, intent);
             }
             // An exception waits for all that came before.
             self.scheduler.cpus[cpu].clock.drain();
         }
-        self.raise(cpu, &fault);
+        self.raise(cpu, fault);
         if self.run_stack::<MANY>(cpu, limit)? == StackOutcome::Yields {
             return Ok(TranslationOutcome::Again);
         }
@@ -418,7 +420,8 @@ impl Simulation {
             return Ok(TranslationOutcome::Refused);
         }
         let mut cycles = Cycles::ZERO;
-        let wanted = TranslationRequest { core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+        let wanted =
+            TranslationRequest { cpu, core: of.core, space: of.running(), va, intent, origin: Origin::Program };
         // An access is counted once, however often a fault has it made again.
         let (counted, made) = (fault.is_some().then(|| self.hw.units[wanted.core].tlb), self.hw.walks.made);
         let found = self.hw.translate(&mut self.kernels.os.layers, &wanted, &mut cycles);
@@ -440,7 +443,7 @@ impl Simulation {
                 self.check(&wanted, translation);
                 Ok(TranslationOutcome::Found(translation))
             }
-            Err(Faulted) => self.fault_and_translate::<MANY>(cpu, va, pc, intent, limit),
+            Err(Faulted(fault)) => self.fault_and_translate::<MANY>(cpu, &fault, va, pc, intent, limit),
         }
     }
 }

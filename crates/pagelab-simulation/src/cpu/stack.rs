@@ -16,6 +16,8 @@ use pagelab_base::ids::{CpuId, LayerId};
 use pagelab_base::io::Answer;
 use pagelab_base::step::{Next, Step};
 use pagelab_hardware::core_model::clock::{Class, CpuClock};
+use pagelab_kernel::effects::{DmaWrite, Effects};
+use pagelab_kernel::locks::TaskId;
 
 impl Simulation {
     /// Runs the uppermost activity until the stack is empty, the CPU blocks, or its clock passes `limit`.
@@ -26,6 +28,7 @@ impl Simulation {
     ) -> Result<StackOutcome, EngineError> {
         // Nobody else uses the core's TLBs until this returns.
         let mut window = DirectMapWindow::NONE;
+        let mut effects = Effects::default();
         loop {
             let Self { hw, kernels, scheduler: Scheduler { cpus, woke, .. }, .. } = self;
             let Cpu { core, clock, task, .. } = &mut cpus[cpu];
@@ -51,11 +54,10 @@ impl Simulation {
             if entry.has_refs_left() {
                 let is_over = |spent: Cycles| MANY && clock.now() + spent > limit;
                 let mut maker =
-                    RefIssuer { hw, layers: &mut kernels.os.layers, core: *core, clock, window: &mut window };
+                    RefIssuer { hw, layers: &mut kernels.os.layers, cpu, core: *core, clock, window: &mut window };
                 let made = maker.make_for(miss, entry, &mut kernels.os.faults, is_over);
                 charge(entry, clock, kernels, made.cycles);
-                if made.faulted {
-                    let fault = hw.fault;
+                if let Some(fault) = made.fault {
                     self.raise(cpu, &fault);
                     if MANY && self.scheduler.turn_is_over(cpu, limit) {
                         return Ok(StackOutcome::Yields);
@@ -67,14 +69,14 @@ impl Simulation {
                 }
             }
             // Whether devices have answered with errors; if an engine asked, it is told.
-            kernels.os.io_failed = !entry.step.io.is_empty();
-            if kernels.os.io_failed && entry.activity.asks_again() {
+            let io_failed = !entry.step.io.is_empty();
+            if io_failed && entry.activity.asks_again() {
                 entry.begun = false;
                 continue;
             }
-            kernels.os.locks.acting_task = *number;
+            let task = TaskId { cpu, number: *number };
             // Matched where it is: what it holds is seldom needed.
-            let blocked = match entry.activity.commit(kernels, cpu) {
+            let blocked = match entry.activity.commit(kernels, &mut effects, task, io_failed) {
                 Ok(Next::Continue) => {
                     entry.reset();
                     None
@@ -89,11 +91,11 @@ impl Simulation {
                 }
                 Err(error) => return Err(error),
             };
-            if self.flush_invalid(cpu) | self.note_arrivals() {
+            if self.carry_out_invalidations(cpu, &mut effects) | self.carry_out_dma(&mut effects) {
                 window = DirectMapWindow::NONE;
             }
             self.scheduler.wake_released::<MANY>(cpu, &mut self.kernels.os);
-            self.wake_kthreads(cpu);
+            self.wake_kthreads(cpu, &mut effects);
             if let Some(key) = blocked {
                 self.scheduler.cpus[cpu].wait_for(key);
                 return Ok(StackOutcome::Yields);
@@ -139,8 +141,11 @@ impl Simulation {
                 && !self.scheduler.is_spun_for(cpu, &self.kernels.os.locks);
         let Cpu { clock, task, .. } = &mut self.scheduler.cpus[cpu];
         let Step { io, switch, stalls, .. } = &mut task.stack.last_mut().expect("a step of it asks").step;
-        let reclaim =
-            self.kernels.os.layers[layer].reclaim.as_mut().expect("a layer without devices asks nothing of them");
+        let reclaim = self.kernels.os.layers[layer]
+            .memory
+            .reclaim
+            .as_mut()
+            .expect("a layer without devices asks nothing of them");
         let swap = reclaim.swap.as_mut().map(|swap| &mut swap.device);
         let mut done = clock.now();
         let storage = reclaim.storage.as_mut().map(|storage| &mut storage.device);
@@ -168,11 +173,11 @@ impl Simulation {
         Ok(waits)
     }
 
-    /// What devices have written leaves the caches; false if they have written nothing.
+    /// Drops from the caches what devices have written; false if they have written nothing.
     #[inline]
-    fn note_arrivals(&mut self) -> bool {
-        let any = !self.kernels.os.arrived.is_empty();
-        while let Some((layer, addr, lines)) = self.kernels.os.arrived.pop() {
+    fn carry_out_dma(&mut self, effects: &mut Effects) -> bool {
+        let any = !effects.dma.is_empty();
+        while let Some(DmaWrite { layer, addr, lines }) = effects.dma.pop() {
             if let Some(frame) = self.kernels.os.machine_frame(layer, addr.pfn()) {
                 let at = frame.addr().0 | addr.offset_in(FRAME_BYTES);
                 self.hw.caches.dma_write(MachineAddr(at).line(), lines);
@@ -181,12 +186,12 @@ impl Simulation {
         any
     }
 
-    /// Carries out the invalidations that an activity asked for; false if it asked for none.
+    /// Shoots down the translations that a step has made invalid; false if it has made none invalid.
     #[inline]
-    fn flush_invalid(&mut self, cpu: CpuId) -> bool {
-        let any = !self.kernels.os.invalid.is_empty();
-        while let Some((space, what)) = self.kernels.os.invalid.pop() {
-            self.invalidate(cpu, space, &what, false);
+    fn carry_out_invalidations(&mut self, cpu: CpuId, effects: &mut Effects) -> bool {
+        let any = !effects.invalidated.is_empty();
+        while let Some((space, invalidation)) = effects.invalidated.pop() {
+            self.invalidate(cpu, space, &invalidation, false);
         }
         any
     }

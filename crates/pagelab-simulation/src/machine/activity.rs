@@ -11,12 +11,14 @@
 use crate::machine::kernels::Kernels;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::ids::LayerId;
 use pagelab_base::step::{Next, Step};
 use pagelab_hardware::core_model::clock::Class;
+use pagelab_kernel::effects::Effects;
 use pagelab_kernel::fault::Fault;
 use pagelab_kernel::fault::stage::Stage;
 use pagelab_kernel::fault_engine::work::EngineWork;
+use pagelab_kernel::locks::TaskId;
 use pagelab_kernel::populate::Populate;
 use pagelab_kernel::sync::Sync;
 use pagelab_kernel::threads::exit_scan::ExitScan;
@@ -78,7 +80,7 @@ impl Activity {
     /// Counts the cycles of work that is no fault's.
     pub fn charge(&self, Kernels { os, threads, .. }: &mut Kernels, cycles: Cycles) {
         match self {
-            Self::ExitScan(scan) => os.layers[scan.layer()].tables.charge_scan(cycles),
+            Self::ExitScan(scan) => os.layers[scan.layer()].spaces.tables.charge_scan(cycles),
             Self::Kernel { thread, .. } => threads.charge(*thread, os, cycles),
             Self::Engine(work) => work.charge(os, cycles),
             Self::Sync(_) => Sync::charge(os, cycles),
@@ -100,15 +102,22 @@ impl Activity {
         None
     }
 
-    /// Carries the planned step out, on behalf of `cpu`.
-    pub fn commit(&mut self, Kernels { os, threads, .. }: &mut Kernels, cpu: CpuId) -> Result<Next, EngineError> {
+    /// Carries the planned step out for a task; adds what it causes outside the kernels to `effects`. `io_failed` if a
+    /// device has answered a request of the step with an error.
+    pub fn commit(
+        &mut self,
+        Kernels { os, threads, .. }: &mut Kernels,
+        effects: &mut Effects,
+        task: TaskId,
+        io_failed: bool,
+    ) -> Result<Next, EngineError> {
         match self {
-            Self::Fault(fault) => fault.commit(os, cpu),
-            Self::Populate(populate) => populate.commit(os, cpu),
-            Self::Sync(sync) => Ok(sync.commit(os, cpu)),
-            Self::Kernel { thread, .. } => Ok(threads.commit(*thread, os, cpu)),
+            Self::Fault(fault) => fault.commit(os, effects, task),
+            Self::Populate(populate) => populate.commit(os, effects, task),
+            Self::Sync(sync) => Ok(sync.commit(os, effects, task)),
+            Self::Kernel { thread, .. } => Ok(threads.commit(*thread, os, effects, task)),
             Self::ExitScan(scan) => Ok(scan.commit(os)),
-            Self::Engine(work) => Ok(work.commit(os, cpu)),
+            Self::Engine(work) => Ok(work.commit(os, effects, task, io_failed)),
         }
     }
 }

@@ -9,6 +9,7 @@ use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_base::page_fault::PageFault;
 use pagelab_base::step::BlockKey;
+use pagelab_kernel::effects::Effects;
 use pagelab_kernel::files::FilePart;
 use pagelab_kernel::invalidation::Invalidation;
 use pagelab_kernel::layer::{self, Layer};
@@ -26,6 +27,8 @@ pub struct Kernels {
     pub threads: KernelThreads,
     /// By kernel thread, the CPU that it runs on.
     pub(crate) thread_cpus: Vec<CpuId>,
+    /// Enough processes have ended for a scan of some layer's page tables.
+    pub(crate) exit_scan_due: bool,
     /// Shootdowns of each address space so far.
     pub(crate) generations: Generations,
     /// What shootdowns and switches between address spaces did.
@@ -45,12 +48,14 @@ pub(crate) struct ShootdownCosts {
 impl Kernels {
     /// Boots the kernels of all layers. Their threads have no CPUs yet.
     pub(crate) fn boot(config: &Config) -> Result<Self, EngineError> {
-        let os = Os::boot(&config.boot())?;
+        let mut effects = Effects::default();
+        let os = Os::boot(&config.boot(), &mut effects)?;
         let mut threads = KernelThreads::default();
         os.tops().iter().for_each(|&top| threads.add_all(top, &os.layers[top], &config.kernel.threads));
         LayerId::all(os.layers.len()).for_each(|layer| threads.add_of_engine(layer, &os.layers[layer]));
+        effects.wakeups.into_iter().for_each(|(layer, need)| threads.wake(layer, need));
         let (generations, shootdowns) = (Generations::default(), ShootdownCounters::default());
-        Ok(Self { os, threads, thread_cpus: Vec::new(), generations, shootdowns })
+        Ok(Self { os, threads, thread_cpus: Vec::new(), exit_scan_due: false, generations, shootdowns })
     }
 
     /// Whether the page of a fault is one that the hypervisor has backed before the run
@@ -59,14 +64,10 @@ impl Kernels {
         layer::is_backed(&self.os.layers, fault)
     }
 
-    /// Wakes the kernel threads whose work the kernels need.
+    /// Wakes the kernel threads that a step or a call needs.
     #[inline]
-    pub(crate) fn wake_needed_threads(&mut self) {
-        if !self.os.needs.is_empty() {
-            for (layer, need) in self.os.needs.drain(..) {
-                self.threads.wake(layer, need);
-            }
-        }
+    pub(crate) fn wake_needed_threads(&mut self, effects: &mut Effects) {
+        effects.wakeups.drain(..).for_each(|(layer, need)| self.threads.wake(layer, need));
     }
 
     /// What an event of a space has to wait for before it can be carried out, if anything.
@@ -115,7 +116,7 @@ impl Kernels {
     #[inline]
     pub(crate) fn hint_entry(&self, space: SpaceId, va: VirtAddr) {
         let layer = &self.os.layers[space.layer];
-        layer.spaces[space.index as usize].table.hint(&layer.mem, va);
+        layer.spaces[space.index].table.hint(&layer.memory.contents, va);
     }
 }
 

@@ -9,7 +9,7 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::CpuId;
 use pagelab_base::step::BlockKey;
 use pagelab_hardware::core_model::clock::Class;
-use pagelab_kernel::locks::{Holder, Locks};
+use pagelab_kernel::locks::{Locks, TaskId};
 use pagelab_kernel::os::Os;
 
 /// What a CPU's cycles are while its task waits for a key and nothing else can run.
@@ -21,10 +21,10 @@ impl Scheduler {
     /// Whether a CPU waits for a lock instead of giving itself away: the lock's holder is at work on another CPU, and
     /// no other task here that may hold a lock could go on.
     pub(crate) fn spins(&self, cpu: CpuId, key: BlockKey, locks: &Locks) -> bool {
-        let at_work = |holder: Holder| {
+        let at_work = |holder: TaskId| {
             let of = &self.cpus[holder.cpu];
             let goes_on = of.task.waits_for.is_none() || matches!(of.state, CpuState::Spins(_));
-            of.task.number == holder.task && goes_on
+            of.task.number == holder.number && goes_on
         };
         if key.stalls() {
             return true;
@@ -34,7 +34,7 @@ impl Scheduler {
 
     /// Whether a CPU spins for what the task of another holds.
     pub(crate) fn is_spun_for(&self, cpu: CpuId, locks: &Locks) -> bool {
-        let holder = Holder { cpu, task: self.cpus[cpu].task.number };
+        let holder = TaskId { cpu, number: self.cpus[cpu].task.number };
         let spins_for = |key| locks.holders(key).any(|of| of == holder);
         self.cpus.iter().any(|cpu| matches!(cpu.state, CpuState::Spins(key) if spins_for(key)))
     }

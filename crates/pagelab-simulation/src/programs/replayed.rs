@@ -66,11 +66,17 @@ impl Programs {
     }
 
     /// The space of a process, made if need be.
-    pub(crate) fn space_of(&mut self, input: usize, process: ProcessIx, os: &mut Os) -> Result<SpaceId, EngineError> {
+    pub(crate) fn space_of(
+        &mut self,
+        cpu: CpuId,
+        input: usize,
+        process: ProcessIx,
+        os: &mut Os,
+    ) -> Result<SpaceId, EngineError> {
         if let Some(space) = self.inputs[input].space_of(process) {
             return Ok(space);
         }
-        let space = os.add_space(self.inputs[input].home)?;
+        let space = os.add_space(cpu, self.inputs[input].home)?;
         self.inputs[input].set_space(process, Some(space));
         Ok(space)
     }

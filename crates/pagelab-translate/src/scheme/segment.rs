@@ -28,7 +28,7 @@ use pagelab_kernel::layer::Layer;
 #[cold]
 pub fn through_segments(layers: &[Layer], space: SpaceId, va: VirtAddr) -> Option<Translation> {
     let layer = &layers[space.layer];
-    let found = layer.spaces[space.index as usize].segment?.translate(va)?;
+    let found = layer.spaces[space.index].segment?.translate(va)?;
     match layer.host {
         None => Some(found.on_bare_machine()),
         Some(host) => {
@@ -42,7 +42,7 @@ impl Hardware {
     /// What the segment of a space says instead of a walk of its page table.
     #[cold]
     pub fn through_segment(&mut self, layers: &[Layer], space: SpaceId, va: VirtAddr) -> Option<Translation<PhysAddr>> {
-        let found = layers[space.layer].spaces[space.index as usize].segment?.translate(va);
+        let found = layers[space.layer].spaces[space.index].segment?.translate(va);
         self.segment.walk_translations += u64::from(found.is_some());
         found
     }

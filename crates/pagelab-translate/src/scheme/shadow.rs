@@ -24,6 +24,7 @@ use pagelab_base::ids::{LayerId, SpaceId};
 use pagelab_base::page_fault::{Intent, PageFault};
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::Requester;
+use pagelab_kernel::context::KernelContext;
 use pagelab_kernel::frames::frame_alloc::FramePurpose;
 use pagelab_kernel::layer::{Layer, is_backed};
 use pagelab_kernel::vma::VaRange;
@@ -38,9 +39,10 @@ impl Hardware {
         wanted: &TranslationRequest,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let &TranslationRequest { core, space, va, intent, origin } = wanted;
+        let &TranslationRequest { cpu, core, space, va, intent, origin } = wanted;
         let host = layers[space.layer].host.expect("a shadowed layer has a host");
-        drop_changed(layers, space.layer, host);
+        let context = KernelContext::on(cpu);
+        drop_changed(context, layers, space.layer, host);
         loop {
             self.walks.log.clear();
             let mut spent = Cycles::ZERO;
@@ -51,10 +53,12 @@ impl Hardware {
                 return Ok(found);
             }
             let mut exit = self.vm_exit_cycles;
-            let filled = self.fill_shadow(layers, core, space, host, va, intent, &mut exit);
+            let filled = self.fill_shadow(layers, wanted, host, &mut exit);
             // The page has been in the host all along, so there was no such exit.
-            if filled.is_err() && is_backed(layers, &self.fault) {
-                return Err(Faulted);
+            if let Err(Faulted(fault)) = filled
+                && is_backed(layers, &fault)
+            {
+                return Err(Faulted(fault));
             }
             self.walks.finish(|w| &mut w.aborted, spent);
             *cycles += spent;
@@ -79,9 +83,9 @@ impl Hardware {
         cycles: &mut Cycles,
     ) -> Option<Translation> {
         let layer = &layers[space.layer];
-        let asid = layer.spaces[space.index as usize].asid;
-        let table = layer.shadows.tables.get(space.index as usize)?.as_ref()?;
-        let mem = &layers[host.layer].mem;
+        let asid = layer.spaces[space.index].asid;
+        let table = layer.mechanisms.shadows.tables.get(space.index as usize)?.as_ref()?;
+        let mem = &layers[host.layer].memory.contents;
         let mut list = WalkList::new();
         table.walk(mem, va, &mut list);
         let spared = self.mmu_caches.cache(core, space.layer).look_up(asid, va, &list);
@@ -106,40 +110,37 @@ impl Hardware {
 
     /// The hypervisor enters a translation, unless there is none in the guest or the host; false if it has no memory
     /// for it.
-    #[expect(clippy::too_many_arguments, reason = "the state of a walk at its end")]
     fn fill_shadow(
         &mut self,
         layers: &mut [Layer],
-        core: usize,
-        space: SpaceId,
+        wanted: &TranslationRequest,
         host: SpaceId,
-        va: VirtAddr,
-        intent: Intent,
         cycles: &mut Cycles,
     ) -> Result<(Translation, bool), Faulted> {
+        let &TranslationRequest { cpu, core, space, va, intent, .. } = wanted;
         let store = intent == Intent::Store;
         let guest = &layers[space.layer];
         let mut list = WalkList::new();
-        guest.spaces[space.index as usize].table.walk(&guest.mem, va, &mut list);
+        guest.spaces[space.index].table.walk(&guest.memory.contents, va, &mut list);
         let mut entry = MachineAddr::default();
         for r in list.refs() {
             entry = self.in_host(layers, host, r.addr, false)?.address(VirtAddr(r.addr.0));
             *cycles += self.system_ref(core, entry, false, false, Requester::Kernel).cycles;
         }
-        let Leaf::Present(mut mapping) = list.leaf else { return self.fault_at(space, va, intent) };
+        let Leaf::Present(mut mapping) = list.leaf else { return fault_at(space, va, intent) };
         if store && !mapping.flags.writable {
-            return self.fault_at(space, va, intent);
+            return fault_at(space, va, intent);
         }
         if !mapping.flags.accessed || store && !mapping.flags.dirty {
             mapping.flags.accessed = true;
             mapping.flags.dirty |= store;
             let guest = &mut layers[space.layer];
-            guest.spaces[space.index as usize].table.set_flags(&mut guest.mem, va, mapping.flags);
+            guest.spaces[space.index].table.set_flags(&mut guest.memory.contents, va, mapping.flags);
             *cycles += self.system_ref(core, entry, true, true, Requester::Kernel).cycles;
         }
         let guest = Translation::from_mapping(&mapping);
         let found = guest.through(va, self.in_host(layers, host, guest.address(va), store)?);
-        let entered = enter(layers, space, host, va, found, mapping.flags);
+        let entered = enter(KernelContext::on(cpu), layers, (space, host), va, found, mapping.flags);
         if let Some(entry) = entered {
             *cycles += self.system_ref(core, MachineAddr(entry.0), true, true, Requester::Kernel).cycles;
         }
@@ -156,90 +157,93 @@ impl Hardware {
         store: bool,
     ) -> Result<Translation, Faulted> {
         let (va, layer) = (VirtAddr(addr.0), &mut layers[host.layer]);
-        let table = &mut layer.spaces[host.index as usize].table;
+        let table = &mut layer.spaces[host.index].table;
         let mut list = WalkList::new();
-        table.walk(&layer.mem, va, &mut list);
+        table.walk(&layer.memory.contents, va, &mut list);
         match list.leaf {
             Leaf::Present(mut mapping) if mapping.flags.writable || !store => {
                 if !mapping.flags.accessed || store && !mapping.flags.dirty {
                     mapping.flags.accessed = true;
                     mapping.flags.dirty |= store;
-                    table.set_flags(&mut layer.mem, va, mapping.flags);
+                    table.set_flags(&mut layer.memory.contents, va, mapping.flags);
                 }
                 Ok(Translation::from_mapping(&mapping).on_bare_machine())
             }
-            _ => self.fault_at(host, va, if store { Intent::Store } else { Intent::Load }),
+            _ => fault_at(host, va, if store { Intent::Store } else { Intent::Load }),
         }
     }
+}
 
-    fn fault_at<T>(&mut self, space: SpaceId, va: VirtAddr, intent: Intent) -> Result<T, Faulted> {
-        self.fault = PageFault { space, va, intent, reached: None };
-        Err(Faulted)
-    }
+fn fault_at<T>(space: SpaceId, va: VirtAddr, intent: Intent) -> Result<T, Faulted> {
+    Err(Faulted(PageFault { space, va, intent, reached: None }))
 }
 
 /// Writes a translation into the shadow table, instead of what is there; returns the entry, none if memory has run out.
 fn enter(
+    context: KernelContext,
     layers: &mut [Layer],
-    space: SpaceId,
-    host: SpaceId,
+    (space, host): (SpaceId, SpaceId),
     va: VirtAddr,
     found: Translation,
     guest: PteFlags,
 ) -> Option<PhysAddr> {
     let (size, guest_layer) = (found.size(), &mut layers[space.layer]);
-    let levels = guest_layer.spaces[space.index as usize].table.levels();
-    let tables = &mut guest_layer.shadows.tables;
+    let levels = guest_layer.spaces[space.index].table.levels();
+    let tables = &mut guest_layer.mechanisms.shadows.tables;
     tables.resize_with(tables.len().max(space.index as usize + 1), || None);
     let mut kept = tables[space.index as usize].take();
     let host_layer = &mut layers[host.layer];
     if kept.is_none() {
-        kept = host_layer.new_shadow_table(levels);
+        kept = host_layer.new_shadow_table(context, levels);
     }
     let mut entry = None;
     if let Some(table) = &mut kept {
         let page = VirtAddr(va.0 & !size.offset_mask() & ((1 << table.va_bits()) - 1));
         let end = page + size.bytes();
-        drop_pages(host_layer, table, VaRange { start: page, end });
+        drop_pages(context, host_layer, table, VaRange { start: page, end });
         let mut built = true;
-        while built && table.missing_tables(&host_layer.mem, page, size) > 0 {
-            let frame = host_layer.frames.alloc(0, FramePurpose::PageTable, host_layer.acting_cpu);
+        while built && table.missing_tables(&host_layer.memory.contents, page, size) > 0 {
+            let frame = host_layer.memory.frames.alloc(0, FramePurpose::PageTable, context.cpu.0);
             built = frame.is_some();
             if let Some(frame) = frame {
-                host_layer.mem.create(frame);
+                host_layer.memory.contents.create(frame);
                 let block = TableBlock::frame(frame);
-                table.link_table(&mut host_layer.mem, page, size, block).expect("a table is missing");
+                table.link_table(&mut host_layer.memory.contents, page, size, block).expect("a table is missing");
             }
         }
         if built {
             let flags = PteFlags { writable: found.writable(), dirty: found.stores(), accessed: true, ..guest };
             let mapping = Mapping { pfn: PhysAddr(found.page().0).pfn(), size, flags };
-            entry = Some(table.map(&mut host_layer.mem, page, mapping).expect("a radix table has room for every page"));
+            entry = Some(
+                table
+                    .map(&mut host_layer.memory.contents, page, mapping)
+                    .expect("a radix table has room for every page"),
+            );
         }
     }
-    layers[space.layer].shadows.tables[space.index as usize] = kept;
+    layers[space.layer].mechanisms.shadows.tables[space.index as usize] = kept;
     entry
 }
 
 /// Removes the entries that overlap a range, and the tables that have become empty.
-fn drop_pages(host: &mut Layer, table: &mut PageTable, range: VaRange) {
+fn drop_pages(context: KernelContext, host: &mut Layer, table: &mut PageTable, range: VaRange) {
     let mut pages = Vec::new();
-    table.mapped(&host.mem, range.start, range.end, usize::MAX, &mut pages);
+    table.mapped(&host.memory.contents, range.start, range.end, usize::MAX, &mut pages);
     for page in pages {
-        table.unmap(&mut host.mem, page.va);
+        table.unmap(&mut host.memory.contents, page.va);
     }
-    let cpu = host.acting_cpu;
-    table.prune(&mut host.mem, range.start, range.end, &mut |pfn| host.frames.free(pfn, 0, cpu));
+    let cpu = context.cpu.0;
+    table.prune(&mut host.memory.contents, range.start, range.end, &mut |pfn| host.memory.frames.free(pfn, 0, cpu));
 }
 
 /// Removes the entries of what a guest has changed.
-fn drop_changed(layers: &mut [Layer], layer: LayerId, host: SpaceId) {
-    let shadows = &mut layers[layer].shadows;
+fn drop_changed(context: KernelContext, layers: &mut [Layer], layer: LayerId, host: SpaceId) {
+    let shadows = &mut layers[layer].mechanisms.shadows;
     for (index, range) in std::mem::take(&mut shadows.changed) {
-        let shadows = &mut layers[layer].shadows;
+        let shadows = &mut layers[layer].mechanisms.shadows;
         let Some(mut table) = shadows.tables[index as usize].take() else { continue };
         let end = VirtAddr(range.end.0.min(1 << table.va_bits()));
-        drop_pages(&mut layers[host.layer], &mut table, VaRange { start: range.start, end });
-        layers[layer].shadows.tables[index as usize] = Some(table);
+        drop_pages(context, &mut layers[host.layer], &mut table, VaRange { start: range.start, end });
+        layers[layer].mechanisms.shadows.tables[index as usize] = Some(table);
     }
 }

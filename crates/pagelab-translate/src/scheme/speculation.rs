@@ -39,8 +39,8 @@ impl Hardware {
         wanted: &TranslationRequest,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let &TranslationRequest { core, space, va, intent, origin } = wanted;
-        let asid = layers[space.layer].spaces[space.index as usize].asid;
+        let &TranslationRequest { core, space, va, intent, origin, .. } = wanted;
+        let asid = layers[space.layer].spaces[space.index].asid;
         let table = table_of(layers, machine);
         let (slot, tag) = table.place(asid, va);
         let (address, [held_tag, word], flush) = (table.address(slot), table.slots[slot], table.flush_cycles);
@@ -52,16 +52,18 @@ impl Hardware {
         let mut spent = Cycles::ZERO;
         let walked = self.walk_to_machine(layers, core, space, va, intent, &mut spent);
         let refs = self.walks.log.len() as u64;
-        let Ok(found) = walked else {
-            // The page has been there all along, so there was no such walk.
-            if is_backed(layers, &self.fault) {
-                return Err(Faulted);
+        let found = match walked {
+            Ok(found) => found,
+            Err(Faulted(fault)) => {
+                // The page has been there all along, so there was no such walk.
+                if !is_backed(layers, &fault) {
+                    let waited = spent + if usable.is_some() { flush } else { Cycles::ZERO };
+                    self.speculation.wrong += u64::from(usable.is_some() && origin == Origin::Program);
+                    self.walks.finish(|w| &mut w.aborted, waited);
+                    *cycles += waited;
+                }
+                return Err(Faulted(fault));
             }
-            let waited = spent + if usable.is_some() { flush } else { Cycles::ZERO };
-            self.speculation.wrong += u64::from(usable.is_some() && origin == Origin::Program);
-            self.walks.finish(|w| &mut w.aborted, waited);
-            *cycles += waited;
-            return Err(Faulted);
         };
         let entry = found.fractured(va, PageSize::Size4K);
         let right = usable.is_some_and(|held| held.page() == entry.page());
@@ -94,5 +96,5 @@ impl Hardware {
 }
 
 fn table_of(layers: &mut [Layer], machine: LayerId) -> &mut SpeculativeTable {
-    layers[machine].speculative_table.as_mut().expect("it was set aside at boot")
+    layers[machine].mechanisms.speculative_table.as_mut().expect("it was set aside at boot")
 }

@@ -35,7 +35,7 @@ fn check(program: &Program, (system, set): System, cpus: &[usize]) {
     // With a window of one access, no thread can overtake one that waits for a device.
     let (simulation, narrow) =
         run(&with(&["engine.input_window_accesses=1"]), program.source(Cuts::Everywhere), &cpus[..1]);
-    if simulation.kernels.os.layers.iter().all(|layer| layer.reclaim.is_none()) {
+    if simulation.kernels.os.layers.iter().all(|layer| layer.memory.reclaim.is_none()) {
         assert_eq!(never.values, narrow.values, "a window of one access");
     }
     assert_eq!(never.values["accesses"], narrow.values["accesses"], "every access is made, in whatever window");

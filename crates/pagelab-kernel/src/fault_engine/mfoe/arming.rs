@@ -9,12 +9,15 @@
 //! Parameters: `fault_engine.spawn_cycles`, `fault_engine.arm_cycles`.
 //! Deviations: one thread for all mappings, in their order.
 
+use crate::effects::Effects;
 use crate::entry_word::EntryWord;
 use crate::fault_engine::kernel_side::{Job, KernelSide};
 use crate::fault_engine::mfoe::of_layer::{self, mfoe, mfoe_mut};
 use crate::fault_engine::mfoe::parameters::HUGE;
 use crate::layer::Layer;
 use crate::layer::words::WordOf;
+use crate::locks::TaskId;
+use crate::memory::page_metadata;
 use crate::needs::Need;
 use crate::os::Os;
 use crate::threads::EngineThread;
@@ -22,7 +25,7 @@ use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::ids::{LayerId, SpaceId};
 use pagelab_base::step::{Next, RefKind, Step};
 use pagelab_tables::page_table::{TableBlock, WalkList};
 
@@ -91,14 +94,16 @@ impl Arming {
     }
 
     /// Goes to the first page from where it is on that can be armed.
-    fn find(&mut self, os: &mut Os, cpu: CpuId) {
+    fn find(&mut self, os: &mut Os, task: TaskId) {
+        let cpu = task.cpu;
         let (job, layer) = (self.job.expect("a mapping is under way"), &mut os.layers[self.layer]);
-        let vmas = &layer.spaces[job.space as usize].vmas;
+        let context = layer.context(cpu, job.space);
+        let vmas = &layer.spaces[job.space].vmas;
         let place = vmas.iter().find(|vma| vma.end > self.at && vma.start < job.range.end).cloned();
         let wanted = self.at < job.range.end && self.is_wanted(layer);
         let Some(vma) = place.filter(|_| wanted) else { return self.finish(layer) };
         self.at = self.at.max(vma.start);
-        if layer.armed(job.space, self.at).is_none() {
+        if layer.armed(context, job.space, self.at).is_none() {
             self.at = vma.end;
             return;
         }
@@ -107,42 +112,44 @@ impl Arming {
         } else {
             PageSize::Size4K
         };
-        os.locks.read_mappings(self.space(), vma.range(), cpu);
+        os.locks.read_mappings(self.space(), vma.range(), task);
         self.state = ArmingState::Descend;
     }
 
     /// Builds the next table that is missing, or goes on to the entries.
-    fn descend(&mut self, os: &mut Os, cpu: CpuId) {
+    fn descend(&mut self, os: &mut Os, task: TaskId) {
+        let cpu = task.cpu;
         let job = self.job.expect("a mapping is under way");
         let layer = &mut os.layers[self.layer];
+        let context = layer.context(cpu, job.space);
         let wanted = self.is_wanted(layer);
-        match wanted.then(|| layer.take_table(job.space, self.at, self.size)) {
+        match wanted.then(|| layer.take_table(context, job.space, self.at, self.size)) {
             // Pages are there, or a table for smaller ones: those are armed.
             Some(Ok(None)) if self.size > PageSize::Size4K && !layer.is_untouched(job.space, self.at, self.size) => {
-                self.descend_further(os, cpu);
+                self.descend_further(os, task);
             }
             Some(Ok(None)) => self.state = ArmingState::Line,
             Some(Ok(Some(block))) => {
-                let linked = layer.link_table(job.space, self.at, self.size, block);
+                let linked = layer.link_table(context, job.space, self.at, self.size, block);
                 os.faults[self.layer].tables += u64::from(linked);
                 self.state = ArmingState::Table(block);
             }
             Some(Err(_)) | None => {
                 // Without memory for tables the pages are the kernel's; of a process that has ended they are nobody's.
-                os.locks.end_read(self.space(), cpu);
+                os.locks.end_read(self.space(), task);
                 self.finish(&mut os.layers[self.layer]);
             }
         }
     }
 
     /// A large page cannot be armed: goes on to the smaller ones if there is a table for them, or past it.
-    fn descend_further(&mut self, os: &mut Os, cpu: CpuId) {
+    fn descend_further(&mut self, os: &mut Os, task: TaskId) {
         let (job, layer) = (self.job.expect("a mapping is under way"), &os.layers[self.layer]);
         let is_whole = layer.word(job.space, self.at).is_some_and(|of| of.size == self.size)
             || layer.mapped(job.space, self.at, self.at + 1).iter().any(|page| page.mapping.size == self.size);
         if is_whole {
             self.at = self.line().end;
-            os.locks.end_read(self.space(), cpu);
+            os.locks.end_read(self.space(), task);
             self.state = ArmingState::Find;
         } else {
             self.size = PageSize::Size4K;
@@ -150,21 +157,23 @@ impl Arming {
     }
 
     /// Arms the entries of a line.
-    fn arm(&mut self, os: &mut Os, cpu: CpuId) {
+    fn arm(&mut self, os: &mut Os, task: TaskId) {
+        let cpu = task.cpu;
         let (job, line, size) = (self.job.expect("a mapping is under way"), self.line(), self.size);
         let layer = &mut os.layers[self.layer];
+        let context = layer.context(cpu, job.space);
         let mut va = line.start;
         while va < line.end {
-            let armed = layer.armed(job.space, va);
+            let armed = layer.armed(context, job.space, va);
             if let Some(word) = armed.filter(|_| layer.is_untouched(job.space, va, size)) {
-                layer.put_word(job.space, WordOf { va, size, word }).expect("its tables are there");
+                layer.put_word(context, job.space, WordOf { va, size, word }).expect("its tables are there");
                 mfoe_mut(layer).of_mut(size).counters.armed += 1;
             }
             va.0 += size.bytes();
         }
         self.at = line.end;
         if self.at.0.is_multiple_of(TABLE_REACH) || self.at >= job.range.end {
-            os.locks.end_read(self.space(), cpu);
+            os.locks.end_read(self.space(), task);
             self.state = ArmingState::Find;
         }
     }
@@ -245,41 +254,40 @@ impl EngineThread for Arming {
         match self.state {
             ArmingState::Begin => step.preset += CodeCost::of_cycles(of.parameters.spawn_cycles),
             ArmingState::Find => {
-                let space = &layer.spaces[self.space().index as usize];
+                let space = &layer.spaces[self.space().index];
                 step.kernel(RefKind::Locked, space.lock_line());
                 step.kernel(RefKind::Read, space.object_line(self.at.0));
             }
             ArmingState::Descend => {
-                let space = &layer.spaces[self.space().index as usize];
+                let space = &layer.spaces[self.space().index];
                 let mut list = WalkList::new();
-                space.table.walk(&layer.mem, self.at, &mut list);
+                space.table.walk(&layer.memory.contents, self.at, &mut list);
                 list.refs().iter().for_each(|r| step.kernel(RefKind::Read, r.addr));
             }
             ArmingState::Table(block) => {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
-                step.kernel(RefKind::Write, layer.page_metadata(block.first));
-                let space = &layer.spaces[self.space().index as usize];
-                step.kernel(RefKind::Locked, space.table.entry(&layer.mem, self.at));
+                step.kernel(RefKind::Write, page_metadata(block.first));
+                let space = &layer.spaces[self.space().index];
+                step.kernel(RefKind::Locked, space.table.entry(&layer.memory.contents, self.at));
             }
             ArmingState::Line => {
                 let entries = self.line().pages() >> self.size.order();
                 step.preset += CodeCost::of_cycles(entries * Cycles::from(of.parameters.arm_cycles));
-                let space = &layer.spaces[self.space().index as usize];
-                step.kernel(RefKind::Write, space.table.entry(&layer.mem, self.at));
+                let space = &layer.spaces[self.space().index];
+                step.kernel(RefKind::Write, space.table.entry(&layer.memory.contents, self.at));
             }
             ArmingState::Disarm => {
                 let Some((part, entries)) = self.next_part(layer) else { return };
                 step.preset += CodeCost::of_cycles(entries * Cycles::from(of.parameters.arm_cycles));
-                let space = &layer.spaces[self.space().index as usize];
-                let first = space.table.entry(&layer.mem, part.start).0 & !(LINE_BYTES - 1);
+                let space = &layer.spaces[self.space().index];
+                let first = space.table.entry(&layer.memory.contents, part.start).0 & !(LINE_BYTES - 1);
                 (0..entries.div_ceil(LINE_PAGES))
                     .for_each(|n| step.kernel(RefKind::Write, PhysAddr(first + n * LINE_BYTES)));
             }
         }
     }
 
-    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
-        os.layers[self.layer].acting_cpu = cpu.0;
+    fn commit(&mut self, os: &mut Os, _: &mut Effects, task: TaskId) -> Next {
         match self.state {
             ArmingState::Begin => {
                 let of = mfoe_mut(&mut os.layers[self.layer]);
@@ -289,10 +297,10 @@ impl EngineThread for Arming {
                 self.at = job.range.start;
                 self.state = if job.arm { ArmingState::Find } else { ArmingState::Disarm };
             }
-            ArmingState::Find => self.find(os, cpu),
-            ArmingState::Descend => self.descend(os, cpu),
+            ArmingState::Find => self.find(os, task),
+            ArmingState::Descend => self.descend(os, task),
             ArmingState::Table(_) => self.state = ArmingState::Descend,
-            ArmingState::Line => self.arm(os, cpu),
+            ArmingState::Line => self.arm(os, task),
             ArmingState::Disarm => return self.disarm(os),
         }
         Next::Continue

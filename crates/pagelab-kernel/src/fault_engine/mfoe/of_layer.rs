@@ -9,7 +9,7 @@ const ANOTHER: &str = "a layer is asked for an engine that it does not have";
 
 /// The layer's engine, if it is this one.
 pub fn find(layer: &Layer) -> Option<&Mfoe> {
-    let Some(EngineState::Mfoe(of)) = &layer.engine else { return None };
+    let Some(EngineState::Mfoe(of)) = &layer.mechanisms.engine else { return None };
     Some(of)
 }
 
@@ -25,6 +25,6 @@ pub fn mfoe_mut(layer: &mut Layer) -> &mut Mfoe {
 
 /// The engine, with the memory that its tables are in.
 pub fn with_memory(layer: &mut Layer) -> (&mut Mfoe, &mut PhysMem) {
-    let Some(EngineState::Mfoe(of)) = &mut layer.engine else { panic!("{ANOTHER}") };
-    (of, &mut layer.mem)
+    let Some(EngineState::Mfoe(of)) = &mut layer.mechanisms.engine else { panic!("{ANOTHER}") };
+    (of, &mut layer.memory.contents)
 }

@@ -7,6 +7,7 @@
 //! Source: Tirumalasetty et al., 4.4 with the locks of 4.9.
 //! Choices: each reference waits for the one before it. The dirty bit is set for a store alone, as walkers do.
 
+use crate::effects::Effects;
 use crate::entry_word::{Armed, EntryWord};
 use crate::fault_engine::kernel_side::KernelSide;
 use crate::fault_engine::mfoe::of_layer::{mfoe, mfoe_mut, with_memory};
@@ -14,6 +15,7 @@ use crate::fault_engine::mfoe::tables::TableEntry;
 use crate::fault_engine::work::{Verdict, Work};
 use crate::layer::Layer;
 use crate::layer::words::WordOf;
+use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
 use crate::vma::VaRange;
@@ -63,14 +65,14 @@ impl Offload {
     /// Address of the entry that a walk for the fault's address ends at.
     fn entry(&self, os: &Os) -> PhysAddr {
         let layer = self.layer(os);
-        layer.spaces[self.fault.space.index as usize].table.entry(&layer.mem, self.fault.va)
+        layer.spaces[self.fault.space.index].table.entry(&layer.memory.contents, self.fault.va)
     }
 
     /// What that entry says that allows the access: a translation, or that the engine may map it, and in which size.
     fn look(&self, os: &Os) -> (Option<Mapping>, Option<(Armed, PageSize)>) {
         let (layer, index) = (self.layer(os), self.fault.space.index);
         let mut list = WalkList::new();
-        layer.spaces[index as usize].table.walk(&layer.mem, self.fault.va, &mut list);
+        layer.spaces[index].table.walk(&layer.memory.contents, self.fault.va, &mut list);
         let store = self.fault.intent == Intent::Store;
         match (list.leaf, layer.word_behind(index, self.fault.va, &list.leaf)) {
             (Leaf::Present(mapping), _) => (Some(mapping).filter(|of| of.flags.writable || !store), None),
@@ -89,30 +91,30 @@ impl Offload {
     }
 
     /// Lets the page's entry go.
-    fn unlock(&mut self, os: &mut Os, cpu: CpuId) {
-        os.locks.release(self.key.take().expect("the entry is locked"), cpu);
-        os.locks.end_read(self.fault.space, cpu);
+    fn unlock(&mut self, os: &mut Os, task: TaskId) {
+        os.locks.release(self.key.take().expect("the entry is locked"), task);
+        os.locks.end_read(self.fault.space, task);
     }
 
     /// Takes the lock of the page's entry; waits for it if another engine or a handler has it.
-    fn lock(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+    fn lock(&mut self, os: &mut Os, task: TaskId) -> Next {
         let layer = self.layer(os);
         let key = layer.page_key(self.fault.space, self.page);
         // What the key stands for.
         let place = layer.largest_page(self.fault.space.index, self.page).max(self.size);
-        if !os.locks.acquire(key, cpu) {
+        if !os.locks.acquire(key, task) {
             return Next::Block(key);
         }
         self.key = Some(key);
         let start = self.page.0 & !place.offset_mask();
         let range = VaRange { start: VirtAddr(start), end: VirtAddr(start + place.bytes()) };
-        os.locks.read_mappings(self.fault.space, range, cpu);
+        os.locks.read_mappings(self.fault.space, range, task);
         let (present, armed) = self.look(os);
         if armed.is_some_and(|(_, size)| size == self.size) {
             self.state = OffloadState::Take;
             return Next::Continue;
         }
-        self.unlock(os, cpu);
+        self.unlock(os, task);
         let counters = &mut mfoe_mut(self.layer_mut(os)).counters;
         let Some(mapping) = present else {
             counters.gone += 1;
@@ -123,13 +125,13 @@ impl Offload {
     }
 
     /// Takes the frame at the tail.
-    fn take(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+    fn take(&mut self, os: &mut Os, task: TaskId) -> Next {
         let (armed, _) = self.look(os).1.expect("the page's entry is locked");
         let (of, page, owner) = ((self.cpu, self.size), self.page, armed.owner);
         let (mfoe, contents) = with_memory(self.layer_mut(os));
         let Some(frame) = mfoe.take(of, owner, page, contents) else {
             // Another task of this CPU has taken it meanwhile.
-            self.unlock(os, cpu);
+            self.unlock(os, task);
             return self.end(Verdict::Kernel);
         };
         self.state = OffloadState::Map { frame, armed };
@@ -137,18 +139,20 @@ impl Offload {
     }
 
     /// Maps the frame.
-    fn map(&mut self, os: &mut Os, cpu: CpuId, frame: Pfn, armed: Armed) -> Next {
+    fn map(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId, frame: Pfn, armed: Armed) -> Next {
+        let cpu = task.cpu;
         let Armed { writable, executable, .. } = armed;
         let dirty = self.fault.intent == Intent::Store;
         let flags = PteFlags { writable, executable, user: true, accessed: true, dirty };
         let mapping = Mapping { pfn: frame, size: self.size, flags };
         let (index, page, id) = (self.fault.space.index, self.page, self.fault.space.layer);
         let layer = self.layer_mut(os);
-        layer.map_ready(index, page, mapping).expect("the entry that says so is the page's place");
+        let context = layer.context(cpu, index);
+        layer.map_ready(context, index, page, mapping).expect("the entry that says so is the page's place");
         if mfoe(layer).runs_low(self.cpu) {
-            os.needs.push((id, Need::ReadyFrames));
+            effects.wake(id, Need::ReadyFrames);
         }
-        self.unlock(os, cpu);
+        self.unlock(os, task);
         self.end(Verdict::Mapped(mapping))
     }
 }
@@ -189,31 +193,33 @@ impl Work for Offload {
         let header = tables.header(self.cpu);
         match self.state {
             OffloadState::Header => physical(RefKind::Read, header),
-            OffloadState::Entry => physical(RefKind::Read, tables.tail(self.cpu, &layer.mem)),
+            OffloadState::Entry => physical(RefKind::Read, tables.tail(self.cpu, &layer.memory.contents)),
             OffloadState::Lock => physical(RefKind::Locked, self.entry(os)),
             OffloadState::Take => {
-                physical(RefKind::Write, tables.tail(self.cpu, &layer.mem));
+                physical(RefKind::Write, tables.tail(self.cpu, &layer.memory.contents));
                 physical(RefKind::Write, header);
             }
             OffloadState::Map { .. } => physical(RefKind::Write, self.entry(os)),
         }
     }
 
-    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+    fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId, _: bool) -> Next {
         match self.state {
             OffloadState::Header => self.state = OffloadState::Entry,
             OffloadState::Entry => {
                 let (of_cpu, size, layer) = (self.cpu, self.size, self.layer_mut(os));
                 let tables = &mfoe(layer).ready(size).tables;
-                let TableEntry::Ready(_) = tables.entry(tables.tail(of_cpu, &layer.mem), &layer.mem) else {
+                let TableEntry::Ready(_) =
+                    tables.entry(tables.tail(of_cpu, &layer.memory.contents), &layer.memory.contents)
+                else {
                     mfoe_mut(layer).of_mut(size).note_empty(of_cpu);
                     return self.end(Verdict::Kernel);
                 };
                 self.state = OffloadState::Lock;
             }
-            OffloadState::Lock => return self.lock(os, cpu),
-            OffloadState::Take => return self.take(os, cpu),
-            OffloadState::Map { frame, armed } => return self.map(os, cpu, frame, armed),
+            OffloadState::Lock => return self.lock(os, task),
+            OffloadState::Take => return self.take(os, task),
+            OffloadState::Map { frame, armed } => return self.map(os, effects, task, frame, armed),
         }
         Next::Continue
     }

@@ -12,6 +12,8 @@
 //! cannot be had without making room, entries stay empty until the next pass, kswapd is woken, and the pass goes on to
 //! account for the others.
 
+use crate::context::KernelContext;
+use crate::effects::Effects;
 use crate::fault::stage::Stage;
 use crate::fault_engine::kernel_side::{Job, KernelSide, UnaccountedPage};
 use crate::fault_engine::mfoe::of_layer::{self, mfoe, mfoe_mut, with_memory};
@@ -20,6 +22,8 @@ use crate::fault_engine::mfoe::ready::Ready;
 use crate::fault_engine::mfoe::tables::TableEntry;
 use crate::frames::frame_alloc::{FramePurpose, Near};
 use crate::layer::{CpuLine, Layer};
+use crate::locks::TaskId;
+use crate::memory::page_metadata;
 use crate::needs::Need;
 use crate::os::Os;
 use crate::threads::EngineThread;
@@ -93,7 +97,7 @@ impl Refill {
 
     /// Address of the entry that it has come to.
     fn place(&self, layer: &Layer) -> PhysAddr {
-        self.ready(layer).tables.behind_head(self.table, self.passed, &layer.mem)
+        self.ready(layer).tables.behind_head(self.table, self.passed, &layer.memory.contents)
     }
 
     /// What is to be done about the next entry; or the lock of the page that its frame is for, if somebody is about to
@@ -104,7 +108,7 @@ impl Refill {
         if self.filled + self.passed >= of.entries {
             return Ok(RefillState::Unlock);
         }
-        let entry = of.tables.entry(self.place(layer), &layer.mem);
+        let entry = of.tables.entry(self.place(layer), &layer.memory.contents);
         self.replaces = matches!(entry, TableEntry::Used { .. });
         Ok(match entry {
             TableEntry::Ready(_) if mfoe(layer).is_enabled() => RefillState::Unlock,
@@ -132,13 +136,13 @@ impl Refill {
     }
 
     /// Enters the page in what the kernel keeps of pages, and clears the entry.
-    fn account(&self, os: &mut Os, owner: u32, page: UnaccountedPage) {
+    fn account(&self, os: &mut Os, effects: &mut Effects, owner: u32, page: UnaccountedPage) {
         let layer = &mut os.layers[self.layer];
         let (of, contents) = with_memory(layer);
         let of = of.of_mut(self.size);
         of.tables.clear(page.place, contents);
         of.counters.accounted += 1;
-        let (cpu, group) = (self.cpu, layer.spaces[owner as usize].group);
+        let (cpu, group) = (self.cpu, layer.spaces[owner].group);
         if !layer.takes_in_faults() {
             layer.consume_charge(cpu, group, 1 << self.size.order(), os.costs.charge_batch);
         }
@@ -147,7 +151,7 @@ impl Refill {
         if is_beyond_limit(layer, owner) {
             let job = Job { space: owner, range: VaRange::ALL, arm: false };
             if mfoe_mut(layer).stop(job) {
-                os.needs.push((self.layer, Need::Arming));
+                effects.wake(self.layer, Need::Arming);
             }
         }
     }
@@ -163,14 +167,14 @@ impl Refill {
     }
 
     /// Takes a frame if there is one to spare.
-    fn allocate(&mut self, os: &mut Os, cpu: CpuId) -> RefillState {
+    fn allocate(&mut self, os: &mut Os, effects: &mut Effects, cpu: CpuId) -> RefillState {
+        let context = KernelContext::on(cpu);
         let layer = &mut os.layers[self.layer];
-        layer.acting_cpu = cpu.0;
         let (order, size) = (self.size.order(), self.size);
-        let left = layer.free_frame_count().saturating_sub(1 << order);
-        let short = layer.reclaim.as_ref().is_some_and(|of| left < of.marks.low);
+        let left = layer.memory.free_frames().saturating_sub(1 << order);
+        let short = layer.memory.reclaim.as_ref().is_some_and(|of| left < of.marks.low);
         let near = self.near(layer);
-        let mut memory = layer.placing().1;
+        let mut memory = layer.memory_for(context);
         let frame = match near {
             _ if short => None,
             None => memory.take(order, FramePurpose::UserData),
@@ -180,7 +184,7 @@ impl Refill {
             mfoe_mut(layer).of_mut(size).counters.no_frame += 1;
             // Pages that leave make no block of contiguous ones, and those of other nodes no room in this one.
             if short || order == 0 && near.is_none_or(|near| !near.only) {
-                os.needs.push((self.layer, Need::Memory));
+                effects.wake(self.layer, Need::Memory);
             }
             self.is_short = true;
             return self.pass(&os.layers[self.layer]);
@@ -195,11 +199,11 @@ impl Refill {
 
     /// Frees the frame at the tail.
     fn free(&self, os: &mut Os, cpu: CpuId) {
+        let context = KernelContext::on(cpu);
         let layer = &mut os.layers[self.layer];
-        layer.acting_cpu = cpu.0;
         let (of, contents) = with_memory(layer);
         if let Some(frame) = of.of_mut(self.size).withdraw(self.table, contents) {
-            layer.placing().1.free(frame, self.size.order());
+            layer.memory_for(context).free(frame, self.size.order());
         }
     }
 
@@ -215,7 +219,7 @@ impl Refill {
         }
         self.size = sizes[0];
         let next = self.table.index() + self.threads;
-        if next >= layer.cpus.len() {
+        if next >= layer.data.cpus.len() {
             self.table = CpuId((self.table.index() % self.threads) as u32);
             return Next::Done;
         }
@@ -227,16 +231,17 @@ impl Refill {
 /// Whether a process has got more than its share: of its cgroup's limit, or of the layer's memory.
 fn is_beyond_limit(layer: &Layer, owner: u32) -> bool {
     let percent = u64::from(mfoe(layer).parameters.limit_percent);
-    let space = &layer.spaces[owner as usize];
+    let space = &layer.spaces[owner];
     let all = layer.memory_bytes() / FRAME_BYTES;
-    let limit = layer.reclaim.as_ref().map_or(all, |of| of.groups()[usize::from(space.group.0)].limit_frames.min(all));
+    let limit =
+        layer.memory.reclaim.as_ref().map_or(all, |of| of.groups()[usize::from(space.group.0)].limit_frames.min(all));
     space.resident * 100 > limit * percent
 }
 
 impl EngineThread for Refill {
     fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
         let Some(mfoe) = of_layer::find(of) else { return Vec::new() };
-        let threads = (mfoe.parameters.threads as usize).min(of.cpus.len());
+        let threads = (mfoe.parameters.threads as usize).min(of.data.cpus.len());
         let thread = |first| Self {
             layer,
             table: first,
@@ -278,52 +283,53 @@ impl EngineThread for Refill {
             &RefillState::Account { owner, page, .. } => {
                 if layer.takes_in_faults() {
                     preset(step, Stage::Lru);
-                    step.kernel(RefKind::Write, layer.page_metadata(page.frame));
-                    layer.plan_gather(self.cpu, layer.spaces[owner as usize].group, os.costs.lru_batch, step);
+                    step.kernel(RefKind::Write, page_metadata(page.frame));
+                    layer.plan_gather(self.cpu, layer.spaces[owner].group, os.costs.lru_batch, step);
                     return step.kernel(RefKind::Write, self.place(layer));
                 }
                 [Stage::Charge, Stage::Rmap, Stage::Lru].into_iter().for_each(|stage| preset(step, stage));
-                let space = &layer.spaces[owner as usize];
+                let space = &layer.spaces[owner];
                 let start = space.vmas.find(page.va).map_or(page.va, |vma| vma.start);
                 step.kernel(RefKind::Read, space.lock_line());
                 step.kernel(RefKind::Read, space.object_line(start.0));
                 step.kernel(RefKind::Read, space.object_line(!start.0));
                 step.kernel(RefKind::Write, space.counter_line());
-                step.kernel(RefKind::Write, layer.page_metadata(page.frame));
+                step.kernel(RefKind::Write, page_metadata(page.frame));
                 layer.plan_charge(self.cpu, space.group, 1 << self.size.order(), step);
                 layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step);
                 step.kernel(RefKind::Write, self.place(layer));
             }
             RefillState::Allocate => {
                 preset(step, Stage::Allocation);
-                step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::FreeLists));
+                step.kernel(RefKind::Write, layer.data.cpu_line(self.cpu, CpuLine::FreeLists));
             }
             RefillState::Batch { descriptors, .. } => {
-                step.kernel(RefKind::Locked, layer.zone_line());
-                descriptors.iter().for_each(|&page| step.kernel(RefKind::Write, layer.page_metadata(page)));
+                step.kernel(RefKind::Locked, layer.data.zone_line());
+                descriptors.iter().for_each(|&page| step.kernel(RefKind::Write, page_metadata(page)));
             }
             &RefillState::Zero { frame } => {
                 preset(step, Stage::Zeroing);
-                step.kernel(RefKind::Write, layer.page_metadata(frame));
+                step.kernel(RefKind::Write, page_metadata(frame));
                 step.kernel(RefKind::Zero { bytes: self.size.bytes() }, frame.addr());
             }
             RefillState::Put { .. } => {
-                step.kernel(RefKind::Write, tables.behind_head(self.table, 0, &layer.mem));
+                step.kernel(RefKind::Write, tables.behind_head(self.table, 0, &layer.memory.contents));
                 step.kernel(RefKind::Write, tables.header(self.table));
             }
             RefillState::Free => {
-                step.kernel(RefKind::Write, tables.tail(self.table, &layer.mem));
+                step.kernel(RefKind::Write, tables.tail(self.table, &layer.memory.contents));
                 step.kernel(RefKind::Write, tables.header(self.table));
-                step.kernel(RefKind::Write, layer.cpu_line(self.cpu, CpuLine::FreeLists));
+                step.kernel(RefKind::Write, layer.data.cpu_line(self.cpu, CpuLine::FreeLists));
             }
             RefillState::Unlock => step.kernel(RefKind::Write, tables.header(self.table)),
         }
     }
 
-    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+    fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
+        let cpu = task.cpu;
         self.state = match std::mem::replace(&mut self.state, RefillState::Lock) {
             RefillState::Lock => {
-                if !os.locks.acquire(self.key(), cpu) {
+                if !os.locks.acquire(self.key(), task) {
                     return Next::Block(self.key());
                 }
                 self.cpu = cpu;
@@ -340,10 +346,10 @@ impl EngineThread for Refill {
             // The end of a process has accounted for its pages.
             RefillState::Account { ended, .. } if ended != mfoe(&os.layers[self.layer]).ended => RefillState::Look,
             RefillState::Account { owner, page, .. } => {
-                self.account(os, owner, page);
+                self.account(os, effects, owner, page);
                 self.pass(&os.layers[self.layer])
             }
-            RefillState::Allocate => self.allocate(os, cpu),
+            RefillState::Allocate => self.allocate(os, effects, cpu),
             RefillState::Batch { frame, .. } => RefillState::Zero { frame },
             RefillState::Zero { frame } => RefillState::Put { frame },
             RefillState::Put { frame } => {
@@ -360,7 +366,7 @@ impl EngineThread for Refill {
                 RefillState::Look
             }
             RefillState::Unlock => {
-                os.locks.release(self.key(), cpu);
+                os.locks.release(self.key(), task);
                 return self.next_table(os);
             }
         };

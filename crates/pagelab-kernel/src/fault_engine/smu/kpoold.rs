@@ -5,10 +5,12 @@
 //! Source: as in [`super`], slide "Management of Free Page Queue".
 //! Parameters: `fault_engine.kpoold_cycles`; 0 for none.
 
+use crate::effects::Effects;
 use crate::fault::supply::plan_supply;
 use crate::fault_engine::kernel_side::SupplyOutcome;
 use crate::fault_engine::smu::of_layer::{self, smu, smu_mut};
 use crate::layer::Layer;
+use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
 use crate::threads::EngineThread;
@@ -54,9 +56,9 @@ impl EngineThread for Kpoold {
         }
     }
 
-    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
-        self.cpu = cpu;
-        match os.supply(self.layer, cpu, false) {
+    fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
+        self.cpu = task.cpu;
+        match os.supply(effects, self.layer, task.cpu, false) {
             SupplyOutcome::One => Next::Continue,
             SupplyOutcome::Enough | SupplyOutcome::NoMemory => {
                 smu_mut(&mut os.layers[self.layer]).counters.kpoold_passes += 1;

@@ -9,11 +9,14 @@
 //! Choices: it wakes up when memory is low, too. Where a process comes to its cgroup's limit by what it has charged, it
 //! makes room, as whoever charges does.
 
+use crate::effects::Effects;
 use crate::fault::stage::Stage;
 use crate::fault_engine::kernel_side::UnaccountedPage;
 use crate::fault_engine::smu::of_layer::{self, smu, smu_mut};
 use crate::fault_engine::smu::state::LEAF;
 use crate::layer::Layer;
+use crate::locks::TaskId;
+use crate::memory::page_metadata;
 use crate::needs::Need;
 use crate::os::Os;
 use crate::reclaim::{Pressure, Scan, plan_scan};
@@ -61,7 +64,7 @@ impl Kpted {
     fn mapping(&self, layer: &Layer) -> Option<(u32, VirtAddr)> {
         let mut from = self.at;
         for index in self.space..layer.spaces.len() as u32 {
-            let space = &layer.spaces[index as usize];
+            let space = &layer.spaces[index];
             let vma = space.vmas.iter().find(|vma| vma.end > from && layer.is_served(index, vma.start));
             if let Some(vma) = vma {
                 return Some((index, from.max(vma.start)));
@@ -73,7 +76,7 @@ impl Kpted {
 
     /// Whether the space that it is in the middle of has ended.
     fn is_lost(&self, layer: &Layer) -> bool {
-        self.level < TOP && layer.spaces[self.space as usize].vmas.iter().next().is_none()
+        self.level < TOP && layer.spaces[self.space].vmas.iter().next().is_none()
     }
 
     /// The addresses of a line's entries from where it is on, as far as the way here led.
@@ -97,8 +100,8 @@ impl Kpted {
         let index = self.space;
         let layer = &mut os.layers[self.layer];
         let (frame, file) = smu_mut(layer).pending.remove(&(index, va)).expect("its entry is marked");
-        let space = &mut layer.spaces[index as usize];
-        let place = space.table.set_mark(&mut layer.mem, va, LEAF, false);
+        let space = &mut layer.spaces[index];
+        let place = space.table.set_mark(&mut layer.memory.contents, va, LEAF, false);
         let group = space.group;
         layer.consume_charge(self.cpu, group, 1, os.costs.charge_batch);
         layer.gather(self.cpu, frame, os.costs.lru_batch);
@@ -111,15 +114,15 @@ impl Kpted {
         for va in self.line() {
             let layer = &mut os.layers[self.layer];
             smu_mut(layer).counters.kpted_entries += 1;
-            let space = &mut layer.spaces[self.space as usize];
-            if !space.table.mark(&layer.mem, va, self.level).is_some_and(|(_, marked)| marked) {
+            let space = &mut layer.spaces[self.space];
+            if !space.table.mark(&layer.memory.contents, va, self.level).is_some_and(|(_, marked)| marked) {
                 continue;
             }
             if self.level == LEAF {
                 self.account(os, va);
                 continue;
             }
-            space.table.set_mark(&mut layer.mem, va, self.level, false);
+            space.table.set_mark(&mut layer.memory.contents, va, self.level, false);
             self.level -= 1;
             self.until[usize::from(self.level)] = va + reach(self.level + 1);
             self.at = va;
@@ -132,9 +135,9 @@ impl Kpted {
     /// The limit of the space that it is in, if that is what it has come to.
     fn at_limit(&self, os: &mut Os) -> Option<Pressure> {
         let layer = &mut os.layers[self.layer];
-        layer.acting_group = layer.spaces[self.space as usize].group;
-        let pressure = layer.pressure(0).filter(|pressure| matches!(pressure, Pressure::Limit(_)))?;
-        layer.can_reclaim(pressure).then_some(pressure)
+        let group = layer.spaces[self.space].group;
+        let pressure = layer.memory.pressure(0, group).filter(|pressure| matches!(pressure, Pressure::Limit(_)))?;
+        layer.memory.can_reclaim(pressure).then_some(pressure)
     }
 }
 
@@ -176,11 +179,15 @@ impl EngineThread for Kpted {
                 if self.is_lost(layer) || self.level == TOP && self.mapping(layer) != Some((self.space, self.at)) {
                     return;
                 }
-                let space = &layer.spaces[self.space as usize];
+                let space = &layer.spaces[self.space];
                 let mut line = self.line();
-                let Some((addr, _)) = line.find_map(|va| space.table.mark(&layer.mem, va, self.level)) else { return };
+                let Some((addr, _)) = line.find_map(|va| space.table.mark(&layer.memory.contents, va, self.level))
+                else {
+                    return;
+                };
                 step.kernel(RefKind::Read, addr);
-                let marked = |&va: &VirtAddr| space.table.mark(&layer.mem, va, self.level).is_some_and(|(_, on)| on);
+                let marked =
+                    |&va: &VirtAddr| space.table.mark(&layer.memory.contents, va, self.level).is_some_and(|(_, on)| on);
                 if self.level > LEAF {
                     if self.line().any(|va| marked(&va)) {
                         step.kernel(RefKind::Locked, addr);
@@ -194,13 +201,13 @@ impl EngineThread for Kpted {
         }
     }
 
-    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+    fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
+        let cpu = task.cpu;
         self.cpu = cpu;
-        os.layers[self.layer].acting_cpu = cpu.0;
         match std::mem::replace(&mut self.state, KptedState::Line) {
-            KptedState::WriteBack(scan) => os.written_back(self.layer, &scan, cpu),
+            KptedState::WriteBack(scan) => os.written_back(self.layer, &scan, task),
             KptedState::Reclaim(pressure) => {
-                let scan = os.scan_pages(self.layer, pressure, cpu);
+                let scan = os.scan_pages(effects, self.layer, pressure, task);
                 if !scan.io.is_empty() {
                     self.state = KptedState::WriteBack(scan);
                 } else if scan.freed > 0
@@ -248,16 +255,16 @@ impl Kpted {
         for stage in [Stage::Charge, Stage::Rmap, Stage::Lru] {
             step.preset += os.costs.fault.all()[stage as usize].cost();
         }
-        let space = &layer.spaces[self.space as usize];
+        let space = &layer.spaces[self.space];
         let start = space.vmas.find(va).map_or(va, |vma| vma.start);
         step.kernel(RefKind::Read, space.object_line(!start.0));
         step.kernel(RefKind::Write, space.counter_line());
         if let Some(&(frame, _)) = smu(layer).pending.get(&(self.space, va)) {
-            step.kernel(RefKind::Write, layer.page_metadata(frame));
+            step.kernel(RefKind::Write, page_metadata(frame));
         }
         layer.plan_charge(self.cpu, space.group, 1, step);
         layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step);
-        if let Some((addr, _)) = space.table.mark(&layer.mem, va, LEAF) {
+        if let Some((addr, _)) = space.table.mark(&layer.memory.contents, va, LEAF) {
             step.kernel(RefKind::Locked, addr);
         }
     }

@@ -9,6 +9,8 @@
 //! Deviations: the registers are looked up by the page's key ([`pagelab_base::step::BlockKey::Page`]), which kernels'
 //! handlers take, too.
 
+use crate::context::KernelContext;
+use crate::effects::Effects;
 use crate::entry_word::{EntryWord, Stored};
 use crate::fault_engine::smu::of_layer::{smu, smu_mut, with_memory};
 use crate::fault_engine::smu::queue_pair::{Completion, DriveRead};
@@ -16,6 +18,7 @@ use crate::fault_engine::smu::state::{LEAF, UPPER};
 use crate::fault_engine::smu::unit::Unit;
 use crate::fault_engine::work::{Verdict, Work};
 use crate::layer::Layer;
+use crate::locks::TaskId;
 use crate::os::Os;
 use crate::vma::VaRange;
 use pagelab_base::addr::{PageSize, Pfn, VirtAddr};
@@ -123,7 +126,7 @@ impl Offload {
     fn look(fault: &PageFault, layer: &Layer) -> EntryContent {
         let index = fault.space.index;
         let mut list = WalkList::new();
-        layer.spaces[index as usize].table.walk(&layer.mem, fault.va, &mut list);
+        layer.spaces[index].table.walk(&layer.memory.contents, fault.va, &mut list);
         let store = fault.intent == Intent::Store;
         match (list.leaf, layer.word_behind(index, fault.va, &list.leaf).map(|of| of.word)) {
             (Leaf::Present(mapping), _) if mapping.flags.writable || !store => EntryContent::Page(mapping),
@@ -138,7 +141,7 @@ impl Offload {
     }
 
     /// Takes the page's key and a register; waits for another miss on the page, or for a register.
-    fn lookup(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+    fn lookup(&mut self, os: &mut Os, task: TaskId) -> Next {
         let (key, layer) = (self.key(os), self.fault.space.layer);
         if !std::mem::replace(&mut self.arrived, true) && self.is_remote(os) {
             smu_mut(self.layer_mut(os)).counters.remote += 1;
@@ -169,38 +172,40 @@ impl Offload {
             smu_mut(self.layer_mut(os)).counters.full += u64::from(first);
             return Next::Block(Unit::idle_key(layer, self.stored.socket));
         };
-        let free = os.locks.acquire(key, cpu);
+        let free = os.locks.acquire(key, task);
         assert!(free, "{key:?} was free just now");
         let end = self.page + PageSize::Size4K.bytes();
-        os.locks.read_mappings(self.fault.space, VaRange { start: self.page, end }, cpu);
+        os.locks.read_mappings(self.fault.space, VaRange { start: self.page, end }, task);
         (self.id, self.state) = (id, MissState::FreePage);
         Next::Continue
     }
 
     /// Gives register and key back.
-    fn release(&self, os: &mut Os, cpu: CpuId) -> Next {
+    fn release(&self, os: &mut Os, task: TaskId) -> Next {
         self.unit_mut(os).end_miss(self.id);
         os.locks.signal(Unit::idle_key(self.fault.space.layer, self.stored.socket));
-        os.locks.release(self.key(os), cpu);
-        os.locks.end_read(self.fault.space, cpu);
+        os.locks.release(self.key(os), task);
+        os.locks.end_read(self.fault.space, task);
         Next::Done
     }
 
     /// Leaves the page to the kernel.
-    fn give_up(&self, os: &mut Os, cpu: CpuId, frame: Pfn) -> Next {
+    fn give_up(&self, os: &mut Os, task: TaskId, frame: Pfn) -> Next {
+        let cpu = task.cpu;
+        let context = KernelContext::on(cpu);
         let (unit, contents) = self.unit_with_memory(os);
         if let Some(frame) = unit.put_back(frame, contents) {
-            self.layer_mut(os).placing().1.free(frame, 0);
+            self.layer_mut(os).memory_for(context).free(frame, 0);
         }
-        self.release(os, cpu)
+        self.release(os, task)
     }
 
     /// Takes a free page.
-    fn take(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+    fn take(&mut self, os: &mut Os, task: TaskId) -> Next {
         let (unit, contents) = self.unit_with_memory(os);
         let Some(frame) = unit.free.take(contents) else {
             smu_mut(self.layer_mut(os)).note_empty(self.stored.socket);
-            return self.release(os, cpu);
+            return self.release(os, task);
         };
         unit.in_hand += 1;
         self.state = MissState::Submit { frame };
@@ -208,23 +213,24 @@ impl Offload {
     }
 
     /// Reads the completion.
-    fn complete(&mut self, os: &mut Os, cpu: CpuId, frame: Pfn) -> Next {
+    fn complete(&mut self, os: &mut Os, task: TaskId, frame: Pfn) -> Next {
         let (unit, contents) = self.unit_with_memory(os);
         if unit.complete(self.stored.device as usize, self.id, contents) {
             smu_mut(self.layer_mut(os)).counters.failed += 1;
-            return self.give_up(os, cpu, frame);
+            return self.give_up(os, task, frame);
         }
         self.state = MissState::Map { frame };
         Next::Continue
     }
 
     /// Writes the page's entry, if it still says what it said.
-    fn map(&mut self, os: &mut Os, cpu: CpuId, frame: Pfn) -> Next {
+    fn map(&mut self, os: &mut Os, task: TaskId, frame: Pfn) -> Next {
+        let cpu = task.cpu;
         let store = self.fault.intent == Intent::Store;
         let (index, page) = (self.fault.space.index, self.page);
         let EntryContent::Stored(stored) = Self::look(&self.fault, self.layer(os)) else {
             smu_mut(self.layer_mut(os)).counters.gone += 1;
-            return self.give_up(os, cpu, frame);
+            return self.give_up(os, task, frame);
         };
         let Stored { writable, executable, socket, device, lba } = stored;
         let asked = (self.stored.socket, self.stored.device, self.stored.lba);
@@ -233,8 +239,9 @@ impl Offload {
         let mapping = Mapping { pfn: frame, size: PageSize::Size4K, flags };
         let layer = self.layer_mut(os);
         let file = layer.file_page(index, page).expect("the entry is one of a file's mapping");
-        layer.map_ready(index, page, mapping).expect("the entry that says so is the page's place");
-        layer.spaces[index as usize].table.set_mark(&mut layer.mem, page, LEAF, true);
+        let context = layer.context(cpu, index);
+        layer.map_ready(context, index, page, mapping).expect("the entry that says so is the page's place");
+        layer.spaces[index].table.set_mark(&mut layer.memory.contents, page, LEAF, true);
         let of = smu_mut(layer);
         let unit = &mut of.units[socket as usize];
         unit.in_hand -= 1;
@@ -245,14 +252,14 @@ impl Offload {
         Next::Continue
     }
 
-    fn marks(&mut self, os: &mut Os, cpu: CpuId, mapping: Mapping) -> Next {
+    fn marks(&mut self, os: &mut Os, task: TaskId, mapping: Mapping) -> Next {
         let layer = self.layer_mut(os);
         for level in UPPER {
-            layer.spaces[self.fault.space.index as usize].table.set_mark(&mut layer.mem, self.page, level, true);
+            layer.spaces[self.fault.space.index].table.set_mark(&mut layer.memory.contents, self.page, level, true);
         }
         self.unit_mut(os).free.fetch();
         self.verdict = Verdict::Mapped(mapping);
-        self.release(os, cpu)
+        self.release(os, task)
     }
 }
 
@@ -304,23 +311,24 @@ impl Work for Offload {
             }
             MissState::Complete { .. } => step.cycles += doorbell,
             MissState::Map { .. } => {
-                let table = &layer.spaces[self.fault.space.index as usize].table;
-                physical(RefKind::Write, table.entry(&layer.mem, self.page));
+                let table = &layer.spaces[self.fault.space.index].table;
+                physical(RefKind::Write, table.entry(&layer.memory.contents, self.page));
             }
             MissState::Marks { .. } => {
-                let table = &layer.spaces[self.fault.space.index as usize].table;
+                let table = &layer.spaces[self.fault.space.index].table;
                 for level in UPPER {
-                    let (addr, marked) = table.mark(&layer.mem, self.page, level).expect("a page below it is mapped");
+                    let (addr, marked) =
+                        table.mark(&layer.memory.contents, self.page, level).expect("a page below it is mapped");
                     physical(if marked { RefKind::Read } else { RefKind::Write }, addr);
                 }
             }
         }
     }
 
-    fn commit(&mut self, os: &mut Os, cpu: CpuId) -> Next {
+    fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId, io_failed: bool) -> Next {
         match self.state {
-            MissState::Lookup => return self.lookup(os, cpu),
-            MissState::FreePage => return self.take(os, cpu),
+            MissState::Lookup => return self.lookup(os, task),
+            MissState::FreePage => return self.take(os, task),
             MissState::Submit { frame } => {
                 let (id, lba) = (self.id, self.stored.lba);
                 let (unit, contents) = self.unit_with_memory(os);
@@ -328,20 +336,20 @@ impl Work for Offload {
                 self.state = MissState::Device { frame };
             }
             MissState::Device { frame } => {
-                let (id, lba, failed) = (self.id, self.stored.lba, os.io_failed);
+                let (id, lba, failed) = (self.id, self.stored.lba, io_failed);
                 let block = self.block(os);
                 let (unit, contents) = self.unit_with_memory(os);
                 let written = unit.pairs[self.stored.device as usize].answer(Completion { id, failed }, contents);
                 assert_eq!(written, DriveRead { lba, frame }, "the drive does what it is told");
-                os.note_arrival(self.fault.space.layer, frame);
+                effects.note_page_read(self.fault.space.layer, frame);
                 if !failed {
                     self.layer_mut(os).check_read(self.fault.space.index, self.page, block, frame);
                 }
                 self.state = MissState::Complete { frame };
             }
-            MissState::Complete { frame } => return self.complete(os, cpu, frame),
-            MissState::Map { frame } => return self.map(os, cpu, frame),
-            MissState::Marks { mapping } => return self.marks(os, cpu, mapping),
+            MissState::Complete { frame } => return self.complete(os, task, frame),
+            MissState::Map { frame } => return self.map(os, task, frame),
+            MissState::Marks { mapping } => return self.marks(os, task, mapping),
         }
         Next::Continue
     }

@@ -9,7 +9,7 @@ const ANOTHER: &str = "a layer is asked for an engine that it does not have";
 
 /// The layer's engine, if it is this one.
 pub fn find(layer: &Layer) -> Option<&Smu> {
-    let Some(EngineState::Smu(of)) = &layer.engine else { return None };
+    let Some(EngineState::Smu(of)) = &layer.mechanisms.engine else { return None };
     Some(of)
 }
 
@@ -25,6 +25,6 @@ pub fn smu_mut(layer: &mut Layer) -> &mut Smu {
 
 /// The engine, with the memory that its rings are in.
 pub fn with_memory(layer: &mut Layer) -> (&mut Smu, &mut PhysMem) {
-    let Some(EngineState::Smu(of)) = &mut layer.engine else { panic!("{ANOTHER}") };
-    (of, &mut layer.mem)
+    let Some(EngineState::Smu(of)) = &mut layer.mechanisms.engine else { panic!("{ANOTHER}") };
+    (of, &mut layer.memory.contents)
 }

@@ -81,7 +81,7 @@ impl Unit {
         let short = memory.reclaim.as_ref().is_some_and(|of| left < of.marks.low);
         let frame = if short { None } else { memory.take(0, FramePurpose::PageCache) };
         let Some(frame) = frame else { return SupplyOutcome::NoMemory };
-        self.free.put(frame, memory.contents);
+        self.free.put(frame, &mut memory.contents);
         SupplyOutcome::One
     }
 

@@ -34,8 +34,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Policy, PolicyContext, Progress, WantedPage};
 use crate::frames::frame_alloc::FramePurpose;
-use crate::locks::Locks;
-use crate::memory::{Memory, MemoryView, page_metadata};
+use crate::locks::TaskLocks;
+use crate::memory::{LayerMemory, Memory, MemoryView, page_metadata};
 use crate::reclaim::{Pressure, SCAN_PAGES};
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, Pfn, VirtAddr};
@@ -243,7 +243,7 @@ impl Ptemagnet {
             self.counters.no_block += 1;
             return false;
         };
-        self.part(space).set(memory.contents, group, Some(Reservation { block, given: 0 }));
+        self.part(space).set(&mut memory.contents, group, Some(Reservation { block, given: 0 }));
         self.live.insert((space, group));
         self.unused += 1 << order;
         self.counters.made += 1;
@@ -253,13 +253,13 @@ impl Ptemagnet {
     /// Gives a page out of its group's reservation; none if the group has no reservation or that page is given out.
     fn give_out(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) -> Option<Pfn> {
         let (group, order) = (self.group(va), self.order());
-        let reservation = self.reservation(memory.contents, space, group)?;
+        let reservation = self.reservation(&memory.contents, space, group)?;
         let n = va.page_number() & ((1 << order) - 1);
         if reservation.given >> n & 1 != 0 {
             return None;
         }
         let given = reservation.given | 1 << n;
-        self.part(space).set(memory.contents, group, Some(Reservation { given, ..reservation }));
+        self.part(space).set(&mut memory.contents, group, Some(Reservation { given, ..reservation }));
         self.unused -= 1;
         self.counters.given += 1;
         self.counters.peak_unused = self.counters.peak_unused.max(self.unused);
@@ -273,8 +273,8 @@ impl Ptemagnet {
 
     /// Ends a group's reservation, if it has one: what was not given out is free again.
     fn end(&mut self, space: u32, group: u64, why: End, memory: &mut Memory) {
-        let Some(reservation) = self.reservation(memory.contents, space, group) else { return };
-        self.part(space).set(memory.contents, group, None);
+        let Some(reservation) = self.reservation(&memory.contents, space, group) else { return };
+        self.part(space).set(&mut memory.contents, group, None);
         self.live.remove(&(space, group));
         self.counters.ended[why as usize] += 1;
         let order = self.order();
@@ -286,13 +286,13 @@ impl Ptemagnet {
 
     /// With the leaf's lock: what is missing next.
     fn look_further(&mut self, space: u32, group: u64, memory: &mut Memory) -> Option<Reserve> {
-        if self.reservation(memory.contents, space, group).is_some() {
+        if self.reservation(&memory.contents, space, group).is_some() {
             return Some(Reserve::Take { new: false, descriptors: Vec::new() });
         }
         if self.is_crowded(&memory.view()) {
             return None;
         }
-        if self.way(memory.contents, space, group).leaf().is_some() {
+        if self.way(&memory.contents, space, group).leaf().is_some() {
             return Some(Reserve::Block);
         }
         memory.take(self.entry_size().node_order(), FramePurpose::KernelObject).map(|node| Reserve::Node { node })
@@ -308,11 +308,11 @@ impl Ptemagnet {
 
     fn plan_take(&self, page: &WantedPage, new: bool, memory: &MemoryView, step: &mut Step) {
         let (space, Some(group)) = (page.space.index, self.group_of(page)) else { return };
-        let Some(reservation) = self.reservation(memory.contents, space, group) else { return };
+        let Some(reservation) = self.reservation(&memory.contents, space, group) else { return };
         let pages = if new { 1 << self.order() } else { 1 };
         // Each page of a new block is referred to by the reservation (`set_page_count`).
         (0..pages).for_each(|n| step.kernel(RefKind::Write, page_metadata(reservation.block + n)));
-        if let Some(leaf) = self.way(memory.contents, space, group).leaf() {
+        if let Some(leaf) = self.way(&memory.contents, space, group).leaf() {
             // With the lock, or by an exchange.
             step.kernel(if self.config.as_traced.is_some() { RefKind::Locked } else { RefKind::Write }, leaf);
         }
@@ -351,9 +351,9 @@ impl Ptemagnet {
 
     fn plan_give_back(&self, groups: &[(u32, u64)], memory: &MemoryView, step: &mut Step) {
         for &(space, group) in groups {
-            let way = self.way(memory.contents, space, group);
+            let way = self.way(&memory.contents, space, group);
             way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
-            if let (Some(leaf), Some(reservation)) = (way.leaf(), self.reservation(memory.contents, space, group)) {
+            if let (Some(leaf), Some(reservation)) = (way.leaf(), self.reservation(&memory.contents, space, group)) {
                 step.kernel(RefKind::Locked, leaf);
                 // `put_page` of what was not given out.
                 for n in (0..1 << self.order()).filter(|n| reservation.given >> n & 1 == 0) {
@@ -421,7 +421,7 @@ impl Policy for Ptemagnet {
         }
         let page = page.expect("a fault that gives nothing back wants a page");
         let group = self.group_of(page).expect("the page has a group");
-        let way = self.way(memory.contents, page.space.index, group);
+        let way = self.way(&memory.contents, page.space.index, group);
         match of {
             Reserve::Look => {
                 if let Some(traced) = self.config.as_traced {
@@ -463,7 +463,7 @@ impl Policy for Ptemagnet {
         page: Option<&WantedPage>,
         of: Reserve,
         memory: &mut Memory,
-        locks: &mut Locks,
+        locks: &mut TaskLocks,
     ) -> Progress<Reserve> {
         if let Reserve::GiveBack { groups } = of {
             groups.into_iter().for_each(|(space, group)| self.end(space, group, End::Pressure, memory));
@@ -480,13 +480,13 @@ impl Policy for Ptemagnet {
                     let can = memory.view().can_reclaim(pressure);
                     return if can { Progress::Reclaim(pressure) } else { Progress::Ordinary };
                 }
-                if !locks.acquire(key, page.cpu) {
+                if !locks.acquire(key) {
                     return Progress::Wait(key, Reserve::Look);
                 }
                 self.look_further(space, group, memory)
             }
             Reserve::Node { node } => {
-                if !self.part(space).link(memory.contents, group, node) {
+                if !self.part(space).link(&mut memory.contents, group, node) {
                     memory.free(node, self.entry_size().node_order());
                 }
                 self.look_further(space, group, memory)
@@ -494,14 +494,14 @@ impl Policy for Ptemagnet {
             Reserve::Block => self.take_block(space, group, memory),
             Reserve::Take { .. } => {
                 let frame = self.give_out(space, page.va, memory);
-                locks.release(key, page.cpu);
+                locks.release(key);
                 return frame.map_or(Progress::Ordinary, |frame| Progress::Taken { frame, refilled: None });
             }
             Reserve::GiveBack { .. } => unreachable!("it was carried out above"),
         };
         next.map_or_else(
             || {
-                locks.release(key, page.cpu);
+                locks.release(key);
                 Progress::Ordinary
             },
             Progress::Go,
@@ -534,22 +534,23 @@ impl Policy for Ptemagnet {
 
     fn space_ended(&mut self, space: u32, memory: &mut Memory) {
         self.unmapping(space, VaRange { start: VirtAddr(0), end: VirtAddr(u64::MAX) }, memory);
-        let Memory { contents, frames, cpu, .. } = memory;
+        let cpu = memory.context.cpu.0;
+        let LayerMemory { contents, frames, .. } = &mut *memory.layer;
         let order = self.entry_size().node_order();
-        self.part(space).clear(contents, &mut |pfn| frames.free(pfn, order, *cpu));
+        self.part(space).clear(contents, &mut |pfn| frames.free(pfn, order, cpu));
         if self.parts.iter().all(|part| part.frames() == 0) {
             for frame in self.own.drain(..).flatten() {
                 contents.destroy(frame);
-                frames.free(frame, 0, *cpu);
+                frames.free(frame, 0, cpu);
             }
         }
     }
 
     fn plan_copied(&self, space: u32, va: VirtAddr, memory: &MemoryView, step: &mut Step) {
         let group = self.group(va);
-        let way = self.way(memory.contents, space, group);
+        let way = self.way(&memory.contents, space, group);
         way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
-        if let (Some(leaf), Some(_)) = (way.leaf(), self.reservation(memory.contents, space, group)) {
+        if let (Some(leaf), Some(_)) = (way.leaf(), self.reservation(&memory.contents, space, group)) {
             step.kernel(RefKind::Locked, leaf);
         }
     }

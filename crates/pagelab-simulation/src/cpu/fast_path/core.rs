@@ -135,7 +135,6 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
             speculation: _,
             check: _,
             check_failure: _,
-            fault: _,
         } = &mut simulation.hw;
         let CoreUnits { l1d, l1i, l2, nested, guest, stages: _, tlb } = &mut units[of.core];
         let walker = W::from_parts(WalkerParts {

@@ -28,12 +28,12 @@ impl<'a, M: Machine> Walker<'a, M> for Listed<'a> {
     fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
         let WalkerParts { layers, space, core, mmu_caches, nested_tlb: _, guest_tlb: _ } = parts;
         let layer = &layers[space.layer];
-        let of = &layer.spaces[space.index as usize];
+        let of = &layer.spaces[space.index];
         let upper = mmu_caches.cache(core, space.layer);
         layer.host.is_none().then(|| Self {
             asid: of.asid,
             table: &of.table,
-            mem: &layer.mem,
+            mem: &layer.memory.contents,
             upper,
             list: WalkList::new(),
             layer: space.layer.index(),

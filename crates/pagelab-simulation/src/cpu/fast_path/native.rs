@@ -30,9 +30,9 @@ impl<'a, U: Pass> Table<'a, U> {
     #[inline(always)]
     pub fn new(layers: &'a [Layer], space: SpaceId, upper: U, place: usize) -> Option<Self> {
         let layer = &layers[space.layer];
-        let of = &layer.spaces[space.index as usize];
-        let ways = of.table.ways(&layer.mem)?;
-        Some(Self { asid: of.asid, ways, upper, mem: &layer.mem, place, layer: space.layer.index() })
+        let of = &layer.spaces[space.index];
+        let ways = of.table.ways(&layer.memory.contents)?;
+        Some(Self { asid: of.asid, ways, upper, mem: &layer.memory.contents, place, layer: space.layer.index() })
     }
 
     /// Looks up and fills the MMU cache for a walk down `way`; returns the levels that it reads, by bit, and adds the

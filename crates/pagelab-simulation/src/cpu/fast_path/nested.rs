@@ -94,8 +94,8 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
             tables: [None; WALK_LEVELS],
             nested_tlb,
             guest_tlb,
-            guest_asid: layers[space.layer].spaces[space.index as usize].asid,
-            host_asid: layers[host.layer].spaces[host.index as usize].asid,
+            guest_asid: layers[space.layer].spaces[space.index].asid,
+            host_asid: layers[host.layer].spaces[host.index].asid,
         })
     }
 

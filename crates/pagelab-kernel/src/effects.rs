@@ -1,0 +1,55 @@
+//! What kernels' work causes outside their layers.
+
+use crate::invalidation::Invalidation;
+use crate::needs::Need;
+use crate::vma::VaRange;
+use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, Pfn, PhysAddr};
+use pagelab_base::ids::{LayerId, SpaceId};
+
+/// Lines that a device has written to a layer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmaWrite {
+    /// The layer.
+    pub layer: LayerId,
+    /// Address of the first line, in the layer's memory.
+    pub addr: PhysAddr,
+    /// Number of lines.
+    pub lines: u64,
+}
+
+/// What a step of a kernel's work, or a call, causes outside the layers. It is handed back to the simulation, which
+/// carries it out once the step is committed.
+#[derive(Clone, Debug, Default)]
+pub struct Effects {
+    /// Translations that must leave the TLBs, by space.
+    pub invalidated: Vec<(SpaceId, Invalidation)>,
+    /// What devices have written; caches hold it no longer.
+    pub dma: Vec<DmaWrite>,
+    /// What kernel threads of a layer are woken for.
+    pub wakeups: Vec<(LayerId, Need)>,
+}
+
+impl Effects {
+    /// A range of translations must leave the TLBs. Returns all that must leave of its space.
+    pub fn invalidate(&mut self, space: SpaceId, range: VaRange) -> &mut Invalidation {
+        let known = self.invalidated.iter().position(|(other, _)| *other == space);
+        let at = known.unwrap_or_else(|| {
+            self.invalidated.push((space, Invalidation::default()));
+            self.invalidated.len() - 1
+        });
+        let invalidation = &mut self.invalidated[at].1;
+        invalidation.ranges.push(range);
+        invalidation.pages += 1;
+        invalidation
+    }
+
+    /// A device has written a page into a frame.
+    pub fn note_page_read(&mut self, layer: LayerId, frame: Pfn) {
+        self.dma.push(DmaWrite { layer, addr: frame.addr(), lines: FRAME_BYTES / LINE_BYTES });
+    }
+
+    /// Threads of a layer are woken that serve a need.
+    pub fn wake(&mut self, layer: LayerId, need: Need) {
+        self.wakeups.push((layer, need));
+    }
+}

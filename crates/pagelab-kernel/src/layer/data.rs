@@ -1,0 +1,78 @@
+//! The kernel's own objects, by address: lines that stages of faults and kernel threads touch.
+
+use super::requests::RequestMemory;
+use super::stage_lines::LineMemory;
+use crate::reclaim::GroupId;
+use pagelab_base::addr::{LINE_BYTES, Pfn, PhysAddr};
+use pagelab_base::ids::CpuId;
+
+/// Memory cgroups whose lines fit the frame that all CPUs share, two each; those beyond share them.
+const GROUPS_A_FRAME: u64 = 31;
+
+/// What a CPU has of its own in a kernel.
+#[derive(Clone)]
+pub struct CpuData {
+    /// The frame that its stack and its per-CPU lists stand in.
+    pub(super) frame: Pfn,
+    /// Pages that it has gathered for the LRU lists.
+    pub lru: Vec<Pfn>,
+    /// Pages that it may still use of its last charge to a memory cgroup.
+    pub charged: u32,
+    /// The group that was charged.
+    pub charged_to: GroupId,
+}
+
+/// Lines of a CPU's own data, by place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuLine {
+    /// Saved registers: 168 bytes from here on (`struct pt_regs`).
+    Stack = 0,
+    /// Lists of free pages.
+    FreeLists = 4,
+    /// Pages gathered for the LRU lists: two lines.
+    Lru = 5,
+    /// What is charged to the memory cgroup in advance.
+    Charge = 8,
+    /// Requests to devices (`struct request`): two lines.
+    Requests = 10,
+    /// Counters of a translation cache's hits.
+    WalkCounters = 12,
+    /// What taking a page from a ring writes: sixteen lines.
+    Rings = 16,
+}
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct KernelData {
+    /// The frame of the objects that all CPUs share: the lock and lists of the allocator, the LRU lists, the counters of
+    /// cgroups.
+    pub zone: Pfn,
+    /// Per CPU of the simulation.
+    pub cpus: Vec<CpuData>,
+    /// What requests to devices touch, if the preset gives them a cost.
+    pub requests: Option<RequestMemory>,
+    /// Further lines that stages of page faults touch, if the preset lists any.
+    pub stage_lines: Option<LineMemory>,
+}
+
+impl KernelData {
+    /// Address of the allocator's lock and free-list heads.
+    pub fn zone_line(&self) -> PhysAddr {
+        self.zone.addr()
+    }
+
+    /// Address of the lock and the heads of the LRU lists of a group.
+    pub fn lru_line(&self, group: GroupId) -> PhysAddr {
+        self.zone.addr() + LINE_BYTES * (1 + 2 * (u64::from(group.0) % GROUPS_A_FRAME))
+    }
+
+    /// Address of the counter of a memory cgroup.
+    pub fn cgroup_line(&self, group: GroupId) -> PhysAddr {
+        self.lru_line(group) + LINE_BYTES
+    }
+
+    /// Address of a line of a CPU's own data.
+    pub fn cpu_line(&self, cpu: CpuId, line: CpuLine) -> PhysAddr {
+        self.cpus[cpu].frame.addr() + line as u64 * LINE_BYTES
+    }
+}

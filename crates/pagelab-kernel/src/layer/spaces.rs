@@ -1,0 +1,79 @@
+//! The address spaces of a layer, by number.
+
+use std::ops::{Index, IndexMut};
+
+use super::AddressSpace;
+use crate::vma::VaRange;
+use pagelab_base::addr::Pfn;
+use pagelab_base::memory::PhysMem;
+use pagelab_tables::page_table::{LayerTables, TableWork};
+
+/// See the module's text. The direct map is number 0, then come processes and guests. A later space reuses the number
+/// of one that has ended.
+#[derive(Clone)]
+pub struct Spaces {
+    pub(super) list: Vec<AddressSpace>,
+    /// What the page tables of the spaces share; the direct map's is not among them.
+    pub tables: LayerTables,
+    /// Work that page tables did beside the operation that was asked for.
+    pub table_work: TableWork,
+    /// By space, ranges whose large entries a call took away: their parts are to be armed for the fault engine.
+    pub cut: Vec<(u32, VaRange)>,
+    /// Numbers of spaces that ended and may be used again.
+    pub(super) retired: Vec<u32>,
+    /// Whether mappings are recorded apart from the page tables (`--check`).
+    pub(super) check: bool,
+}
+
+impl Spaces {
+    /// How many numbers are in use or were.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// True before the direct map exists.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// All of them, in the order of their numbers.
+    pub fn iter(&self) -> std::slice::Iter<'_, AddressSpace> {
+        self.list.iter()
+    }
+
+    /// Collects the work of a space's table; returns the blocks that the table no longer needs, by their first frames.
+    pub(super) fn collect_table_work(&mut self, index: u32) -> Vec<Pfn> {
+        self.tables.report_work(&mut self.list[index as usize].table, &mut self.table_work);
+        std::mem::take(&mut self.table_work.released)
+    }
+
+    /// Leaves the entries of a space to a later scan; false if there is no tag left for a new table.
+    pub(super) fn abandon_table(&mut self, index: u32, memory: &mut PhysMem) -> bool {
+        self.tables.abandon(memory, &mut self.list[index as usize].table)
+    }
+}
+
+impl Index<u32> for Spaces {
+    type Output = AddressSpace;
+
+    #[inline(always)]
+    fn index(&self, number: u32) -> &AddressSpace {
+        &self.list[number as usize]
+    }
+}
+
+impl IndexMut<u32> for Spaces {
+    #[inline(always)]
+    fn index_mut(&mut self, number: u32) -> &mut AddressSpace {
+        &mut self.list[number as usize]
+    }
+}
+
+impl<'a> IntoIterator for &'a Spaces {
+    type Item = &'a AddressSpace;
+    type IntoIter = std::slice::Iter<'a, AddressSpace>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
