@@ -1,1 +1,1 @@
-"""Machine presets of the processor that this runs on: what it says of itself, and what is measured of it."""
+"""Machine presets of this machine's processor: its own description, and measurements."""

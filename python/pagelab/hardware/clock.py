@@ -1,4 +1,4 @@
-"""How fast the core's clock runs, how sure that is, and what the machine itself states about it.
+"""The rate of the core's clock, its error, and the rates that the machine states.
 
 Models: nothing. `crates/pagelab-host/src/clock.rs` decides on which rate several chains of instructions agree.
 """
@@ -31,7 +31,7 @@ class Clock:
 
     cycles_per_nanosecond: float
     uncertainty: float
-    """How far the rate may be off, as a share of it"""
+    """The error of the rate, as a share of it"""
     stated: Sequence[StatedRate] = ()
 
     def __str__(self) -> str:
@@ -39,14 +39,14 @@ class Clock:
 
     @property
     def comparison(self) -> str:
-        """What the machine states beside the measurement, in one sentence."""
+        """The measurement and the stated rates, in one sentence."""
         if not self.stated:
             return "neither the processor nor the kernel states the clock rate"
         return f"the machine states {', '.join(map(str, self.stated))}"
 
     @property
     def warnings(self) -> Sequence[str]:
-        """That the clock seems to be faster than the machine states, if so."""
+        """A warning if the clock seems to be faster than stated."""
         most = max((rate.cycles_per_nanosecond for rate in self.stated), default=0.0)
         if not most or self.cycles_per_nanosecond <= (1 + _TOLERANCE) * most:
             return ()
@@ -65,10 +65,10 @@ def agree(rates: Mapping[str, float]) -> Clock:
     """The clock on which chains of instructions agree.
 
     Args:
-        rates: Cycles per nanosecond that each chain tells, by its name.
+        rates: Cycles per nanosecond from each chain, by its name.
 
     Raises:
-        UsageError: most of them do not agree, or on a rate that no core has.
+        UsageError: most of them disagree, or agree on an impossible rate.
     """
     answer = json.loads(_engine.core_clock_json(json.dumps(dict(rates))))
     return from_measurement(answer["clock"], answer["stated_rates"])

@@ -1,9 +1,9 @@
-"""What a processor says of itself: caches by Linux, TLBs by cpuid, its core by tables that its maker published.
+"""A processor's own description: caches from Linux, TLBs from cpuid, its core from tables of its maker.
 
 Source: AMD64 Architecture Programmer's Manual, vol. 3, appendix E (leaves 8000_0005h, 8000_0006h, 8000_0019h and
     8000_001Dh). Intel 64 and IA-32 Software Developer's Manual, vol. 2A, CPUID (leaves 4 and 18h, and table 3-12 for
     the descriptors of leaf 2).
-Deviations: a hypervisor may hide leaves or change them. Of leaf 2, only descriptors of TLBs of processors since 2008.
+Deviations: a hypervisor may hide or change leaves. Leaf 2: only descriptors of TLBs in processors since 2008.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Core:
-    """What is published of an out-of-order core."""
+    """Published figures of an out-of-order core."""
 
     name: str
     width: int
@@ -84,11 +84,11 @@ _IMPOSSIBLE: Mapping[str, frozenset[int]] = {
 Skylake (85) and to clients with Cannon Lake; AMX and half precision came with Sapphire Rapids (143). 167 is Rocket
 Lake."""
 _FEATURE_BITS = {"avx512f": (1, 16), "amx_tile": (3, 24), "avx512_fp16": (3, 23)}
-"""Where leaf 7 has them: number of the register, and bit"""
+"""Their place in leaf 7: number of the register, and bit"""
 
 
 def contradiction(vendor: str, family: int, model: int, features: Container[str]) -> str | None:
-    """Why the number of a model cannot be true; none if it can.
+    """Why the number of a model is impossible; none if it is possible.
 
     Hypervisors may state the number of one model and show the features of another.
     """
@@ -104,14 +104,14 @@ def contradiction(vendor: str, family: int, model: int, features: Container[str]
 
 
 def contradiction_in_leaves(leaves: Leaves) -> str | None:
-    """The same of what cpuid told."""
+    """The same for the output of cpuid."""
     seventh = leaves.get((7, 0), (0, 0, 0, 0))
     features = {feature for feature, (register, bit) in _FEATURE_BITS.items() if seventh[register] >> bit & 1}
     return contradiction(vendor(leaves), *family_and_model(leaves), features)
 
 
 def contradiction_in_cpuinfo(text: str) -> str | None:
-    """The same of Linux's /proc/cpuinfo."""
+    """The same for Linux's /proc/cpuinfo."""
     pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
     first = {key.strip(): value.strip() for key, _, value in pairs}
     numbers = first.get("cpu family", ""), first.get("model", "")
@@ -136,7 +136,7 @@ def family_and_model(leaves: Leaves) -> tuple[int, int]:
 
 
 def core(leaves: Leaves) -> Core | None:
-    """What is published of this core; none if it is not in the table, or what cpuid tells contradicts itself."""
+    """Published figures of this core; none if it is not in the table, or if cpuid is inconsistent."""
     if contradiction_in_leaves(leaves):
         return None
     family, model = family_and_model(leaves)
@@ -152,7 +152,7 @@ def core(leaves: Leaves) -> Core | None:
 
 
 def tlbs(leaves: Leaves) -> list[Tlb]:
-    """The TLBs that cpuid tells of; an array of all page sizes is one."""
+    """The TLBs that cpuid states; an array for all page sizes counts once."""
     if vendor(leaves) == "AuthenticAMD":
         return list(_amd(leaves))
     return list(_intel(leaves)) or list(_descriptors(leaves))
@@ -167,7 +167,7 @@ def _amd(leaves: Leaves) -> Iterator[Tlb]:
     giant = leaves.get((0x80000019, 0), (0, 0, 0, 0))
     for kind, shift in (("data", 16), ("instruction", 0)):
         sizes = {"4K": small >> shift & 0xFFFF, "2M": large >> shift & 0xFFFF}
-        # First levels have entries in 8 bits and ways in 8; those of 1 GiB pages are told as second levels are.
+        # First levels have entries in 8 bits and ways in 8; those of 1 GiB pages are encoded like second levels.
         arrays = {page: (packed & 255, packed >> 8) for page, packed in sizes.items() if packed & 255}
         if entries := giant[0] >> shift & 0xFFF:
             arrays["1G"] = (
@@ -179,14 +179,15 @@ def _amd(leaves: Leaves) -> Iterator[Tlb]:
     words = {"4K": small >> 16, "2M": large >> 16, "1G": giant[1] >> 16}
     arrays = {page: (word & 0xFFF, word >> 12) for page, word in words.items()}
     known = {page: (n, n if code == 15 else _AMD_WAYS.get(code, 0)) for page, (n, code) in arrays.items()}
-    # Its data and instruction sides are apart; the simulator's second level is for both, and has the data side's size.
+    # Its data and instruction sides are separate; the simulator's second level serves both, with the data side's size.
     yield from _merged(2, "both", {page: (n, ways) for page, (n, ways) in known.items() if n and ways})
 
 
 def _merged(level: int, kind: str, arrays: Mapping[str, tuple[int, int]]) -> Iterator[Tlb]:
-    """Arrays of as many entries are one: AMD's hold pages of all sizes (optimization guides of families 17h and 19h).
+    """Arrays with the same number of entries are one: AMD's hold pages of all sizes (optimization guides of families
+    17h and 19h).
 
-    The ways of a merged array are the fewest told. Where nothing is told of pages of 1 GiB, the first has them, too.
+    A merged array has the fewest stated ways. If nothing is stated about pages of 1 GiB, the first array has them, too.
     """
     for entries in sorted({n for n, _ in arrays.values()}, reverse=True):
         pages = tuple(page for page in _ALL_PAGES if arrays.get(page, (0, 0))[0] == entries)
@@ -199,7 +200,7 @@ def _intel(leaves: Leaves) -> Iterator[Tlb]:
     """Leaf 18h: one array per subleaf."""
     kinds = {1: "data", 2: "instruction", 3: "both", 4: "data"}
     for (leaf, _), (_, b, sets, d) in sorted(leaves.items()):
-        # Arrays of stores alone (5) are left out: the simulator's serve loads and stores.
+        # Arrays only for stores (5) are omitted: the simulator's arrays serve loads and stores.
         if leaf != 0x18 or d & 31 not in kinds:
             continue
         pages = tuple(page for page, bit in (("4K", 1), ("2M", 2), ("1G", 8)) if b & bit)
@@ -233,7 +234,7 @@ def _descriptors(leaves: Leaves) -> Iterator[Tlb]:
 
 
 def caches(folder: Path = _CACHES) -> list[Cache]:
-    """The caches of the first CPU, without those of instructions; none where Linux does not tell."""
+    """The caches of the first CPU, without those of instructions; none if Linux does not report them."""
     found = []
     for path in sorted(folder.glob("index*")):
         texts = {name: (path / name).read_text().strip() for name in ("level", "type", "size", "ways_of_associativity")}
@@ -244,7 +245,7 @@ def caches(folder: Path = _CACHES) -> list[Cache]:
 
 
 def last_level_inclusive(leaves: Leaves) -> bool | None:
-    """Whether the L3 holds all that smaller caches hold; none where cpuid does not tell."""
+    """Whether the L3 is inclusive; none if cpuid does not say."""
     for leaf in (0x8000001D, 4):
         kind, _, _, flags = leaves.get((leaf, 3), (0, 0, 0, 0))
         if kind >> 5 & 7 == 3:

@@ -1,10 +1,10 @@
 """Latencies, TLB reach and parallelism of this machine's processor (`native/processor.c`).
 
-Models: a load whose address comes from the load before takes the latency of where its line is. The size of the memory
-    decides where that is. A clock is one addition of registers, timed beside each repetition, if other chains of
+Models: a load whose address comes from the previous load takes the latency of the place of its line. The size of the
+    memory decides that place. A clock is one addition of registers, timed beside each repetition, if other chains of
     instructions agree with it (`clock.py`).
 Source: L. McVoy, C. Staelin, "lmbench: Portable Tools for Performance Analysis", USENIX 1996 (lat_mem_rd).
-Deviations: the lower quartile of the repetitions stands for a figure, since what else runs only adds to it.
+Deviations: a figure is the lower quartile of the repetitions, since other programs only add to it.
 """
 
 import statistics
@@ -42,7 +42,7 @@ class Figure:
 
     @property
     def spread(self) -> float:
-        """How far apart the quartiles of the repetitions are, as a share of the figure: how sure it is."""
+        """The distance of the quartiles of the repetitions, as a share of the figure."""
         return (self.upper_quartile - self.lower_quartile) / self.lower_quartile if self.lower_quartile else 0.0
 
     @property
@@ -59,7 +59,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Processor:
-    """What the benchmarks found; cycles are of the processor's own clock at that time."""
+    """The results of the benchmarks; cycles are those of the processor's own clock at that time."""
 
     leaves: Leaves
     clock: clock.Clock
@@ -77,7 +77,7 @@ class Processor:
     """Cycles per load with this many chases at the same time."""
     read_ns_per_byte: Figure
     huge_share: float
-    """Of the chases' memory, how much the kernel gave huge pages."""
+    """Share of the chases' memory that is in huge pages."""
 
 
 def measure(repeats: int = REPEATS, mebibytes: int = _MEBIBYTES, large_pages: int = _LARGE_PAGES) -> Processor:
@@ -94,7 +94,7 @@ def measure(repeats: int = REPEATS, mebibytes: int = _MEBIBYTES, large_pages: in
 
 
 def parse(text: str) -> Processor:
-    """What the benchmarks printed.
+    """Parses the output of the benchmarks.
 
     Raises:
         UsageError: the chains of instructions do not agree on the rate of the core's clock.
@@ -102,7 +102,7 @@ def parse(text: str) -> Processor:
     lines = text.splitlines()
     chains = {name: Figure.of([float(word) for word in words]) for name, words in _chains(lines)}
     core_clock = clock.agree({name: 1 / figure.value for name, figure in chains.items()})
-    # What the chain beside the repetitions takes, in cycles: one, unless the core carries it out at rename.
+    # Cycles per link of the chain beside the repetitions: one, unless the core executes it at rename.
     beside_cycles = next(iter(chains.values())).value * core_clock.cycles_per_nanosecond
     leaves: dict[tuple[int, int], tuple[int, int, int, int]] = {}
     cycles: dict[str, dict[int, Figure]] = {name: {} for name in ("chase", "pages4K", "pages2M", "pieces", "parallel")}
@@ -147,7 +147,7 @@ def _chains(lines: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def near(figures: Mapping[int, Figure], wanted: float) -> Figure:
-    """The figure whose argument is nearest to what is wanted, as a ratio."""
+    """The figure whose argument is nearest to the wanted one, as a ratio."""
     return figures[min(figures, key=lambda argument: max(argument / wanted, wanted / argument))]
 
 

@@ -1,4 +1,4 @@
-"""Between which values a figure that was measured on a machine can lie; what lies outside was not measured well.
+"""The plausible range of each measured figure; a figure outside it was not measured well.
 
 Source: latencies of processors from 2008 to 2024 (A. Fog, "The microarchitecture of Intel, AMD and VIA CPUs";
     7-cpu.com), and costs of Linux's page faults, forks and switches on bare machines and in virtual ones.
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Range:
-    """What a figure can be, in cycles unless its name says otherwise."""
+    """The range of a figure, in cycles unless its name says otherwise."""
 
     least: float
     most: float
     why: str
 
     def refusal(self, value: float) -> str | None:
-        """Why a value cannot be; none if it can."""
+        """Why a value is implausible; none if it is plausible."""
         if self.least <= value <= self.most:
             return None
         return f"{value:,.4g} is outside of {self.least:,g} to {self.most:,g}: {self.why}"

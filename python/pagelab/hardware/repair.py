@@ -1,7 +1,7 @@
-"""A machine preset that the simulator takes, whatever was told and measured.
+"""Makes a machine preset valid for the simulator, whatever was stated and measured.
 
-Models: latencies grow from level to level. What contradicts that, or is no possible geometry, is left to the base: the
-    preset that is started from. Each change is returned as a sentence.
+Models: latencies grow from level to level. A figure that contradicts that, or an impossible geometry, is replaced by
+    that of the base preset. Each change is returned as a sentence.
 """
 
 import itertools
@@ -20,7 +20,7 @@ _LEVELS = ("cache.l1.latency_cycles", "cache.l2.latency_cycles", "cache.l3.laten
 _MEMORY = "cache.dram_latency_cycles"
 _OTHER_CORES = "cache.cache_to_cache_latency_cycles"
 _STEP = 3
-"""How many times longer a level takes than the one before, where nothing is known; an estimate"""
+"""How many times longer a level takes than the one before, if nothing is known; an estimate"""
 _PARTS = (
     "core",
     "tlb.l1d",
@@ -39,7 +39,7 @@ _PARTS = (
     "frequency_mhz",
     "memory_bytes",
 )
-"""What is left to the other preset as a whole; the first that holds a key counts"""
+"""Parts that are replaced as a whole; the first that contains a key counts"""
 
 
 def order_latencies(
@@ -121,7 +121,7 @@ def leave_impossible(
 
 
 def refusal(preset: Mapping[str, Any]) -> str | None:
-    """Why the simulator does not take a machine; none if it does."""
+    """Why the simulator refuses a machine; none if it accepts it."""
     with tempfile.TemporaryDirectory(prefix="pagelab-machine-") as folder:
         file = Path(folder) / "machine.toml"
         file.write_text(tomli_w.dumps(preset), encoding="utf-8")

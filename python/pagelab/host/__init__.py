@@ -1,1 +1,1 @@
-"""What is measured of the machine that this runs on: its page faults, its drives, the memory of its processes."""
+"""Measurements of this machine: its page faults, its drives, the memory of its processes."""

@@ -1,10 +1,10 @@
-"""The two models of a core that one program is replayed on, where both ends of what a real core does are wanted.
+"""The two core models that a program is replayed on to bracket the behaviour of a real core.
 
 Models: an in-order core waits for every access. A core with a window overlaps accesses as far as the program's
     dependencies allow, behind a branch predictor. A real core lies between them for most programs.
-Parameters: those of the machine's own core where that is one with a window. Else four instructions a cycle, as wide as
-    the cores of the presets, with the sizes of Skylake, the defaults of `window`. The predictor is TAGE in any case,
-    since no machine preset names one.
+Parameters: those of the machine's own core if it has a window. Otherwise four instructions per cycle, the width of the
+    presets' cores, with the sizes of Skylake, the defaults of `window`. The predictor is always TAGE, since no machine
+    preset names one.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,11 @@
-"""The windows of a long recording that are replayed instead of all of it, unless all of it is asked for.
+"""The windows of a long recording that are replayed by default instead of the whole recording.
 
-Models: some hundred periods, each with a window after as much that warms it up (`docs/sampling.md`). Of what lies
-    between, the sample keeps events, first touches, and what was touched last, as far back as caches reach. Programs
-    that use other memory all the time make large samples of that. They get thirty longer periods.
-Deviations: choices, which `docs/advice.md` compares with whole replays: recordings of ten million accesses and more are
-    sampled. A window is a fiftieth of its period, of 20,000 to 50,000 instructions, and more if that is less than a
-    thousandth. Whether samples are large is seen in the first tenth of a recording.
+Models: about a hundred periods, each with a window after a warm-up of the same length (`docs/sampling.md`). Between
+    windows, the sample keeps events, first touches, and last touches, as far back as caches reach. Programs that
+    keep using new memory have large samples. They get thirty longer periods.
+Deviations: these are choices, which `docs/advice.md` compares with whole replays. Recordings of ten million accesses or
+    more are sampled. A window is a fiftieth of its period, between 20,000 and 50,000 instructions, but at least a
+    thousandth. The first tenth of a recording shows whether its sample becomes large.
 """
 
 import json
@@ -26,10 +26,10 @@ PERIODS = 100
 _LARGE_SHARE = 0.1
 """A sample of more of the accesses than this has fewer periods"""
 _PROBED = 10
-"""One part in so many of a recording is sampled at first, to see how large its sample becomes"""
+"""One part in this many of a recording is sampled first, to estimate the size of its sample"""
 _LEAST_WINDOW, _MOST_WINDOW = 20_000, 50_000
 _WINDOW, _LONG_WINDOW = 50, 1000
-"""A window is one part in so many of its period, and of a long period one in so many at least"""
+"""A window is one part in the first number of its period, and in a long period at least one in the second"""
 
 
 def windows_of(instructions: int, periods: int = PERIODS) -> str:
@@ -54,8 +54,8 @@ def save_default_sample(
 
     Args:
         machine: A preset or TOML file; None for the default.
-        periods: Windows of programs that make no large samples.
-        max_accesses: Of the recording's first accesses alone.
+        periods: Number of windows for programs without large samples.
+        max_accesses: Only sample this many first accesses of the recording.
         progress: Called with (accesses read, accesses in all if known).
 
     Raises:

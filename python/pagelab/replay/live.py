@@ -16,7 +16,7 @@ from pagelab.results.results import Results
 
 @dataclass(frozen=True)
 class LiveRun:
-    """What a live run came to."""
+    """The result of a live run."""
 
     results: Results
     program: Program
@@ -33,11 +33,11 @@ def run_live(
     progress: Progress | None = None,
     **settings: Unpack[Settings],
 ) -> LiveRun:
-    """Runs a program under Valgrind and replays it meanwhile under each of `systems`. No trace is written.
+    """Runs a program under Valgrind and replays it at the same time under each of `systems`. No trace is written.
 
     The program waits for the slowest system, and all are simulated at once. It has this process's standard input,
-    output and error, and signals that this process gets are passed on to it: when it ends, for whatever reason, the
-    results are of what it did until then.
+    output and error, and signals to this process are passed on to it. When it ends, for whatever reason, the results
+    cover what it did until then.
 
     Args:
         command: The program and its arguments, each a text of its own.
@@ -48,8 +48,8 @@ def run_live(
         follow: Which of the program's children are recorded, as `record` takes it.
         progress: Called with (system, accesses done, none) about ten times a second.
         settings: `with_`, `machine`, `kernel`, `set`, `seed`, `warm_up`, `profile` and `check` as `run` takes them;
-            `max_accesses`, after which the program is ended; and `windows`, of which there are so many at most and half
-            as many at least, as nobody knows how long it runs.
+            `max_accesses`, after which the program is ended; and `windows`, of which there are at most this many and at
+            least half as many, as the length of the run is not known in advance.
 
     Raises:
         TypeError: `command` is one text instead of a list.

@@ -55,7 +55,7 @@ def run(
         systems: Names of presets or paths of TOML files; `@` and a kernel behind that replace `kernel`
             (`radix@linux-4.9`). Overrides of one system alone follow in braces (`"radix{engine.seed=7}"`) or as a
             pair (`("radix", {"engine.seed": 7})`); they are applied after those of `set`.
-        with_: Sources that run beside these and begin anew whenever they end, until these have ended.
+        with_: Sources that run beside these, and restart whenever they end, until these have ended.
         arrivals: Short-lived processes that arrive during the run, each stream as
             `SPEC[@CPUS],per_second=RATE[,count=N][,spacing=uniform|poisson]`. Without `sources` they need a `count`.
         machine: Name of a preset or path of a TOML file; the default is the first of `available("machines")`.
@@ -63,35 +63,36 @@ def run(
         set: Overrides of configuration keys: `{"machine.tlb.l2_latency_cycles": 7}` or
             `["machine.tlb.l2_latency_cycles=7"]`. The keys are those of `schema()`.
         seed: Seed of every random choice (`engine.seed`). The same seed gives the same statistics, to the byte.
-        max_accesses: Replay so many accesses of each source at most; `"100M"` will do, as for the other counts.
-        warm_up: Begin to count after so many accesses of the sources together, when caches and memory are in the
-            state that one wants to look at.
-        contiguity_map: Tell where the pages of the sources lay at their end, as `SystemResult.contiguity_map`.
-        faults: Write a fault trace of the run there (`NAME.faults`): each page fault of the programs that a kernel of
-            theirs handled, with its time and latency by the simulated clock. Of one system, without `warm_up`.
-        windows: Count in so many equal parts as well, as `SystemResult.windows`.
-        profile: Tell where in memory and code paging cost, as `SystemResult.profile`. Changes no other result; misses
-            of the TLBs take about four times as long to simulate.
-        interleavings: Replay so many legal orders of the main sources' threads, the recorded one first; the figures of
-            each are `SystemResult.orders`, and `Results.spread` shows how far they lie apart. Of sources of several
+        max_accesses: Replay at most this many accesses of each source; `"100M"` is possible, as for the other counts.
+        warm_up: Start counting after this many accesses of all sources together, when caches and memory are in the
+            state to be measured.
+        contiguity_map: Return the frames of the sources' pages at their end, as `SystemResult.contiguity_map`.
+        faults: Write a fault trace of the run to this file (`NAME.faults`): each page fault of the programs that their
+            own kernel handled, with its time and latency by the simulated clock. For one system, without `warm_up`.
+        windows: Also count in this many equal parts, as `SystemResult.windows`.
+        profile: Return the costs of paging by memory and code, as `SystemResult.profile`. Changes no other result; TLB
+            misses take about four times as long to simulate.
+        interleavings: Replay this many legal orders of the main sources' threads, the recorded one first. The figures
+            of each are `SystemResult.orders`, and `Results.spread` shows their spread. For sources with several
             threads.
-        sample: Replay and measure windows of the source alone, as `every=10M,length=100K,warm=500K` in instructions;
-            True for windows by its length. Faults are counted over all of it; `SystemResult.figures()` gives intervals.
+        sample: Replay and measure only windows of the source, as `every=10M,length=100K,warm=500K` in instructions;
+            True chooses windows by its length. Faults are counted for all of it; `SystemResult.figures()` gives
+            intervals.
         check: Compare every translation with a flat record of the mappings; slower.
-        threads: Systems simulated at the same time; default as many as there are CPUs. Changes no result.
-        progress: Called with (system, accesses done, accesses in all if known) about ten times a second. What it
-            raises ends the run.
+        threads: Systems simulated at the same time; default: the number of CPUs. Changes no result.
+        progress: Called with (system, accesses done, all accesses if known) about ten times a second. An exception
+            in it ends the run.
 
     Raises:
-        ConfigError: a configuration key or value that cannot be.
-        UsageError: an unknown name, a workload spec that makes no sense.
+        ConfigError: an impossible configuration key or value.
+        UsageError: an unknown name, or an invalid workload spec.
         TraceError: a trace that cannot be read or is damaged, or one that cannot be written.
         OutOfMemoryError: the simulated machine ran out of memory.
         CheckError: `check` found a wrong translation.
     """
     asked = request(locals())
     if faults is not None:
-        # Told before the run rather than after it.
+        # Reported before the run rather than after it.
         ensure_writable(Path(faults))
         if os.path.lexists(faults):
             raise UsageError(f"{os.fspath(faults)}: exists; name another output")
@@ -100,7 +101,7 @@ def run(
 
 
 class Settings(TypedDict, total=False):
-    """Arguments that all kinds of runs take, beside `systems`; `run` says what they are."""
+    """Arguments of all kinds of runs, in addition to `systems`; `run` documents them."""
 
     with_: Source | Iterable[Source]
     machine: str | os.PathLike[str] | None
@@ -155,7 +156,7 @@ def _as_asked(option: RunOption, value: Any) -> Any:
 
 
 def overrides(settings: Overrides) -> list[str]:
-    """The settings as `key=value` texts; what is not text is written as JSON."""
+    """The settings as `key=value` texts; values other than text are written as JSON."""
     if isinstance(settings, str):
         raise TypeError(f"set takes a mapping or a list of 'key=value' texts, not {settings!r}")
     if not isinstance(settings, Mapping):
@@ -179,7 +180,7 @@ def _systems(systems: Source | Iterable[System]) -> list[str]:
 
 
 def _system(name: Source, settings: Overrides) -> str:
-    """`NAME{KEY=VALUE,…}`; a value that commas and brackets would cut is written as a JSON string."""
+    """`NAME{KEY=VALUE,…}`; a value with commas or brackets is written as a JSON string."""
     pairs = (setting.split("=", 1) for setting in overrides(settings))
     return f"{os.fspath(name)}{{{','.join('='.join([key, *map(_uncut, value)]) for key, *value in pairs)}}}"
 

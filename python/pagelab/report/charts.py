@@ -54,7 +54,7 @@ _STAGE_COLOURS = (
 STAGE_COLOURS = dict(zip(STAGES, _STAGE_COLOURS, strict=True))
 _SYSTEM_COLOURS = ("#4c78a8", "#f0a03c", "#54a24b", "#d1495b", "#7b5ea7", "#8c6d31", "#e7969c", "#9aa5b1")
 _LEAST_REFERENCES = 0.005
-"""Per walk; a level that is read less is no bar that could be seen"""
+"""Per walk; a level that is read less often would have no visible bar"""
 _BAR = 22
 """Height of a bar, in pixels"""
 _GROUND = "var(--ground)"
@@ -134,7 +134,7 @@ def cycles(results: Sequence[SystemResult]) -> Spec:
 
 
 def walk_references(results: Sequence[SystemResult]) -> Spec:
-    """References per walk of each level of each layer's table, by where they were served. The page sets the width."""
+    """References per walk for each level of each layer's table, by where they hit. The page sets the width."""
     rows = []
     for result in results:
         walks = result.stats.get("walk.count", 0)
@@ -247,7 +247,7 @@ def over_time(results: Sequence[SystemResult]) -> list[tuple[str, Spec]]:
 
 
 def latencies(results: Sequence[SystemResult], kind: str) -> Spec:
-    """The share of `walks` or `faults` that took so many cycles at most."""
+    """The share of `walks` or `faults` that took at most a number of cycles."""
     rows = []
     for at, result in enumerate(results):
         line = {"system": result.label, "width": _width(at, len(results))}
@@ -309,9 +309,9 @@ def steps(samples: Sequence[Mapping[str, Any]], kind: str) -> Spec:
 
 
 _SERVED_LINES = ("L1", "L2", "L3", "another core", "memory")
-"""Where lines of a step are, in the engine's order, from the nearest on"""
+"""The places of a step's lines, in the engine's order, the nearest first"""
 _NO_LINES = "instructions"
-"""What a step without lines is taken for"""
+"""The place of a step without lines"""
 
 
 def fault_steps(samples: Sequence[Mapping[str, Any]], *, slowest: bool = False) -> Spec:
@@ -319,7 +319,7 @@ def fault_steps(samples: Sequence[Mapping[str, Any]], *, slowest: bool = False) 
 
     Args:
         samples: The faults.
-        slowest: Whether they are the slowest one alone.
+        slowest: Whether it is only the slowest one.
     """
     rows: list[dict[str, Any]] = []
     stages: list[dict[str, Any]] = []
@@ -341,7 +341,7 @@ def fault_steps(samples: Sequence[Mapping[str, Any]], *, slowest: bool = False) 
     for row in (*rows, *stages):
         row["cycles"] = row["end"] - row["begin"]
     stages = [row for row in stages if row["cycles"]]
-    # Places and stages share hues, so their legends stand apart and say what they are of.
+    # Places and stages share hues, so their legends are separate and have titles.
     places = {**PLACE_COLOURS, _NO_LINES: "#c6ccd4", "rest": "#e6e9ed"}
     bars = _pieces(rows, "place", places, height=12, offset=-4, legend=_squares(title="references (bars)"))
     # A fault engine's work has no stages.
@@ -360,7 +360,7 @@ def _pieces(
     offset: int,
     legend: alt.Legend,
 ) -> alt.Chart:
-    """Pieces of bars that are so high, in pixels, and so far below the middle of their rows."""
+    """Pieces of bars with this height, and this far below the middle of their rows, in pixels."""
     chart: alt.Chart = (
         alt.Chart(_values(rows))
         .mark_bar(height=height, yOffset=offset, stroke=_GROUND, strokeWidth=0.4)
@@ -385,7 +385,7 @@ def _label(sample: Mapping[str, Any], number: int, *, slowest: bool) -> str:
 
 
 def _farthest(lines: Sequence[int]) -> str:
-    """The farthest place that lines were at."""
+    """The farthest place in which lines were found."""
     return next((place for place, count in reversed(list(zip(_SERVED_LINES, lines, strict=True))) if count), _NO_LINES)
 
 

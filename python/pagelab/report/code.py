@@ -1,4 +1,4 @@
-"""Rows about the program's code: which instructions paging cost most, by symbol and line where they are known."""
+"""Rows about the program's code: the instructions with the highest cost of paging, by symbol and line if known."""
 
 import shutil
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What somebody reads who reads nothing else: what paging costs, and what would change most."""
+"""The summary for readers who read nothing else: what paging costs, and what would change most."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from pagelab.results.table import short
 
 _MIB = 1 << 20
 _SAME = 0.005
-"""A change of cycles below this share is none"""
+"""A change of cycles below this share does not count"""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What paging costs under a system: of a fault, and of a MiB that the program touches."""
+    """The cost of paging under a system: per fault, and per MiB that the program touches."""
 
     label: str
     faults: str
@@ -59,10 +59,10 @@ def _lever(results: Sequence[SystemResult]) -> str:
 
 
 def touched_bytes(results: Sequence[SystemResult]) -> tuple[int, str]:
-    """Memory that the program used, and how that is known: by a profile, or else what was mapped for it.
+    """Memory that the program used, and how that is known: from a profile, or else from what was mapped for it.
 
-    A profile knows the pages of 4 KiB that walks or faults were of. Those are all that were used, unless a larger page
-    spares the walks of others.
+    A profile has the pages of 4 KiB that had walks or faults. These are all used pages, unless a larger page avoids the
+    walks of others.
     """
     profiled = [
         sum(row["touched_bytes"] for row in regions["rows"])
@@ -85,7 +85,7 @@ def _has_large_pages(result: SystemResult) -> bool:
 
 
 def costs(results: Sequence[SystemResult]) -> tuple[list[Cost], str]:
-    """What paging costs under each system, and of how much memory a MiB is; nothing if no memory is known."""
+    """The cost of paging under each system, with the memory that a cost per MiB refers to; nothing if unknown."""
     touched, how = touched_bytes(results)
     if not touched:
         return [], ""

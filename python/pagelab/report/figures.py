@@ -20,7 +20,7 @@ CLASSES = {
     "kernel": "other kernel work",
     "stolen": "other kernel work",
 }
-"""Classes of cycles in which a CPU is not idle, by what the page calls them"""
+"""Classes of cycles in which a CPU is not idle, by their name on the page"""
 
 STAGES = (*table.STAGES, *table.IO_STAGES)
 """Stages of a page fault, in order"""
@@ -44,7 +44,7 @@ def paging_cycles(stats: Mapping[str, int]) -> int:
 
 
 def cycles_by_class(stats: Mapping[str, int]) -> dict[str, int]:
-    """Busy cycles by what the page calls their class."""
+    """Busy cycles by the page's name of their class."""
     sums = dict.fromkeys(CLASSES.values(), 0)
     for name, words in CLASSES.items():
         sums[words] += stats.get(f"cycles.{name}", 0)
@@ -52,7 +52,7 @@ def cycles_by_class(stats: Mapping[str, int]) -> dict[str, int]:
 
 
 def references(stats: Mapping[str, int]) -> dict[Level, dict[str, int]]:
-    """References of completed walks, by level of the table and by place; levels that no walk read are left out."""
+    """References of completed walks, by level of the table and by place; levels that no walk read are omitted."""
     found: dict[Level, dict[str, int]] = {}
     for name, count in stats.items():
         parts = name.split(".")
@@ -94,7 +94,7 @@ def _whole(row: Mapping[str, Any], times: float) -> dict[str, Any]:
 
 
 def share(part: float, whole: float) -> float:
-    """A quotient; 0 of nothing."""
+    """A quotient; 0 if the divisor is 0."""
     return part / whole if whole else 0.0
 
 

@@ -184,7 +184,7 @@ def _sorted(names: Iterable[str]) -> list[str]:
 
 _WIDTH = 120
 _LISTED_ALONE = ("edge", "event", "leaf", "machine", "page", "profile", "sample", "source", "stretch", "walk", "window")
-"""Words that mean something else too often, as in "this page", or are too frequent to be explained on hover"""
+"""Words that often mean something else, as in "this page", or are too frequent to be explained on hover"""
 
 
 def _forms(name: str) -> list[str]:

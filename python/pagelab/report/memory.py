@@ -17,7 +17,7 @@ _STANDS_OUT = 0.005
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """A stretch of memory as the page shows it."""
+    """A region of memory as the page shows it."""
 
     what: str
     where: str
@@ -30,16 +30,16 @@ class MemoryRow:
     part: float
     """The same as a number from 0 to 1."""
     spark: Sequence[float]
-    """Walks in equal parts of it, against the part with most; empty if there were none."""
+    """Walks in equal parts of it, relative to the part with most; empty if there were none."""
 
 
 def regions(result: SystemResult) -> tuple[list[MemoryRow], str]:
-    """The most expensive regions, and what has been left out."""
+    """The most expensive regions, and what is omitted."""
     return _rows(result, "regions", _MOST_REGIONS)
 
 
 def pages(result: SystemResult) -> tuple[list[MemoryRow], str]:
-    """The same of single pages; none if no page stands out."""
+    """The same for single pages; none if no page stands out."""
     rows, note = _rows(result, "pages", _MOST_PAGES)
     if rows and rows[0].part < _STANDS_OUT:
         return [], f"No page takes more than {_STANDS_OUT:.1%} of the paging cycles."
@@ -82,7 +82,7 @@ def _row(result: SystemResult, row: Mapping[str, Any], whole: int, many: bool, p
 
 
 def area(row: Mapping[str, Any]) -> str:
-    """What a piece of memory belongs to, in a word or by its file."""
+    """What memory belongs to, in a word or by its file."""
     words = {
         "anonymous": "anonymous memory",
         "heap": "heap",

@@ -1,4 +1,4 @@
-"""Results as one page of HTML that needs nothing beside it."""
+"""Results as one page of HTML, complete in a single file."""
 
 import json
 import os
@@ -25,16 +25,16 @@ from pagelab.results.windows import is_sampled, program_faults, scope
 
 _VEGA_LITE = "6.4"
 _WORDS = Markup("<!-- words -->")
-"""Where the words that the page explains are listed"""
+"""Address of the page that lists the explained words"""
 _MOST_COLUMNS = 4
-"""Systems of a table of all figures, so that it fits a narrow screen"""
+"""Systems per table of all figures, so that a table fits a narrow screen"""
 _SMALL, _LEAST_SHOWN = 0.01, 5
-"""Rows below this share of the whole are folded, but for so many"""
+"""Rows below this share of the whole are folded, except for a few"""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with what it shows in words."""
+    """A chart and its description in words."""
 
     title: str
     caption: str
@@ -48,7 +48,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Inside:
-    """What a profile says of one system."""
+    """A profile's part about one system."""
 
     label: str
     stacks: stacks.StackPart | None
@@ -71,7 +71,7 @@ class Sampled:
     scope: str
     systems: Sequence[str]
     rows: Sequence[tuple[str, Sequence[str]]]
-    """What a figure is, and its value and interval under each system"""
+    """The name of a figure, with its value and interval under each system"""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Chapter:
     title: str
     machine: str
     summary: Sequence[str]
-    """For who reads nothing else"""
+    """For readers who read nothing else"""
     mebibytes: Sequence[executive.Cost]
     """Costs per fault and per MiB, by system"""
     mebibytes_note: str
@@ -106,17 +106,17 @@ class Chapter:
     configurations: Sequence[tuple[str, str]]
     command: str
     whole_command: bool
-    """Whether it makes the same run; in results of older versions, settings are missing"""
+    """Whether it repeats the same run; in results of older versions, settings are missing"""
     seed: int
 
 
 def write(path: str | os.PathLike[str], runs: Sequence[Results], *, lead: Lead | None = None) -> None:
-    """Puts the page for some runs into a file, whole or not at all.
+    """Writes the page for some runs to a file, completely or not at all.
 
     Args:
         path: The file.
-        runs: What it is about.
-        lead: What stands before everything else; the runs are then the replays that it was made of.
+        runs: The runs that it shows.
+        lead: Parts that come before everything else; the runs are then the replays behind them.
 
     Raises:
         OSError: it cannot be written.
@@ -151,7 +151,7 @@ def render(runs: Sequence[Results], *, lead: Lead | None = None) -> str:
 
 
 def _code_marked(text: str) -> Markup:
-    """A text in which what stands between backticks is code."""
+    """A text in which backticks enclose code."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
@@ -327,7 +327,7 @@ def _timelines(result: SystemResult) -> list[Figure]:
         if found["slowest"]:
             samples = [*found["samples"], found["slowest"]]
             figures.append(Figure(title, caption, charts.steps(samples, kind)))
-            # Results of versions before that knew steps have none.
+            # Results of versions before there were steps have none.
             if kind == "faults" and all("steps" in sample for sample in samples):
                 if found["samples"]:
                     figures.append(Figure(*_REFERENCES, charts.fault_steps(found["samples"])))

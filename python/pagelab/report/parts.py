@@ -1,4 +1,4 @@
-"""What advice is made of: text on terminals, and what stands before all else on a page."""
+"""The parts of advice: text on terminals, and the start of a page."""
 
 import textwrap
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from rich.text import Text
 from pagelab.results.table import cut_in_the_middle
 
 WIDTH = 100
-"""Columns of the text at most; names of files may be longer"""
+"""Most columns of the text; names of files may be longer"""
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ Part: TypeAlias = Heading | Paragraph | Listing | Remedy
 
 @dataclass(frozen=True)
 class Lead:
-    """Advice, which stands before everything else."""
+    """Advice, which comes before everything else."""
 
     name: str
-    """What it is of."""
+    """Its subject."""
     parts: Sequence[Part]
 
 
@@ -91,11 +91,11 @@ def _wrapped(text: str, indent: str = "") -> str:
 
 _GAP = 2
 _LEAST_WIDTH = 12
-"""Columns that a text keeps, whatever else a table holds"""
+"""Columns that a text keeps, whatever else a table contains"""
 
 
 def _widths(listing: Listing) -> list[int]:
-    """Of the columns: those of text are cut, the widest first, until the table is no wider than `WIDTH`."""
+    """Widths of the columns: those of text are cut, the widest first, until the table is no wider than `WIDTH`."""
     widths = [max(map(len, column)) for column in zip(listing.titles, *listing.rows, strict=True)]
     while sum(widths) + _GAP * (len(widths) - 1) > WIDTH:
         widest = max(range(listing.lefts), key=lambda at: widths[at], default=None)

@@ -37,7 +37,7 @@ def whole(result: SystemResult) -> str:
 
 
 def command(results: Results) -> str:
-    """How to make the run again; how such a command begins, where results do not hold what was asked for."""
+    """The command that repeats the run; only its start, if results do not contain the request."""
     if results.request is not None:
         return results.request.again()
     first = results.systems[0]
@@ -55,7 +55,7 @@ def command(results: Results) -> str:
             parts += [option, str(document[key])]
     if first.orders:
         parts += ["--interleavings", str(len(first.orders))]
-    # What the program was called with is not known.
+    # The program's arguments are not known.
     return shlex.join(parts) + "".join(f" -- {shlex.quote(name)} …" for name in live)
 
 

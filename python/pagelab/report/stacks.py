@@ -1,4 +1,4 @@
-"""The page's part about call stacks: a flame graph, and the memory that pays by where it was created."""
+"""The page's part about call stacks: a flame graph, and the costs of memory by where it was created."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class SiteRow:
 
 @dataclass(frozen=True)
 class StackPart:
-    """What the page says of the call stacks of a system."""
+    """The page's text about the call stacks of a system."""
 
     graph: Markup
     note: str
@@ -49,7 +49,7 @@ def make(result: SystemResult, run: Results) -> StackPart | None:
     """The part about a system; none without call stacks that cost anything.
 
     Raises:
-        UsageError: the call stacks contradict themselves.
+        UsageError: the call stacks are inconsistent.
     """
     if not has_stacks(result):
         return None

@@ -15,13 +15,13 @@ from pagelab.results.results import Results, SystemResult
 from pagelab.results.spread import spreads
 from pagelab.results.table import short
 
-# Below these shares a cost, and above these a difference, is worth a sentence.
+# A cost below these shares, or a difference above these, gets a sentence.
 _SMALL = 0.01
 _SAME = 0.005
 
 
 def _how_sure(first: SystemResult) -> str:
-    """What is to be said of a share of translation."""
+    """A remark on a share of translation."""
     overlaps = first.config["machine"]["core"]["model"] != "in-order"
     return (
         ", as estimated on a core that overlaps accesses; what larger pages save is more reliable" if overlaps else ""
@@ -29,7 +29,7 @@ def _how_sure(first: SystemResult) -> str:
 
 
 def of_replays(first: SystemResult) -> str:
-    """What the replays are that advice was made of."""
+    """A description of the replays behind advice."""
     stats = first.stats
     cost = share(paging_cycles(stats), busy_cycles(stats))
     return (
@@ -122,7 +122,7 @@ def _one_in(whole: int, part: int) -> str:
 
 
 def orders(run: Results) -> list[str]:
-    """How far the figures depend on the order of the sources' threads."""
+    """How much the figures depend on the order of the sources' threads."""
     if run.is_one_order:
         return [
             "The program has several threads, and one of their many legal orders was replayed. "
@@ -143,7 +143,7 @@ def orders(run: Results) -> list[str]:
 
 
 def _core(core: Mapping[str, Any]) -> str:
-    """What the cycles of a core model leave out."""
+    """What the cycles of a core model do not include."""
     if core["model"] == "in-order":
         return "an in-order core that waits for every access; a real core overlaps much of that"
     predictor = core.get("branch_predictor", _PERFECT)

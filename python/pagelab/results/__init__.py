@@ -1,1 +1,1 @@
-"""What a run answers: raw counts, and the figures, tables and intervals that are made of them."""
+"""The results of a run: raw counts, and figures, tables and intervals computed from them."""

@@ -1,6 +1,6 @@
 """How results are written as JSON, and how files of this and older versions are read.
 
-Format 2 is the document that the engine answers, with one change: the statistics of windows and of orders of threads
+Format 2 is the engine's document, with one change: the statistics of windows and of orders of threads
 are columns. `"windows_by_statistic": {"count": 3, "values": {"walk.count": [17, 12, 9], "fault.count": 0}}` are three
 windows. A single number stands for a statistic that is the same in each. Format 1 had a mapping per window under the
 key `windows`, and no key `format`.
@@ -13,13 +13,14 @@ from typing import Any
 from pagelab import _engine
 
 FORMAT = 2
-"""What `encode` writes. `decode` reads this and all before. It grows when an older pagelab would misread a new file."""
+"""The format that `encode` writes. `decode` reads it and all earlier ones. It increases when an older pagelab would
+misread a new file."""
 
 _COLUMNS = {"windows": "windows_by_statistic", "orders": "orders_by_statistic"}
 """Keys of a system's result that are written as columns, and under which names."""
 
 _MOST_ROWS = 1_000_000
-"""More than any run has windows; a small file of a stranger's may claim any number."""
+"""More windows than any run has; a small file from elsewhere may claim any number."""
 
 
 def encode(document: Mapping[str, Any]) -> str:
@@ -42,7 +43,7 @@ def decode(text: str) -> dict[str, Any]:
     """The document of a file of results of any format, with a mapping per window.
 
     Raises:
-        UsageError: the text is no JSON, no results, or results of a newer format.
+        UsageError: the text is not JSON, not results, or results of a newer format.
     """
     try:
         document = json.loads(text)

@@ -4,7 +4,7 @@ Models: `user_cycles` is what counters of user mode would count: instructions, d
     and waits for the core's other hardware threads, without page faults, devices and what a fault engine does beside
     the walker.
 Deviations: those of the core model. The default one is in order, waits for each access and predicts every branch, so
-    the size of `user_cycles` is not that of a real core; the order of two systems is what it is for.
+    `user_cycles` has not the size of a real core's; use it to compare systems.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _STEPS = ".fault_engine.step."
 
 
 def busy_cycles(stats: Mapping[str, int]) -> int:
-    """Cycles of all CPUs in which they were not idle."""
+    """Cycles of all CPUs, without idle ones."""
     return stats.get("cycles", 0) - stats.get("cycles.idle", 0)
 
 
@@ -31,6 +31,6 @@ def user_cycles(stats: Mapping[str, int]) -> int:
 
 
 def user_ipc(stats: Mapping[str, int]) -> float | None:
-    """Instructions per cycle of the program; none where it took no cycles."""
+    """Instructions per cycle of the program; none if it took no cycles."""
     cycles = user_cycles(stats)
     return stats.get("instructions", 0) / cycles if cycles > 0 else None

@@ -1,4 +1,4 @@
-"""What a run was asked for, as results hold it: enough to make the run again."""
+"""The request of a run, as results contain it: enough to repeat the run."""
 
 import shlex
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from pagelab.run_options import OPTIONS, Kind, RunOption
 
 WINDOWS_OF_PROFILES = 100
-"""Parts that `pagelab run --profile` counts apart."""
+"""Parts that `pagelab run --profile` counts separately."""
 
 _NEEDED = ("sources", "systems")
 
@@ -67,7 +67,7 @@ class Request:
         return made
 
     def again(self) -> str:
-        """A command that makes the same run, or a program in Python where no command can."""
+        """A command that repeats the run, or a Python program if no command can."""
         as_profiled = WINDOWS_OF_PROFILES if self.profile and self.sample is None else None
         if self.contiguity_map or self.windows != as_profiled or self.max_threads is not None:
             return self._python()

@@ -1,4 +1,4 @@
-"""What a run answers: raw counts, and frames and tables made of them."""
+"""The results of a run: raw counts, and frames and tables made from them."""
 
 import csv
 import io
@@ -56,11 +56,11 @@ class SourceReport:
     sampled: bool = False
     """True if the accesses are a sample of the program's accesses."""
     threads: int = 1
-    """Threads that run at once at most."""
+    """Most threads that run at the same time."""
     stopped: bool = False
     """True if its recording or sampling was stopped before the program's end."""
     exit_status: int | None = None
-    """The program's exit status as of a shell: 128 plus the signal's number if a signal ended it; none if not known."""
+    """The program's exit status as in a shell: 128 plus the signal's number if a signal ended it; none if unknown."""
 
 
 @dataclass(frozen=True)
@@ -68,26 +68,26 @@ class SystemResult:
     """The statistics of one system, with everything that determines them."""
 
     system: str
-    """The system's name, with `@` and its kernel if that was asked for."""
+    """The system's name, with `@` and its kernel if one was requested."""
     label: str
-    """The name, with what tells it from the run's other systems: its settings, or a number."""
+    """The name, with its settings or a number if other systems of the run have the same name."""
     settings: tuple[str, ...]
-    """The overrides that hold for it alone."""
+    """The overrides for this system only."""
     machine: str
     seed: int
     sources: tuple[SourceReport, ...]
     config: dict[str, Any]
     stats: dict[str, int]
     windows: tuple[dict[str, int], ...]
-    """The same of each of the parts that the run was cut into."""
+    """The same for each of the parts of the run."""
     orders: tuple[dict[str, int], ...]
-    """The same of each order of the threads, the recorded one first; empty if `interleavings` asked for no others."""
+    """The same for each order of the threads, the recorded one first; empty unless `interleavings` requested others."""
     contiguity_map: dict[str, list[tuple[int, int, int]]]
-    """By layer, if asked for: runs of adjacent pages in adjacent frames of the main sources' anonymous memory, as
-    the number of the first 4 KiB page, that of its frame, and pages."""
+    """By layer, if requested: runs of adjacent pages in adjacent frames of the main sources' anonymous memory, as
+    the number of the first 4 KiB page, that of its frame, and the number of pages."""
     profile: dict[str, Any] | None
-    """If asked for, where paging cost: `code`, `pages` and `regions` with the most expensive `rows` and the sum of
-    the others; `walks` and `faults` with `latencies` (cycles, count), `samples` and the `slowest`. Samples
+    """If requested, the costs of paging by place: `code`, `pages` and `regions` with the most expensive `rows` and the
+    sum of the others; `walks` and `faults` with `latencies` (cycles, count), `samples` and the `slowest`. Samples
     of walks have `refs`, those of faults `stages` and `steps`. Cycles and bytes."""
     warnings: tuple[str, ...]
     sample: Sample | None = None
@@ -102,14 +102,14 @@ class SystemResult:
 
 
 class Results:
-    """The results of all systems of a run, in the order in which they were asked for."""
+    """The results of all systems of a run, in the order of the request."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._document = document
         self.version: str = document["version"]
         asked = document.get("request")
         self.request: Request | None = None if asked is None else Request.from_document(asked)
-        """What was asked for; none in results of versions that did not keep it."""
+        """The request; none in results of versions that did not keep it."""
         self.statistics = {name: Statistic(**about) for name, about in document["statistics"].items()}
         self.systems: list[SystemResult] = []
         for entry in document["results"]:
@@ -142,7 +142,7 @@ class Results:
         """Reads what `to_json` or `pagelab run --json` wrote, in this or an older version.
 
         Raises:
-            UsageError: the text is no JSON, no results of pagelab's, or of a newer format.
+            UsageError: the text is not JSON, not results of pagelab, or of a newer format.
         """
         document = decode(text)
         try:
@@ -155,7 +155,7 @@ class Results:
 
     @classmethod
     def of_run(cls, text: str, request: dict[str, Any]) -> "Results":
-        """What the engine answered to a request, with the request."""
+        """The engine's answer to a request, with the request."""
         document = json.loads(text)
         left_out = {option.key for option in OPTIONS if not option.is_kept}
         kept = {key: value for key, value in request.items() if key not in left_out}
@@ -167,7 +167,7 @@ class Results:
 
         Raises:
             OSError: it cannot be read.
-            UsageError: it holds no results of pagelab's.
+            UsageError: it contains no results of pagelab.
         """
         text = read_text(Path(path))
         try:
@@ -190,11 +190,11 @@ class Results:
 
     @classmethod
     def side_by_side(cls, parts: Sequence["Results"], names: Sequence[str]) -> "Results | None":
-        """All systems of several runs as those of one; none if the runs differ in sources, machine or version.
+        """All systems of several runs as one result; none if the runs differ in sources, machine or version.
 
         Args:
             parts: Results of runs.
-            names: What tells runs apart whose systems have the same label.
+            names: Names that distinguish runs whose systems have the same label.
         """
         first = parts[0]
         if any(_circumstances(part) != _circumstances(first) for part in parts):
@@ -293,7 +293,7 @@ class Results:
         return blocks(self._columns(), width)
 
     def spread(self) -> "Table | None":
-        """How far headline figures lie apart between orders of the threads, as a `rich` table; none of one order."""
+        """The spread of headline figures between orders of the threads, as a `rich` table; none for one order."""
         from pagelab.results.spread import spread_table
 
         several = [(result.label, result.orders) for result in self.systems if result.orders]
@@ -306,14 +306,14 @@ class Results:
         return max(threads, default=1) > 1 and not any(result.orders for result in self.systems)
 
     def _repr_html_(self) -> str:
-        """The table as notebooks show it."""
+        """The table for notebooks."""
         from pagelab.results.table import html_comparison
 
         return html_comparison(self._columns())
 
     @property
     def warnings(self) -> list[str]:
-        """What should be known before the figures are trusted; what holds for one system only names it."""
+        """Warnings about the figures; a warning for one system names it."""
         every = [warning for result in self.systems for warning in result.warnings]
         common = [w for w in dict.fromkeys(every) if all(w in result.warnings for result in self.systems)]
         single = [f"{result.label}: {w}" for result in self.systems for w in result.warnings if w not in common]
@@ -333,7 +333,7 @@ class Results:
 
 
 def _circumstances(results: Results) -> tuple[Any, ...]:
-    """What runs have in common whose systems can stand side by side."""
+    """What runs must have in common for their systems to be compared."""
     asked = results.request
     parts = (asked.max_accesses, asked.warm_up, asked.sample) if asked else ()
     sources = {tuple((one.name, one.role, one.content_hash) for one in result.sources) for result in results.systems}

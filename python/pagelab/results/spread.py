@@ -1,10 +1,10 @@
-"""How far figures lie apart between legal orders of a program's threads.
+"""The spread of figures between legal orders of a program's threads.
 
 Models: a run of several threads has many legal orders, and a figure of one order is one sample. Replays of other orders
-    say how far the figure depends on it.
+    show how much the figure depends on the order.
 Source: A. R. Alameldeen, D. A. Wood, "Variability in Architectural Simulations of Multi-threaded Workloads", HPCA 2003:
     small random delays and the interval of Student's t.
-Deviations: the orders are drawn, the recorded one is not; it is counted as one of them.
+Deviations: the orders are drawn at random, except the recorded one, which counts as one of them.
 """
 
 import math
@@ -26,7 +26,7 @@ class Spread:
     least: float
     most: float
     interval: tuple[float, float]
-    """Where the mean of all orders lies with a confidence of 95 %"""
+    """The 95 % confidence interval of the mean of all orders"""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
@@ -46,7 +46,7 @@ FIGURES: dict[str, Callable[[Mapping[str, int]], int]] = {
     "page walks": lambda stats: stats.get("walk.count", 0),
     "page faults": faults,
 }
-"""Headline figures by what tables call them"""
+"""Headline figures by their name in tables"""
 
 
 def spreads(orders: Sequence[Mapping[str, int]]) -> dict[str, Spread]:

@@ -19,7 +19,7 @@ COLUMNS = (
     ("page", "faults", ""),
     ("cycles", "per", "fault"),
 )
-"""Headings: what is counted, and how"""
+"""Headings: the quantity, and its unit"""
 
 
 def summary(systems: Sequence[System]) -> Table:

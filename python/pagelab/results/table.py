@@ -404,7 +404,7 @@ def _sum_of(names: Sequence[str]) -> Value:
 
 
 def _mean(parts: Sequence[str], wholes: Sequence[str]) -> Value:
-    """The same as a quotient; none where either has not been counted."""
+    """The same as a quotient; none if either was not counted."""
     part, whole = _sum_of(parts), _sum_of(wholes)
 
     def value(stats: Stats) -> float | None:
@@ -415,7 +415,7 @@ def _mean(parts: Sequence[str], wholes: Sequence[str]) -> Value:
 
 
 def _share_of(parts: Sequence[str], *wholes: str) -> Value:
-    """The sum of some counts by the sum of others; none where nobody counted these."""
+    """The sum of some counts divided by the sum of others; none if these were not counted."""
 
     def value(stats: Stats) -> float | None:
         whole = sum(stats.get(name, 0) for name in wholes)
@@ -433,7 +433,7 @@ def _share(label: str, part: str, whole: str) -> Row:
 
 
 def _busy(prefix: str) -> Iterator[Row]:
-    """The cycles in which CPUs were not idle, and how they divide."""
+    """The cycles in which CPUs were not idle, by class."""
     yield Row("busy cycles", _busy_cycles(prefix), short, ratio=True)
     for name, words in _CLASSES.items():
         yield Row(f"  % {words}", _quotient(f"{prefix}cycles.{name}", _busy_cycles(prefix)), _percent)
@@ -483,12 +483,12 @@ def short(value: float) -> str:
 
 
 def _decimal(value: float) -> str:
-    """Three digits or more, two behind the point of them, as long as there is room."""
+    """Three digits or more, two of them after the point if there is room."""
     return short(value) if value >= 999.995 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
 
 
 def cut_in_the_middle(text: str, width: int) -> str:
-    """The begin and the end of a text that is longer than `width`; long symbols differ at either end."""
+    """The start and the end of a text that is longer than `width`; long symbols may differ at either end."""
     if len(text) <= width:
         return text
     end = (width - 1) // 2

@@ -1,11 +1,11 @@
-"""Figures of parts of long programs, and how far they may be off.
+"""Figures of parts of long programs, with their errors.
 
 Models: windows, recorded or replayed, are a systematic sample of the program; a figure is a ratio of sums over them
-    (cycles per instruction), and its interval is that of a ratio estimator by Student's distribution. What windows that
-    were warmed up for longer differ from the others by is the difference of two such ratios.
+    (cycles per instruction), and its interval is that of a ratio estimator by Student's distribution. The
+    effect of a longer warm-up is the difference of two such ratios.
 Source: Wunderlich, Wenisch, Falsafi and Hoe, "SMARTS" (ISCA 2003), for sampling; Cochran, "Sampling Techniques" (1977),
     6.4, for the ratio.
-Deviations: windows are taken for independent draws, which periods in step with the program's own are not.
+Deviations: windows are treated as independent draws, which they are not if the program repeats in step with them.
 """
 
 import math
@@ -28,9 +28,9 @@ class Sample:
     warm: int
     """Replayed before each window, to warm up."""
     offset: int
-    """From the begin of a period to its window."""
+    """From the start of a period to its window."""
     longer_warm: int
-    """Replayed before the windows of `longer`, at most."""
+    """Most instructions replayed before the windows of `longer`."""
     longer: tuple[int, ...]
     """Numbers of the windows that are warmed up for longer."""
 
@@ -47,7 +47,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Longer:
-    """What windows that are warmed up for longer differ from the others by, in a figure."""
+    """The difference of a figure between windows with a longer warm-up and the others."""
 
     difference: float
     half_width: float
@@ -64,31 +64,31 @@ class Figure:
     half_width: float | None
     """Of its 95 % interval; none with a single window."""
     longer: Longer | None = None
-    """Of a sample, what a longer warm-up changes; none with less than two such windows."""
+    """For a sample, the change by a longer warm-up; none with less than two such windows."""
 
     def __str__(self) -> str:
         if self.half_width is None:
             return digits(self.value, 4)
         if self.half_width == 0:
             return f"{digits(self.value, 4)} ± 0"
-        # Both to the same place, which is the second digit of what is unknown.
+        # Both are rounded to the second digit of the error.
         places = 1 - math.floor(math.log10(self.half_width))
         value, half = (f"{round(of, places):,.{max(places, 0)}f}" for of in (self.value, self.half_width))
         return f"{value} ± {half}"
 
 
 def digits(value: float, number: int, sign: str = "") -> str:
-    """A value with this many digits, without the powers of ten that large ones would have."""
+    """A value with this many digits, without powers of ten."""
     text = f"{value:{sign}.{number}g}"
     return f"{float(text):{sign},.0f}" if "e+" in text else text
 
 
 _BUSY = "busy cycles"
-"""Of CPUs that do something: how long others are idle or wait for them, windows do not tell."""
+"""Cycles of working CPUs: windows do not show how long others are idle or wait for them."""
 
 WALK_CYCLES = "walk cycles per instruction"
 FEW_WINDOWS = 30
-"""Fewer have intervals that are not to be trusted, as in `crates/pagelab-engine/src/run/sample.rs`."""
+"""Fewer windows have unreliable intervals, as in `crates/pagelab-engine/src/run/sample.rs`."""
 
 _FIGURES = (
     ("cycles per instruction", _BUSY, "instructions", 1),
@@ -129,14 +129,14 @@ def _busy(window: Mapping[str, int]) -> int:
 
 
 def scope(windows: int, sample: str | None = None) -> str:
-    """A sentence that says which windows the figures cover: recorded ones, or those of a `sample`."""
+    """A sentence about the windows that the figures cover: recorded ones, or those of a `sample`."""
     what = sample or f"{windows:,} recorded window{'s' * (windows != 1)}"
     intervals = ", with 95 % intervals over them" if windows > 1 else ""
     return f"The figures cover {what}{intervals}; faults of the whole program are listed separately."
 
 
 def program_faults(stats: Mapping[str, int]) -> int:
-    """Page faults of the whole program, its skipped stretches included."""
+    """Page faults of the whole program, including skipped stretches."""
     return sum(stats.get(f"program.fault.{kind}.count", 0) for kind in ("minor", "major"))
 
 
@@ -167,7 +167,7 @@ class Ratio:
 
 
 def _difference(longer: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]], scale: float) -> Longer | None:
-    """What the ratio of some windows has more than that of others, with the degrees of freedom of the fewer ones."""
+    """The difference between the ratios of two sets of windows, with the degrees of freedom of the smaller set."""
     some, rest = Ratio.from_pairs(longer), Ratio.from_pairs(others)
     if some is None or rest is None or some.error is None or rest.error is None:
         return None

@@ -2,8 +2,8 @@
 
 Source: perf-stat(1). Intel: events of the Software Developer's Manual, vol. 3B, by perf's names. AMD: PMCx045 of the
     Processor Programming References of families 17h and 19h (L1 DTLB misses; unit masks F0h: those that missed the L2).
-Deviations: AMD's processors count no cycles of walks. Where they are missing, they come from replay.
-    perf's own start, some milliseconds, is in the CPU time of counted runs.
+Deviations: AMD's processors count no cycles of walks; these then come from replay. The CPU time of counted runs
+    includes perf's own start, some milliseconds.
 """
 
 import shutil
@@ -18,7 +18,7 @@ GENERIC: Mapping[str, Sequence[str]] = {
     "cycles_kernel": ("cycles:k",),
     "instructions": ("instructions:u",),
 }
-"""What is counted, and what perf may call it: the first that it knows is taken."""
+"""Counted events, each with possible names in perf, of which the first known one is used."""
 BY_VENDOR: Mapping[str, Mapping[str, Sequence[str]]] = {
     "GenuineIntel": {
         "load_walk_cycles": ("dtlb_load_misses.walk_active:u", "dtlb_load_misses.walk_duration:u"),
@@ -43,7 +43,7 @@ class Counters:
     events: Mapping[str, str]
     """perf's names by ours."""
     missing: str | None
-    """Why there are none, or none of walk cycles."""
+    """Why there are no events, or none for walk cycles."""
 
     def command(self, output: Path) -> list[str]:
         """perf's command, before the program's."""
@@ -51,7 +51,7 @@ class Counters:
         return ["perf", "stat", "-x", _SEPARATOR, "-o", str(output), *events, "--"]
 
     def read(self, text: str) -> dict[str, int]:
-        """Counts by our names, from what perf wrote; those that it did not count are missing."""
+        """Counts by our names, from perf's output; events that it did not count are missing."""
         names = {event: name for name, event in self.events.items()}
         counts = {}
         for line in text.splitlines():
@@ -62,7 +62,7 @@ class Counters:
 
 
 def find(vendor: str) -> Counters:
-    """What perf can count on this machine."""
+    """The events that perf can count on this machine."""
     if not shutil.which("perf"):
         return Counters({}, "perf is not installed")
     wanted = {**GENERIC, **BY_VENDOR.get(vendor, {})}
@@ -95,7 +95,7 @@ def _refusal(event: str) -> str | None:
 
 
 def translation(counts: Mapping[str, float]) -> dict[str, float]:
-    """Walk cycles, misses and hits of the last-level TLB from counted events, as far as these tell."""
+    """Walk cycles, misses and hits of the last-level TLB from counted events, as far as available."""
     known = {}
     for name, parts in (
         ("walk_cycles", ("load_walk_cycles", "store_walk_cycles")),

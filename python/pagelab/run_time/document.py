@@ -12,16 +12,16 @@ T = TypeVar("T")
 
 
 def read(path: Path, kind: str, what: str, of_document: Callable[[Mapping[str, Any]], T]) -> T:
-    """What `of_document` makes of a file of a kind, which is `what` in words.
+    """The result of `of_document` for a file of the kind `what`.
 
     Raises:
-        UsageError: it is no such file.
+        UsageError: it is not such a file.
         OSError: it cannot be read.
     """
     try:
         document = json.loads(read_text(path))
     except ValueError:
-        # Where in it that shows matters to nobody who named another file.
+        # The place of the error does not matter to a user who named another file.
         raise UsageError(f"{path}: no {what}: not JSON") from None
     if not isinstance(document, dict) or document.get("kind") != kind:
         raise UsageError(f"{path}: no {what}")

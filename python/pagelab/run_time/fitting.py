@@ -1,7 +1,7 @@
-"""Fitting models to points, with errors of points that a model has not seen.
+"""Fitting models to points, with errors for points that a model has not seen.
 
 Source: the errors of Agbarya et al., MICRO 2020: the largest and the geometric mean of relative errors.
-Deviations: they are of leaving one layout out. A model that is made of certain layouts is tested on the others.
+Deviations: errors come from leaving one layout out. A model that is made from certain layouts is tested on the others.
 """
 
 import json
@@ -21,46 +21,48 @@ from pagelab.run_time.points import SMALL, Point, Points
 
 KIND = "run-time models"
 _LEAST_ERROR = 1e-6
-"""Below it, errors count as so large in the geometric mean, which one of 0 would make 0"""
+"""Smallest error in the geometric mean, which an error of 0 would make 0"""
 _LEAST_POINTS = 2
 _WORTHLESS = 0.5
-"""Of what the run times of layouts differ by: a model that is off by more tells next to nothing; a choice"""
+"""Largest error as a share of the difference of the layouts' run times; beyond, a model says almost nothing; a
+choice"""
 
 
 @dataclass(frozen=True)
 class Assessed:
-    """A fitted model and how far it is off."""
+    """A fitted model and its errors."""
 
     fitted: Fitted
     form: str
     errors: Mapping[str, float]
-    """Predicted by measured less 1, of layouts that it was not fitted to."""
+    """Predicted ÷ measured − 1, for layouts that it was not fitted to."""
     errors_from_4k: Mapping[str, float]
-    """The same where the measured run time of `4k` is known and the model tells by what others differ from it."""
+    """The same if the measured run time of `4k` is known and the model only gives the ratio to it."""
     objection: str | None = None
-    """Why it is never the best model; None if nothing speaks against it."""
+    """Why it is never the best model; None if there is no objection."""
 
     @property
     def largest(self) -> float | None:
-        """The largest error, without its sign; none if nothing was left out."""
+        """The largest absolute error; none if no layout was left out."""
         return max(map(abs, self.errors.values()), default=None)
 
     def largest_on(self, layouts: Sequence[str]) -> float | None:
-        """The largest error on these layouts, without its sign; none if it was not tested."""
+        """The largest absolute error on these layouts; none if it was not tested."""
         return max((abs(self.errors[layout]) for layout in layouts), default=None) if self.errors else None
 
     @property
     def geometric_mean(self) -> float | None:
-        """Of the errors without their signs."""
+        """Geometric mean of the absolute errors."""
         if not self.errors:
             return None
         return math.exp(math.fsum(math.log(max(abs(e), _LEAST_ERROR)) for e in self.errors.values()) / len(self.errors))
 
     @property
     def half_interval(self) -> float | None:
-        """A prediction is within this share of the truth in 95 of 100 cases, were errors like those of layouts.
+        """A prediction is within this share of the truth in 95 of 100 cases, if its errors are like those of the
+        layouts.
 
-        Student's quantile times the root of their mean square; none of fewer than two.
+        Student's quantile times the root of their mean square; none for fewer than two.
         """
         if len(self.errors) < 2:
             return None
@@ -79,7 +81,7 @@ class Models:
 
     @property
     def best(self) -> Assessed | None:
-        """The one with the smallest largest error over `compared_on`, of those that nothing speaks against."""
+        """The model with the smallest largest error over `compared_on`, of those without an objection."""
         return None if self.no_best else best_of(self.models)
 
     @property
@@ -99,12 +101,12 @@ class Models:
 
     @property
     def compared_on(self) -> list[str]:
-        """The layouts that tested all models that may be the best one."""
+        """The layouts that all candidates for the best model were tested on."""
         return common_layouts(self.models)
 
     @property
     def doubt(self) -> str | None:
-        """Why the best model is hardly to be trusted; none if nothing speaks against it."""
+        """Why the best model is hardly reliable; none if there is no objection."""
         if not self.best:
             return None
         apart, off = spread_of(self.points.points), self.best.largest
@@ -116,7 +118,7 @@ class Models:
         return None
 
     def to_json(self) -> str:
-        """A model file, as `load` reads it."""
+        """A model file, in the form that `load` reads."""
         document = {
             "kind": KIND,
             "pagelab": _engine.__version__,
@@ -144,12 +146,12 @@ class Models:
 
 
 def candidates(models: Sequence[Assessed]) -> list[Assessed]:
-    """The models that may be the best one: they were tested, and nothing speaks against them."""
+    """The candidates for the best model: they were tested, and there is no objection."""
     return [model for model in models if model.errors and not model.objection]
 
 
 def common_layouts(models: Sequence[Assessed]) -> list[str]:
-    """The layouts that tested each model that may be the best one, in the first one's order."""
+    """The layouts that every candidate for the best model was tested on, in the first one's order."""
     tested = [model.errors for model in candidates(models)]
     return [layout for layout in (tested[0] if tested else ()) if all(layout in errors for errors in tested)]
 
@@ -157,7 +159,7 @@ def common_layouts(models: Sequence[Assessed]) -> list[str]:
 def best_of(models: Sequence[Assessed]) -> Assessed | None:
     """The model with the smallest largest error over the layouts that all were tested on; none without such ones.
 
-    A model that one easy layout tested is not better than one that three tested.
+    So a model that was tested on one easy layout is not better than one that was tested on three.
     """
     common = common_layouts(models)
     if not common:
@@ -166,10 +168,10 @@ def best_of(models: Sequence[Assessed]) -> Assessed | None:
 
 
 def fit(points: Points) -> Models:
-    """Fits all models that the points make.
+    """Fits all models that the points allow.
 
     Raises:
-        UsageError: there is one point, or the points make no model.
+        UsageError: there is one point, or the points allow no model.
     """
     if len(points.points) < _LEAST_POINTS:
         raise UsageError(
@@ -193,11 +195,11 @@ def fit(points: Points) -> Models:
 
 
 def errors(model: Model, points: Sequence[Point], base: Point | None = None) -> dict[str, float]:
-    """Relative errors of a model for layouts that it is fitted without, where it can be.
+    """Relative errors of a model for layouts left out of its fit, where that is possible.
 
     Args:
-        base: One of the points, whose run time is known: models tell by what a layout differs from it. None for the run
-            times that models tell by themselves.
+        base: One of the points, whose run time is known: models give the ratio to it. None for the run times that
+            models predict by themselves.
     """
     found = {}
     for point in points:
@@ -206,7 +208,7 @@ def errors(model: Model, points: Sequence[Point], base: Point | None = None) -> 
         try:
             fitted = Fitted(model.name, model.fit([other for other in points if other is not point]))
         except UsageError:
-            # The model is made of this layout, or of more than are left.
+            # The model needs this layout, or more layouts than are left.
             continue
         predicted = fitted.at(point) if base is None else fitted.from_base(point, base)
         if predicted is not None:

@@ -1,4 +1,4 @@
-"""What the machine and a program on it are, as far as measurements depend on it."""
+"""Properties of the machine and of a program that measurements depend on."""
 
 import os
 import platform
@@ -25,7 +25,7 @@ class Machine:
     vendor: str
     """`GenuineIntel`, `AuthenticAMD` or another text of cpuid."""
     clock_mhz: float
-    """What /proc/cpuinfo says, of the CPU with the highest."""
+    """From /proc/cpuinfo, for the CPU with the highest one."""
     cpus: int
     virtualised: bool
     huge_pages: str
@@ -35,7 +35,7 @@ class Machine:
 
 
 def machine() -> Machine:
-    """What this machine is."""
+    """A description of this machine."""
     info = _cpuinfo(Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     return Machine(
         kernel=f"{platform.system()} {platform.release()}",
@@ -58,7 +58,7 @@ def _cpuinfo(text: str) -> dict[str, str]:
 
 
 def _chosen(path: Path) -> str:
-    """Which of several words is in brackets; `never` where the kernel has no huge pages."""
+    """The word in brackets; `never` if the kernel has no huge pages."""
     try:
         text = path.read_text(encoding="ascii")
     except OSError:
@@ -67,7 +67,7 @@ def _chosen(path: Path) -> str:
 
 
 def pool_bytes() -> int:
-    """How large a heap may be asked for: by far more than programs use, and no more than the kernel promises."""
+    """How large a heap to request: far more than programs use, and no more than the kernel promises."""
     memory = _amounts(Path("/proc/meminfo").read_text(encoding="ascii"))
     strict = Path("/proc/sys/vm/overcommit_memory").read_text(encoding="ascii").strip() == "2"
     whole = memory["CommitLimit"] // 4 if strict else 3 * memory["MemTotal"] // 4
@@ -77,7 +77,7 @@ def pool_bytes() -> int:
 
 
 def available_bytes() -> int:
-    """How much memory programs could take now without swapping."""
+    """How much memory programs could allocate now without swapping."""
     return _amounts(Path("/proc/meminfo").read_text(encoding="ascii"))["MemAvailable"]
 
 
@@ -113,7 +113,7 @@ def refusal(program: str) -> str | None:
 
 
 def _interpreter(path: Path) -> str | None:
-    """The program that a script is for; of `/usr/bin/env NAME` the name. None if it is no script."""
+    """The interpreter of a script; for `/usr/bin/env NAME` the name. None if it is not a script."""
     with path.open("rb") as file:
         first = file.readline(256)
     if not first.startswith(b"#!"):
@@ -123,7 +123,7 @@ def _interpreter(path: Path) -> str | None:
 
 
 def _binary_refusal(path: Path) -> str | None:
-    # Only what measures needs it: the command line is to answer soon.
+    # Only measurements need it, and the command line must answer soon.
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
     from elftools.elf.segments import InterpSegment

@@ -1,4 +1,4 @@
-"""Whether a layout's memory became huge as the layout says."""
+"""Checks that a layout's memory became huge as requested."""
 
 from pagelab._engine import UsageError
 from pagelab.quantities import size_text
@@ -6,7 +6,7 @@ from pagelab.run_time.layouts import HUGE_BYTES, Layout
 from pagelab.run_time.running import Memory
 
 _LEAST_PIECES = 8
-"""Of 2 MiB, below which a share of the heap is too coarse; a choice"""
+"""Fewest pieces of 2 MiB for a share of the heap; fewer are too coarse; a choice"""
 _TOLERANCE = 0.1
 """Share of the heap by which huge memory may fall short"""
 _TOLERATED_PIECES = 2
@@ -18,14 +18,14 @@ _REMEDY = (
 
 
 def check_share(layout: Layout, small: Memory, got: Memory) -> None:
-    """Compares what became huge with what the layout wants.
+    """Compares the huge memory with the layout's request.
 
     Args:
         small: The program's memory with small pages.
         got: Its memory under the layout.
 
     Raises:
-        UsageError: the program is too small for the layout, or got less than the layout wants.
+        UsageError: the program is too small for the layout, or got less than the layout requests.
     """
     if not layout.touched or layout.small:
         return
@@ -58,7 +58,7 @@ def _part(layout: Layout) -> str:
 
 
 def _wanted(layout: Layout, small: Memory) -> int:
-    """The least bytes of the heap that are to be huge.
+    """The fewest bytes of the heap that must be huge.
 
     Raises:
         UsageError: the layout's window lies beyond the heap.

@@ -47,7 +47,7 @@ class Layout:
         return self.heap_permille == self.mmap_permille == 1000 and self.heap_to_bytes == _ALL
 
     def advice(self, addr: int, length: int, *, is_heap: bool, span_bytes: int) -> list[tuple[int, int, int]]:
-        """What the library advises of a range, as `apply` of `layout.c` does: address, bytes and advice.
+        """The library's advice for a range, as by `apply` of `layout.c`: address, bytes and advice.
 
         Args:
             span_bytes: Bytes of the range in which shares are made; 0 for all.
@@ -68,7 +68,7 @@ class Layout:
         return [(addr, length, SMALL_PAGES), *((at, size, HUGE_PAGES) for at, size in _joined(pieces))]
 
     def environment(self, library: Path, pool_bytes: int, span_bytes: int) -> dict[str, str]:
-        """What the program's environment says beside the user's.
+        """Additions to the program's environment.
 
         Args:
             pool_bytes: By how much the heap grows at a time; more than the program needs, so that it grows once.
@@ -79,7 +79,7 @@ class Layout:
         tunables = {
             "mmap_max": 0,
             "arena_max": 1,
-            # Nothing of the heap goes back to the kernel, or its pages would come again without advice.
+            # No part of the heap goes back to the kernel, or its pages would come back without advice.
             "trim_threshold": (1 << 63) - 1,
             "top_pad": pool_bytes,
         }
@@ -92,7 +92,7 @@ class Layout:
 
 
 def _is_huge(piece: int, permille: int) -> bool:
-    """Whether the piece of this number is: in every prefix of pieces the share is right to within one piece."""
+    """Whether the piece with this number is huge: in every prefix of pieces, the share is right to within one piece."""
     return (piece + 1) * permille // 1000 > piece * permille // 1000
 
 
@@ -109,10 +109,10 @@ def _joined(pieces: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def parse(text: str) -> Layout:
-    """A layout from how people write it.
+    """Parses a layout.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a layout.
     """
     name = text.strip().replace(" ", "")
     match name.lower():

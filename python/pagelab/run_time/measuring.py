@@ -1,10 +1,10 @@
 """Measuring a program under page-size layouts on this machine.
 
-Models: nothing; the program runs natively. Runs of the layouts alternate, so that what changes over time on the machine
-    falls on all of them alike.
-Source: rusage of the program and the children that it waited for (getrusage(2)); `perf stat` where there are counters.
-Deviations: a first run of each layout is looked at and not timed. It also brings files into the page cache. Without
-    counters of walk cycles, these come from replays.
+Models: nothing; the program runs natively. Runs of the layouts alternate, so that changes of the machine over time
+    affect all of them equally.
+Source: rusage of the program and the children that it waited for (getrusage(2)); `perf stat` if there are counters.
+Deviations: the first run of each layout is inspected and not timed. It also brings files into the page cache. Without
+    counters, walk cycles come from replays.
 """
 
 import json
@@ -36,7 +36,7 @@ _SHORT_SECONDS = 0.5
 _RECORDING_SLOWDOWN = 50
 """How much longer a recording takes than a run, about (docs/recorder.md); an estimate that is only printed"""
 NOISY = 0.05
-"""Half an interval by the mean, above which a layout's times are called noisy"""
+"""Half an interval ÷ mean, above which a layout's times are called noisy"""
 _SPAN_FACTOR = 2
 _LEAST_SPAN = 64 << 20
 _MOSTLY_HUGE = 0.9
@@ -51,7 +51,7 @@ class Figure:
     median: float
     mean: float
     half_interval: float | None
-    """The mean lies so far around this one's with a confidence of 95 %; none of a single run."""
+    """Half the 95 % interval of the mean; none for a single run."""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Figure":
@@ -63,7 +63,7 @@ class Figure:
 
     @property
     def relative(self) -> float | None:
-        """Half the interval by the mean."""
+        """Half the interval ÷ the mean."""
         return None if self.half_interval is None or not self.mean else self.half_interval / self.mean
 
 
@@ -94,13 +94,13 @@ class Measurement:
     nested: bool
     """Whether replays were of a virtual machine's nested tables."""
     replay_machine: str | None
-    """The machine of the replays, as it was asked for."""
+    """The machine of the replays, as requested."""
     warnings: Sequence[str]
     touched_bytes: int = 0
-    """What was touched before each run, so that the host of a virtual machine has the frames of all alike."""
+    """Memory touched before each run, so that the host of a virtual machine has backed the frames of all runs."""
 
     def to_json(self) -> str:
-        """All of it, as `load` reads it."""
+        """The document, in the form that `load` reads."""
         return json.dumps({"kind": KIND, "pagelab": _engine.__version__, **asdict(self)}, indent=1) + "\n"
 
 
@@ -116,9 +116,9 @@ class Plan:
     record: bool = False
     """Whether the program is recorded, and replayed under each layout."""
     stretches: Stretches | None = None
-    """What of the program is recorded; all of it unless given."""
+    """The recorded part of the program; all of it by default."""
     trace: Path | None = None
-    """A recording made without layouts, which is replayed in their place."""
+    """A recording made without layouts, which is replayed instead of new ones."""
     keep_traces: Path | None = None
     replaying: Replaying = field(default_factory=Replaying)
 
@@ -127,7 +127,7 @@ def measure(command: Sequence[str], plan: Plan, report: Report = lambda _: None)
     """Runs a program under layouts, alternating, and takes its time, faults and events.
 
     Args:
-        report: Called with what is under way.
+        report: Called with the current step.
 
     Raises:
         UsageError: layouts cannot be given to the program, it fails, or ends too soon to be measured.
@@ -184,7 +184,7 @@ def _check(command: Sequence[str], layouts: Sequence[Layout], machine: host.Mach
 
 
 def _check_plan(plan: Plan, layouts: Sequence[Layout]) -> None:
-    """Finds before the first run what would fail after the last."""
+    """Finds errors before the first run that would otherwise appear after the last."""
     if plan.trace and plan.record:
         raise UsageError("a recording is given (--trace) or made (--replay): leave one out")
     if plan.files.stdin:
@@ -234,7 +234,7 @@ def _look(
 
 
 def _estimate(seconds: float, layouts: Sequence[Layout], plan: Plan) -> str:
-    """What is about to be done, and how long it takes judging by a first run that took this many seconds."""
+    """The plan, and its duration estimated from a first run that took this many seconds."""
     runs = len(layouts) * plan.repeat
     text = f"{runs} timed runs of about {seconds:.2g} s, {runs * seconds:.2g} s in all"
     if plan.record:
@@ -252,7 +252,7 @@ def _check_ending(run: Run, layout: Layout, plan: Plan) -> None:
 
 
 def _status(code: int) -> str:
-    """An exit status as shells tell it, with the signal that ended the program."""
+    """An exit status as in a shell, with the signal that ended the program."""
     names = {128 + of.value: of.name for of in signal.Signals}
     return f"status {code} ({names[code]})" if code in names else f"status {code}"
 
@@ -268,7 +268,7 @@ def _repeat(
 ) -> dict[str, list[Run]]:
     runs: dict[str, list[Run]] = {layout.name: [] for layout in layouts}
     for number in range(plan.repeat):
-        # Forth and back: a drift of the machine's speed falls on no layout more than on others.
+        # Forward and back: a drift of the machine's speed affects all layouts equally.
         for layout in layouts if number % 2 == 0 else reversed(layouts):
             report(f"run {number + 1} of {plan.repeat}, {layout.name}")
             frames.touch(touched_bytes)
@@ -287,7 +287,7 @@ def _counted(program: Program, layout: Layout, span: int, found: counters.Counte
 def _replays(
     program: Program, layouts: Sequence[Layout], span: int, plan: Plan, report: Report
 ) -> tuple[dict[str, Replay], list[str]]:
-    """By layout, and why there is none of some: what was timed before is not lost."""
+    """Replays by layout, and why some are missing: the timed runs are kept in any case."""
     how = plan.replaying
     if not (plan.trace or plan.record):
         return {}, []
@@ -313,7 +313,7 @@ def _replays(
 
 
 def _replays_of(trace: Path, layouts: Sequence[Layout], how: Replaying, folder: Path) -> dict[str, Replay]:
-    """Of a recording that was made without layouts."""
+    """Replays of a recording that was made without layouts."""
     systems = {
         layout.name: how.small if layout.small else how.huge for layout in layouts if layout.small or layout.whole
     }
@@ -362,7 +362,7 @@ def _warnings(
 
 
 def replay_warnings(measured: Sequence[Measured]) -> list[str]:
-    """What is to be known of the replays, with the layouts where it is not of all."""
+    """Warnings about the replays, with the layouts unless they are for all."""
     replayed = [of for of in measured if of.replay]
     layouts: dict[str, list[str]] = {}
     for of in replayed:
@@ -372,7 +372,7 @@ def replay_warnings(measured: Sequence[Measured]) -> list[str]:
 
 
 def load(path: Path) -> Measurement:
-    """Reads what `pagelab measure` wrote.
+    """Reads a file of `pagelab measure`.
 
     Raises:
         UsageError: it is no such file.

@@ -30,9 +30,9 @@ INPUTS = ("tlb_hits", "tlb_misses", "walk_cycles", "window_cycles")
 _SYMBOLS = dict(zip(INPUTS, "HMCW", strict=True))
 DEGREE = 3
 MOSMODEL_POINTS = 10
-"""Least points of `mosmodel`: LassoLarsCV holds a fifth of them out at a time, and each error one more"""
+"""Fewest points of `mosmodel`: LassoLarsCV leaves out a fifth of them at a time, and each error one more"""
 _PARTS = 5
-"""In which `mosmodel` holds points out, as LassoLarsCV does unless told otherwise"""
+"""Parts in which `mosmodel` leaves out points, the default of LassoLarsCV"""
 _STLB_HIT_CYCLES = 7
 """Of `pham`: what the second level of Intel's TLB takes"""
 
@@ -73,7 +73,7 @@ class Fitted:
 
     @property
     def without_walks(self) -> float:
-        """The run time that it predicts where there are neither misses nor hits nor walk cycles."""
+        """The run time that it predicts without misses, hits and walk cycles."""
         return sum(term.coefficient for term in self.terms if not any(term.powers.values()))
 
     def at(self, point: Point) -> float:
@@ -81,15 +81,15 @@ class Fitted:
         return sum(term.at(point) for term in self.terms)
 
     def from_base(self, point: Point, base: Point, as_replayed: Point | None = None) -> float | None:
-        """The run time that a measured one becomes: its cycles, by the ratio of what the model says of both points.
+        """A measured run time multiplied by the ratio of the model's predictions for both points.
 
-        A model may be off for the measured point itself. That is no gain of what it is compared with.
+        A model may have an error at the measured point itself, which must not count as a gain.
 
         Args:
-            as_replayed: The inputs of `base` for the ratio, if they are others than its own.
+            as_replayed: The inputs of `base` for the ratio, if they differ from its own.
 
         Returns:
-            Cycles; None if the model says that the measured point takes no time.
+            Cycles; None if the model predicts no time for the measured point.
         """
         at_base = self.at(as_replayed or base)
         return base.runtime_cycles * self.at(point) / at_base if at_base > 0 else None
@@ -100,12 +100,12 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Model:
-    """A form, and how its coefficients follow from points."""
+    """A form, and how its coefficients are computed from points."""
 
     name: str
     form: str
     fit: Callable[[Sequence[Point]], Sequence[Term]]
-    """Raises UsageError where the points do not make one."""
+    """Raises UsageError if the points do not allow it."""
     parameters: int | None
     """Coefficients that layouts determine; None where each term has one."""
 

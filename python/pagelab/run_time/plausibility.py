@@ -1,6 +1,6 @@
-"""Why a fitted model cannot be trusted, whatever its errors are.
+"""Reasons why a fitted model is not reliable, whatever its errors are.
 
-Models: none. Each check compares a model, or the layouts that it was fitted to, with what can be true of a processor.
+Models: none. Each check compares a model, or the layouts that it was fitted to, with what is possible on a processor.
 Parameters: the constants below. None is fitted to a program.
 """
 
@@ -10,15 +10,15 @@ from pagelab.run_time.models import Fitted
 from pagelab.run_time.points import Point, Points
 
 COUNTED_BOUND = 2.0
-"""Most cycles of run time per counted walk cycle: one for which the core waits for the walker, and one for what the
-walk's own reads drove out of the caches"""
+"""Most cycles of run time per counted walk cycle: one in which the core waits for the walker, and one for the lines
+that the walk's reads evicted from the caches"""
 REPLAYED_BOUND = 12.0
-"""The same where walk cycles are not counted by the processor: a nested walk reads up to 24 entries and a native one
+"""The same if the processor does not count walk cycles: a nested walk reads up to 24 entries and a native one
 4, so a replay without nested tables may have a sixth of a virtual machine's walk cycles"""
 LEAST_WALK_DIFFERENCE = 0.05
 """Least share by which walk cycles of layouts must differ; a choice"""
 LEAST_COMPARED = 2
-"""Least layouts that test all models: one layout tells nothing of how errors vary"""
+"""Fewest layouts that all models must be tested on: one layout does not show how errors vary"""
 
 
 def walk_bound(points: Points) -> float:
@@ -27,7 +27,7 @@ def walk_bound(points: Points) -> float:
 
 
 def layouts_objection(points: Points) -> str | None:
-    """Why no model can be fitted to these layouts; None if nothing speaks against them."""
+    """Why no model can be fitted to these layouts; None if there is no objection."""
     if points.unknown_noise:
         return (
             f"{', '.join(points.unknown_noise)}: timed once, so the noise of run times is unknown; measure with "
@@ -53,11 +53,11 @@ def layouts_objection(points: Points) -> str | None:
 def model_objection(
     fitted: Fitted, parameters: int, errors: Mapping[str, float], points: Points, spread: float
 ) -> str | None:
-    """Why this model is never the best one; None if nothing speaks against it.
+    """Why this model is never the best one; None if there is no objection.
 
     Args:
         parameters: Coefficients that were taken from the layouts.
-        errors: Relative errors of layouts that it was fitted without.
+        errors: Relative errors for layouts that were left out of its fit.
         spread: Share by which run times of the layouts differ.
     """
     fewest, most = _extremes(points.points)
@@ -78,7 +78,7 @@ def model_objection(
 
 
 def spread_of(points: Sequence[Point]) -> float:
-    """By which share the slowest layout takes longer than the fastest."""
+    """The share by which the slowest layout takes longer than the fastest."""
     times = [point.runtime_cycles for point in points if point.runtime_cycles]
     return max(times) / min(times) - 1 if times else 0.0
 
@@ -90,7 +90,7 @@ def _extremes(points: Sequence[Point]) -> tuple[Point, Point]:
 
 
 def _noise_of_difference(one: Point, other: Point) -> float:
-    """Half the 95 % interval of the difference of two run times, in cycles; 0 where noise is not known."""
+    """Half the 95 % interval of the difference of two run times, in cycles; 0 if the noise is unknown."""
     return float(sum(((point.noise or 0.0) * point.runtime_cycles) ** 2 for point in (one, other)) ** 0.5)
 
 

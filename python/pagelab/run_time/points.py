@@ -1,4 +1,4 @@
-"""Points that models are fitted to: what a program's run time was under layouts, and what its translations cost.
+"""Points that models are fitted to: a program's run times under layouts, and the cost of its translations.
 
 Source: files of `pagelab measure -o FILE.json`, or CSV with a row per layout and the columns of `COLUMNS`; the letters
     of `LETTERS` will do.
@@ -20,14 +20,14 @@ COLUMNS = ("layout", "runtime_cycles", "tlb_hits", "tlb_misses", "walk_cycles")
 LETTERS = {"R": "runtime_cycles", "H": "tlb_hits", "M": "tlb_misses", "C": "walk_cycles"}
 SMALL, HUGE = "4k", "thp"
 _SAME = {"2m": HUGE, "layout4kb": SMALL, "layout2mb": HUGE}
-"""Other names of layouts that models are anchored at, in small letters"""
+"""Other names of the layouts that models are anchored at, in lower case"""
 TIMES = ("user", "cpu")
 OF_REPLAYS = "walk cycles come from replays, and run time is CPU time in cycles of their machine"
 
 
 @dataclass(frozen=True)
 class Point:
-    """A layout; cycles of the measured processor, except walk cycles where they come from replays."""
+    """A layout; cycles are those of the measured processor, except walk cycles from replays."""
 
     layout: str
     runtime_cycles: float
@@ -39,7 +39,7 @@ class Point:
     window_cycles: float | None = None
     """Replayed cycles of a core that overlaps accesses."""
     noise: float | None = None
-    """Half the 95 % interval of the mean run time, as its share; None where it is not known."""
+    """Half the 95 % interval of the mean run time, as its share; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Points:
     """`counters`, `replay`, or `file` for CSV."""
     nested: bool
     machine: str | None
-    """The machine of replays, as it was asked for."""
+    """The machine of replays, as requested."""
     system_seconds: float | None
-    """The kernel's time under `4k`, where it is no part of the run time."""
+    """The kernel's time under `4k`, if the run time does not include it."""
     notes: Sequence[str]
     command: Sequence[str] | None = None
-    """The program and its arguments; none of CSV."""
+    """The program and its arguments; none for CSV."""
     unknown_noise: Sequence[str] = ()
     """Layouts that were timed once."""
 
@@ -68,13 +68,13 @@ class Points:
 
 
 def read(paths: Sequence[Path], time: str = "user") -> Points:
-    """The points of files, of which several are of one program.
+    """The points of several files of one program.
 
     Args:
         time: Whether run time is the program's own (`user`) or with the kernel's (`cpu`).
 
     Raises:
-        UsageError: a file holds no points, or the files are of different kinds or programs.
+        UsageError: a file contains no points, or the files are of different kinds or programs.
         OSError: it cannot be read.
     """
     if time not in TIMES:
@@ -166,7 +166,7 @@ def _of_measurement(measured: Measurement, path: Path, time: str) -> Points:
 
 
 def _noise(measured: Measurement) -> list[str]:
-    """What is to be known of how far run times are known; nothing where that is well."""
+    """Warnings about the accuracy of run times, if any."""
     if any(len(of.runs) == 1 for of in measured.layouts):
         return ["a layout was run once, so the noise of its run time is unknown"]
     known = {of.layout: of.figure(lambda run: run.cpu_seconds).relative for of in measured.layouts}
@@ -178,7 +178,7 @@ def _noise(measured: Measurement) -> list[str]:
 
 
 def _counted(of: Measured, time: str) -> Point | None:
-    """A point of counters alone; none if the TLB's are missing."""
+    """A point from counters only; none if the TLB's are missing."""
     names = {name for run in of.runs for name in run.counters}
     counts = {name: statistics.median(run.counters.get(name, 0) for run in of.runs) for name in names}
     known = counters.translation(counts)

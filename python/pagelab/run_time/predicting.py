@@ -1,12 +1,13 @@
-"""Predicting a program's run time under systems that no machine has.
+"""Predicting a program's run time under systems that do not exist in hardware.
 
 Models: a trace of the program is replayed under the layout `4k`'s system and under others. Misses, hits and walk cycles
-    of the others are the measured ones of `4k`, in the ratio of the replays. Models of run time tell what these take
-    and what `4k` takes; the measured run time of `4k` is multiplied by the ratio, since a model may be off there.
+    of the others are the measured ones of `4k`, in the ratio of the replays. Models of run time predict the time for
+    these and for `4k`. The measured run time of `4k` is multiplied by their ratio, since a model may have an error
+    there.
 Source: I. Yaniv, D. Tsafrir, "Hash, Don't Cache (the Page Table)", SIGMETRICS 2016, 5.1.
 Parameters: none.
-Deviations: ratios take off what the simulated machine has otherwise than the measured one. Where the replay of `4k`
-    has none of something, the other's own count stands for it. The kernel's time is not predicted.
+Deviations: ratios remove differences between the simulated and the measured machine. If the replay of `4k` has a count
+    of 0, the other's own count is used. The kernel's time is not predicted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,28 +34,28 @@ class Estimate:
 
     model: str
     cycles: float | None
-    """None if the model does not tell; the warnings say why."""
+    """None if the model gives no prediction; the warnings say why."""
     half_interval: float | None
-    """Share of the cycles within which the truth is in 95 of 100 cases, by the errors for layouts left out; none of
-    models that fewer than two layouts tested."""
+    """Share of the cycles within which the truth is in 95 of 100 cases, from the errors for layouts left out; none for
+    models that were tested on fewer than two layouts."""
     at_4k: float
-    """What the model says of `4k` itself, by what was measured: how far off it is where nothing changes."""
+    """The model's prediction for `4k` itself ÷ the measurement: its error if nothing changes."""
     tested: bool
     """Whether any layout was left out to test it."""
     blind: bool
-    """Whether the system's walks take longer or shorter than those of `4k`, and the model does not see it."""
+    """Whether the system's walks have another length than those of `4k`, which the model ignores."""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """A system, and what models say of it."""
+    """A system, and the models' predictions for it."""
 
     system: str
     inputs: Point
-    """What the models were given."""
+    """The inputs of the models."""
     estimates: Sequence[Estimate]
     beyond: bool
-    """Whether its walk cycles lie outside those of the layouts that the models were fitted to."""
+    """Whether its walk cycles are outside the range of the layouts that the models were fitted to."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Prediction:
     warnings: Sequence[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """The document for JSON."""
         return {
             "pagelab": _engine.__version__,
             "machine": self.machine,
@@ -108,14 +109,14 @@ def predict(
     progress: Progress | None = None,
     model: str | None = None,
 ) -> Prediction:
-    """Predicts the run time of the program that `models` are of, which `trace` is a recording of.
+    """Predicts the run time of the program of `models`, of which `trace` is a recording.
 
     Args:
         machine: The machine of the replays; that of the models' own replays if none.
-        model: The only model to predict by, although something may speak against it.
+        model: The only model to use, even if there is an objection to it.
 
     Raises:
-        UsageError: the models lack the layout 4k, or none of them is the best one and no model is named.
+        UsageError: the models lack the layout 4k, or there is no best model and none is named.
         ConfigError: there is no such system or machine.
         TraceError: the trace cannot be read.
     """
