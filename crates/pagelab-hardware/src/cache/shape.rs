@@ -76,7 +76,7 @@ pub(super) struct Code {
     /// Implements [`Hierarchy::miss_l1`].
     pub miss_l1: fn(&mut Hierarchy, usize, LineAddr, bool, Requester) -> Outcome,
     /// The loop of [`Hierarchy::zero_lines`]. Arguments: core, first line, number of lines, and counters by
-    /// [`HitLevel`].
+    /// [`HitLevel`](super::HitLevel).
     pub write_lines: fn(&mut Hierarchy, usize, LineAddr, u64, &mut [u64; 5]),
 }
 
