@@ -13,9 +13,14 @@ fn folder() -> &'static PathBuf {
 }
 
 pub fn check(data: &[u8], format: Format) {
+    check_with(data, format, &ImportOptions::default());
+}
+
+/// With options, except limits.
+pub fn check_with(data: &[u8], format: Format, options: &ImportOptions) {
     let (input, output) = (folder().join("input"), folder().join("out.trace"));
     fs::write(&input, data).unwrap();
-    let options = ImportOptions { max_accesses: Some(100_000), max_records: Some(100_000), ..ImportOptions::default() };
+    let options = ImportOptions { max_accesses: Some(100_000), max_records: Some(100_000), ..options.clone() };
     let result = import(&input, &output, format, &options, &mut |_| ControlFlow::Continue(()));
     let Ok(summary) = result else {
         assert!(!output.exists(), "a failed import left something");

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -58,9 +59,13 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("import_gem5/plain.trc.gz", "monitor.trc.gz"),
         ("import_ramulator/loads.txt", "ramulator.txt"),
         ("import_perf/mem.txt", "samples.txt"),
+        ("import_perf_data/memory.data", "perf.data"),
+        ("import_pinatrace/plain.txt", "pinatrace.out"),
     ):
         shutil.copy(ROOT / "fuzz" / "seeds" / seed, folder / name)
     (folder / "weighted.txt").write_text("sort 8/8 5.1: cpu/mem-loads/P: 7f0d3c2b1a40 233 55e0c0001100\n")
+    with tarfile.open(folder / "threads.tar.xz", "w:xz") as archive:
+        archive.add(ROOT / "fuzz" / "seeds" / "import_drmemtrace" / "plain.trace", "threads/app.1.trace")
     threads = folder / "drmemtrace.sort.4711.dir"
     threads.mkdir()
     shutil.copy(ROOT / "fuzz" / "seeds" / "import_drmemtrace" / "chunks.trace.zip", threads / "sort.4711.trace.zip")

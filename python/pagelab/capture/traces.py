@@ -130,11 +130,12 @@ def import_trace(
     """Turns a trace of another tool into one of pagelab's.
 
     Args:
-        file: The other tool's trace; plain, gzip, xz, bzip2, zstd or zip. Or a folder of DynamoRIO's threads.
+        file: The other tool's trace: plain, compressed (gzip, xz, bzip2, zstd, lz4, snappy), or in a tar or zip
+            archive. Or a folder of DynamoRIO's threads.
         output: The new trace's folder, `NAME.trace`; must not exist. By default it has the file's name and is made in
             the current folder.
-        format: `drmemtrace`, `gem5`, `lackey`, `perf`, `ramulator`, `champsim`, `champsim-cloudsuite`, or `auto` to
-            recognise it.
+        format: `drmemtrace`, `gem5`, `lackey`, `perf`, `perf-data`, `pinatrace`, `ramulator`, `champsim`,
+            `champsim-cloudsuite`, or `auto` to recognise it.
         max_accesses: Stop after so many, such as `"100M"`.
         max_records: Stop after so many records of the file: lines, instructions, entries or packets.
         fields: The fields of a text of `perf script`, as behind its `-F`: `"comm,pid,tid,time,event,addr"`.

@@ -78,8 +78,8 @@ def import_command(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="The other tool's trace: plain, gzip, xz, bzip2, zstd or zip; or DynamoRIO's folder with one file "
-            "per thread.",
+            help="The other tool's trace: plain, compressed (gzip, xz, bzip2, zstd, lz4, snappy), or in a tar or zip "
+            "archive; or DynamoRIO's folder with one file per thread.",
         ),
     ],
     output: Annotated[

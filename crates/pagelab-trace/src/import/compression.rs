@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufReader, Chain, Cursor, Read},
+    io::{self, BufRead, BufReader, Chain, Cursor, Read},
 };
 
 use liblzma::stream::{CONCATENATED, Stream};
@@ -27,12 +27,16 @@ pub enum Compression {
     Bzip2,
     /// Zstandard, several frames too.
     Zstd,
+    /// LZ4 frames, several too.
+    Lz4,
+    /// Framed Snappy.
+    Snappy,
     /// Members of an archive, one after the other.
     Zip,
 }
 
 /// Bytes by which a compression is recognised.
-pub(super) const MAGIC_BYTES: usize = 6;
+pub(super) const MAGIC_BYTES: usize = 10;
 /// An xz file that needs more memory than this is refused; `xz -9` needs 65 MiB.
 const XZ_MEMORY_BYTES: u64 = 512 << 20;
 /// As the base-2 logarithm, the largest window of a zstd file; `zstd --ultra -22` needs 27.
@@ -42,17 +46,19 @@ const ZSTD_WINDOW_LOG: u32 = 27;
 pub(super) type Whole = Chain<Cursor<Vec<u8>>, super::input::Counted<File>>;
 
 impl Compression {
-    const NAMES: [(&str, Self); 7] = [
+    const NAMES: [(&str, Self); 9] = [
         ("auto", Self::Auto),
         ("none", Self::None),
         ("gzip", Self::Gzip),
         ("xz", Self::Xz),
         ("bzip2", Self::Bzip2),
         ("zstd", Self::Zstd),
+        ("lz4", Self::Lz4),
+        ("snappy", Self::Snappy),
         ("zip", Self::Zip),
     ];
 
-    /// From `auto`, `none`, `gzip`, `xz`, `bzip2`, `zstd` or `zip`.
+    /// From `auto`, `none`, `gzip`, `xz`, `bzip2`, `zstd`, `lz4`, `snappy` or `zip`.
     ///
     /// # Errors
     /// [`TraceError::Usage`] that lists the names.
@@ -63,13 +69,16 @@ impl Compression {
         })
     }
 
-    /// By the magic numbers of RFC 1952, the .xz file format (section 2.1.1.1), bzip2, RFC 8878 and zip.
+    /// By the magic numbers of RFC 1952, the .xz file format (section 2.1.1.1), bzip2, RFC 8878, LZ4's and Snappy's
+    /// framing formats, and zip.
     pub(super) fn recognise(head: &[u8]) -> Self {
         match head {
             [0x1f, 0x8b, ..] => Self::Gzip,
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
             [b'B', b'Z', b'h', b'1'..=b'9', 0x31 | 0x17, ..] => Self::Bzip2,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            [0x04, 0x22, 0x4d, 0x18, ..] => Self::Lz4,
+            [0xff, 6, 0, 0, b's', b'N', b'a', b'P', b'p', b'Y', ..] => Self::Snappy,
             [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => Self::Zip,
             _ => Self::None,
         }
@@ -82,6 +91,8 @@ impl Compression {
             Self::Xz => "xz",
             Self::Bzip2 => "bzip2",
             Self::Zstd => "zstd",
+            Self::Lz4 => "lz4",
+            Self::Snappy => "snappy",
             Self::Zip => "zip",
         }
     }
@@ -103,7 +114,23 @@ impl Compression {
                 decoder.window_log_max(ZSTD_WINDOW_LOG)?;
                 Box::new(decoder)
             }
+            Self::Lz4 => Box::new(Lz4Frames(lz4_flex::frame::FrameDecoder::new(buffered(file)))),
+            Self::Snappy => Box::new(snap::read::FrameDecoder::new(buffered(file))),
             Self::Zip => Box::new(ZipMembers::open(file.into_inner().1, buffer_bytes)?),
         })
+    }
+}
+
+/// LZ4 frames one after another, as `lz4` and `cat` make them. The decoder stops between two.
+struct Lz4Frames<R: Read>(lz4_flex::frame::FrameDecoder<R>);
+
+impl<R: BufRead> Read for Lz4Frames<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let len = self.0.read(buffer)?;
+            if len > 0 || buffer.is_empty() || self.0.get_mut().fill_buf()?.is_empty() {
+                return Ok(len);
+            }
+        }
     }
 }

@@ -1,13 +1,15 @@
-//! Which files an import is of: the one that is named, or those of threads in a folder.
+//! Which files an import is of: the one that is named, or those of threads in a folder or an archive.
 
 use std::{
     fs, io,
+    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicU64},
 };
 
 use super::{
-    Compression, Input,
+    Compression, Input, Progress,
+    archive::{self, Unpacked, is_of_thread},
     input::{BUFFER_BYTES, SMALL_BUFFER_BYTES},
 };
 use crate::TraceError;
@@ -15,20 +17,49 @@ use crate::TraceError;
 /// Threads whose files have large buffers.
 const MAX_LARGE_BUFFERS: usize = 16;
 
-/// Opens the file at `path`, or the files of threads in the folder at `path` by their names.
-pub(super) fn open(path: &Path, compression: Compression) -> Result<Vec<Input>, TraceError> {
-    let paths = if path.is_dir() { of_threads(path)? } else { vec![path.to_path_buf()] };
-    let buffer_bytes = if paths.len() > MAX_LARGE_BUFFERS { SMALL_BUFFER_BYTES } else { BUFFER_BYTES };
+/// Asked how far an import is, and whether it goes on.
+pub(super) type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
+
+/// A file, and what messages call it.
+type Named = (PathBuf, PathBuf);
+
+/// Opens the file at `path`, or the files of threads in the folder or the archive at `path` by their names.
+pub(super) fn open(path: &Path, compression: Compression, progress: OnProgress<'_>) -> Result<Vec<Input>, TraceError> {
+    if path.is_dir() {
+        let paths = of_threads(path)?;
+        return open_all(paths.into_iter().map(|path| (path.clone(), path)).collect(), compression);
+    }
+    let mut go_on = || progress(Progress { read_bytes: 0, total_bytes: None, accesses: 0 });
+    let is_zip = matches!(compression, Compression::Auto | Compression::Zip);
+    if is_zip && archive::is_zip_of_files(path) {
+        return open_unpacked(&archive::unpack_zip(path, &mut go_on)?);
+    }
+    let mut files = open_all(vec![(path.to_path_buf(), path.to_path_buf())], compression)?;
+    if archive::is_tar(&files[0].head()) {
+        return open_unpacked(&archive::unpack_tar(&mut files[0], &mut go_on)?);
+    }
+    Ok(files)
+}
+
+/// Opens what an archive held. Its folder may go then: open files stay.
+fn open_unpacked(unpacked: &Unpacked) -> Result<Vec<Input>, TraceError> {
+    open_all(unpacked.files()?, Compression::Auto)
+}
+
+fn open_all(files: Vec<Named>, compression: Compression) -> Result<Vec<Input>, TraceError> {
+    let buffer_bytes = if files.len() > MAX_LARGE_BUFFERS { SMALL_BUFFER_BYTES } else { BUFFER_BYTES };
     let read_bytes = Arc::<AtomicU64>::default();
-    let open = |path: &PathBuf| Input::open_one_of(path, compression, Arc::clone(&read_bytes), buffer_bytes);
-    let files = paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let open =
+        |(path, name): &Named| Input::open_one_of(path, name, compression, Arc::clone(&read_bytes), buffer_bytes);
+    let files = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     match files.iter().find(|file| file.head().bytes.is_empty()) {
         Some(empty) => Err(empty.corrupt("an empty trace: it has no data")),
         None => Ok(files),
     }
 }
 
-/// The files of DynamoRIO's threads: those in the folder, or in its folder `trace`, whose names have a part `trace`.
+/// The files of DynamoRIO's threads: those in the folder, or in its folder `trace`, whose names have a part
+/// `trace` or `memtrace`.
 fn of_threads(folder: &Path) -> Result<Vec<PathBuf>, TraceError> {
     for candidate in [folder.to_path_buf(), folder.join("trace")] {
         let mut paths = Vec::new();
@@ -39,8 +70,7 @@ fn of_threads(folder: &Path) -> Result<Vec<PathBuf>, TraceError> {
         };
         for entry in entries {
             let path = entry.map_err(|e| TraceError::io(&candidate, e))?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if name.split('.').skip(1).any(|part| part == "trace") && path.is_file() {
+            if is_of_thread(&path) && path.is_file() {
                 paths.push(path);
             }
         }

@@ -51,21 +51,22 @@ impl Input {
     /// # Errors
     /// [`TraceError::Io`]; [`TraceError::Corrupt`] for a folder, or if it cannot be decompressed.
     pub fn open(path: &Path, compression: Compression) -> Result<Self, TraceError> {
-        Self::open_one_of(path, compression, Arc::default(), BUFFER_BYTES)
+        Self::open_one_of(path, path, compression, Arc::default(), BUFFER_BYTES)
     }
 
-    /// As [`open`](Self::open), with a count of bytes that several files share.
+    /// As [`open`](Self::open), with what messages call the file and a count of bytes that several files share.
     pub(super) fn open_one_of(
         path: &Path,
+        name: &Path,
         compression: Compression,
         read_bytes: Arc<AtomicU64>,
         buffer_bytes: usize,
     ) -> Result<Self, TraceError> {
-        let to_error = |e| TraceError::io(path, e);
+        let to_error = |e| TraceError::io(name, e);
         let file = File::open(path).map_err(to_error)?;
         let facts = file.metadata().map_err(to_error)?;
         if facts.is_dir() {
-            return Err(TraceError::corrupt(path, "a folder; a foreign trace is a file"));
+            return Err(TraceError::corrupt(name, "a folder; a foreign trace is a file"));
         }
         let mut file = Counted { inner: file, count: Arc::clone(&read_bytes) };
         let mut magic = Vec::with_capacity(MAGIC_BYTES);
@@ -75,7 +76,7 @@ impl Input {
             given => given,
         };
         let mut input = Self {
-            path: path.to_path_buf(),
+            path: name.to_path_buf(),
             compression,
             total_bytes: facts.is_file().then_some(facts.len()),
             read_bytes,
@@ -90,6 +91,16 @@ impl Input {
         input.data = compression.decompress(whole, buffer_bytes).map_err(|e| input.reading(e))?;
         input.ahead(HEAD_BYTES)?;
         Ok(input)
+    }
+
+    /// What messages call it.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the data that is left.
+    pub(super) fn as_reader(&mut self) -> InputReader<'_> {
+        InputReader(self)
     }
 
     /// Never [`Compression::Auto`].
@@ -192,6 +203,19 @@ impl Input {
             Compression::Zip => format!("a zip archive that cannot be read: {error}"),
             _ => format!("damaged or cut-off {name} data within the first {at} bytes: {error}"),
         })
+    }
+}
+
+/// The data of an input, for readers that know nothing of it.
+pub(super) struct InputReader<'a>(&'a mut Input);
+
+impl Read for InputReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let ahead = self.0.ahead(1).map_err(io::Error::other)?;
+        let len = ahead.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&ahead[..len]);
+        self.0.consume(len);
+        Ok(len)
     }
 }
 

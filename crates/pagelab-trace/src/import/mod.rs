@@ -14,6 +14,7 @@
 //! - memory stays bounded, whatever the data claims.
 
 mod addresses;
+mod archive;
 mod champsim;
 mod compression;
 mod drmemtrace;
@@ -24,8 +25,12 @@ mod lackey;
 mod lines;
 pub mod mappings;
 mod numbers;
+mod other_tools;
 mod perf;
+mod perf_data;
 mod perf_fields;
+mod perf_sample;
+mod pinatrace;
 mod protobuf;
 mod ramulator;
 pub mod rows;
@@ -111,6 +116,10 @@ formats! {
         "text of `valgrind --tool=lackey --trace-mem=yes`";
     Perf = "perf", true, perf::looks_like, no_doubt, perf::read, perf::notes,
         "samples with addresses, as `perf script` prints them";
+    PerfData = "perf-data", true, perf_data::looks_like, no_doubt, perf_data::read, perf::notes,
+        "perf's own file: samples with addresses";
+    PinAtrace = "pinatrace", false, pinatrace::looks_like, no_doubt, pinatrace::read, pinatrace::notes,
+        "text of Intel Pin's tool pinatrace";
     Ramulator = "ramulator", false, ramulator::looks_like, ramulator::doubt, ramulator::read, ramulator::notes,
         "text of Ramulator: loads and stores, reads and writes, or instructions";
     ChampSim = "champsim", false, champsim::looks_like, champsim::doubt, champsim::read, champsim::notes,
@@ -309,7 +318,7 @@ pub fn import(
         let what = format!("assumed size is {} bytes, allowed are 1 to {MAX_ACCESS_BYTES}", options.assumed_size_bytes);
         return Err(TraceError::usage(what));
     }
-    let mut files = files::open(input, options.compression)?;
+    let mut files = files::open(input, options.compression, progress)?;
     let (format, rather) = match format.decided_by(options)? {
         Format::Auto => (recognise(&files)?, None),
         given => (given, Format::recognise(&files[0]).filter(|found| *found != given)),
@@ -347,6 +356,9 @@ fn recognise(files: &[Input]) -> Result<Format, TraceError> {
 fn unknown(file: &Input) -> String {
     match Compression::recognise(file.head().bytes) {
         Compression::None => {
+            if let Some(what) = other_tools::describe(file.head().bytes) {
+                return format!("{what}; formats that are known: {}", Format::names());
+            }
             let line = file.head().bytes.split(|&byte| byte == b'\n').find(|line| !line.trim_ascii().is_empty());
             let begins =
                 line.map(lines::shown).filter(|text| !text.contains(|c: char| c.is_control() || c == '\u{fffd}'));

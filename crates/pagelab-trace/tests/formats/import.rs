@@ -244,7 +244,7 @@ fn names_are_known_or_listed() {
     assert_eq!(Format::from_name("auto").unwrap(), Format::Auto);
     assert!(Format::from_name("dinero").unwrap_err().to_string().contains("auto, drmemtrace, gem5, lackey"));
     assert_eq!(Compression::from_name("zstd").unwrap(), Compression::Zstd);
-    assert!(Compression::from_name("rar").unwrap_err().to_string().contains("gzip, xz, bzip2, zstd, zip"));
+    assert!(Compression::from_name("rar").unwrap_err().to_string().contains("gzip, xz, bzip2, zstd, lz4, snappy, zip"));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 mod format_damage;
 mod format_round_trip;
 mod import;
+mod import_archives;
 mod import_layouts;
+mod import_perf_data;
 mod replace_advice;
 mod support;
