@@ -4,7 +4,7 @@
 //! what they say. Instructions of a bundle follow each other, with their lengths in the value. Prefetches, flushes and
 //! encodings are left out and counted. Markers tell times, among others: a thread's entries up to its next time come
 //! after those that other threads made before. A thread's file names it and its process. Source:
-//! `clients/drcachesim/common/trace_entry.h` of DynamoRIO as of August 2026, trace versions 2 to 7.
+//! `clients/drcachesim/common/trace_entry.h` of DynamoRIO as of August 2026, trace versions 1 to 7.
 //!
 //! The kernel's instructions and their accesses are left out and counted: those of system calls, of context switches
 //! and of interrupts, which markers enclose, and all others at addresses of the kernel's half.
@@ -25,7 +25,7 @@ const ENTRY_BYTES: usize = 12;
 /// Versions of traces stay far below.
 const MAX_VERSION: u64 = 1 << 16;
 /// Versions whose entries are known.
-const KNOWN_VERSIONS: RangeInclusive<u64> = 2..=7;
+const KNOWN_VERSIONS: RangeInclusive<u64> = 1..=7;
 
 /// Bits of the file type: filtered (whole, instructions, data, at first), and without data.
 const FILTERED: u64 = 0x1 | 0x80 | 0x100 | 0x2000;
