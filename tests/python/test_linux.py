@@ -399,7 +399,7 @@ def test_an_unpacking_that_fails_leaves_no_tree(
 def test_another_tarball_is_refused(series: Series, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_version(monkeypatch, series.version)
     series.tarball.write_bytes(b"another")
-    with pytest.raises(LinuxError, match=r"its SHA-256 is .* install that version anew"):
+    with pytest.raises(LinuxError, match=r"its SHA-256 is .* install that version again"):
         find(series, tmp_path, silent)
 
 

@@ -1,7 +1,7 @@
 """What page faults take in a real kernel: `pagelab linux bench`, from `kernel/tests/bench.toml`.
 
 Models: nothing; it measures. A workload is passed over twice, and only the first pass faults. The difference of their
-    time stamps is what the faults took: instructions under `icount`, cycles under KVM.
+    time stamps is the cost of the faults: instructions under `icount`, cycles under KVM.
 Source: kernel/tests/touch.c, matrix.c; the workloads are those of the software translation cache's evaluation.
 Parameters: workloads and kernels with their settings (`bench.toml`), levels of page tables.
 Deviations: emulation delivers an exception without instructions, so the hardware's part of a fault is not counted.
@@ -36,7 +36,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Setting:
-    """A kernel, and what is written to it before a workload."""
+    """A kernel, and the values written to it before a workload."""
 
     name: str
     kernel: str
@@ -48,7 +48,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Figure:
-    """What the faults of one workload took under one setting."""
+    """The cost of one workload's faults under one setting."""
 
     setting: str
     workload: str
@@ -66,7 +66,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be measured."""
+    """What to measure."""
 
     settings: Sequence[Setting]
     workloads: Sequence[Workload]
@@ -108,7 +108,7 @@ def chosen(known: Sequence[Any], names: Sequence[str], kind: str) -> list[Any]:
 
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> str:
-    """What is said of a name that nothing has."""
+    """The message for an unknown name."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
     meant = f"did you mean {near[0]}? " if near else ""
@@ -127,7 +127,7 @@ def measure(
         LinuxError: a kernel cannot be built.
     """
     archive = initramfs(workshop.layout, workshop.work)
-    # All are built before the first run: what is edited after that does not matter to the figures.
+    # All are built before the first run, so later edits do not affect the figures.
     variants = dict.fromkeys(Variant(plain=setting.kernel == "plain") for setting in plan.settings)
     images = {variant.plain: workshop.image(variant) for variant in variants}
     figures, failures = [], []

@@ -1,7 +1,7 @@
 """Building a kernel. Source: Documentation/kbuild/kbuild.rst and kconfig.rst of Linux 6.12.
 
-Images are kept by what they are made of: the source's version, patches, our files, fragments of the configuration and
-the compiler. So one that is there needs no build, and none is ever needed twice. The tree is one for all.
+Images are stored under a hash of their inputs: the source's version, patches, our files, fragments of the configuration
+and the compiler. So none is built twice. All share one source tree.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ class Variant:
     plain: bool = False
     """Without our patches and files"""
     debug: bool = False
-    """With what reports mistakes: KASAN, lockdep and such"""
+    """With self-checks: KASAN, lockdep and others"""
 
     @property
     def name(self) -> str:
@@ -63,7 +63,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Workshop:
-    """Where kernels are made and kept."""
+    """Where kernels are built and kept."""
 
     layout: Layout
     work: Path
@@ -75,7 +75,7 @@ class Workshop:
         """Checks what can be checked beforehand.
 
         Raises:
-            UsageError: the number of jobs is none, or the machine is of another kind.
+            UsageError: the number of jobs is below 1, or the machine is of another kind.
         """
         if platform.machine() != "x86_64":
             raise UsageError(f"kernels are built on x86_64, for x86_64; this machine is {platform.machine()}")
@@ -84,7 +84,7 @@ class Workshop:
         return cls(layout, work, jobs or len(os.sched_getaffinity(0)), say)
 
     def image(self, variant: Variant) -> Image:
-        """The kernel, built if it is not there.
+        """The kernel, built if it does not exist yet.
 
         Raises:
             LinuxError: it cannot be built.
@@ -101,7 +101,7 @@ class Workshop:
         return image
 
     def source(self) -> Path:
-        """The kernel's tree, unpacked if it is not there. It may have our patches.
+        """The kernel's tree, unpacked if it does not exist yet. It may have our patches.
 
         Raises:
             LinuxError: it cannot be had.
@@ -115,12 +115,12 @@ class Workshop:
         return self.work / series.version.replace("~", "-")
 
     def key(self, series: Series, variant: Variant) -> str:
-        """What tells the kernel from others: a short hash of all that it is made of."""
+        """The identity of the kernel: a short hash of all its inputs."""
         ours: list[str | Path] = []
         if not variant.plain:
             ours += self.layout.patches
             for name, path in self.layout.added().items():
-                # What says nothing to the compiler needs no other kernel.
+                # A change that does not affect the compiler needs no new kernel.
                 ours += [name, path] if path.suffix != ".rst" else []
         fragments = self.layout.fragments(plain=variant.plain, debug=variant.debug)
         return digest([series.version, series.sha256, tools.compiler(), *ours, *fragments])
@@ -141,7 +141,7 @@ class Workshop:
         tree = unpack(series, home, self.say)
         patches, added = ([], {}) if variant.plain else (self.layout.patches, self.layout.added())
         tree.become(patches, added)
-        # Both kernels share a folder: only what the patches touch is built again when one follows the other.
+        # Both kernels share a folder: when one follows the other, only what the patches touch is rebuilt.
         place = home / ("build-debug" if variant.debug else "build")
         place.mkdir(exist_ok=True)
         make: list[str | Path] = ["make", "-C", tree.folder, f"O={place}", f"-j{self.jobs}"]
@@ -170,10 +170,10 @@ class Workshop:
 
 
 def ensure_configured(config: str, fragments: Sequence[Path]) -> None:
-    """Checks that the configuration is what the fragments ask for. Of several that name a symbol, the last holds.
+    """Checks that the configuration has what the fragments ask for. If several name a symbol, the last one counts.
 
     Raises:
-        LinuxError: naming what is otherwise.
+        LinuxError: naming the difference.
     """
     has, asked = _symbols(config), {}
     for fragment in fragments:
@@ -201,7 +201,7 @@ def _first_error(log: Path) -> str:
 
 
 def _publish(place: Path, target: Path) -> None:
-    """Puts what is kept of a build under its name, whole or not at all. One build at a time does."""
+    """Moves the results of a build to their name, completely or not at all. Only one build at a time does so."""
     target.parent.mkdir(exist_ok=True)
     for killed in target.parent.glob(f"{_PARTIAL}*"):
         shutil.rmtree(killed, ignore_errors=True)

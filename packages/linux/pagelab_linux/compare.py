@@ -1,10 +1,10 @@
 """The same accesses in a real kernel and in the simulator, side by side: `pagelab linux compare`.
 
-Models: nothing; it sets what `pagelab linux trace` counts beside what the simulator's kernel does for the same
+Models: nothing; it compares the counts of `pagelab linux trace` with what the simulator's kernel does for the same
     accesses.
 Source: kernel/tests/compare.toml.
 Parameters: comparisons, the machine whose caches both go through, levels of page tables.
-Deviations: caches begin empty in both. Frames have other addresses in the simulator, so lines meet in other sets.
+Deviations: caches begin empty in both. Frames have other addresses in the simulator, so lines conflict in other sets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Counter:
-    """What a mechanism counts, in the guest and in the simulator."""
+    """A count of a mechanism, in the guest and in the simulator."""
 
     what: str
     guest: Sequence[str]
@@ -66,15 +66,15 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Row:
-    """A number of both."""
+    """A number from both."""
 
     what: str
     guest: float
     simulator: float
     bound: float
-    """Share of the guest's by which they may differ"""
+    """Allowed difference, as a share of the guest's number"""
     least: float = 0.0
-    """By which they may differ in any case"""
+    """Difference that is allowed in any case"""
     why: str = ""
 
     @property
@@ -86,7 +86,7 @@ class Row:
 
     @property
     def settled(self) -> bool:
-        """Whether the numbers agree, or why they do not is known."""
+        """Whether the numbers agree, or the reason for the difference is known."""
         return self.agrees or bool(self.why)
 
     @property
@@ -163,7 +163,7 @@ def compared(
     counted: Mapping[str, int],
     simulated: Simulated,
 ) -> list[Row]:
-    """All rows, those that are beyond their bounds explained where they can be."""
+    """All rows; those beyond their bounds with an explanation if there is one."""
     rows = [Row("faults", found.checks[0].faults, simulated.faults, 0.0)]
     rows += _instructions(found.measured, simulated)
     rows += _lines(lines, simulated)
@@ -187,7 +187,7 @@ def _instructions(measured: Sequence[Measured], simulated: Simulated) -> list[Ro
         cut = [(each.stages[stage], each.faults) for each in measured if stage in each.stages]
         return sum((c["instructions"].mean - c["repetitions"].mean) * number for c, number in cut) / faults
 
-    # What the table of stages does not name is in the sum.
+    # The sum includes functions that the table of stages does not name.
     whole = sum(guest(stage) for stage in {stage for each in measured for stage in each.stages})
     rows = [
         Row(f"instructions: {stage}", guest(stage), simulated.instructions(stage), INSTRUCTIONS_BOUND)

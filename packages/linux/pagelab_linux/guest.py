@@ -39,17 +39,17 @@ class Machine:
     """Of page tables"""
     nodes: int = 1
     seconds: float = 300.0
-    """Of the host, after which the run has failed"""
+    """Seconds of the host after which the run has failed"""
     parameters: tuple[str, ...] = ()
-    """More of the kernel's command line"""
+    """Additions to the kernel's command line"""
     plugin: str = ""
     """Of QEMU's translator, with its arguments"""
     at_once: bool = False
-    """Whether emulated CPUs run at once, each a thread of the host. QEMU 7.2 then traps on breakpoints of code that is
-    patched already, so it is for kernels that do not patch themselves (without CONFIG_JUMP_LABEL)"""
+    """Whether emulated CPUs run at the same time, each as a thread of the host. QEMU 7.2 then traps on breakpoints of
+    code that is patched already, so it is for kernels that do not patch themselves (without CONFIG_JUMP_LABEL)"""
 
     def check(self) -> None:
-        """Refuses what cannot be.
+        """Refuses an impossible machine.
 
         Raises:
             UsageError: naming what is wrong and what would be right.
@@ -72,13 +72,13 @@ class Machine:
             why = "may not be used" if _KVM.exists() else "is not there"
             raise UsageError(f"kvm: {_KVM} {why} on this host; give tcg or icount")
         if self.accelerator == "kvm" and not _virtualises():
-            raise UsageError(f"kvm: {_KVM} is there, but the processor has neither vmx nor svm; give tcg or icount")
+            raise UsageError(f"kvm: {_KVM} exists, but the processor has neither vmx nor svm; give tcg or icount")
 
     def command(self, kernel: Path, initramfs: Path, steps: Sequence[str]) -> list[str]:
         """The command that runs QEMU.
 
         Raises:
-            UsageError: the steps are not what the kernel's command line can hold.
+            UsageError: the steps do not fit the kernel's command line.
         """
         command = [QEMU, "-machine", "q35", "-m", str(self.memory_mib), "-nodefaults"]
         # Each node is a socket of its own, as on a real machine.
@@ -87,8 +87,8 @@ class Machine:
         if self.accelerator == "kvm":
             command += ["-accel", "kvm", "-cpu", "host"]
         else:
-            # What a guest takes for random is the same each time. Emulation counts each repetition of a string
-            # instruction: pages are to be zeroed by 512 stores of words (rep stosq) rather than 4096 of bytes.
+            # A guest's random numbers are the same each time. Emulation counts each repetition of a string
+            # instruction: so zero pages by 512 stores of words (rep stosq) instead of 4096 of bytes.
             model = f"max,la57={'on' if self.levels == 5 else 'off'},erms=off,fsrm=off"
             command += ["-accel", "tcg" if self.at_once else "tcg,thread=single", "-cpu", model, "-seed", "1"]
         if self.accelerator == "icount":
@@ -115,7 +115,7 @@ class Machine:
                 raise UsageError(
                     f"step {step!r}: give a program and its arguments with commas between: touch,random,64"
                 )
-        # Warnings are to be seen, and nothing that does not matter. Addresses are not to differ from run to run.
+        # Show warnings and nothing less important. Addresses must not differ from run to run.
         fixed = ["console=ttyS0", "loglevel=5", "printk.time=1", "panic=-1", "norandmaps"]
         fixed += ["no5lvl"] * (self.levels == 4)
         line = " ".join([*fixed, *self.parameters, "--", "steps", *steps])
@@ -127,19 +127,19 @@ class Machine:
 def run(
     machine: Machine, kernel: Path, initramfs: Path, steps: Sequence[str], console: Path, allowed: Sequence[str] = ()
 ) -> Console:
-    """Boots, runs the steps and returns what the console said. The console's text is kept.
+    """Boots, runs the steps and returns the console's report. The console's text is kept.
 
     Args:
         allowed: Texts of what the kernel may report against itself.
 
     Raises:
-        UsageError: the machine or a step cannot be.
+        UsageError: an impossible machine or step.
         LinuxError: QEMU does not run, or not to its end.
     """
     machine.check()
     command = machine.command(kernel, initramfs, steps)
     console.parent.mkdir(parents=True, exist_ok=True)
-    # Another run of the same name may be under way, or was killed.
+    # Another run of the same name may be running, or was killed.
     own = console.with_name(f".{console.name}.{os.getpid()}")
     remove_of_killed(console.parent.glob(f".{console.name}.*"))
     try:
@@ -148,13 +148,13 @@ def run(
         own.unlink()
         raise LinuxError(f"{QEMU} is missing; install the Debian package qemu-system-x86") from None
     except BaseException:
-        # What an interrupted guest said so far is no console of a run.
+        # The output of an interrupted guest is not the console of a run.
         own.unlink(missing_ok=True)
         raise
     said = parse(own.read_text(encoding="utf-8", errors="replace"), allowed)
     own.replace(console)
     if is_full(console.parent):
-        raise LinuxError(f"no space is left for {console}, so what the guest said may be missing")
+        raise LinuxError(f"no space is left for {console}, so output of the guest may be missing")
     if said.reports:
         return said
     if status is None:
@@ -168,6 +168,6 @@ def run(
 
 
 def _virtualises() -> bool:
-    """Whether the processor runs virtual machines; without, QEMU hangs with kvm."""
+    """Whether the processor supports virtual machines; if not, QEMU hangs with kvm."""
     flags = next((line for line in _CPUINFO.read_text().splitlines() if line.startswith("flags")), "").split()
     return "vmx" in flags or "svm" in flags

@@ -36,10 +36,10 @@ class Entry:
 def initramfs(
     layout: Layout, work: Path, more: Callable[[], Sequence[Entry]] | None = None, key: Sequence[str | Path] = ()
 ) -> Path:
-    """The archive, made if it is not there.
+    """The archive, created if it does not exist yet.
 
     Args:
-        more: Makes entries that are added.
+        more: Returns additional entries.
         key: What they are made of.
 
     Raises:
@@ -81,7 +81,7 @@ def programs(layout: Layout) -> set[str]:
 
 
 def cpio(entries: Iterable[Entry]) -> bytes:
-    """An archive of these entries; folders come before what is in them."""
+    """An archive of these entries; folders come before their content."""
     parts = []
     for number, entry in enumerate([*entries, Entry("TRAILER!!!", 0)], start=1):
         name = entry.name.encode() + b"\0"

@@ -2,8 +2,8 @@
 
 Source: `pagelab linux trace`.
 Deviations: two workloads whose faults map different numbers of pages give the instructions per page, as if they were
-    the same for each page beyond the first. What is executed in a stage that the model's fault of the kind does not
-    come through counts for another one. Kinds share the stages up to the walk.
+    the same for each page beyond the first. What is executed in a stage that the model's fault of the kind skips counts
+    for another stage. Kinds share the stages up to the walk.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ KINDS = {
     "file, shared write": "file-shared",
     "file, copied": "file-copy",
 }
-"""What the trace calls them, and `kernel.fault_kinds`"""
+"""Their names in the trace, and in `kernel.fault_kinds`"""
 _AFTER_WALK = STAGES[STAGES.index("allocation") :]
 _COUNTED_WITH = {("zero page mapped", "allocation"): "install", ("page reused", "rmap"): "install"}
 
 
 @dataclass(frozen=True)
 class KindCost:
-    """Of the faults of a kind: instructions of the stages after the walk in which they execute some."""
+    """Instructions of a kind's faults in the stages after the walk, without stages in which they execute none."""
 
     kind: str
     instructions: Mapping[str, int]
@@ -40,13 +40,13 @@ class KindCost:
 
 
 def net(measured: Measured, stage: str) -> float:
-    """Instructions of a stage per fault, repetitions of string instructions left out."""
+    """Instructions of a stage per fault, without repetitions of string instructions."""
     counts = measured.stages.get(stage)
     return counts["instructions"].mean - counts["repetitions"].mean if counts else 0.0
 
 
 def costs(measured: Sequence[Measured], workloads: Sequence[Workload]) -> dict[str, KindCost]:
-    """Of each kind that was measured, first touches included."""
+    """For each measured kind, including first touches."""
     pages = {workload.name: workload.pages for workload in workloads}
     found = {}
     for kind in (FIRST_TOUCH, *KINDS):

@@ -1,4 +1,4 @@
-"""What the folder `kernel/` of this package holds, and where its results are kept.
+"""The content of the folder `kernel/` of this package, and where its results are kept.
 
 Source: kernel/README.md.
 """
@@ -51,7 +51,7 @@ class Layout:
 
     @property
     def has_changes(self) -> bool:
-        """Whether there is anything of ours to build in."""
+        """Whether there are patches or files of ours."""
         return bool(self.patches or self.added())
 
     def added(self) -> dict[str, Path]:
@@ -95,7 +95,7 @@ def layout() -> Layout:
 
 
 def default_work() -> Path:
-    """Where kernels are kept if the user does not say."""
+    """The default folder of kernels."""
     return cache_folder() / "linux"
 
 
@@ -114,7 +114,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """All files, those that editors and git leave excepted, in the order of their paths."""
+    """All files, except those that editors and git leave, in the order of their paths."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.name.startswith(".") and not path.name.endswith(("~", ".orig", ".rej")):
             yield path
@@ -131,9 +131,9 @@ def digest(parts: Iterable[str | Path]) -> str:
 
 
 def prune(kept: Iterable[Path], most: int) -> None:
-    """Removes what has not been used for longest, until so many are left. What was used within a day may be in use."""
+    """Removes the least recently used, until this many are left. What was used within a day may be in use."""
     old = time.time() - 24 * 3600
-    # Another process may remove the same.
+    # Another process may remove it at the same time.
     with contextlib.suppress(FileNotFoundError):
         for path in sorted(kept, key=lambda path: -path.stat().st_mtime)[most:]:
             if path.stat().st_mtime < old:

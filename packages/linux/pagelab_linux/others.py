@@ -1,4 +1,4 @@
-"""Programs of others that the guest runs: stress-ng of Debian, and the kernel's own selftests of memory.
+"""Third-party programs that the guest runs: Debian's stress-ng, and the kernel's own selftests of memory.
 
 Source: kernel/tests/suite.toml says which; ldd(1); tools/testing/selftests/mm of the kernel's source.
 """
@@ -21,7 +21,7 @@ from pagelab_linux.tools import Tool
 
 _FLAGS = ("-std=gnu11", "-O2", "-static", "-pthread", "-s", "-w", "-D_GNU_SOURCE=", "-include", "kselftest.h")
 _SHARED = ("vm_util.c", "thp_settings.c")
-"""What the selftests have in common; a program that starts with uffd takes uffd-common.c too"""
+"""Files shared by the selftests; a program whose name starts with uffd also needs uffd-common.c"""
 _PROGRAM, _FOLDER = stat.S_IFREG | 0o755, stat.S_IFDIR | 0o755
 
 
@@ -70,7 +70,7 @@ def entries(others: Others, source: Path) -> list[Entry]:
         found.append(Entry(f"tests/{tool.name}", _PROGRAM, Path(program).read_bytes()))
         libraries |= _libraries(Path(program))
     with tempfile.TemporaryDirectory(prefix="pagelab-") as place:
-        # The kernel's Makefile writes it; empty, it says that liburing is not there.
+        # The kernel's Makefile writes it; an empty one says that liburing is missing.
         (Path(place) / "local_config.h").touch()
         found += [Entry(f"tests/{name}", _PROGRAM, _compiled(name, source, Path(place))) for name in others.selftests]
     folders = {parent for library in libraries for parent in library.parents if parent != Path("/")}
@@ -79,12 +79,12 @@ def entries(others: Others, source: Path) -> list[Entry]:
 
 
 def _libraries(program: Path) -> set[Path]:
-    """What the dynamic loader takes, itself included, under the names by which it is asked for."""
+    """The libraries that the dynamic loader needs, itself included, under the names by which they are requested."""
     done = subprocess.run(["ldd", str(program)], env=clean_environment(), capture_output=True, text=True, check=False)
     if done.returncode or "not found" in done.stdout:
         missing = re.findall(r"(\S+) => not found", done.stdout)
         raise LinuxError(
-            f"{program}: {', '.join(missing) or 'its libraries'} cannot be found; install its package anew"
+            f"{program}: {', '.join(missing) or 'its libraries'} cannot be found; install its package again"
         )
     return {Path(path) for path in re.findall(r"(?:=> |^\s*)(/\S+) \(", done.stdout, re.MULTILINE)}
 

@@ -1,7 +1,7 @@
 """The plugin of QEMU that traces faults, built from `kernel/plugin/fault_trace.c`.
 
-Source: QEMU 7.2, docs/devel/tcg-plugins.rst. Its header is not ours and is in QEMU's source package alone. It is had
-with apt, whose own configuration stays as it is: lists of sources and packages are kept beside the kernels.
+Source: QEMU 7.2, docs/devel/tcg-plugins.rst. Its header is not ours, and only QEMU's source package has it. It is
+fetched with apt, without a change of apt's configuration: lists of sources and packages are kept beside the kernels.
 """
 
 import re
@@ -24,10 +24,10 @@ _NEEDED = (tools.Tool("gcc", "gcc"), tools.Tool("xz", "xz-utils"), tools.Tool("q
 
 
 def plugin(layout: Layout, work: Path, say: Say) -> Path:
-    """The plugin, built if it is not there.
+    """The plugin, built if it does not exist yet.
 
     Raises:
-        LinuxError: a tool is missing, the header cannot be had, or the plugin does not compile.
+        LinuxError: a tool is missing, the header cannot be fetched, or the plugin does not compile.
     """
     tools.require(_NEEDED, "tracing faults")
     source = layout.folder / "plugin" / "fault_trace.c"
@@ -103,7 +103,7 @@ def _fetch(version: str, place: Path) -> None:
     (lists / "partial").mkdir(parents=True)
     sources = place / "sources.list"
     sources.write_text("".join(f"{line}\n" for line in _archives()), encoding="utf-8")
-    # As root, apt would download as a user of its own, who may not write here.
+    # As root, apt would download as its own user, who may not write here.
     options = ["-o", f"Dir::State::lists={lists}", "-o", f"Dir::Etc::sourcelist={sources}"]
     options += ["-o", "Dir::Etc::sourceparts=/dev/null", "-o", "APT::Sandbox::User="]
     options += ["-o", f"Dir::Cache::pkgcache={place}/pkgcache", "-o", f"Dir::Cache::srcpkgcache={place}/srcpkgcache"]

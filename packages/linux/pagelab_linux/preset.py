@@ -1,8 +1,8 @@
 """A kernel preset whose stages have the instructions that a trace counted.
 
-Source: `pagelab linux trace`; everything else is of the preset that it is made from.
-Deviations: emulation measures no cycles. Those of the instructions are left to the machine's core. What a processor
-    does beyond them stays an estimate: the cycles of the base in these stages, less what its instructions take there.
+Source: `pagelab linux trace`; everything else is from the base preset.
+Deviations: emulation measures no cycles. The machine's core decides those of the instructions. What a processor does
+    beyond them remains an estimate: the cycles of the base in these stages, minus those of its instructions there.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ _BEYOND_INSTRUCTIONS = {
     "zeroing": "start of the string instruction",
     "return": "IRET",
 }
-"""Stages in which a processor spends cycles that are no instruction's, and why."""
+"""Stages in which a processor spends cycles beyond its instructions, and why."""
 
 
 def chosen(trace: Trace, names: Sequence[str]) -> tuple[Measured, Rows]:
@@ -42,9 +42,9 @@ def chosen(trace: Trace, names: Sequence[str]) -> tuple[Measured, Rows]:
 
 
 def lines(base: Path, rows: Rows) -> dict[str, Lines]:
-    """Lines of each stage that the simulator has to touch beside those that it touches anyway.
+    """Lines of each stage that the simulator must touch in addition to its own.
 
-    How many: what the stage touches per fault, less what the simulator does for the same accesses. Whose they are: in
+    Their number is the stage's lines per fault, minus the simulator's lines for the same accesses. Their owners are in
     the proportion of the lines that the stage touches in every fault.
     """
     touched, steady = replay(rows, None, cold=False), steady_lines(rows)
@@ -58,7 +58,7 @@ def lines(base: Path, rows: Rows) -> dict[str, Lines]:
 
 
 def _shared(number: int, steady: Lines, cpu_before: int) -> Lines:
-    """So many lines, those touched before first, and the others in the proportions of those that are steady."""
+    """This many lines: first those touched before, then others in the proportions of the steady ones."""
     again = min(number, steady.again, cpu_before)
     left, kinds = number - again, (steady.cpu, steady.space, steady.kernel)
     counts, spent, so_far = [], 0, 0
@@ -77,10 +77,10 @@ def instructions(measured: Measured) -> dict[str, int]:
 
 
 def hardware_cycles(base: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """Cycles of the processor beyond its instructions, of the stages that have some.
+    """Cycles of the processor beyond its instructions, for the stages that have some.
 
-    What the base gives such a stage contains its instructions. They are taken off at the cycles per instruction that
-    the base's other stages have.
+    The base's cycles of such a stage include its instructions. These are subtracted at the cycles per instruction of
+    the base's other stages.
     """
     rate = _cycles_per_instruction(base)
     return {
@@ -105,7 +105,7 @@ def preset(
 
     Args:
         touched: Lines by stage.
-        kinds: Of all that was measured; what differs from first touches is written.
+        kinds: All measured kinds; only differences from first touches are written.
 
     Raises:
         LinuxError: the base is no preset of a kernel with these ten stages.
@@ -147,7 +147,7 @@ _CYCLES_TOLD = (
     "The cycles of a first touch sum to 2560.",
     "Cycles are those that\n# the machine's core takes for the instructions, and those of the processor beyond them.",
 )
-"""What the base says of its cycles, and what the preset says instead."""
+"""The base's text about its cycles, and the preset's."""
 
 
 def _stage(stage: str, instructions: int, hardware_cycles: int, page_instructions: int, lines: Lines) -> str:

@@ -1,4 +1,4 @@
-"""Long-running programs: their output in a file, and everything they started ended with them."""
+"""Long-running programs: their output goes to a file, and everything that they started ends with them."""
 
 import contextlib
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 
 _KEPT = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME")
 _KEEPER = ("/bin/sh", "-c", "read -r line; kill -s KILL 0")
-"""Leads a group of processes, and ends all of it when its standard input ends: when this process does, at the latest"""
+"""Leads a group of processes, and kills the group when its standard input ends: at the latest when this process ends"""
 
 _LEAST_FREE = 1 << 20
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """The environment without what would change a build: CFLAGS, MAKEFLAGS, ARCH, a language and such."""
+    """The environment without variables that would change a build: CFLAGS, MAKEFLAGS, ARCH, the language and others."""
     return {name: os.environ[name] for name in _KEPT if name in os.environ} | {"LC_ALL": "C"} | more
 
 
@@ -31,7 +31,7 @@ def logged(
     """Runs a command with its output in `log`. Whatever ends this, SIGKILL too, ends all that it started.
 
     Returns:
-        Its exit status; none if it was ended after so many seconds.
+        Its exit status; none if it was ended after this many seconds.
     """
     with (
         log.open("ab" if append else "wb") as output,
@@ -70,12 +70,12 @@ def remove_of_killed(paths: Iterable[Path]) -> None:
 
 
 def last_lines(log: Path, count: int = 1) -> str:
-    """The end of a file of output, and whether its disk is full, where output may be missing."""
+    """The end of a file of output, and whether its disk is full, so that output may be missing."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     said = "; ".join(lines[-count:]) or "it says nothing"
     return f"no space is left for {log.parent}; {said}" if is_full(log.parent) else said
 
 
 def is_full(folder: Path) -> bool:
-    """Whether nothing more can be written there."""
+    """Whether the disk is full."""
     return shutil.disk_usage(folder).free < _LEAST_FREE

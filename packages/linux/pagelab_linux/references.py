@@ -1,10 +1,10 @@
-"""References to memory of a guest's programs and of its kernel: what they become, and where caches find their lines.
+"""References to memory of a guest's programs and kernel: traces of them, and where caches find their lines.
 
 Source: `kernel/plugin/fault_trace.c`, which logs them with their physical addresses.
 Parameters: the machine whose caches they are replayed through.
-Deviations: fetches of instructions are not logged, nor is what the processor refers to itself: page walks, and the
-    words that it stores for an exception. Of the walk that ends in a fault, the read of the PTE is put in, since it
-    brings the line before the kernel comes to it.
+Deviations: not logged are instruction fetches and the processor's own references: page walks, and the words that it
+    stores for an exception. For the walk that ends in a fault, the read of the PTE is added, since it brings the line
+    into the caches before the kernel uses it.
 """
 
 import json
@@ -68,7 +68,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines that a stage touches in every fault, by whose they are; those that stages before touched are apart."""
+    """Lines that a stage touches in every fault, by their owner; those touched by earlier stages are separate."""
 
     cpu: int
     space: int
@@ -77,10 +77,10 @@ class Lines:
 
 
 def read(path: Path) -> Rows:
-    """What the plugin logged.
+    """The plugin's log.
 
     Raises:
-        LinuxError: it is missing or no such log.
+        LinuxError: it is missing or not such a log.
     """
     head = f"pagelab-references 1 {len(ALL_STAGES)}\n".encode()
     try:
@@ -95,7 +95,7 @@ def read(path: Path) -> Rows:
 
 
 def of_run(rows: Rows, run: int) -> Rows:
-    """Those of a run. Faults that were left out are no faults."""
+    """The references of a run. Excluded faults do not count as faults."""
     mine: Rows = rows[rows["run"] == run].copy()
     left_out = mine["fault"][mine["what"] == LEFT_OUT]
     ended = mine["fault"][mine["what"] == KEPT]
@@ -190,7 +190,7 @@ def _labels(rows: Rows) -> NDArray[np.uint8]:
 
 
 def _firsts(rows: Rows) -> NDArray[np.intp]:
-    """Of each fault, stage and line, the first one."""
+    """The first reference for each fault, stage and line."""
     each = (rows["fault"].astype(np.uint64) << np.uint64(4) | rows["stage"]) << np.uint64(_LINE_BITS)
     return np.unique(each | rows["physical"] >> np.uint64(_LINE), return_index=True)[1]
 
@@ -231,10 +231,11 @@ def _own_of_cpu(rows: Rows) -> NDArray[np.bool_]:
 
 
 def write_user(rows: Rows, output: Path, command: Sequence[str], together: int = 1) -> Path:
-    """Writes a trace of the programs alone, at their own addresses. Pages that they faulted on are not there.
+    """Writes a trace of the programs alone, at their own addresses. Pages on which they faulted are not mapped at
+    first.
 
     Args:
-        together: Pages, aligned to their number, that a fault maps: none of them is there.
+        together: Pages, aligned to their number, that a fault maps: none of them is mapped at first.
 
     Raises:
         UsageError: the output exists.

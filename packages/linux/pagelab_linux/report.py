@@ -1,4 +1,4 @@
-"""What a guest's console says: steps with their results, and what the kernel reports against itself.
+"""Parses a guest's console: steps with their results, and problems that the kernel reports.
 
 Source: the texts are those of Linux 6.12: kernel/panic.c, kernel/locking/lockdep.c, mm/kasan/report.c, lib/bug.c,
 mm/slub.c, mm/page_poison.c, kernel/hung_task.c, kernel/watchdog.c, kernel/rcu/tree_stall.h, lib/debugobjects.c.
@@ -34,7 +34,7 @@ _TAINTS = {
     9: "warning",
     14: "lockup",
 }
-"""Bits of the kernel's taint that tell of a mistake; others tell what was loaded."""
+"""Bits of the kernel's taint that show a problem; others only show what was loaded."""
 
 
 @dataclass
@@ -53,24 +53,24 @@ class Step:
         return [value for name, value in self.values if name == key]
 
     def last(self, key: str) -> str | None:
-        """What it said last of this; none if nothing."""
+        """Its last value for this key; none if there is none."""
         return next((value for name, value in reversed(self.values) if name == key), None)
 
 
 @dataclass
 class Console:
-    """All that a guest said."""
+    """The report of a guest."""
 
     release: str | None = None
     steps: list[Step] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
-    """What the kernel reports against itself, each with the lines that follow it"""
+    """Problems that the kernel reports, each with the lines that follow it"""
     tainted: int | None = None
     done: bool = False
-    """Whether the guest came to its end"""
+    """Whether the guest reached its end"""
 
     def problems(self) -> list[str]:
-        """What went wrong, one line each, that of the kernel first; none if all is well."""
+        """Problems, one line each, the kernel's first; none if all is well."""
         found = [report.partition("\n")[0] for report in self.reports]
         told = [name for bit, name in _TAINTS.items() if (self.tainted or 0) >> bit & 1]
         if told and not found:
@@ -89,7 +89,7 @@ class Console:
 
 
 def parse(text: str, allowed: Sequence[str] = ()) -> Console:
-    """What a console's text says. Kernel's lines with one of the allowed texts begin no report."""
+    """Parses a console's text. Lines of the kernel with one of the allowed texts are no problem."""
     console = Console()
     step: Step | None = None
     for line in _lines(text):
@@ -109,7 +109,7 @@ def parse(text: str, allowed: Sequence[str] = ()) -> Console:
 
 
 def reports(text: str, allowed: Sequence[str] = ()) -> Iterator[str]:
-    """What the kernel reports against itself. Reports within what follows one belong to it."""
+    """Problems that the kernel reports. A report within the lines of another one belongs to it."""
     current: list[str] = []
     for line in _lines(text):
         said = _KERNEL_LINE.sub("", line)

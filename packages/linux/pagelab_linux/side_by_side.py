@@ -1,6 +1,6 @@
-"""Traces of the same workload under several settings, side by side: per fault, one column a setting.
+"""Traces of the same workload under several settings, side by side: per fault, one column per setting.
 
-Models: nothing; it sets beside each other what `pagelab linux trace` counted.
+Models: nothing; it compares the counts of `pagelab linux trace`.
 Source: docs/linux-trace.md.
 Deviations: means are over all recorded faults of the workload, of whatever kinds: a mechanism may change the kind.
 """
@@ -37,13 +37,13 @@ class Row:
     values: Sequence[float]
 
     def apart(self, number: int) -> float | None:
-        """Share by which a setting is above the first one; none if that has nothing."""
+        """Share by which a setting is above the first one; none if that is 0."""
         first = self.values[0]
         return self.values[number] / first - 1 if first else None
 
 
 def rows(workload: str, traces: Sequence[Trace], places: Sequence[Places | None]) -> list[Row]:
-    """Instructions, references and lines of each stage, and where lines are found if that is known of all.
+    """Instructions, references and lines of each stage, and where lines are found if that is known for all.
 
     Args:
         places: Of the workload, by setting.

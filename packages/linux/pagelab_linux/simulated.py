@@ -1,7 +1,7 @@
-"""What the simulator's kernel does for the faults that a guest's programs took.
+"""What the simulator's kernel does for the faults of a guest's programs.
 
-Models: the programs' accesses, replayed (`references.write_user`). Pages on which the guest did not fault are there
-    from the start. Counting begins behind the first access, so that their population is not in it.
+Models: the programs' accesses, replayed (`references.write_user`). Pages on which the guest did not fault are
+    mapped from the start. Counting begins after the first access, to exclude their population.
 Parameters: system, kernel and machine of the simulator, and overrides of their keys.
 """
 
@@ -57,11 +57,11 @@ class Simulated:
 
 
 def simulate(rows: Rows, simulator: Simulator) -> Simulated:
-    """Replays what user code did.
+    """Replays the accesses of user code.
 
     Raises:
-        LinuxError: it did nothing.
-        ConfigError: there is no such system, kernel or machine, or a setting cannot be.
+        LinuxError: there are none.
+        ConfigError: there is no such system, kernel or machine, or an impossible setting.
     """
     with tempfile.TemporaryDirectory(prefix="pagelab-") as place:
         trace = write_user(rows, Path(place) / "user.trace", ["pagelab", "linux"], simulator.pages)
@@ -75,5 +75,5 @@ def simulate(rows: Rows, simulator: Simulator) -> Simulated:
         )
     result = results.systems[0]
     if result.stats["accesses.refused"]:
-        raise LinuxError(f"{result.stats['accesses.refused']} accesses of the guest met no mapping in the simulator")
+        raise LinuxError(f"{result.stats['accesses.refused']} accesses of the guest have no mapping in the simulator")
     return Simulated(result.stats)

@@ -1,7 +1,7 @@
-"""The kernel's source: had from Debian, unpacked once, and changed file by file to what `linux/` says.
+"""The kernel's source: fetched from Debian, unpacked once, and changed file by file as `kernel/` says.
 
-A tree has the whole source. What the patches and our own files change is written only where it differs, so that make
-builds again what depends on it and nothing else. What a file was before is kept beside the tree.
+A tree has the whole source. Patches and our own files are only written where they differ, so that make only rebuilds
+what depends on them. The original of each changed file is kept beside the tree.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ class Tree:
     folder: Path
 
     def become(self, patches: Sequence[Path], added: dict[str, Path]) -> None:
-        """Makes the tree the source with these patches and files and no others.
+        """Turns the tree into the source with exactly these patches and files.
 
         Raises:
             LinuxError: a patch does not apply, or a file of ours is one of the kernel's. The tree is as it was.
@@ -69,12 +69,12 @@ class Tree:
 
     @property
     def _kept(self) -> Path:
-        """What changed files were before."""
+        """The originals of changed files."""
         return self.folder.with_name(f"{self.folder.name}-before")
 
     @property
     def _state(self) -> Path:
-        """Which files may differ from the package's, and whether it has them at all."""
+        """The files that may differ from the package's, and whether the package has them."""
         return self.folder.with_name(f"{self.folder.name}-changed.json")
 
     def _changed(self) -> dict[str, bool]:
@@ -88,7 +88,7 @@ class Tree:
         _replace(self._state, json.dumps(changed, indent=1, sort_keys=True).encode())
 
     def _keep(self, name: str) -> bool:
-        """Keeps what a file is that has not been changed; returns whether there is one."""
+        """Keeps the original of an unchanged file; returns whether the file exists."""
         path = self.folder / name
         if not path.is_file():
             return False
@@ -115,7 +115,7 @@ def apply(patch: Path, folder: Path) -> None:
     """Applies a patch without fuzz.
 
     Raises:
-        LinuxError: naming the patch, and what patch says of the hunks that do not fit.
+        LinuxError: naming the patch, with patch's message about the hunks that do not fit.
     """
     command = ["patch", "-p1", "--fuzz=0", "--force", "--no-backup-if-mismatch", "-d", str(folder), "-i", str(patch)]
     done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
@@ -130,15 +130,15 @@ def apply(patch: Path, folder: Path) -> None:
     why = "; ".join(failed) or (done.stdout + done.stderr).strip().splitlines()[-1]
     raise LinuxError(
         f"{patch}: does not apply to this kernel ({why}); no fuzz is allowed. Use the version that "
-        "kernel/series.toml names, or make the patch anew against this one"
+        "kernel/series.toml names, or remake the patch for this one"
     )
 
 
 def unpack(series: Series, work: Path, say: Say) -> Tree:
-    """The tree in `work`, unpacked if it is not there.
+    """The tree in `work`, unpacked if it does not exist yet.
 
     Raises:
-        LinuxError: the source cannot be had, or is another one than `series` says.
+        LinuxError: the source cannot be fetched, or differs from what `series` says.
     """
     tree = work / "tree"
     if not tree.is_dir():
@@ -159,7 +159,7 @@ def unpack(series: Series, work: Path, say: Say) -> Tree:
                 why = last_lines(log)
                 shutil.rmtree(partial, ignore_errors=True)
                 raise LinuxError(f"{tarball} cannot be unpacked: {why}")
-        # A tree of its own name is whole.
+        # A tree under its final name is complete.
         partial.rename(tree)
     return Tree(tree)
 
@@ -179,7 +179,7 @@ def find(series: Series, place: Path, say: Say) -> Path:
     if found != series.sha256:
         raise LinuxError(
             f"{tarball}: its SHA-256 is {found}, and kernel/series.toml says {series.sha256} of {series.package} "
-            f"{series.version}; install that version anew"
+            f"{series.version}; install that version again"
         )
     return tarball
 
@@ -203,7 +203,7 @@ def _fetch(series: Series, installed: str | None, place: Path) -> Path:
     wanted = f"{series.package} {series.version}, from {series.origin}"
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise LinuxError(f"the kernel's source is the Debian package {wanted}; there is no apt-get here to fetch it")
-    # apt drops its rights to a user of its own, who may not write here; it says so, and goes on.
+    # apt switches to its own user, who may not write here; it prints that, and continues.
     log = place / "apt.log"
     shell = 'cd "$0" && exec apt-get download "$1"'
     status = logged(["sh", "-c", shell, place, f"{series.package}={series.version}"], log, seconds=1800)

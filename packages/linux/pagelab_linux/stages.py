@@ -1,4 +1,4 @@
-"""Which function of the kernel is of which stage of a fault: `kernel/plugin/stages.toml`, applied to a System.map.
+"""Assigns functions of the kernel to stages of a fault: `kernel/plugin/stages.toml`, applied to a System.map.
 
 Source: mm/memory.c, mm/page_alloc.c, arch/x86/mm/fault.c and arch/x86/entry/entry_64.S of Linux 6.12.
 Parameters: the table.
@@ -18,7 +18,7 @@ from pagelab_linux.layout import read_toml
 
 STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "charge", "rmap", "lru", "install", "return")
 STORAGE = "storage"
-"""Stage that the model's faults do not have: the block layer reads what is not in memory"""
+"""Stage that the model's faults do not have: the block layer reads missing pages"""
 OTHER = "other"
 """Stage of functions that the table does not name"""
 ALL_STAGES = (*STAGES, STORAGE, OTHER)
@@ -30,7 +30,7 @@ _MOST_MET = 64
 
 @dataclass(frozen=True)
 class Kind:
-    """What a fault is called that met some functions and not others."""
+    """The name of a kind of faults, which call some functions and not others."""
 
     name: str
     met: Sequence[str]
@@ -66,7 +66,7 @@ class StageTable:
         return sorted({name for kind in self.kinds for name in (*kind.met, *kind.never)})
 
     def kind(self, met: int) -> str:
-        """What a fault is called that met the functions of these bits."""
+        """The kind of a fault that called the functions of these bits."""
         names = {name for bit, name in enumerate(self.markers) if met >> bit & 1}
         for kind in self.kinds:
             if names.issuperset(kind.met) and names.isdisjoint(kind.never):
@@ -74,10 +74,10 @@ class StageTable:
         return NO_KIND
 
     def symbols(self, functions: Sequence[Function]) -> str:
-        """What the plugin reads.
+        """The plugin's input.
 
         Raises:
-            LinuxError: the kernel lacks what faults cannot be recognised without.
+            LinuxError: the kernel lacks functions that are needed to recognise faults.
         """
         bits = {name: bit for bit, name in enumerate(self.markers)}
         here = {name for function in functions for name in function.names}
@@ -106,7 +106,7 @@ def load(path: Path) -> StageTable:
     """The table of a file.
 
     Raises:
-        LinuxError: the file is wrong, naming what is and what would be right.
+        LinuxError: the file is wrong; the message says what is right.
     """
     told = read_toml(path)
     try:
@@ -144,7 +144,7 @@ def functions(system_map: Path) -> list[Function]:
     """The functions of a kernel, in the order of their addresses. One ends where the next begins.
 
     Raises:
-        LinuxError: the file is missing or is no System.map.
+        LinuxError: the file is missing or not a System.map.
     """
     try:
         lines = system_map.read_text(encoding="ascii").splitlines()
@@ -165,7 +165,7 @@ def functions(system_map: Path) -> list[Function]:
 
 
 def plain_name(symbol: str) -> str:
-    """A symbol without what the compiler appends."""
+    """A symbol without the compiler's suffix."""
     return _APPENDED.sub("", symbol)
 
 

@@ -20,14 +20,14 @@ BUILTIN = {"write", "refuse", "read", "cgroup"}
 """Steps that the guest's first process carries out itself"""
 EXPECTATIONS = ("pass", "fail", "report")
 _PATIENT = ("watchdog_thresh=60",)
-"""For the kernel that checks itself: an emulated CPU that a busy host does not run for 20 s is not stuck"""
+"""For the debug kernel: an emulated CPU that a busy host does not run for 20 s is not stuck"""
 _DEBUG_TIMES = 10
-"""How many times longer a run may take with the kernel that checks itself"""
+"""How many times longer a run may take with the debug kernel"""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A machine, what is run in it, and how that must end."""
+    """A machine, the steps run in it, and how they must end."""
 
     name: str
     steps: Sequence[str]
@@ -41,21 +41,21 @@ class Run:
     seconds: float = 120.0
     parameters: Sequence[str] = ()
     expect: str = "pass"
-    """Where a mistake is made on purpose, `fail`: a program must fail or the kernel report; `report`: the latter"""
+    """For a deliberate mistake, `fail`: a program must fail or the kernel report; `report`: the kernel must report"""
     allow: Sequence[str] = ()
-    """Texts of what the kernel may report all the same"""
+    """Texts of reports that are allowed"""
     repeat: int = 1
     """How often to run it; each time must print the same"""
     values: Mapping[str, str] = field(default_factory=dict)
-    """What each line with one of these keys must say"""
+    """The required value of each line with one of these keys"""
     debug: bool = True
-    """Whether the kernel that checks itself runs it, too"""
+    """Whether the debug kernel runs it, too"""
     lean: bool = True
-    """Whether the kernel that does not check itself runs it"""
+    """Whether the lean kernel runs it"""
     quick: bool = True
     """Whether the quick part of the suite has it"""
     others: bool = False
-    """Whether the guest has the programs of others"""
+    """Whether the guest has third-party programs"""
 
     def machine(self, levels: int, *, debug: bool) -> Machine:
         return Machine(
@@ -105,7 +105,7 @@ def load(layout: Layout) -> list[Run]:
     unknown = sorted(set(told) - {"run", "programs"})
     if unknown or not isinstance(told.get("run"), list):
         raise LinuxError(
-            f"{path}: must hold tables [[run]] and [programs] alone" + f", not {', '.join(unknown)}" * bool(unknown)
+            f"{path}: may only have the tables [[run]] and [programs]" + f", not {', '.join(unknown)}" * bool(unknown)
         )
     runs = [_run(path, entry, programs(layout)) for entry in told["run"]]
     names = [each.name for each in runs]
@@ -141,10 +141,10 @@ def _run(path: Path, entry: dict[str, Any], known: set[str]) -> Run:
 
 
 def check_steps(steps: Sequence[str], known: set[str]) -> None:
-    """Refuses steps that neither one of these programs nor the first process carries out.
+    """Refuses steps that neither one of these programs nor the first process executes.
 
     Raises:
-        UsageError: naming those that there are.
+        UsageError: naming the known ones.
     """
     for step in steps:
         program = step.partition(",")[0]
@@ -157,7 +157,7 @@ def _texts(value: object) -> bool:
 
 
 def cases(runs: Sequence[Run], names: Sequence[str], *, has_changes: bool, debug: bool, quick: bool) -> list[Case]:
-    """What is to be run, by kernel, so that each is built once.
+    """The runs by kernel, so that each kernel is built once.
 
     Raises:
         UsageError: no run has one of the names.
@@ -183,7 +183,7 @@ def cases(runs: Sequence[Run], names: Sequence[str], *, has_changes: bool, debug
 
 
 def nothing_to_do(workshop: Workshop, *, quick: bool) -> str:
-    """Why the suite, or its quick part, need not run again; nothing if it is to run."""
+    """Why the suite, or its quick part, need not run again; empty if it must run."""
     now = state(workshop.layout)
     stamps = [_stamp(workshop, quick=part) for part in ((False, True) if quick else (False,))]
     if any(stamp.is_file() and stamp.read_text(encoding="ascii") == now for stamp in stamps):
@@ -192,7 +192,7 @@ def nothing_to_do(workshop: Workshop, *, quick: bool) -> str:
 
 
 def passed(workshop: Workshop, tested: str, *, quick: bool) -> None:
-    """Notes that all runs, or the quick ones, passed with what was there when they began (`state`)."""
+    """Notes that all runs, or the quick ones, passed with the state in which they began (`state`)."""
     _stamp(workshop, quick=quick).write_text(tested, encoding="ascii")
 
 
@@ -201,7 +201,7 @@ def _stamp(workshop: Workshop, *, quick: bool) -> Path:
 
 
 def state(layout: Layout) -> str:
-    """What tells one state from another: of the kernel's parts, and of the code that builds and runs them."""
+    """The identity of a state: of the kernel's parts, and of the code that builds and runs them."""
     files = dict.fromkeys(path for folder in (layout.folder, Path(__file__).parent) for path in files_below(folder))
     return digest([path for path in files if path.suffix != ".pyc"])
 
@@ -209,7 +209,7 @@ def state(layout: Layout) -> str:
 def carry_out(
     workshop: Workshop, wanted: Sequence[Case], report: Callable[[Verdict], object] = lambda _: None
 ) -> list[Verdict]:
-    """Builds what kernels the cases need, and runs the cases. What is edited after that does not matter to them.
+    """Builds the kernels that the cases need, and runs the cases. Later edits do not affect them.
 
     Raises:
         LinuxError: a kernel cannot be built.
@@ -226,7 +226,7 @@ def carry_out(
 
 
 def _with_others(workshop: Workshop) -> Path:
-    """The guest's files with the programs of others."""
+    """The guest's files with third-party programs."""
     wanted = others.load(workshop.layout)
     tools.require(wanted.packages, "the runs with programs of others")
     made_of: list[str | Path] = [
@@ -255,7 +255,7 @@ def _carry_out(workshop: Workshop, image: Image, archive: Path, case: Case) -> V
 
 
 def judge(run: Run, said: Sequence[Console]) -> Iterator[str]:
-    """What is wrong with the consoles of a run, each of them the same run."""
+    """Problems in the consoles of repetitions of a run."""
     last = said[-1]
     problems = last.problems()
     if run.expect != "pass":
@@ -275,5 +275,5 @@ def judge(run: Run, said: Sequence[Console]) -> Iterator[str]:
 
 
 def _failed(step: Step) -> bool:
-    """Whether a program failed. Steps of the first process prepare: where they fail, nothing has been shown."""
+    """Whether a program failed. Steps of the first process only prepare: if they fail, nothing was tested."""
     return step.status == FAILED and step.command.partition(",")[0] not in BUILTIN

@@ -1,4 +1,4 @@
-"""Programs and libraries that building and running a kernel takes, by the Debian packages that have them."""
+"""Programs and libraries needed to build and run a kernel, by their Debian packages."""
 
 import os
 import shutil
@@ -83,9 +83,11 @@ def install(packages: Iterable[str], say: Callable[[str], object]) -> None:
     if not wanted:
         return
     if not shutil.which("apt-get"):
-        raise UsageError(f"--install takes apt-get, which is not here; install what Debian calls {' '.join(wanted)}")
+        raise UsageError(
+            f"--install needs apt-get, which is missing here; install what Debian calls {' '.join(wanted)}"
+        )
     if os.geteuid() != 0:
-        raise UsageError(f"--install takes root; or: sudo apt-get install {' '.join(wanted)}")
+        raise UsageError(f"--install needs root; or: sudo apt-get install {' '.join(wanted)}")
     say(f"installing {' '.join(wanted)}")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *wanted]):

@@ -1,11 +1,11 @@
 """What a page fault of a real kernel executes, stage by stage: `pagelab linux trace`.
 
 Models: nothing; it measures. A plugin of QEMU's translator (`kernel/plugin/fault_trace.c`) counts the kernel's
-    instructions and references to memory of each fault. `kernel/plugin/stages.toml` says which stage a function is of.
+    instructions and references to memory of each fault. `kernel/plugin/stages.toml` assigns functions to stages.
 Source: mm/memory.c and arch/x86/mm/fault.c of Linux 6.12.
 Parameters: workloads (`kernel/tests/trace.toml`), levels of page tables, settings of kernels (`bench.toml`).
-Deviations: what the processor does for a fault by itself is not in the counts: delivery of the exception with its
-    five words on the stack, and the walk of the TLB's miss. Lines are told apart by their virtual addresses.
+Deviations: the counts exclude what the processor does by itself: delivery of the exception with its five words on the
+    stack, and the walk after the TLB miss. Lines are distinguished by their virtual addresses.
 """
 
 import os
@@ -35,21 +35,21 @@ from pagelab_linux.stages import ALL_STAGES, StageTable, functions, load
 _MEMORY_MIB = 1536
 _SECONDS = 3600.0
 _LARGEST_GAP = 1e-3
-"""By which the trace may differ from the guest's own count"""
+"""Share by which the trace may differ from the guest's own count"""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A program of the guest that marks what is to be recorded."""
+    """A program of the guest that marks what to record."""
 
     name: str
     step: str
     pages: int = 1
     """That each of its faults maps"""
     before: Sequence[str] = ()
-    """Steps ahead of it"""
+    """Steps before it"""
     after: Sequence[str] = ()
-    """Steps behind it, which undo those"""
+    """Steps after it, which undo those"""
 
     @property
     def steps(self) -> list[str]:
@@ -88,9 +88,9 @@ class Measured:
     kind: str
     faults: int
     interrupted: int
-    """Faults with an interrupt inside, whose instructions are left out"""
+    """Faults with an interrupt inside, whose instructions are excluded"""
     stages: Mapping[str, Mapping[str, Spread]]
-    """By stage, then by `COUNTS`; stages in which no fault executed anything are left out"""
+    """By stage, then by `COUNTS`; stages in which no fault executed anything are omitted"""
     total: Mapping[str, Spread]
     """Lines: those that are new to the fault"""
     parts: Sequence[Part]
@@ -98,7 +98,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Check:
-    """The trace of a workload beside the guest's own count of its instructions."""
+    """The trace of a workload, with the guest's own count of its instructions."""
 
     workload: str
     faults: int
