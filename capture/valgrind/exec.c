@@ -18,6 +18,7 @@
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
+#include "image.h"
 #include "process.h"
 #include "stream.h"
 
@@ -109,10 +110,14 @@ Bool __wrap_vgPlain_should_we_trace_this_child(const HChar* path, const HChar** 
    /* The encoder has all that it wants and is ending the program, which cleans up. */
    if (!pl_stream_alive()) {
       pl_stream_keep_life_line();
+      pl_image_prepare_native();
       return False;
    }
    reason = pl_process_is_followed() ? reason_to_run_natively(path, INTERPRETER_DEPTH) : PL_NOT_FOLLOWED;
+   if (reason == NULL && !pl_image_prepare_recorded())
+      reason = "was executed where Valgrind's own files cannot be reached";
    if (reason != NULL) {
+      pl_image_prepare_native();
       pl_process_runs_natively(reason);
       return False;
    }

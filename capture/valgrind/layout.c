@@ -17,7 +17,12 @@
 
 #include "pub_tool_basics.h"
 #include "pub_tool_aspacemgr.h"
+#include "pub_tool_libcprint.h"
 #include "pub_tool_threadstate.h"
+#include "pub_tool_vki.h"
+
+#include "core.h"
+#include "memory.h"
 
 #define PAGE_BYTES 4096UL
 #define LARGE_PAGE_BYTES (2UL << 20)
@@ -82,6 +87,13 @@ SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr, UWord
 {
    SizeT whole = (length + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
 
+   if (!pl_segments_are_left())
+      return VG_(mk_SysRes_Error)(VKI_ENOMEM);
+   if (whole >= TOP) {
+      VG_(umsg)("pagelab: its call for a mapping of %lu GiB failed with ENOMEM; Valgrind leaves a program less than "
+                "%lu GiB\n", (whole + (1UL << 30) - 1) >> 30, TOP >> 30);
+      return VG_(mk_SysRes_Error)(VKI_ENOMEM);
+   }
    if (addr == 0 && whole > 0 && whole < TOP && !(flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_HUGETLB))) {
       Bool aligned = flags & MAP_ANONYMOUS ? whole % LARGE_PAGE_BYTES == 0 : holds_large_page(whole, (ULong)offset);
       addr = aligned ? highest_aligned_gap(whole, flags & MAP_ANONYMOUS ? 0 : (ULong)offset) : highest_gap(whole);

@@ -19,6 +19,7 @@
 #include "pub_tool_tooliface.h"
 
 #include "allocations.h"
+#include "image.h"
 #include "instrument.h"
 #include "process.h"
 
@@ -39,6 +40,9 @@ static Bool on_option(const HChar* argument)
          VG_(clo_vex_control).guest_chase = False;
       return True;
    }
+   if (VG_STR_CLO(argument, "--key", pl_key_text) || VG_STR_CLO(argument, "--argv0", pl_argv0)
+       || VG_BINT_CLO(argument, "--door", pl_door, 0, 0x7fffffff))
+      return True;
    if VG_BINT_CLO(argument, "--recorder", pl_recorder_pid, 1, 0x7fffffff) {
       return True;
    }
@@ -52,6 +56,7 @@ static void print_usage(void)
    VG_(printf)("    --follow-from=K           begin with the child of this number, from 0 on [0]\n");
    VG_(printf)("    --stacks=yes|no           tell calls, returns and allocations [no]\n");
    VG_(printf)("    --recorder=PID            parent of the first program\n");
+   VG_(printf)("    --door=FD --key=N --argv0=TEXT    what a program leaves to the one that it executes\n");
 }
 
 static void print_debug_usage(void)
@@ -61,9 +66,10 @@ static void print_debug_usage(void)
 
 static void on_options_read(void)
 {
-   if (pl_socket_path == NULL)
+   if (pl_socket_path == NULL && pl_door < 0)
       VG_(fmsg_bad_option)("--socket", "this tool is started by 'pagelab record', which passes the socket\n");
-   pl_process_hello(0);
+   pl_image_begins();
+   pl_process_hello();
 }
 
 static void on_end(Int code)

@@ -18,8 +18,12 @@
 /* Registers the callbacks with Valgrind. */
 extern void pl_process_init(void);
 
-/* Connects and says who this is. `how`: 0 a new program image, 1 a forked child. */
-extern void pl_process_hello(UInt how);
+/* A new image: connects and says who this is. */
+extern void pl_process_hello(void);
+/* What tells this process from all others of the recording, to be left to the program that it executes. */
+extern ULong pl_process_key(void);
+/* Between the start of an execve and its failure: what is recorded there is to be sent at once. */
+extern Bool pl_process_is_in_exec(void);
 
 /* The process ends with this code. */
 extern void pl_process_exit(Int code);
@@ -36,6 +40,8 @@ extern Int pl_recorder_pid;
 /* False if this process is a child that is not followed. */
 extern Bool pl_process_is_followed(void);
 
+/* Options: the encoder's socket, and the key of an executed process. */
 extern const HChar* pl_socket_path;
+extern const HChar* pl_key_text;
 
 #endif

@@ -17,15 +17,12 @@
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
+#include "core.h"
 #include "stream.h"
-
-/* Parts of Valgrind's core library that its tool interface leaves out. The first moves a descriptor into the range
-   that clients can neither see nor close, close-on-exec. */
-extern Int VG_(safe_fd)(Int oldfd);
-extern SysRes VG_(am_shared_mmap_file_float_valgrind)(SizeT length, UInt prot, Int fd, Off64T offset);
 
 #define AF_LOCAL 1
 #define SOCK_STREAM 1
+#define SOCK_SEQPACKET 5
 #define SOL_SOCKET 1
 #define SCM_RIGHTS 1
 #define MSG_NOSIGNAL 0x4000
@@ -44,6 +41,8 @@ UChar* pl_limit = nowhere + PL_FRAME_BYTES;
 static Int stream_fd = -1;
 /* One end of a connection on which nothing is ever sent; the encoder has the other. */
 static Int life_line_fd = -1;
+/* What connections are sent through. All images of a recording have the same end. */
+static Int door_fd = -1;
 static UChar* ring = NULL;
 static UInt slot;
 static UInt free_slots; /* bit per slot */
@@ -81,7 +80,7 @@ struct passed_descriptors {
    ULong bytes;
    Int level;
    Int type;
-   Int fds[2];
+   Int fds[3];
 };
 
 static void use_slot(UInt number)
@@ -140,48 +139,100 @@ static Int tie_life_line(void)
    return -1;
 }
 
-/* Tells the encoder the ring's shape and passes it the ring's memory and the other end of the life line. */
-static Bool pass_ring(Int memory_fd, Int other_end_fd)
+void pl_stream_inherit_door(Int descriptor)
+{
+   door_fd = VG_(safe_fd)(descriptor);
+}
+
+Int pl_stream_door(void)
+{
+   return door_fd;
+}
+
+/* Two ends of a new connection; False if they cannot be had. */
+static Bool make_pair(Int type, Int* ends)
+{
+   return pl_system_call(__NR_socketpair, AF_LOCAL, type | SOCK_CLOEXEC, 0, (ULong)(Addr)ends, 0, 0) >= 0;
+}
+
+/* Tells the encoder the ring's shape, and passes it three descriptors: the ring's memory, the other end of the life line,
+   and that of the door or of the connection. */
+static Bool greet(Int through_fd, Int memory_fd, Int life_line_end, Int other_end)
 {
    UInt shape[4] = {PL_MAGIC, PL_PROTOCOL_VERSION, PL_SLOTS, PL_SLOT_BYTES};
    struct vki_iovec part = {shape, sizeof shape};
-   struct passed_descriptors control = {24, SOL_SOCKET, SCM_RIGHTS, {memory_fd, other_end_fd}};
+   struct passed_descriptors control = {28, SOL_SOCKET, SCM_RIGHTS, {memory_fd, life_line_end, other_end}};
    struct message_header header = {NULL, 0, &part, 1, &control, sizeof control, 0};
    Long result;
 
    do {
-      result = pl_system_call(__NR_sendmsg, stream_fd, (ULong)(Addr)&header, MSG_NOSIGNAL, 0, 0, 0);
+      result = pl_system_call(__NR_sendmsg, through_fd, (ULong)(Addr)&header, MSG_NOSIGNAL, 0, 0, 0);
    } while (result == -VKI_EINTR);
    return result == sizeof shape;
 }
 
-Bool pl_stream_connect(const HChar* path)
+/* The first image: it makes the door. */
+static Bool connect_first(const HChar* path, Int memory_fd, Int life_line_end)
 {
-   SizeT bytes = (SizeT)PL_SLOTS * PL_SLOT_BYTES;
-   Long memory_fd;
-   SysRes mapping;
-   Int other_end_fd;
+   Int ends[2];
    Bool passed;
 
-   memory_fd = pl_system_call(__NR_memfd_create, (ULong)(Addr) "pagelab", 1 /* MFD_CLOEXEC */, 0, 0, 0, 0);
+   stream_fd = connect_to(path);
+   if (stream_fd < 0 || !make_pair(SOCK_SEQPACKET, ends))
+      return False;
+   door_fd = VG_(safe_fd)(ends[0]);
+   passed = greet(stream_fd, memory_fd, life_line_end, ends[1]);
+   VG_(close)(ends[1]);
+   return passed;
+}
+
+static Bool connect_through_door(Int memory_fd, Int life_line_end)
+{
+   Int ends[2];
+   Bool passed;
+
+   if (!make_pair(SOCK_STREAM, ends))
+      return False;
+   stream_fd = VG_(safe_fd)(ends[0]);
+   passed = greet(door_fd, memory_fd, life_line_end, ends[1]);
+   VG_(close)(ends[1]);
+   return passed;
+}
+
+/* A descriptor of new memory for the ring, which is mapped; -1 if it cannot be had. */
+static Int make_ring(void)
+{
+   SizeT bytes = (SizeT)PL_SLOTS * PL_SLOT_BYTES;
+   Long memory_fd = pl_system_call(__NR_memfd_create, (ULong)(Addr) "pagelab", 1 /* MFD_CLOEXEC */, 0, 0, 0, 0);
+   SysRes mapping;
+
+   if (memory_fd < 0)
+      return -1;
+   if (pl_system_call(__NR_ftruncate, memory_fd, bytes, 0, 0, 0, 0) >= 0) {
+      mapping = VG_(am_shared_mmap_file_float_valgrind)(bytes, VKI_PROT_READ | VKI_PROT_WRITE, (Int)memory_fd, 0);
+      if (!sr_isError(mapping)) {
+         ring = (UChar*)(Addr)sr_Res(mapping);
+         return (Int)memory_fd;
+      }
+   }
+   VG_(close)((Int)memory_fd);
+   return -1;
+}
+
+Bool pl_stream_connect(const HChar* path)
+{
+   Int memory_fd = make_ring(), life_line_end;
+   Bool passed;
+
    if (memory_fd < 0)
       return False;
-   if (pl_system_call(__NR_ftruncate, memory_fd, bytes, 0, 0, 0, 0) < 0) {
-      VG_(close)((Int)memory_fd);
-      return False;
-   }
-   mapping = VG_(am_shared_mmap_file_float_valgrind)(bytes, VKI_PROT_READ | VKI_PROT_WRITE, (Int)memory_fd, 0);
-   stream_fd = sr_isError(mapping) ? -1 : connect_to(path);
-   if (stream_fd < 0) {
-      VG_(close)((Int)memory_fd);
-      return False;
-   }
-   ring = (UChar*)(Addr)sr_Res(mapping);
-   other_end_fd = tie_life_line();
-   passed = other_end_fd >= 0 && pass_ring((Int)memory_fd, other_end_fd);
-   VG_(close)((Int)memory_fd);
-   if (other_end_fd >= 0)
-      VG_(close)(other_end_fd);
+   life_line_end = tie_life_line();
+   passed = life_line_end >= 0
+            && (door_fd < 0 ? connect_first(path, memory_fd, life_line_end)
+                            : connect_through_door(memory_fd, life_line_end));
+   VG_(close)(memory_fd);
+   if (life_line_end >= 0)
+      VG_(close)(life_line_end);
    if (!passed) {
       pl_stream_forget();
       return False;

@@ -20,7 +20,7 @@
 #include "pub_tool_basics.h"
 
 #define PL_MAGIC 0x626c6770u /* "pglb" */
-#define PL_PROTOCOL_VERSION 8
+#define PL_PROTOCOL_VERSION 9
 
 /* The frames lie in a ring of slots in memory shared with the encoder. A slot in use stays in the second-level cache;
    the lowest free slot is taken, so that a fast encoder keeps the ring's footprint small, and a slow one has some
@@ -69,8 +69,13 @@ extern UChar* pl_limit;
 /* The tool interface lacks sockets and some other calls, which are made directly. */
 extern Long pl_system_call(ULong number, ULong a1, ULong a2, ULong a3, ULong a4, ULong a5, ULong a6);
 
-/* Connects to the encoder's socket at `path`; True if it answered. */
+/* Connects to the encoder: the first image through the socket at `path`, others through the door, whose descriptor was
+   inherited. True if it answered. */
 extern Bool pl_stream_connect(const HChar* path);
+/* The image was executed by another one, which left it this end of the door. */
+extern void pl_stream_inherit_door(Int descriptor);
+/* This process's end of the door; -1 without one. */
+extern Int pl_stream_door(void);
 /* Gives up the connection inherited from the parent of a fork, with what it buffered. */
 extern void pl_stream_forget(void);
 /* Leaves the life line to the program that this process is about to execute. */

@@ -36,7 +36,7 @@ fn check_stretches(json: &str) -> PyResult<()> {
 /// of an interrupted program installs a handler for SIGINT that raises nothing. `progress(accesses)` is called about
 /// ten times a second.
 #[pyfunction]
-#[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None, stretches=None, follow=None, dependencies=true, max_bytes=None, max_seconds=None, replace=false, anonymous=false, call_stacks=false))]
+#[pyo3(signature = (command, output, tool_dir, max_accesses=None, max_threads=None, progress=None, stretches=None, follow=None, dependencies=true, max_bytes=None, max_seconds=None, replace=false, anonymous=false, call_stacks=false, patience_seconds=None))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
 fn record_json(
     py: Python<'_>,
@@ -54,9 +54,14 @@ fn record_json(
     replace: bool,
     anonymous: bool,
     call_stacks: bool,
+    patience_seconds: Option<f64>,
 ) -> PyResult<String> {
-    let max_time = max_seconds.map(Duration::try_from_secs_f64).transpose();
-    let max_time = max_time.map_err(|e| TraceError::usage(format!("max_seconds: {e}")).into_python())?;
+    let duration = |name: &str, seconds: Option<f64>| {
+        let duration = seconds.map(Duration::try_from_secs_f64).transpose();
+        duration.map_err(|e| TraceError::usage(format!("{name}: {e}")).into_python())
+    };
+    let max_time = duration("max_seconds", max_seconds)?;
+    let patience = duration("patience_seconds", patience_seconds)?;
     let follow = parse_follow(follow).map_err(IntoPython::into_python)?;
     let stretches = parse_stretches(stretches).map_err(IntoPython::into_python)?;
     let recorded = AtomicU64::new(0);
@@ -65,6 +70,7 @@ fn record_json(
         recording.max_accesses = max_accesses;
         recording.max_bytes = max_bytes;
         recording.max_time = max_time;
+        recording.patience = patience.unwrap_or(recording.patience);
         recording.replace = replace;
         recording.anonymous = anonymous;
         recording.call_stacks = call_stacks;
@@ -108,6 +114,7 @@ pub fn summary_json(program: &RecordSummary) -> Value {
         "truncated_at": program.truncated_at,
         "truncated_by": program.truncated_by.map(|bound| bound.option()),
         "notes": program.notes,
+        "losses": program.losses,
         "stretches": program.stretches,
         "elapsed_seconds": program.elapsed.as_secs_f64(),
     })

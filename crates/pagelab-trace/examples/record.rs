@@ -36,6 +36,9 @@ fn main() -> ExitCode {
                 summary.elapsed.as_secs_f64(),
                 summary.exit_code,
             );
+            for loss in &summary.losses {
+                eprintln!("incomplete: {loss}");
+            }
             for note in &summary.notes {
                 eprintln!("note: {note}");
             }

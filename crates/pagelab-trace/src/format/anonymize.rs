@@ -105,6 +105,9 @@ impl TraceMeta {
         if let Some(host) = &mut self.host {
             "unknown".clone_into(&mut host.kernel);
         }
+        if !self.losses.is_empty() {
+            self.losses = vec![format!("{} losses, whose texts were left out", self.losses.len())];
+        }
         let all = self.notes.len();
         self.notes.retain(|note| is_of_a_stop(note));
         let dropped = all - self.notes.len();

@@ -19,7 +19,7 @@ pub struct TraceInfo {
     pub path: String,
     /// Content of `trace.json`.
     pub meta: TraceMeta,
-    /// False if its recording did not end regularly.
+    /// False if its recording did not end regularly, or lacks something (`losses` of `meta`).
     pub complete: bool,
     /// Number of accesses present.
     pub accesses: u64,
@@ -63,7 +63,7 @@ pub fn info(path: impl AsRef<Path>) -> Result<TraceInfo, TraceError> {
     let (accesses, size_bytes) = (folder.counts.total(), folder.size_bytes()?);
     Ok(TraceInfo {
         path: folder.path.display().to_string(),
-        complete: folder.meta.complete,
+        complete: folder.meta.complete && folder.meta.losses.is_empty(),
         accesses,
         access_counts: folder.counts,
         events: event_counts.total(),

@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -17,13 +18,17 @@ use super::frame::Frame;
 use super::life_line::LifeLines;
 use super::output::Output;
 use super::process::{DecodeError, Process, ThreadNumbers, Turn};
-use super::protocol::{CONTROL_BIT, Control, EXIT_BY_SIGNAL, Origin, VERSION, WAIT_STATUS_UNKNOWN, parse_control};
-use super::ring::{Filled, Ring};
+use super::protocol::{
+    CONTROL_BIT, Control, EXIT_BY_SIGNAL, Origin, ProcessKey, VERSION, WAIT_STATUS_UNKNOWN, parse_control,
+};
+use super::ring::{Door, Filled, Ring, Visitor};
 use crate::{EventKind, ProcessIx, TraceError};
 
 /// The exit code of a process that a signal ended is this plus the signal's number, as in shells.
 const SIGNAL_CODE_BASE: i32 = 128;
 const SIGKILL: i32 = 9;
+/// How long the stream of a process that has ended, or executed another program, may stay open and silent.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// State of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +36,11 @@ enum StreamState {
     /// Waits for its first frame, which identifies its process.
     New,
     /// Waits for its turn: a new image follows the old one only when the old one's stream has been read.
-    Greeted { pid: u32 },
+    Greeted,
     /// Waits for its parent's record of the fork.
-    Held { pid: u32, parent_pid: u32 },
-    /// The running stream of the process with this id.
-    Running { pid: u32 },
+    Held { key: ProcessKey, pid: u32 },
+    /// The running stream of the process with this key.
+    Running { key: ProcessKey },
 }
 
 struct Stream {
@@ -60,7 +65,7 @@ impl Stream {
     fn is_read(&self) -> bool {
         match self.state {
             StreamState::New | StreamState::Running { .. } => true,
-            StreamState::Greeted { .. } => false,
+            StreamState::Greeted => false,
             StreamState::Held { .. } => {
                 !self.closed && self.backlog.iter().map(|frame| frame.len()).sum::<usize>() < BACKLOG_BYTES
             }
@@ -71,6 +76,10 @@ impl Stream {
 /// A process, and its stream if that is open.
 struct ProcessStream {
     process: Process,
+    /// The process's id as itself sees it.
+    pid: u32,
+    /// Keys of the children that it has not waited for, by their ids as it sees them.
+    children: HashMap<u32, ProcessKey>,
     stream: Option<u64>,
     /// Whether its exit event has been written.
     finished: bool,
@@ -78,19 +87,28 @@ struct ProcessStream {
 
 struct NewImage {
     stream: u64,
+    key: ProcessKey,
     pid: u32,
-    parent_pid: u32,
     path: Arc<str>,
+}
+
+/// What a recording has to say about itself, a sentence each.
+#[derive(Debug, Default)]
+pub(super) struct Remarks {
+    pub notes: Vec<String>,
+    /// What is missing although it was to be recorded.
+    pub losses: Vec<String>,
 }
 
 pub(super) struct Collector<'a> {
     listener: UnixListener,
+    /// Once the first process has brought it; none again when the last process has gone.
+    door: Option<Door>,
     streams: HashMap<u64, Stream>,
     next_stream: u64,
-    /// By process id; a finished entry stays until the id is reused.
-    entries: HashMap<u32, ProcessStream>,
-    /// Children whose fork has been recorded and that have not connected yet, by process id.
-    unborn: HashMap<u32, Process>,
+    entries: HashMap<ProcessKey, ProcessStream>,
+    /// Children whose fork has been recorded and that have not connected yet.
+    unborn: HashMap<ProcessKey, Process>,
     processes: u32,
     numbers: ThreadNumbers,
     output: Output<'a>,
@@ -100,7 +118,7 @@ pub(super) struct Collector<'a> {
     spare: Vec<Frame>,
     /// The life lines of closed streams.
     life_lines: LifeLines,
-    notes: Vec<String>,
+    remarks: Remarks,
     /// Of the first program's children that executed another program: how many were recorded, and how many ran natively
     /// because they were not followed.
     followed: u32,
@@ -136,6 +154,7 @@ impl<'a> Collector<'a> {
     pub(super) fn new(listener: UnixListener, output: Output<'a>) -> Self {
         Self {
             listener,
+            door: None,
             streams: HashMap::new(),
             next_stream: 0,
             entries: HashMap::new(),
@@ -146,7 +165,7 @@ impl<'a> Collector<'a> {
             images: VecDeque::new(),
             spare: Vec::new(),
             life_lines: LifeLines::default(),
-            notes: Vec::new(),
+            remarks: Remarks::default(),
             followed: 0,
             not_followed: 0,
         }
@@ -179,24 +198,21 @@ impl<'a> Collector<'a> {
         self.numbers.count()
     }
 
-    /// True while a process is connected.
+    /// True while a process is connected, or is between two programs.
     pub(super) fn is_connected(&self) -> bool {
-        !self.streams.is_empty()
+        self.door.is_some() || self.streams.values().any(|stream| !stream.closed)
     }
 
-    /// Ids of the processes that are connected.
+    /// True while a stream waits for another, which should soon come.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.streams.values().any(|stream| !stream.closed && !matches!(stream.state, StreamState::Running { .. }))
+    }
+
+    /// Ids of the processes that are connected, as this process sees them.
     pub(super) fn connected_pids(&self) -> Vec<u32> {
-        let mut pids: Vec<u32> = self
-            .streams
-            .values()
-            .filter_map(|stream| match stream.state {
-                StreamState::New => None,
-                StreamState::Greeted { pid } | StreamState::Held { pid, .. } | StreamState::Running { pid } => {
-                    Some(pid)
-                }
-            })
-            .collect();
+        let mut pids: Vec<u32> = self.streams.values().filter_map(|stream| stream.ring.pid()).collect();
         pids.sort_unstable();
+        pids.dedup();
         pids
     }
 
@@ -213,6 +229,7 @@ impl<'a> Collector<'a> {
         ids.sort_unstable();
         let mut polled = vec![PollFd::new(&self.listener, PollFlags::IN)];
         polled.extend(ids.iter().map(|id| PollFd::new(&self.streams[id].ring, PollFlags::IN)));
+        polled.extend(self.door.iter().map(|door| PollFd::new(door, PollFlags::IN)));
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(milliseconds) * 1_000_000 };
         match poll(&mut polled, Some(&timeout)) {
             Ok(0) => return Ok(false),
@@ -221,7 +238,7 @@ impl<'a> Collector<'a> {
             Err(e) => return Err(CollectError::Stream(format!("waiting for the tool: {e}"))),
         }
         let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if ready[0] {
+        if ready[0] || ready.len() > ids.len() + 1 && ready[ids.len() + 1] {
             self.accept()?;
         }
         for (id, _) in ids.into_iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
@@ -232,7 +249,7 @@ impl<'a> Collector<'a> {
         }
         for image in std::mem::take(&mut self.images) {
             // The records of its process up to the `execve` must come first.
-            if self.held(image.pid).is_some() {
+            if self.held(image.key).is_some() {
                 self.images.push_back(image);
             } else {
                 self.new_image(image)?;
@@ -248,14 +265,26 @@ impl<'a> Collector<'a> {
                     socket
                         .set_nonblocking(true)
                         .map_err(|e| CollectError::Stream(format!("setting up a connection: {e}")))?;
-                    self.streams.insert(self.next_stream, Stream::new(Ring::new(socket)));
-                    self.next_stream += 1;
+                    self.insert(Ring::new(socket));
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(e) => return Err(CollectError::Stream(format!("accepting a connection: {e}"))),
             }
         }
+        while let Some(door) = &self.door {
+            match door.accept().map_err(CollectError::Stream)? {
+                Visitor::Process(ring) => self.insert(ring),
+                Visitor::Nobody => break,
+                Visitor::Closed => self.door = None,
+            }
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, ring: Ring) {
+        self.streams.insert(self.next_stream, Stream::new(ring));
+        self.next_stream += 1;
     }
 
     /// Takes the next frame of a stream; returns false if there is none now or ever.
@@ -276,13 +305,16 @@ impl<'a> Collector<'a> {
             Filled::Frame => {}
         }
         match state {
-            StreamState::New => self.greet(id, frame.bytes())?,
-            StreamState::Greeted { .. } => unreachable!("a waiting stream is not read"),
+            StreamState::New => {
+                self.door = self.door.take().or(stream.ring.take_door());
+                self.greet(id, frame.bytes())?;
+            }
+            StreamState::Greeted => unreachable!("a waiting stream is not read"),
             StreamState::Held { .. } => {
                 stream.backlog.push(frame);
                 return Ok(true);
             }
-            StreamState::Running { pid } => self.decode(pid, &frame)?,
+            StreamState::Running { key } => self.decode(key, &frame)?,
         }
         self.spare.push(frame);
         Ok(true)
@@ -290,12 +322,22 @@ impl<'a> Collector<'a> {
 
     /// Reads a stream to its end; the process has closed it or is about to.
     fn drain(&mut self, id: u64) -> Result<()> {
+        let mut last = Instant::now();
         while let Some(stream) = self.streams.get(&id) {
             if self.output.is_full() || !stream.is_read() {
                 return Ok(());
             }
-            match poll(&mut [PollFd::new(&stream.ring, PollFlags::IN)], None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            let timeout = Timespec { tv_sec: 1, tv_nsec: 0 };
+            match poll(&mut [PollFd::new(&stream.ring, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) if last.elapsed() >= SILENCE => {
+                    let pid = stream.ring.pid().map_or_else(String::new, |pid| format!(" {pid}"));
+                    self.remarks
+                        .losses
+                        .push(format!("process{pid} was silent after its end was reported; it is cut off"));
+                    return self.close(id);
+                }
+                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+                Ok(_) => last = Instant::now(),
                 Err(e) => return Err(CollectError::Stream(format!("waiting for the tool: {e}"))),
             }
             self.take_frame(id)?;
@@ -303,17 +345,17 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    fn decode(&mut self, pid: u32, frame: &Frame) -> Result<()> {
+    fn decode(&mut self, key: ProcessKey, frame: &Frame) -> Result<()> {
         let mut at = 0;
         loop {
-            let Some(entry) = self.entries.get_mut(&pid) else { return Ok(()) };
+            let Some(entry) = self.entries.get_mut(&key) else { return Ok(()) };
             match entry.process.decode(frame, &mut at, &mut self.numbers, &mut self.output)? {
                 None => {
                     entry.finished |= entry.process.exited.is_some_and(|code| code != EXIT_BY_SIGNAL);
                     return Ok(());
                 }
-                Some(Turn::Forked { child_pid, shares }) => self.forked(pid, child_pid, shares)?,
-                Some(Turn::Waited { pid: child_pid, status }) => self.waited(child_pid, status)?,
+                Some(Turn::Forked { pid, child, shares }) => self.forked(key, pid, child, shares)?,
+                Some(Turn::Waited { pid, status }) => self.waited(key, pid, status)?,
             }
             if self.output.is_full() {
                 return Ok(());
@@ -327,18 +369,18 @@ impl<'a> Collector<'a> {
             let tag = u32::from_le_bytes(frame.get(..4)?.try_into().ok()?);
             parse_control(tag, frame.get(8..)?).filter(|_| tag & CONTROL_BIT != 0)
         })();
-        let Some(Control::Hello { version: VERSION, origin, pid, parent_pid, path }) = hello else {
+        let Some(Control::Hello { version: VERSION, origin, key, pid, path }) = hello else {
             return Err(CollectError::Stream("a stream does not begin with a greeting of this version".to_owned()));
         };
         match origin {
             Origin::Image => {
-                self.set_state(id, StreamState::Greeted { pid });
-                self.images.push_back(NewImage { stream: id, pid, parent_pid, path });
+                self.set_state(id, StreamState::Greeted);
+                self.images.push_back(NewImage { stream: id, key, pid, path });
                 Ok(())
             }
-            Origin::Fork { parent_pid } => {
-                self.set_state(id, StreamState::Held { pid, parent_pid });
-                self.bind_child(pid)
+            Origin::Fork => {
+                self.set_state(id, StreamState::Held { key, pid });
+                self.bind_child(key)
             }
         }
     }
@@ -351,38 +393,38 @@ impl<'a> Collector<'a> {
 
     /// Handles a new program image: of a process after `execve`, or of a new process.
     fn new_image(&mut self, image: NewImage) -> Result<()> {
-        let NewImage { stream, pid, parent_pid, path } = image;
+        let NewImage { stream, key, pid, path } = image;
         // The `execve` closed the old image's stream, but its last frames may not have been read yet.
-        if let Some(old) = self.entries.get(&pid).and_then(|entry| entry.stream) {
+        if let Some(old) = self.entries.get(&key).and_then(|entry| entry.stream) {
             self.drain(old)?;
         }
-        self.set_state(stream, StreamState::Running { pid });
-        if let Some(entry) = self.entries.get_mut(&pid).filter(|e| !e.finished && e.process.exec.is_some()) {
+        self.set_state(stream, StreamState::Running { key });
+        if let Some(entry) = self.entries.get_mut(&key).filter(|e| !e.finished && e.process.exec.is_some()) {
             entry.stream = Some(stream);
             self.followed += u32::from(entry.process.forked_from_first);
             entry.process.exec(path, &mut self.output)?;
             entry.process.follow_image(pid, &mut self.output);
             return Ok(());
         }
-        let parent = self.entries.get(&parent_pid).map(|entry| entry.process.ix);
         let mut process = Process::new(ProcessIx(self.processes), self.numbers.next());
         self.processes += 1;
-        self.output.event(process.ix, process.thread(), EventKind::ProcessStart { parent })?;
+        self.output.event(process.ix, process.thread(), EventKind::ProcessStart { parent: None })?;
         process.follow_image(pid, &mut self.output);
-        self.enter(pid, process, stream)
+        self.enter(key, pid, process, stream)
     }
 
-    /// Assigns `process` to this process id.
-    fn enter(&mut self, pid: u32, process: Process, stream: u64) -> Result<()> {
-        // An older process with the same id must have ended.
-        self.finish(pid, None)?;
-        self.entries.insert(pid, ProcessStream { process, stream: Some(stream), finished: false });
-        self.set_state(stream, StreamState::Running { pid });
+    /// Assigns `process` to this key.
+    fn enter(&mut self, key: ProcessKey, pid: u32, process: Process, stream: u64) -> Result<()> {
+        self.finish(key, None)?;
+        let (stream_of, children) = (Some(stream), HashMap::new());
+        self.entries.insert(key, ProcessStream { process, pid, children, stream: stream_of, finished: false });
+        self.set_state(stream, StreamState::Running { key });
         Ok(())
     }
 
-    fn forked(&mut self, parent_pid: u32, child_pid: u32, shares: bool) -> Result<()> {
-        let Some(parent) = self.entries.get_mut(&parent_pid) else { return Ok(()) };
+    fn forked(&mut self, parent: ProcessKey, child_pid: u32, child_key: ProcessKey, shares: bool) -> Result<()> {
+        let Some(parent) = self.entries.get_mut(&parent) else { return Ok(()) };
+        parent.children.insert(child_pid, child_key);
         parent.process.share_pages();
         let child = parent.process.fork(ProcessIx(self.processes), self.numbers.next());
         self.processes += 1;
@@ -390,35 +432,37 @@ impl<'a> Collector<'a> {
         let event = if shares { EventKind::Vfork { child: child_ix } } else { EventKind::Fork { child: child_ix } };
         self.output.event(parent.process.ix, parent.process.thread(), event)?;
         child.tell_context(&mut self.output);
-        self.unborn.insert(child_pid, child);
-        self.bind_child(child_pid)
+        self.unborn.insert(child_key, child);
+        self.bind_child(child_key)
     }
 
     /// Lets a forked child continue once its parent's fork is recorded and it has connected.
-    fn bind_child(&mut self, pid: u32) -> Result<()> {
-        let Some(id) = self.held(pid) else { return Ok(()) };
-        let Some(process) = self.unborn.remove(&pid) else { return Ok(()) };
-        self.enter(pid, process, id)?;
+    fn bind_child(&mut self, key: ProcessKey) -> Result<()> {
+        let Some((id, pid)) = self.held(key) else { return Ok(()) };
+        let Some(process) = self.unborn.remove(&key) else { return Ok(()) };
+        self.enter(key, pid, process, id)?;
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let (backlog, closed) = (std::mem::take(&mut stream.backlog), stream.closed);
         for frame in backlog {
             if !self.output.is_full() {
-                self.decode(pid, &frame)?;
+                self.decode(key, &frame)?;
             }
             self.spare.push(frame);
         }
         if closed { self.close(id) } else { Ok(()) }
     }
 
-    /// The stream of a forked child that waits for its parent's record of the fork.
-    fn held(&self, pid: u32) -> Option<u64> {
-        let is_held = |stream: &Stream| matches!(stream.state, StreamState::Held { pid: held, .. } if held == pid);
-        self.streams.iter().find(|(_, stream)| is_held(stream)).map(|(&id, _)| id)
+    /// The stream of a forked child that waits for its parent's record of the fork, and the child's id.
+    fn held(&self, key: ProcessKey) -> Option<(u64, u32)> {
+        self.streams.iter().find_map(|(id, stream)| match stream.state {
+            StreamState::Held { key: held, pid } if held == key => Some((*id, pid)),
+            StreamState::New | StreamState::Greeted | StreamState::Held { .. } | StreamState::Running { .. } => None,
+        })
     }
 
-    /// The process with this id is dead and its parent knows: everything that it did comes before what the parent does
-    /// next. All its connections were made before it died, so they wait at the listener at the latest.
-    fn waited(&mut self, pid: u32, status: u32) -> Result<()> {
+    /// The process that `waiter` knows by this id is dead, and `waiter` knows: everything it did comes before what
+    /// `waiter` does next. Its connections, made before it died, wait at the listener or the door at the latest.
+    fn waited(&mut self, waiter: ProcessKey, pid: u32, status: u32) -> Result<()> {
         self.accept()?;
         let mut new: Vec<u64> =
             self.streams.iter().filter(|(_, s)| s.state == StreamState::New).map(|(id, _)| *id).collect();
@@ -427,20 +471,30 @@ impl<'a> Collector<'a> {
             // Both messages of a dead process's greeting have arrived.
             self.take_frame(id)?;
         }
-        while let Some(at) = self.images.iter().position(|image| image.pid == pid) {
+        let Some(key) = self.dead_process(waiter, pid) else { return Ok(()) };
+        while let Some(at) = self.images.iter().position(|image| image.key == key) {
             if let Some(image) = self.images.remove(at) {
                 self.new_image(image)?;
             }
         }
-        while let Some(id) = self.entries.get(&pid).and_then(|entry| entry.stream) {
+        while let Some(id) = self.entries.get(&key).and_then(|entry| entry.stream) {
             if self.output.is_full() {
                 return Ok(());
             }
             self.drain(id)?;
         }
-        self.finish(pid, status_code(status))?;
-        self.unborn.remove(&pid);
+        self.finish(key, status_code(status))?;
+        self.unborn.remove(&key);
         Ok(())
+    }
+
+    /// Whom `waiter` has waited for: a child of its own, or an orphan that came to it and has the same id there.
+    fn dead_process(&mut self, waiter: ProcessKey, pid: u32) -> Option<ProcessKey> {
+        if let Some(key) = self.entries.get_mut(&waiter)?.children.remove(&pid) {
+            return Some(key);
+        }
+        let orphans = self.entries.iter().filter(|(_, entry)| entry.pid == pid && !entry.finished);
+        orphans.min_by_key(|(_, entry)| entry.process.ix).map(|(key, _)| *key)
     }
 
     /// Handles the end of a stream: its process has ended, was killed, or executes another program.
@@ -449,8 +503,8 @@ impl<'a> Collector<'a> {
         if let Some(end) = stream.ring.take_life_line() {
             self.life_lines.hold(end);
         }
-        if let StreamState::Running { pid } = stream.state
-            && let Some(entry) = self.entries.get_mut(&pid).filter(|entry| entry.stream == Some(id))
+        if let StreamState::Running { key } = stream.state
+            && let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.stream == Some(id))
         {
             entry.stream = None;
         }
@@ -458,14 +512,15 @@ impl<'a> Collector<'a> {
     }
 
     /// Writes the exit event of a process that did not report its end, or reported it without a code.
-    fn finish(&mut self, pid: u32, code: Option<i32>) -> Result<()> {
-        let Some(entry) = self.entries.get_mut(&pid).filter(|entry| !entry.finished) else { return Ok(()) };
+    fn finish(&mut self, key: ProcessKey, code: Option<i32>) -> Result<()> {
+        let Some(entry) = self.entries.get_mut(&key).filter(|entry| !entry.finished) else { return Ok(()) };
         entry.finished = true;
+        let pid = entry.pid;
         if let Some(exec) = &entry.process.exec {
             if exec.native.as_deref() == Some(NOT_FOLLOWED) {
                 self.not_followed += 1;
             } else {
-                self.notes.push(match &exec.native {
+                self.remarks.losses.push(match &exec.native {
                     Some(reason) => format!(
                         "process {pid} executed {}, which {reason}: it ran natively, and nothing of it is recorded",
                         exec.path
@@ -480,28 +535,32 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Ends the recording; `root_code` is the first process's exit code. Returns notes on what is missing.
-    pub(super) fn finish_all(mut self, root_pid: u32, root_code: Option<i32>) -> Result<(Output<'a>, Vec<String>)> {
-        let mut pids: Vec<u32> = self.entries.keys().copied().collect();
-        pids.sort_unstable_by_key(|pid| self.entries[pid].process.ix);
+    /// Ends the recording; `root_code` is the first process's exit code.
+    pub(super) fn finish_all(mut self, root_code: Option<i32>) -> Result<(Output<'a>, Remarks)> {
+        let mut keys: Vec<ProcessKey> = self.entries.keys().copied().collect();
+        keys.sort_unstable_by_key(|key| self.entries[key].process.ix);
         // The first process comes last: it outlived those that it waited for.
-        pids.sort_by_key(|pid| *pid == root_pid);
-        for pid in pids {
-            self.finish(pid, root_code.filter(|_| pid == root_pid))?;
+        if !keys.is_empty() {
+            keys.rotate_left(1);
+        }
+        for key in keys {
+            let is_root = self.entries[&key].process.ix == ProcessIx(0);
+            self.finish(key, root_code.filter(|_| is_root))?;
         }
         let held = self.streams.values().filter(|stream| matches!(stream.state, StreamState::Held { .. })).count();
         if self.not_followed > 0 {
             let all = self.followed + self.not_followed;
-            self.notes.push(format!(
+            self.remarks.notes.push(format!(
                 "of {all} children of the first program that executed another, {} were followed; the others ran natively, and \
                  nothing of them is recorded",
                 self.followed
             ));
         }
         if held > 0 {
-            self.notes.push(format!("{held} child processes are missing because their parents were killed in fork"));
+            let why = "because their parents never told of the fork: they were killed in it";
+            self.remarks.losses.push(format!("{held} child processes are missing {why}"));
         }
-        Ok((self.output, self.notes))
+        Ok((self.output, self.remarks))
     }
 }
 

@@ -31,6 +31,7 @@ struct Script {
     memory: File,
     frames: u32,
     _life_line: UnixStream,
+    _door: UnixStream,
 }
 
 impl Script {
@@ -38,13 +39,14 @@ impl Script {
         let socket = UnixStream::connect(path).unwrap();
         let memory = tempfile::tempfile().unwrap();
         let (life_line, other_end) = UnixStream::pair().unwrap();
+        let (door, collectors_end) = UnixStream::pair().unwrap();
         let shape: Vec<u8> = [MAGIC, VERSION, SLOTS, SLOT_BYTES].iter().flat_map(|word| word.to_le_bytes()).collect();
-        let passed = [memory.as_fd(), other_end.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let passed = [memory.as_fd(), other_end.as_fd(), collectors_end.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(control.push(SendAncillaryMessage::ScmRights(&passed)));
         assert_eq!(sendmsg(&socket, &[IoSlice::new(&shape)], &mut control, SendFlags::empty()), Ok(shape.len()));
-        Self { socket, memory, frames: 0, _life_line: life_line }
+        Self { socket, memory, frames: 0, _life_line: life_line, _door: door }
     }
 
     /// Sends a frame; its slot is not reused.
@@ -70,8 +72,8 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 fn hello(pid: u32, program: &str) -> Vec<u8> {
-    let image = 0;
-    control(1, &[words(&[VERSION, image, pid, 1]), text(program)].concat())
+    let (image, key) = (0, u64::from(pid));
+    control(1, &[words(&[VERSION, image]), key.to_le_bytes().to_vec(), words(&[pid]), text(program)].concat())
 }
 
 fn thread_start() -> Vec<u8> {
@@ -109,8 +111,8 @@ fn exits(code: u32) -> Vec<u8> {
     control(17, &words(&[code]))
 }
 
-/// Collects the streams of `script`, which gets the socket's path.
-fn collect(script: impl FnOnce(&PathBuf) -> Vec<Script>) -> (Vec<Item>, Vec<String>) {
+/// Collects what `script` sends; each call of the closure is handed the socket's path.
+fn collect(script: impl FnOnce(&PathBuf) -> Vec<Script>) -> (Vec<Item>, Remarks) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = UnixListener::bind(&path).unwrap();
@@ -121,14 +123,14 @@ fn collect(script: impl FnOnce(&PathBuf) -> Vec<Script>) -> (Vec<Item>, Vec<Stri
     drop(script(&path));
     let collected = (|| {
         while collector.step(0)? || collector.is_connected() {}
-        collector.finish_all(100, Some(0)).map(|(_, notes)| notes)
+        collector.finish_all(Some(0)).map(|(_, remarks)| remarks)
     })();
-    let notes = collected.unwrap_or_else(|error| match error {
+    let remarks = collected.unwrap_or_else(|error| match error {
         CollectError::Stream(what) => panic!("{what}"),
         CollectError::Output(error) => panic!("{error}"),
     });
     writer.finish().unwrap();
-    (read(&trace), notes)
+    (read(&trace), remarks)
 }
 
 fn read(trace: &Path) -> Vec<Item> {
@@ -153,7 +155,7 @@ fn read(trace: &Path) -> Vec<Item> {
 /// the old image come first.
 #[test]
 fn a_new_image_waits_for_the_old_ones_stream() {
-    let (items, notes) = collect(|path| {
+    let (items, remarks) = collect(|path| {
         let mut old = Script::connect(path);
         old.send(&hello(100, "/bin/old"));
         old.send(&[thread_start(), segment(), store_to(0x1000)].concat());
@@ -178,7 +180,7 @@ fn a_new_image_waits_for_the_old_ones_stream() {
         Item::Event(EventKind::Exit { code: 0 }),
     ];
     assert_eq!(items, expected);
-    assert!(notes.is_empty(), "{notes:?}");
+    assert!(remarks.notes.is_empty() && remarks.losses.is_empty(), "{remarks:?}");
 }
 
 #[test]
@@ -187,14 +189,14 @@ fn a_program_that_runs_natively_is_named_with_the_reason() {
         (Some("is a 32-bit program"), "which is a 32-bit program: it ran natively, and nothing of it is recorded"),
         (None, "which did not start under Valgrind"),
     ] {
-        let (items, notes) = collect(|path| {
+        let (items, remarks) = collect(|path| {
             let mut only = Script::connect(path);
             only.send(&hello(100, "/bin/sh"));
             only.send(&[thread_start(), segment(), store_to(0x1000), exec_begins("/bin/odd")].concat());
             reason.into_iter().for_each(|reason| only.send(&control(20, &text(reason))));
             vec![only]
         });
-        assert_eq!(notes, [format!("process 100 executed /bin/odd, {expected}")]);
+        assert_eq!(remarks.losses, [format!("process 100 executed /bin/odd, {expected}")]);
         assert_eq!(items.last(), Some(&Item::Event(EventKind::Exit { code: 0 })));
     }
 }

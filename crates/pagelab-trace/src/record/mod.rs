@@ -14,7 +14,7 @@
 //! | `tool` | compiles the tool and finds Valgrind |
 //! | `program` | refuses programs that cannot be recorded |
 //! | `protocol` | records of the stream |
-//! | `ring` | connection to one process |
+//! | `ring` | connection to one process, and the door that processes come through |
 //! | `follow` | selects the children to follow |
 //! | `frame` | a piece of the stream that was sent at once |
 //! | `segment` | what is known about an execution in advance: everything except the addresses |
@@ -22,6 +22,7 @@
 //! | `collect` | orders the processes |
 //! | `life_line` | ends processes when the recorder is gone |
 //! | `live` | readers of the recording while the program runs |
+//! | `log` | what Valgrind's log tells of things left out |
 //! | `output` | passes data to the writer, up to `max_accesses` |
 //! | `bounds` | other limits of a recording: bytes, seconds, a full disk |
 //! | `replace` | replaces an older trace |
@@ -52,6 +53,7 @@ mod frame;
 mod functions;
 mod life_line;
 mod live;
+mod log;
 mod output;
 pub(crate) mod pages;
 mod perf_maps;
@@ -69,6 +71,6 @@ mod tool;
 pub use bounds::Bound;
 pub use follow::Follow;
 pub use live::{LiveSource, LiveWriter, live};
-pub use session::{MAX_THREADS_DEFAULT, Progress, RecordSummary, Recording};
+pub use session::{MAX_THREADS_DEFAULT, PATIENCE_DEFAULT, Progress, RecordSummary, Recording};
 pub use stretches::{StretchRequest, Stretches};
 pub use tool::prepare_tool;

@@ -45,7 +45,7 @@ pub(super) struct Exec {
 /// Records that the collector must handle, since they concern other processes too.
 #[derive(Debug)]
 pub(super) enum Turn {
-    Forked { child_pid: u32, shares: bool },
+    Forked { pid: u32, child: protocol::ProcessKey, shares: bool },
     Waited { pid: u32, status: u32 },
 }
 
@@ -416,7 +416,7 @@ impl Process {
                 return self.kernel_access(writes, addr, len, output).map(|()| None);
             }
             Control::Fault { pc, record } => return Ok(self.fault(pc, &record, output).map(|()| None)?),
-            Control::Fork { child_pid, shares } => return Ok(Some(Turn::Forked { child_pid, shares })),
+            Control::Fork { pid, child, shares } => return Ok(Some(Turn::Forked { pid, child, shares })),
             Control::Waited { pid, status } => return Ok(Some(Turn::Waited { pid, status })),
             Control::ExecBegin { path } => {
                 self.exec = Some(Exec { path, native: None });

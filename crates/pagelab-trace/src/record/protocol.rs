@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// First word of a stream, `pglb`.
 pub(super) const MAGIC: u32 = 0x626c_6770;
-pub(super) const VERSION: u32 = 8;
+pub(super) const VERSION: u32 = 9;
 /// Set in the first word of a control record, clear in a segment number.
 pub(super) const CONTROL_BIT: u32 = 0x8000_0000;
 /// Bytes of the segment number in a segment record.
@@ -22,9 +22,13 @@ pub(super) const WAIT_STATUS_UNKNOWN: u32 = 0xffff_ffff;
 pub(super) enum Origin {
     /// `execve`, or the start of the recording.
     Image,
-    /// `fork` of the process with this id.
-    Fork { parent_pid: u32 },
+    /// `fork` of another process.
+    Fork,
 }
+
+/// What tells a process from all others of the recording: process ids repeat where there are several PID namespaces.
+/// A forked child gets its key from its parent, and an executed program that of its process.
+pub(super) type ProcessKey = u64;
 
 /// A control record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +36,9 @@ pub(super) enum Control {
     Hello {
         version: u32,
         origin: Origin,
+        key: ProcessKey,
+        /// As the process itself sees it.
         pid: u32,
-        parent_pid: u32,
         path: Arc<str>,
     },
     Segment(SegmentRecord),
@@ -103,8 +108,10 @@ pub(super) enum Control {
         number: u32,
     },
     Fork {
-        child_pid: u32,
-        /// Whether the child shares the parent's memory (`CLONE_VM`).
+        /// The child's id as its parent sees it.
+        pid: u32,
+        child: ProcessKey,
+        /// The child shares the parent's memory (`CLONE_VM`).
         shares: bool,
     },
     ExecBegin {
@@ -252,9 +259,9 @@ pub(super) fn parse_control(tag: u32, payload: &[u8]) -> Option<Control> {
     let mut p = Payload(payload);
     Some(match tag & !CONTROL_BIT {
         1 => {
-            let (version, how, pid, parent_pid) = (p.u32()?, p.u32()?, p.u32()?, p.u32()?);
-            let origin = if how == 0 { Origin::Image } else { Origin::Fork { parent_pid } };
-            Control::Hello { version, origin, pid, parent_pid, path: p.text()? }
+            let (version, how) = (p.u32()?, p.u32()?);
+            let origin = if how == 0 { Origin::Image } else { Origin::Fork };
+            Control::Hello { version, origin, key: p.u64()?, pid: p.u32()?, path: p.text()? }
         }
         2 => Control::Segment(parse_segment(&mut p)?),
         4 => Control::Switch { tid: p.u32()? },
@@ -274,7 +281,7 @@ pub(super) fn parse_control(tag: u32, payload: &[u8]) -> Option<Control> {
         11 => Control::Mprotect { addr: p.u64()?, len: p.u64()?, prot: p.u32()? },
         12 => Control::Madvise { addr: p.u64()?, len: p.u64()?, advice: p.u32()? },
         13 => Control::Brk { start: p.u64()?, end: p.u64()? },
-        14 => Control::Fork { child_pid: p.u32()?, shares: p.u32()? != 0 },
+        14 => Control::Fork { pid: p.u32()?, child: p.u64()?, shares: p.u32()? != 0 },
         15 => Control::ExecBegin { path: p.text()? },
         16 => Control::ExecFailed,
         17 => Control::Exit { code: p.u32()? },

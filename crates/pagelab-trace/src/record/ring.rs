@@ -1,5 +1,7 @@
 //! The connection to one process's tool: a socket for numbers of filled and freed slots, and the shared memory with the
-//! slots.
+//! slots. The first process connects to the recorder's socket. It brings the *door*, a socket
+//! that all later processes inherit and send their connections through: they may have lost the right, or the way, to
+//! the recorder's socket.
 
 use std::fs::File;
 use std::io::{ErrorKind, IoSliceMut, Read, Write};
@@ -34,6 +36,7 @@ pub(super) struct Ring {
     socket: UnixStream,
     memory: Option<Memory>,
     life_line: Option<OwnedFd>,
+    door: Option<Door>,
     /// A message that has arrived partially.
     message: [u8; 8],
     message_len: usize,
@@ -48,18 +51,26 @@ impl AsFd for Ring {
 impl Ring {
     /// `socket` must be non-blocking.
     pub(super) fn new(socket: UnixStream) -> Self {
-        Self { socket, memory: None, life_line: None, message: [0; 8], message_len: 0 }
+        Self { socket, memory: None, life_line: None, door: None, message: [0; 8], message_len: 0 }
+    }
+
+    /// The process's id as this process sees it; none if it cannot be seen from here, or has never been told.
+    pub(super) fn pid(&self) -> Option<u32> {
+        let credentials = rustix::net::sockopt::socket_peercred(&self.socket).ok()?;
+        u32::try_from(credentials.pid.as_raw_nonzero().get()).ok()
     }
 
     /// Reads the next frame into `frame` and frees its slot. The error describes what the tool did wrong.
     pub(super) fn next_frame(&mut self, frame: &mut Frame) -> Result<Filled, String> {
         if self.memory.is_none() {
-            match self.greeting()? {
-                Some((memory, life_line)) => {
+            match receive(&self.socket)? {
+                Received::Greeting { memory, fds: [life_line, door] } => {
                     self.memory = Some(memory);
                     self.life_line = Some(life_line);
+                    self.door = Some(Door(door));
                 }
-                None => return Ok(Filled::Nothing),
+                Received::Nothing => return Ok(Filled::Nothing),
+                Received::Closed => return Ok(Filled::Closed),
             }
         }
         while self.message_len < self.message.len() {
@@ -94,30 +105,80 @@ impl Ring {
         self.life_line.take()
     }
 
-    /// Receives the first message: magic number, version, number and size of slots, with the descriptors of the memory
-    /// and of the life line.
-    fn greeting(&self) -> Result<Option<(Memory, OwnedFd)>, String> {
-        let mut shape = [0; 16];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(&mut shape)];
-        let received = match recvmsg(&self.socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Ok(received) => received.bytes,
-            Err(e) if e == rustix::io::Errno::AGAIN || e == rustix::io::Errno::INTR => return Ok(None),
-            Err(e) => return Err(format!("greeting of the tool: {e}")),
-        };
-        let passed = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next().zip(fds.next()),
-            _ => None,
-        });
-        let [magic, version, slots, slot_bytes] =
-            [0, 4, 8, 12].map(|i| u32::from_le_bytes(shape[i..i + 4].try_into().expect("4 bytes")));
-        match passed {
-            Some((memory, life_line)) if received == shape.len() && magic == MAGIC && version == VERSION => {
-                Ok(Some((Memory { file: File::from(memory), slots, slot_bytes }, life_line)))
+    /// What later processes send their connections through; brought by the first one.
+    pub(super) fn take_door(&mut self) -> Option<Door> {
+        self.door.take()
+    }
+}
+
+/// Where processes after the first come from.
+pub(super) struct Door(OwnedFd);
+
+/// Who stands at the door.
+pub(super) enum Visitor {
+    Process(Ring),
+    /// Nobody now.
+    Nobody,
+    /// Nobody any more: no process has the other end.
+    Closed,
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Door {
+    pub(super) fn accept(&self) -> Result<Visitor, String> {
+        Ok(match receive(&self.0)? {
+            Received::Greeting { memory, fds: [life_line, socket] } => {
+                let socket = UnixStream::from(socket);
+                socket.set_nonblocking(true).map_err(|e| format!("setting up a connection: {e}"))?;
+                let ring = Ring::new(socket);
+                Visitor::Process(Ring { memory: Some(memory), life_line: Some(life_line), ..ring })
             }
-            _ => Err(format!("a program that is not the recorder's tool (version {VERSION}) connected")),
+            Received::Nothing => Visitor::Nobody,
+            Received::Closed => Visitor::Closed,
+        })
+    }
+}
+
+enum Received {
+    Greeting { memory: Memory, fds: [OwnedFd; 2] },
+    Nothing,
+    Closed,
+}
+
+/// A greeting: magic number, version, number and bytes of slots, with three descriptors. The first two are the slots'
+/// memory and the life line's end. The third is the door's end of a first process, and the connection of another.
+fn receive(socket: &impl AsFd) -> Result<Received, String> {
+    let mut shape = [0; 16];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut shape)];
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = match recvmsg(socket, &mut parts, &mut control, flags) {
+        Ok(received) => received.bytes,
+        Err(e) if e == rustix::io::Errno::AGAIN || e == rustix::io::Errno::INTR => return Ok(Received::Nothing),
+        Err(e) if e == rustix::io::Errno::CONNRESET => return Ok(Received::Closed),
+        Err(e) => return Err(format!("greeting of the tool: {e}")),
+    };
+    if received == 0 {
+        return Ok(Received::Closed);
+    }
+    let passed = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next().zip(fds.next()).zip(fds.next()),
+        _ => None,
+    });
+    let [magic, version, slots, slot_bytes] =
+        [0, 4, 8, 12].map(|i| u32::from_le_bytes(shape[i..i + 4].try_into().expect("4 bytes")));
+    match passed {
+        Some(((memory, life_line), other)) if received == shape.len() && magic == MAGIC && version == VERSION => {
+            let memory = Memory { file: File::from(memory), slots, slot_bytes };
+            Ok(Received::Greeting { memory, fds: [life_line, other] })
         }
+        _ => Err(format!("a program that is not the recorder's tool (version {VERSION}) connected")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{ErrorKind, IsTerminal};
+use std::io::IsTerminal;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,10 @@ use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::bounds::{Bound, Watch, explain_full_disk};
-use super::collect::{CollectError, Collector};
+use super::collect::{CollectError, Collector, Remarks};
 use super::follow::Follow;
 use super::live::LiveWriter;
+use super::log;
 use super::output::{Output, Sink};
 use super::program;
 use super::replace::Replacement;
@@ -37,8 +38,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 const GRACE: Duration = Duration::from_secs(2);
 /// Four times Valgrind's default, which is too low for web servers and databases.
 pub const MAX_THREADS_DEFAULT: u32 = 2000;
-/// Number of lines of Valgrind's log that an error shows.
-const LOG_LINES: usize = 8;
+/// How long nothing may come from processes that outlive the program, or for which others wait, before the recorder
+/// gives up.
+pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(60);
 
 /// Progress of a recording.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +82,9 @@ pub struct Recording<'a> {
     pub call_stacks: bool,
     /// Which children of the program are followed when they execute another program; none for all.
     pub follow: Option<Follow>,
+    /// How long processes that outlive the program may send nothing; [`PATIENCE_DEFAULT`] unless set. The recorder then
+    /// ends them, and itself.
+    pub patience: Duration,
     /// Ends the recording once it is set, as if a limit had been reached.
     pub stop: Option<&'a AtomicBool>,
     /// Called about ten times a second.
@@ -103,8 +108,10 @@ pub struct RecordSummary {
     pub truncated_at: Option<u64>,
     /// The limit that stopped it, if one did.
     pub truncated_by: Option<Bound>,
-    /// What is missing and why, one sentence each.
+    /// What a reader should know of the recording, one sentence each.
     pub notes: Vec<String>,
+    /// What is missing although it was to be recorded, and where the program did not behave as outside the recorder.
+    pub losses: Vec<String>,
     /// Present if only stretches were to be recorded.
     pub stretches: Option<StretchTotals>,
     /// Wall-clock time from the program's start until its last access was collected.
@@ -129,6 +136,7 @@ impl<'a> Recording<'a> {
             dependencies: true,
             call_stacks: false,
             follow: None,
+            patience: PATIENCE_DEFAULT,
             stop: None,
             progress: None,
         }
@@ -182,6 +190,7 @@ impl<'a> Recording<'a> {
                     writer.meta_mut().exit = Some(ProgramExit { status: summary.exit_code, signal: summary.signal });
                 }
                 writer.meta_mut().stretches = summary.stretches;
+                writer.meta_mut().losses.clone_from(&summary.losses);
                 let notes = &mut writer.meta_mut().notes;
                 notes.extend(summary.notes.iter().cloned());
                 if let Some(n) = summary.truncated_at {
@@ -232,56 +241,58 @@ impl<'a> Recording<'a> {
         let output = output.with_calls(folder.filter(|_| self.call_stacks), started_at);
         let mut collector = Collector::new(listener, output);
         let collected = self.collect(&mut collector, &mut program, &signals, &mut watch);
-        let truncated_by = *collected.as_ref().unwrap_or(&None);
-        let truncated = truncated_by.is_some() || collector.is_full() || self.is_stopped();
         let mut life_lines = collector.take_life_lines();
-        if truncated || collected.is_err() {
-            let pids = collector.connected_pids();
-            let outcome = collected.map(|_| (collector.written(), collector.processes(), collector.threads()));
-            let finished = collector.finish_all(root_pid, None);
+        let pids = collector.connected_pids();
+        let (end, error) = match collected {
+            Ok(end) => (Some(end), None),
+            Err(error) => (None, Some(error)),
+        };
+        let root_has_ended = program.has_ended();
+        let (accesses, processes, threads) = (collector.written(), collector.processes(), collector.threads());
+        let (finished, status) = if matches!(end, Some(End::OfAll)) {
+            let status = program.child.wait().map_err(|e| TraceError::io(&valgrind.launcher, e))?;
+            life_lines.wait(GRACE);
+            if processes == 0 {
+                let log = log::tail(scratch.path(), root_pid);
+                return Err(TraceError::usage(format!("Valgrind did not start the program ({status}):\n{log}")));
+            }
+            (collector.finish_all(Some(exit_code(status))), status)
+        } else {
+            let finished = collector.finish_all(None);
             // All connections are closed now, so no process waits for the recorder any more.
             let status = program.stop(&pids);
             life_lines.wait(GRACE);
             drop(life_lines);
-            let (accesses, processes, threads) = outcome.map_err(|e| explain(e, scratch.path(), root_pid))?;
-            let (mut output, mut notes) = finished.map_err(|e| explain(e, scratch.path(), root_pid))?;
-            notes.extend(output.finish_calls()?);
-            let stretches = stretches_of(&output, &mut notes);
-            return Ok(RecordSummary {
-                accesses,
-                processes,
-                threads,
-                exit_code: exit_code(status),
-                signal: status.signal(),
-                truncated_at: Some(accesses),
-                truncated_by,
-                notes,
-                stretches,
-                elapsed: started.elapsed(),
-            });
+            (finished, status)
+        };
+        if let Some(error) = error {
+            return Err(explain(error, scratch.path(), root_pid));
         }
-        let status = program.child.wait().map_err(|e| TraceError::io(&valgrind.launcher, e))?;
-        life_lines.wait(GRACE);
-        let (processes, threads) = (collector.processes(), collector.threads());
-        if processes == 0 {
-            let log = log_tail(scratch.path(), root_pid);
-            return Err(TraceError::usage(format!("Valgrind did not start the program ({status}):\n{log}")));
-        }
-        let (mut output, mut notes) = collector
-            .finish_all(root_pid, Some(exit_code(status)))
-            .map_err(|e| explain(e, scratch.path(), root_pid))?;
+        let (mut output, Remarks { mut notes, mut losses }) =
+            finished.map_err(|e| explain(e, scratch.path(), root_pid))?;
         notes.extend(output.finish_calls()?);
-        notes.extend(log_notes(scratch.path(), max_threads));
+        losses.extend(log::losses(scratch.path(), max_threads));
         let stretches = stretches_of(&output, &mut notes);
+        let (truncated_by, is_cut) = match end {
+            Some(End::Bound(bound)) => (Some(bound), true),
+            Some(End::Stopped) => (None, true),
+            Some(End::GaveUp(why)) => {
+                losses.push(why);
+                // The first process is whole; its status counts.
+                (None, !root_has_ended)
+            }
+            Some(End::OfAll) | None => (None, false),
+        };
         Ok(RecordSummary {
-            accesses: output.written(),
+            accesses: if is_cut { accesses } else { output.written() },
             processes,
             threads,
             exit_code: exit_code(status),
             signal: status.signal(),
-            truncated_at: None,
-            truncated_by: None,
+            truncated_at: is_cut.then_some(accesses),
+            truncated_by,
             notes,
+            losses,
             stretches,
             elapsed: started.elapsed(),
         })
@@ -295,19 +306,25 @@ impl<'a> Recording<'a> {
         program::check(&program::find(self.command.first().map_or(OsStr::new(""), |name| name))?)
     }
 
-    /// Collects until the program and all its children have ended, or a limit is reached, which is then returned.
+    /// Collects until the program and all its children have ended, or a limit is reached.
     fn collect(
         &mut self,
         collector: &mut Collector<'_>,
         program: &mut Program,
         signals: &Signals,
         watch: &mut Watch,
-    ) -> Result<Option<Bound>, CollectError> {
+    ) -> Result<End, CollectError> {
         let mut last_report = watch.started;
+        let mut last_sign = Instant::now();
         loop {
             let wait = if collector.is_connected() { WAIT_MILLISECONDS } else { SHORT_WAIT_MILLISECONDS };
             let busy = collector.step(wait)?;
-            signals.pass_on(program);
+            if busy {
+                last_sign = Instant::now();
+            }
+            if signals.pass_on(program) {
+                return Ok(End::GaveUp("a signal ended the recorder before the program's last process".to_owned()));
+            }
             signals.ask(collector);
             if last_report.elapsed() >= PROGRESS_INTERVAL
                 && let Some(progress) = &mut self.progress
@@ -316,22 +333,49 @@ impl<'a> Recording<'a> {
                 progress(Progress { accesses: collector.written(), elapsed: watch.started.elapsed() });
             }
             if collector.is_full() {
-                return Ok(Some(Bound::Accesses));
+                return Ok(End::Bound(Bound::Accesses));
             }
             if let Some(bound) = watch.reached(collector.bytes()) {
-                return Ok(Some(bound));
+                return Ok(End::Bound(bound));
             }
             watch.check_space().map_err(CollectError::Output)?;
             if self.is_stopped() {
-                return Ok(None);
+                return Ok(End::Stopped);
             }
-            if !busy && !collector.is_connected() && program.has_ended() {
+            if busy {
+                continue;
+            }
+            if !collector.is_connected() && program.has_ended() {
                 // Connections made before the end can be accepted now.
                 if !collector.step(0)? && !collector.is_connected() {
-                    return Ok(None);
+                    return Ok(End::OfAll);
                 }
             }
+            if last_sign.elapsed() >= self.patience && (collector.is_waiting() || program.has_ended()) {
+                return Ok(End::GaveUp(gave_up(collector, program.has_ended(), self.patience)));
+            }
         }
+    }
+}
+
+/// How collecting came to its end.
+enum End {
+    /// All processes have ended.
+    OfAll,
+    Bound(Bound),
+    /// As the caller wished.
+    Stopped,
+    /// The reason.
+    GaveUp(String),
+}
+
+fn gave_up(collector: &Collector<'_>, has_ended: bool, patience: Duration) -> String {
+    let pids: Vec<String> = collector.connected_pids().iter().map(u32::to_string).collect();
+    let (seconds, pids) = (patience.as_secs(), pids.join(", "));
+    if has_ended {
+        format!("the program has ended, but not its processes {pids}; they did nothing for {seconds} s and were ended")
+    } else {
+        format!("processes {pids} wait for others that sent nothing for {seconds} s; the program was ended")
     }
 }
 
@@ -350,7 +394,7 @@ fn explain(error: CollectError, scratch: &Path, root_pid: u32) -> TraceError {
     match error {
         CollectError::Output(error) => error,
         CollectError::Stream(what) => {
-            TraceError::usage(format!("recording failed: {what}\n{}", log_tail(scratch, root_pid)))
+            TraceError::usage(format!("recording failed: {what}\n{}", log::tail(scratch, root_pid)))
         }
     }
 }
@@ -378,7 +422,7 @@ impl Program {
             .arg("--command-line-only=yes")
             .arg("--trace-children=yes")
             .arg("--vgdb=no")
-            .arg(option("--log-file=", scratch.join("log.%p").as_os_str()))
+            .arg(option("--log-file=", scratch.join(log::NAME).as_os_str()))
             .arg(option("--socket=", socket.as_os_str()))
             .arg(format!("--max-threads={}", recording.max_threads))
             .arg(format!("--stacks={}", if recording.call_stacks { "yes" } else { "no" }))
@@ -465,13 +509,21 @@ impl Signals {
         }
     }
 
-    fn pass_on(&self, program: &mut Program) {
+    /// Returns true if a signal came after the program's end: it is the recorder's then.
+    fn pass_on(&self, program: &mut Program) -> bool {
         for (signal, flag, _) in &self.watched {
+            if !flag.swap(false, Ordering::Relaxed) {
+                continue;
+            }
+            if program.has_ended() {
+                return true;
+            }
             let by_terminal = self.terminal && *signal != Signal::TERM;
-            if flag.swap(false, Ordering::Relaxed) && !by_terminal && !program.has_ended() {
+            if !by_terminal {
                 Program::signal(program.child.id(), *signal);
             }
         }
+        false
     }
 }
 
@@ -482,74 +534,9 @@ impl Drop for Signals {
     }
 }
 
-/// The last lines of Valgrind's log of a process, without the prefix `==pid==`.
-fn log_tail(scratch: &Path, pid: u32) -> String {
-    let text = fs::read(scratch.join(format!("log.{pid}"))).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().map(log_line).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
-}
-
-fn log_line(line: &str) -> &str {
-    match line.split_once("==") {
-        Some(("", rest)) => rest.split_once("== ").map_or("", |(_, text)| text.trim()),
-        _ => line.trim(),
-    }
-}
-
-/// Notes on omissions reported in Valgrind's logs.
-fn log_notes(scratch: &Path, max_threads: u32) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(scratch) else { return Vec::new() };
-    let mut notes = Vec::new();
-    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        let Some(pid) = path.file_name().and_then(OsStr::to_str).and_then(|name| name.strip_prefix("log.")) else {
-            continue;
-        };
-        let text = match fs::read(&path) {
-            Ok(text) => String::from_utf8_lossy(&text).into_owned(),
-            Err(e) if e.kind() == ErrorKind::NotFound => continue,
-            Err(e) => format!("its log cannot be read: {e}"),
-        };
-        let said = text.lines().map(log_line).find_map(|line| noteworthy(line, max_threads));
-        notes.extend(said.map(|said| format!("process {pid}: {said}")));
-    }
-    notes.sort();
-    notes
-}
-
-/// A line of Valgrind's log as a note for the user, if it reports an omission.
-fn noteworthy(line: &str, max_threads: u32) -> Option<String> {
-    if line.contains("Max number of threads is too low") {
-        return Some(format!(
-            "Valgrind ended it because it had more than {max_threads} threads at once; --max-threads allows more"
-        ));
-    }
-    if line.contains("VG_N_SEGMENTS is too low") {
-        return Some("Valgrind ended it as it had more mappings, or threads, than Valgrind can keep".to_owned());
-    }
-    let is_message =
-        line.starts_with("pagelab:") || line.contains("unhandled instruction") || line.contains("cannot be read");
-    is_message.then(|| line.trim_start_matches("pagelab: ").to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn log_lines_lose_their_process_number() {
-        assert_eq!(log_line("==123== pagelab: gone"), "pagelab: gone");
-        assert_eq!(log_line("==123== "), "");
-        assert_eq!(log_line("plain  "), "plain");
-    }
-
-    #[test]
-    fn what_a_log_tells_is_said_in_the_users_words() {
-        let threads = noteworthy("Max number of threads is too low", 7).unwrap();
-        assert!(threads.contains("more than 7 threads") && threads.contains("--max-threads"), "{threads}");
-        assert_eq!(noteworthy("pagelab: gone", 7).unwrap(), "gone");
-        assert_eq!(noteworthy("Copyright", 7), None);
-    }
 
     #[test]
     fn exit_codes_are_a_shells() {

@@ -40,17 +40,10 @@ const COMPILE: [&str; 13] = [
     "-static",
 ];
 /// Tools are linked at this address, away from the addresses of programs.
-const LINK: [&str; 9] = [
-    "-nodefaultlibs",
-    "-nostartfiles",
-    "-Wl,-u,_start",
-    "-Wl,-Ttext-segment=0x58000000",
-    "-Wl,--build-id=none",
-    "-Wl,--wrap=vgPlain_di_notify_mmap",
-    "-Wl,--wrap=vgPlain_should_we_trace_this_child",
-    "-Wl,--wrap=vgModuleLocal_generic_PRE_sys_mmap",
-    "-Wl,--wrap=vgPlain_am_get_advisory_client_simple",
-];
+const LINK: [&str; 5] =
+    ["-nodefaultlibs", "-nostartfiles", "-Wl,-u,_start", "-Wl,-Ttext-segment=0x58000000", "-Wl,--build-id=none"];
+/// Options for gcc among the sources: the functions of Valgrind's core that the tool replaces.
+const REPLACED_FUNCTIONS: &str = "replaced.rsp";
 
 /// An installed Valgrind with the files for building tools.
 #[derive(Clone, Debug)]
@@ -139,12 +132,12 @@ pub fn prepare_tool(source_dir: &Path, cache_dir: &Path) -> Result<PathBuf, Trac
     }
 }
 
-/// Names and contents of the C files and headers, sorted by name.
+/// Names and contents of the C files, headers and files of options, sorted by name.
 fn sources(folder: &Path) -> Result<Vec<(std::ffi::OsString, Vec<u8>)>, TraceError> {
     let mut sources = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| TraceError::io(folder, e))? {
         let path = entry.map_err(|e| TraceError::io(folder, e))?.path();
-        if path.extension().is_some_and(|e| e == "c" || e == "h") {
+        if path.extension().is_some_and(|e| e == "c" || e == "h" || e == "rsp") {
             let content = fs::read(&path).map_err(|e| TraceError::io(&path, e))?;
             sources.push((path.file_name().unwrap_or_default().to_owned(), content));
         }
@@ -164,7 +157,7 @@ fn compile(
     tool: &Path,
 ) -> Result<(), TraceError> {
     let mut gcc = Command::new("gcc");
-    gcc.args(COMPILE).args(LINK);
+    gcc.args(COMPILE).args(LINK).arg(format!("@{}", source_dir.join(REPLACED_FUNCTIONS).display()));
     gcc.arg("-I").arg(include).arg("-I").arg(include.join("vki")).arg("-o").arg(tool);
     gcc.args(sources.iter().map(|(name, _)| source_dir.join(name)).filter(|f| f.extension().is_some_and(|e| e == "c")));
     for library in ["libcoregrind", "libvex"] {

@@ -93,8 +93,9 @@ struct Recorded {
 impl Recorded {
     fn read(path: &Path) -> Self {
         let mut reader = TraceReader::open(path).unwrap();
-        let mut recorded =
-            Self { complete: reader.meta().complete, notes: reader.meta().notes.clone(), ..Self::default() };
+        let meta = reader.meta();
+        let notes = meta.losses.iter().chain(&meta.notes).cloned().collect();
+        let mut recorded = Self { complete: meta.complete, notes, ..Self::default() };
         let mut batch = Batch::default();
         while reader.next_batch(&mut batch).unwrap() {
             recorded.branches.extend_from_slice(&batch.branches);

@@ -1,0 +1,378 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+/* How a process comes from one program image to the next. Valgrind executes itself, with its own options, the path and
+   the arguments of the program but its argv[0]. Paths may be out of reach by then: a process may have dropped its
+   privileges, or changed its root. So an image leaves the next one open descriptors: the tool's own file, the log, and the
+   door to the encoder. */
+
+#include "pub_tool_aspacemgr.h"
+#include "pub_tool_basics.h"
+#include "pub_tool_libcbase.h"
+#include "pub_tool_libcfile.h"
+#include "pub_tool_libcprint.h"
+#include "pub_tool_libcproc.h"
+#include "pub_tool_mallocfree.h"
+#include "pub_tool_vki.h"
+#include "pub_tool_vkiscnums.h"
+
+#include "core.h"
+#include "image.h"
+#include "process.h"
+#include "stream.h"
+
+#define O_PATH 010000000
+#define F_SETFD 2
+#define PR_SET_NAME 15
+#define AT_EMPTY_PATH 0x1000
+#define PATH_MAX 4096
+/* Where a program's descriptors begin, and how many of the first image are looked at for Valgrind's log. */
+#define FIRST_FREE_FD 3
+#define OPEN_FDS 256
+/* A stack that may grow without end may grow so far. */
+#define LARGEST_STACK (16UL << 30)
+/* What Valgrind itself allows a stack at most. */
+#define USUAL_STACK (16UL << 20)
+
+Int pl_door = -1;
+const HChar* pl_argv0 = NULL;
+
+static const HChar* path_of_image = NULL;
+/* Of a script, the program that runs it; of an interpreter that is a script, the program that runs that. */
+static const HChar* interpreter = NULL;
+/* The tool's own file, and its path for an execve. */
+static Int tool_fd = -1;
+static HChar tool_path[40];
+/* Valgrind's launcher, and the folder of Valgrind's own files. */
+static HChar* launcher = NULL;
+static const HChar* folder = NULL;
+
+static Bool same_file(const struct vg_stat* a, const struct vg_stat* b)
+{
+   return a->dev == b->dev && a->ino == b->ino;
+}
+
+/* ---- the image begins ---- */
+
+static HChar** own_option(const HChar* name)
+{
+   Word i, n = VG_(sizeXA)(VG_(args_for_valgrind));
+
+   for (i = 0; i < n; i++) {
+      HChar** option = VG_(indexXA)(VG_(args_for_valgrind), i);
+      if (VG_(strncmp)(*option, name, VG_(strlen)(name)) == 0)
+         return option;
+   }
+   return NULL;
+}
+
+/* Valgrind's loader, which is called before options are read. What it has loaded gets the argv[0] that the program asked
+   for; a script's argv[0] is its path. And the stack may grow as far as the limit says, beyond Valgrind's 16 MiB. */
+extern Int __real_vgPlain_do_exec(const HChar* path, void* information);
+extern Int __wrap_vgPlain_do_exec(const HChar* path, void* information);
+extern UWord VG_(clo_main_stacksize);
+extern struct vki_rlimit VG_(client_rlimit_stack);
+
+Int __wrap_vgPlain_do_exec(const HChar* path, void* information)
+{
+   Int result = __real_vgPlain_do_exec(path, information);
+   HChar** option = own_option("--argv0=");
+   UWord stack = VG_(client_rlimit_stack).rlim_cur;
+
+   path_of_image = VG_(strdup)("pagelab.path", path);
+   if (result == 0 && interpreter == NULL && option != NULL && (*option)[8] != '\0')
+      VG_(args_the_exename) = *option + 8;
+   if (VG_(clo_main_stacksize) == 0 && stack > USUAL_STACK)
+      VG_(clo_main_stacksize) = stack > LARGEST_STACK ? LARGEST_STACK : stack;
+   return result;
+}
+
+/* Valgrind loads a script's interpreter by this function. */
+extern Int __real_vgPlain_do_exec_inner(const HChar* path, void* information);
+extern Int __wrap_vgPlain_do_exec_inner(const HChar* path, void* information);
+
+Int __wrap_vgPlain_do_exec_inner(const HChar* path, void* information)
+{
+   interpreter = VG_(strdup)("pagelab.interpreter", path);
+   return __real_vgPlain_do_exec_inner(path, information);
+}
+
+/* Valgrind keeps what the program reads as its /proc/self/cmdline and auxv in files below /tmp, which it deletes at once. There
+   may be no /tmp that can be written: they are in memory instead, and have no name. */
+extern Int __real_vgPlain_mkstemp(const HChar* part_of_name, HChar* name);
+extern Int __wrap_vgPlain_mkstemp(const HChar* part_of_name, HChar* name);
+extern Int __real_vgPlain_unlink(const HChar* name);
+extern Int __wrap_vgPlain_unlink(const HChar* name);
+
+Int __wrap_vgPlain_mkstemp(const HChar* part_of_name, HChar* name)
+{
+   Long descriptor = pl_system_call(__NR_memfd_create, (ULong)(Addr)part_of_name, 1 /* MFD_CLOEXEC */, 0, 0, 0, 0);
+
+   if (descriptor < 0)
+      return __real_vgPlain_mkstemp(part_of_name, name);
+   name[0] = '\0';
+   return (Int)descriptor;
+}
+
+Int __wrap_vgPlain_unlink(const HChar* name)
+{
+   return name[0] == '\0' ? 0 : __real_vgPlain_unlink(name);
+}
+
+/* Valgrind gives its log a new descriptor, and leaves the one that it has opened, or inherited, to the program. */
+static void close_other_log(void)
+{
+   HChar** option = own_option("--log-fd=");
+   Int inherited = option == NULL ? -1 : (Int)VG_(strtoll10)(*option + 9, NULL), descriptor;
+   struct vg_stat of_log, of_other;
+
+   if (VG_(fstat)(VG_(log_output_sink).fd, &of_log) != 0)
+      return;
+   for (descriptor = FIRST_FREE_FD; descriptor < FIRST_FREE_FD + OPEN_FDS; descriptor++) {
+      Int other = inherited >= 0 ? inherited : descriptor;
+      if (other != VG_(log_output_sink).fd && VG_(fstat)(other, &of_other) == 0 && same_file(&of_log, &of_other)) {
+         VG_(close)(other);
+         return;
+      }
+   }
+}
+
+/* The folder of Valgrind's files: VALGRIND_LIB, or if that is the tool's folder, the one that a link there points to. */
+static void find_folder(void)
+{
+   static HChar link[PATH_MAX], file[PATH_MAX];
+   SSizeT length;
+
+   folder = VG_(libdir);
+   VG_(snprintf)(link, sizeof link, "%s/vgpreload_core-amd64-linux.so", VG_(libdir));
+   length = VG_(readlink)(link, file, sizeof file - 1);
+   if (length <= 0 || file[0] != '/')
+      return;
+   file[length] = '\0';
+   *VG_(strrchr)(file, '/') = '\0';
+   folder = file;
+}
+
+static const HChar* name_in(const HChar* path)
+{
+   const HChar* slash = VG_(strrchr)(path, '/');
+
+   return slash == NULL ? path : slash + 1;
+}
+
+void pl_image_begins(void)
+{
+   SysRes opened;
+
+   if (pl_door >= 0)
+      pl_stream_inherit_door(pl_door);
+   close_other_log();
+   launcher = VG_(name_of_launcher);
+   if (interpreter != NULL) {
+      /* /proc/self/exe is the interpreter; Valgrind takes it for the script. */
+      opened = VG_(open)(interpreter, VKI_O_RDONLY, 0);
+      if (!sr_isError(opened)) {
+         VG_(close)(VG_(cl_exec_fd));
+         VG_(cl_exec_fd) = VG_(safe_fd)((Int)sr_Res(opened));
+      }
+   }
+   find_folder();
+   opened = VG_(open)("/proc/self/exe", O_PATH, 0);
+   if (!sr_isError(opened)) {
+      tool_fd = VG_(safe_fd)((Int)sr_Res(opened));
+      VG_(sprintf)(tool_path, "/proc/self/fd/%d", tool_fd);
+   }
+   /* As execve names the process, which would have the name of Valgrind. */
+   pl_system_call(__NR_prctl, PR_SET_NAME, (ULong)(Addr)name_in(path_of_image), 0, 0, 0, 0);
+}
+
+const HChar* pl_image_path(void)
+{
+   return path_of_image;
+}
+
+/* ---- the image ends ---- */
+
+static void set_option(const HChar* name, const HChar* replaced, const HChar* value)
+{
+   HChar** option = own_option(name);
+   HChar* text = VG_(malloc)("pagelab.option", VG_(strlen)(name) + VG_(strlen)(value) + 1);
+
+   VG_(strcpy)(text, name);
+   VG_(strcat)(text, value);
+   if (option == NULL && replaced != NULL)
+      option = own_option(replaced);
+   if (option != NULL)
+      *option = text;
+   else
+      VG_(addToXA)(VG_(args_for_valgrind), &text);
+}
+
+static void keep_over_exec(Int descriptor, Bool kept)
+{
+   if (descriptor > 2)
+      pl_system_call(__NR_fcntl, (ULong)descriptor, F_SETFD, kept ? 0 : VKI_FD_CLOEXEC, 0, 0, 0);
+}
+
+static void keep_descriptors(Bool kept)
+{
+   keep_over_exec(pl_stream_door(), kept);
+   keep_over_exec(VG_(log_output_sink).fd, kept);
+}
+
+Bool pl_image_prepare_recorded(void)
+{
+   HChar number[24];
+
+   if (tool_fd < 0 || VG_(access)(tool_path, False, False, True) != 0)
+      return False;
+   VG_(name_of_launcher) = tool_path;
+   VG_(sprintf)(number, "%d", pl_stream_door());
+   set_option("--door=", "--socket=", number);
+   VG_(sprintf)(number, "%d", VG_(log_output_sink).fd);
+   set_option("--log-fd=", "--log-file=", number);
+   VG_(sprintf)(number, "%llu", pl_process_key());
+   set_option("--key=", NULL, number);
+   keep_descriptors(True);
+   return True;
+}
+
+void pl_image_prepare_native(void)
+{
+   keep_descriptors(False);
+}
+
+/* Valgrind sets VALGRIND_LIB so for the next image, to the tool's folder, which may be out of reach. And as the tool's file is
+   executed without the launcher, nobody else sets VALGRIND_LAUNCHER. */
+extern void __real_vgPlain_env_setenv(HChar*** environment, const HChar* name, const HChar* value);
+extern void __wrap_vgPlain_env_setenv(HChar*** environment, const HChar* name, const HChar* value);
+
+void __wrap_vgPlain_env_setenv(HChar*** environment, const HChar* name, const HChar* value)
+{
+   Bool of_next_image = VG_(name_of_launcher) == tool_path && VG_(strcmp)(name, "VALGRIND_LIB") == 0;
+
+   __real_vgPlain_env_setenv(environment, name, of_next_image ? folder : value);
+   if (of_next_image && launcher != NULL)
+      __real_vgPlain_env_setenv(environment, "VALGRIND_LAUNCHER", launcher);
+}
+
+/* ---- the file that is executed ---- */
+
+/* A path that the next image can open the descriptor's file by: its name, or the descriptor itself, which stays open. */
+static const HChar* path_of_descriptor(Int descriptor)
+{
+   static HChar path[PATH_MAX], link[40];
+   struct vg_stat of_descriptor, of_path;
+   SSizeT length;
+   Int copy;
+
+   if (VG_(fstat)(descriptor, &of_descriptor) != 0)
+      return NULL;
+   VG_(sprintf)(link, "/proc/self/fd/%d", descriptor);
+   length = VG_(readlink)(link, path, sizeof path - 1);
+   if (length > 0) {
+      path[length] = '\0';
+      if (!sr_isError(VG_(stat)(path, &of_path)) && same_file(&of_descriptor, &of_path))
+         return path;
+   }
+   /* It has no name any more, or never had one (memfd_create). */
+   copy = VG_(fcntl)(descriptor, VKI_F_DUPFD, 3);
+   VG_(sprintf)(link, "/proc/self/fd/%d", copy);
+   return copy < 0 ? NULL : link;
+}
+
+/* The number in a path such as /proc/self/fd/7; -1 if it is none. */
+static Int descriptor_in(const HChar* path)
+{
+   static const HChar* const folders[] = {"/proc/self/fd/", "/dev/fd/", "/proc/thread-self/fd/"};
+   UInt i;
+
+   for (i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+      SizeT length = VG_(strlen)(folders[i]);
+      HChar* end;
+      Long number;
+      if (VG_(strncmp)(path, folders[i], length) != 0)
+         continue;
+      number = VG_(strtoll10)(path + length, &end);
+      return end > path + length && *end == '\0' ? (Int)number : -1;
+   }
+   return -1;
+}
+
+/* What is to be executed instead of the program's path. The kernel takes /proc/self/exe, and all links to it, for the tool,
+   which runs in the program's place; and a descriptor may be closed by the execve itself. */
+static const HChar* path_to_execute(const HChar* path)
+{
+   struct vg_stat of_path, of_tool;
+   Int descriptor = descriptor_in(path);
+   const HChar* found = NULL;
+
+   if (descriptor >= 0)
+      found = path_of_descriptor(descriptor);
+   else if (tool_fd >= 0 && !sr_isError(VG_(stat)(path, &of_path)) && VG_(fstat)(tool_fd, &of_tool) == 0
+            && same_file(&of_path, &of_tool))
+      found = path_of_descriptor(VG_(cl_exec_fd));
+   if (found == NULL && VG_(strchr)(path, '/') == NULL && VG_(strlen)(path) < PATH_MAX - 3) {
+      /* Valgrind would look for it in PATH. */
+      static HChar here[PATH_MAX];
+      VG_(strcpy)(here, "./");
+      VG_(strcat)(here, path);
+      found = here;
+   }
+   return found != NULL ? found : path;
+}
+
+static void leave_argv0(Addr arguments, const HChar* path)
+{
+   const HChar* argv0 = NULL;
+
+   if (VG_(am_is_valid_for_client)(arguments, sizeof(Addr), VKI_PROT_READ))
+      argv0 = *(const HChar* const*)arguments;
+   if (argv0 != NULL && !VG_(am_is_valid_for_client)((Addr)argv0, 1, VKI_PROT_READ))
+      argv0 = NULL;
+   set_option("--argv0=", NULL, argv0 == NULL || VG_(strcmp)(argv0, path) == 0 ? "" : argv0);
+}
+
+typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
+extern Before __real_vgSysWrap_generic_sys_execve_before, __wrap_vgSysWrap_generic_sys_execve_before;
+extern Before __real_vgSysWrap_linux_sys_execveat_before, __wrap_vgSysWrap_linux_sys_execveat_before;
+
+void __wrap_vgSysWrap_generic_sys_execve_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                                SyscallStatus* status, UWord* flags)
+{
+   const HChar* path;
+
+   if (!VG_(am_is_valid_for_client)(arguments->arg1, 1, VKI_PROT_READ)) {
+      __real_vgSysWrap_generic_sys_execve_before(tid, layout, arguments, status, flags);
+      return;
+   }
+   path = path_to_execute((const HChar*)arguments->arg1);
+   leave_argv0(arguments->arg2, path);
+   handle_pre_sys_execve(tid, status, (Addr)path, arguments->arg2, arguments->arg3, PL_EXECVE, False);
+}
+
+void __wrap_vgSysWrap_linux_sys_execveat_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                                SyscallStatus* status, UWord* flags)
+{
+   const HChar* path = NULL;
+
+   if (VG_(am_is_valid_for_client)(arguments->arg2, 1, VKI_PROT_READ)) {
+      path = (const HChar*)arguments->arg2;
+      if (path[0] == '\0' && (arguments->arg5 & AT_EMPTY_PATH))
+         path = path_of_descriptor((Int)arguments->arg1);
+      else
+         path = path[0] == '/' ? path_to_execute(path) : NULL;
+   }
+   leave_argv0(arguments->arg3, path == NULL ? "" : path);
+   if (path == NULL)
+      __real_vgSysWrap_linux_sys_execveat_before(tid, layout, arguments, status, flags);
+   else
+      handle_pre_sys_execve(tid, status, (Addr)path, arguments->arg3, arguments->arg4, PL_EXECVEAT, False);
+}

@@ -1,0 +1,470 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+#include "pub_tool_aspacemgr.h"
+#include "pub_tool_basics.h"
+#include "pub_tool_libcbase.h"
+#include "pub_tool_libcfile.h"
+#include "pub_tool_libcprint.h"
+#include "pub_tool_libcproc.h"
+#include "pub_tool_machine.h"
+#include "pub_tool_threadstate.h"
+#include "pub_tool_vki.h"
+#include "pub_tool_vkiscnums.h"
+
+#include "allocations.h"
+#include "core.h"
+#include "memory.h"
+#include "process.h"
+#include "ranges.h"
+#include "stream.h"
+#include "translate.h"
+
+#define MAP_SHARED 0x01
+#define MAP_PRIVATE 0x02
+#define MAP_ANONYMOUS 0x20
+#define MAP_GROWSDOWN 0x100
+#define MAP_LOCKED 0x2000
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#define MREMAP_DONTUNMAP 4
+#define MCL_CURRENT 1
+#define MCL_FUTURE 2
+#define MCL_ONFAULT 4
+#define MLOCK_ONFAULT 1
+#define ALL_ADDRESSES (1UL << 47)
+/* Valgrind keeps no more segments (VG_N_SEGMENTS). */
+#define MOST_SEGMENTS 30000
+
+static Addr last_brk = 0;
+static SizeT detaching_bytes = 0;
+/* Where the first stack begins for the kernel; Valgrind's is shorter, and grows. */
+static Addr stack_start = 0;
+/* Mappings that are not private. */
+static Ranges shared;
+/* What the program maps from now on is locked, and so populated (MCL_FUTURE). */
+static Bool lock_what_comes = False;
+/* Of threads whose system call under way gives a file another length: the one that it has. By thread, as others may run meanwhile;
+   one that shares its place with another's is left out. */
+#define TRUNCATIONS 256
+static struct {
+   ThreadId thread;
+   ULong from;
+} truncations[TRUNCATIONS];
+
+static SizeT page_round_up(SizeT bytes)
+{
+   return (bytes + 4095) & ~(SizeT)4095;
+}
+
+static void send_advice(Addr address, SizeT length, UInt advice)
+{
+   pl_begin(PL_MADVISE, 20);
+   pl_put64(address);
+   pl_put64(length);
+   pl_put32(advice);
+   pl_end();
+}
+
+/* ---- mappings ---- */
+
+static void send_mapping(Addr address, SizeT length, UInt protection, UInt flags, ULong offset, const HChar* file)
+{
+   pl_begin(PL_MMAP, 40 + PL_STRING_MAX);
+   pl_put64(address);
+   pl_put64(length);
+   pl_put32(protection);
+   pl_put32(lock_what_comes && protection != 0 ? flags | MAP_LOCKED : flags);
+   pl_put64(offset);
+   pl_put_string(file);
+   pl_end();
+   pl_allocations_unmapped(address, length);
+   if (protection & VKI_PROT_EXEC)
+      pl_allocations_mapped(address, length, offset, file);
+}
+
+static UInt protection_of(const NSegment* segment)
+{
+   return (segment->hasR ? 1 : 0) | (segment->hasW ? 2 : 0) | (segment->hasX ? 4 : 0);
+}
+
+static void send_brk(Addr end)
+{
+   Addr before = last_brk != 0 ? last_brk : end;
+
+   if (end == last_brk)
+      return;
+   last_brk = end;
+   pl_begin(PL_BRK, 16);
+   pl_put64(VG_(brk_base));
+   pl_put64(end);
+   pl_end();
+   if (lock_what_comes && end > before)
+      send_advice(before, end - before, MADV_POPULATE_WRITE);
+}
+
+void pl_memory_kernel_access(Bool writes, Addr address, SizeT length)
+{
+   if (length == 0)
+      return;
+   pl_begin(PL_KERNEL_ACCESS, 20);
+   pl_put32(writes ? 1 : 0);
+   pl_put64(address);
+   pl_put64(length);
+   pl_end();
+   if (pl_process_is_in_exec())
+      pl_stream_flush();
+}
+
+/* What execve maps below the first stack pointer (setup_arg_pages). */
+#define EXEC_STACK_BYTES (128u << 10)
+
+/* The mappings with which the program begins: its own image, the dynamic linker, stack and heap. Valgrind hides the
+   kernel's vdso, so there is none. */
+void pl_memory_begins(ThreadId tid)
+{
+   Addr starts[256];
+   Int n = VG_(am_get_segment_starts)(SkFileC | SkAnonC | SkShmC, starts, 256), i;
+   Addr stack_pointer = VG_(get_SP)(tid);
+
+   for (i = 0; i < n; i++) {
+      const NSegment* segment = VG_(am_find_nsegment)(starts[i]);
+      Addr start = segment->start;
+      if (segment->isCH)
+         continue;
+      if (segment->start <= stack_pointer && stack_pointer <= segment->end) {
+         /* As execve leaves it, before it grows. Valgrind's own is shorter, with room reserved below. */
+         start = stack_start = (stack_pointer & ~(Addr)4095) - EXEC_STACK_BYTES;
+         send_mapping(start, segment->end + 1 - start, protection_of(segment),
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, 0, "[stack]");
+         /* The kernel wrote arguments, environment and auxiliary vector there. */
+         pl_memory_kernel_access(True, stack_pointer, segment->end + 1 - stack_pointer);
+      } else if (segment->kind == SkFileC) {
+         send_mapping(start, segment->end + 1 - start, protection_of(segment), MAP_PRIVATE,
+                      (ULong)segment->offset, VG_(am_get_filename)(segment));
+      } else {
+         send_mapping(start, segment->end + 1 - start, protection_of(segment), MAP_PRIVATE | MAP_ANONYMOUS, 0, NULL);
+      }
+   }
+   send_brk(VG_(brk_limit));
+}
+
+/* ---- lengths of files ---- */
+
+/* Opened for its name and status alone: this neither blocks nor takes locks away when it is closed. */
+#define OPEN_PATH 010000000
+
+/* The descriptor's regular file is about to get another length. */
+static void before_truncation(ThreadId tid, Int descriptor)
+{
+   struct vg_stat status;
+
+   truncations[tid % TRUNCATIONS].thread = VG_INVALID_THREADID;
+   if (descriptor < 0 || VG_(fstat)(descriptor, &status) != 0 || !VKI_S_ISREG(status.mode))
+      return;
+   truncations[tid % TRUNCATIONS].thread = tid;
+   truncations[tid % TRUNCATIONS].from = (ULong)status.size;
+}
+
+static void after_truncation(ThreadId tid, Int descriptor, ULong length)
+{
+   static HChar file[PL_STRING_MAX];
+   HChar link[40];
+   SSizeT bytes;
+
+   if (descriptor < 0 || truncations[tid % TRUNCATIONS].thread != tid)
+      return;
+   VG_(sprintf)(link, "/proc/self/fd/%d", descriptor);
+   bytes = VG_(readlink)(link, file, sizeof(file) - 1);
+   if (bytes <= 0)
+      return;
+   file[bytes] = '\0';
+   pl_begin(PL_TRUNCATE, 20 + PL_STRING_MAX);
+   pl_put64(truncations[tid % TRUNCATIONS].from);
+   pl_put64(length);
+   pl_put_string(file);
+   pl_end();
+}
+
+/* A descriptor of a path's file; -1 without one. */
+static Int open_path(Addr path)
+{
+   SysRes opened;
+
+   if (!VG_(am_is_valid_for_client)(path, 1, VKI_PROT_READ))
+      return -1;
+   opened = VG_(open)((const HChar*)path, OPEN_PATH, 0);
+   return sr_isError(opened) ? -1 : (Int)sr_Res(opened);
+}
+
+static void close_path(Int descriptor)
+{
+   if (descriptor >= 0)
+      VG_(close)(descriptor);
+}
+
+static void after_msync(UWord* args)
+{
+   pl_begin(PL_MSYNC, 20);
+   pl_put64(args[0]);
+   pl_put64(page_round_up(args[1]));
+   pl_put32((UInt)args[2]);
+   pl_end();
+}
+
+static void send_address_length(PlControl kind, Addr address, SizeT length)
+{
+   pl_begin(kind, 24);
+   pl_put64(address);
+   pl_put64(page_round_up(length));
+   pl_end();
+}
+
+/* Memory files have no other name; the kernel adds that it is deleted. */
+static Bool is_memory_file(const HChar* file)
+{
+   return VG_(strncmp)(file, "/memfd:", 7) == 0 || VG_(strncmp)(file, "/dev/shm/", 9) == 0;
+}
+
+/* Whether what a mapping of a file has can change other than by writes to the mapping that Valgrind looks for. */
+static Bool is_mutable_file(const HChar* file, UWord protection, UWord flags)
+{
+   Bool written_and_executed = (protection & VKI_PROT_WRITE) && (protection & VKI_PROT_EXEC);
+
+   return (flags & MAP_SHARED) || written_and_executed || (file != NULL && is_memory_file(file));
+}
+
+static void after_mmap(UWord* args, Addr address)
+{
+   const HChar* file = NULL;
+   if (!(args[3] & MAP_ANONYMOUS)) {
+      const NSegment* segment = VG_(am_find_nsegment)(address);
+      if (segment != NULL)
+         file = VG_(am_get_filename)(segment);
+   }
+   if (!(args[3] & MAP_ANONYMOUS) && is_mutable_file(file, args[2], args[3]))
+      pl_translate_mutable(address, page_round_up(args[1]));
+   else
+      pl_translate_forget(address, page_round_up(args[1]));
+   pl_ranges_remove(&shared, address, page_round_up(args[1]));
+   if (args[3] & MAP_SHARED)
+      pl_ranges_add(&shared, address, page_round_up(args[1]));
+   send_mapping(address, page_round_up(args[1]), (UInt)args[2], (UInt)args[3], args[5], file);
+}
+
+static void send_protection(Addr address, SizeT length, UInt protection)
+{
+   pl_begin(PL_MPROTECT, 20);
+   pl_put64(address);
+   pl_put64(length);
+   pl_put32(protection);
+   pl_end();
+}
+
+static void after_mprotect(UWord* args)
+{
+   const NSegment* segment = VG_(am_find_nsegment)(args[0]);
+
+   /* Code that a program writes into a mapping of a file, be it executed only later. */
+   if ((args[2] & VKI_PROT_WRITE) && segment != NULL && segment->kind == SkFileC)
+      pl_translate_mutable(args[0], page_round_up(args[1]));
+   send_protection(args[0], page_round_up(args[1]), (UInt)args[2]);
+}
+
+/* ---- parts of ranges ---- */
+
+typedef void OfPart(const NSegment* segment, Addr start, SizeT length, UInt argument);
+
+/* Calls `of_part` for the parts of the range that the program has mapped; if `stop_at_hole`, until the first hole. */
+static void for_mapped_parts(Addr start, SizeT length, Bool stop_at_hole, OfPart* of_part, UInt argument)
+{
+   static Addr starts[MOST_SEGMENTS];
+   Int n = VG_(am_get_segment_starts)(SkAnonC | SkFileC | SkShmC, starts, MOST_SEGMENTS), i;
+   Addr end = start + length, reached = start;
+
+   for (i = 0; i < n; i++) {
+      const NSegment* segment = VG_(am_find_nsegment)(starts[i]);
+      Addr from = segment->start > start ? segment->start : start;
+      Addr to = segment->end + 1 < end ? segment->end + 1 : end;
+      if (from >= to)
+         continue;
+      if (stop_at_hole && from != reached)
+         return;
+      of_part(segment, from, to - from, argument);
+      reached = to;
+   }
+}
+
+static void advise_part(const NSegment* segment, Addr start, SizeT length, UInt advice)
+{
+   (void)segment;
+   send_advice(start, length, advice);
+}
+
+/* mlock populates private writable memory by writes, and other memory by reads (populate_vma_page_range). */
+static void populate_part(const NSegment* segment, Addr start, SizeT length, UInt unused)
+{
+   Bool writes = segment->hasW && !pl_ranges_touch(&shared, start, length);
+
+   (void)unused;
+   if (segment->hasR || segment->hasW || segment->hasX)
+      send_advice(start, length, writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+}
+
+static void after_mlock(Addr address, SizeT length)
+{
+   Addr start = address & ~(Addr)4095;
+
+   for_mapped_parts(start, page_round_up(address + length - start), True, populate_part, 0);
+}
+
+static void after_mlockall(UWord flags)
+{
+   lock_what_comes = (flags & MCL_FUTURE) && !(flags & MCL_ONFAULT);
+   if (!(flags & MCL_CURRENT) || (flags & MCL_ONFAULT))
+      return;
+   for_mapped_parts(0, ALL_ADDRESSES, False, populate_part, 0);
+   if (stack_start != 0)
+      send_advice(stack_start, EXEC_STACK_BYTES, MADV_POPULATE_WRITE);
+}
+
+/* ---- memory of other calls ---- */
+
+/* The process has written to itself through process_vm_writev: `bytes` of what the vectors name. */
+static void after_process_vm_writev(const UWord* args, UWord bytes)
+{
+   const struct vki_iovec* vectors = (const struct vki_iovec*)args[3];
+   UWord i;
+
+   if ((Int)args[0] != VG_(getpid)())
+      return;
+   for (i = 0; i < args[4] && bytes > 0; i++) {
+      SizeT length = vectors[i].iov_len < bytes ? vectors[i].iov_len : bytes;
+      pl_memory_kernel_access(True, (Addr)vectors[i].iov_base, length);
+      bytes -= length;
+   }
+}
+
+static void after_mremap(const UWord* args, Addr address)
+{
+   SizeT old_length = page_round_up(args[1]), length = page_round_up(args[2]);
+   const NSegment* segment;
+
+   pl_translate_moved(args[0], old_length, address, length);
+   pl_ranges_move(&shared, args[0], old_length, address, length);
+   pl_begin(PL_MREMAP, 32);
+   pl_put64(args[0]);
+   pl_put64(old_length);
+   pl_put64(address);
+   pl_put64(length);
+   pl_end();
+   if (!(args[3] & MREMAP_DONTUNMAP))
+      return;
+   /* The pages have gone; the mapping is still there. */
+   segment = VG_(am_find_nsegment)(args[0]);
+   if (segment != NULL)
+      send_mapping(args[0], old_length, protection_of(segment), MAP_PRIVATE | MAP_ANONYMOUS, 0, NULL);
+}
+
+void pl_memory_forked(void)
+{
+   lock_what_comes = False;
+}
+
+/* ---- system calls ---- */
+
+void pl_memory_before_call(ThreadId tid, UInt number, const UWord* args)
+{
+   switch (number) {
+   case __NR_ftruncate: before_truncation(tid, (Int)args[0]); break;
+   case __NR_truncate: {
+      Int descriptor = open_path(args[0]);
+      before_truncation(tid, descriptor);
+      close_path(descriptor);
+      break;
+   }
+   case __NR_shmdt: {
+      const NSegment* segment = VG_(am_find_nsegment)(args[0]);
+      detaching_bytes = segment != NULL && segment->start == args[0] ? segment->end + 1 - segment->start : 0;
+      break;
+   }
+   default:
+      break;
+   }
+}
+
+void pl_memory_after_failure(UInt number, UWord* args, UWord error)
+{
+   if (error != VKI_ENOMEM)
+      return;
+   /* Parts of the range are not mapped; what comes before them, or all else, is done. */
+   switch (number) {
+   case __NR_msync: after_msync(args); break;
+   case __NR_madvise: {
+      UInt advice = (UInt)args[2];
+      Bool stops = advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE;
+      for_mapped_parts(args[0], page_round_up(args[1]), stops, advise_part, advice);
+      break;
+   }
+   default:
+      break;
+   }
+}
+
+void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
+{
+   switch (number) {
+   case __NR_mmap: after_mmap(args, value); break;
+   case __NR_munmap:
+      send_address_length(PL_MUNMAP, args[0], args[1]);
+      pl_translate_forget(args[0], page_round_up(args[1]));
+      pl_ranges_remove(&shared, args[0], page_round_up(args[1]));
+      pl_allocations_unmapped(args[0], page_round_up(args[1]));
+      break;
+   case __NR_mprotect:
+   case __NR_pkey_mprotect: after_mprotect(args); break;
+   case __NR_mremap: after_mremap(args, value); break;
+   case __NR_madvise: send_advice(args[0], page_round_up(args[1]), (UInt)args[2]); break;
+   case __NR_mlock: after_mlock(args[0], args[1]); break;
+   case __NR_mlock2:
+      if (!(args[2] & MLOCK_ONFAULT))
+         after_mlock(args[0], args[1]);
+      break;
+   case __NR_mlockall: after_mlockall(args[0]); break;
+   case __NR_munlockall: lock_what_comes = False; break;
+   case __NR_process_vm_writev: after_process_vm_writev(args, value); break;
+   case __NR_msync: after_msync(args); break;
+   case __NR_ftruncate: after_truncation(tid, (Int)args[0], args[1]); break;
+   case __NR_truncate: {
+      Int descriptor = open_path(args[0]);
+      after_truncation(tid, descriptor, args[1]);
+      close_path(descriptor);
+      break;
+   }
+   case __NR_brk: send_brk(value); break;
+   case __NR_shmat: {
+      const NSegment* segment = VG_(am_find_nsegment)(value);
+      if (segment != NULL && segment->start == value) {
+         pl_ranges_add(&shared, value, segment->end + 1 - segment->start);
+         send_mapping(value, segment->end + 1 - segment->start, protection_of(segment), MAP_SHARED | MAP_ANONYMOUS,
+                      0, NULL);
+      }
+      break;
+   }
+   case __NR_shmdt:
+      if (detaching_bytes > 0) {
+         pl_ranges_remove(&shared, args[0], detaching_bytes);
+         send_address_length(PL_MUNMAP, args[0], detaching_bytes);
+      }
+      break;
+   default:
+      break;
+   }
+}

@@ -1,0 +1,35 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+#ifndef PAGELAB_MEMORY_H
+#define PAGELAB_MEMORY_H
+
+/* What happens to the process's mappings. */
+
+#include "pub_tool_basics.h"
+
+/* The mappings with which an image begins, as its first thread is about to run. */
+extern void pl_memory_begins(ThreadId tid);
+
+extern void pl_memory_before_call(ThreadId tid, UInt number, const UWord* args);
+extern void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value);
+/* Calls that fail may have done some of their work. */
+extern void pl_memory_after_failure(UInt number, UWord* args, UWord error);
+
+/* The kernel reads or writes memory of the program for the thread that runs. */
+extern void pl_memory_kernel_access(Bool writes, Addr address, SizeT length);
+
+/* False once Valgrind's table of mappings is nearly full: a call that may make more is to fail with ENOMEM. */
+extern Bool pl_segments_are_left(void);
+
+/* A forked child has no memory locked. */
+extern void pl_memory_forked(void);
+
+#endif

@@ -1,0 +1,299 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+/* System calls that Valgrind's core lacks, or refuses. The linker is told (--wrap) to call the functions below instead of the
+   core's. What still cannot be done is said in the log, and so in the trace. */
+
+#include "pub_tool_aspacemgr.h"
+#include "pub_tool_basics.h"
+#include "pub_tool_libcbase.h"
+#include "pub_tool_libcprint.h"
+#include "pub_tool_tooliface.h"
+#include "pub_tool_vki.h"
+#include "pub_tool_vkiscnums.h"
+
+#include "core.h"
+#include "memory.h"
+
+#define PR_GET_SECCOMP 21
+#define PR_SET_SECCOMP 22
+#define SECCOMP_SET_MODE_STRICT 0
+#define SECCOMP_SET_MODE_FILTER 1
+#define SECCOMP_FILTER_FLAG_NEW_LISTENER 8
+#define MREMAP_MAYMOVE 1
+#define MREMAP_FIXED 2
+#define MREMAP_DONTUNMAP 4
+#define CACHESTAT_BYTES 40
+
+typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
+typedef void After(ThreadId, SyscallArgs*, SyscallStatus*);
+
+static void fail(SyscallStatus* status, UWord error)
+{
+   status->what = SsComplete;
+   status->sres = VG_(mk_SysRes_Error)(error);
+}
+
+static void succeed(SyscallStatus* status, UWord value)
+{
+   status->what = SsComplete;
+   status->sres = VG_(mk_SysRes_Success)(value);
+}
+
+/* ---- calls that the kernel makes as they are ---- */
+
+static Before may_block;
+static void may_block(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
+                      UWord* flags)
+{
+   (void)tid;
+   (void)layout;
+   (void)arguments;
+   (void)status;
+   *flags |= SfMayBlock;
+}
+
+static After after_cachestat;
+static void after_cachestat(ThreadId tid, SyscallArgs* arguments, SyscallStatus* status)
+{
+   (void)tid;
+   if (!sr_isError(status->sres))
+      pl_memory_kernel_access(True, arguments->arg3, CACHESTAT_BYTES);
+}
+
+/* ---- filters of system calls ---- */
+
+static Int seccomp_mode = 0;
+
+/* The tool makes system calls of its own, which a filter would forbid: the program would be killed. So it is told that the
+   filter is there, and the trace tells that it is not. */
+static void pretend_filter(SyscallStatus* status, Int mode)
+{
+   if (seccomp_mode == 0)
+      VG_(umsg)("pagelab: it asked for a filter of system calls (seccomp), which was not installed: the recorder would "
+                "have been killed by it\n");
+   seccomp_mode = mode;
+   succeed(status, 0);
+}
+
+static Before before_seccomp;
+static void before_seccomp(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
+                           UWord* flags)
+{
+   (void)tid;
+   (void)layout;
+   (void)flags;
+   if (arguments->arg1 == SECCOMP_SET_MODE_STRICT)
+      pretend_filter(status, 1);
+   else if (arguments->arg1 == SECCOMP_SET_MODE_FILTER && !(arguments->arg2 & SECCOMP_FILTER_FLAG_NEW_LISTENER))
+      pretend_filter(status, 2);
+   else if (arguments->arg1 == SECCOMP_SET_MODE_FILTER)
+      fail(status, VKI_EINVAL);
+}
+
+static Before before_landlock_restrict_self;
+static void before_landlock_restrict_self(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                          SyscallStatus* status, UWord* flags)
+{
+   (void)tid;
+   (void)layout;
+   (void)arguments;
+   (void)flags;
+   VG_(umsg)("pagelab: it asked for a sandbox of files (landlock), which was not set up: Valgrind's own files lie "
+             "outside\n");
+   succeed(status, 0);
+}
+
+extern Before __real_vgSysWrap_linux_sys_prctl_before, __wrap_vgSysWrap_linux_sys_prctl_before;
+
+void __wrap_vgSysWrap_linux_sys_prctl_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                             SyscallStatus* status, UWord* flags)
+{
+   if (arguments->arg1 == PR_SET_SECCOMP && (arguments->arg2 == 1 || arguments->arg2 == 2))
+      pretend_filter(status, (Int)arguments->arg2);
+   else if (arguments->arg1 == PR_GET_SECCOMP)
+      succeed(status, (UWord)seccomp_mode);
+   else
+      __real_vgSysWrap_linux_sys_prctl_before(tid, layout, arguments, status, flags);
+}
+
+/* ---- the table ---- */
+
+typedef struct {
+   UInt number;
+   const HChar* name;
+   /* No function: the program gets ENOSYS. */
+   SyscallTableEntry entry;
+} Added;
+
+static Added added[] = {
+   {134, "uselib", {NULL, NULL}},
+   {154, "modify_ldt", {NULL, NULL}},
+   {216, "remap_file_pages", {NULL, NULL}},
+   {256, "migrate_pages", {NULL, NULL}},
+   {317, "seccomp", {before_seccomp, NULL}},
+   /* A thread that waits for another one to serve its fault would keep that one from running. */
+   {323, "userfaultfd", {NULL, NULL}},
+   {325, "mlock2", {may_block, NULL}},
+   {333, "io_pgetevents", {NULL, NULL}},
+   {424, "pidfd_send_signal", {may_block, NULL}},
+   {428, "open_tree", {may_block, NULL}},
+   {429, "move_mount", {may_block, NULL}},
+   {430, "fsopen", {may_block, NULL}},
+   {431, "fsconfig", {may_block, NULL}},
+   {432, "fsmount", {may_block, NULL}},
+   {433, "fspick", {may_block, NULL}},
+   {434, "pidfd_open", {may_block, NULL}},
+   {437, "openat2", {may_block, NULL}},
+   {438, "pidfd_getfd", {may_block, NULL}},
+   {440, "process_madvise", {NULL, NULL}},
+   {441, "epoll_pwait2", {NULL, NULL}},
+   {442, "mount_setattr", {may_block, NULL}},
+   {443, "quotactl_fd", {NULL, NULL}},
+   {444, "landlock_create_ruleset", {may_block, NULL}},
+   {445, "landlock_add_rule", {may_block, NULL}},
+   {446, "landlock_restrict_self", {before_landlock_restrict_self, NULL}},
+   {447, "memfd_secret", {may_block, NULL}},
+   {448, "process_mrelease", {may_block, NULL}},
+   {449, "futex_waitv", {NULL, NULL}},
+   {450, "set_mempolicy_home_node", {NULL, NULL}},
+   {451, "cachestat", {may_block, after_cachestat}},
+   {452, "fchmodat2", {may_block, NULL}},
+   {453, "map_shadow_stack", {NULL, NULL}},
+   {454, "futex_wake", {NULL, NULL}},
+   {455, "futex_wait", {NULL, NULL}},
+   {456, "futex_requeue", {NULL, NULL}},
+   {457, "statmount", {NULL, NULL}},
+   {458, "listmount", {NULL, NULL}},
+   {462, "mseal", {NULL, NULL}},
+};
+
+extern SyscallTableEntry* __real_vgModuleLocal_get_linux_syscall_entry(UInt number);
+extern SyscallTableEntry* __wrap_vgModuleLocal_get_linux_syscall_entry(UInt number);
+
+/* Tells once of each call that the program got ENOSYS. */
+static void tell_of_missing(UInt number, const HChar* name)
+{
+   static ULong told[16];
+
+   if (number / 64 < 16) {
+      if (told[number / 64] >> (number % 64) & 1)
+         return;
+      told[number / 64] |= 1ULL << (number % 64);
+   }
+   VG_(umsg)("pagelab: its system call %s (%u) failed with ENOSYS, since Valgrind does not have it\n", name, number);
+}
+
+SyscallTableEntry* __wrap_vgModuleLocal_get_linux_syscall_entry(UInt number)
+{
+   SyscallTableEntry* entry = __real_vgModuleLocal_get_linux_syscall_entry(number);
+   const HChar* name = "of number";
+   UInt i;
+
+   if (entry != NULL)
+      return entry;
+   for (i = 0; i < sizeof added / sizeof added[0]; i++) {
+      if (added[i].number != number)
+         continue;
+      if (added[i].entry.before != NULL)
+         return &added[i].entry;
+      name = added[i].name;
+   }
+   tell_of_missing(number, name);
+   return NULL;
+}
+
+/* ---- mappings ---- */
+
+/* Valgrind keeps so many segments of memory (VG_N_SEGMENTS), and ends a program that has more. Before that, calls that may
+   make more fail as the kernel's do at vm.max_map_count. */
+#define MOST_SEGMENTS (30000 - 1000)
+#define ALL_KINDS (SkAnonC | SkAnonV | SkFileC | SkFileV | SkShmC | SkFree | SkResvn)
+
+Bool pl_segments_are_left(void)
+{
+   static Int calls_until_full = 0;
+   static Bool told = False;
+   Addr none;
+   Int n;
+
+   if (calls_until_full > 0) {
+      calls_until_full--;
+      return True;
+   }
+   n = VG_(am_get_segment_starts)(ALL_KINDS, &none, 1);
+   n = n < 0 ? -n : n;
+   /* A call splits a segment into three at most. */
+   calls_until_full = (MOST_SEGMENTS - n) / 2;
+   if (calls_until_full > 0)
+      return True;
+   calls_until_full = 0;
+   if (!told)
+      VG_(umsg)("pagelab: it had more than %d mappings, which is more than Valgrind can keep; calls for more failed with "
+                "ENOMEM\n", MOST_SEGMENTS);
+   told = True;
+   return False;
+}
+
+extern Before __real_vgSysWrap_generic_sys_mprotect_before, __wrap_vgSysWrap_generic_sys_mprotect_before;
+
+void __wrap_vgSysWrap_generic_sys_mprotect_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                                  SyscallStatus* status, UWord* flags)
+{
+   if (pl_segments_are_left())
+      __real_vgSysWrap_generic_sys_mprotect_before(tid, layout, arguments, status, flags);
+   else
+      fail(status, VKI_ENOMEM);
+}
+
+extern Before __real_vgSysWrap_generic_sys_mremap_before, __wrap_vgSysWrap_generic_sys_mremap_before;
+
+/* mremap with MREMAP_DONTUNMAP, of private anonymous memory: moves the mapping, and makes a new one in its place. */
+static void move_and_keep(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
+                          UWord* flags)
+{
+   SyscallArgs asked = *arguments;
+   Addr old = arguments->arg1;
+   SizeT length = (arguments->arg2 + 4095) & ~4095UL;
+   const NSegment* segment = VG_(am_find_nsegment)(old);
+   UInt protection;
+   Bool ok = True;
+
+   if (segment == NULL || segment->kind != SkAnonC || length == 0 || arguments->arg2 != arguments->arg3
+       || !(arguments->arg4 & MREMAP_MAYMOVE)) {
+      fail(status, VKI_EINVAL);
+      return;
+   }
+   protection = (segment->hasR ? VKI_PROT_READ : 0) | (segment->hasW ? VKI_PROT_WRITE : 0)
+                | (segment->hasX ? VKI_PROT_EXEC : 0);
+   if (!(arguments->arg4 & MREMAP_FIXED))
+      arguments->arg5 = VG_(am_get_advisory_client_simple)(0, length, &ok);
+   if (!ok) {
+      fail(status, VKI_ENOMEM);
+      return;
+   }
+   arguments->arg4 = MREMAP_MAYMOVE | MREMAP_FIXED;
+   __real_vgSysWrap_generic_sys_mremap_before(tid, layout, arguments, status, flags);
+   /* Valgrind wants a call that it has made itself to be as the program made it. */
+   *arguments = asked;
+   if (!sr_isError(status->sres) && sr_isError(VG_(am_mmap_anon_fixed_client)(old, length, protection)))
+      fail(status, VKI_ENOMEM);
+}
+
+void __wrap_vgSysWrap_generic_sys_mremap_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                                SyscallStatus* status, UWord* flags)
+{
+   if (!pl_segments_are_left())
+      fail(status, VKI_ENOMEM);
+   else if (arguments->arg4 & MREMAP_DONTUNMAP)
+      move_and_keep(tid, layout, arguments, status, flags);
+   else
+      __real_vgSysWrap_generic_sys_mremap_before(tid, layout, arguments, status, flags);
+}
