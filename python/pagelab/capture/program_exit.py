@@ -39,8 +39,12 @@ def _signal_text(number: int) -> str:
         return str(number)
 
 
+_MOST_LOSSES = 3
+"""Losses of a trace that are told; `trace info` has all"""
+
+
 def failures(sources: Iterable[str]) -> Iterator[str]:
-    """A sentence for each trace among the sources whose program failed: figures of it may be of an early end."""
+    """Sentences for traces among the sources that lack something, or whose program failed and may have ended early."""
     for source in dict.fromkeys(sources):
         if not is_trace(source):
             continue
@@ -49,5 +53,10 @@ def failures(sources: Iterable[str]) -> Iterator[str]:
         except (OSError, ValueError):
             # Whoever replays it says what is wrong with it.
             continue
+        losses = meta.get("losses", [])
+        for loss in losses[:_MOST_LOSSES]:
+            yield f"{source}: the trace is incomplete: {loss}"
+        if len(losses) > _MOST_LOSSES:
+            yield f"{source}: the trace lacks {len(losses) - _MOST_LOSSES} more things; `pagelab trace info` lists them"
         if failed := failure(meta.get("exit")):
             yield f"{source}: the recorded program failed: {failed}; the figures cover what it did until then"

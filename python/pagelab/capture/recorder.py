@@ -33,7 +33,9 @@ class Program:
     truncated_by: str | None
     """The option that stopped it, such as `--max-bytes`."""
     notes: list[str]
-    """What is missing and why."""
+    """What a reader should know of the recording."""
+    losses: list[str]
+    """What is missing although it was to be recorded, and where the program did not behave as without the recorder."""
     elapsed_seconds: float
     stretches: StretchTotals | None
     """What they came to; none if everything was recorded."""
@@ -58,6 +60,7 @@ def record(
     max_accesses: Count | None = None,
     max_bytes: int | str | None = None,
     max_seconds: float | None = None,
+    max_idle_seconds: float = 60.0,
     max_threads: int | None = None,
     stretches: Stretches | None = None,
     follow: str | None = None,
@@ -77,6 +80,7 @@ def record(
         max_accesses: End the program after so many accesses, such as `"100M"`.
         max_bytes: End it once the trace has about so many bytes, such as `"2GB"`.
         max_seconds: End it so many seconds after its start, by the clock.
+        max_idle_seconds: Once the program has ended, end processes of it that have done nothing for so long.
         max_threads: Threads that each process may have at once; default 2,000. Valgrind ends one that starts more.
         stretches: What to record of a long program; everything unless given. Of the rest, events and first touches of
             pages are recorded.
@@ -100,6 +104,8 @@ def record(
     most_bytes = byte_limit("max_bytes", max_bytes)
     if max_seconds is not None and not (math.isfinite(max_seconds) and max_seconds > 0):
         raise _engine.UsageError(f"max_seconds: {max_seconds} is not possible; allowed is more than 0")
+    if not (math.isfinite(max_idle_seconds) and max_idle_seconds > 0):
+        raise _engine.UsageError(f"max_idle_seconds: {max_idle_seconds} is not possible; allowed is more than 0")
     wanted = stretches.to_json() if stretches else None
     tool = prepare()
     before = _cpu_seconds()
@@ -118,6 +124,7 @@ def record(
         force,
         anonymous,
         call_stacks,
+        max_idle_seconds,
     )
     own, children = (after - start for after, start in zip(_cpu_seconds(), before, strict=True))
     return Recording(**facts(json.loads(answer)), program_cpu_seconds=children, recorder_cpu_seconds=own)

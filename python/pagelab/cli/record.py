@@ -22,6 +22,7 @@ from pagelab.faults.recorder import record_faults
 from pagelab.output import MISSING_FOLDERS, ensure_ending
 from pagelab.quantities import count
 
+MAX_IDLE_SECONDS = 60.0
 _STDOUT = 1
 """File descriptor of standard output, which programs inherit"""
 
@@ -50,6 +51,14 @@ def command(
         float | None,
         typer.Option("--max-seconds", metavar="N", help="Stop the program after N seconds of wall time."),
     ] = None,
+    max_idle: Annotated[
+        float,
+        typer.Option(
+            "--max-idle",
+            metavar="N",
+            help="When the program has ended: stop its remaining processes after N seconds without activity.",
+        ),
+    ] = MAX_IDLE_SECONDS,
     force: Annotated[
         bool, typer.Option("--force", help="Replace an existing trace. It is kept until the new one is complete.")
     ] = False,
@@ -107,6 +116,7 @@ def command(
         of_accesses = {
             "--max-bytes": max_bytes,
             "--max-seconds": max_seconds,
+            "--max-idle": max_idle != MAX_IDLE_SECONDS,
             "--force": force,
             "--anonymous": anonymous,
             "--stacks": stacks,
@@ -117,7 +127,7 @@ def command(
         return
     trace = output or Path(f"{Path(program[0]).name}.trace")
     limit = count("--max-accesses", max_accesses, least=1)
-    bounds = Bounds(limit, byte_limit("--max-bytes", max_bytes), max_seconds)
+    bounds = Bounds(limit, byte_limit("--max-bytes", max_bytes), max_seconds, max_idle)
     recording = record_to(
         trace,
         program,
@@ -175,6 +185,7 @@ class Bounds:
     max_accesses: int | None = None
     max_bytes: int | None = None
     max_seconds: float | None = None
+    max_idle_seconds: float = MAX_IDLE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -223,6 +234,7 @@ def record_to(
             max_accesses=bounds.max_accesses,
             max_bytes=bounds.max_bytes,
             max_seconds=bounds.max_seconds,
+            max_idle_seconds=bounds.max_idle_seconds,
             max_threads=max_threads,
             stretches=stretches,
             follow=follow,
@@ -232,6 +244,8 @@ def record_to(
             call_stacks=call_stacks,
             progress=report,
         )
+    for loss in recording.losses:
+        warn(f"the trace is incomplete: {loss}")
     for note in recording.notes:
         warn(note)
     parts = (

@@ -269,6 +269,8 @@ def _live(
         run = pagelab.run_live(
             command, systems, cpus=cpus, stretches=stretches, follow=follow, progress=progress, **common
         )
+    for loss in run.program.losses:
+        warn(f"the recording is incomplete: {loss}")
     for note in run.program.notes:
         warn(note)
     if not quiet:

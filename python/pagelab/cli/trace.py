@@ -289,11 +289,14 @@ def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
     lines.append(("call stacks", told))
     if meta["mappings_inferred"]:
         lines.append(("mappings", "inferred from the accesses: the origin had no events"))
+    lines += [("missing", loss) for loss in meta.get("losses", [])]
     lines += [("note", note) for note in meta["notes"]]
     return lines
 
 
 def _complete(about: dict[str, Any]) -> str:
+    if about["meta"].get("losses"):
+        return "no: see what is missing below"
     if not about["complete"]:
         return "no: the recording was cut off"
     stopped = not Length.of(about).known

@@ -63,8 +63,8 @@ pub struct TraceMeta {
     /// Decisions during recording or import that a reader of results should know, one sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// What the recording should contain and does not, and where the program did not behave as outside the recorder, one
-    /// sentence each. `complete` is true all the same if the recording ended regularly.
+    /// What the recording should contain and does not, and where the program did not behave as outside the recorder,
+    /// one sentence each. `complete` is true all the same if the recording ended regularly.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<String>,
     /// For complete traces only; the parts of an incomplete one have their own.
