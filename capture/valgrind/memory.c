@@ -21,6 +21,7 @@
 
 #include "allocations.h"
 #include "core.h"
+#include "io_uring.h"
 #include "memory.h"
 #include "process.h"
 #include "ranges.h"
@@ -390,6 +391,7 @@ void pl_memory_before_call(ThreadId tid, UInt number, const UWord* args)
       close_path(descriptor);
       break;
    }
+   case __NR_io_uring_enter: pl_io_uring_before_enter((Int)args[0], (UInt)args[1]); break;
    case __NR_shmdt: {
       const NSegment* segment = VG_(am_find_nsegment)(args[0]);
       detaching_bytes = segment != NULL && segment->start == args[0] ? segment->end + 1 - segment->start : 0;
@@ -421,7 +423,11 @@ void pl_memory_after_failure(UInt number, UWord* args, UWord error)
 void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
 {
    switch (number) {
-   case __NR_mmap: after_mmap(args, value); break;
+   case __NR_mmap:
+      after_mmap(args, value);
+      if (!(args[3] & MAP_ANONYMOUS))
+         pl_io_uring_mapped((Int)args[4], args[5], value);
+      break;
    case __NR_munmap:
       send_address_length(PL_MUNMAP, args[0], args[1]);
       pl_translate_forget(args[0], page_round_up(args[1]));
@@ -439,6 +445,9 @@ void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
       break;
    case __NR_mlockall: after_mlockall(args[0]); break;
    case __NR_munlockall: lock_what_comes = False; break;
+   case __NR_io_uring_setup: pl_io_uring_made((Int)value, args[1]); break;
+   case __NR_io_uring_enter: pl_io_uring_after_enter((Int)args[0]); break;
+   case __NR_io_uring_register: pl_io_uring_registered((UInt)args[1], args[2], (UInt)args[3]); break;
    case __NR_process_vm_writev: after_process_vm_writev(args, value); break;
    case __NR_msync: after_msync(args); break;
    case __NR_ftruncate: after_truncation(tid, (Int)args[0], args[1]); break;

@@ -124,6 +124,18 @@ void __wrap_vgSysWrap_linux_sys_prctl_before(ThreadId tid, SyscallArgLayout* lay
       __real_vgSysWrap_linux_sys_prctl_before(tid, layout, arguments, status, flags);
 }
 
+/* ---- calls that block ---- */
+
+extern Before __real_vgSysWrap_linux_sys_io_uring_enter_before, __wrap_vgSysWrap_linux_sys_io_uring_enter_before;
+
+/* Valgrind lets no other thread run meanwhile, though one of them may have to write what this one waits for. */
+void __wrap_vgSysWrap_linux_sys_io_uring_enter_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                                      SyscallStatus* status, UWord* flags)
+{
+   __real_vgSysWrap_linux_sys_io_uring_enter_before(tid, layout, arguments, status, flags);
+   *flags |= SfMayBlock;
+}
+
 /* ---- the table ---- */
 
 typedef struct {

@@ -1,0 +1,1 @@
+../../../../capture/valgrind/io_uring.h
