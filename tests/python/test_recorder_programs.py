@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -378,6 +380,28 @@ def test_processes_that_outlive_the_program_do_not_hold_the_recorder(pagelab: Pa
     assert (recorded.returncode, recorded.stdout) == (0, "started\n"), recorded.stderr
     (loss,) = losses(pagelab)
     assert "the program has ended, but not its processes" in loss
+
+
+def _has_ended(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return True
+    return state == "Z"
+
+
+def test_a_signal_after_the_programs_end_ends_the_recorder(pagelab: Pagelab, tmp_path: Path) -> None:
+    command = [*COMMAND, "record", "-q", "-o", "t.trace", "--", "sh", "-c", "sleep 1000 & echo $$"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as recorder:
+        assert recorder.stdout is not None
+        program = int(recorder.stdout.readline())
+        while not _has_ended(program) and recorder.poll() is None:
+            time.sleep(0.05)
+        recorder.terminate()
+        _, said = recorder.communicate(timeout=60)
+    assert recorder.returncode == 128 + signal.SIGTERM, said
+    (loss,) = losses(pagelab)
+    assert "a signal ended the recorder before the program's last process" in loss
 
 
 @pytest.mark.parametrize(
