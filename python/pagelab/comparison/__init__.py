@@ -1,7 +1,7 @@
 """Two versions of a program compared: `pagelab.compare` and `pagelab compare`.
 
 `sides.py` makes the results, `differences.py` says whether they can be compared, `mappings.py` and `functions.py` find
-what belongs together, `changes.py` holds the figures, `intervals.py` and `limits.py` judge, `words.py` and
+counterparts, `changes.py` holds the figures, `intervals.py` and `limits.py` judge, `words.py` and
 `document.py` write.
 """
 
@@ -33,20 +33,20 @@ def compare(
     even_if_different: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Says what changed between two versions of a program.
+    """Compares two versions of a program.
 
     Args:
         a: The old version: results (`Results`, a file of `pagelab run --json`, or a folder of such files), a trace, a
             workload, or a command as a list, which is recorded.
         b: The new version, likewise.
-        systems: What sources are replayed under. Unless given, as the other side's results were made, or else `radix`.
+        systems: The systems to replay sources under. Default: those of the other side's results, or else `radix`.
         machine: The same for the machine, and so on.
         kernel: See `pagelab.run`.
         set: See `pagelab.run`.
         seed: See `pagelab.run`.
-        seeds: Replay with so many seeds, from 1 on, for intervals over them.
-        repeat: Record commands so many times, alternately, for intervals over the recordings.
-        max_accesses: Replay so many accesses at most.
+        seeds: Replay with this many seeds, from 1 on, for intervals over them.
+        repeat: Record commands this many times, alternately, for intervals over the recordings.
+        max_accesses: Replay at most this many accesses.
         profile: Also compare mappings and functions.
         fail_if: Limits, such as `"walks>+3%"`; `Comparison.status` is 1 if one is exceeded.
         even_if_different: Compare even if more than the program differs.

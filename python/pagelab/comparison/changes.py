@@ -15,13 +15,13 @@ from pagelab.comparison.values import Runs, change_of_metric
 
 @dataclass(frozen=True)
 class Row:
-    """How far a figure of the whole run, of a mapping or of a function changed."""
+    """The change of a figure of the whole run, of a mapping or of a function."""
 
     kind: str
     """`total`, `class` (of cycles), `mapping` or `function`."""
     name: str
     metric: str
-    """As `--fail-if` has it."""
+    """The name that `--fail-if` uses."""
     change: Change
 
 
@@ -78,7 +78,7 @@ class SystemComparison:
 
 @dataclass(frozen=True)
 class Changes:
-    """Two sides, what changed under each system, and which limits that exceeds."""
+    """Two sides, the changes under each system, and the exceeded limits."""
 
     a: Side
     b: Side

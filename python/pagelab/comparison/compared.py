@@ -31,7 +31,7 @@ class Comparison(Changes):
     """Two versions of a program, side by side."""
 
     def to_document(self) -> dict[str, Any]:
-        """All of it as nested mappings and lists, as `--json` writes it."""
+        """The comparison as nested mappings and lists, as `--json` writes it."""
         return document.document(self, __version__)
 
     def to_json(self) -> str:
@@ -39,7 +39,7 @@ class Comparison(Changes):
         return document.as_json(self, __version__)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """A line per system, figure and place; also written to `path`, whole or not at all."""
+        """A line per system, figure and place; also written to `path`, completely or not at all."""
         text = document.as_csv(self)
         if path is not None:
             write_atomically(Path(path), text)
@@ -55,11 +55,11 @@ class Comparison(Changes):
 
 
 def compare_sides(a: Side, b: Side, limits: Iterable[Limit] = (), *, even_if_different: bool = False) -> Comparison:
-    """Compares what was made.
+    """Compares two finished sides.
 
     Raises:
-        NotComparableError: the sides differ in what voids a comparison.
-        UsageError: a limit on what was not counted.
+        NotComparableError: a difference between the sides makes the comparison invalid.
+        UsageError: a limit on a figure that was not counted.
     """
     pairs = _pair_systems(a, b)
     found = differences.find(a, b, [(one.first, other.first) for one, other in pairs])
@@ -84,7 +84,7 @@ def _judge(limit: Limit, system: SystemComparison) -> Verdict:
 
 
 def _pair_systems(a: Side, b: Side) -> list[tuple[Runs, Runs]]:
-    """The systems that both sides have; single ones go together whatever they are."""
+    """The systems of both sides; if each has only one, these are compared whatever they are."""
     left, right = _by_system(a), _by_system(b)
     if len(left) == len(right) == 1:
         return list(zip(left.values(), right.values(), strict=True))
@@ -96,7 +96,7 @@ def _pair_systems(a: Side, b: Side) -> list[tuple[Runs, Runs]]:
 
 
 def _by_system(side: Side) -> dict[tuple[str, ...], Runs]:
-    """The runs of each system; those that differ in their seed alone are of one."""
+    """The runs of each system; runs that only differ in their seed belong to one system."""
     found: dict[tuple[str, ...], list[list[SystemResult]]] = {}
     for number, results in enumerate(side.recordings):
         for result in results.systems:
@@ -129,7 +129,7 @@ def _label(result: SystemResult) -> str:
 
 
 def _notes(a: Side, b: Side, systems: Sequence[SystemComparison]) -> Iterable[str]:
-    """How sure the figures are, and what is missing."""
+    """How certain the figures are, and what is missing."""
     first = systems[0]
     yield _about_intervals(a, b, first)
     if first.a.is_sampled:

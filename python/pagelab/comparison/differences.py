@@ -1,4 +1,4 @@
-"""What else differs between two sides, and whether that makes a comparison void."""
+"""Other differences between two sides, and whether they make a comparison invalid."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from pagelab.results.results import SourceReport, SystemResult
 
 _MOST_KEYS = 5
 _NO_RESULT = ("engine.fast_path", "engine.lookahead", "engine.check", "engine.input_window_accesses")
-"""Settings that change no statistic"""
+"""Settings that do not change statistics"""
 _NOT_MODELLED = ("description", "origin")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something other than the program that is not the same on both sides."""
+    """A difference between the sides other than the program."""
 
     what: str
     a: str
     b: str
     voids: bool
-    """Whether a change of the figures may come of it, and not of the program."""
+    """Whether it, and not the program, may be the cause of changed figures."""
 
     def describe(self) -> str:
         return f"{self.what}: {self.a} in A, {self.b} in B"
 
 
 def find(a: Side, b: Side, pairs: list[tuple[SystemResult, SystemResult]]) -> list[Difference]:
-    """All that is known to differ, what voids a comparison first."""
+    """All known differences, those that make a comparison invalid first."""
     found = [
         *_versions(a, b),
         *(difference for pair in pairs for difference in _of_systems(*pair)),
@@ -42,7 +42,7 @@ def find(a: Side, b: Side, pairs: list[tuple[SystemResult, SystemResult]]) -> li
 
 
 def _versions(a: Side, b: Side) -> Iterator[Difference]:
-    # Another version may simulate otherwise.
+    # Another version may simulate differently.
     yield from _unequal("pagelab version", _joined(a, "version"), _joined(b, "version"), voids=True)
 
 
@@ -56,7 +56,7 @@ def _of_systems(a: SystemResult, b: SystemResult) -> Iterator[Difference]:
     names = [str((result.config.get("kernel") or {}).get("name", "unknown")) for result in (a, b)]
     yield from _unequal("kernel", *names, voids=True)
     if a.machine != b.machine or names[0] != names[1] or a.system != b.system:
-        # All that follows from these is no news.
+        # Differences that follow from these are not listed.
         return
     flat = [dict(_flat(result.config)) for result in (a, b)]
     keys = [key for key in dict.fromkeys([*flat[0], *flat[1]]) if flat[0].get(key) != flat[1].get(key)]
@@ -69,7 +69,7 @@ def _of_systems(a: SystemResult, b: SystemResult) -> Iterator[Difference]:
 
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The keys of a configuration with their values; its seed is compared apart."""
+    """The keys of a configuration with their values; its seed is compared separately."""
     if isinstance(value, Mapping):
         for key, part in value.items():
             if key not in _NOT_MODELLED and f"{prefix}{key}" != "engine.seed":
@@ -91,7 +91,7 @@ def _requests(a: Side, b: Side) -> Iterator[Difference]:
     yield from _unequal("runs beside it", *beside, voids=True)
     seeds = [{result.seed for results in side.recordings for result in results.systems} for side in (a, b)]
     texts = [", ".join(map(str, sorted(each))) for each in seeds]
-    # Of several seeds on both sides the interval covers what a seed changes.
+    # With several seeds on both sides, the interval covers the effect of a seed.
     several = all(len(each) > 1 for each in seeds)
     yield from _unequal("seed", *texts, voids=not several)
 
@@ -121,7 +121,7 @@ def _all_sources(side: Side) -> Iterator[SourceReport]:
 
 
 def _exits(a: Side, b: Side) -> Iterator[Difference]:
-    """A program that failed did something else, and one that crashed did part of it, also if both crashed."""
+    """A program that failed did something else, and one that crashed did only a part, even if both crashed."""
     statuses = [sorted({source.exit_status or 0 for source in _all_sources(side)}) for side in (a, b)]
     texts = [", ".join(map(str, each)) for each in statuses]
     if any(max(each) > SIGNALLED for each in statuses):

@@ -35,7 +35,7 @@ def _texts(row: Row) -> dict[str, str]:
 
 
 def document(comparison: Changes, version: str) -> dict[str, Any]:
-    """All of it, as `pagelab compare --json` writes it."""
+    """The document that `pagelab compare --json` writes."""
     return {
         "version": version,
         "status": comparison.status,

@@ -1,4 +1,4 @@
-"""Functions of a run's code and what paging cost in them, by symbol name: addresses differ between versions."""
+"""Functions of a run's code with their costs of paging, by symbol name: addresses differ between versions."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,10 +12,10 @@ from pagelab.comparison.metrics import Costs
 from pagelab.results.results import Results, SystemResult
 
 _CLONE = re.compile(r"( \[clone [^]]*\])+$|(\.(constprop|isra|part|cold|lto_priv)(\.\d+)*)+$")
-"""What compilers add to the names of specialised copies"""
+"""Suffixes that compilers add to the names of specialised copies"""
 
 Key = tuple[str, str]
-"""A function, empty if it is unknown, and the file that holds it"""
+"""A function, empty if unknown, and its file"""
 
 
 def name_functions(results: Results) -> Results:
@@ -61,14 +61,14 @@ def from_profile(result: SystemResult) -> dict[Key, Costs]:
 
 
 def lacks_names(result: SystemResult) -> bool:
-    """Whether the profile has code of programs' files, and names no function."""
+    """Whether the profile has code of programs' files, but names no function."""
     rows = (result.profile or {})["code"]["rows"]
     # The code of workloads is in no file.
     return any((row["file"] or "").startswith("/") for row in rows) and not any("function" in row for row in rows)
 
 
 def nameless_files(runs: Sequence[Mapping[Key, Costs]]) -> set[str]:
-    """Files of whose functions no name is known."""
+    """Files without known names of functions."""
     named = {file for run in runs for function, file in run if function}
     return {file for run in runs for _, file in run} - named
 
@@ -83,7 +83,7 @@ def without_names(functions: Mapping[Key, Costs], files: Collection[str]) -> dic
 
 
 def renamed(functions: Mapping[Key, Costs], files: Mapping[str, str]) -> dict[Key, Costs]:
-    """The same functions, in files that are called as in the other version."""
+    """The same functions, in files with their names in the other version."""
     sums: dict[Key, Costs] = {}
     for (function, file), costs in functions.items():
         key = (function, files.get(file, file))
@@ -92,8 +92,8 @@ def renamed(functions: Mapping[Key, Costs], files: Mapping[str, str]) -> dict[Ke
 
 
 def same_function(a: Collection[Key], b: Collection[Key]) -> dict[Key, Key]:
-    """A's functions by B's keys where only parameters differ. Each stands on one side alone, and its file has no other
-    function of that name which does."""
+    """A's functions by B's keys if only parameters differ. Each exists on one side only, and its file has no other such
+    function of that name."""
     alone = [_by_bare_name(one for one in side if one not in other) for side, other in ((a, b), (b, a))]
     pairs = ((alone[0].get(name, []), found) for name, found in alone[1].items())
     return {two[0]: one[0] for one, two in pairs if len(one) == len(two) == 1}
@@ -108,7 +108,7 @@ def _by_bare_name(keys: Iterable[Key]) -> dict[Key, list[Key]]:
 
 
 def labels(keys: Sequence[Key]) -> list[str]:
-    """What to call each function: its name, with the file if several files have one of that name."""
+    """The label of each function: its name, with the file if several files have one of that name."""
     names = [function for function, _ in keys]
     return [_label(function, file, several=names.count(function) > 1) for function, file in keys]
 

@@ -1,4 +1,4 @@
-"""How far a figure changed between two versions, with a 95 % interval where there is more than one value.
+"""The change of a figure between two versions, with a 95 % interval if there is more than one value.
 
 Source: Student, "The probable error of a mean" (1908), for pairs; Welch, "The generalization of Student's problem when
     several different population variances are involved", Biometrika 34 (1947), for independent values; Cochran,
@@ -20,7 +20,7 @@ class Estimate:
 
     value: float
     error: float | None = None
-    """None if a single value is known."""
+    """None if only one value is known."""
     freedom: int = 0
     """Degrees of freedom of the error."""
 
@@ -42,7 +42,7 @@ class Change:
     a: float
     b: float
     interval: Interval | None = None
-    """Where the difference lies with a confidence of 95 %"""
+    """The 95 % confidence interval of the difference"""
     relative_interval: Interval | None = None
     """The same as a share of A's figure; none if that is 0."""
 
@@ -59,7 +59,7 @@ class Change:
 
     @classmethod
     def from_pairs(cls, a: Sequence[float], b: Sequence[float]) -> "Change":
-        """From values of which those at the same place belong together, such as replays with the same seed."""
+        """From values that form pairs by their place, such as replays with the same seed."""
         before, after = Estimate.from_values(a).value, Estimate.from_values(b).value
         if len(a) < 2:
             return cls(before, after)
@@ -73,7 +73,7 @@ class Change:
 
     @classmethod
     def from_independent(cls, a: Estimate, b: Estimate) -> "Change":
-        """From two estimates that have nothing to do with each other."""
+        """From two independent estimates."""
         if a.error is None or b.error is None:
             return cls(a.value, b.value)
         interval = _around(b.value - a.value, _combined(a.error, a.freedom, b.error, b.freedom))

@@ -20,14 +20,14 @@ EXCEEDED, WITHIN, UNDECIDED = "exceeded", "within", "undecided"
 
 @dataclass(frozen=True)
 class Limit:
-    """A change that is too much."""
+    """A limit on a change."""
 
     text: str
     metric: str
     place: str | None
     """A mapping or function; none for the whole run."""
     above: bool
-    """Whether larger changes are too much; else smaller ones."""
+    """Whether larger changes exceed it; else smaller ones."""
     amount: float
     relative: bool
     """Whether the amount is a share of A's figure."""
@@ -37,7 +37,7 @@ class Limit:
         """Reads `METRIC[PLACE]>AMOUNT`, such as `walks>+3%` or `fault_cycles[heap]>+10k`.
 
         Raises:
-            UsageError: it is none.
+            UsageError: it is not a limit.
         """
         match = _LIMIT.fullmatch(text)
         if match is None:
@@ -69,7 +69,7 @@ class Limit:
         )
 
     def ensure_plausible(self) -> None:
-        """Refuses an unknown metric before long work; the names of statistics hold a point.
+        """Refuses an unknown metric before long work; the names of statistics contain a point.
 
         Raises:
             UsageError: as `ensure_known`.
@@ -93,7 +93,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a limit under a system."""
+    """The verdict on a limit under a system."""
 
     limit: Limit
     system: str

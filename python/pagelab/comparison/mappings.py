@@ -1,6 +1,6 @@
-"""Which mapping of one run is which of another: addresses differ between versions of a program.
+"""Matches the mappings of two runs: addresses differ between versions of a program.
 
-Heap and stack are matched by what they are and files by path, then by name. Anonymous memory is matched in the order
+Heap and stack are matched by their kind, files by path and then by name. Anonymous memory is matched in the order
 in which Linux creates mappings, from high addresses to low ones: the order is kept, and similar sizes
 go together.
 """
@@ -19,7 +19,7 @@ ANONYMOUS = "anonymous"
 OTHERS = "other mappings"
 _NAMES = {"heap": "heap", "stack": "stack", "special": "kernel's pages", "unmapped": "not mapped"}
 _UNMATCHED = 1.5
-"""What it costs to leave a mapping unmatched, in doublings of size: mappings go together up to eight times the size."""
+"""The cost of leaving a mapping unmatched, in doublings of size: mappings match up to eight times the size."""
 
 Pair = tuple["Mapping | None", "Mapping | None"]
 
@@ -30,7 +30,7 @@ class Mapping:
 
     kind: str
     name: str
-    """A file's path, or what it is."""
+    """A file's path, or the kind of memory."""
     size: int
     """From its first to its last byte in use."""
     costs: Costs
@@ -39,7 +39,7 @@ class Mapping:
 
 
 def from_profile(result: SystemResult) -> list[Mapping]:
-    """The mappings of the main sources, those of one file together; what is left over comes last."""
+    """The mappings of the main sources, merged by file; the rest comes last."""
     table = (result.profile or {})["regions"]
     by_name: dict[tuple[str, str], Mapping] = {}
     anonymous, others = [], Costs.from_row(table["others_cost"])
@@ -77,7 +77,7 @@ def match(a: Sequence[Mapping], b: Sequence[Mapping]) -> list[Pair]:
 def _match_named(a: Sequence[Mapping], b: Sequence[Mapping]) -> list[Pair]:
     pairs: list[Pair] = []
     left, right = list(a), list(b)
-    # From the surest sign to the weakest; a name that several have is none.
+    # From the surest sign to the weakest; a name that several mappings have does not count.
     for key in (_path, _base_name, _without_version):
         keys = [[key(mapping) for mapping in side] for side in (left, right)]
         for mapping in list(left):
@@ -110,7 +110,7 @@ def _without_version(mapping: Mapping) -> tuple[str, str]:
 
 
 def _align(a: Sequence[Mapping], b: Sequence[Mapping]) -> list[Pair]:
-    """Pairs in order at the least cost: doublings of size between the two of a pair, and what is left unmatched."""
+    """Pairs in order at the least cost: doublings of size between the two of a pair, and the unmatched ones."""
     costs = [[_UNMATCHED * (i + j) for j in range(len(b) + 1)] for i in range(len(a) + 1)]
     for i in range(1, len(a) + 1):
         for j in range(1, len(b) + 1):

@@ -1,4 +1,4 @@
-"""The figures that are compared and that limits can be set on."""
+"""The figures that are compared, and that may have limits."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ class Metric:
     """A figure of a run."""
 
     name: str
-    """As `--fail-if` and JSON have it."""
+    """The name in `--fail-if` and JSON."""
     label: str
     unit: str
     value: Callable[[Stats], int | None]
     """None if the run did not count it."""
     divisor: Callable[[Stats], int | None] | None = None
-    """What it is divided by, if it is a ratio."""
+    """The divisor, if it is a ratio."""
 
     def evaluate(self, stats: Stats) -> float | None:
         """The figure of one run; none if the run did not count it or would divide by 0."""
@@ -92,7 +92,7 @@ PLACE_METRICS = ("paging_cycles", "translation_cycles", "fault_cycles", "walks",
 
 @dataclass(frozen=True)
 class Costs:
-    """What paging cost at a place in memory or code."""
+    """The cost of paging at a place in memory or code."""
 
     walks: float = 0
     translation_cycles: float = 0

@@ -1,4 +1,4 @@
-"""Mappings and functions of both sides, matched, with what paging cost there in each run."""
+"""Matched mappings and functions of both sides, with the cost of paging there in each run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,11 +23,11 @@ class Place:
     """`mapping` or `function`."""
     name: str
     aliases: frozenset[str]
-    """What else a limit may call it."""
+    """Other names for limits."""
     a: "_Values"
     b: "_Values"
     size_a: int | None
-    """Bytes of a mapping; none where there is no such mapping, and for functions."""
+    """Bytes of a mapping; none if there is no such mapping, and for functions."""
     size_b: int | None
 
     def __add__(self, other: "Place") -> "Place":
@@ -48,14 +48,14 @@ def _sum(a: int | None, b: int | None) -> int | None:
 
 
 def change_at(place: Place, metric: str, a: Runs, b: Runs) -> Change:
-    """How far one of `PLACE_METRICS` changed there."""
+    """The change of one of `PLACE_METRICS` there."""
     values = {
         id(result): costs
         for runs, side in ((a, place.a), (b, place.b))
         for result, costs in zip(runs.all, side, strict=True)
     }
     found = change(a, b, lambda result: scale(result) * values[id(result)].get(metric))
-    # Costs are known of every run.
+    # The costs of every run are known.
     assert found is not None
     return found
 
@@ -121,7 +121,7 @@ def _mappings(sides: tuple[_Side, _Side], pairs: Sequence[mappings.Pair]) -> lis
 
 
 def _names(pair: mappings.Pair, number: int, ends: Sequence[str]) -> tuple[str, frozenset[str]]:
-    """What to call a mapping, and what else it is called."""
+    """The name of a mapping, and its other names."""
     known = [mapping for mapping in pair if mapping]
     kind = known[0].kind
     if kind == mappings.ANONYMOUS:
@@ -129,7 +129,7 @@ def _names(pair: mappings.Pair, number: int, ends: Sequence[str]) -> tuple[str, 
     paths = list(dict.fromkeys(mapping.name for mapping in known))
     if kind != "file":
         return paths[0], frozenset()
-    # The whole path where the last part alone could be another file's.
+    # The whole path if the last part alone is ambiguous.
     short = list(dict.fromkeys(path if ends.count(PurePath(path).name) > 1 else PurePath(path).name for path in paths))
     return " → ".join(short), frozenset({*paths, *short, "file"})
 

@@ -24,7 +24,7 @@ Recorder: TypeAlias = Callable[[list[str], Path], object]
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """How sources are replayed; what is none is taken from the other side's results, or else the default."""
+    """How sources are replayed; a value of none means that of the other side's results, or else the default."""
 
     systems: Sequence[str] = ()
     machine: str | None = None
@@ -37,7 +37,7 @@ class ReplayOptions:
     profile: bool = True
 
     def given(self) -> list[str]:
-        """Names of those that were chosen, seeds and profile left aside."""
+        """Names of the options that were given, except seeds and profile."""
         chosen = {
             "systems": list(self.systems),
             "machine": self.machine,
@@ -52,7 +52,7 @@ class ReplayOptions:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a trace says of the program that it was made of."""
+    """A trace's description of its program."""
 
     command: tuple[str, ...] = ()
     host: str = ""
@@ -78,7 +78,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to become a side."""
+    """The input for a side."""
 
     name: str
     kind: str
@@ -88,7 +88,7 @@ class Plan:
 
 
 def plan(subject: Subject) -> Plan:
-    """What a user named: results, a file or folder of them, a trace, a workload, or a command as a list.
+    """The user's input: results, a file or folder of them, a trace, a workload, or a command as a list.
 
     Raises:
         UsageError: there is no such thing, or results are damaged.
@@ -128,7 +128,7 @@ def _from_folder(folder: Path) -> tuple[Results, ...]:
 
 
 def _checked(name: str, results: Results) -> Results:
-    """Refuses results with which a comparison would fail later on."""
+    """Refuses results with which a comparison would fail later."""
     if not results.systems:
         raise UsageError(f"{name}: these results hold no system")
     for result in results.systems:
@@ -170,10 +170,10 @@ def make(
     recorder: Recorder | None = None,
     progress: Progress | None = None,
 ) -> tuple[Side, Side]:
-    """Makes what is missing: records programs alternately, and replays.
+    """Makes missing results: records programs alternately, and replays.
 
     Raises:
-        UsageError: options that say nothing of these sides.
+        UsageError: options that do not apply to these sides.
     """
     kinds = [one.kind for one in plans]
     if repeat > 1 and kinds != ["program", "program"] and not ("program" in kinds and "results" in kinds):
@@ -255,7 +255,7 @@ def _record_and_replay(one: Plan, replay: _Replay, recorder: Recorder) -> tuple[
         trace = Path(folder) / f"{Path(one.command[0]).name}.trace"
         recorder(list(one.command), trace)
         recorded = _from_trace(trace_info(trace))
-        # The folder is gone when somebody reads this.
+        # The folder no longer exists when somebody reads this.
         results = _renamed_source(replay(str(trace)), trace.name)
     return results, recorded
 
@@ -282,5 +282,5 @@ def _from_trace(info: Mapping[str, Any]) -> Recorded:
 
 
 def sampled(side: Side) -> bool:
-    """Whether the figures are of windows of the program."""
+    """Whether the figures are from windows of the program."""
     return any(is_sampled(result.stats) for result in side.first.systems)

@@ -84,7 +84,7 @@ def escaped(text: str) -> str:
 
 
 def parts(comparison: Changes) -> Iterator[str | Table]:
-    """Everything that is printed, from the most important on."""
+    """The printed text, the most important part first."""
     yield f"A: {comparison.a.name}\nB: {comparison.b.name}"
     several = len(comparison.systems) > 1
     for system in comparison.systems:
@@ -335,7 +335,7 @@ def _limit_interval(verdict: Verdict) -> str:
 
 
 def result(comparison: Changes) -> str:
-    """How it ended, for a last line."""
+    """The outcome, for the last line."""
     if not comparison.verdicts:
         return "No limits were set: --fail-if 'walks>+3%' sets one."
     exceeded = sum(verdict.outcome == EXCEEDED for verdict in comparison.verdicts)

@@ -1,1 +1,1 @@
-"""Page faults in time: recorded of native programs, and the models that run on them."""
+"""Page faults in time: recordings of native programs, and the models that run on them."""

@@ -21,13 +21,13 @@ BOUNDS = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the model says for one set of parameters."""
+    """The model's estimate for one set of parameters."""
 
     sweep: Mapping[str, str]
     """Parameters that the sweep sets"""
     config: Mapping[str, Any]
     timeline: Mapping[str, Any]
-    """What the faults' times and latencies rest on"""
+    """The basis of the faults' times and latencies"""
     outcome: Mapping[str, Any]
 
     @property
@@ -50,10 +50,10 @@ class FaultStudy:
 
     source: str
     info: Mapping[str, Any]
-    """What the source says of itself"""
+    """The source's description of itself"""
     estimates: Sequence[Estimate]
     json: str
-    """All of it, as the engine answered"""
+    """The complete answer of the engine"""
 
 
 def mfoe(
@@ -72,7 +72,7 @@ def mfoe(
         seed: Seed of a fault process; default: 1.
 
     Raises:
-        UsageError: an unknown parameter or process, a value that cannot be, or faults without latencies.
+        UsageError: an unknown parameter or process, an impossible value, or faults without latencies.
         TraceError: a trace that cannot be read, or is damaged.
     """
     request = {
@@ -88,7 +88,8 @@ def mfoe(
 
 
 def fault_trace_info(path: Source) -> dict[str, Any]:
-    """What a fault trace is and holds: program, machine, duration, what its latencies rest on; faults by kind and core.
+    """The description of a fault trace: program, machine, duration, the basis of its latencies; faults by kind and
+    core.
 
     Raises:
         TraceError: there is none at `path`, or it is damaged.

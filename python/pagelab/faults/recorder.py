@@ -1,13 +1,13 @@
-"""Recording the page faults of a program that runs natively.
+"""Recording the page faults of a native program.
 
-Models: nothing; Linux's perf records each fault with its time, core, address and error code. Where the tracepoints
-    `exceptions:page_fault_user` and `page_fault_kernel` cannot be had, perf's software event `minor-faults` tells all
-    but the kind of access.
+Models: nothing; Linux's perf records each fault with its time, core, address and error code. If the tracepoints
+    `exceptions:page_fault_user` and `page_fault_kernel` are not available, perf's software event `minor-faults` gives
+    everything except the kind of access.
 Source: perf-record(1), perf-script(1), Documentation/trace/events.rst of Linux.
 Parameters: none.
-Deviations: perf does not tell how long a fault took. So the latency is one number: what the first write of a page takes
-    on this machine, measured right before (`crates/pagelab-host`, benchmark `first-write`). Recording makes each fault
-    slower. By how much is measured by a small program with and without perf, and models take it off.
+Deviations: perf does not record how long a fault took. So the latency is one number: the time of the first write of a
+    page on this machine, measured right before (`crates/pagelab-host`, benchmark `first-write`). Recording makes each
+    fault slower. A small program with and without perf measures by how much, and models subtract it.
 """
 
 import json
@@ -32,7 +32,7 @@ BENCHMARK = "first-write"
 
 @dataclass(frozen=True)
 class Event:
-    """What perf records of a fault, and prints."""
+    """An event that perf records for a fault, and its output."""
 
     name: str
     options: tuple[str, ...]
@@ -80,7 +80,7 @@ _BUSY = 0.1
 
 @dataclass(frozen=True)
 class FaultRecording:
-    """What a recording of faults came to."""
+    """The result of a recording of faults."""
 
     faults: int
     processes: int
@@ -92,12 +92,12 @@ class FaultRecording:
     latency_ns: int
     """Of a fault, as sampled on this machine"""
     recording_cost_ns: int
-    """By which recording made each fault slower, as sampled"""
+    """Time by which recording made each fault slower, as sampled"""
     lost: int
     """Faults that perf lost"""
     event: str
     exit_code: int
-    """How the program ended, as a shell has it."""
+    """The program's exit status, as in a shell."""
     notes: list[str]
 
 
@@ -110,13 +110,13 @@ def record_faults(
 ) -> FaultRecording:
     """Runs a program natively and records its page faults, and those of its children, into a new trace at `output`.
 
-    The program has this process's standard input, output and error. The recording ends with the program; of children
-    that go on, the rest is missing.
+    The program has this process's standard input, output and error. The recording ends with the program; if
+    children continue, their later faults are missing.
 
     Args:
-        command: The program and its arguments, each a text of its own.
+        command: The program and its arguments, each as a separate text.
         output: The trace, `NAME.faults`; must not exist. Missing folders are created.
-        report: Called with what takes a while before the program starts.
+        report: Called with each step that takes a while before the program starts.
         begins: Called when the program is about to start.
 
     Raises:
@@ -168,7 +168,7 @@ def record_faults(
 
 
 def _latency() -> tuple[int, str]:
-    """What the first write of a page takes here in nanoseconds, and how that is known."""
+    """The time of the first write of a page on this machine in nanoseconds, and its origin."""
     measured = json.loads(_engine.measure_fault_json(BENCHMARK))
     cost, rate = measured["cost"], measured["clock"]["cycles_per_nanosecond"]
     median, lower, upper = (cost[f"{name}_cycles"] / rate for name in ("median", "lower_quartile", "upper_quartile"))
@@ -187,11 +187,12 @@ class _Ended:
     cpu_seconds: float
     exit_code: int
     waiting_seconds: float
-    """How long some program of the machine waited for a CPU meanwhile"""
+    """How long at least one program of the machine waited for a CPU meanwhile"""
 
 
 def _waiting_seconds() -> float:
-    """How long some program has waited for a CPU (Documentation/accounting/psi.rst); 0 if the kernel does not tell."""
+    """How long some program has waited for a CPU (Documentation/accounting/psi.rst); 0 if the kernel does not report
+    it."""
     try:
         some = _PRESSURE.read_text(encoding="ascii").splitlines()[0]
         return int(some.rpartition("total=")[2]) / 1e6
@@ -200,7 +201,7 @@ def _waiting_seconds() -> float:
 
 
 def _busy(ended: _Ended) -> list[str]:
-    """A note if the machine was so busy that faults lie further apart than the program alone would have them."""
+    """A note if the machine was so busy that faults are farther apart than they would be on an idle one."""
     share = ended.waiting_seconds / max(ended.seconds, 1e-9)
     if share < _BUSY:
         return []
@@ -242,7 +243,7 @@ class Perf:
         return reason(tried.stderr) or f"perf ended with status {tried.returncode}"
 
     def cost_ns(self) -> int:
-        """By how much a fault takes longer while it is recorded: medians of a small program with and without perf."""
+        """The additional time of a fault while it is recorded: medians of a small program with and without perf."""
         data = self._folder / "cost.data"
         plain = [sys.executable, "-c", _PROBE]
         recorded = [*self._options(self.event, data), "--", *plain]
@@ -299,7 +300,7 @@ class Perf:
             os.close(from_perf)
 
     def print_faults(self) -> None:
-        """Makes text of what was recorded."""
+        """Converts the recording to text."""
         command = [
             self._program,
             "script",
@@ -320,7 +321,7 @@ class Perf:
 
 
 def reason(said: str) -> str:
-    """What perf says is wrong, in one line; empty if it says nothing."""
+    """perf's error in one line; empty if there is none."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     after = [line for _, error, line in (line.partition("Error:") for line in lines) if error]
     # The text may follow on the next line.

@@ -1,7 +1,7 @@
-"""A machine preset of this machine: what it says of itself, what was measured, and what stays another preset's.
+"""A machine preset of this machine: its own description, measurements, and values that stay those of another preset.
 
-Parameters: the preset that is started from. What is neither told nor measured keeps its value, as an estimate.
-Deviations: sizes of MMU caches, replacement policies and latencies between cores are neither told nor measured.
+Parameters: the base preset. A value that is neither stated nor measured stays that of the base, as an estimate.
+Deviations: sizes of MMU caches, replacement policies and latencies between cores are neither stated nor measured.
 """
 
 import copy
@@ -24,19 +24,19 @@ from pagelab.run_time import host
 NAME = "this-machine"
 FIRST_LINE = "# Written by `pagelab calibrate`"
 _LEAST_BEYOND = 4
-"""Memory by the size of the last cache, from which on loads come from memory"""
+"""Multiple of the last cache's size from which on loads come from memory"""
 _LAST_LEVEL = 3
 _LEAST_MISS = 2
-"""Hits of the last cache that a load from memory takes at least"""
+"""Shortest load from memory, in hits of the last cache"""
 _MOST_CORES, _MOST_THREADS = 64, 8
-"""Cores, and hardware threads of each, that the simulator takes"""
+"""Most cores, and hardware threads of each, in the simulator"""
 _WHOLE = 0.75
 """Of a cache: who has more of it has it for itself, as near as a chase tells"""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is told of this machine without measuring."""
+    """The description of this machine without measurements."""
 
     machine: host.Machine
     cores: int
@@ -47,17 +47,17 @@ class Facts:
 
 @dataclass(frozen=True)
 class Row:
-    """A figure of the preset that was measured, for people."""
+    """A measured figure of the preset, in readable form."""
 
     what: str
     cycles: Figure
     key: str | None
-    """Where it is in the preset; none if the preset has no such key."""
+    """Its key in the preset; none if the preset has no such key."""
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """A machine preset, and what it was made of."""
+    """A machine preset, and its inputs."""
 
     preset: dict[str, Any]
     base: str
@@ -66,7 +66,7 @@ class Hardware:
     comments: Sequence[str]
 
     def to_toml(self) -> str:
-        """The preset as a file; comments say what else was measured."""
+        """The preset as a file; comments have the other measurements."""
         lines = [f"{FIRST_LINE} --hardware, version {_engine.__version__}: {self.preset['description']}."]
         lines += [f"# {comment}" for comment in self.comments]
         lines += [f"# {row.what}: {row.cycles} cycles" for row in self.rows]
@@ -74,7 +74,7 @@ class Hardware:
 
 
 def facts() -> Facts:
-    """What Linux tells."""
+    """Linux's description."""
     siblings = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")
     threads = len(_listed(siblings.read_text())) if siblings.exists() else 1
     memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(encoding="ascii"))
@@ -107,7 +107,7 @@ def make(of: Facts, measured: Processor, base: str | None = None, name: str = NA
     """The preset of a machine.
 
     Args:
-        base: The machine whose values stay where nothing is known; the default machine if none.
+        base: The machine whose values are used if nothing is known; the default machine if none.
 
     Raises:
         ConfigError: there is no such machine.
@@ -124,7 +124,7 @@ def make(of: Facts, measured: Processor, base: str | None = None, name: str = NA
 
 
 def _without_nulls(value: Any) -> Any:
-    """TOML has no null: what is not there is left out."""
+    """TOML has no null: missing values are omitted."""
     if isinstance(value, dict):
         return {key: _without_nulls(part) for key, part in value.items() if part is not None}
     return [_without_nulls(part) for part in value] if isinstance(value, list) else value
@@ -180,7 +180,7 @@ class _Draft:
             )
 
     def set_tlbs(self) -> None:
-        """Geometry as told; the latency of the second level from loads that miss the first alone."""
+        """Geometry as stated; the latency of the second level from loads that only miss the first."""
         table = self.preset["tlb"]
         for key, level, kinds in (
             ("l1d", 1, ("data", "both")),
@@ -193,7 +193,7 @@ class _Draft:
                 missing = {page for array in table[key] for page in array["pages"]} - {
                     p for t in arrays for p in t.pages
                 }
-                # Pages of which nothing is told keep the other preset's array.
+                # Page sizes without a statement keep the base preset's array.
                 kept = [array for array in table[key] if set(array["pages"]) <= missing]
                 table[key] = told + kept
                 for number in range(len(told)):
@@ -215,7 +215,7 @@ class _Draft:
         )
 
     def set_caches(self) -> None:
-        """Geometry as Linux tells; latencies from chases in memory that fits one level and not the one before."""
+        """Geometry from Linux; latencies from chases in memory that fits one level and not the one before."""
         caches = {cache.level: cache for cache in self.of.caches}
         table, chase = self.preset["cache"], self.measured.chase_cycles
         for level, cache in caches.items():
@@ -273,9 +273,9 @@ class _Draft:
             )
 
     def _tell_share(self, last: described.Cache) -> None:
-        """What a chase finds of the last cache: others of the host may use it, or have a part for themselves.
+        """The part of the last cache that a chase can use: others on the host may use it, or have a reserved part.
 
-        The preset does not have it: it changes within minutes, and who asks for more lines at a time has more of it.
+        The preset does not contain it: it changes within minutes, and a program with more requests gets more of it.
         """
         share = share_bytes(self.measured.chase_cycles, self.preset["cache"]["l3"]["latency_cycles"])
         if share is None or share >= _WHOLE * last.size_bytes:
@@ -290,11 +290,11 @@ class _Draft:
         )
 
     def set_core(self) -> None:
-        """Parallelism from chases side by side; sizes of queues from what is published of the core."""
+        """Parallelism from simultaneous chases; sizes of queues from published figures of the core."""
         parallel = self.measured.parallel_cycles
         best = min(parallel, key=lambda chases: parallel[chases].value)
         wanted = max(round(parallel[1].value / parallel[best].value), 1)
-        # So many chases have as many lines under way at most: more seem to be where a chase alone also waits for else.
+        # N chases have at most N lines under way. The ratio may be larger, as a single chase also waits for other work.
         buffers = min(wanted, best)
         least = "at least: " if best == max(parallel) or wanted > best else ""
         core: dict[str, Any] = {"model": "window", "cycles_per_instruction": 0.5, "fill_buffers": buffers}
@@ -324,7 +324,7 @@ class _Draft:
         return walks.measured_walks(self.measured, max(told, default=walks.ENTRIES))
 
     def set_walks(self) -> None:
-        """How the processor walks, from what walks cost."""
+        """How the processor walks, derived from the cost of walks."""
         found = self._walks()
         if found is None:
             self.warnings.append(f"walks could not be measured: they are as in {self.base}")
@@ -351,7 +351,7 @@ class _Draft:
         self.origin["tlb.guest"] = f"estimated: entries, ways and latency; that there is one is measured: {how}"
 
     def _latency(self, key: str, what: str, figure: Figure, how: str) -> None:
-        """Takes a figure into the preset, in whole cycles, if it is one that processors have."""
+        """Puts a figure into the preset, in whole cycles, if it is plausible."""
         if not self._is_plausible(key, what, figure.value):
             return
         repair.put(self.preset, key, round(figure.value))
@@ -361,7 +361,7 @@ class _Draft:
             self.warnings.append(f"{what}: repetitions spread by more than a quarter; measure again on an idle machine")
 
     def _is_plausible(self, key: str, what: str, value: float) -> bool:
-        """Whether a figure can be. If not, the base's value stays, and a warning says so."""
+        """Whether a figure is plausible. If not, the base's value stays, and a warning says so."""
         refusal = plausible.MACHINE[key].refusal(value)
         if refusal is None:
             return True
@@ -373,7 +373,7 @@ class _Draft:
         return False
 
     def repair(self) -> None:
-        """Leaves to the base what contradicts the rest, so that the preset is one that the simulator takes."""
+        """Replaces values that contradict the others by the base's, so that the simulator accepts the preset."""
         self.warnings += repair.order_latencies(self.preset, self.origin, self.config)
         self.warnings += repair.leave_impossible(self.preset, self.origin, self.config)
         self.rows = [row for row in self.rows if row.key is None or self.origin.get(row.key, "").startswith("measured")]
@@ -387,9 +387,9 @@ class _Draft:
 
 
 def share_bytes(chase: Mapping[int, Figure], hit_cycles: float) -> float | None:
-    """How much memory a chase may go through that hits the last cache with half of its loads.
+    """The size of memory in which half of a chase's loads hit the last cache.
 
-    Between two sizes that were measured by the logarithm. None if no load takes twice a hit, or all sizes miss alike.
+    Interpolated between two measured sizes by the logarithm. None if no load takes twice a hit, or if all sizes miss.
     """
     memory, sizes = chase[max(chase)].value, sorted(chase)
     if memory < _LEAST_MISS * hit_cycles:
@@ -404,14 +404,14 @@ def share_bytes(chase: Mapping[int, Figure], hit_cycles: float) -> float | None:
 
 
 def _less(figure: Figure, cycles: float) -> Figure:
-    """A figure less so many cycles."""
+    """A figure minus a number of cycles."""
     return Figure(
         figure.lower_quartile - cycles, figure.median - cycles, figure.upper_quartile - cycles, figure.repeats
     )
 
 
 def _reaches(measured: Processor, tlbs: Sequence[described.Tlb]) -> list[str]:
-    """What the chases over pages tell beside the preset: how far TLBs reach, and what a miss of all costs."""
+    """Further results of the chases over pages: the reach of TLBs, and the cost of a miss in all of them."""
     lines = []
     for page, cycles in (("4K", measured.small_page_cycles), ("2M", measured.large_page_cycles)):
         inside = cycles[min(cycles)].value
@@ -421,7 +421,7 @@ def _reaches(measured: Processor, tlbs: Sequence[described.Tlb]) -> list[str]:
             f"{' and '.join(map(str, told)) or 'nothing'}"
         )
     most = max(measured.small_page_cycles)
-    # As many lines in large pages are in the same caches, and need no walk.
+    # The same number of lines in large pages is in the same caches, and needs no walk.
     same = near(measured.chase_cycles, 64 * most)
     cost = measured.small_page_cycles[most].value - same.value
     lines.append(

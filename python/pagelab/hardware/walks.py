@@ -1,10 +1,11 @@
-"""How a processor walks page tables: the arrangement whose simulated walks cost what walks cost here.
+"""How a processor walks page tables: the arrangement whose simulated walks cost as much as the walks here.
 
-Models: loads to one line of each of many pages miss both levels of the TLB. What they take beyond loads to as many
-    lines of memory that the TLB holds is a walk. In a virtual machine the same is measured within large pages of the
-    guest: if the host maps it with small pages, the TLB holds pieces of these, and misses as often. So the two tell
-    apart what a walk costs in the guest's tables and in the host's. Chases of the same shape are simulated with each
-    arrangement. The one is taken that is nearest in the sum of squared logarithms.
+Models: loads to one line of each of many pages miss both levels of the TLB. Their additional time, compared with loads
+    to the same number of lines that the TLB covers, is a walk. In a virtual machine the same is measured within large
+    pages of the
+    guest: if the host maps it with small pages, the TLB holds pieces of these, and misses as often. So the two separate
+    the cost of a walk in the guest's tables from that in the host's. Chases of the same shape are simulated with each
+    arrangement. The nearest one by the sum of squared logarithms is used.
 Source: no vendor publishes these; the method is that of `lat_mem_rd` (lmbench, USENIX 1996) with another stride.
 Parameters: `cache.walker_entry`, `mmu_cache.of_hosts`, `tlb.guest`. The sizes of MMU caches stay the base preset's.
 Deviations: a guest TLB has the 64 entries, 4 ways and 2 cycles of an estimate. Of a host with large pages, `tlb.guest`
@@ -30,21 +31,21 @@ REACHES = (2, 8)
 """Pages that are touched in turn, by entries of the second-level TLB: beyond it, and with page-table entries that the
 caches hold"""
 ENTRIES = 2048
-"""Of a second-level TLB of which nothing is told"""
+"""Entries of a second-level TLB that is not described"""
 _FAR = 1.5
-"""A simulated walk that is further from what was found is not as on this machine"""
+"""A simulated walk that differs by more is not like this machine's"""
 _LEAST_CYCLES = 10.0
-"""Of a walk; less is none"""
+"""Fewest cycles of a walk; less does not count as one"""
 _LINE_BYTES = 64
 _NODE_BYTES = 4096 + _LINE_BYTES
-"""From page to page another line, or all would be in few sets of the caches"""
+"""Each page uses another line, since otherwise all lines would be in few sets of the caches"""
 _GUEST_TLB = {"entries": 64, "ways": 4, "latency_cycles": 2}
 _ON_LARGE_PAGES: System = ("nested-radix", {"system.layers.host.page_size": "2M"})
 
 
 @dataclass(frozen=True)
 class Walks:
-    """Cycles of a walk, by pages that are touched in turn: of small pages, and within large ones."""
+    """Cycles of a walk by the number of pages touched in turn: for small pages, and within large ones."""
 
     small: Mapping[int, float]
     large: Mapping[int, float]
@@ -64,7 +65,7 @@ class Walks:
 
 @dataclass(frozen=True)
 class Arrangement:
-    """One that can be simulated."""
+    """An arrangement that can be simulated."""
 
     walker_entry: str
     of_hosts: bool
@@ -83,14 +84,14 @@ class Arrangement:
 
 @dataclass(frozen=True)
 class Fit:
-    """The nearest arrangement, and what its walks cost."""
+    """The nearest arrangement, and the cost of its walks."""
 
     arrangement: Arrangement
     simulated: Walks
     others: int
     """Arrangements that are further away"""
     is_near: bool
-    """Whether each of its walks is within half of what was found"""
+    """Whether each of its walks is within half of the measured cost"""
 
 
 def measured_walks(of: Processor, entries: int = ENTRIES) -> Walks | None:
@@ -126,7 +127,7 @@ def fit(machine: Mapping[str, Any], found: Walks, *, virtualised: bool) -> Fit:
 
 
 def _ratios(found: Walks, cost: Walks) -> list[float]:
-    """What walks cost by what was found, in small pages, and in large ones if that is told."""
+    """The measured cost of walks in small pages, and in large ones if that was measured."""
     pairs = [(found.small[count], cost.small[count]) for count in cost.small]
     pairs += [(found.large[count], cost.large[count]) for count in cost.large]
     return [made / wanted for wanted, made in pairs]

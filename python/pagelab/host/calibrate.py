@@ -1,12 +1,12 @@
-"""A kernel preset of what page faults cost on this machine.
+"""A kernel preset with the costs of page faults on this machine.
 
 Models: micro-benchmarks are run on the host's kernel, and the same accesses are simulated with a preset of a kernel of
     that age. A simulated fault costs the cycles of its stages and those of its memory references; the stages are set
-    such that the sum is what was measured.
+    such that the sum is the measured cost.
 Source: `crates/pagelab-host` measures. Each group of stages (`GROUPS`) is what one more benchmark has beyond those
     before, after the functions of Linux's mm/memory.c that handle them. The walk is measured by a replica of it.
-Parameters: the machine that is simulated, since what its references cost is taken off.
-Deviations: how a group's cycles divide among its stages stays as the preset has it, an estimate; so do instructions.
+Parameters: the simulated machine, since the cost of its references is subtracted.
+Deviations: the division of a group's cycles among its stages stays that of the preset, an estimate; so do instructions.
     Cycles are those of the host's core, whatever the clock of the simulated machine. In a virtual machine the
     hypervisor's nested walks and exits are in the kernel's stages, where a bare-metal system has none of them.
 """
@@ -48,7 +48,7 @@ class Cost:
 
     @property
     def spread(self) -> float:
-        """How far apart the quartiles are, as a share of the median: how sure the cost is."""
+        """The distance of the quartiles, as a share of the median."""
         return (
             (self.upper_quartile_cycles - self.lower_quartile_cycles) / self.median_cycles
             if self.median_cycles
@@ -76,7 +76,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Walk:
-    """The walk of a fault's handler, with so much other data touched before each."""
+    """The walk of a fault's handler, with this much other data touched before each."""
 
     pattern: str
     between_bytes: int
@@ -98,7 +98,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class Host:
-    """What was measured, by benchmark."""
+    """The measurements, by benchmark."""
 
     kernel: str
     cpu_model: str
@@ -114,7 +114,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Group:
-    """Stages whose cycles follow from one benchmark, once those of the groups before are known."""
+    """Stages whose cycles follow from one benchmark, if those of the earlier groups are known."""
 
     benchmark: str
     stages: tuple[str, ...]
@@ -147,11 +147,11 @@ _SCALARS = {
     ),
     "fork_page_cycles": ("fork-page", "fork with 8,192 pages more, divided by them"),
 }
-"""Keys of the preset that a benchmark gives as it is."""
+"""Keys of the preset that a benchmark gives directly."""
 
 
 WALK_REFERENCES = 4
-"""What a walk reads one after the other before it comes to the PTE: where the root is, entries of pgd, pud and pmd."""
+"""What a walk reads one after the other before the PTE: the root pointer, entries of pgd, pud and pmd."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Solution:
     references: float
     """Cycles of the benchmark's references, which the engine adds"""
     above: float
-    """Cycles by which the simulation stays above what was measured, since no stage can cost less than nothing"""
+    """Cycles by which the simulation remains above the measurement, since no stage can cost less than nothing"""
     measured: bool
 
 
@@ -174,14 +174,14 @@ class Comparison:
     benchmark: str
     measured: Cost | None
     preset_cycles: float
-    """With the preset that was started from"""
+    """With the base preset"""
     calibrated_cycles: float
     fitted: bool
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A kernel preset, and how well it does."""
+    """A kernel preset, and how well it fits."""
 
     preset: dict[str, Any]
     base: str
@@ -190,7 +190,7 @@ class Calibration:
     solutions: Sequence[Solution]
 
     def to_toml(self, host: Host) -> str:
-        """The preset as a file; comments say what else was measured."""
+        """The preset as a file; comments have the other measurements."""
         lines = [f"{FIRST_LINE}, version {_engine.__version__}: {host}."]
         lines += [f"# {name}: {cost}" for name, cost in sorted(host.costs.items())]
         lines += [f"# {walk}" for walk in host.walks]
@@ -216,7 +216,7 @@ def measure() -> Host:
 
 
 def _plausible(costs: Mapping[str, Cost]) -> tuple[dict[str, Cost], dict[str, str]]:
-    """The costs that can be, and why the others cannot."""
+    """The plausible costs, and why the others are implausible."""
     ranges = plausible.KERNEL
     refusals = {name: ranges[name].refusal(cost.median_cycles) for name, cost in costs.items() if name in ranges}
     missing = {name: why for name, why in refusals.items() if why}
@@ -233,15 +233,15 @@ def _walk(walk: Mapping[str, Any]) -> Walk:
 def calibrate(
     host: Host, machine: str | None = None, translation_cache: str | None = None, *, name: str = NAME
 ) -> Calibration:
-    """The preset with which the simulated benchmarks cost on `machine` what they cost on the host.
+    """The preset with which the simulated benchmarks on `machine` cost as much as on the host.
 
     Args:
-        translation_cache: A form of `TRANSLATION_CACHES` that the preset is to have; none for a kernel without one.
-        name: The preset's name, by which results call it.
+        translation_cache: The preset's form of `TRANSLATION_CACHES`; none for a kernel without one.
+        name: The preset's name in results.
 
     Raises:
         ConfigError: there is no such machine.
-        UsageError: the costs of a translation cache are asked for, and the host does not allow to measure them.
+        UsageError: the costs of a translation cache were requested, and cannot be measured on this host.
     """
     if translation_cache and "walk" not in host.costs:
         raise UsageError(f"the costs of a translation cache cannot be measured here: {_why(host, 'walk')}")
@@ -319,7 +319,7 @@ def nearest_preset(kernel: str) -> str:
 def _simulate(
     traces: Sequence[Mapping[str, Any]], machine: str | None, kernel: str, settings: Mapping[str, int]
 ) -> tuple[dict[str, float], SystemResult]:
-    """Cycles of a fault of each benchmark, as the host measures them: of the accesses less those of the same again."""
+    """Cycles of a fault of each benchmark, as the host measures them: the accesses minus the same accesses again."""
     costs = {}
     for trace in traces:
         results = [
@@ -356,7 +356,7 @@ def _preset(
 
 
 def _set_walk(preset: dict[str, Any], host: Host, latency: int, machine: str) -> None:
-    """Gives the stage `walk` what was measured of it, and what is left to the other stages of its group."""
+    """Gives the stage `walk` its measured cycles, and the rest to the other stages of its group."""
     if "walk" not in host.costs:
         return
     fault, origin, stages = preset["fault"], preset["origin"], GROUPS[0].stages

@@ -1,13 +1,13 @@
-"""How well the pages of a running process lie together, read from /proc.
+"""The contiguity of a running process's pages, read from /proc.
 
-Models: what the engine's `layer.*.contiguity.*` count of a simulated guest, on a real kernel. Eight pages whose PTEs
+Models: the engine's `layer.*.contiguity.*` of a simulated guest, on a real kernel. Eight pages whose PTEs
     share a cache line are a group; the aligned blocks of eight frames that its pages lie in are the cache lines of PTEs
     that translate these frames in a host: 1 at best, 8 at worst.
 Source: PTEMagnet (ASPLOS 2021) for the measure. Linux's Documentation/admin-guide/mm/pagemap.rst for the entries of
     /proc/PID/pagemap and /proc/kpageflags, Documentation/filesystems/proc.rst for /proc/PID/smaps.
-Parameters: the process, how often and in what intervals it is looked at.
-Deviations: the process goes on while it is read, so a sample is no instant. Anonymous memory is what mappings without
-    a file hold; as in the engine, private copies of pages of files are left out, and so is hugetlbfs. Pages that are
+Parameters: the process, the number of samples and the time between them.
+Deviations: the process continues while it is read, so a sample is not an instant. Anonymous memory is that of mappings
+    without a file; as in the engine, private copies of pages of files are excluded, and so is hugetlbfs. Pages that are
     being migrated count as swapped for that moment.
 """
 
@@ -52,7 +52,7 @@ Entries = NDArray[np.uint64]
 
 
 class ProcessEndedError(_engine.PagelabError):
-    """The process is no longer there, or not any more what it was."""
+    """The process no longer exists, or runs another program."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,17 @@ class Contiguity:
     """Counts over the private anonymous memory of a process."""
 
     groups: int = 0
-    """Groups of eight pages with a page at least"""
+    """Groups of eight pages with at least one page"""
     pte_lines: int = 0
     """Aligned blocks of eight frames that their pages lie in, added up over the groups"""
     full_groups: int = 0
-    """Groups whose eight pages are all there"""
+    """Groups with all eight pages"""
     contiguous_groups: int = 0
     """Those of them whose frames are one aligned block"""
     pages: int = 0
     """Pages in memory that are the process's own, those of large pages included"""
     zero_pages: int = 0
-    """Pages that the kernel's page of zeros stands for; they are in no group"""
+    """Pages mapped to the kernel's page of zeros; they are in no group"""
     large_pages: int = 0
     """Large pages, 2 MiB each"""
     swapped_pages: int = 0
@@ -100,7 +100,7 @@ STATISTICS = (*RATIOS, *(field.name for field in fields(Contiguity)))
 
 @dataclass(frozen=True)
 class Spread:
-    """Of a statistic over the samples that have it."""
+    """A statistic over the samples that have it."""
 
     median: float
     lower_quartile: float
@@ -109,16 +109,16 @@ class Spread:
 
 @dataclass(frozen=True)
 class Sample:
-    """A look at the process."""
+    """A sample of the process."""
 
     seconds: float
-    """Since the first look, or since the program was started"""
+    """Since the first sample, or since the program was started"""
     contiguity: Contiguity
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was seen of a process."""
+    """The measurement of a process."""
 
     pid: int
     name: str
@@ -137,7 +137,7 @@ class Measurement:
         return max(self.samples, key=lambda sample: sample.contiguity.pages)
 
     def spread(self, statistic: str) -> Spread | None:
-        """None if no sample has the statistic, a ratio to nothing."""
+        """None if no sample has the statistic, because its divisor is 0."""
         values = [value for sample in self.samples if (value := getattr(sample.contiguity, statistic)) is not None]
         if not values:
             return None
@@ -165,7 +165,7 @@ def _sample(sample: Sample) -> dict[str, Any]:
 
 
 def measure(pid: int) -> Contiguity:
-    """Looks at a process once.
+    """Samples a process once.
 
     Raises:
         ProcessEndedError: it ended meanwhile.
@@ -218,7 +218,7 @@ class Process:
             self._page_flags = None
 
     def sample(self) -> Contiguity:
-        """Looks at all of the private anonymous memory.
+        """Samples all of the private anonymous memory.
 
         Raises:
             ProcessEndedError: the process ended, before or meanwhile.
@@ -227,11 +227,11 @@ class Process:
         try:
             return self._look()
         except ProcessEndedError:
-            # An exec takes the memory away as the end does, but there is other memory then.
+            # An exec removes the memory like an exit, but then there is other memory.
             return self._look()
 
     def _look(self) -> Contiguity:
-        # Opened anew each time: after an exec, open files would keep to the old memory.
+        # Opened again each time: after an exec, open files would still show the old memory.
         pagemap = self._open("pagemap")
         try:
             with os.fdopen(self._open("smaps"), encoding="utf-8", errors="replace") as smaps:
@@ -252,14 +252,14 @@ class Process:
             os.close(pagemap)
 
     def _chunks(self, pagemap: int, span: "_Span") -> Iterator[tuple[int, Entries]]:
-        """The span's entries piece by piece, and the number of the page that the first is of."""
+        """The span's entries piece by piece, each with the number of its first page."""
         first = span.begin
         while first < span.end:
             # Up to a multiple, so that no large page is divided.
             end = min(span.end, (first // _CHUNK_ENTRIES + 1) * _CHUNK_ENTRIES)
             data = os.pread(pagemap, (end - first) * 8, first * 8)
             if len(data) < (min(end, span.mappings[-1][1]) - first) * 8:
-                # pagemap_read stops where there is no memory any more.
+                # pagemap_read stops where the memory ends.
                 raise self._ended()
             # The last group of an address space may be cut off.
             data = data.ljust((end - first) * 8, b"\0")
@@ -283,7 +283,7 @@ class Process:
         )
 
     def _huge_zero(self, first: int, frames: Entries, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which pages the large page of zeros stands for; /proc/kpageflags tells it from others."""
+        """Which pages are mapped to the large page of zeros; /proc/kpageflags identifies it."""
         found = np.zeros(len(frames), dtype=bool)
         begin = -first % LARGE_PAGES
         count = (len(frames) - begin) // LARGE_PAGES
@@ -304,7 +304,7 @@ class Process:
             text = (self._folder / "stat").read_text(encoding="utf-8", errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             raise self._ended() from None
-        # The name may hold anything, so what follows it begins behind the last bracket.
+        # The name may contain anything, so the rest begins after the last bracket.
         head, _, tail = text.rpartition(")")
         values = tail.split()
         return _Stat(name=head.partition("(")[2], flags=int(values[6]), started=int(values[19]))
@@ -335,12 +335,12 @@ def count_groups(frames: Entries, present: NDArray[np.bool_]) -> Contiguity:
 
     Args:
         frames: Their frame numbers, shape (8 * n,).
-        present: Which of them are there, same shape.
+        present: Which of them are in memory, same shape.
     """
     blocks = np.where(present, frames // np.uint64(GROUP_PAGES), _NO_BLOCK).reshape(-1, GROUP_PAGES)
     pages = np.count_nonzero(present.reshape(-1, GROUP_PAGES), axis=1)
     blocks = np.sort(blocks[pages > 0], axis=1)
-    # What is not there is sorted behind all that is.
+    # Missing pages are sorted behind the others.
     new = (blocks[:, 1:] != blocks[:, :-1]) & (blocks[:, 1:] != _NO_BLOCK)
     lines = 1 + np.count_nonzero(new, axis=1)
     full = pages[pages > 0] == GROUP_PAGES
@@ -363,7 +363,7 @@ def find_zero_frame() -> int:
         page = np.frombuffer(memory, dtype=np.uint8)
         page.max()
         number = page.ctypes.data // PAGE_BYTES
-        # The mapping cannot be closed while the array looks at it.
+        # The mapping cannot be closed while the array refers to it.
         del page
         try:
             with (_PROC / "self/pagemap").open("rb", buffering=0) as pagemap:
@@ -376,7 +376,7 @@ def find_zero_frame() -> int:
 
 
 def frame_of(entry: int) -> int:
-    """The frame number of an entry of /proc/PID/pagemap of a page that is there.
+    """The frame number of a page in memory, from its entry of /proc/PID/pagemap.
 
     Raises:
         UsageError: it is hidden.
