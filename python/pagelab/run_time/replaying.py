@@ -1,10 +1,10 @@
-"""Walk cycles, TLB misses and hits of a program from replays of recordings of it.
+"""Walk cycles, TLB misses and hits of a program, from replays of its recordings.
 
 Models: the program is recorded once, with the library of layouts (`shared_recording`), and replayed on a machine under
-    a system that gives huge pages where they are asked for. A trace made without layouts shows `4k` and `thp` alone.
-    Windows of a program stand for all of it: counts are multiplied by its instructions over theirs, and a warning tells
-    how far apart the windows are. Long recordings are sampled (`default_sample`).
-Deviations: the program runs once more, under Valgrind. What is replayed is that run.
+    a system that gives huge pages where they are requested. A trace made without layouts only shows `4k` and `thp`.
+    Windows stand for the whole program: counts are multiplied by the ratio of its instructions to theirs, and a warning
+    gives the spread of the windows. Long recordings are sampled (`default_sample`).
+Deviations: the program runs once more, under Valgrind. That run is replayed.
 """
 
 import json
@@ -38,19 +38,19 @@ NESTED_HUGE: System = "nested-radix-thp"
 NESTED_MADVISE: System = "nested-radix-thp-madvise"
 
 _PERIODS = 300
-"""Of a sample: walks are rarer than what advice looks at, so more windows are wanted than there; a choice"""
+"""Windows of a sample: walks are rarer than the events of advice, so more windows are needed than there; a choice"""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What a layout's accesses come to on the simulated machine, for the whole program until its trace ends."""
+    """The counts of a layout's accesses on the simulated machine, for the whole program until its trace ends."""
 
     walk_cycles: int
-    """Of all walks that ended with a translation."""
+    """Cycles of all completed walks."""
     tlb_misses: int
-    """Of the last-level TLB, of data and instructions."""
+    """Misses of the last-level TLB, for data and instructions."""
     tlb_hits: int
-    """Of the same: misses of the first level that it served."""
+    """Hits of the same: misses of the first level that it served."""
     core_cycles: int
     """Of the program's own instructions, on the machine's own core if that is in order, else as below."""
     window_cycles: int
@@ -60,17 +60,17 @@ class Replay:
     machine: str
     system: str
     accesses: int
-    """That were replayed and measured."""
+    """Replayed and measured instructions."""
     program_by_replayed: float = 1.0
-    """Instructions of the program over those that were replayed and measured; the other counts are multiplied by it."""
+    """Instructions of the program ÷ those replayed and measured; the other counts are multiplied by it."""
     warnings: Sequence[str] = ()
-    """What the simulator says of these replays."""
+    """The simulator's warnings about these replays."""
 
 
 def replays(
     trace: Source, systems: Sequence[System], machine: str | os.PathLike[str] | None, progress: Progress | None = None
 ) -> list[Replay]:
-    """A trace under systems, on a core that overlaps accesses, and on the machine's own if that one is in order."""
+    """A trace under systems, on a core that overlaps accesses, and on the machine's own core if that is in order."""
     length = Length.of(trace_info(trace)) if is_trace(trace) else WHOLE
     core = json.loads(_engine.machine_json(None if machine is None else os.fspath(machine)))["core"]
     settings = {"machine.core": cores.overlapping(core)}
@@ -106,7 +106,7 @@ def _replay(own: SystemResult, other: SystemResult, length: Length) -> Replay:
 
 
 def _of_parts(result: SystemResult, length: Length) -> Iterator[str]:
-    """What warnings say where not the whole program was replayed."""
+    """Warnings if not the whole program was replayed."""
     if not length.known:
         yield "the trace ends before the program, so walk cycles cover only its first part"
     if is_sampled(result.stats):
@@ -119,7 +119,7 @@ def _of_parts(result: SystemResult, length: Length) -> Iterator[str]:
 
 
 def _spread(result: SystemResult) -> str:
-    """Half the 95 % interval of walk cycles over windows, by themselves; nothing where that is not known."""
+    """Half the 95 % interval of walk cycles over windows, as their share; empty if unknown."""
     walks = next((figure for figure in result.figures() if figure.name == WALK_CYCLES), None)
     if walks is None or not walks.value or walks.half_width is None:
         return ""
@@ -127,7 +127,7 @@ def _spread(result: SystemResult) -> str:
 
 
 def mismatch(trace: Source, command: Sequence[str]) -> str | None:
-    """What a warning says of a trace that is of another program, or of other arguments; none if it is of this one."""
+    """A warning if a trace is of another program or of other arguments; none if it is of this one."""
     name = os.fspath(trace)
     if not is_trace(trace):
         return f"{name} is a workload, not a recording of {shlex.join(command)}, which was measured"
@@ -152,22 +152,22 @@ def record_layouts(
     stretches: Stretches | None = None,
     keep: Path | None = None,
 ) -> dict[str, Path]:
-    """Records a program once, and writes what it would have been under each layout.
+    """Records a program once, and writes the recording that each layout would have given.
 
     Args:
         folder: Where the traces are to be replayed from; those of long programs are samples.
-        stretches: Record these alone.
+        stretches: Only record these.
         keep: Keep whole recordings there.
 
     Returns:
         The trace of each layout, by its name.
 
     Raises:
-        UsageError: it cannot be recorded, or the stretches are none.
+        UsageError: it cannot be recorded, or the stretches are invalid.
         TraceError: the recording cannot be written.
     """
     recording = folder / "recording.trace"
-    # The recorder takes this process's environment, input and output for the program's.
+    # The recorder gives this process's environment, input and output to the program.
     with _environment(program.environment(shared_recording.WHOLE, span_bytes)), _redirected(program.files):
         record(program.command, recording, stretches=stretches)
     library = native.layout_library()
@@ -183,16 +183,16 @@ def record_layouts(
 
 @dataclass(frozen=True)
 class Replaying:
-    """On which machine recordings are replayed, and under which kind of system."""
+    """The machine, and the kind of system, for replays of recordings."""
 
     machine: str | os.PathLike[str] | None = None
     nested: bool = False
     whole: bool = False
-    """Replay all of long recordings, and not samples of them."""
+    """Replay whole long recordings instead of samples."""
     progress: Progress | None = None
 
     def sampled(self, trace: Path, folder: Path) -> Path:
-        """A sample of a long recording, saved in `folder`; the recording itself if it is short or holds windows.
+        """A sample of a long recording, saved in `folder`; the recording itself if it is short or contains windows.
 
         Raises:
             TraceError: the recording cannot be read.
@@ -209,11 +209,11 @@ class Replaying:
 
     @property
     def advised(self) -> System:
-        """Gives huge pages where the program or a layout asks for them."""
+        """The system that gives huge pages where the program or a layout requests them."""
         return NESTED_MADVISE if self.nested else "radix-thp-madvise"
 
     def check(self) -> None:
-        """Raises what a replay would raise of the machine.
+        """Raises a replay's errors about the machine.
 
         Raises:
             ConfigError: there is no such machine.
@@ -222,12 +222,12 @@ class Replaying:
 
     @property
     def small(self) -> System:
-        """The system of `4k`, where nothing asked."""
+        """The system of `4k`, without requests for huge pages."""
         return NESTED if self.nested else "radix"
 
     @property
     def preset(self) -> str:
-        """The same as other presets are, whose host finds memory at first touches."""
+        """The same, for presets whose host allocates memory at first touches."""
         return "nested-radix" if self.nested else "radix"
 
     @property
@@ -252,7 +252,7 @@ def _environment(more: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _redirected(files: Files) -> Iterator[None]:
-    """Standard input from the program's file or nowhere, and output to nowhere."""
+    """Standard input from the program's file or /dev/null, and output to /dev/null."""
     kept = {number: os.dup(number) for number in (0, 1)}
     try:
         with (files.stdin or Path(os.devnull)).open("rb") as stdin, Path(os.devnull).open("wb") as stdout:

@@ -23,7 +23,7 @@ _SAMPLE_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Run:
-    """What a run of a program took, its children's parts included."""
+    """The time and events of a run of a program, including its children."""
 
     user_seconds: float
     system_seconds: float
@@ -32,7 +32,7 @@ class Run:
     major_faults: int
     exit_code: int
     counters: Mapping[str, int]
-    """Hardware events by name; none where perf counts nothing."""
+    """Hardware events by name; none if perf counts nothing."""
 
     @property
     def cpu_seconds(self) -> float:
@@ -41,19 +41,19 @@ class Run:
 
 @dataclass(frozen=True)
 class Memory:
-    """Anonymous memory of a program and its children, when it was most."""
+    """Anonymous memory of a program and its children at its maximum."""
 
     anonymous_bytes: int
     huge_bytes: int
     resident_bytes: int
-    """The most that any one of them had."""
+    """The maximum of a single process."""
     processes: int
     without_library: int
-    """Of these, how many had not loaded the library of layouts."""
+    """Number of processes that had not loaded the library of layouts."""
     heap_extent_bytes: int = 0
     """From the heap's start to the end of its last touched page; 0 if no process reported it."""
     heap_bytes: int = 0
-    """Of the heap, touched by the process that touched most of it; 0 if no process reported it."""
+    """Bytes of the heap touched by the process that touched most; 0 if no process reported it."""
 
     @property
     def huge_share(self) -> float:
@@ -69,30 +69,30 @@ class Files:
 
 
 class Program:
-    """A program that is run again and again."""
+    """A program for repeated runs."""
 
     def __init__(self, command: Sequence[str], files: Files, library: Path, pool_bytes: int) -> None:
         self.command, self.files = list(command), files
         self._library, self._pool = library, pool_bytes
 
     def environment(self, layout: Layout, span_bytes: int) -> dict[str, str]:
-        """What layouts add to the program's environment."""
+        """The layout's additions to the program's environment."""
         return layout.environment(self._library, self._pool, span_bytes)
 
     def run(self, layout: Layout, span_bytes: int, before: Sequence[str] = ()) -> Run:
-        """Runs it once and takes its time.
+        """Runs it once and measures its time.
 
         Args:
-            before: A command that the program is run by, such as perf's.
+            before: A command that runs the program, such as perf's.
         """
         words = self.environment(layout, span_bytes)
         if not before:
             return self._timed(layout, self.command, words)
-        # The library is for the program, not for what runs it.
+        # The library is for the program, not for the command that runs it.
         return self._timed(layout, [*before, "env", *(f"{key}={value}" for key, value in words.items()), *self.command])
 
     def look(self, layout: Layout, span_bytes: int) -> tuple[Run, Memory]:
-        """Runs it once, and looks at its memory meanwhile and at the end; its errors are shown."""
+        """Runs it once, and samples its memory during the run and at the end; its errors are shown."""
         with tempfile.NamedTemporaryFile(prefix="pagelab-layout-", mode="r", encoding="ascii") as report:
             words = self.environment(layout, span_bytes) | {"PAGELAB_LAYOUT_REPORT": report.name}
             sampler = _Sampler()
@@ -117,7 +117,7 @@ class Program:
                     stdin=stdin,
                     stdout=stdout,
                     stderr=None if show_errors else subprocess.DEVNULL,
-                    # A group of its own, so that all of it can be ended.
+                    # A group of its own, so that all its processes can be ended.
                     process_group=0,
                     preexec_fn=_page_sizes(layout),
                 )
@@ -164,7 +164,7 @@ def _page_sizes(layout: Layout) -> Any:
 
 
 class _Sampler:
-    """Looks at a process and all that descend from it, some 50 times a second."""
+    """Samples a process and all its descendants, about 50 times per second."""
 
     def __init__(self) -> None:
         self._most = (0, 0)
@@ -189,13 +189,13 @@ class _Sampler:
             self._resident = max([self._resident, *(r for _, _, r in amounts)])
 
     def memory(self, report: str) -> Memory:
-        """What was seen, and what the processes said at their ends (`layout.c`)."""
+        """The samples, and the processes' reports at their ends (`layout.c`)."""
         lines = [line.split() for line in report.splitlines()]
         loaded = {int(words[1]) for words in lines if words[0] == "begins"}
         ends = [(int(words[2]) << 10, int(words[3]) << 10) for words in lines if words[0] == "ends"]
         anonymous, huge = max([self._most, *ends])
         pids = self._seen | {int(words[1]) for words in lines}
-        # A process that a fork made runs what its parent loaded, and says nothing as it begins.
+        # A forked process has its parent's libraries, and reports nothing when it begins.
         said = loaded | {int(words[1]) for words in lines}
         without = len(self._seen - said) if loaded else len(pids)
         extents = [(int(words[4]) << 10, int(words[5]) << 10) for words in lines if words[0] == "ends"]
@@ -211,7 +211,7 @@ class _Sampler:
 
 
 def _family(pid: int, seen: set[int]) -> list[int]:
-    """A process and all that descend from it, as far as they still are; they are added to `seen`."""
+    """A process and its living descendants; they are added to `seen`."""
     found, left = [], [pid]
     while left:
         process = left.pop()
@@ -226,7 +226,7 @@ def _family(pid: int, seen: set[int]) -> list[int]:
 
 
 def _rollup(pid: int) -> tuple[int, int, int]:
-    """Bytes of a process: anonymous, of these in huge pages, resident; 0 once it is gone."""
+    """Bytes of a process: anonymous, those of them in huge pages, resident; 0 if it has ended."""
     amounts = {"Anonymous:": 0, "AnonHugePages:": 0, "Rss:": 0}
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")

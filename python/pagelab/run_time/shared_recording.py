@@ -1,11 +1,11 @@
 """One recording of a program for all layouts.
 
-Models: layouts differ in the library's advice on huge pages, and in nothing else that a recording holds. Valgrind
+Models: layouts differ in the library's advice on huge pages, and in nothing else that a recording contains. Valgrind
     places the heap and mappings at the same addresses each time, and the library's allocator settings and alignment
     are the same under all layouts. So the program is recorded once, under `thp`, where the library advises each range
-    as a whole. For another layout, that advice becomes what the library would have advised (`layout.c`, `apply`).
-Deviations: a layout of shares makes the library execute some dozen instructions more for each range. They are not in
-    the trace. A program whose runs differ is replayed as one of them, where timed runs are several.
+    as a whole. For another layout, that advice is replaced by the layout's (`layout.c`, `apply`).
+Deviations: with a layout of shares, the library executes some dozen instructions more for each range. They are not in
+    the trace. If a program's runs differ, one of them is replayed, whereas several are timed.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def derive(recording: Path, layout: Layout, output: Path, library: Path, span_by
     Args:
         recording: Made under `WHOLE`.
         output: A new trace, which shares its accesses with the recording.
-        library: What was loaded into the program.
+        library: The library that was loaded into the program.
         span_bytes: Bytes of the heap and of each mapping in which shares are made.
 
     Raises:

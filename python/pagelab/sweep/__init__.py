@@ -1,4 +1,4 @@
-"""Sweeps: many runs of one kind, each kept by what decides its result.
+"""Sweeps: many runs of one kind, each identified by what determines its result.
 
     import pagelab
 
@@ -28,7 +28,7 @@ __all__ = ["Planned", "Summary", "load", "prepare", "run", "runs"]
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of a sweep."""
+    """The outcome of a sweep."""
 
     folder: Path
     done: int
@@ -47,20 +47,20 @@ def run(
     retry: bool = False,
     watch: campaign.Watch | None = None,
 ) -> Summary:
-    """Makes those runs of a sweep that are missing, and keeps their results in a folder.
+    """Performs the missing runs of a sweep, and keeps their results in a folder.
 
     Args:
         file: A TOML file, or a mapping of its keys (docs/sweeps.md).
         output: The folder; by default what the file says, or the file's name without `.toml`.
-        scheduler: Address of a Dask scheduler, whose workers make the runs instead of this machine.
+        scheduler: Address of a Dask scheduler, whose workers perform the runs instead of this machine.
         workers: Runs at a time on this machine; by default one per CPU. Changes no result.
         retry: Repeat runs that failed.
-        watch: Hears how it goes on.
+        watch: Is told of the progress.
 
     Raises:
-        UsageError: a key or value of the file cannot be, or another client works in the folder.
+        UsageError: an impossible key or value in the file, or another client works in the folder.
         PagelabError: the scheduler is gone.
-        OSError: the folder cannot be written to, as on a full disk. What is finished is kept.
+        OSError: the folder cannot be written to, as on a full disk. Finished runs are kept.
     """
     watch = watch or campaign.Watch()
     at_a_time = count("workers", workers, least=1)
@@ -94,7 +94,7 @@ def prepare(
     """The sweep that a file or mapping asks for, and its folder.
 
     Raises:
-        UsageError: a key or value cannot be, or there is no name for the folder.
+        UsageError: an impossible key or value, or there is no name for the folder.
         OSError: the file cannot be read.
     """
     sweep = specification.parse(file) if isinstance(file, Mapping) else specification.read(file)
@@ -109,7 +109,7 @@ def prepare(
 
 
 class _Parts(campaign.Watch):
-    """Adds the parts of runs under way to the number of those that have ended."""
+    """Adds the parts of unfinished runs to the number of finished ones."""
 
     def __init__(self, watch: campaign.Watch) -> None:
         self._watch, self._ended, self._lock = watch, 0.0, threading.Lock()

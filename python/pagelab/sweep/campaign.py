@@ -1,4 +1,4 @@
-"""Makes the runs of a sweep that are missing, on this machine's cores or on a cluster, and keeps what they give."""
+"""Performs the missing runs of a sweep, on this machine's cores or on a cluster, and keeps their results."""
 
 import queue
 from collections.abc import Mapping
@@ -10,28 +10,28 @@ from pagelab.sweep.folder import Folder
 from pagelab.sweep.isolated import Outcome, Task
 from pagelab.sweep.plan import Planned
 
-# How often the crew is asked whether it is still there.
+# How often to check that the crew still exists.
 _LOOK_SECONDS = 1.0
 
 
 class Watch:
-    """Hears how a sweep goes on; this one does not care."""
+    """Is told of a sweep's progress; this one ignores it."""
 
     def planned(self, runs: int, done: int, failed: int, to_make: int) -> None:
-        """So many different runs there are; so many of them are to be made now."""
+        """There are this many different runs; this many of them will be performed now."""
 
     def goes_on(self, ended: float) -> None:
-        """So many runs have ended, with the parts of those that are under way. Called from any thread."""
+        """This many runs have ended, including parts of unfinished ones. Called from any thread."""
 
     def failed(self, one: Planned, error: str) -> None:
-        """A run failed and is recorded so."""
+        """A run failed, and the failure is recorded."""
 
     def again(self, one: Planned, error: str) -> None:
         """A run is tried again."""
 
 
 class Crew(Protocol):
-    """Who makes the runs."""
+    """Performs the runs."""
 
     executor: Executor
 
@@ -39,10 +39,10 @@ class Crew(Protocol):
         """Begins a run as soon as there is room."""
 
     def lost(self, future: "Future[Outcome]") -> Outcome:
-        """What a future without an outcome means for its run.
+        """Interprets a future without an outcome.
 
         Raises:
-            PagelabError: it means that the crew is gone.
+            PagelabError: the crew is gone.
         """
 
     def look(self) -> None:
@@ -51,7 +51,7 @@ class Crew(Protocol):
     def __enter__(self) -> "Crew": ...
 
     def __exit__(self, *_: object) -> None:
-        """Ends all runs that are under way."""
+        """Ends all unfinished runs."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _Attempt:
 
 
 def carry_out(missing: Mapping[str, Planned], crew: Crew, folder: Folder, attempts: int, watch: Watch) -> None:
-    """Makes runs until each has a result or is recorded as failed.
+    """Performs runs until each has a result or is recorded as failed.
 
     Raises:
         OSError: a result cannot be written, as on a full disk.

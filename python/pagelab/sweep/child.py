@@ -16,15 +16,15 @@ from pagelab.replay.simulation import run
 from pagelab.sweep import sources
 from pagelab.sweep.plan import digest
 
-# The kernel's for who is to be ended first when memory runs out.
+# The kernel's score for which process to kill first when memory runs out.
 _FIRST_TO_END = "1000"
 
 
 def main() -> None:
-    """Answers one request and ends; ends at once if whoever asked does."""
+    """Answers one request and ends; ends at once if its parent does."""
     asked = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    # A machine that runs out of memory loses this process rather than the client's.
+    # If memory runs out, this process is killed rather than the client's.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_END)
     if asked["memory_bytes"]:
@@ -37,7 +37,7 @@ def main() -> None:
         kind, text = "lost", str(error) or type(error).__name__
     _say({"kind": kind, "text": text, "provenance": _provenance()})
     sys.stdout.flush()
-    # The reader of standard input is in the way of an ordinary end.
+    # The reader of standard input prevents an ordinary end.
     os._exit(0)
 
 
@@ -73,7 +73,7 @@ def _configuration(name: str, shape: str) -> dict[str, Any]:
 
 
 def _with_local_traces(request: dict[str, Any], traces: dict[str, str]) -> dict[str, Any]:
-    """The request with traces of object stores replaced by what was brought to this machine."""
+    """The request with traces of object stores replaced by their local copies."""
 
     def here(text: str, role: str) -> str:
         spec, placing = sources.split(text, arrivals=role == "arrivals")
@@ -103,7 +103,7 @@ def _provenance() -> dict[str, Any]:
 
 
 def _end_with_parent() -> None:
-    # Nothing more comes; it ends when the parent does.
+    # No more input comes; it ends when the parent does.
     sys.stdin.buffer.read()
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""Who makes the runs: processes of this machine, or the workers of a Dask cluster."""
+"""Crews that perform the runs: processes of this machine, or the workers of a Dask cluster."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ from pagelab.sweep.isolated import Outcome, Task
 
 
 class Local:
-    """Processes of this machine, so many at a time."""
+    """Processes of this machine, up to a number at a time."""
 
     def __init__(self, workers: int | None = None, report: Callable[[str, float], object] = lambda *_: None) -> None:
         self._stop = threading.Event()
@@ -48,7 +48,7 @@ class Local:
 
 
 class Cluster:
-    """Workers of a Dask cluster, each run in a process of its own beside them."""
+    """Workers of a Dask cluster, with a separate process for each run."""
 
     def __init__(self, address: str, patience_seconds: float = 30.0) -> None:
         """Connects to a scheduler.
@@ -63,12 +63,12 @@ class Cluster:
                 "--scheduler needs dask.distributed, which is not installed: pip install 'pagelab[cluster]'"
             ) from None
         self._address = address
-        # Dask writes a traceback where a scheduler goes, which is told in a line here.
+        # Dask prints a traceback if a scheduler disappears; here, one line reports that.
         for name in ("asyncio", "tornado.application", "distributed", "distributed.client", "distributed.comm"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         connect: Any = distributed.Client
         try:
-            # A client of an address that cannot be would take its time to end.
+            # A client with an impossible address would take long to end.
             distributed.comm.addressing.get_address_host_port(address)
             self._client: Any = connect(address, timeout=patience_seconds, set_as_default=False)
         except (OSError, ValueError) as error:
@@ -103,12 +103,12 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Workers see that nobody wants their runs any more.
+        # Workers see that their runs are no longer wanted.
         self._client.close()
 
 
 def _on_worker(task: Task) -> Outcome:
-    """A run on a Dask worker: given up when the client has."""
+    """A run on a Dask worker: abandoned when the client gives up."""
     import distributed
 
     worker = distributed.get_worker()

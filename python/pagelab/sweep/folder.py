@@ -1,4 +1,4 @@
-"""The folder of a sweep: a data set that is the same bytes however often the sweep was interrupted.
+"""The folder of a sweep: a data set with the same bytes however often the sweep was interrupted.
 
 runs.parquet            the runs of the sweep, in order: key and parameters
 results/KEY.parquet     the statistics of one run
@@ -38,10 +38,10 @@ class Folder:
         self._lock: IO[str] | None = None
 
     def open(self, planned: Iterable[Planned]) -> None:
-        """Takes the folder and writes the table of runs.
+        """Locks the folder and writes the table of runs.
 
         Raises:
-            UsageError: it holds something else, or another client works in it.
+            UsageError: it contains other files, or another client works in it.
             OSError: it cannot be written to.
         """
         if self.path.is_dir() and (others := {entry.name for entry in self.path.iterdir()} - _OWN):
@@ -75,13 +75,13 @@ class Folder:
         self._lock = lock
 
     def close(self) -> None:
-        """Gives the folder back."""
+        """Unlocks the folder."""
         if self._lock:
             self._lock.close()
             self._lock = None
 
     def done(self, key: str) -> bool:
-        """Whether the result of a run is there, and whole."""
+        """Whether the result of a run exists and is complete."""
         try:
             with self._result(key).open("rb") as file:
                 begin = file.read(len(_MAGIC))
@@ -106,7 +106,7 @@ class Folder:
         """Writes the result of a run, as `pagelab.run` gave it.
 
         Raises:
-            OSError: it cannot be written; the file is then not there.
+            OSError: it cannot be written; the file then does not exist.
         """
         import polars as pl
 
@@ -212,7 +212,7 @@ def _table(planned: list[Planned]) -> "pl.DataFrame":
 
 
 def _column(values: list[Any]) -> "pl.Series":
-    """Numbers and switches as such if all values are; texts otherwise."""
+    """Numbers and switches if all values are such; texts otherwise."""
     import polars as pl
 
     kinds = {type(value) for value in values if value is not None}

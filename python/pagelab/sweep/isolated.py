@@ -1,4 +1,4 @@
-"""A run in a process of its own, so that whatever it does ends with that process."""
+"""A run in a separate process, so that all its effects end with that process."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any, Literal, TypeAlias
 
-# How often a run's process is looked at.
+# How often a run's process is checked.
 _LOOK_SECONDS = 0.1
 
 Kind: TypeAlias = Literal["done", "refused", "lost", "stopped"]
@@ -20,12 +20,12 @@ Kind: TypeAlias = Literal["done", "refused", "lost", "stopped"]
 
 @dataclass(frozen=True)
 class Task:
-    """What a process is asked for; it can be sent to another machine."""
+    """The request to a process; it can be sent to another machine."""
 
     key: str
     request: dict[str, Any]
     expected: dict[str, Any]
-    """What the plan found, which the process must find as well: version, hash of the configuration, those of traces."""
+    """The plan's findings, which the process must confirm: version, hash of the configuration, hashes of traces."""
     seconds: float
     memory_bytes: int | None = None
 
@@ -47,11 +47,11 @@ def attempt(
     wanted: Callable[[], bool] = lambda: True,
     report: Callable[[float], object] = lambda _: None,
 ) -> Outcome:
-    """Makes a run in a new process and waits for it.
+    """Performs a run in a new process and waits for it.
 
     Args:
-        wanted: Asked again and again; the process is killed once it says no.
-        report: Called with how much of the run is done, from 0 to 1.
+        wanted: Asked repeatedly; the process is killed once it returns false.
+        report: Called with the finished part of the run, from 0 to 1.
 
     Raises:
         OSError: no process can be started.
@@ -81,7 +81,7 @@ def attempt(
 
 
 def _converse(process: "subprocess.Popen[bytes]", task: Task, report: Callable[[float], object]) -> Outcome | None:
-    """What the process answers; none if it ends without."""
+    """The answer of the process; none if it ends without one."""
     assert process.stdin is not None
     assert process.stdout is not None
     asked = {"expected": task.expected, "memory_bytes": task.memory_bytes, **task.request}
@@ -101,7 +101,7 @@ def _converse(process: "subprocess.Popen[bytes]", task: Task, report: Callable[[
 
 
 class _Watch(threading.Thread):
-    """Kills a process that takes too long or that nobody wants any more."""
+    """Kills a process that takes too long or is no longer wanted."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", seconds: float, wanted: Callable[[], bool]) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""What a sweep found, as a table: a row per configuration, the mean of its seeds."""
+"""The results of a sweep as a table: a row per configuration, with the mean over its seeds."""
 
 import os
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _STATES = ("state", "error")
 
 
 def outcome(folder: str | os.PathLike[str], most_rows: int = MOST_ROWS) -> Table:
-    """What was run and its key figures, compact: parameters that all runs share are left out.
+    """The runs and their key figures, compact: parameters that all runs share are omitted.
 
     Ratios are to the first row. Configurations without a finished run have no figures.
 

@@ -1,6 +1,6 @@
-"""The plan of a sweep: each run with its key, made of all that decides its result.
+"""The plan of a sweep: each run with its key, computed from all that determines its result.
 
-The engine looks at every configuration, placement and source before anything runs.
+The engine checks every configuration, placement and source before anything runs.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ from pagelab.capture.traces import is_trace
 from pagelab.sweep import isolated, sources
 from pagelab.sweep.specification import Run, Sweep
 
-# The tiny source that stands for another when a configuration is looked at.
+# The tiny source that replaces another one when a configuration is checked.
 _STAND_IN = "seq:size=4KiB"
-# A workload that is not open by then is a large one: a wrong spec is refused at once.
+# A workload that is not open after this time is large: an invalid spec is refused at once.
 _OPENING_SECONDS = 10.0
 _SHAPES_PER_PROCESS = 32
 _CONFIGURING_SECONDS = 60.0
@@ -31,7 +31,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True)
 class Planned:
-    """A run and what its result is kept under."""
+    """A run and the key of its result."""
 
     run: Run
     key: str
@@ -41,16 +41,16 @@ class Planned:
 
 
 def plan(sweep: Sweep) -> list[Planned]:
-    """Looks at everything that the runs need, and gives each its key.
+    """Checks everything that the runs need, and gives each its key.
 
     Raises:
-        UsageError: something cannot be; the message names the run.
+        UsageError: something is impossible; the message names the run.
         TraceError: a trace cannot be read.
     """
     requests = [sweep.request(run) for run in sweep.runs]
     every = {(role, text) for request in requests for role in sources.ROLES for text in request[role]}
     contents = _all(lambda source: _content(*source), sorted(every))
-    # What differs by the seed alone has one configuration but for that.
+    # Runs that only differ in the seed have the same configuration otherwise.
     shapes = {_shape(request): str(run) for request, run in zip(requests, sweep.runs, strict=True)}
     configs = _configs(shapes)
     return [
@@ -70,7 +70,7 @@ def _all(look: Callable[[T], U], items: list[T]) -> dict[T, U]:
 
 
 def _content(role: str, text: str) -> dict[str, str]:
-    """What a source is, whatever its path: the content of a trace, the spec of a workload."""
+    """The identity of a source, whatever its path: the content of a trace, the spec of a workload."""
     spec, placing = sources.split(text, arrivals=role == "arrivals")
     if is_trace(spec):
         return {"trace": sources.content_hash(spec), "placing": placing}
@@ -84,7 +84,7 @@ def _content(role: str, text: str) -> dict[str, str]:
 
 @cache
 def _open(spec: str) -> None:
-    """Opens a workload, apart from this process, which it might be too large for.
+    """Opens a workload in a separate process, as it might be too large for this one.
 
     Raises:
         UsageError: there is no such workload.
@@ -95,7 +95,7 @@ def _open(spec: str) -> None:
 
 
 def _shape(request: Mapping[str, Any]) -> str:
-    """What decides a configuration, with stand-ins for sources."""
+    """What determines a configuration, with stand-ins for sources."""
     stand_ins = {
         role: [_STAND_IN + sources.split(text, arrivals=role == "arrivals")[1] for text in request[role]]
         for role in sources.ROLES
@@ -113,7 +113,7 @@ def _configs(shapes: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 
 def _ask(part: tuple[str, ...], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    # Apart from this process: a configuration may take more memory than there is.
+    # In a separate process: a configuration may take more memory than there is.
     asked = {"configures": [[names[shape], shape] for shape in part]}
     outcome = isolated.attempt(isolated.Task("", asked, {}, _CONFIGURING_SECONDS * len(part)))
     if outcome.kind == "done":
@@ -121,7 +121,7 @@ def _ask(part: tuple[str, ...], names: Mapping[str, str]) -> list[dict[str, Any]
     if outcome.kind == "refused":
         raise _engine.UsageError(outcome.text)
     if len(part) > 1:
-        # One of them, which is then named.
+        # The error names one of them.
         return [config for shape in part for config in _ask((shape,), names)]
     raise _engine.UsageError(f"{names[part[0]]}: its configuration cannot be set up on this machine: {outcome.text}")
 

@@ -1,4 +1,4 @@
-"""The texts of sources taken apart, and traces of object stores brought to this machine."""
+"""Parses the texts of sources, and copies traces from object stores to this machine."""
 
 import contextlib
 import fcntl
@@ -22,7 +22,7 @@ _PACE = (*_LIMIT, "per_second=", "count=", "spacing=")
 
 
 def split(text: str, *, arrivals: bool = False) -> tuple[str, str]:
-    """A source's text as what is replayed and how it is placed: `a.trace` and `@0,memory_limit=1GiB`."""
+    """A source's text divided into its name and its placement: `a.trace` and `@0,memory_limit=1GiB`."""
     names = _PACE if arrivals else _LIMIT
     parts = text.split(",")
     placing = [part.strip() for part in parts if part.strip().startswith(names)]
@@ -54,7 +54,7 @@ def content_hash(spec: str) -> str:
 
 
 def local(spec: str, content: str) -> Path:
-    """Where a trace lies on this machine; one of an object store is brought here once.
+    """The local path of a trace; one in an object store is copied here once.
 
     Args:
         spec: A folder or an address.
@@ -70,7 +70,7 @@ def local(spec: str, content: str) -> Path:
     # Results name a trace by its folder.
     target = cache / Path(spec).name
     cache.mkdir(parents=True, exist_ok=True)
-    # Others on this machine that want it wait rather than fetch it as well.
+    # Other processes on this machine that need it wait, instead of fetching it as well.
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_dir():
@@ -94,7 +94,7 @@ def _fetch(spec: str, cache: Path, target: Path) -> None:
 
 
 def _store(spec: str) -> tuple[Any, str]:
-    """The file system of an address and the path in it; what reaches it is set by the environment."""
+    """The file system of an address and the path in it; the environment has its settings."""
     try:
         import fsspec
     except ImportError:
@@ -113,12 +113,12 @@ def _store(spec: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def _told(spec: str) -> Iterator[None]:
-    """What a client of an object store raises becomes an error that names the address."""
+    """Turns errors of an object store's client into an error that names the address."""
     try:
         yield
     except (OSError, _engine.PagelabError) as error:
         if isinstance(error, _engine.PagelabError) or error.filename:
             raise
         raise _engine.UsageError(f"{spec}: cannot be read: {error or type(error).__name__}") from None
-    except Exception as error:  # Each store's client has errors of its own.
+    except Exception as error:  # Each store's client has its own errors.
         raise _engine.UsageError(f"{spec}: cannot be read: {error}") from None

@@ -1,6 +1,6 @@
-"""What a sweep is asked for: a TOML file, or a mapping of the same keys, becomes a list of runs.
+"""The request of a sweep: a TOML file, or a mapping with the same keys, becomes a list of runs.
 
-All of it is looked at here but what only the engine knows: names of presets, keys of settings, workloads.
+Everything is checked here except what only the engine knows: names of presets, keys of settings, workloads.
 """
 
 import difflib
@@ -28,10 +28,10 @@ _SWEEP = ("output", "grid", *_WHOLE, "limits")
 
 @dataclass(frozen=True)
 class Sources:
-    """What one run replays."""
+    """The sources of one run."""
 
     name: str
-    """How the column `source` calls it."""
+    """Its name in the column `source`."""
     main: tuple[str, ...]
     beside: tuple[str, ...] = ()
     arrivals: tuple[str, ...] = ()
@@ -57,17 +57,17 @@ class Run:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run may take."""
+    """Limits of a run."""
 
     attempts: int = 3
-    """How often a run is tried that takes too long or whose process dies."""
+    """How often to try a run that takes too long or whose process dies."""
     seconds_per_run: float = 86400.0
     memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Runs, and what holds for all of them."""
+    """Runs, and settings for all of them."""
 
     runs: tuple[Run, ...]
     output: Path | None = None
@@ -78,7 +78,7 @@ class Sweep:
     limits: Limits = field(default_factory=Limits)
 
     def request(self, run: Run) -> dict[str, Any]:
-        """The arguments of `pagelab.run` for a run, as JSON can hold them."""
+        """The arguments of `pagelab.run` for a run, in a form for JSON."""
         return {
             "sources": list(run.sources.main),
             "systems": [run.system],
@@ -100,7 +100,7 @@ def read(file: str | os.PathLike[str]) -> Sweep:
 
     Raises:
         OSError: it cannot be read.
-        UsageError: it is no TOML, or a key or value cannot be.
+        UsageError: it is not TOML, or has an impossible key or value.
     """
     name = os.fspath(file)
     try:
@@ -111,14 +111,14 @@ def read(file: str | os.PathLike[str]) -> Sweep:
 
 
 def parse(document: Mapping[str, Any], name: str = "sweep") -> Sweep:
-    """The sweep that a document of TOML's types asks for.
+    """The sweep that a document of TOML's types describes.
 
     Args:
         document: Its keys are those of docs/sweeps.md.
-        name: What errors call it.
+        name: Its name in errors.
 
     Raises:
-        UsageError: a key or value cannot be; the message says which, and what can.
+        UsageError: an impossible key or value; the message names it and the possible ones.
     """
     top = _Table(document, name, "", _SWEEP)
     grids = document.get("grid")
