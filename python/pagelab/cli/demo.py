@@ -1,4 +1,4 @@
-"""`pagelab demo`: records a program, replays it under several systems, shows the comparison."""
+"""`pagelab demo`: records a program, replays it under several systems, and shows the comparison."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from pagelab.cli.terminal import progress_bars, warn
 
 SYSTEMS = ("radix", "radix-no-mmu-cache", "radix-2m", "nested-radix")
 _MAX_ACCESSES = 100_000_000
-# xz keeps a dictionary and a hash table of tens of megabytes, more than a TLB reaches.
+# xz uses a dictionary and a hash table of tens of megabytes, more than a TLB covers.
 _INPUT_BYTES = 8 << 20
 
 

@@ -1,4 +1,4 @@
-"""What a recording will cost, said before it, and what it cost, said after it."""
+"""The cost of a recording, estimated before it and reported after it."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ docs/recorder.md, at 0.3, 1 and 2 billion accesses per second, which are assumed
 
 
 def estimate(trace: Path, stretches: Stretches | None, most_bytes: int | None) -> str:
-    """What can be known before a recording: the program has not run yet."""
+    """The estimate before a recording, when the program has not run yet."""
     least, typical, most = (f"{rate / 1e9:g}" for rate in _BYTES_PER_SECOND)
     slow = f"{_SLOWDOWN[0]} to {_SLOWDOWN[1]} times the program's own time"
     share = _recorded_share(stretches)
@@ -44,12 +44,12 @@ def _room(trace: Path, share: float, most_bytes: int | None) -> str:
 
 
 def _recorded_share(stretches: Stretches | None) -> float | None:
-    """The part of all instructions that is recorded; none if that is not known before."""
+    """The part of all instructions that is recorded; none if it is not known in advance."""
     return _share_of_windows(stretches.windows) if stretches and stretches.windows else None
 
 
 def _share_of_windows(windows: str) -> float | None:
-    """None if the text is no description of windows: the recorder says what is wrong with it."""
+    """None if the text does not describe windows: the recorder reports the error."""
     given = {key: value for key, _, value in (part.partition("=") for part in windows.split(","))}
     try:
         every, length, warm = (count(key, given.get(key, "0")) or 0 for key in ("every", "length", "warm"))

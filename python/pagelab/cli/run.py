@@ -179,7 +179,7 @@ def command(
         "seed": seed,
         "max_accesses": count("--max-accesses", max_accesses, least=1),
         "warm_up": count("--warm-up", warm_up),
-        # The windows of a sample are parts of their own.
+        # The windows of a sample are already parts.
         "windows": WINDOWS_OF_PROFILES if profile and sample is None else None,
         "profile": profile,
         "check": check,
@@ -218,7 +218,7 @@ def command(
                 **common,
             )
     if profile and (destination or json == "-"):
-        # The programs' files may be others by the time that somebody reads it.
+        # The programs' files may have changed when somebody reads it.
         results = name_functions(results)
     if destination:
         write_atomically(destination, results.to_json())
@@ -282,7 +282,7 @@ def _live(
 
 
 def show(results: Results, *, full: bool = False) -> None:
-    """Prints what was replayed, on what, and the summary, or else the whole table."""
+    """Prints the sources, the machine, and the summary or the whole table."""
     first = results.systems[0]
     names = {role: [source.name for source in first.sources if source.role == role] for role in _ROLES}
     parts = [f"{words}{', '.join(names[role])}" for role, words in _ROLES.items() if names[role]]

@@ -22,11 +22,11 @@ from pagelab.results.table import short
 from pagelab.results.windows import is_sampled
 
 _WIDTH = 100
-"""Columns of tables that no terminal limits"""
+"""Columns of tables that are not limited by a terminal"""
 
 
 class By(StrEnum):
-    """Whose costs are added up."""
+    """The grouping of costs."""
 
     CALLER = "caller"
     FUNCTION = "function"
@@ -35,7 +35,7 @@ class By(StrEnum):
 
 
 class Format(StrEnum):
-    """What is written."""
+    """The output format."""
 
     TABLE = "table"
     FOLDED = "folded"
@@ -45,7 +45,7 @@ class Format(StrEnum):
 
 
 class Metric(StrEnum):
-    """What stacks are sorted and drawn by; the keys of `METRICS`."""
+    """The metric by which stacks are sorted and drawn; the keys of `METRICS`."""
 
     CYCLES = "cycles"
     WALKS = "walks"
@@ -55,7 +55,7 @@ class Metric(StrEnum):
 
 
 _ACCESSES = (By.CALLER, By.FUNCTION)
-"""What is of accesses; all else is of memory"""
+"""Groupings of accesses; the others are groupings of memory"""
 _CONTENTS = {
     Format.FOLDED: "folded stacks",
     Format.PPROF: "a pprof profile",
@@ -63,7 +63,7 @@ _CONTENTS = {
     Format.SVG: "a flame graph",
     Format.TABLE: "a table",
 }
-"""What `ensure_ending` calls each"""
+"""The name of each for `ensure_ending`"""
 
 
 def command(
@@ -131,7 +131,7 @@ def command(
     stacks = CallStacks.from_result(result, results)
     _warn(result, stacks, results)
     chosen = _chosen(stacks, by)
-    # Accesses and the memory that they go to cost the same.
+    # Accesses have the same costs as the memory that they go to.
     whole = total(stack.cost for stack in (stacks.callers if by in _ACCESSES else stacks.sites))
     key = metric.value
     title = f"{' and '.join(source.name for source in result.sources if source.role == 'main')} under {result.label}"
@@ -170,7 +170,7 @@ def _ensure_possible(by: By, format_: Format, annotated: str | None, sources: Se
 
 
 def _choose(results: Results, system: str | None, file: Path) -> SystemResult:
-    """The system that is asked for, or the first one with call stacks."""
+    """The requested system, or the first one with call stacks."""
     if system is None:
         return next((result for result in results.systems if has_stacks(result)), results.systems[0])
     try:
@@ -188,7 +188,7 @@ def _chosen(stacks: CallStacks, by: By) -> Sequence[Stack]:
 
 
 def _warn(result: SystemResult, stacks: CallStacks, results: Results) -> None:
-    """Says what is not in the stacks, and why functions have no names."""
+    """Prints what is missing in the stacks, and why functions have no names."""
     if is_sampled(result.stats):
         warn("only parts of the program were recorded: page faults between them belong to no stack")
     elif _lacks_large_pages(result) and results.request and not results.request.warm_up:

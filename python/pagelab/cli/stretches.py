@@ -1,4 +1,4 @@
-"""Options that say which stretches of a program are recorded."""
+"""Options that choose the stretches of a program to record."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -60,14 +60,14 @@ def stretches_of(
     *,
     start_on_signal: bool,
 ) -> Stretches | None:
-    """What the options say; none if there is none of them."""
+    """The stretches that the options choose; none without such options."""
     if skip is None and windows is None and not start_at and not stop_at and not start_on_signal:
         return None
     return Stretches(count("--skip", skip, least=1), windows, start_at or (), stop_at or (), start_on_signal)
 
 
 def intervals(results: Results) -> list[str | Table]:
-    """The headline figures of windows with 95 % intervals, and what they are of; none for whole programs."""
+    """The headline figures of windows with 95 % intervals, and what they cover; none for whole programs."""
     sampled = [result for result in results.systems if is_sampled(result.stats)]
     if not sampled:
         return []
@@ -100,7 +100,7 @@ def _table(results: Sequence[SystemResult], columns: Sequence[Mapping[str, str]]
 
 
 def _warmed_longer(of: Figure) -> str | None:
-    """What a longer warm-up changes of a figure, as a share of it."""
+    """The change of a figure by a longer warm-up, as a share of it."""
     if of.longer is None or of.value == 0:
         return None
     difference, half_width = (100 * part / of.value for part in (of.longer.difference, of.longer.half_width))

@@ -1,4 +1,4 @@
-"""`pagelab sweep`: many runs, kept in a data set."""
+"""`pagelab sweep`: many runs, with their results in one data set."""
 
 import sys
 import time
@@ -78,7 +78,7 @@ def _list(file: Path, output: Path | None) -> None:
 
 
 class _Told(Watch):
-    """Failures as lines of their own above the progress."""
+    """Prints each failure on a line above the progress."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self.say = say
@@ -89,7 +89,7 @@ class _Told(Watch):
         self.begin(to_make)
 
     def begin(self, to_make: int) -> None:
-        """So many runs are to be made."""
+        """This many runs will be performed."""
 
     def failed(self, one: Planned, error: str) -> None:
         self.say(f"failed: {one.run}: {error}")
@@ -143,6 +143,6 @@ def _progress(quiet: bool) -> Iterator[Watch]:
 
 
 def _say(line: str) -> None:
-    # One write, since runs end on threads of their own.
+    # A single write, since runs end on their own threads.
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -30,10 +30,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:
-    """A table of labels and what they stand for, without headings."""
+    """A table of labels and values, without headings."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for label, text in rows:
-        # What a program was called with is no markup.
+        # A program's arguments are not markup.
         table.add_row(label, Text(text))
     return table
 
@@ -41,7 +41,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
 def print_table(table: Table, *, stderr: bool = False) -> None:
     """Prints to standard output or error, without blanks at the ends of lines.
 
-    A file or pipe gets lines as long as they need to be.
+    Lines for a file or pipe may have any length.
     """
     console = Console(highlight=False, stderr=stderr)
     if not console.is_terminal:
@@ -54,7 +54,7 @@ def print_table(table: Table, *, stderr: bool = False) -> None:
 
 
 def output_width() -> int | None:
-    """Columns of the terminal that standard output is; of another output what COLUMNS says, if anything."""
+    """Columns of standard output's terminal; for other outputs the value of COLUMNS, if set."""
     console = Console()
     if console.is_terminal:
         return console.width
@@ -74,14 +74,14 @@ def complain(message: str) -> None:
 
 @contextmanager
 def progress_bars(unit: str = "accesses", *, quiet: bool = False, hidden: bool = False) -> Iterator[Report | None]:
-    """Yields what to call with (name, done, total or none), or none if nobody wants to see it.
+    """Yields a function to call with (name, done, total or none), or none if progress is not shown.
 
     On a terminal there is a bar for each name; elsewhere a line for each is written every ten seconds.
 
     Args:
-        unit: What is counted.
-        quiet: Nothing is shown anywhere.
-        hidden: Nothing is shown on a terminal.
+        unit: The unit of the counts.
+        quiet: Show nothing anywhere.
+        hidden: Show nothing on a terminal.
     """
     if quiet or (hidden and sys.stderr.isatty()):
         yield None
@@ -93,13 +93,13 @@ def progress_bars(unit: str = "accesses", *, quiet: bool = False, hidden: bool =
 
 
 class _Begins:
-    """When what has a name began. There may be several of one name, one after the other: replays of one system."""
+    """Start times by name. Several replays of one system, one after the other, have the same name."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, int, int | None]] = {}
 
     def note(self, name: str, done: int, total: int | None, now: float) -> tuple[float, bool]:
-        """When that began of which so much is done, and whether it is the first that is heard of it."""
+        """The start time of the work with this progress, and whether this is its first report."""
         began, done_before, total_before = self._known.get(name, (now, done, total))
         has_ended = done_before == total_before and total != total_before
         is_new = name not in self._known or done < done_before or has_ended
@@ -118,7 +118,7 @@ class Lines:
         self._due: dict[str, float] = {}
 
     def report(self, name: str, done: int, total: int | None) -> None:
-        """Writes a line if the last one of `name` is an interval ago, which the first one never is."""
+        """Writes a line if the last one of `name` is an interval ago; never for the first report."""
         now = self._clock()
         began, is_new = self._begins.note(name, done, total, now)
         if is_new:
@@ -150,7 +150,7 @@ def _bars(unit: str) -> Iterator[Report]:
             now = time.monotonic()
             began, is_new = begins.note(name, done, total, now)
             if name not in tasks:
-                # Square brackets in a name are no markup.
+                # Square brackets in a name are not markup.
                 tasks[name] = progress.add_task(escape(name), total=total)
             elif is_new:
                 progress.reset(tasks[name], total=total)
@@ -166,7 +166,7 @@ def _millions(done: int, total: int | None) -> str:
 
 
 class _Rate(ProgressColumn):
-    """How much has been done, and how much a second."""
+    """The finished amount, and the rate per second."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
