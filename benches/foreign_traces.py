@@ -103,6 +103,34 @@ def _perf_memory(_: Array, places: Array, pcs: Array) -> bytes:
     ).encode()
 
 
+def _pinatrace(kinds: Array, places: Array, pcs: Array) -> bytes:
+    rows = zip(kinds.tolist(), places.tolist(), pcs.tolist(), strict=True)
+    return "".join(f"0x{pc:x}: {'R' if kind < 0.7 else 'W'} 0x{place:x}\n" for kind, place, pc in rows).encode()
+
+
+# Samples with the instruction's address, process and thread, time, address and data source.
+PERF_SAMPLE = np.dtype(
+    [("head", "<u8"), ("ip", "<u8"), ("tid", "<u8"), ("time", "<u8"), ("addr", "<u8"), ("src", "<u8")]
+)
+PERF_FIELDS = 1 | 2 | 4 | 8 | 1 << 15
+
+
+def _perf_data(kinds: Array, places: Array, pcs: Array) -> bytes:
+    records = np.zeros(len(kinds), PERF_SAMPLE)
+    records["head"] = 9 | 2 << 32 | PERF_SAMPLE.itemsize << 48
+    records["ip"], records["addr"] = pcs, places
+    records["tid"], records["src"] = 812 << 32 | 812, np.where(kinds < 0.7, 2, 4)
+    records["time"] = np.arange(len(kinds))
+    return records.tobytes()
+
+
+def _perf_data_head(count: int) -> bytes:
+    """The header and one event's attribute."""
+    event = struct.pack("<IIQQQ", 4, 128, 0x1CD, 1, PERF_FIELDS).ljust(128, b"\0") + bytes(16)
+    sections = (104, len(event), 104, len(event), 104 + len(event), count * PERF_SAMPLE.itemsize)
+    return b"PERFILE2" + struct.pack("<6Q", *sections).ljust(96, b"\0") + event
+
+
 INPUT: list[tuple[str, str] | tuple[str, str, int]] = [
     ("pc", "<u8"),
     ("flags", "u1", 2),
@@ -119,7 +147,7 @@ CLOUDSUITE: list[tuple[str, str] | tuple[str, str, int]] = [
     ("ids", "u1", 8),
 ]
 HEADER = b"\x0a\x03mon\x18\x80\xa0\x94\xa5\x8d\x1d"
-FORMATS: dict[str, tuple[bytes, Callable[[Array, Array, Array], bytes]]] = {
+FORMATS: dict[str, tuple[bytes | Callable[[int], bytes], Callable[[Array, Array, Array], bytes]]] = {
     "drmemtrace": (struct.pack("<HHQHHQHHQ", 25, 0, 5, 22, 0, 7, 24, 0, 7), _drmemtrace),
     "champsim": (b"", _champsim(INPUT)),
     "champsim-cloudsuite": (b"", _champsim(CLOUDSUITE)),
@@ -127,6 +155,8 @@ FORMATS: dict[str, tuple[bytes, Callable[[Array, Array, Array], bytes]]] = {
     "gem5": (b"gem5" + bytes([len(HEADER)]) + HEADER, _gem5),
     "ramulator": (b"", _loads),
     "ramulator, SimpleO3": (b"", _instructions),
+    "pinatrace": (b"", _pinatrace),
+    "perf-data": (_perf_data_head, _perf_data),
     "perf": (b"", _perf),
     "perf, mem": (b"", _perf_memory),
 }
@@ -136,11 +166,11 @@ def main() -> None:
     records = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000_000
     print(f"{'format':20} {'records':>11} {'accesses':>11} {'M per user second':>18} {'M per second':>13}")
     for name, (head, make) in FORMATS.items():
-        count = records // 4 if name.startswith("perf") else records
+        count = records // 4 if name in ("perf", "perf, mem") else records
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace"
             with path.open("wb") as file:
-                file.write(head)
+                file.write(head if isinstance(head, bytes) else head(count))
                 for kinds, places, pcs in _chunks(count, np.random.default_rng(1)):
                     file.write(make(kinds, places, pcs))
             begin, wall = resource.getrusage(resource.RUSAGE_SELF).ru_utime, time.monotonic()
