@@ -1,7 +1,8 @@
 //! The frames that a fault needs, by the ordinary way, and the room that is made for them.
 
+use super::parts::smaller;
 use super::work::Work;
-use super::{Fault, FaultState, PageSize, smaller};
+use super::{Fault, FaultState};
 use crate::effects::Effects;
 use crate::frames::frame_alloc::FramePurpose;
 use crate::locks::TaskId;
@@ -9,6 +10,7 @@ use crate::needs::Need;
 use crate::os::Os;
 use crate::reclaim::{Pressure, Scan};
 use pagelab_base::addr::FRAME_BYTES;
+use pagelab_base::addr::PageSize;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
 use pagelab_base::step::BlockKey;
@@ -24,11 +26,11 @@ impl Fault {
         if let Some(state) = self.make_room(os, effects) {
             return Ok(state);
         }
-        let (order, tries) = (self.order, self.fruitless < MAX_FRUITLESS);
+        let (order, tries) = (self.target.order, self.progress.fruitless < MAX_FRUITLESS);
         let layer = self.layer(os);
         // What may go on without memory to spare may not beyond its cgroup's limit.
         let limited = matches!(layer.memory.pressure(order, context.group), Some(Pressure::Limit(_)));
-        if let Work::Read { file, page } = self.work {
+        if let Work::Read { file, page } = self.progress.work {
             let pages = self.take_window(os, file, page);
             let layer = self.layer(os);
             return match () {
@@ -44,25 +46,25 @@ impl Fault {
         if let Some(frame) = if limited { None } else { layer.take_page(context, order) } {
             let effects = layer.last_effects();
             let refilled = (!effects.zone_locks.is_empty()).then(|| effects.descriptors.clone());
-            self.frame = frame;
+            self.target.frame = frame;
             return Ok(refilled.map_or(FaultState::Zeroing, |descriptors| FaultState::Refill { descriptors }));
         }
-        if let (Work::Copy { .. }, true) = (self.work, self.size > PageSize::Size4K) {
+        if let (Work::Copy { .. }, true) = (self.progress.work, self.target.size > PageSize::Size4K) {
             // One that is there already, and should have been copied whole, is split for a part of it to be copied.
             let frame = layer.take_frame(context, FramePurpose::PageTable, "the table of a page that is split")?;
-            self.work = Work::Split;
+            self.progress.work = Work::Split;
             return Ok(FaultState::Split { frame });
         }
         // No contiguous block: a smaller page serves as well.
-        if self.size > PageSize::Size4K {
-            self.set_size(smaller(self.size));
-            self.plain = false;
+        if self.target.size > PageSize::Size4K {
+            self.target.set_size(smaller(self.target.size), self.request.va);
+            self.target.skips_policy = false;
             return self.next_table(os);
         }
         if order > 0 {
-            let vma = layer.spaces[self.space.index].vmas.find(self.va);
+            let vma = layer.spaces[self.request.space.index].vmas.find(self.request.va);
             let vma = vma.expect("mappings do not change during a fault").clone();
-            let layer = &mut os.layers[self.space.layer];
+            let layer = &mut os.layers[self.request.space.layer];
             self.set_folio(layer, &vma, order - 1);
             return Ok(FaultState::Allocation);
         }
@@ -80,18 +82,18 @@ impl Fault {
 
     /// The frames hold what they are to hold: zeros, a copy, or what was in the swap area.
     pub(super) fn filled(&mut self, os: &mut Os, effects: &mut Effects) -> FaultState {
-        if self.work == Work::SwapIn {
-            effects.note_page_read(self.space.layer, self.frame);
+        if self.progress.work == Work::SwapIn {
+            effects.note_page_read(self.request.space.layer, self.target.frame);
         }
-        let zeroed = matches!(self.work, Work::Fresh | Work::Shared { .. });
-        self.counters(os).zeroed_bytes += u64::from(zeroed) * (FRAME_BYTES << self.order);
+        let zeroed = matches!(self.progress.work, Work::Fresh | Work::Shared { .. });
+        self.counters(os).zeroed_bytes += u64::from(zeroed) * (FRAME_BYTES << self.target.order);
         FaultState::Charge
     }
 
     /// They are charged to the cgroup.
     pub(super) fn charged(&mut self, os: &mut Os, cpu: CpuId) -> FaultState {
         let context = self.context(os);
-        let (batch, pages) = (os.costs.charge_batch, 1 << self.order);
+        let (batch, pages) = (os.costs.charge_batch, 1 << self.target.order);
         let layer = self.layer(os);
         layer.consume_charge(cpu, context.group, pages, batch);
         FaultState::Rmap
@@ -100,10 +102,10 @@ impl Fault {
     /// What is to be done before memory is taken, if it is short.
     pub(super) fn make_room(&mut self, os: &mut Os, effects: &mut Effects) -> Option<FaultState> {
         let context = self.context(os);
-        let tries = self.fruitless < MAX_FRUITLESS;
-        if self.layer(os).memory.pressure(self.order, context.group).is_some() {
+        let tries = self.progress.fruitless < MAX_FRUITLESS;
+        if self.layer(os).memory.pressure(self.target.order, context.group).is_some() {
             // Pages that nobody has accounted for cannot leave.
-            self.accounted += os.account_for_all(self.space.layer);
+            self.progress.accounted += os.account_for_all(self.request.space.layer);
         }
         let layer = self.layer(os);
         let (crowded, low) =
@@ -112,16 +114,16 @@ impl Fault {
             return Some(state);
         }
         if low {
-            effects.wake(self.space.layer, Need::Memory);
+            effects.wake(self.request.space.layer, Need::Memory);
         }
         let layer = self.layer(os);
-        let pressure = layer.memory.pressure(self.order, context.group)?;
+        let pressure = layer.memory.pressure(self.target.order, context.group)?;
         (tries && layer.memory.can_reclaim(pressure)).then_some(FaultState::Reclaim { pressure })
     }
 
     /// What a scan took away is written.
     pub(super) fn written_back(&self, os: &mut Os, scan: &Scan, task: TaskId) -> FaultState {
-        os.written_back(self.space.layer, scan, task);
+        os.written_back(self.request.space.layer, scan, task);
         self.begin_allocation(os)
     }
 
@@ -134,16 +136,16 @@ impl Fault {
         pressure: Pressure,
         task: TaskId,
     ) -> Result<FaultState, BlockKey> {
-        let layer = self.space.layer;
+        let layer = self.request.space.layer;
         let scan = os.scan_pages(effects, layer, pressure, task);
         if scan.freed == 0 {
             if let Some(lba) = scan.in_the_way {
                 return Err(BlockKey::Writeback { layer, lba });
             }
-            self.fruitless += 1;
+            self.progress.fruitless += 1;
             return Ok(self.begin_allocation(os));
         }
-        self.fruitless = 0;
+        self.progress.fruitless = 0;
         if scan.io.is_empty() {
             return Ok(self.begin_allocation(os));
         }

@@ -13,20 +13,20 @@ use pagelab_trace::MapFlags;
 impl Fault {
     /// What is to be done about a page of anonymous memory that is not there.
     pub(super) fn choose_anonymous(&mut self, layer: &mut Layer, vma: &Vma, zero_page: bool) -> Work {
-        if vma.is_shared() && self.size == PageSize::Size4K {
-            let page = vma.file_page(self.page);
+        if vma.is_shared() && self.target.size == PageSize::Size4K {
+            let page = vma.file_page(self.target.page);
             let frame = layer.memory.page_use.object(page);
-            self.frame = frame.unwrap_or(self.frame);
+            self.target.frame = frame.unwrap_or(self.target.frame);
             return Work::Shared { page, present: frame.is_some() };
         }
         let untouched =
-            self.intent != Intent::Store && !vma.is_shared() && !vma.flags.contains(MapFlags::WRITTEN_BEFORE);
-        if zero_page && untouched && self.size == PageSize::Size4K && vma.kind != VmaKind::Special {
-            (self.flags.writable, self.flags.dirty) = (false, false);
-            self.frame = layer.memory.page_use.zero_page();
+            self.request.intent != Intent::Store && !vma.is_shared() && !vma.flags.contains(MapFlags::WRITTEN_BEFORE);
+        if zero_page && untouched && self.target.size == PageSize::Size4K && vma.kind != VmaKind::Special {
+            (self.target.flags.writable, self.target.flags.dirty) = (false, false);
+            self.target.frame = layer.memory.page_use.zero_page();
             return Work::ZeroPage;
         }
-        if self.size == PageSize::Size4K && !vma.is_shared() && self.gets_folios(layer, vma) {
+        if self.target.size == PageSize::Size4K && !vma.is_shared() && self.gets_folios(layer, vma) {
             let most = layer.paging.folio_orders.last().copied().unwrap_or(0);
             self.set_folio(layer, vma, most);
         }
@@ -36,7 +36,7 @@ impl Fault {
     /// Whether pages are mapped by several: in kernels that are eager, those that are mapped ahead.
     fn gets_folios(&self, layer: &Layer, vma: &Vma) -> bool {
         if layer.paging.blocks_ahead {
-            !self.exception && layer.spaces[self.space.index].uses_placement
+            !self.request.exception && layer.spaces[self.request.space.index].uses_placement
         } else {
             gets_large_pages(vma, layer.paging.large_pages)
         }
@@ -45,50 +45,50 @@ impl Fault {
     /// Makes the page a folio: the largest of the layer's orders up to `most` whose place lies inside the VMA and has
     /// no page yet (Linux `alloc_anon_folio`); a single page if there is none.
     pub(super) fn set_folio(&mut self, layer: &mut Layer, vma: &Vma, most: u32) {
-        let space = self.space.index;
+        let space = self.request.space.index;
         let free = |layer: &mut Layer, start: u64, end: u64| {
             let range = VaRange { start: VirtAddr(start), end: VirtAddr(end) };
             !layer.has_words(space, range) && pages(range).all(|at| layer.is_unmapped(space, at))
         };
         let orders: Vec<u32> = layer.paging.folio_orders.iter().copied().filter(|&order| order <= most).collect();
         let fits = orders.into_iter().rev().find(|&order| {
-            let start = self.va.0 & !((FRAME_BYTES << order) - 1);
+            let start = self.request.va.0 & !((FRAME_BYTES << order) - 1);
             let end = start + (FRAME_BYTES << order);
             vma.start.0 <= start && end <= vma.end.0 && free(layer, start, end)
         });
-        self.order = fits.unwrap_or(0);
-        self.page = VirtAddr(self.va.0 & !((FRAME_BYTES << self.order) - 1));
+        self.target.order = fits.unwrap_or(0);
+        self.target.page = VirtAddr(self.request.va.0 & !((FRAME_BYTES << self.target.order) - 1));
     }
 
     /// Maps a page of shared anonymous memory: the frame that others map, or else the fault's own.
     pub(super) fn map_shared(&mut self, layer: &mut Layer, number: u64, present: bool) -> Result<u64, EngineError> {
         let context = self.context_in(layer);
-        let (space, page) = (self.space.index, self.page);
+        let (space, page) = (self.request.space.index, self.target.page);
         match layer.memory.page_use.object(number) {
             _ if present => {}
             // Another process was faster.
             Some(theirs) => {
-                layer.free_block(context, self.frame, 0);
+                layer.free_block(context, self.target.frame, 0);
                 layer.memory.page_use.share(theirs);
-                self.frame = theirs;
+                self.target.frame = theirs;
             }
-            None => layer.memory.page_use.set_object(number, self.frame),
+            None => layer.memory.page_use.set_object(number, self.target.frame),
         }
-        layer.map(context, space, page, self.mapping())?;
+        layer.map(context, space, page, self.target.mapping())?;
         Ok(1)
     }
 
     /// Maps the fault's frame or folio where there was nothing; returns how many entries that took.
     pub(super) fn map_fresh(&mut self, layer: &mut Layer) -> Result<u64, EngineError> {
         let context = self.context_in(layer);
-        let (space, page) = (self.space.index, self.page);
+        let (space, page) = (self.request.space.index, self.target.page);
         // Of a folio every page has a PTE; a large page has one.
-        let ptes = 1_u64 << (self.order - self.size.order());
+        let ptes = 1_u64 << (self.target.order - self.target.size.order());
         // That of a copy of what others have read back; a folio or a large page is mapped where no words are.
         let word = layer.take_word(space, page);
         for n in 0..ptes {
-            let pfn = self.frame + n;
-            layer.map(context, space, page + n * FRAME_BYTES, Mapping { pfn, ..self.mapping() })?;
+            let pfn = self.target.frame + n;
+            layer.map(context, space, page + n * FRAME_BYTES, Mapping { pfn, ..self.target.mapping() })?;
         }
         word.into_iter().for_each(|of| layer.release_word(context, of.word));
         Ok(ptes)

@@ -73,24 +73,24 @@ impl Fault {
     /// None in kernels without translation caches.
     fn begin_walk(&self, layer: &Layer, list: &WalkList) -> Option<Begin> {
         layer.mechanisms.translation_caches.as_ref()?;
-        let space = self.space.index;
+        let space = self.request.space.index;
         let mut begin = Begin { checks: Lines::new(), pointer: None, counted: None, direct: false, start: Start::Root };
-        let found = if let Some((layout, object)) = layer.translation_cache(space, self.cpu, self.va) {
+        let found = if let Some((layout, object)) = layer.translation_cache(space, self.request.cpu, self.request.va) {
             let of = &layer.spaces[space];
-            let found = layout.look_up(&layer.memory.contents, object, self.va, of.caches.generation);
+            let found = layout.look_up(&layer.memory.contents, object, self.request.va, of.caches.generation);
             begin.checks = found.tags;
             begin.pointer = found.hit.and_then(|hit| hit.pointer);
             begin.direct = layout.is_direct_mapped();
             if let Layout::Slots(_) = layout {
                 begin.checks.push(of.object_line(GENERATION));
-                begin.counted = found.hit.map(|_| layer.data.cpu_line(self.cpu, CpuLine::WalkCounters));
+                begin.counted = found.hit.map(|_| layer.data.cpu_line(self.request.cpu, CpuLine::WalkCounters));
             }
             found.hit.map(|hit| (hit.level, hit.entry))
         } else {
-            if self.reached.is_some() {
+            if self.request.reached.is_some() {
                 begin.checks.push(layer.spaces[space].counter_line());
             }
-            let holds = self.reached.filter(|reached| layer.still_holds(space, reached));
+            let holds = self.request.reached.filter(|reached| layer.still_holds(space, reached));
             holds.map(|reached| (reached.level, reached.entry))
         };
         if let Some((level, entry)) = found {
@@ -105,7 +105,7 @@ impl Fault {
         self.walk(os, &mut list);
         let begin = self.begin_walk(layer, &list);
         if let (Some(begin), Some(caches)) = (&begin, &layer.mechanisms.translation_caches) {
-            let levels = layer.spaces[self.space.index].table.levels();
+            let levels = layer.spaces[self.request.space.index].table.levels();
             step.preset = match caches.config.slots() {
                 Some(slots) => begin.cost_with_slots(slots, levels, step.preset),
                 None => begin.cost(&caches.config.costs(&os.costs.fault.walk), &list, step.preset),
@@ -119,7 +119,7 @@ impl Fault {
         if begin.as_ref().is_none_or(Begin::needs_root) {
             // `mm->pgd`, in the line of the lock (Linux 4.9 and 4.19: `mmap_sem`), or in one that faults read only
             // (6.12: `mm_mt`).
-            step.kernel(RefKind::Read, layer.spaces[self.space.index].lock_line());
+            step.kernel(RefKind::Read, layer.spaces[self.request.space.index].lock_line());
         }
         step.before_pte = step.refs.len();
         let mut before = None;
@@ -142,7 +142,7 @@ impl Fault {
 
     /// Takes note of how a walk began, and of what it is to leave.
     pub(super) fn note_walk(&mut self, os: &mut Os, list: &WalkList) -> Result<(), EngineError> {
-        let (space, va) = (self.space, self.va);
+        let (space, va) = (self.request.space, self.request.va);
         let layer = &mut os.layers[space.layer];
         let Some(begin) = self.begin_walk(layer, list) else { return Ok(()) };
         let caches = layer.mechanisms.translation_caches.as_mut().expect("the walk began with them");
@@ -165,14 +165,15 @@ impl Fault {
             }
         }
         let highest = caches.layout.as_ref().map_or(0, |layout| layout.highest(filled_from - 1));
-        self.unfilled = (highest >= LOWEST && filled_from > LOWEST).then(|| (LOWEST, highest.min(filled_from - 1)));
+        self.progress.unfilled =
+            (highest >= LOWEST && filled_from > LOWEST).then(|| (LOWEST, highest.min(filled_from - 1)));
         Ok(())
     }
 
     /// The step that fills the caches, if the walk left something to fill and there is memory for it.
     pub(super) fn begin_fill(&mut self, os: &mut Os) -> Option<FaultState> {
-        let levels = self.unfilled.take()?;
-        let (space, cpu, va) = (self.space.index, self.cpu, self.va);
+        let levels = self.progress.unfilled.take()?;
+        let (space, cpu, va) = (self.request.space.index, self.request.cpu, self.request.va);
         let layer = self.layer(os);
         if !layer.begin_generation(space) {
             return None;
@@ -182,7 +183,11 @@ impl Fault {
     }
 
     pub(super) fn plan_fill(&self, os: &Os, layer: &Layer, (from, to): (u8, u8), new: bool, step: &mut Step) {
-        let Some((layout, object)) = layer.translation_cache(self.space.index, self.cpu, self.va) else { return };
+        let Some((layout, object)) =
+            layer.translation_cache(self.request.space.index, self.request.cpu, self.request.va)
+        else {
+            return;
+        };
         let Some(caches) = &layer.mechanisms.translation_caches else { return };
         if new {
             layout.new_lines(object, |line| step.kernel_beside(RefKind::Write, line));
@@ -192,14 +197,14 @@ impl Fault {
             let costs = slots.costs();
             let instructions = u64::from(costs.fill) + filled * u64::from(costs.fill_slot);
             step.preset += walk.cost().in_proportion(instructions);
-            step.kernel_beside(RefKind::Write, layer.data.cpu_line(self.cpu, CpuLine::WalkCounters));
+            step.kernel_beside(RefKind::Write, layer.data.cpu_line(self.request.cpu, CpuLine::WalkCounters));
         } else {
             step.preset += filled * caches.config.costs(walk).fill;
         }
         step.fills = true;
         // Writes wait for nothing. A slot that several threads may fill has a count that is exchanged.
         let kind = if caches.config.fills_atomically() { RefKind::Locked } else { RefKind::Write };
-        layout.fill_lines(object, (from, to), self.va, |line| step.kernel_beside(kind, line));
+        layout.fill_lines(object, (from, to), self.request.va, |line| step.kernel_beside(kind, line));
         step.before_pte = step.refs.len();
     }
 }

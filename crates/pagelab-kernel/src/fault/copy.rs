@@ -14,18 +14,18 @@ use pagelab_trace::MapFlags;
 impl Fault {
     /// What is to be done about a write-protected page.
     pub(super) fn choose_of_present(&mut self, layer: &mut Layer, vma: &Vma, mapping: Mapping) -> Work {
-        self.set_size(mapping.size);
-        self.meet_at(self.order);
-        let reuse = vma.is_shared() || layer.memory.page_use.are_exclusive(mapping.pfn, self.order);
+        self.target.set_size(mapping.size, self.request.va);
+        self.held.contend_at(self.target.order, &self.request);
+        let reuse = vma.is_shared() || layer.memory.page_use.are_exclusive(mapping.pfn, self.target.order);
         if reuse {
-            self.frame = mapping.pfn;
+            self.target.frame = mapping.pfn;
         }
-        self.flags = PteFlags { writable: true, dirty: true, ..mapping.flags };
+        self.target.flags = PteFlags { writable: true, dirty: true, ..mapping.flags };
         match () {
             () if reuse => Work::Reuse,
             () if mapping.pfn == layer.memory.page_use.zero_page() => Work::Fresh,
             // Explicit ones are copied whole (`hugetlb_wp`), others by parts (`do_huge_pmd_wp_page`).
-            () if self.size > PageSize::Size4K && !vma.flags.contains(MapFlags::HUGETLB) => Work::Split,
+            () if self.target.size > PageSize::Size4K && !vma.flags.contains(MapFlags::HUGETLB) => Work::Split,
             () => Work::Copy { from: mapping.pfn },
         }
     }
@@ -33,12 +33,12 @@ impl Fault {
     /// Splits the large page that the walk found, unless it is gone.
     pub(super) fn split(&mut self, os: &mut Os, effects: &mut Effects, frame: Pfn) {
         let context = self.context(os);
-        let (space, page, size) = (self.space.index, self.page, self.size);
+        let (space, page, size) = (self.request.space.index, self.target.page, self.target.size);
         let leaf = self.leaf(os);
         let layer = self.layer(os);
         if matches!(leaf, Leaf::Present(mapping) if mapping.size == size) {
             layer.split_page(space, page, frame);
-            effects.invalidate(self.space, VaRange { start: page, end: page + size.bytes() });
+            effects.invalidate(self.request.space, VaRange { start: page, end: page + size.bytes() });
             self.counters(os).split += 1;
         } else {
             layer.free_frames(context, frame, 0);

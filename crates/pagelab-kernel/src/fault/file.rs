@@ -19,9 +19,9 @@ impl Fault {
     /// A page of a file's mapping.
     pub(super) fn choose_of_file(&mut self, layer: &mut Layer, vma: &Vma, around: u64) -> Result<Work, EngineError> {
         let context = self.context_in(layer);
-        let store = self.intent == Intent::Store;
+        let store = self.request.intent == Intent::Store;
         let file = layer.memory.page_use.file(vma.file.as_ref().expect("it is of a file"));
-        let page = vma.file_page(self.va);
+        let page = vma.file_page(self.request.va);
         if layer.must_be_read(context, file, page) {
             return Ok(Work::Read { file, page });
         }
@@ -31,11 +31,12 @@ impl Fault {
             return Ok(Work::Copy { from: frame });
         }
         // Until the first store, a page that can be written is not dirty (shared) or not yet a copy (private).
-        (self.flags.writable, self.flags.dirty) = (store, store);
-        (self.frame, self.around) = (frame, VaRange { start: self.page, end: self.page + FRAME_BYTES });
+        (self.target.flags.writable, self.target.flags.dirty) = (store, store);
+        (self.target.frame, self.target.around) =
+            (frame, VaRange { start: self.target.page, end: self.target.page + FRAME_BYTES });
         if !store {
-            self.around = window(vma, self.va, around);
-            for page in pages(self.around).map(|at| vma.file_page(at)) {
+            self.target.around = window(vma, self.request.va, around);
+            for page in pages(self.target.around).map(|at| vma.file_page(at)) {
                 if !layer.must_be_read(context, file, page) {
                     layer.cached_page(context, file, page, &within)?;
                 }
@@ -49,22 +50,22 @@ impl Fault {
         let context = self.context_in(layer);
         let Some(frame) = layer.memory.page_use.cached(file, number) else { return Ok(0) };
         self.note_hits(layer, file);
-        self.frame = frame;
-        let space = self.space.index;
+        self.target.frame = frame;
+        let space = self.request.space.index;
         let mut mapped = 0;
-        for at in pages(self.around) {
-            let number = number.wrapping_add(at.page_number()).wrapping_sub(self.page.page_number());
+        for at in pages(self.target.around) {
+            let number = number.wrapping_add(at.page_number()).wrapping_sub(self.target.page.page_number());
             let mut present = !layer.is_unmapped(space, at);
             if !present
                 && let Some(pfn) = layer.memory.page_use.cached(file, number)
                 && layer.word(space, at).is_none_or(|of| matches!(of.word, EntryWord::Stored(_)))
             {
                 layer.take_word(space, at);
-                layer.map(context, space, at, Mapping { pfn, ..self.mapping() })?;
+                layer.map(context, space, at, Mapping { pfn, ..self.target.mapping() })?;
                 (present, mapped) = (true, mapped + 1);
             }
-            if present && at == self.present_to {
-                self.present_to = at + FRAME_BYTES;
+            if present && at == self.progress.present_to {
+                self.progress.present_to = at + FRAME_BYTES;
             }
         }
         // Another fault's window may have had the page itself by now.
@@ -76,17 +77,17 @@ impl Fault {
     pub(super) fn take_window(&mut self, os: &mut Os, file: u32, page: u64) -> Vec<(u64, Pfn)> {
         let context = self.context(os);
         let bytes = os.costs.read_ahead_bytes.0;
-        let va = self.va;
-        let layer = &mut os.layers[self.space.layer];
-        let vma = layer.spaces[self.space.index].vmas.find(va).expect("mappings do not change during a fault");
+        let va = self.request.va;
+        let layer = &mut os.layers[self.request.space.layer];
+        let vma = layer.spaces[self.request.space.index].vmas.find(va).expect("mappings do not change during a fault");
         debug_assert_eq!(vma.file_page(va), page);
         let mut window = self.read_window(vma, page, bytes);
-        if layer.is_served(self.space.index, va) {
+        if layer.is_served(self.request.space.index, va) {
             // Those around it are the engine's.
             window = page..page + 1;
         }
         let mut taken: Vec<(u64, Pfn)> = Vec::new();
-        let (id, locks) = (self.space.layer, &os.locks);
+        let (id, locks) = (self.request.space.layer, &os.locks);
         let is_written = |layer: &Layer, number| {
             let lba = layer.storage().expect("pages are read from storage").lba(file, number);
             locks.is_held(BlockKey::Writeback { layer: id, lba })
@@ -108,11 +109,11 @@ impl Fault {
     /// engine would read it again before the fault has mapped it.
     pub(super) fn finish_read(&mut self, os: &mut Os, effects: &mut Effects, file: u32, read: &[(u64, Pfn)]) {
         let context = self.context(os);
-        let (space, page) = (self.space.index, self.page);
-        let storage = os.layers[self.space.layer].storage().expect("pages are read from storage");
+        let (space, page) = (self.request.space.index, self.target.page);
+        let storage = os.layers[self.request.space.layer].storage().expect("pages are read from storage");
         let came = read.iter().filter(|&&(number, _)| !storage.is_unwritten(file, number));
         let came: Vec<Pfn> = came.map(|&(_, frame)| frame).collect();
-        came.into_iter().for_each(|frame| effects.note_page_read(self.space.layer, frame));
+        came.into_iter().for_each(|frame| effects.note_page_read(self.request.space.layer, frame));
         let layer = self.layer(os);
         if let Some(EntryWord::Stored(_)) = layer.word(space, page).map(|of| of.word) {
             layer.take_word(space, page);

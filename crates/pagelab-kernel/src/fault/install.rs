@@ -16,26 +16,26 @@ impl Fault {
     /// memory meanwhile: the fault has to look again. Errors: the page table is full.
     pub(super) fn install(&mut self, os: &mut Os, effects: &mut Effects) -> Result<bool, EngineError> {
         let context = self.context(os);
-        let (space, page) = (self.space.index, self.page);
+        let (space, page) = (self.request.space.index, self.target.page);
         let leaf = self.leaf(os);
-        self.present_to = self.end();
+        self.progress.present_to = self.target.end();
         let layer = self.layer(os);
-        let mapped = match (self.work, leaf) {
+        let mapped = match (self.progress.work, leaf) {
             (Work::Cached { file, page: number }, _) => self.map_cached(layer, file, number)?,
             (Work::Reuse, Leaf::Present(old)) => {
-                layer.remap(space, page, Mapping { flags: self.flags, ..old });
+                layer.remap(space, page, Mapping { flags: self.target.flags, ..old });
                 1
             }
             (Work::SwapIn | Work::SwapCached, _) => self.map_swapped(layer)?,
             (_, Leaf::Present(old)) => {
-                layer.remap(space, page, self.mapping());
+                layer.remap(space, page, self.target.mapping());
                 layer.put_page(context, &old);
-                effects.invalidate(self.space, VaRange { start: page, end: self.end() });
+                effects.invalidate(self.request.space, VaRange { start: page, end: self.target.end() });
                 1
             }
             (Work::Shared { page: number, present }, _) => self.map_shared(layer, number, present)?,
             (Work::Ready, _) => {
-                layer.map_ready(context, space, page, self.mapping())?;
+                layer.map_ready(context, space, page, self.target.mapping())?;
                 1
             }
             (_, Leaf::NotPresent { .. }) => self.map_fresh(layer)?,
@@ -44,9 +44,9 @@ impl Fault {
             return Ok(false);
         }
         let layer = self.layer(os);
-        if self.work.allocates() {
-            for n in 0..1 << (self.order - self.size.order()) {
-                layer.list_page(&Mapping { pfn: self.frame + n, ..self.mapping() });
+        if self.progress.work.allocates() {
+            for n in 0..1 << (self.target.order - self.target.size.order()) {
+                layer.list_page(&Mapping { pfn: self.target.frame + n, ..self.target.mapping() });
             }
         }
         self.count_mapped(os, mapped);
@@ -62,9 +62,9 @@ impl Fault {
         entry: PhysAddr,
     ) -> Result<Result<FaultState, Next>, EngineError> {
         let context = self.context(os);
-        if let Work::Copy { .. } = self.work {
-            let (placement, mut memory) = os.layers[self.space.layer].placing(context);
-            placement.copied(self.space.index, self.va, &mut memory);
+        if let Work::Copy { .. } = self.progress.work {
+            let (placement, mut memory) = os.layers[self.request.space.layer].placing(context);
+            placement.copied(self.request.space.index, self.request.va, &mut memory);
         }
         self.layer(os).spaces.table_work.lines.clear();
         let installed = self.install(os, effects)?;
@@ -80,12 +80,9 @@ impl Fault {
         }))
     }
 
-    pub(super) fn mapping(&self) -> Mapping {
-        Mapping { pfn: self.frame, size: self.size, flags: self.flags }
-    }
-
     fn count_mapped(&mut self, os: &mut Os, mapped: u64) {
-        let (work, exception, size, order) = (self.work, self.exception, self.size, self.order);
+        let (work, exception, size, order) =
+            (self.progress.work, self.request.exception, self.target.size, self.target.order);
         let counters = self.counters(os);
         match work {
             Work::ZeroPage => counters.zero_page += 1,

@@ -88,27 +88,27 @@ fn plan_lines(costs: &BlockIoConfig, layer: &Layer, part: usize, step: &mut Step
 impl Fault {
     /// What the state that was just entered is to ask of devices goes its way.
     pub(super) fn begin_io(&mut self, os: &mut Os) {
-        let requests = match &self.state {
-            FaultState::Read { pages } => self.reads(&os.layers[self.space.layer], pages).len() as u32,
+        let requests = match &self.progress.state {
+            FaultState::Read { pages } => self.reads(&os.layers[self.request.space.layer], pages).len() as u32,
             FaultState::WriteBack { scan } => scan.io.len(),
-            FaultState::Zeroing => u32::from(self.work == Work::SwapIn),
+            FaultState::Zeroing => u32::from(self.progress.work == Work::SwapIn),
             _ => 0,
         };
-        self.phase = Phase::Plain;
+        self.progress.phase = Phase::Plain;
         if requests > 0 && os.costs.block_io.is_some() {
-            self.phase = Phase::Submit(os.layers[self.space.layer].begin_requests(requests));
+            self.progress.phase = Phase::Submit(os.layers[self.request.space.layer].begin_requests(requests));
         }
     }
 
     /// The references and cycles of a step that is of the requests alone; false if it is another.
     #[inline]
     pub(super) fn plan_io(&self, os: &Os, layer: &Layer, step: &mut Step) -> bool {
-        self.phase != Phase::Plain && self.plan_phase(os, layer, step)
+        self.progress.phase != Phase::Plain && self.plan_phase(os, layer, step)
     }
 
     fn plan_phase(&self, os: &Os, layer: &Layer, step: &mut Step) -> bool {
         let Some(costs) = &os.costs.block_io else { return false };
-        match self.phase {
+        match self.progress.phase {
             Phase::Plain => return false,
             Phase::Device(_) => {
                 plan_wait(costs, step);
@@ -118,7 +118,7 @@ impl Fault {
                 plan_stage(costs.submit, requests.many, StageCost::NONE, step);
                 layer.request_memory().submissions(requests).for_each(|entry| step.kernel(RefKind::Write, entry));
                 plan_lines(costs, layer, 0, step);
-                step.kernel(RefKind::Write, layer.data.cpu_line(self.cpu, CpuLine::Requests));
+                step.kernel(RefKind::Write, layer.data.cpu_line(self.request.cpu, CpuLine::Requests));
             }
             Phase::Completion(requests) => {
                 plan_completion(costs, requests.many, step);
@@ -128,12 +128,12 @@ impl Fault {
                     .into_iter()
                     .for_each(|line| step.kernel(RefKind::Read, line));
                 plan_lines(costs, layer, 1, step);
-                step.kernel(RefKind::Write, layer.data.cpu_line(self.cpu, CpuLine::Requests));
+                step.kernel(RefKind::Write, layer.data.cpu_line(self.request.cpu, CpuLine::Requests));
             }
             Phase::Wakeup => {
                 step.preset += costs.wakeup.cost();
                 plan_lines(costs, layer, 2, step);
-                step.kernel(RefKind::Read, layer.data.cpu_line(self.cpu, CpuLine::Stack));
+                step.kernel(RefKind::Read, layer.data.cpu_line(self.request.cpu, CpuLine::Stack));
             }
         }
         true
@@ -142,16 +142,16 @@ impl Fault {
     /// Carries such a step out; false if the state's own step is to be carried out.
     #[inline]
     pub(super) fn commit_io(&mut self, os: &mut Os, effects: &mut Effects) -> bool {
-        self.phase != Phase::Plain && self.end_phase(os, effects)
+        self.progress.phase != Phase::Plain && self.end_phase(os, effects)
     }
 
     fn end_phase(&mut self, os: &mut Os, effects: &mut Effects) -> bool {
         let sleeps = os.costs.block_io.is_some_and(|costs| costs.completion_by == CompletionBy::Interrupt);
-        self.phase = match self.phase {
+        self.progress.phase = match self.progress.phase {
             Phase::Plain => return false,
             Phase::Submit(requests) => Phase::Device(requests),
             Phase::Device(requests) => {
-                let id = self.space.layer;
+                let id = self.request.space.layer;
                 let lines = os.layers[id].request_memory().completions(requests).into_iter();
                 effects.dma.extend(lines.map(|addr| DmaWrite { layer: id, addr, lines: 1 }));
                 Phase::Completion(requests)
@@ -159,6 +159,6 @@ impl Fault {
             Phase::Completion(_) if sleeps => Phase::Wakeup,
             Phase::Completion(_) | Phase::Wakeup => Phase::Plain,
         };
-        self.phase != Phase::Plain
+        self.progress.phase != Phase::Plain
     }
 }

@@ -28,6 +28,7 @@ mod copy;
 mod file;
 mod install;
 pub mod io;
+mod parts;
 mod place;
 mod plan;
 mod read_ahead;
@@ -42,89 +43,21 @@ use pagelab_base::ids::{CpuId, SpaceId};
 use stage::{FaultCounters, Stage};
 pub use work::{gets_large_pages, largest_page};
 
-use crate::config::FaultKind;
 use crate::context::KernelContext;
 use crate::effects::Effects;
 use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::os::Os;
-use crate::placement::PlacementStep;
-use crate::reclaim::{Pressure, Scan};
-use crate::vma::VaRange;
-use io::Phase;
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
-use pagelab_base::page_fault::{Intent, PageFault, Reached};
+use pagelab_base::page_fault::{Intent, PageFault};
 use pagelab_base::step::{BlockKey, Next};
-use pagelab_tables::page_table::{Leaf, PteFlags, TableBlock, WalkList};
+use pagelab_tables::page_table::{Leaf, TableBlock, WalkList};
+use parts::{FaultState, Held, Progress, Request, Target};
 use work::Work;
 
 /// Size of a PTE.
 const ENTRY_BYTES: u64 = 8;
-
-/// What the step under way does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum FaultState {
-    Entry,
-    Lookup,
-    Walk,
-    /// Look at the PTE of the next page, in the table that the walk for the one before ended at.
-    NextEntry,
-    /// Enter the entries of these levels in the translation cache, which may be `new`.
-    Fill {
-        levels: (u8, u8),
-        new: bool,
-    },
-    /// Zero memory for a page table and link it.
-    Table {
-        block: TableBlock,
-    },
-    /// Fill a new page-table page with the parts of a large page and put it in that page's place.
-    Split {
-        frame: Pfn,
-    },
-    Allocation,
-    /// Go for a frame by the placement policy.
-    Place(PlacementStep),
-    /// Scan the oldest pages.
-    Reclaim {
-        pressure: Pressure,
-    },
-    /// The CPU's list of free pages was empty: under the zone's lock it got what these pages' metadata tells.
-    Refill {
-        descriptors: Vec<Pfn>,
-    },
-    /// Wait until those that leave are written.
-    WriteBack {
-        scan: Box<Scan>,
-    },
-    /// Read pages of a file into these frames.
-    Read {
-        pages: Vec<(u64, Pfn)>,
-    },
-    Zeroing,
-    Charge,
-    Rmap,
-    Lru,
-    /// Take the lock of the page-table page.
-    Lock,
-    /// With that lock, take a frame that is ready.
-    TakeReady {
-        entry: PhysAddr,
-    },
-    /// With that lock, the entry stays where it is.
-    Install {
-        entry: PhysAddr,
-    },
-    /// These lines of the table had to make room or moved on to a larger one.
-    Rehash {
-        entry: PhysAddr,
-        lines: Vec<PhysAddr>,
-    },
-    /// Make a frame ready for the layer's engine, which had none for the page.
-    Supply,
-    Return,
-}
 
 /// How a finished fault ended for the access that raised it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,61 +80,10 @@ pub enum Ahead {
 /// A fault being handled; see the module's text.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    space: SpaceId,
-    /// Address that is to be mapped: the faulting one, then those of further pages.
-    va: VirtAddr,
-    intent: Intent,
-    cpu: CpuId,
-    state: FaultState,
-    phase: Phase,
-    work: Work,
-    /// What it is, if it is no first touch; known after the walk.
-    kind: Option<FaultKind>,
-    /// First address and size of the page to be mapped, and its permissions; known after the lookup.
-    page: VirtAddr,
-    size: PageSize,
-    /// The largest page that may be mapped where there is none.
-    wanted: PageSize,
-    /// All that may come to map a part of that page, or of a folio around the address, meet at the first of N 4 KiB
-    /// pages, as a power of two.
-    together: u32,
-    /// Frames that are to be mapped, as a power of two: those of a large page, or of a folio of 4 KiB pages.
-    order: u32,
-    flags: PteFlags,
-    /// The frame to be mapped, from its allocation on.
-    frame: Pfn,
-    /// Pages around the one at the address that are mapped with it, itself included.
-    around: VaRange,
-    /// First address behind the one at the address, and those after it, that the fault has found or made present.
-    present_to: VirtAddr,
-    /// Pages still to be mapped after this one.
-    further: u32,
-    /// The fault is in the counters.
-    counted: bool,
-    /// A device had to be read.
-    major: bool,
-    /// Nothing is read with the page, since its file is missed too often.
-    alone: bool,
-    /// Scans in a row that gave nothing back.
-    fruitless: u32,
-    /// Pages that an engine has mapped and that it has accounted for, to be paid for yet.
-    accounted: u64,
-    /// An exception of the program; otherwise the kernel populates a mapping.
-    exception: bool,
-    /// The page's key: held from the walk to the end of its page by the handler that maps it.
-    key: BlockKey,
-    locked: bool,
-    /// Whether it holds off changes of the mappings.
-    reads: bool,
-    /// The placement policy does not serve the page.
-    plain: bool,
-    /// What the hardware told of its walk, for the first page.
-    reached: Option<Reached>,
-    /// The frame is from a ring, and its page is yet to be left to the thread of that.
-    defers: bool,
-    /// Levels that the translation cache lacks of the last walk.
-    unfilled: Option<(u8, u8)>,
-    outcome: Outcome,
+    request: Request,
+    target: Target,
+    held: Held,
+    progress: Progress,
 }
 
 impl Fault {
@@ -209,38 +91,21 @@ impl Fault {
     pub fn new(fault: &PageFault, cpu: CpuId) -> Self {
         let page = fault.va.align_down(FRAME_BYTES);
         Self {
-            space: fault.space,
-            va: fault.va,
-            intent: fault.intent,
-            cpu,
-            state: FaultState::Entry,
-            phase: Phase::Plain,
-            work: Work::Fresh,
-            kind: None,
-            page,
-            size: PageSize::Size4K,
-            wanted: PageSize::Size4K,
-            together: 0,
-            order: 0,
-            flags: PteFlags { writable: false, user: true, executable: false, accessed: true, dirty: false },
-            frame: Pfn(0),
-            around: VaRange { start: page, end: page },
-            present_to: page,
-            further: 0,
-            counted: false,
-            major: false,
-            alone: false,
-            fruitless: 0,
-            accounted: 0,
-            exception: true,
-            key: BlockKey::Page { space: fault.space, page: fault.va.page_number() },
-            locked: false,
-            reads: false,
-            plain: false,
-            reached: fault.reached,
-            defers: false,
-            unfilled: None,
-            outcome: Outcome::Retry,
+            request: Request {
+                space: fault.space,
+                va: fault.va,
+                intent: fault.intent,
+                cpu,
+                exception: true,
+                reached: fault.reached,
+            },
+            target: Target::new(page),
+            held: Held {
+                key: BlockKey::Page { space: fault.space, page: fault.va.page_number() },
+                page: false,
+                mappings: false,
+            },
+            progress: Progress::new(page),
         }
     }
 
@@ -250,45 +115,38 @@ impl Fault {
             Ahead::Asked(intent) => (intent, false),
             Ahead::Policy => (Intent::Store, true),
         };
-        Self {
-            state: FaultState::Lookup,
-            exception: false,
-            counted,
-            ..Self::new(&PageFault { space, va, intent, reached: None }, cpu)
-        }
+        let mut fault = Self::new(&PageFault { space, va, intent, reached: None }, cpu);
+        fault.request.exception = false;
+        (fault.progress.state, fault.progress.counted) = (FaultState::Lookup, counted);
+        fault
     }
 
     /// The space whose page is missing.
     pub fn space(&self) -> SpaceId {
-        self.space
+        self.request.space
     }
 
     /// Whether a device was read for it.
     pub fn is_major(&self) -> bool {
-        self.major || self.work == Work::SwapIn
+        self.progress.major || self.progress.work == Work::SwapIn
     }
 
     /// How it has ended, once it is done.
     pub fn outcome(&self) -> Outcome {
-        self.outcome
-    }
-
-    /// First address behind the page that was mapped.
-    fn end(&self) -> VirtAddr {
-        VirtAddr(self.page.0 + (FRAME_BYTES << self.order))
+        self.progress.outcome
     }
 
     /// See the field.
     pub fn present_to(&self) -> VirtAddr {
-        self.present_to
+        self.progress.present_to
     }
 
     /// The stage that the next step is of; costs and cycles are counted there.
     pub fn stage(&self) -> Stage {
-        if let Some(stage) = self.phase.stage() {
+        if let Some(stage) = self.progress.phase.stage() {
             return stage;
         }
-        match self.state {
+        match self.progress.state {
             FaultState::Entry => Stage::Entry,
             FaultState::Lookup => Stage::Lookup,
             FaultState::Walk
@@ -296,7 +154,7 @@ impl Fault {
             | FaultState::Fill { .. }
             | FaultState::Table { .. }
             | FaultState::Split { .. } => Stage::Walk,
-            FaultState::TakeReady { .. } if self.defers => Stage::Lru,
+            FaultState::TakeReady { .. } if self.progress.defers => Stage::Lru,
             FaultState::Allocation
             | FaultState::TakeReady { .. }
             | FaultState::Place(_)
@@ -315,26 +173,26 @@ impl Fault {
 
     /// On whose behalf the handler acts.
     fn context(&self, os: &Os) -> KernelContext {
-        self.context_in(&os.layers[self.space.layer])
+        self.context_in(&os.layers[self.request.space.layer])
     }
 
     /// The same, for callers that have the layer.
     fn context_in(&self, layer: &Layer) -> KernelContext {
-        layer.context(self.cpu, self.space.index)
+        layer.context(self.request.cpu, self.request.space.index)
     }
 
     fn layer<'a>(&self, os: &'a mut Os) -> &'a mut Layer {
-        &mut os.layers[self.space.layer]
+        &mut os.layers[self.request.space.layer]
     }
 
     fn counters<'a>(&self, os: &'a mut Os) -> &'a mut FaultCounters {
-        &mut os.faults[self.space.layer]
+        &mut os.faults[self.request.space.layer]
     }
 
     /// Lists the references of a walk for the page; into a list of the caller's, which is large.
     fn walk(&self, os: &Os, list: &mut WalkList) {
-        let layer = &os.layers[self.space.layer];
-        layer.spaces[self.space.index].table.walk(&layer.memory.contents, self.va, list);
+        let layer = &os.layers[self.request.space.layer];
+        layer.spaces[self.request.space.index].table.walk(&layer.memory.contents, self.request.va, list);
     }
 
     /// What a walk for the page ends at.
@@ -348,7 +206,7 @@ impl Fault {
     pub fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Result<Next, EngineError> {
         let cpu = task.cpu;
         // What the step has paid for.
-        self.accounted = 0;
+        self.progress.accounted = 0;
         if self.commit_io(os, effects) {
             return Ok(Next::Continue);
         }
@@ -356,13 +214,13 @@ impl Fault {
             self.counters(os).table_exits += 1;
         }
         // Matched where it is: few states own anything.
-        self.state = match self.state {
+        self.progress.state = match self.progress.state {
             FaultState::Entry => self.after_entry(os),
             FaultState::Lookup => return self.go(|fault| Ok(fault.commit_lookup(os, task))),
             FaultState::Walk => return self.go(|fault| fault.commit_walk(os, task, FaultState::Walk)),
             FaultState::NextEntry => return self.go(|fault| fault.commit_walk(os, task, FaultState::NextEntry)),
             FaultState::Fill { levels, .. } => {
-                let (space, va, of) = (self.space.index, self.va, self.cpu);
+                let (space, va, of) = (self.request.space.index, self.request.va, self.request.cpu);
                 self.layer(os).fill_translation_cache(space, of, va, levels);
                 self.after_walk(os)
             }
@@ -389,13 +247,13 @@ impl Fault {
             FaultState::Refill { .. } => FaultState::Zeroing,
             FaultState::Zeroing => self.filled(os, effects),
             FaultState::Charge => self.charged(os, cpu),
-            FaultState::Rmap if matches!(self.work, Work::SwapCached | Work::Shared { present: true, .. }) => {
+            FaultState::Rmap if matches!(self.progress.work, Work::SwapCached | Work::Shared { present: true, .. }) => {
                 FaultState::Lock
             }
-            FaultState::Rmap if self.work == Work::Ready => FaultState::TakeReady { entry: self.entry(os) },
+            FaultState::Rmap if self.progress.work == Work::Ready => FaultState::TakeReady { entry: self.entry(os) },
             FaultState::Rmap => FaultState::Lru,
             FaultState::Lru => {
-                let (batch, frame) = (os.costs.lru_batch, self.frame);
+                let (batch, frame) = (os.costs.lru_batch, self.target.frame);
                 self.layer(os).gather(cpu, frame, batch);
                 FaultState::Lock
             }
@@ -417,19 +275,19 @@ impl Fault {
 
     /// Carries out a step whose state owns what it is about.
     fn commit_owned(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Result<FaultState, Next> {
-        Ok(match std::mem::replace(&mut self.state, FaultState::Entry) {
+        Ok(match std::mem::replace(&mut self.progress.state, FaultState::Entry) {
             FaultState::WriteBack { scan } => self.written_back(os, &scan, task),
             FaultState::Place(step) => match self.place(os, effects, task, step) {
                 Ok(state) => state,
                 Err((key, step)) => {
-                    self.state = FaultState::Place(step);
+                    self.progress.state = FaultState::Place(step);
                     return Err(Next::Block(key));
                 }
             },
             FaultState::Read { pages } => {
-                let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
+                let Work::Read { file, .. } = self.progress.work else { unreachable!("only such a fault reads") };
                 self.finish_read(os, effects, file, &pages);
-                self.major = true;
+                self.progress.major = true;
                 self.look_again(os, task)
             }
             state => unreachable!("{state:?} is carried out where it is"),
@@ -443,7 +301,7 @@ impl Fault {
     ) -> Result<Next, EngineError> {
         Ok(match commit(self)? {
             Ok(state) => {
-                self.state = state;
+                self.progress.state = state;
                 Next::Continue
             }
             Err(next) => next,
@@ -455,10 +313,10 @@ impl Fault {
         let entry = self.entry(os);
         let key = self.table_key(os, entry);
         if !os.locks.acquire(key, task) {
-            self.state = FaultState::Lock;
+            self.progress.state = FaultState::Lock;
             return Err(Next::Block(key));
         }
-        let takes = self.work == Work::Ready && !self.layer(os).takes_in_faults();
+        let takes = self.progress.work == Work::Ready && !self.layer(os).takes_in_faults();
         Ok(if takes { FaultState::TakeReady { entry } } else { FaultState::Install { entry } })
     }
 
@@ -466,14 +324,14 @@ impl Fault {
     fn commit_lookup(&mut self, os: &mut Os, task: TaskId) -> Result<FaultState, Next> {
         let context = self.context(os);
         // A stack that grows changes what faults in it rely on (`expand_stack` locks the mappings for writing).
-        let growth = self.layer(os).spaces[self.space.index].vmas.growth(self.va);
-        if growth.is_some() && !os.locks.may_change(self.space, growth, os.costs.fault_lock) {
-            self.state = FaultState::Lookup;
-            return Err(Next::Block(BlockKey::Mappings { space: self.space }));
+        let growth = self.layer(os).spaces[self.request.space.index].vmas.growth(self.request.va);
+        if growth.is_some() && !os.locks.may_change(self.request.space, growth, os.costs.fault_lock) {
+            self.progress.state = FaultState::Lookup;
+            return Err(Next::Block(BlockKey::Mappings { space: self.request.space }));
         }
         let next = self.look_up(os, task);
         if let Some(growth) = growth {
-            let space = self.space.index;
+            let space = self.request.space.index;
             self.layer(os).grow_translation_cache(context, space, growth.end);
         }
         Ok(next)
@@ -481,8 +339,8 @@ impl Fault {
 
     /// Lets the page go and begins with it anew.
     fn look_again(&mut self, os: &mut Os, task: TaskId) -> FaultState {
-        os.locks.release(self.key, task);
-        self.locked = false;
+        os.locks.release(self.held.key, task);
+        self.held.page = false;
         FaultState::Walk
     }
 
@@ -490,60 +348,43 @@ impl Fault {
         let layer = self.layer(os);
         let (wanted, large_pages, folio) =
             (layer.paging.page_size, layer.paging.large_pages, layer.paging.folio_orders.last().copied());
-        let vmas = &mut layer.spaces[self.space.index].vmas;
-        let Some(vma) = vmas.find_or_grow(self.va) else {
-            self.outcome = Outcome::Refused;
-            self.counters(os).outside += u64::from(self.exception);
+        let vmas = &mut layer.spaces[self.request.space.index].vmas;
+        let Some(vma) = vmas.find_or_grow(self.request.va) else {
+            self.progress.outcome = Outcome::Refused;
+            self.counters(os).outside += u64::from(self.request.exception);
             return FaultState::Return;
         };
-        let allowed = match self.intent {
+        let allowed = match self.request.intent {
             Intent::Load => vma.prot.read || vma.prot.write || vma.prot.execute,
             Intent::Store => vma.prot.write,
             // Imported traces and synthetic programs know nothing of execute permission.
             Intent::Fetch => vma.prot.execute || vma.prot.read,
         };
         if !allowed {
-            self.outcome = Outcome::Refused;
-            self.counters(os).forbidden += u64::from(self.exception);
+            self.progress.outcome = Outcome::Refused;
+            self.counters(os).forbidden += u64::from(self.request.exception);
             return FaultState::Return;
         }
-        self.flags.executable = vma.prot.execute;
+        self.target.flags.executable = vma.prot.execute;
         let anonymous = !work::is_file(vma);
-        let size = largest_page(vma, self.va, large_pages, wanted);
+        let size = largest_page(vma, self.request.va, large_pages, wanted);
         let range = vma.range();
-        let following = ((vma.end.0 - 1) >> FRAME_SHIFT) - self.va.page_number();
+        let following = ((vma.end.0 - 1) >> FRAME_SHIFT) - self.request.va.page_number();
         let (folio, single) = (folio.filter(|_| anonymous), size == PageSize::Size4K);
-        self.wanted = size;
-        self.together = folio.filter(|_| single).unwrap_or(size.order());
-        if anonymous && self.exception && single && folio.is_none() {
-            self.further = (os.costs.pages_per_fault - 1).min(following as u32);
+        self.target.largest = size;
+        self.target.key_order = folio.filter(|_| single).unwrap_or(size.order());
+        if anonymous && self.request.exception && single && folio.is_none() {
+            self.progress.further = (os.costs.pages_per_fault - 1).min(following as u32);
         }
-        os.locks.read_mappings(self.space, range, task);
-        self.reads = true;
+        os.locks.read_mappings(self.request.space, range, task);
+        self.held.mappings = true;
         FaultState::Walk
-    }
-
-    fn set_size(&mut self, size: PageSize) {
-        (self.size, self.order) = (size, size.order());
-        self.page = VirtAddr(self.va.0 & !(size.bytes() - 1));
-    }
-
-    /// Where those meet who may change the same page: at the first of 2^order 4 KiB pages.
-    fn meet_at(&mut self, order: u32) {
-        self.key = BlockKey::Page { space: self.space, page: self.va.page_number() >> order << order };
-    }
-
-    /// Where a table stands already, the page is no larger than what the table maps by an entry.
-    fn shrink_to(&mut self, level: u8) {
-        while self.size > PageSize::of_level(level) {
-            self.set_size(smaller(self.size));
-        }
     }
 
     /// Goes for the next missing table, or on to the page itself.
     fn next_table(&mut self, os: &mut Os) -> Result<FaultState, EngineError> {
         let context = self.context(os);
-        let block = self.layer(os).take_table(context, self.space.index, self.page, self.size)?;
+        let block = self.layer(os).take_table(context, self.request.space.index, self.target.page, self.target.size)?;
         Ok(block.map_or_else(|| self.after_tables(os), |block| FaultState::Table { block }))
     }
 
@@ -552,9 +393,9 @@ impl Fault {
     }
 
     fn after_walk(&self, os: &Os) -> FaultState {
-        match self.work {
+        match self.progress.work {
             work if work.allocates() => self.begin_allocation(os),
-            Work::Ready if os.layers[self.space.layer].takes_in_faults() => {
+            Work::Ready if os.layers[self.request.space.layer].takes_in_faults() => {
                 FaultState::TakeReady { entry: self.entry(os) }
             }
             Work::Read { .. } => FaultState::Allocation,
@@ -565,63 +406,59 @@ impl Fault {
 
     /// Whether the step writes to the page table.
     fn writes_tables(&self) -> bool {
-        matches!(self.state, FaultState::Table { .. } | FaultState::Split { .. } | FaultState::Install { .. })
+        matches!(self.progress.state, FaultState::Table { .. } | FaultState::Split { .. } | FaultState::Install { .. })
     }
 
     /// Links a zeroed table, unless another handler was faster.
     fn link(&self, os: &mut Os, effects: &mut Effects, block: TableBlock) {
         let context = self.context(os);
-        if self.layer(os).link_table(context, self.space.index, self.page, self.size, block) {
+        if self.layer(os).link_table(context, self.request.space.index, self.target.page, self.target.size, block) {
             self.counters(os).tables += 1;
         }
-        os.want_cut_armed(effects, context, self.space.layer);
+        os.want_cut_armed(effects, context, self.request.space.layer);
     }
 
     /// The lock of the page-table page that an entry is in.
     fn table_key(&self, os: &Os, entry: PhysAddr) -> BlockKey {
-        let space = &os.layers[self.space.layer].spaces[self.space.index];
-        BlockKey::PageTable { layer: self.space.layer, frame: space.lock_frame(entry) }
+        let space = &os.layers[self.request.space.layer].spaces[self.request.space.index];
+        BlockKey::PageTable { layer: self.request.space.layer, frame: space.lock_frame(entry) }
     }
 
     /// The page at `va` is mapped: goes on to the next one, or ends.
     fn page_done(&mut self, os: &mut Os, task: TaskId) -> Next {
-        if self.locked {
-            os.locks.release(self.key, task);
-            self.locked = false;
+        if self.held.page {
+            os.locks.release(self.held.key, task);
+            self.held.page = false;
             // As Linux counts them (`mm_account_fault`): population too.
-            if !std::mem::replace(&mut self.counted, true) {
+            if !std::mem::replace(&mut self.progress.counted, true) {
                 let major = self.is_major();
                 let counters = self.counters(os);
                 *if major { &mut counters.major } else { &mut counters.minor } += 1;
             }
         }
-        if self.further > 0 && matches!(self.work, Work::Fresh) {
-            self.further -= 1;
+        if self.progress.further > 0 && matches!(self.progress.work, Work::Fresh) {
+            self.progress.further -= 1;
             let before = self.entry(os);
             // A page that is there already has left `page` at the one before it.
-            self.va = VirtAddr((self.va.0 & !(FRAME_BYTES - 1)) + FRAME_BYTES);
-            self.reached = None;
+            self.request.va = VirtAddr((self.request.va.0 & !(FRAME_BYTES - 1)) + FRAME_BYTES);
+            self.request.reached = None;
             let entry = self.entry(os);
             let beside = entry.0 == before.0 + ENTRY_BYTES && entry.pfn() == before.pfn();
-            self.state = if beside { FaultState::NextEntry } else { FaultState::Walk };
+            self.progress.state = if beside { FaultState::NextEntry } else { FaultState::Walk };
             return Next::Continue;
         }
-        if !self.exception {
+        if !self.request.exception {
             self.end_read(os, task);
             return Next::Done;
         }
-        self.state = FaultState::Return;
+        self.progress.state = FaultState::Return;
         Next::Continue
     }
 
     /// The mappings may change again.
     fn end_read(&mut self, os: &mut Os, task: TaskId) {
-        if std::mem::take(&mut self.reads) {
-            os.locks.end_read(self.space, task);
+        if std::mem::take(&mut self.held.mappings) {
+            os.locks.end_read(self.request.space, task);
         }
     }
-}
-
-fn smaller(size: PageSize) -> PageSize {
-    PageSize::ALL[(size as usize).saturating_sub(1)]
 }

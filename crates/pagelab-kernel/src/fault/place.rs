@@ -15,7 +15,7 @@ impl Fault {
     /// The first step towards a frame for the page: by the policy, if it serves the page.
     pub(super) fn begin_allocation(&self, os: &Os) -> FaultState {
         let context = self.context(os);
-        let layer = &os.layers[self.space.layer];
+        let layer = &os.layers[self.request.space.layer];
         let step = self
             .wanted(os, layer)
             .and_then(|page| layer.mechanisms.placement.begin(&page, &layer.memory.view(context)));
@@ -24,27 +24,30 @@ impl Fault {
 
     /// The page, if a policy may choose its frame: private anonymous memory that has none yet.
     pub(super) fn wanted(&self, os: &Os, layer: &Layer) -> Option<WantedPage> {
-        if !layer.mechanisms.placement.chooses() || self.plain || !matches!(self.work, Work::Fresh | Work::SwapIn) {
+        if !layer.mechanisms.placement.chooses()
+            || self.target.skips_policy
+            || !matches!(self.progress.work, Work::Fresh | Work::SwapIn)
+        {
             return None;
         }
-        let space = &layer.spaces[self.space.index];
-        let vma = space.vmas.find(self.va).filter(|_| space.uses_placement)?;
+        let space = &layer.spaces[self.request.space.index];
+        let vma = space.vmas.find(self.request.va).filter(|_| space.uses_placement)?;
         if vma.is_shared() || vma.file.is_some() || vma.kind == VmaKind::Special {
             return None;
         }
         Some(WantedPage {
-            space: self.space,
-            va: self.va,
-            page: self.page,
-            order: self.order,
+            space: self.request.space,
+            va: self.request.va,
+            page: self.target.page,
+            order: self.target.order,
             mapping: vma.range(),
-            fresh: self.work == Work::Fresh,
-            cpu: self.cpu,
-            allocation: os.costs.stage_cost(self.kind, Stage::Allocation as usize).cost(),
-            free_lists: layer.data.cpu_line(self.cpu, CpuLine::FreeLists),
+            fresh: self.progress.work == Work::Fresh,
+            cpu: self.request.cpu,
+            allocation: os.costs.stage_cost(self.progress.kind, Stage::Allocation as usize).cost(),
+            free_lists: layer.data.cpu_line(self.request.cpu, CpuLine::FreeLists),
             zone: layer.data.zone_line(),
-            counters: layer.spaces[self.space.index].counter_line(),
-            objects: layer.objects(self.space.index),
+            counters: layer.spaces[self.request.space.index].counter_line(),
+            objects: layer.objects(self.request.space.index),
         })
     }
 
@@ -63,18 +66,18 @@ impl Fault {
         {
             return Ok(state);
         }
-        let page = self.wanted(os, &os.layers[self.space.layer]);
-        let (placement, mut memory) = os.layers[self.space.layer].placing(context);
+        let page = self.wanted(os, &os.layers[self.request.space.layer]);
+        let (placement, mut memory) = os.layers[self.request.space.layer].placing(context);
         let mut locks = TaskLocks { locks: &mut os.locks, task };
         Ok(match placement.commit(page.as_ref(), step, &mut memory, &mut locks) {
             Progress::Go(step) => FaultState::Place(step),
             Progress::Wait(key, step) => return Err((key, step)),
             Progress::Taken { frame, refilled } => {
-                self.frame = frame;
+                self.target.frame = frame;
                 refilled.map_or(FaultState::Zeroing, |descriptors| FaultState::Refill { descriptors })
             }
             Progress::Ordinary => {
-                self.plain = true;
+                self.target.skips_policy = true;
                 FaultState::Allocation
             }
             Progress::Again => self.begin_allocation(os),

@@ -29,9 +29,9 @@ const MAPLE_NODE_LINES: u64 = 2;
 impl Fault {
     /// See `Activity::plan` of the simulation. Returns the stage that the step is counted for.
     pub fn plan(&self, os: &Os, step: &mut Step) -> Stage {
-        let (layer, stage) = (&os.layers[self.space.layer], self.stage());
-        if self.accounted > 0 {
-            step.preset += self.accounted * os.costs.fault.accounting();
+        let (layer, stage) = (&os.layers[self.request.space.layer], self.stage());
+        if self.progress.accounted > 0 {
+            step.preset += self.progress.accounted * os.costs.fault.accounting();
         }
         if !self.plan_io(os, layer, step) {
             self.plan_preset(os, layer, stage as usize, step);
@@ -44,11 +44,11 @@ impl Fault {
     #[inline(always)]
     fn plan_state(&self, os: &Os, layer: &Layer, step: &mut Step) {
         let context = self.context(os);
-        let space = &layer.spaces[self.space.index];
-        let cpu = |line: CpuLine| layer.data.cpu_line(self.cpu, line);
-        match &self.state {
+        let space = &layer.spaces[self.request.space.index];
+        let cpu = |line: CpuLine| layer.data.cpu_line(self.request.cpu, line);
+        match &self.progress.state {
             FaultState::Entry => {
-                if os.hosts(self.space.layer) {
+                if os.hosts(self.request.space.layer) {
                     step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
                 }
                 for line in 0..REGISTER_LINES {
@@ -63,7 +63,7 @@ impl Fault {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
                 step.kernel(RefKind::Write, page_metadata(block.first));
                 step.kernel(RefKind::Locked, self.entry(os));
-                if space.table.missing_tables(&layer.memory.contents, self.page, self.size) > 1 {
+                if space.table.missing_tables(&layer.memory.contents, self.target.page, self.target.size) > 1 {
                     step.before_pte = step.refs.len();
                 }
             }
@@ -83,7 +83,7 @@ impl Fault {
                 step.kernel(RefKind::Locked, self.entry(os));
             }
             FaultState::Reclaim { pressure } => plan_scan(layer, *pressure, step),
-            FaultState::Supply => plan_supply(os, layer, self.cpu, true, step),
+            FaultState::Supply => plan_supply(os, layer, self.request.cpu, true, step),
             FaultState::WriteBack { scan } => step.io.clone_from(&scan.io),
             FaultState::Read { pages } => {
                 for &(_, frame) in pages {
@@ -91,21 +91,21 @@ impl Fault {
                 }
                 step.io.storage = self.reads(layer, pages);
             }
-            FaultState::Zeroing if self.work == Work::SwapIn => self.plan_swap_in(layer, step),
+            FaultState::Zeroing if self.progress.work == Work::SwapIn => self.plan_swap_in(layer, step),
             FaultState::Zeroing => self.plan_zeroing(step),
-            FaultState::Charge => layer.plan_charge(self.cpu, space.group, 1 << self.order, step),
+            FaultState::Charge => layer.plan_charge(self.request.cpu, space.group, 1 << self.target.order, step),
             FaultState::Rmap => self.plan_rmap(layer, space, step),
-            FaultState::Lru => layer.plan_gather(self.cpu, space.group, os.costs.lru_batch, step),
+            FaultState::Lru => layer.plan_gather(self.request.cpu, space.group, os.costs.lru_batch, step),
             FaultState::Lock => {
                 let lock = space.lock_frame(self.entry(os));
                 step.kernel(RefKind::Locked, page_metadata(lock));
             }
             FaultState::TakeReady { .. } => self.plan_take_ready(layer, step),
             FaultState::Install { entry } => {
-                if let Work::Copy { .. } = self.work {
+                if let Work::Copy { .. } = self.progress.work {
                     layer.mechanisms.placement.plan_copied(
-                        self.space.index,
-                        self.va,
+                        self.request.space.index,
+                        self.request.va,
                         &layer.memory.view(context),
                         step,
                     );
@@ -125,7 +125,7 @@ impl Fault {
     fn plan_preset(&self, os: &Os, layer: &Layer, stage: usize, step: &mut Step) {
         // A stage of several steps is paid for once; the walk of each table is one step of it.
         if !matches!(
-            self.state,
+            self.progress.state,
             FaultState::NextEntry
                 | FaultState::Fill { .. }
                 | FaultState::Table { .. }
@@ -140,12 +140,12 @@ impl Fault {
                 | FaultState::Read { .. }
                 | FaultState::Supply
         ) {
-            let cost = os.costs.stage_cost(self.kind, stage);
+            let cost = os.costs.stage_cost(self.progress.kind, stage);
             step.preset += cost.cost();
             if cost.page_instructions > 0 {
                 step.preset += self.pages_beside(layer) * cost.page_cost();
             }
-            layer.plan_stage_lines(stage, cost.lines, self.cpu, self.space.index, step);
+            layer.plan_stage_lines(stage, cost.lines, self.request.cpu, self.request.space.index, step);
         }
         if layer.paging.shadowed && self.writes_tables() {
             step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
@@ -154,39 +154,42 @@ impl Fault {
 
     /// Pages that it is to map beside the first: of a folio, or around a page of a file.
     fn pages_beside(&self, layer: &Layer) -> u64 {
-        match self.work {
+        match self.progress.work {
             Work::Cached { .. } => {
                 let comes = |&at: &VirtAddr| {
-                    at != self.page && layer.is_unmapped(self.space.index, at) && self.cached(layer, at).is_some()
+                    at != self.target.page
+                        && layer.is_unmapped(self.request.space.index, at)
+                        && self.cached(layer, at).is_some()
                 };
-                pages(self.around).filter(comes).count() as u64
+                pages(self.target.around).filter(comes).count() as u64
             }
-            Work::Fresh => (1 << (self.order - self.size.order())) - 1,
+            Work::Fresh => (1 << (self.target.order - self.target.size.order())) - 1,
             _ => 0,
         }
     }
 
     /// The page in the page cache that belongs at an address around the fault's.
     fn cached(&self, layer: &Layer, at: VirtAddr) -> Option<Pfn> {
-        let Work::Cached { file, page } = self.work else { return None };
+        let Work::Cached { file, page } = self.progress.work else { return None };
         layer
             .memory
             .page_use
-            .cached(file, page.wrapping_add(at.0 / FRAME_BYTES).wrapping_sub(self.page.0 / FRAME_BYTES))
+            .cached(file, page.wrapping_add(at.0 / FRAME_BYTES).wrapping_sub(self.target.page.0 / FRAME_BYTES))
     }
 
     /// Reads the page back from its slot.
     fn plan_swap_in(&self, layer: &Layer, step: &mut Step) {
-        step.kernel(RefKind::Write, page_metadata(self.frame));
-        let Some(WordOf { word: EntryWord::Swap(slot), .. }) = layer.word(self.space.index, self.page) else {
-            unreachable!("{:?} is in the swap area", self.page)
+        step.kernel(RefKind::Write, page_metadata(self.target.frame));
+        let Some(WordOf { word: EntryWord::Swap(slot), .. }) = layer.word(self.request.space.index, self.target.page)
+        else {
+            unreachable!("{:?} is in the swap area", self.target.page)
         };
         step.io.swap.push(DeviceRequest::read(slot.lba(), 1));
     }
 
     /// Requests for pages of a file that are read together.
     pub(super) fn reads(&self, layer: &Layer, pages: &[(u64, Pfn)]) -> Vec<DeviceRequest> {
-        let Work::Read { file, .. } = self.work else { unreachable!("only such a fault reads") };
+        let Work::Read { file, .. } = self.progress.work else { unreachable!("only such a fault reads") };
         let storage = layer.storage().expect("pages are read from storage");
         // What a block does not hold yet is not read.
         let held = pages.iter().map(|&(number, _)| number).filter(|&number| !storage.is_unwritten(file, number));
@@ -197,23 +200,23 @@ impl Fault {
 
     /// Zeroing of the frame, or copying.
     fn plan_zeroing(&self, step: &mut Step) {
-        step.kernel(RefKind::Write, page_metadata(self.frame));
-        if let Work::Copy { from } = self.work {
-            step.kernel(RefKind::Load { bytes: FRAME_BYTES << self.order }, from.addr());
+        step.kernel(RefKind::Write, page_metadata(self.target.frame));
+        if let Work::Copy { from } = self.progress.work {
+            step.kernel(RefKind::Load { bytes: FRAME_BYTES << self.target.order }, from.addr());
         }
-        step.kernel(RefKind::Zero { bytes: FRAME_BYTES << self.order }, self.frame.addr());
+        step.kernel(RefKind::Zero { bytes: FRAME_BYTES << self.target.order }, self.target.frame.addr());
     }
 
     fn plan_rmap(&self, layer: &Layer, space: &AddressSpace, step: &mut Step) {
         // The VMA's anon_vma or the file's mapping, then the page's map count.
         step.kernel(RefKind::Read, space.object_line(!self.vma_start(space).0));
-        match self.work {
+        match self.progress.work {
             Work::Cached { .. } => {
-                for frame in pages(self.around).filter_map(|at| self.cached(layer, at)) {
+                for frame in pages(self.target.around).filter_map(|at| self.cached(layer, at)) {
                     step.kernel(RefKind::Locked, page_metadata(frame));
                 }
             }
-            _ => step.kernel(RefKind::Write, page_metadata(self.frame)),
+            _ => step.kernel(RefKind::Write, page_metadata(self.target.frame)),
         }
     }
 
@@ -241,11 +244,13 @@ impl Fault {
 
     fn plan_install(&self, entry: PhysAddr, layer: &Layer, space: &AddressSpace, step: &mut Step) {
         let mut line = u64::MAX;
-        let several = match self.work {
-            Work::Cached { .. } => self.around,
+        let several = match self.progress.work {
+            Work::Cached { .. } => self.target.around,
             // A folio.
-            Work::Fresh if self.order > self.size.order() => VaRange { start: self.page, end: self.end() },
-            _ => VaRange { start: self.page, end: self.page },
+            Work::Fresh if self.target.order > self.target.size.order() => {
+                VaRange { start: self.target.page, end: self.target.end() }
+            }
+            _ => VaRange { start: self.target.page, end: self.target.page },
         };
         for at in pages(several) {
             let other = space.table.entry(&layer.memory.contents, at);
@@ -264,12 +269,12 @@ impl Fault {
 
     /// Where the VMA begins, as far as there is one.
     fn vma_start(&self, space: &AddressSpace) -> VirtAddr {
-        space.vmas.find(self.va).map_or(self.va, |vma| vma.start)
+        space.vmas.find(self.request.va).map_or(self.request.va, |vma| vma.start)
     }
 
     /// The last entry that a walk for the page reads.
     pub(super) fn entry(&self, os: &Os) -> PhysAddr {
-        let layer = &os.layers[self.space.layer];
-        layer.spaces[self.space.index].table.entry(&layer.memory.contents, self.va)
+        let layer = &os.layers[self.request.space.layer];
+        layer.spaces[self.request.space.index].table.entry(&layer.memory.contents, self.request.va)
     }
 }

@@ -37,23 +37,23 @@ impl Fault {
     /// A page of a file is to be read: counts that, and decides whether it is read alone.
     pub(super) fn note_miss(&mut self, os: &mut Os, file: u32) {
         let around = os.costs.fault_around_bytes.0;
-        let (space, va, load) = (self.space.index, self.va, self.intent != Intent::Store);
+        let (space, va, load) = (self.request.space.index, self.request.va, self.request.intent != Intent::Store);
         let layer = self.layer(os);
         let vma = layer.spaces[space].vmas.find(va).expect("mappings do not change during a fault").clone();
         if load && around > FRAME_BYTES {
             layer.count_hits(space, &vma, file, window(&vma, va, around));
         }
         let normal = vma.advice.order == OrderAdvice::Normal;
-        self.alone = normal && !layer.spaces[space].misses.miss(file);
+        self.target.alone = normal && !layer.spaces[space].misses.miss(file);
     }
 
     /// A page of a file has been found in memory, and is about to be mapped with those around it.
     pub(super) fn note_hits(&self, layer: &mut Layer, file: u32) {
         // What the fault itself has just read is found by those alone that look around it.
-        let space = &layer.spaces[self.space.index];
-        if space.misses.count(file) > 0 && (self.around.pages() > 1 || !self.major) {
-            let vma = space.vmas.find(self.va).expect("mappings do not change during a fault").clone();
-            layer.count_hits(self.space.index, &vma, file, self.around);
+        let space = &layer.spaces[self.request.space.index];
+        if space.misses.count(file) > 0 && (self.target.around.pages() > 1 || !self.progress.major) {
+            let vma = space.vmas.find(self.request.va).expect("mappings do not change during a fault").clone();
+            layer.count_hits(self.request.space.index, &vma, file, self.target.around);
         }
     }
 
@@ -64,7 +64,7 @@ impl Fault {
         match vma.advice.order {
             OrderAdvice::Random => page..page + 1,
             OrderAdvice::Sequential => page..(page + ahead).min(end),
-            OrderAdvice::Normal if self.alone => page..page + 1,
+            OrderAdvice::Normal if self.target.alone => page..page + 1,
             OrderAdvice::Normal => {
                 let start = page.saturating_sub(ahead / 2).max(first);
                 start..(start + ahead).max(page + 1).min(end)

@@ -30,45 +30,46 @@ const OBJECTS: u64 = 1 << 61;
 impl Fault {
     pub(super) fn plan_take_ready(&self, layer: &Layer, step: &mut Step) {
         let Some(engine) = &layer.mechanisms.engine else { return };
-        if !self.defers {
-            engine.plan_take((self.cpu, self.size), &layer.memory.contents, step);
+        if !self.progress.defers {
+            engine.plan_take((self.request.cpu, self.target.size), &layer.memory.contents, step);
         }
         let Some(costs) = engine.in_fault() else { return };
-        let cost = if self.defers { costs.defer } else { costs.take };
+        let cost = if self.progress.defers { costs.defer } else { costs.take };
         let again = StageLines { again: cost.again, ..StageLines::NONE };
-        layer.plan_stage_lines(Stage::Zeroing as usize, again, self.cpu, self.space.index, step);
-        let (own, space) = (layer.data.cpu_line(self.cpu, CpuLine::Rings), &layer.spaces[self.space.index]);
+        layer.plan_stage_lines(Stage::Zeroing as usize, again, self.request.cpu, self.request.space.index, step);
+        let (own, space) =
+            (layer.data.cpu_line(self.request.cpu, CpuLine::Rings), &layer.spaces[self.request.space.index]);
         (0..cost.cpu).for_each(|n| step.kernel_beside(RefKind::Write, own + u64::from(n) * LINE_BYTES));
         (0..cost.space).for_each(|n| step.kernel_beside(RefKind::Read, space.object_line(OBJECTS + u64::from(n))));
-        if self.defers {
+        if self.progress.defers {
             step.preset += CodeCost::new(cost.instructions, cost.cycles);
-            step.kernel_beside(RefKind::Write, page_metadata(self.frame));
+            step.kernel_beside(RefKind::Write, page_metadata(self.target.frame));
         }
     }
 
     /// With the lock of the page-table page, unless it is instead of an allocation: takes a frame, or goes for one the
     /// ordinary way.
     pub(super) fn take_ready(&mut self, os: &mut Os, task: TaskId, entry: PhysAddr) -> FaultState {
-        if std::mem::take(&mut self.defers) {
+        if std::mem::take(&mut self.progress.defers) {
             return FaultState::Lock;
         }
         let zero_page = os.costs.zero_page.0;
-        let (space, page, table) = (self.space.index, self.page, (self.cpu, self.size));
+        let (space, page, table) = (self.request.space.index, self.target.page, (self.request.cpu, self.target.size));
         let layer = self.layer(os);
         let engine = layer.mechanisms.engine.as_mut().expect("the page's entry is armed for one");
         if let Some(frame) = engine.take(table, space, page, &mut layer.memory.contents) {
-            self.frame = frame;
-            self.defers = engine.in_fault().is_some();
-            return if self.defers { FaultState::Charge } else { FaultState::Install { entry } };
+            self.target.frame = frame;
+            self.progress.defers = engine.in_fault().is_some();
+            return if self.progress.defers { FaultState::Charge } else { FaultState::Install { entry } };
         }
         if !self.layer(os).takes_in_faults() {
             os.locks.release(self.table_key(os, entry), task);
         }
         let layer = self.layer(os);
-        let vma = layer.spaces[space].vmas.find(self.va);
+        let vma = layer.spaces[space].vmas.find(self.request.va);
         let vma = vma.expect("mappings do not change during a fault").clone();
-        self.work = self.choose_anonymous(layer, &vma, zero_page);
-        debug_assert_ne!(self.work, Work::Ready);
+        self.progress.work = self.choose_anonymous(layer, &vma, zero_page);
+        debug_assert_ne!(self.progress.work, Work::Ready);
         self.after_walk(os)
     }
 }

@@ -23,29 +23,31 @@ impl Fault {
     pub(super) fn choose(&mut self, os: &mut Os, leaf: &Leaf) -> Result<Option<Work>, EngineError> {
         let (zero_page, around) = (os.costs.zero_page.0, os.costs.fault_around_bytes.0);
         let layer = self.layer(os);
-        let vma = layer.spaces[self.space.index].vmas.find(self.va);
+        let vma = layer.spaces[self.request.space.index].vmas.find(self.request.va);
         let vma = vma.expect("mappings do not change during a fault").clone();
         let level = match *leaf {
-            Leaf::Present(mapping) if mapping.flags.writable || self.intent != Intent::Store => return Ok(None),
+            Leaf::Present(mapping) if mapping.flags.writable || self.request.intent != Intent::Store => {
+                return Ok(None);
+            }
             Leaf::Present(mapping) => {
                 if layer.mechanisms.engine.as_ref().is_some_and(EngineState::maps_files) {
-                    self.accounted += layer.account_for_taken(self.space.index);
+                    self.progress.accounted += layer.account_for_taken(self.request.space.index);
                 }
                 return Ok(Some(self.choose_of_present(layer, &vma, mapping)));
             }
             Leaf::NotPresent { level, .. } => level,
         };
-        self.set_size(self.wanted);
-        self.meet_at(self.together);
-        self.shrink_to(level);
-        self.flags.writable = vma.prot.write;
+        self.target.set_size(self.target.largest, self.request.va);
+        self.held.contend_at(self.target.key_order, &self.request);
+        self.target.shrink_to(level, self.request.va);
+        self.target.flags.writable = vma.prot.write;
         // Linux installs writable anonymous pages dirty (`do_anonymous_page`: pte_mkwrite(pte_mkdirty)).
-        self.flags.dirty = vma.prot.write;
-        let whole = VaRange { start: self.page, end: self.page + self.size.bytes() };
-        let word = layer.word_behind(self.space.index, self.va, leaf);
-        let is_of_page = word.is_some_and(|of| of.size == self.size);
-        if self.size > PageSize::Size4K && !is_of_page && layer.has_words(self.space.index, whole) {
-            self.set_size(PageSize::Size4K);
+        self.target.flags.dirty = vma.prot.write;
+        let whole = VaRange { start: self.target.page, end: self.target.page + self.target.size.bytes() };
+        let word = layer.word_behind(self.request.space.index, self.request.va, leaf);
+        let is_of_page = word.is_some_and(|of| of.size == self.target.size);
+        if self.target.size > PageSize::Size4K && !is_of_page && layer.has_words(self.request.space.index, whole) {
+            self.target.set_size(PageSize::Size4K, self.request.va);
         }
         match word.map(|of| of.word) {
             Some(EntryWord::Swap(slot)) => return Ok(Some(self.choose_of_swapped(layer, slot))),
@@ -56,14 +58,14 @@ impl Fault {
             return self.choose_of_file(layer, &vma, around).map(Some);
         }
         let work = self.choose_anonymous(layer, &vma, zero_page);
-        let ready = work == Work::Fresh && self.order == 0 && layer.takes_in_faults();
-        Ok(Some(if ready && layer.is_served(self.space.index, self.va) { Work::Ready } else { work }))
+        let ready = work == Work::Fresh && self.target.order == 0 && layer.takes_in_faults();
+        Ok(Some(if ready && layer.is_served(self.request.space.index, self.request.va) { Work::Ready } else { work }))
     }
 
     /// What stands in the way of reading a page of a file: that it is being written.
     fn written(&self, os: &Os, work: Work) -> Option<BlockKey> {
         let Work::Read { file, page } = work else { return None };
-        let layer = self.space.layer;
+        let layer = self.request.space.layer;
         let storage = os.layers[layer].storage()?;
         Some(BlockKey::Writeback { layer, lba: storage.lba(file, page) })
     }
@@ -77,7 +79,7 @@ impl Fault {
         by: FaultState,
     ) -> Result<Result<FaultState, Next>, EngineError> {
         let context = self.context(os);
-        self.plain = false;
+        self.target.skips_policy = false;
         let mut list = WalkList::new();
         self.walk(os, &mut list);
         if by == FaultState::Walk {
@@ -87,24 +89,25 @@ impl Fault {
         let leaf = list.leaf;
         let Some(work) = self.choose(os, &leaf)? else {
             if let Leaf::Present(there) = leaf {
-                self.present_to = VirtAddr((self.va.0 & !there.size.offset_mask()) + there.size.bytes());
+                self.progress.present_to =
+                    VirtAddr((self.request.va.0 & !there.size.offset_mask()) + there.size.bytes());
             }
-            if self.exception && !self.counted {
-                (self.counted, self.further) = (true, 0);
+            if self.request.exception && !self.progress.counted {
+                (self.progress.counted, self.progress.further) = (true, 0);
                 self.counters(os).raced += 1;
             }
             return Ok(Err(self.page_done(os, task)));
         };
         if let Some(key) = self.written(os, work).filter(|&key| os.locks.is_held(key)) {
-            self.state = by;
+            self.progress.state = by;
             return Ok(Err(Next::Block(key)));
         }
-        if !os.locks.acquire(self.key, task) {
-            self.state = by;
-            return Ok(Err(Next::Block(self.key)));
+        if !os.locks.acquire(self.held.key, task) {
+            self.progress.state = by;
+            return Ok(Err(Next::Block(self.held.key)));
         }
-        (self.locked, self.work) = (true, work);
-        self.kind = work.kind(matches!(leaf, Leaf::Present(_)), self.intent == Intent::Store);
+        (self.held.page, self.progress.work) = (true, work);
+        self.progress.kind = work.kind(matches!(leaf, Leaf::Present(_)), self.request.intent == Intent::Store);
         if let Work::Read { file, .. } = work {
             self.note_miss(os, file);
         }
@@ -118,7 +121,7 @@ impl Fault {
             (_, Leaf::NotPresent { .. }) => {
                 if let Work::Shared { present: true, .. } = work {
                     // From here on it cannot go away.
-                    let frame = self.frame;
+                    let frame = self.target.frame;
                     self.layer(os).memory.page_use.share(frame);
                 }
                 self.next_table(os)?

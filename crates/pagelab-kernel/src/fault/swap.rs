@@ -13,8 +13,8 @@ impl Fault {
     pub(super) fn choose_of_swapped(&mut self, layer: &mut Layer, slot: Slot) -> Work {
         let swap = layer.swap().expect("a slot is one of the swap area");
         let Swapped::InMemory(frame) = swap.find(slot) else { return Work::SwapIn };
-        self.frame = frame;
-        if self.intent == Intent::Store && !layer.memory.page_use.are_exclusive(frame, 0) {
+        self.target.frame = frame;
+        if self.request.intent == Intent::Store && !layer.memory.page_use.are_exclusive(frame, 0) {
             return Work::Copy { from: frame };
         }
         Work::SwapCached
@@ -23,16 +23,16 @@ impl Fault {
     /// Maps a page that was read back from the swap device, by this fault or by another user; 0 if it has left again.
     pub(super) fn map_swapped(&mut self, layer: &mut Layer) -> Result<u64, EngineError> {
         let context = self.context_in(layer);
-        let (space, page) = (self.space.index, self.page);
-        let own = (self.work == Work::SwapIn).then_some(self.frame);
+        let (space, page) = (self.request.space.index, self.target.page);
+        let own = (self.progress.work == Work::SwapIn).then_some(self.target.frame);
         let of = layer.word(space, page).expect("mappings do not change during a fault");
         let EntryWord::Swap(slot) = of.word else { unreachable!("{page:?} was in the swap area: {of:?}") };
         let swap = layer.swap().expect("a slot is one of the swap area");
         match (swap.find(slot), own) {
             (Swapped::OnDevice, Some(frame)) => {
-                let others = swap.read(slot, frame, self.intent != super::Intent::Store);
+                let others = swap.read(slot, frame, self.request.intent != super::Intent::Store);
                 (0..others).for_each(|_| layer.memory.page_use.share(frame));
-                self.flags.writable &= others == 0;
+                self.target.flags.writable &= others == 0;
                 layer.memory.reclaim.as_mut().expect("it has a swap area").counters.swapped_in += 1;
             }
             (Swapped::OnDevice, None) => return Ok(0),
@@ -41,13 +41,13 @@ impl Fault {
                 if let Some(own) = own {
                     layer.free_block(context, own, 0);
                 }
-                self.frame = frame;
-                self.flags.writable &= layer.memory.page_use.are_exclusive(frame, 0);
+                self.target.frame = frame;
+                self.target.flags.writable &= layer.memory.page_use.are_exclusive(frame, 0);
             }
         }
-        self.flags.dirty &= self.flags.writable;
+        self.target.flags.dirty &= self.target.flags.writable;
         layer.take_word(space, page);
-        layer.map(context, space, page, self.mapping())?;
+        layer.map(context, space, page, self.target.mapping())?;
         Ok(1)
     }
 }
