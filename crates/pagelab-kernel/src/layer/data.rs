@@ -44,8 +44,7 @@ pub enum CpuLine {
 /// See the module's text.
 #[derive(Clone)]
 pub struct KernelData {
-    /// The frame of the objects that all CPUs share: the lock and lists of the allocator, the LRU lists, the counters of
-    /// cgroups.
+    /// The frame of the objects that all CPUs share: lock and lists of the allocator, LRU lists, counters of cgroups.
     pub zone: Pfn,
     /// Per CPU of the simulation.
     pub cpus: Vec<CpuData>,
