@@ -37,9 +37,17 @@ pub struct TranslationRequest {
     pub origin: Origin,
 }
 
-/// There is no translation until some layer's kernel has handled a page fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Faulted(pub PageFault);
+/// There is no translation until some layer's kernel has handled a page fault. The fault is boxed, so that the result
+/// of a translation fits registers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Faulted(pub Box<PageFault>);
+
+impl From<PageFault> for Faulted {
+    #[cold]
+    fn from(fault: PageFault) -> Self {
+        Self(Box::new(fault))
+    }
+}
 
 impl Hardware {
     /// Translates for a core, filling its TLBs. Adds the cycles spent beyond a first-level TLB hit, also for a fault.
@@ -121,10 +129,10 @@ impl Hardware {
         self.walks.log.clear();
         let mut spent = Cycles::ZERO;
         let walked = self.walk_to_machine(layers, wanted.core, wanted.space, wanted.va, wanted.intent, &mut spent);
-        match walked {
+        match &walked {
             Ok(_) => self.walks.complete(wanted.origin, spent),
             // The page has been there all along, so there was no such walk.
-            Err(Faulted(fault)) if is_backed(layers, &fault) => return walked,
+            Err(Faulted(fault)) if is_backed(layers, fault) => return walked,
             Err(_) => self.walks.finish(|w| &mut w.aborted, spent),
         }
         *cycles += spent;
@@ -250,7 +258,7 @@ impl Hardware {
             Leaf::Present(mapping) if mapping.flags.writable || !store => {
                 let marked = mapping.flags.accessed && (mapping.flags.dirty || !store);
                 if self.is_ahead && !marked {
-                    return Err(Faulted(PageFault { space, va, intent, reached: None }));
+                    return Err(PageFault { space, va, intent, reached: None }.into());
                 }
                 let mapping = if marked {
                     mapping
@@ -261,7 +269,7 @@ impl Hardware {
             }
             _ => {
                 let reached = layers[space.layer].reached(space.index, &list);
-                Err(Faulted(PageFault { space, va, intent, reached }))
+                Err(PageFault { space, va, intent, reached }.into())
             }
         }
     }

@@ -63,7 +63,7 @@ pub(super) struct RefIssuer<'a> {
 pub(super) struct RefOutcome {
     pub cycles: Cycles,
     /// The fault of a host layer that one of them raised; it is to be made again.
-    pub fault: Option<PageFault>,
+    pub fault: Option<Box<PageFault>>,
 }
 
 impl RefIssuer<'_> {
@@ -152,7 +152,7 @@ impl RefIssuer<'_> {
             let lines = std::array::from_fn(|place| after[place] - before[place]);
             miss.note(entry.layer, entry.stage, made.cycles, lines);
             all = RefOutcome { cycles: all.cycles + made.cycles, fault: made.fault };
-            if made.fault.is_some() || !entry.has_refs_left() || is_over(all.cycles) {
+            if all.fault.is_some() || !entry.has_refs_left() || is_over(all.cycles) {
                 return all;
             }
         }

@@ -55,10 +55,10 @@ impl Hardware {
             let mut exit = self.vm_exit_cycles;
             let filled = self.fill_shadow(layers, wanted, host, &mut exit);
             // The page has been in the host all along, so there was no such exit.
-            if let Err(Faulted(fault)) = filled
-                && is_backed(layers, &fault)
+            if let Err(Faulted(fault)) = &filled
+                && is_backed(layers, fault)
             {
-                return Err(Faulted(fault));
+                return filled.map(|(found, _)| found);
             }
             self.walks.finish(|w| &mut w.aborted, spent);
             *cycles += spent;
@@ -175,7 +175,7 @@ impl Hardware {
 }
 
 fn fault_at<T>(space: SpaceId, va: VirtAddr, intent: Intent) -> Result<T, Faulted> {
-    Err(Faulted(PageFault { space, va, intent, reached: None }))
+    Err(PageFault { space, va, intent, reached: None }.into())
 }
 
 /// Writes a translation into the shadow table, instead of what is there; returns the entry, none if memory has run out.
