@@ -105,6 +105,12 @@ fn interrupts_within_system_calls_and_each_other_end_where_the_last_one_ends() {
     let imported = import_auto(&thread_file(&items));
     assert_eq!((imported.summary.instructions, imported.summary.left_out), (2, 5));
     assert_eq!(imported.accesses, [(FETCH, 0x40_0000), (LOAD, 0x60_0000)]);
+    // The same without the system call around them.
+    let alone: Vec<_> =
+        items.into_iter().filter(|item| !matches!(item, (28, 27 | 28, _) | (_, _, 0x70_0000))).collect();
+    let imported = import_auto(&thread_file(&alone));
+    assert_eq!((imported.summary.instructions, imported.summary.left_out), (2, 3));
+    assert_eq!(imported.accesses, [(FETCH, 0x40_0000), (LOAD, 0x80_1000), (LOAD, 0x60_0000)]);
 }
 
 /// A whole-system trace does not mark every way into the kernel and back.
