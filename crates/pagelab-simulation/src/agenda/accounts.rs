@@ -14,22 +14,23 @@ impl Simulation {
     }
 
     /// Charges what has been counted since the last call to the source that a CPU runs.
+    #[inline]
     pub(crate) fn charge_account(&mut self, cpu: CpuId) {
         self.charge_faults(cpu);
         let of = &mut self.scheduler.cpus[cpu];
         if let Some(input) = of.owner {
-            self.programs.inputs[input].account.add_cycles(&of.take_uncharged());
+            of.charge_to(&mut self.programs.inputs[input].account.cycles);
         }
     }
 
     /// Charges what a CPU and the kernels have counted since the last call to a source.
     pub(crate) fn charge_source(&mut self, cpu: CpuId, input: usize) {
         self.programs.charge_faults(Some(input), &self.kernels.os);
-        let spent = self.scheduler.cpus[cpu].take_uncharged();
-        self.programs.inputs[input].account.add_cycles(&spent);
+        self.scheduler.cpus[cpu].charge_to(&mut self.programs.inputs[input].account.cycles);
     }
 
     /// Charges what the kernels have counted since the last call to the source that a CPU works for.
+    #[inline]
     pub(crate) fn charge_faults(&mut self, cpu: CpuId) {
         self.programs.charge_faults(self.scheduler.cpus[cpu].works_for(), &self.kernels.os);
     }

@@ -449,15 +449,19 @@ impl Cpu {
     }
 
     /// The source that it works for; none if it is idle or runs a kernel thread.
+    #[inline]
     pub(crate) fn works_for(&self) -> Option<usize> {
         self.owner.filter(|_| matches!(self.seat, TaskSlot::Queue(_)))
     }
 
-    /// Cycles by class since the last call: they go on somebody's account.
-    pub(crate) fn take_uncharged(&mut self) -> [Cycles; Class::ALL.len()] {
-        let spent = Class::ALL.map(|class| self.clock.spent(class));
-        let before = std::mem::replace(&mut self.charged, spent);
-        std::array::from_fn(|class| spent[class] - before[class])
+    /// Charges the cycles since the last call, by class, to an account.
+    #[inline]
+    pub(crate) fn charge_to(&mut self, account: &mut [Cycles; Class::ALL.len()]) {
+        for class in Class::ALL {
+            let (now, charged) = (self.clock.spent(class), &mut self.charged[class as usize]);
+            account[class as usize] += now - *charged;
+            *charged = now;
+        }
     }
 
     /// It was idle for a source that was not there, so for nobody.

@@ -71,6 +71,7 @@ impl Scheduler {
     }
 
     /// The ready CPU with the smallest clock (the first of equals), and how far it may go.
+    #[inline]
     pub(crate) fn next_turn(&self) -> Option<(CpuId, Cycles)> {
         let mut first: Option<(CpuId, Cycles)> = None;
         let mut second = Cycles::MAX;
@@ -95,6 +96,7 @@ impl Scheduler {
 
     /// Gives a CPU what it shares with the other hardware threads of its core. Returns how far it may go with what it
     /// is told of these.
+    #[inline]
     pub(crate) fn enter_core(&mut self, cpu: CpuId) -> Cycles {
         let (core, now) = (self.cpus[cpu].core, self.cpus[cpu].clock.now());
         let mut until = Cycles::MAX;
@@ -116,6 +118,7 @@ impl Scheduler {
     }
 
     /// Takes back what a CPU shares with its core's other threads, for the next turn of one of them.
+    #[inline]
     pub(crate) fn leave_core(&mut self, cpu: CpuId) {
         if let Some(common) = self.cpus[cpu].clock.pause() {
             self.shared_by_threads[self.cpus[cpu].core] = Some(common);

@@ -33,21 +33,17 @@ pub struct FaultCounts {
 }
 
 /// The account of a source, by its place, among those of walks.
+#[inline]
 pub(crate) fn walk_account(input: usize) -> usize {
     WalkCounters::NOBODY + 1 + input
 }
 
 impl Account {
-    /// Adds cycles, by class.
-    pub(crate) fn add_cycles(&mut self, spent: &[Cycles; Class::ALL.len()]) {
-        for (cycles, &more) in self.cycles.iter_mut().zip(spent) {
-            *cycles += more;
-        }
-    }
-
     /// Adds what was counted for another source, or at another time.
     pub fn add(&mut self, other: &Self) {
-        self.add_cycles(&other.cycles);
+        for (cycles, more) in self.cycles.iter_mut().zip(other.cycles) {
+            *cycles += more;
+        }
         self.walks.add(&other.walks);
         self.faults.add(&other.faults);
     }

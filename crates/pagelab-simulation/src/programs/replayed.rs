@@ -57,6 +57,7 @@ impl Programs {
     }
 
     /// Charges what the kernels have counted of page faults since the last call to a source, or to kernel threads.
+    #[inline]
     pub(crate) fn charge_faults(&mut self, input: Option<usize>, os: &Os) {
         let faults = match input {
             Some(input) => &mut self.inputs[input].account.faults,
@@ -87,6 +88,7 @@ impl Programs {
     }
 
     /// Whether windows and the warm-up are counted in the accesses of a source.
+    #[inline]
     pub(crate) fn is_counted_in_windows(&self, input: usize) -> bool {
         input < self.load.mains || self.load.mains == 0
     }
