@@ -80,7 +80,7 @@ impl Locks {
         self.released.push(key);
     }
 
-    /// What those wait for that wait for a key which nobody holds has happened.
+    /// Wakes the tasks that wait for an event: they wait for its key, which nobody holds.
     pub fn signal(&mut self, key: BlockKey) {
         self.released.push(key);
     }

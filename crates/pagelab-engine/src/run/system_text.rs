@@ -123,13 +123,13 @@ mod tests {
     #[test]
     fn what_cannot_be_taken_apart_is_refused() {
         for (text, why) in [
-            ("radix{a=1}@linux-4.9", "settings end the system"),
-            ("radix{a=1", "settings end the system"),
+            ("radix{a=1}@linux-4.9", "write the settings last"),
+            ("radix{a=1", "write the settings last"),
             ("radix{a={}", "no counterpart"),
             ("radix{a=[1}", "no counterpart"),
             ("radix{a=1}}", "no counterpart"),
             (r#"radix{a="1}"#, "no counterpart"),
-            ("radix{fast}", "`fast` is no setting"),
+            ("radix{fast}", "`fast` is not a setting"),
         ] {
             let error = SystemText::parse(text).unwrap_err().to_string();
             assert!(error.starts_with(&format!("systems: `{text}`: ")) && error.contains(why), "{error}");

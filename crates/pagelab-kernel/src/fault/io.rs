@@ -86,7 +86,7 @@ fn plan_lines(costs: &BlockIoConfig, layer: &Layer, part: usize, step: &mut Step
 }
 
 impl Fault {
-    /// What the state that was just entered is to ask of devices goes its way.
+    /// Begins the requests to devices that the state which was just entered needs.
     pub(super) fn begin_io(&mut self, os: &mut Os) {
         let requests = match &self.progress.state {
             FaultState::Read { pages } => self.reads(&os.layers[self.request.space.layer], pages).len() as u32,

@@ -136,7 +136,7 @@ impl Fault {
         self.progress.outcome
     }
 
-    /// See the field.
+    /// First address behind the pages that the fault has found or made present.
     pub fn present_to(&self) -> VirtAddr {
         self.progress.present_to
     }
@@ -294,7 +294,7 @@ impl Fault {
         })
     }
 
-    /// Carries out what either goes on with a state or says what is to be done instead.
+    /// Runs a commit that returns the next state, or what the handler does instead of going on.
     fn go(
         &mut self,
         commit: impl FnOnce(&mut Self) -> Result<Result<FaultState, Next>, EngineError>,

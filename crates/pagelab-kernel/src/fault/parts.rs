@@ -209,11 +209,11 @@ pub(super) enum FaultState {
     Lru,
     /// Take the lock of the page-table page.
     Lock,
-    /// With that lock, take a frame that is ready.
+    /// Under that lock, take a frame that is ready.
     TakeReady {
         entry: PhysAddr,
     },
-    /// With that lock, the entry stays where it is.
+    /// Under that lock, write the entry.
     Install {
         entry: PhysAddr,
     },

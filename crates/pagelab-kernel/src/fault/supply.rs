@@ -25,15 +25,15 @@ impl Os {
 }
 
 impl Fault {
-    /// What comes first: frames for the engine, if it had none. Nothing is held yet, and no page can leave meanwhile
-    /// that it maps.
+    /// Fills the engine's frames first, if it had none. The handler holds nothing yet, and no page that it maps can
+    /// leave meanwhile.
     pub(super) fn after_entry(&self, os: &Os) -> FaultState {
         let lacks =
             os.layers[self.request.space.layer].mechanisms.engine.as_ref().is_some_and(EngineState::lacks_frames);
         if lacks { FaultState::Supply } else { FaultState::Lookup }
     }
 
-    /// Makes one ready, and goes on to the next.
+    /// Makes one frame ready, and goes on to the next.
     pub(super) fn supply(&self, os: &mut Os, effects: &mut Effects, cpu: CpuId) -> FaultState {
         match os.supply(effects, self.request.space.layer, cpu, true) {
             SupplyOutcome::One => FaultState::Supply,

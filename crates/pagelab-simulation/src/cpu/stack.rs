@@ -107,7 +107,7 @@ impl Simulation {
     }
 
     /// Runs the uppermost activity of a CPU on to the end of its next step; false if there is none, or if it waits.
-    /// This is how an explorer of interleavings drives what [`Self::run`] runs by the clock.
+    /// An explorer of interleavings chooses whose step is next; [`Self::run`] goes by the clocks.
     pub fn step(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         if self.scheduler.cpus[cpu].state != CpuState::Ready || self.scheduler.cpus[cpu].task.stack.is_empty() {
             return Ok(false);
@@ -210,7 +210,7 @@ impl Simulation {
                     self.scheduler.enter(at, alarm);
                 }
             }
-            // A fault below another activity is retried by it; one of the program's is told to the access.
+            // The activity below a fault makes its reference again; with none below, the program its access.
             Activity::Fault(fault) => {
                 let (outcome, major, began) = (fault.outcome(), fault.is_major(), entry.began);
                 if task.stack.is_empty() {

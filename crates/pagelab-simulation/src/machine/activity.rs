@@ -66,7 +66,7 @@ impl Activity {
         }
     }
 
-    /// What the CPU spends the cycles of work on that is no fault's.
+    /// The class of cycles that work outside of faults is charged to.
     pub fn class(&self) -> Class {
         match self {
             // The program waits for its walker.

@@ -57,7 +57,7 @@ pub struct ReplayOptions {
 
 /// See the module's text. A copy goes on by itself: it ends with the same results, whatever becomes of the other.
 ///
-/// What needs one part is a method of that part. Methods here need several.
+/// What needs one part is a method of that part. A method of the simulation needs several.
 #[derive(Clone)]
 pub struct Simulation {
     /// TLBs, MMU caches, data caches, and what they count.

@@ -256,8 +256,8 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
     }
 
     /// Looks an access up, which the filter `answers` or not: where its data are, and how it was translated beyond the
-    /// first-level TLB, for a core that is told of each access. None, with nothing changed that the general code would
-    /// not change first, if it is not for this code.
+    /// first-level TLB, for a core that is told of each access. None if the access is not for this code; then only what
+    /// the general code changes first has changed.
     #[inline(always)]
     fn access(&mut self, access: &Access, answers: bool) -> Option<(DataLocation, Option<L1TlbMiss>)> {
         let (write, mut translating) = (access.kind.writes(), None);

@@ -4,7 +4,7 @@
 //! mapped, allows the access and has been marked before. [`core`] makes those, one after the other, in one loop, and
 //! stops before the first access that is anything else, with nothing of it changed; the general code
 //! ([`super::replay`]) makes that one. The general code does for every system and is the reference: results are the
-//! same with the fast path and without (`tests/fast_path.rs`).
+//! same with the fast path and without (`tests/simulation/fast_path.rs`).
 //!
 //! [`eligibility`] lists what it can simulate. [`code`] says for which machines the loop is compiled; the choice is
 //! made once, when a simulation is made. A [`walker`] is that of one layer on the bare machine whose table remembers
