@@ -16,8 +16,11 @@ WORDS = {
     "address translation": "Finding the physical address of a virtual one. The TLB answers at once; after a TLB miss, "
     "a page walk does.",
     "anonymous memory": "Memory that no file backs, such as the heap and the stack. A new page of it holds zeros.",
+    "armed entry": "A page-table entry of a page that is not mapped yet, with a word that allows a fault engine to "
+    "map the page.",
     "ASID": "A number in each TLB entry that says which address space it belongs to, so that a context switch need not "
     "empty the TLB. Intel calls it PCID.",
+    "backed memory": "Memory of a virtual machine for which the host has found frames already.",
     "base cycles": "Cycles that the program's instructions take when nothing delays them.",
     "brk": "The system call that moves the end of the heap.",
     "buddy allocator": "Linux's allocator of page frames. It hands out blocks of 2^n frames and joins free neighbours "
@@ -36,6 +39,8 @@ WORDS = {
     "elastic cuckoo page table": "A hashed page table with several hash functions. It grows gradually, without "
     "rehashing everything at once.",
     "event": "Anything in a trace that is not an access, such as mmap, fork, or the start of a thread.",
+    "fault-around": "Mapping the pages around a faulting page of a file with the same fault, if they are in the page "
+    "cache.",
     "fault engine": "Hardware that handles page faults without an exception, such as MFOE or a storage management "
     "unit.",
     "first touch": "The first access to a page. It causes a minor fault, because the page is not mapped yet.",
@@ -50,6 +55,8 @@ WORDS = {
     "in-order core": "A model of a core that waits for each access before it goes on. Real cores overlap many of them.",
     "kernel preset": "Settings that say what a kernel's work costs and how it decides.",
     "khugepaged": "A kernel thread of Linux that replaces groups of 512 small pages by large pages.",
+    "kpted": "The kernel thread that accounts for pages which a storage management unit has mapped. Its companion "
+    "kpoold keeps free frames ready.",
     "kswapd": "A kernel thread of Linux that reclaims memory in the background.",
     "L1": "The first cache of a core: small, and about 4 cycles away.",
     "L2": "The second cache of a core: larger, and about 12 cycles away.",
@@ -71,9 +78,11 @@ WORDS = {
     "miss-ratio curve": "The percentage of accesses that miss a cache or TLB, as a function of its size.",
     "MMU cache": "A memory in the processor that holds upper levels of the page table, so that walks read less. Intel "
     "calls them paging-structure caches.",
+    "mTHP": "Multi-size transparent huge pages: folios between 4 KiB and 2 MiB that Linux maps for anonymous memory.",
     "nested": "In a virtual machine: the host also translates each address of the guest.",
     "nested TLB": "A TLB that holds translations from a guest's physical addresses to the host's.",
     "NUMA node": "A part of the machine's memory with the CPUs that are closest to it.",
+    "open loop": "Requests that arrive at given times, whether or not earlier ones have been answered.",
     "page": "The unit in which memory is mapped: 4 KiB, or 2 MiB and 1 GiB where the system uses large pages.",
     "page cache": "The kernel's copies of file contents in memory.",
     "page fault": (
@@ -90,12 +99,14 @@ WORDS = {
     "PTEMagnet": "A published placement policy, which reserves eight adjacent frames at a time so that the host's "
     "entries for them share a cache line.",
     "radix page table": "The tree-shaped page table of x86-64, with four or five levels.",
+    "read-ahead": "Reading further pages of a file into the page cache before a program asks for them.",
     "reclaim": "Taking pages back from programs when memory is short: dropping them, or writing them to a file or to "
     "swap.",
     "reference": "One read of memory or of a cache, here by a page walk or by the kernel.",
     "replay": "Running the accesses of a trace on a simulated system.",
     "reservation": "A group of adjacent free frames that the kernel keeps for neighbouring pages of one process.",
     "retry": "The second attempt of an access after its page fault was handled.",
+    "ring": "A queue in memory whose end is joined to its start. MFOE's ring holds zeroed frames for coming faults.",
     "rmap": "The kernel's reverse map: from a page in memory to the page-table entries that map it.",
     "run-time model": "A formula, fitted to native measurements, that predicts run time from simulated walk cycles.",
     "sample": "The windows that were chosen from a program, which stand for all of it.",
@@ -104,6 +115,9 @@ WORDS = {
     "TLB or page table.",
     "shadow page table": "A page table that the host keeps for a guest, which maps the guest's virtual addresses "
     "directly. Walks are then as short as without a virtual machine.",
+    "sign test": "A statistical test that only counts how many differences are positive. It gives an interval for the "
+    "median.",
+    "slice": "A part of the last-level cache. A hash of the address selects the slice of each line.",
     "SMU": "Storage management unit: hardware that reads a missing page from the drive without the kernel.",
     "software translation cache": "A cache in the kernel of recently used page-table entries, so that the walk of a "
     "page fault can start below the root.",
@@ -123,11 +137,13 @@ WORDS = {
     "walk": "Short for page walk.",
     "walk cycles": "Cycles from the start of a page walk to its end. A core may overlap some of them with other work.",
     "warm-up": "Accesses that are replayed before counting starts, so that caches and TLBs are not empty.",
+    "watermark": "An amount of free memory that Linux compares with: below the low one kswapd starts, below the min "
+    "one a program's fault reclaims memory itself.",
     "window": "In a sample: a short part of the program that is recorded or counted. In a core: how many instructions "
     "it can have under way at the same time.",
     "working set": "The memory that a program uses within some period.",
     "workload": "A synthetic program that pagelab generates, such as GUPS (random updates of an array).",
-    "write-back": "Writing changed pages of files to the drive.",
+    "write-back": "Writing changed pages of files to the drive, or changed cache lines to memory.",
     "zero page": "A frame full of zeros, which Linux maps read-only for loads from new memory.",
     "zeroing": "Filling a new page with zeros before a program gets it, so that it sees no other program's data.",
 }
