@@ -258,7 +258,7 @@ mod tests {
     fn sets_without_two_lines_are_refused() {
         for (bytes, line_bytes) in [(64, 64), (0, 64), (4096, 0), (4096, 12)] {
             let refusal = Chase::new(bytes, line_bytes, 1).err().unwrap().to_string();
-            assert!(refusal.contains("no two lines"), "{refusal}");
+            assert!(refusal.contains("fewer than two lines"), "{refusal}");
         }
     }
 

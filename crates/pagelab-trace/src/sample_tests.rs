@@ -258,7 +258,7 @@ fn sources_of_skipped_stretches_and_short_ones_are_refused() {
     let mut twice = Sampled::new(given(vec![once]), &sampling, 1, None);
     let refusal = twice.next_batch(&mut Batch::default()).unwrap_err().to_string();
     assert!(refusal.contains("given: stretches of it were skipped when it was recorded"), "{refusal}");
-    assert!(Sampling::scaled(None).unwrap_err().to_string().contains("not known how many"));
+    assert!(Sampling::scaled(None).unwrap_err().to_string().contains("is unknown"));
     let least = WINDOWS_NEEDED * SHORTEST;
     assert!(Sampling::scaled(Some(least - 1)).unwrap_err().to_string().contains("too few for 30 windows"));
     for accesses in [least, 10_000_000, 1_000_000_000] {

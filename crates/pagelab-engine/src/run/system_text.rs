@@ -125,10 +125,10 @@ mod tests {
         for (text, why) in [
             ("radix{a=1}@linux-4.9", "write the settings last"),
             ("radix{a=1", "write the settings last"),
-            ("radix{a={}", "no counterpart"),
-            ("radix{a=[1}", "no counterpart"),
-            ("radix{a=1}}", "no counterpart"),
-            (r#"radix{a="1}"#, "no counterpart"),
+            ("radix{a={}", "is not closed"),
+            ("radix{a=[1}", "is not closed"),
+            ("radix{a=1}}", "is not closed"),
+            (r#"radix{a="1}"#, "is not closed"),
             ("radix{fast}", "`fast` is not a setting"),
         ] {
             let error = SystemText::parse(text).unwrap_err().to_string();

@@ -85,7 +85,7 @@ mod tests {
         fs::write(folder.path().join("letter"), "text").unwrap();
         for place in [folder.path().to_path_buf(), folder.path().join("letter")] {
             let error = Replacement::for_existing(&place).err().unwrap().to_string();
-            assert!(error.contains("is no trace"), "{error}");
+            assert!(error.contains("is not a trace"), "{error}");
         }
     }
 }

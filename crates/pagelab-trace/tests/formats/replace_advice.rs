@@ -87,7 +87,7 @@ fn replacements_must_be_as_many_as_what_they_replace() {
     for replacements in [vec![], vec![vec![]], vec![vec![], vec![], vec![]]] {
         let error = format::replace_advice(&old, &new, &replacements).unwrap_err();
         assert!(matches!(error, TraceError::Usage { .. }), "{error}");
-        assert!(error.to_string().contains("is there 2 times"), "{error}");
+        assert!(error.to_string().contains("gives advice on huge pages 2 times"), "{error}");
         assert!(!new.exists());
     }
     std::fs::create_dir(&new).unwrap();
