@@ -100,7 +100,7 @@ def test_a_median_outside_of_the_range_is_in_the_first_line_whatever_it_decides(
     undecided = first_line(advice, checked(0.3, 0.4, 0.5, 0.5, 0.6, 0.62))
     assert "does not confirm the prediction for huge pages: predicted −90 to −61 %, measured −50 %" in undecided
     few = first_line(advice, checked(*[0.1] * 5))
-    assert "5 pairs of runs are too few to tell" in few
+    assert "5 pairs of runs are too few to decide" in few
     assert "--repeat 6" in few
     inside = checked(*[0.7] * 5)
     assert first_line(advice, inside).startswith("gups:size=16MiB")

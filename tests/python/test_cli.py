@@ -25,7 +25,7 @@ SMALL = "gups:size=16MiB,updates=100K"
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["run"], ["name a trace or a workload", "pagelab list workloads"]),
+        (["run"], ["name at least one trace or workload", "pagelab list workloads"]),
         (["run", SMALL, "--with", "seq@64"], ["with", "@64", "0 to 7"]),
         (["run", SMALL, "--arrivals", "seq,per_second=0"], ["arrivals", "per_second=0", "from 0.000001"]),
         (["run", "--arrivals", "seq,per_second=5"], ["without a main source", "count=N"]),

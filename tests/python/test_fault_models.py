@@ -105,7 +105,7 @@ def test_mistakes_say_what_would_be_right(pagelab: Pagelab, tmp_path: Path) -> N
     assert_fails(pagelab("model", "mfoe", process, "--set", "seconds=0.05"), 2, "seconds=0.05: the last fault comes at")
     (tmp_path / "a.out").write_bytes(b"\x7fELF\x02\x01\x01" + bytes(64))
     assert_fails(pagelab("model", "mfoe", "a.out"), 1, "this is not text; expected is text of perf script")
-    assert_fails(pagelab("trace", "info", "bad.txt"), 1, "no fault trace", "`pagelab model` reads text of perf")
+    assert_fails(pagelab("trace", "info", "bad.txt"), 1, "not a fault trace", "`pagelab model` also reads text of perf")
 
 
 def test_kinds_are_listed_with_origins(pagelab: Pagelab) -> None:

@@ -78,7 +78,7 @@ def test_the_command_shows_the_comparison_and_ends_as_the_program(
     assert "the program ended with status 3" in run.stderr
     assert list((tmp_path).glob("*.trace")) == []
     assert len(Results.load(tmp_path / "r.json").systems) == 2
-    command = f"pagelab run --live -s radix -s radix-2m --cpus 1 --profile -- {touch} 500 5"
+    command = f"pagelab run --live -s radix -s radix-2m --profile --cpus 1 -- {touch} 500 5"
     assert command in (tmp_path / "page.html").read_text()
 
 

@@ -174,5 +174,5 @@ def test_a_sample_that_is_too_small_is_a_warning(pagelab: Pagelab) -> None:
     assert "--sample" in process.stderr
     large = pagelab(*arguments, "--sample", "20K")
     assert (large.returncode, large.stderr) == (0, "")
-    assert "at most.\nFor a smaller error, about: --sample " in large.stdout
+    assert "\nFor a smaller error, about: --sample " in large.stdout
     assert "--sample" not in pagelab(*arguments).stdout

@@ -173,7 +173,7 @@ def test_a_program_that_ends_too_early_is_told(programs: Path, pagelab: Pagelab,
     run = pagelab("record", "-o", "early.trace", "--skip", "10G", "--", programs / "phases", "1")
     assert run.returncode == 0
     assert "before the first stretch to record" in run.stderr
-    assert_fails(pagelab("run", "early.trace"), 2, "nothing is left to be measured")
+    assert_fails(pagelab("run", "early.trace"), 2, "nothing can be measured")
     missing = pagelab("record", "-o", "missing.trace", "--start-at", "mian", "--", programs / "phases", "1")
     assert "`mian`: no program or library that was executed has this function; did you mean main?" in missing.stderr
     subprocess.run(["strip", "-o", tmp_path / "stripped", programs / "phases"], check=True)
