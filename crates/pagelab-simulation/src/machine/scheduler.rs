@@ -1,6 +1,6 @@
 //! The scheduler: the CPUs, whose turn it is, and what is to happen at a known time.
 //!
-//! How CPUs wait for each other is in [`crate::machine::waiting`].
+//! How CPUs wait for each other is in `machine/waiting.rs`.
 
 use crate::machine::agenda::{Agenda, AgendaEntry};
 use crate::machine::cpu::{Cpu, CpuState};

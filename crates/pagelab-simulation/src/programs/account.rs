@@ -2,7 +2,7 @@
 //!
 //! Counters belong to CPUs or to the whole machine. What they grew by while a source ran is that source's: a CPU's
 //! clock is looked at whenever the CPU goes over to another source or becomes idle, the machine's counters at every
-//! turn too. Walks are counted by account at once ([`WalkCounters`](pagelab_translate::counters::WalkCounters)).
+//! turn too. Walks are counted by account at once ([`WalkCounters`]).
 
 use pagelab_base::cycles::Cycles;
 use pagelab_hardware::core_model::clock::Class;
