@@ -327,8 +327,12 @@ fn every_page_table_keeps_what_programs_have_swapped_out() {
 
 #[test]
 fn every_fault_engine_translates_right_under_every_page_table() {
+    let kind = |engine: &FaultEngineConfig| serde_json::to_value(engine).unwrap()["kind"].as_str().unwrap().to_owned();
+    let sampled: std::collections::BTreeSet<String> = FaultEngineConfig::samples().iter().map(kind).collect();
+    let designs = fault_engines::DESIGNS.iter().map(|&(design, _)| design.to_owned()).collect();
+    assert_eq!(sampled, designs, "the kinds that have samples, and those that there are");
     for engine in FaultEngineConfig::samples() {
-        let name = serde_json::to_value(&engine).unwrap()["kind"].as_str().unwrap().to_owned();
+        let name = kind(&engine);
         assert!(fault_engines::DESIGNS.iter().any(|(design, text)| *design == name && !text.is_empty()), "{name}");
         let tables = PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only());
         let tables = tables.map(|table| {

@@ -6,10 +6,11 @@
 //! engine works on stands in the layer's memory, and the kernel has its part in that ([`kernel_side`]): it fills it,
 //! looks at what was taken, and takes it back.
 //!
-//! An engine is a folder here and one line in `engines!` below: a type that is a [`kernel_side::KernelSide`], one that
-//! is a [`work::Work`], and parameters in a module that imports nothing of the kernels. The line gives it its `kind` in
-//! configurations (`system.layers.NAME.fault_engine`), its row in `pagelab list fault-engines`, its place in error
-//! texts and in the conformance tests. Its kernel threads are lines of [`crate::threads`].
+//! An engine is a folder here, its `pub mod` line and one line in `engines!` below: a type that is a
+//! [`kernel_side::KernelSide`], one that is a [`work::Work`], and parameters in a module that imports nothing of the
+//! kernels. The line gives it its `kind` in configurations (`system.layers.NAME.fault_engine`), its row in `pagelab
+//! list fault-engines`, its place in error texts and in the conformance tests. Its kernel threads are lines of
+//! [`crate::threads`].
 
 /// The engines, for a macro that makes something of them: the folder, the variant, its kind, and what the engine does.
 macro_rules! engines {

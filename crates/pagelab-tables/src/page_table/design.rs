@@ -21,7 +21,7 @@ use pagelab_trace::quantity::format_bytes;
 ///   references have real addresses. Additional host-side state (a memo, an index) must never change what a walk lists.
 /// - [`walk`](Self::walk) changes nothing and lists every reference of a full walk, from the root on: at least one. The
 ///   last reference is the leaf entry, or the entry at which the walk failed. References of the same dependency step
-///   are consecutive. Levels are 1 to 5 as in x86-64, by the range that an entry maps: 1 for the entry of a 4 KiB page.
+///   are consecutive. Levels count from the leaf, which is 1, up to 5; `shift` says what an entry maps.
 /// - [`ways`](Self::ways), if there are any, list the same as `walk`: the entries of all levels from the root to the
 ///   page's entry, one dependency step each.
 /// - A walk finds a mapping with the same frame, size and flags until it is unmapped, replaced or split, or its flags
