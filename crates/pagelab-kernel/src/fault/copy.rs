@@ -41,7 +41,7 @@ impl Fault {
             effects.invalidate(self.request.space, VaRange { start: page, end: page + size.bytes() });
             self.counters(os).split += 1;
         } else {
-            layer.free_frames(context, frame, 0);
+            layer.memory_for(context).free(frame, 0);
         }
     }
 }

@@ -145,11 +145,6 @@ impl Layer {
         self.memory.frame_count << FRAME_SHIFT
     }
 
-    /// Frees a block of 2^`order` frames.
-    pub fn free_frames(&mut self, context: KernelContext, pfn: Pfn, order: u32) {
-        self.memory.frames.free(pfn, order, context.cpu.0);
-    }
-
     /// The allocator, to look at.
     pub fn frame_allocator(&self) -> &dyn FrameAllocator {
         &*self.memory.frames.allocator
