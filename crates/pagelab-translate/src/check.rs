@@ -1,8 +1,8 @@
-//! Comparing translations with a flat record of what the kernels mapped (`--check`).
+//! Checks translations against a flat record of what the kernels mapped (`--check`).
 //!
-//! The record ([`Layer::recorded`]) is kept by the kernels' decisions alone, apart from page tables, TLBs and MMU
-//! caches. So a translation that is stale, misread or mixed up between spaces differs from it. A page that is swapped
-//! out has none.
+//! The kernels keep the record ([`Layer::recorded`]) from their decisions alone; it knows no page table, TLB or MMU
+//! cache. So it reveals a translation that is stale, misread or taken from another space. A page that is swapped out
+//! has no record.
 
 use pagelab_base::addr::{FRAME_BYTES, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
@@ -13,8 +13,8 @@ use pagelab_kernel::layer::Layer;
 use crate::hardware::Hardware;
 
 impl Hardware {
-    /// Compares a translation with the record, if checking is on. A difference is kept in [`Hardware::check_failure`],
-    /// which ends the run soon: the simulator is wrong then, not its user.
+    /// Compares a translation with the record, if checking is on. The first difference is kept in
+    /// [`Hardware::check_failure`] and soon ends the run: it is a bug of the simulator, not a mistake of the user.
     #[inline]
     pub fn check(&mut self, layers: &[Layer], space: SpaceId, va: VirtAddr, translation: Translation) {
         if self.check && self.check_failure.is_none() {
@@ -22,13 +22,13 @@ impl Hardware {
         }
     }
 
-    /// Says what has been found.
+    /// Reports the first difference, if there was one.
     pub fn end_check(&mut self) -> Result<(), EngineError> {
         self.check_failure.take().map_or(Ok(()), |what| Err(EngineError::Check { what }))
     }
 }
 
-/// What is wrong with a translation, if anything is.
+/// What is wrong with a translation; `None` if it matches the record.
 fn difference(layers: &[Layer], space: SpaceId, va: VirtAddr, translation: Translation) -> Option<String> {
     if let Some(word) = layers[space.layer].word(space.index, va) {
         return Some(format!("{va:?} of {space:?} has a translation, but its entry says {word:?}"));
@@ -43,7 +43,7 @@ fn difference(layers: &[Layer], space: SpaceId, va: VirtAddr, translation: Trans
     Some(format!("{va:?} of {space:?} {what}"))
 }
 
-/// Machine frame of an address, and whether every layer allows stores, by the records of all layers.
+/// Machine frame of an address, and whether every layer allows stores, from the records of all layers.
 pub fn recorded_on_machine(layers: &[Layer], space: SpaceId, va: VirtAddr) -> Option<(u64, bool)> {
     let layer = &layers[space.layer];
     let (frame, writable) = layer.recorded(space.index, va)?;

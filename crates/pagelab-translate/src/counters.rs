@@ -5,19 +5,20 @@ use pagelab_base::ids::LayerId;
 use pagelab_base::page_fault::Origin;
 use pagelab_hardware::cache::HitLevel;
 
-/// Levels that references are counted by: 1 to 5, index 0 unused.
+/// Array size for page-table levels: 1 to 5; index 0 is unused.
 pub const WALK_LEVELS: usize = 6;
 
-/// Places that references are counted by: the five of the caches, and one for references that left the caches alone.
+/// Array size for the places that serve a reference: the five [`HitLevel`]s, and one for references that bypass the
+/// caches.
 pub const WALK_PLACES: usize = 6;
 
-/// What a reference is counted by at each place, in the order of [`place_index`].
+/// Names of the places in statistics, in the order of [`place_index`].
 pub const PLACE_NAMES: [&str; WALK_PLACES] = ["l1", "l2", "l3", "dram", "remote", "uncached"];
 
-/// A reference that a walk has made.
+/// One reference of a walk.
 #[derive(Clone, Copy, Debug)]
 pub struct MadeRef {
-    /// Its place in [`WalkCounts::refs`], counted through.
+    /// Flat index of its counter in [`WalkCounts::refs`].
     at: u32,
     /// Cycles of the reference.
     pub cycles: u32,
@@ -34,7 +35,7 @@ impl MadeRef {
         (self.at as usize / WALK_PLACES % WALK_LEVELS) as u8
     }
 
-    /// As [`place_index`].
+    /// Index of the place that served it, see [`place_index`].
     pub fn place(self) -> usize {
         self.at as usize % WALK_PLACES
     }
@@ -43,15 +44,15 @@ impl MadeRef {
 /// Counters of completed walks of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WalkCounts {
-    /// Walks.
+    /// Number of walks.
     pub count: u64,
-    /// Cycles of these walks, from the misses in the TLBs on.
+    /// Cycles of these walks, from the TLB miss to the end.
     pub cycles: Cycles,
-    /// By layer, level and place.
+    /// References, by layer, level and place.
     pub refs: Vec<[[u64; WALK_PLACES]; WALK_LEVELS]>,
 }
 
-/// Counters of the walks that were made for somebody. A walk that ends in a page fault is counted as aborted only.
+/// Counters of the walks of one account. A walk that ends in a page fault is counted as aborted only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WalksByKind {
     /// Walks for programs' accesses.
@@ -65,23 +66,23 @@ pub struct WalksByKind {
 /// Counters of all walks.
 #[derive(Clone, Debug)]
 pub struct WalkCounters {
-    /// By account: the first is of walks that were made for no source.
+    /// By account; the first one counts walks that belong to no source.
     accounts: Vec<WalksByKind>,
-    /// What was on accounts that have been closed.
+    /// Sum of the accounts that have been closed.
     closed: WalksByKind,
-    /// The account of those who walk now.
+    /// The account that walks are counted on now.
     current: usize,
-    /// Locked updates of accessed and dirty bits, not among the references above.
+    /// Locked updates of accessed and dirty bits; not counted as references.
     pub ad_updates: u64,
-    /// Those walks of programs that their kernels made, as the trace says.
+    /// Walks for accesses that the trace attributes to the kernel; also counted as walks of programs.
     pub by_kernel: WalkCounts,
-    /// Whether such an access is under way.
+    /// Whether the current access is one of those.
     pub are_by_kernel: bool,
-    /// Program walks that only set a dirty bit: their page was in a TLB.
+    /// Walks of programs that only set a dirty bit: their page was in a TLB.
     pub dirty_walks: u64,
-    /// References of the walk under way, or of the last one.
+    /// References of the current walk, or of the last one.
     pub log: Vec<MadeRef>,
-    /// Walks so far, aborted ones too.
+    /// Number of walks so far, including aborted ones.
     pub made: u64,
     /// Cycles of the last one.
     pub last_cycles: Cycles,
@@ -120,7 +121,7 @@ impl WalksByKind {
         Self { program: of(), kernel: of(), aborted: of() }
     }
 
-    /// Adds the counts of another walk or run.
+    /// Adds the counts of another account or run.
     pub fn add(&mut self, other: &Self) {
         self.program.add(&other.program);
         self.kernel.add(&other.kernel);
@@ -129,10 +130,10 @@ impl WalksByKind {
 }
 
 impl WalkCounters {
-    /// The account of walks for no source.
+    /// The account of walks that belong to no source.
     pub const NOBODY: usize = 0;
 
-    /// Counters of walks in a system with this many layers, all 0.
+    /// Counters for this number of layers, all 0.
     pub fn new(layers: usize) -> Self {
         Self {
             accounts: vec![WalksByKind::new(layers)],
@@ -148,19 +149,19 @@ impl WalkCounters {
         }
     }
 
-    /// Those of everybody.
+    /// Sum of all accounts.
     pub fn total(&self) -> WalksByKind {
         let mut sum = self.closed.clone();
         self.accounts.iter().for_each(|account| sum.add(account));
         sum
     }
 
-    /// What has been counted on an account.
+    /// The counts of one account.
     pub fn account(&self, account: usize) -> WalksByKind {
         self.accounts.get(account).cloned().unwrap_or_default()
     }
 
-    /// Counts what comes next on an account.
+    /// Counts the walks that follow on this account.
     #[inline]
     pub fn count_for(&mut self, account: usize) {
         self.current = account;
@@ -169,7 +170,7 @@ impl WalkCounters {
         }
     }
 
-    /// An account is somebody else's from here on.
+    /// Adds an account to the closed ones and empties it, so that another source can use its number.
     pub fn close(&mut self, account: usize) {
         let layers = self.accounts[Self::NOBODY].program.refs.len();
         if let Some(of) = self.accounts.get_mut(account) {
@@ -183,7 +184,7 @@ impl WalkCounters {
         self.accounts.resize_with(account + 1, || WalksByKind::new(layers));
     }
 
-    /// Counts a reference of the walk under way.
+    /// Records a reference of the current walk.
     #[inline]
     pub fn note(&mut self, layer: LayerId, level: u8, served: Option<HitLevel>, cycles: Cycles) {
         let at = layer.index() * WALK_LEVELS + usize::from(level);
@@ -191,19 +192,19 @@ impl WalkCounters {
         self.log.push(MadeRef { at, cycles: cycles.0 as u32 });
     }
 
-    /// Those of programs' completed walks that are made now.
+    /// Completed program walks of the current account.
     pub fn of_programs(&mut self) -> &mut WalkCounts {
         &mut self.accounts[self.current].program
     }
 
-    /// Counts a walk that ended, with its cycles.
+    /// Counts a walk that has ended, on the counters of `kind`.
     #[inline]
     pub fn finish(&mut self, kind: fn(&mut WalksByKind) -> &mut WalkCounts, cycles: Cycles) {
         kind(&mut self.accounts[self.current]).count_walk(cycles, &self.log);
         (self.made, self.last_cycles) = (self.made + 1, cycles);
     }
 
-    /// [`Self::finish`] of a walk that is complete.
+    /// Counts a walk that found a translation.
     #[inline]
     pub fn complete(&mut self, origin: Origin, cycles: Cycles) {
         match origin {
@@ -216,7 +217,7 @@ impl WalkCounters {
     }
 }
 
-/// Index of a place in [`WalkCounts::refs`].
+/// Index of a place in [`WalkCounts::refs`]; `None` is a reference that bypassed the caches.
 #[inline]
 pub fn place_index(served: Option<HitLevel>) -> usize {
     match served {
@@ -229,35 +230,35 @@ pub fn place_index(served: Option<HitLevel>) -> usize {
     }
 }
 
-/// Look-ups that did not hit. Hits of the first level are the accesses less these.
+/// TLB look-ups that did not hit. First-level hits are the accesses minus these.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TlbCounters {
-    /// Those of the first level.
+    /// First level.
     pub l1: LevelCounters,
-    /// Those of the second level, which are asked after the first.
+    /// Second level, which is looked up after a first-level miss.
     pub l2: LevelCounters,
 }
 
-/// Look-ups of one level that did not hit, by [`TLB_DATA`], [`TLB_FETCH`], [`TLB_KERNEL`].
+/// Look-ups of one level that did not hit, each by [`TLB_DATA`], [`TLB_FETCH`], [`TLB_KERNEL`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LevelCounters {
-    /// Those that found nothing.
+    /// Look-ups that found no entry.
     pub misses: [u64; 3],
-    /// Stores that found an entry that is read-only or clean, and went on as if they had missed.
+    /// Stores that found a read-only or clean entry, which is handled like a miss.
     pub unwritable: [u64; 3],
-    /// Either, of accesses that were made again after a fault and are among the others already.
+    /// Both of the above, for accesses that are retried after a fault. Their first attempt is counted above.
     pub retries: [u64; 3],
 }
 
 impl LevelCounters {
-    /// Counts a look-up of some kind that did not hit.
+    /// Counts a look-up that did not hit; `missed` if it found no entry.
     #[inline(always)]
     pub fn count(&mut self, kind: usize, missed: bool) {
         let of = if missed { &mut self.misses } else { &mut self.unwritable };
         of[kind] += 1;
     }
 
-    /// Makes retries of what has been counted since `before`.
+    /// Moves what was counted since `before` to the retries.
     fn set_apart(&mut self, before: &Self) {
         for (kind, retries) in self.retries.iter_mut().enumerate() {
             let all = |of: &[u64; 3], others: &[u64; 3]| of[kind] - others[kind];
@@ -268,7 +269,7 @@ impl LevelCounters {
 }
 
 impl TlbCounters {
-    /// The look-ups since `before` were of an access that was made again after a fault: they are set apart.
+    /// Moves the look-ups since `before` to the retries: they belong to an access that is retried after a fault.
     #[cold]
     pub fn set_retries_apart(&mut self, before: &Self) {
         self.l1.set_apart(&before.l1);
@@ -276,52 +277,53 @@ impl TlbCounters {
     }
 }
 
-/// Look-ups of the programs' loads and stores.
+/// Index of look-ups for programs' loads and stores.
 pub const TLB_DATA: usize = 0;
 
-/// Look-ups of the programs' instruction fetches.
+/// Index of look-ups for programs' instruction fetches.
 pub const TLB_FETCH: usize = 1;
 
-/// Look-ups of the kernels.
+/// Index of look-ups for kernels.
 pub const TLB_KERNEL: usize = 2;
 
-/// What segments translated.
+/// Counters of direct segments.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SegmentCounters {
-    /// Look-ups that needed no TLB.
+    /// Accesses that a segment translated, without TLB or walk.
     pub translations: u64,
-    /// Addresses that walks met on their way.
+    /// Addresses that a segment translated during a walk.
     pub walk_translations: u64,
 }
 
-/// Exits of shadowed guests and what they cost, the references of their work included.
+/// Counters of exits of guests with shadow page tables, and their cycles including the references of the hypervisor's
+/// work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShadowCounters {
-    /// A translation was missing, or one that allows stores.
+    /// Exits because the shadow table had no translation, or none that allows the store.
     pub misses: u64,
-    /// The guest invalidated translations.
+    /// Exits because the guest invalidated translations.
     pub invalidations: u64,
-    /// The guest switched address spaces.
+    /// Exits because the guest switched address spaces.
     pub switches: u64,
-    /// Cycles of all these.
+    /// Cycles of all exits.
     pub cycles: Cycles,
 }
 
-/// What speculation did for the programs' completed walks.
+/// Counters of speculation, for completed walks of programs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpeculationCounters {
-    /// Pages that the table held and the walk confirmed.
+    /// Speculations that the walk confirmed.
     pub right: u64,
-    /// Another frame was found, or a page fault.
+    /// Speculations that were wrong: the walk found another frame, or a page fault.
     pub wrong: u64,
-    /// Slots that were not the page's, or did not allow the access.
+    /// Look-ups whose slot held another page, or did not allow the access.
     pub missed: u64,
-    /// Slots written.
+    /// Slots that were written.
     pub updates: u64,
     /// References that the core waited for.
     pub critical_refs: u64,
-    /// Those of walks, look-ups and updates.
+    /// All references: of walks, look-ups and updates.
     pub all_refs: u64,
-    /// Cycles of walks that the core did not wait for.
+    /// Walk cycles that the core did not wait for.
     pub hidden_cycles: Cycles,
 }

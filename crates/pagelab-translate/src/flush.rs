@@ -1,4 +1,4 @@
-//! Dropping translations: what a core does when address spaces change or end.
+//! Invalidating translations when address spaces change or end.
 
 use pagelab_base::ids::LayerId;
 use pagelab_kernel::invalidation::Invalidation;
@@ -7,7 +7,7 @@ use pagelab_tables::mmu_cache::Asid;
 use crate::hardware::Hardware;
 
 impl Hardware {
-    /// Drops what a core holds of a space.
+    /// Drops all translations of a space from a core.
     pub fn flush_space(&mut self, core: usize, layer: LayerId, asid: Asid) {
         self.flush_own(core, layer, asid);
         if self.mmu_caches.are_common() {
@@ -15,8 +15,8 @@ impl Hardware {
         }
     }
 
-    /// Drops what a core has to itself of a space, whose PCID there is to be another's: a cache of all cores tells
-    /// address spaces apart by more than a core's PCIDs.
+    /// Drops the translations of a space that a core holds for itself, before the core reuses the space's PCID. An MMU
+    /// cache shared by all cores keeps its entries: it does not rely on a core's PCIDs to tell address spaces apart.
     pub fn flush_own(&mut self, core: usize, layer: LayerId, asid: Asid) {
         self.units[core].flush_units(asid);
         if !self.mmu_caches.are_common() {
@@ -24,7 +24,7 @@ impl Hardware {
         }
     }
 
-    /// Drops the translations of a space that have changed.
+    /// Drops the translations of a space that have changed from a core.
     pub fn drop_translations(&mut self, core: usize, layer: LayerId, asid: Asid, what: &Invalidation) {
         if what.full {
             return self.flush_space(core, layer, asid);

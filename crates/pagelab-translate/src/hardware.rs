@@ -1,4 +1,4 @@
-//! The hardware of the machine: what a core has of its own, and the caches.
+//! The hardware of the machine: the TLBs and translation units of each core, MMU caches and data caches.
 
 use crate::config::HardwareConfig;
 use crate::counters::{SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters};
@@ -16,40 +16,41 @@ use pagelab_hardware::core_model::L1TlbMiss;
 use pagelab_kernel::config::LayerConfig;
 use pagelab_tables::mmu_cache::{MmuCacheKind, MmuCaches};
 
-/// Of `engine.interleaving`, as in the paper that [`Hierarchy::perturb`] names.
+/// Largest random addition to a memory latency, in ns, for `engine.interleaving`; from the paper that
+/// [`Hierarchy::perturb`] names.
 const PERTURBATION_NS: u32 = 4;
 
-/// TLBs of one core; its hardware threads share them.
+/// TLBs and translation units of one core, shared by its hardware threads.
 #[derive(Clone)]
 pub struct CoreUnits {
     /// First-level TLB of loads and stores.
     pub l1d: Tlb,
     /// First-level TLB of instruction fetches.
     pub l1i: Tlb,
-    /// Second-level TLB, for both; without arrays if the machine has none.
+    /// Second-level TLB for both; it has no arrays if the machine has none.
     pub l2: Tlb,
-    /// Guest-physical to machine frames, for walks.
+    /// Nested TLB, from guest-physical to machine frames.
     pub nested: Option<Counted<NestedTlb>>,
-    /// Large pages of guests, guest-virtual to guest-physical.
+    /// TLB of guests' large pages, from guest-virtual to guest-physical addresses.
     pub guest: Option<Counted<GuestTlb>>,
-    /// Units that are asked after the TLBs, in this order.
+    /// Units that are looked up after the TLBs, in this order.
     pub stages: Vec<Stage>,
-    /// What they have counted.
+    /// Counters of the TLBs.
     pub tlb: TlbCounters,
 }
 
 impl CoreUnits {
-    /// The first-level TLB that an access asks.
+    /// The first-level TLB for an access of this kind.
     #[inline(always)]
     pub fn first(&mut self, intent: Intent) -> &mut Tlb {
         if intent == Intent::Fetch { &mut self.l1i } else { &mut self.l1d }
     }
 }
 
-/// See the module's text.
+/// The simulated hardware, see the module's text.
 #[derive(Clone)]
 pub struct Hardware {
-    /// By index of the core among those in use.
+    /// TLBs and translation units, by index of the core among the cores in use.
     pub units: Vec<CoreUnits>,
     /// The MMU caches of all cores and layers.
     pub mmu_caches: MmuCaches,
@@ -57,33 +58,34 @@ pub struct Hardware {
     pub caches: Hierarchy,
     /// Counters of all walks.
     pub walks: WalkCounters,
-    /// Whether the walk under way is for what nobody has asked for.
+    /// Whether the current walk is a prefetch.
     pub is_ahead: bool,
     /// Whether walks and the kernel go through the caches (`engine.kernel_refs`).
     pub kernel_refs: bool,
     /// Cycles of a hit in the L1 data cache.
     pub l1_latency: Cycles,
-    /// Cycles that a miss in the first-level TLB waits for the second, hit or not; 0 without one.
+    /// Cycles that a first-level TLB miss waits for the second level, hit or miss; 0 without a second level.
     pub l2_tlb_latency: Cycles,
-    /// Cycles of an exit of a shadowed guest, beside the references of the host's work (`kernel.vm_exit_cycles`).
+    /// Cycles of one exit of a guest with shadow page tables, without the references of the hypervisor's work
+    /// (`kernel.vm_exit_cycles`).
     pub vm_exit_cycles: Cycles,
-    /// Exits of shadowed guests.
+    /// Counters of these exits.
     pub shadow: ShadowCounters,
-    /// Whether any layer has memory for direct segments.
+    /// Whether any layer has direct segments.
     pub segments: bool,
-    /// What direct segments translated.
+    /// Counters of direct segments.
     pub segment: SegmentCounters,
-    /// The layer with a table that its guests speculate with.
+    /// The layer with a speculative table for its guests, if there is one.
     pub speculative: Option<LayerId>,
-    /// What speculation did.
+    /// Counters of speculation.
     pub speculation: SpeculationCounters,
-    /// Compare every translation with the kernels' own records.
+    /// Whether every translation is compared with the kernels' records (`engine.check`).
     pub check: bool,
-    /// The first translation that contradicted them.
+    /// The first translation that differed from the records.
     pub check_failure: Option<String>,
 }
 
-/// Each layer's name and the MMU cache that its walks ask.
+/// Name of each layer and the kind of MMU cache that its walks use.
 fn mmu_caches<'a>(config: &HardwareConfig<'a>) -> Vec<(&'a str, MmuCacheKind)> {
     let layers = &config.system.layers;
     let asks = |of: &LayerConfig| {
@@ -94,14 +96,14 @@ fn mmu_caches<'a>(config: &HardwareConfig<'a>) -> Vec<(&'a str, MmuCacheKind)> {
 }
 
 impl Hardware {
-    /// What a translation that took `cycles` is for the core; `page` is what it ended in, if that is no fault.
+    /// Describes a translation that took `cycles` for the core model; `page` is its result, `None` for a fault.
     #[inline]
     pub fn translating(&self, cycles: Cycles, page: Option<Translation>, fetches: bool) -> L1TlbMiss {
         let look_up = cycles.min(self.l2_tlb_latency);
         L1TlbMiss { look_up, walk: cycles - look_up, page, fetches }
     }
 
-    /// Hardware of those cores of the machine that have these numbers.
+    /// Builds the hardware for those cores of the machine that have these numbers.
     pub fn new(config: &HardwareConfig<'_>, core_numbers: &[usize]) -> Result<Self, EngineError> {
         let (machine, cores) = (config.machine, core_numbers.len());
         let seed = config.seed;
@@ -152,7 +154,7 @@ impl Hardware {
         })
     }
 
-    /// One reference of a walk or of the kernel. Without `engine.kernel_refs` it leaves the caches alone and costs an
+    /// Makes one reference of a walk or of the kernel. Without `engine.kernel_refs` it bypasses the caches and costs an
     /// L1 hit.
     #[inline]
     pub fn system_ref(
@@ -175,7 +177,7 @@ impl Hardware {
         SystemRef { served: Some(served), cycles: cycles.into() }
     }
 
-    /// Reads `bytes` (whole lines) of machine memory, one after the other.
+    /// Reads `bytes` (whole lines) of machine memory, line by line.
     pub fn load(&mut self, core: usize, addr: MachineAddr, bytes: u64) -> Cycles {
         if self.kernel_refs {
             self.caches.load_lines(core, addr.line(), bytes / LINE_BYTES, Requester::Kernel)
@@ -194,11 +196,11 @@ impl Hardware {
     }
 }
 
-/// How a reference of a walk or of the kernel went.
+/// Outcome of one reference of a walk or of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemRef {
-    /// Where the line was; none if the caches were left alone.
+    /// The level that held the line; `None` if the reference bypassed the caches.
     pub served: Option<HitLevel>,
-    /// Cycles of the reference itself: its address had been translated.
+    /// Cycles of the reference, without the translation of its address.
     pub cycles: Cycles,
 }

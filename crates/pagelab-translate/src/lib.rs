@@ -1,4 +1,5 @@
-//! From a virtual to a machine address: TLBs, the page-table walker, and what stands in for walks.
+//! Translation from virtual to machine addresses: TLBs, translation units, the page-table walker, and alternatives to
+//! walks.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

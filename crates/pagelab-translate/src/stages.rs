@@ -1,4 +1,4 @@
-//! Translation units after the TLBs: when they are asked, filled, and walked for.
+//! Units after the TLBs: when they are looked up and filled, and when they prefetch.
 
 use crate::hardware::{CoreUnits, Hardware};
 use crate::translation_unit::{Entry, FillSource, LookUp, PrefetchWalk};
@@ -11,7 +11,7 @@ use pagelab_kernel::layer::Layer;
 use pagelab_tables::mmu_cache::Asid;
 
 impl CoreUnits {
-    /// Enters a translation in the second-level TLB; see [`Tlb::insert`](crate::tlb::Tlb::insert).
+    /// Inserts a translation in the second-level TLB; see [`Tlb::insert`](crate::tlb::Tlb::insert).
     #[inline(always)]
     pub(super) fn enter_second(
         &mut self,
@@ -27,7 +27,7 @@ impl CoreUnits {
         }
     }
 
-    /// Enters a translation in the first-level TLB of an access.
+    /// Inserts a translation in the first-level TLB for this kind of access.
     #[inline(always)]
     pub(super) fn enter_first(
         &mut self,
@@ -40,7 +40,7 @@ impl CoreUnits {
     ) {
         let evicted = self.first(intent).insert(asid, va, translation, origin, missed);
         if !self.stages.is_empty() {
-            // Of what the second level can hold, that is the last TLB.
+            // For pages that the second level cannot hold, this is the last TLB.
             self.offer(evicted.filter(|entry| !self.l2.can_hold(entry.translation)), FillSource::Eviction);
         }
     }
@@ -53,7 +53,7 @@ impl CoreUnits {
         }
     }
 
-    /// Drops what the units of the core hold of a space.
+    /// Drops all translations of a space from the TLBs and units of the core.
     pub(crate) fn flush_units(&mut self, asid: Asid) {
         let Self { l1d, l1i, l2, nested, guest, stages, tlb: _ } = self;
         [l1d, l1i, l2].into_iter().for_each(|tlb| tlb.flush(asid));
@@ -62,7 +62,7 @@ impl CoreUnits {
         stages.iter_mut().for_each(|unit| unit.flush(asid));
     }
 
-    /// Drops what the units of the core hold of `start..end` of a space.
+    /// Drops the translations of `start..end` of a space from the TLBs and units of the core.
     pub(crate) fn invalidate_units(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
         let Self { l1d, l1i, l2, nested, guest, stages, tlb: _ } = self;
         [l1d, l1i, l2].into_iter().for_each(|tlb| tlb.invalidate(asid, start, end));
@@ -78,7 +78,7 @@ impl Hardware {
         LookUp { asid, va, intent, origin, now: self.caches.time() }
     }
 
-    /// Asks the stages of a core, one after the other, for what its TLBs do not hold.
+    /// Looks up a page that the TLBs do not hold in each stage of the core, in order.
     #[inline(always)]
     pub(super) fn look_up_in_stages(
         &mut self,
@@ -106,7 +106,7 @@ impl Hardware {
         None
     }
 
-    /// Offers the stages what a walk has found.
+    /// Offers the result of a walk to the stages.
     #[inline(always)]
     pub(super) fn fill_stages(&mut self, asid: Asid, wanted: &TranslationRequest, found: Translation) {
         let unit = &mut self.units[wanted.core];
@@ -115,7 +115,8 @@ impl Hardware {
         }
     }
 
-    /// Makes the walks that stages ask for after a miss of all TLBs that ended in `found`.
+    /// Makes the prefetch walks that the stages ask for after a miss of all TLBs; `found` is the translation of that
+    /// miss.
     #[inline(always)]
     pub(super) fn walk_for_stages(
         &mut self,
@@ -142,10 +143,10 @@ impl Hardware {
         }
     }
 
-    /// Makes a walk that a stage asks for, and that nobody waits for.
+    /// Makes a prefetch walk for a stage.
     fn walk_ahead(&mut self, layers: &mut [Layer], stage: usize, asid: Asid, wanted: &TranslationRequest) {
         let &TranslationRequest { core, space, va, intent, .. } = wanted;
-        // What the walk counts is set apart from what programs wait for.
+        // Its counts are kept apart from those of walks that programs wait for.
         let unit = &self.units[core];
         let counts = (unit.nested.as_ref().map(|of| of.counts), unit.guest.as_ref().map(|of| of.counts));
         let logged = self.walks.log.len();

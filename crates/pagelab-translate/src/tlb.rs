@@ -1,8 +1,8 @@
 //! Translation lookaside buffers.
 //!
-//! An entry translates a virtual page of an address space straight to a machine frame: under virtualisation it holds
-//! the composition of all layers, and its page is the smallest of theirs. A [`Tlb`] is one level: one array or several,
-//! each for some page sizes, which are looked up at the same time in hardware and one after the other here.
+//! An entry translates a virtual page of an address space directly to a machine frame. In a virtual machine it combines
+//! the translations of all layers, and its page has the smallest of their page sizes. A [`Tlb`] is one level: one or
+//! more arrays, each for some page sizes. Hardware looks them up in parallel, this code one after the other.
 
 use crate::config::TlbArrayConfig;
 use crate::translation_unit::{Entry, VA_MASK};
@@ -14,7 +14,7 @@ use pagelab_base::rng::Rng;
 use pagelab_base::translation::Translation;
 use pagelab_tables::mmu_cache::Asid;
 
-/// Up to this many pages are looked for page by page; a larger range, by a look at every entry.
+/// Ranges of up to this many pages are invalidated page by page; larger ones by scanning all entries.
 const FEW_PAGES: u64 = 16;
 
 #[inline(always)]
@@ -41,17 +41,17 @@ fn key_page(key: u64) -> (u64, PageSize) {
 #[derive(Clone)]
 pub struct Tlb {
     pub(super) arrays: Vec<AssocArray>,
-    /// Index of the array that holds each page size.
+    /// For each page size: the largest size that this level can hold, up to the page's own.
     pub(super) array_of: [Option<u8>; 3],
     /// For a page of each size: the largest size up to its own that this level holds.
     pub(super) taken_up_as: [Option<PageSize>; 3],
-    /// Bit per size: whether an entry of it was ever inserted for programs and for kernels, whose direct maps have
-    /// other sizes; sizes never seen are not looked up.
+    /// One bit per size: whether an entry of that size was ever inserted, for programs and for kernels, whose direct
+    /// maps use other sizes. Look-ups skip sizes that were never inserted.
     pub(super) seen: [u8; 2],
 }
 
 impl Tlb {
-    /// `path` is the config key, for errors.
+    /// An empty level; `path` is its configuration key, for errors.
     pub fn new(path: &str, configs: &[TlbArrayConfig], rng: &Rng) -> Result<Self, EngineError> {
         let mut arrays = Vec::new();
         let mut array_of = [None; 3];
@@ -60,12 +60,12 @@ impl Tlb {
             if config.pages.is_empty() {
                 return Err(EngineError::config(
                     format!("{path}.pages"),
-                    "must name a page size at least: 4K, 2M or 1G",
+                    "must name at least one page size: 4K, 2M or 1G",
                 ));
             }
             for &size in &config.pages {
                 if array_of[size as usize].replace(index as u8).is_some() {
-                    let what = format!("{} pages are held by an earlier array of this level already", size.name());
+                    let what = format!("an earlier array of this level already holds {} pages", size.name());
                     return Err(EngineError::config(format!("{path}.pages"), what));
                 }
             }
@@ -76,7 +76,7 @@ impl Tlb {
         Ok(Self { arrays, array_of, taken_up_as, seen: [0; 2] })
     }
 
-    /// The translation of `va`, if it is held; a hit counts as a use.
+    /// The translation of `va`, if there is one; a hit updates the replacement state.
     #[inline(always)]
     pub fn look_up(&mut self, asid: Asid, va: VirtAddr, origin: Origin) -> Option<Translation> {
         let mut sizes = self.seen[origin as usize];
@@ -92,7 +92,7 @@ impl Tlb {
         None
     }
 
-    /// Whether a translation of `va` is held, for programs; no use of it.
+    /// Whether the level holds a translation of `va` for programs; does not update the replacement state.
     pub fn holds(&self, asid: Asid, va: VirtAddr) -> bool {
         PageSize::ALL.into_iter().any(|size| {
             let vpn = vpn(va, size);
@@ -101,9 +101,9 @@ impl Tlb {
         })
     }
 
-    /// Takes up a translation of `va`, in the largest size not above its own that this level holds. Does nothing at a
-    /// level without arrays, or with arrays for larger pages only. `missed` says that a look-up of `va` has just found
-    /// nothing. Returns the entry that made room.
+    /// Inserts a translation of `va`, in the largest size that this level holds, up to its own. Does nothing if the
+    /// level has no array for that size or a smaller one. `missed` says that a look-up of `va` has just missed. Returns
+    /// the evicted entry.
     #[inline(always)]
     pub fn insert(
         &mut self,
@@ -130,7 +130,7 @@ impl Tlb {
         })
     }
 
-    /// Whether it can hold some part of a page of this translation.
+    /// Whether the level can hold a page of this translation, or a part of it.
     pub fn can_hold(&self, translation: Translation) -> bool {
         self.taken_up_as[translation.size_index()].is_some()
     }
@@ -156,14 +156,14 @@ impl Tlb {
         }
     }
 
-    /// Drops all translations that lead into machine memory mapped for an address space (any of its entries).
+    /// Drops all translations of an address space.
     pub fn flush(&mut self, asid: Asid) {
         for array in &mut self.arrays {
             array.invalidate(|key, _| key_asid(key) == asid);
         }
     }
 
-    /// Drops everything.
+    /// Drops all translations.
     pub fn clear(&mut self) {
         self.arrays.iter_mut().for_each(AssocArray::clear);
     }
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(shared.look_up(Asid(1), VirtAddr(0x5f_ffff), Origin::Program), Some(large));
         assert_eq!(shared.look_up(Asid(2), VirtAddr(0x1fff), Origin::Program), None);
         assert_eq!(large.address(VirtAddr(0x5f_ffff)), MachineAddr(0x401f_ffff));
-        // A gigabyte page is taken up as the two-megabyte piece that was touched.
+        // A 1 GiB page is inserted as the 2 MiB part that was touched.
         shared.insert(Asid(1), VirtAddr(0x8050_0000), translation(0x1_0000_0000, Size1G), Origin::Program, true);
         let piece = shared.look_up(Asid(1), VirtAddr(0x8040_0000), Origin::Program).unwrap();
         assert_eq!((piece.page(), piece.size()), (MachineAddr(0x1_0040_0000), Size2M));
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(
             shared.look_up(Asid(1), VirtAddr(0x40_0000), Origin::Program),
             None,
-            "a page that overlaps the range goes"
+            "a page that overlaps the range is dropped"
         );
         assert!(shared.look_up(Asid(1), VirtAddr(0x1000), Origin::Program).is_some());
         shared.flush(Asid(1));
@@ -234,7 +234,7 @@ mod tests {
         let range = |tlb: &mut Tlb| tlb.invalidate(Asid(2), VirtAddr(0x5000), VirtAddr(0x6000));
         assert_eq!(held([1, 2, 3], 0x5000, range), [true, false, true]);
         assert_eq!(held([1, 2, 3], 0x4000, range), [true; 3], "the page before the range");
-        assert_eq!(held([1, 2, 3], 0x6000, range), [true; 3], "the page behind it");
+        assert_eq!(held([1, 2, 3], 0x6000, range), [true; 3], "the page after it");
     }
 
     #[test]

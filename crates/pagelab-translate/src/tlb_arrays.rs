@@ -1,4 +1,4 @@
-//! The arrays of a level of TLB for code that knows their shapes, and for code that does not.
+//! The arrays of a TLB level: types for code that knows their shapes, and one for code that does not.
 
 use super::tlb::{Tlb, key, vpn};
 use pagelab_base::addr::{PageSize, VirtAddr};
@@ -8,37 +8,37 @@ use pagelab_base::page_fault::Origin;
 use pagelab_base::translation::Translation;
 use pagelab_tables::mmu_cache::Asid;
 
-/// What a look-up in a level found.
+/// Result of a look-up in a TLB level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlbLookup {
-    /// It allows the access. This was a use of it.
+    /// An entry that allows the access; its replacement state was updated.
     Fit(Translation),
-    /// It does not allow the store, or not yet. Nothing has changed.
+    /// An entry that does not allow the store, or not yet. Nothing has changed.
     Unfit,
-    /// No array holds the page.
+    /// No entry for the page.
     Nothing,
 }
 
-/// The arrays of a level, by page size.
+/// The arrays of a level, selected by page size.
 pub trait Arrays {
-    /// [`Sets::look_up`] in the array of a size that the level holds.
+    /// [`Sets::look_up`] in the array for `size`, which the level must hold.
     fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup;
 
-    /// [`Sets::insert_absent`] likewise.
+    /// [`Sets::insert_absent`] in the array for `size`, which the level must hold.
     fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64);
 }
 
-/// An array for each size; that for the largest may be missing.
+/// One array per page size; the one for 1 GiB pages is optional.
 pub struct SplitArrays<S, L, H>(pub S, pub L, pub Option<H>);
 
-/// One array for all sizes but the largest.
+/// One array for 4 KiB and 2 MiB pages, and an optional one for 1 GiB pages.
 pub struct SharedArray<S, H>(pub S, pub Option<H>);
 
-/// Any arrays.
+/// Arrays of any number and shape.
 pub struct AnyArrays<'a> {
     /// The arrays of the level.
     pub arrays: &'a mut [AssocArray],
-    /// By page size, the index of its array in `arrays`; none if no array holds the size.
+    /// Index in `arrays`, by page size; `None` if no array holds the size.
     pub array_of: [Option<u8>; 3],
 }
 
@@ -96,19 +96,19 @@ impl Arrays for AnyArrays<'_> {
     }
 }
 
-/// A level, asked by a program. It does what [`Tlb`] says.
+/// A level as programs look it up. It behaves like [`Tlb`].
 pub struct Level<'a, A> {
     pub(super) arrays: A,
-    /// As the fields of [`Tlb`].
+    /// Like the fields of [`Tlb`].
     pub(super) taken_up_as: [Option<PageSize>; 3],
     pub(super) seen: &'a mut u8,
 }
 
 impl<A: Arrays> Level<'_, A> {
-    /// The translation of `va`, to be stored to or not.
+    /// Looks up `va` for a load, or for a store.
     #[inline(always)]
     pub fn look_up(&mut self, asid: Asid, va: VirtAddr, store: bool) -> TlbLookup {
-        // Written out: mostly there are small pages alone, and of other sizes there should be a single check.
+        // Unrolled: most programs have 4 KiB pages alone, and one check should rule out all other sizes.
         let mut found = TlbLookup::Nothing;
         if *self.seen & 1 != 0 {
             found = self.look_up_of(PageSize::Size4K, asid, va, store);
@@ -134,7 +134,7 @@ impl<A: Arrays> Level<'_, A> {
         }
     }
 
-    /// Takes up a translation of `va`, of which nothing is held.
+    /// Inserts a translation of `va`, for which the level has no entry.
     #[inline(always)]
     pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: Translation) {
         if translation.size() == PageSize::Size4K {
@@ -155,7 +155,7 @@ impl<A: Arrays> Level<'_, A> {
 }
 
 impl Tlb {
-    /// The level as programs ask it, with arrays of some shape; none if it has others.
+    /// The level as programs look it up, with arrays of the given shape; `None` if its arrays have another shape.
     #[inline(always)]
     pub fn level<'a, A>(
         &'a mut self,

@@ -1,10 +1,10 @@
 //! Address translation: TLBs, MMU caches and the page-table walker, over any number of layers.
 //!
 //! [`Hardware::translate`] is what a core does for one access. A walk of a space reads page-table entries at physical
-//! addresses of its layer; each of them, and the address that the leaf gives, is translated by the layer's host, which
-//! may walk in turn. With radix tables of L levels and no caches, d layers make (L+1)^d - 1 references. The walk stops
-//! at the first translation that some layer's kernel must provide; that kernel's fault handler runs, and the access is
-//! translated again from the start, as hardware restarts an instruction.
+//! addresses of its layer. The layer's host translates each of these addresses, and the address that the leaf gives;
+//! this may take a walk of its own. With radix tables of L levels and no caches, d layers make (L+1)^d - 1 references.
+//! The walk stops at the first translation that is missing in some layer. That layer's kernel handles the page fault,
+//! and the access is translated again from the start, as hardware restarts an instruction.
 
 use crate::counters::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
 use crate::hardware::Hardware;
@@ -20,25 +20,25 @@ use pagelab_kernel::layer::{Layer, is_backed};
 use pagelab_tables::mmu_cache::Asid;
 use pagelab_tables::page_table::{Leaf, Mapping, WalkList};
 
-/// What a core translates.
+/// A translation that a core asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct TranslationRequest {
-    /// The hardware thread that asks.
+    /// The hardware thread that makes the access.
     pub cpu: CpuId,
-    /// Index of its core among those in use.
+    /// Index of its core among the cores in use.
     pub core: usize,
     /// The address space.
     pub space: SpaceId,
-    /// The address in it.
+    /// The virtual address.
     pub va: VirtAddr,
-    /// What the access is.
+    /// Load, store or fetch.
     pub intent: Intent,
-    /// On whose behalf.
+    /// Whether a program or a kernel makes the access.
     pub origin: Origin,
 }
 
-/// There is no translation until some layer's kernel has handled a page fault. The fault is boxed, so that the result
-/// of a translation fits registers.
+/// There is no translation: some layer's kernel must handle a page fault first. The fault is boxed, so that the result
+/// of a translation fits into registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faulted(pub Box<PageFault>);
 
@@ -50,7 +50,8 @@ impl From<PageFault> for Faulted {
 }
 
 impl Hardware {
-    /// Translates for a core, filling its TLBs. Adds the cycles spent beyond a first-level TLB hit, also for a fault.
+    /// Translates an address for a core and fills its TLBs. Adds the cycles beyond a first-level TLB hit, also for a
+    /// fault.
     #[inline]
     pub fn translate(
         &mut self,
@@ -66,7 +67,7 @@ impl Hardware {
         }
     }
 
-    /// The rest of [`Self::translate`] after the first-level TLB; `missed` if it has no entry of the page at all.
+    /// The rest of [`Self::translate`], after the first-level TLB; `missed` if that has no entry for the page at all.
     #[inline(never)]
     pub fn translate_beyond_l1(
         &mut self,
@@ -112,7 +113,7 @@ impl Hardware {
         Ok(translation)
     }
 
-    /// A whole walk, from the space's root to the machine, and its place in the counters.
+    /// A whole walk, from the space's root to the machine; counts it.
     #[inline]
     fn walk_all(
         &mut self,
@@ -131,7 +132,7 @@ impl Hardware {
         let walked = self.walk_to_machine(layers, wanted.core, wanted.space, wanted.va, wanted.intent, &mut spent);
         match &walked {
             Ok(_) => self.walks.complete(wanted.origin, spent),
-            // The page has been there all along, so there was no such walk.
+            // The host already had the page before the run, so this walk never happened.
             Err(Faulted(fault)) if is_backed(layers, fault) => return walked,
             Err(_) => self.walks.finish(|w| &mut w.aborted, spent),
         }
@@ -139,7 +140,7 @@ impl Hardware {
         walked
     }
 
-    /// Walks the page table of a space, and translates what it finds down to the machine.
+    /// Walks the page table of a space and translates the result down to the machine.
     #[inline]
     pub fn walk_to_machine(
         &mut self,
@@ -169,7 +170,7 @@ impl Hardware {
         Ok(found.through(va, below))
     }
 
-    /// What the TLB of guests' large pages knows of a page of a guest.
+    /// Looks up a page of a guest in the TLB of guests' large pages.
     #[inline]
     fn large_page_of_guest(
         &mut self,
@@ -180,7 +181,7 @@ impl Hardware {
         store: bool,
         cycles: &mut Cycles,
     ) -> Option<Translation<PhysAddr>> {
-        // Where there are segments, what is in them is no page.
+        // Not with direct segments: an address in a segment has no page.
         let guest = self.units[core].guest.as_mut().filter(|_| !self.segments)?;
         let asid = layers[space.layer].spaces[space.index].asid;
         let intent = if store { Intent::Store } else { Intent::Load };
@@ -192,8 +193,8 @@ impl Hardware {
         held
     }
 
-    /// Walks the page table of one space, unless its segment has the address; every reference is translated by the
-    /// layer's host.
+    /// Walks the page table of one space, unless its segment contains the address. The layer's host translates every
+    /// reference.
     #[inline(never)]
     fn walk(
         &mut self,
@@ -216,7 +217,7 @@ impl Hardware {
         of.table.walk(&layer.memory.contents, va, &mut list);
         let spared = self.mmu_caches.cache(core, space.layer).look_up(asid, va, &list);
         let mut total = spared.cycles;
-        // References of one dependency step overlap: the step costs its slowest.
+        // References of one dependency step overlap: a step costs as much as its slowest reference.
         let (mut step, mut step_cycles) = (u8::MAX, Cycles::ZERO);
         let mut leaf_entry = MachineAddr::default();
         let refs = list.refs();
@@ -235,7 +236,7 @@ impl Hardware {
                     return Err(faulted);
                 }
             };
-            // The leaf is the last; MMU caches hold none.
+            // The last reference is the leaf; MMU caches hold no leaves.
             let cached = spared.by_entry && n + 1 < refs.len();
             if !cached || !self.mmu_caches.cache(core, space.layer).holds(leaf_entry, &mut spent) {
                 let done = self.system_ref(core, leaf_entry, false, false, Requester::Walk);
@@ -297,8 +298,8 @@ impl Hardware {
         mapping
     }
 
-    /// Enters a page that an engine has mapped in a core's TLBs, as its walker does. A guest's page is left to the walk
-    /// that follows, which asks the host.
+    /// Inserts a page that a fault engine has mapped in a core's TLBs, as its walker does. Skips a guest's page: the
+    /// walk that follows also asks the host.
     pub fn fill(&mut self, layers: &[Layer], core: usize, fault: &PageFault, mapping: &Mapping) {
         let &PageFault { space, va, intent, .. } = fault;
         let layer = &layers[space.layer];
@@ -314,7 +315,7 @@ impl Hardware {
         unit.enter_first(intent, asid, va, translation, Origin::Program, absent);
     }
 
-    /// Where on the machine a read of a layer's physical address goes.
+    /// Machine address of a read of a layer's physical address.
     #[inline(always)]
     fn on_machine(
         &mut self,
@@ -333,7 +334,7 @@ impl Hardware {
         }
     }
 
-    /// Translates a guest's physical address, a virtual one of the space that hosts it.
+    /// Translates a guest-physical address, which is a virtual address of the space that hosts the guest.
     #[inline(never)]
     fn through_host(
         &mut self,
@@ -369,7 +370,7 @@ impl Hardware {
         Ok(found)
     }
 
-    /// Translates a physical address of a layer without a TLB, as hardware engines do. Faults of the hosts only.
+    /// Translates a physical address of a layer without a TLB, as fault engines do. Only hosts can fault.
     pub fn physical(
         &mut self,
         layers: &mut [Layer],
@@ -385,16 +386,16 @@ impl Hardware {
     }
 }
 
-/// Places of the references that a walk makes: all but those that MMU caches spare, which are among the first.
+/// Indices of the references that a walk makes: all except those that MMU caches spare, which are among the first.
 pub struct UnsparedRefs {
     count: usize,
-    /// Those of the next 64 that are still to come, behind `passed` others.
+    /// Bits of the references still to make, of the 64 after the first `passed`.
     left: u64,
     passed: usize,
 }
 
 impl UnsparedRefs {
-    /// `count` references, of which `skip` has a bit for each that is spared.
+    /// For `count` references; `skip` has a bit for each that is spared.
     #[inline(always)]
     pub fn new(count: usize, skip: u32) -> Self {
         Self { count, left: first_bits(count) & !u64::from(skip), passed: 0 }
@@ -419,13 +420,13 @@ impl Iterator for UnsparedRefs {
     }
 }
 
-/// The lowest `count` bits, of which there is one at least; all if it is more than there are.
+/// The lowest `count` bits, `count` being at least 1; all bits if it is 64 or more.
 #[inline(always)]
 fn first_bits(count: usize) -> u64 {
     !0 >> (u64::BITS as usize).saturating_sub(count)
 }
 
-/// Index of a look-up in [`TlbCounters`](crate::counters::TlbCounters).
+/// Index of a look-up in [`LevelCounters`](crate::counters::LevelCounters).
 #[inline]
 fn kind(intent: Intent, origin: Origin) -> usize {
     match (origin, intent) {

@@ -21,13 +21,13 @@ use pagelab_tables::mmu_cache::MmuCacheGeometry;
 pub struct MachineConfig {
     /// Name of the preset.
     pub name: String,
-    /// What the preset is of, in a sentence, for lists.
+    /// One sentence for lists: which machine the preset describes.
     pub description: String,
     /// Physical cores.
     pub cores: u32,
-    /// Hardware threads a core; they share its TLBs, MMU caches and private data caches.
+    /// Hardware threads per core; they share the core's TLBs, MMU caches and private data caches.
     pub threads_per_core: u32,
-    /// Clock rate, MHz; only turns cycles into time.
+    /// Clock rate in MHz; used only to convert cycles to time.
     pub frequency_mhz: u32,
     /// Physical memory.
     pub memory_bytes: Bytes,
@@ -35,29 +35,29 @@ pub struct MachineConfig {
     pub core: CoreConfig,
     /// The TLBs of one core, shared by its hardware threads. Entries carry an address-space tag.
     pub tlb: TlbConfig,
-    /// Geometry of the MMU caches that a layer may choose to use; every layer has its own of the kind it chooses, but
-    /// for those that layers share.
+    /// Geometry of the MMU caches that a layer can choose. Each layer has its own cache of the kind it chooses, except
+    /// for kinds that layers share.
     pub mmu_cache: MmuCacheGeometry,
-    /// The data caches: private L1 and L2 a core, an L3 that all cores share, memory behind them.
+    /// The data caches: private L1 and L2 per core, an L3 shared by all cores, and memory behind them.
     pub cache: CacheConfig,
-    /// Bandwidth and NUMA nodes; a latency alone if left out.
+    /// Bandwidth and NUMA nodes; if omitted, memory has a latency alone.
     #[serde(default, skip_serializing_if = "MemoryConfig::is_plain")]
     pub memory: MemoryConfig,
-    /// Prefetchers; none unless they are named.
+    /// Prefetchers; off by default.
     #[serde(default, skip_serializing_if = "PrefetchConfig::is_off")]
     pub prefetch: PrefetchConfig,
-    /// Where each number comes from: dotted key (or a prefix of keys) → origin.
+    /// Origin of each number: dotted key (or a prefix of keys) → origin.
     #[serde(default)]
     pub origin: BTreeMap<String, String>,
 }
 
 impl MachineConfig {
-    /// Hardware threads of the machine.
+    /// Number of hardware threads of the machine.
     pub fn cpus(&self) -> u32 {
         self.cores * self.threads_per_core
     }
 
-    /// What the kernels manage of it.
+    /// The part of the machine that kernels manage.
     pub fn resources(&self) -> MachineResources {
         MachineResources {
             frequency_mhz: self.frequency_mhz,
@@ -77,25 +77,26 @@ pub struct TlbConfig {
     pub l1d: Vec<TlbArrayConfig>,
     /// First-level instruction TLB.
     pub l1i: Vec<TlbArrayConfig>,
-    /// Second-level TLB, for data and instructions; empty for none.
+    /// Second-level TLB for data and instructions; empty if there is none.
     #[serde(default)]
     pub l2: Vec<TlbArrayConfig>,
-    /// Cycles that an L1 miss waits for the second level, hit or not.
+    /// Cycles that a first-level miss waits for the second level, hit or miss.
     #[serde(default)]
     pub l2_latency_cycles: u32,
-    /// TLB of guest-physical to machine frames, used inside nested walks; none to walk every time.
+    /// TLB from guest-physical to machine frames, used inside nested walks; if omitted, every such address is walked
+    /// for.
     #[serde(default)]
     pub nested: Option<NestedTlbConfig>,
-    /// TLB of guests' large pages, from guest-virtual to guest-physical: who hits reads no table of the guest, and is
-    /// translated by the host at once. None to read them every time.
+    /// TLB of guests' large pages, from guest-virtual to guest-physical. A hit skips the guest's tables; only the host
+    /// translates the address. If omitted, walks always read the guest's tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<NestedTlbConfig>,
-    /// Stages between the last TLB and the walk; none unless they are named.
+    /// Units between the last TLB and the walk; off by default.
     #[serde(default, skip_serializing_if = "TlbStagesConfig::is_off")]
     pub stages: TlbStagesConfig,
 }
 
-/// One set-associative TLB array; any number of sets.
+/// One set-associative TLB array with any number of sets.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TlbArrayConfig {
@@ -103,9 +104,9 @@ pub struct TlbArrayConfig {
     pub pages: Vec<PageSize>,
     /// Entries of the array, a multiple of `ways`.
     pub entries: u32,
-    /// Equal to `entries` for a fully associative array.
+    /// Ways per set; equal to `entries` for a fully associative array.
     pub ways: u32,
-    /// Which way of a full set is replaced.
+    /// Replacement policy of a full set.
     #[serde(default)]
     pub policy: AssocPolicy,
 }

@@ -1,4 +1,4 @@
-//! What a machine fetches before it is asked for.
+//! Prefetchers of a machine.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,32 +8,32 @@ use pagelab_base::error::EngineError;
 use pagelab_hardware::cache::CacheConfig;
 use pagelab_hardware::cache::prefetch::{CacheLevel, LevelPrefetchConfig};
 
-/// Prefetchers, by the level that they fetch into. All are off unless they are named.
+/// Prefetchers, by the level that they fill. All are off by default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PrefetchConfig {
-    /// Of each core's first-level data cache.
+    /// Prefetchers of each core's first-level data cache.
     pub l1: LevelPrefetchConfig,
-    /// Of each core's second-level cache.
+    /// Prefetchers of each core's second-level cache.
     pub l2: LevelPrefetchConfig,
-    /// Of the cache that all cores share.
+    /// Prefetchers of the cache that all cores share.
     pub l3: LevelPrefetchConfig,
-    /// Of each core's data TLBs.
+    /// Prefetchers of each core's data TLBs.
     pub tlb: TlbPrefetchConfig,
 }
 
 impl PrefetchConfig {
-    /// Whether nothing is prefetched.
+    /// Whether all prefetchers are off.
     pub fn is_off(&self) -> bool {
         !self.levels().iter().any(|level| level.is_on()) && self.tlb.is_off()
     }
 
-    /// From L1 to L3.
+    /// The cache levels from L1 to L3.
     pub fn levels(&self) -> [&LevelPrefetchConfig; 3] {
         [&self.l1, &self.l2, &self.l3]
     }
 
-    /// Refuses what is impossible beside these caches; `key` is the part of the configuration that it is in.
+    /// Refuses prefetchers that these caches rule out; `key` is the configuration key of this part.
     pub fn validate(&self, key: &str, caches: &CacheConfig) -> Result<(), EngineError> {
         self.tlb.validate()?;
         for (level, of) in CacheLevel::ALL.into_iter().zip(self.levels()) {
@@ -46,7 +46,9 @@ impl PrefetchConfig {
             };
             if of.is_on() && !is_there {
                 let name = level.name();
-                let what = format!("there is no {name} to fetch into: configure machine.cache.{name}, or leave it off");
+                let what = format!(
+                    "there is no {name} to fetch into: configure machine.cache.{name}, or switch this prefetcher off"
+                );
                 return Err(EngineError::config(key, what));
             }
         }

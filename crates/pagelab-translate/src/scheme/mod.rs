@@ -1,4 +1,4 @@
-//! Other ways to a translation than walking every layer's table: segments, shadow tables, speculation.
+//! Alternatives to walking the page table of every layer: direct segments, shadow page tables, speculation.
 
 pub mod segment;
 pub mod shadow;

@@ -1,20 +1,20 @@
-//! Shadow paging: a guest whose page tables the hypervisor keeps a second time, ending in machine frames.
+//! Shadow paging: the hypervisor keeps a second copy of a guest's page tables, whose entries hold machine frames.
 //!
-//! Models: the walker reads the shadow table of an address space (as many references as the guest's table has levels,
-//! at machine addresses, counted for the host) and never the guest's. Where it finds nothing, or no permission to
-//! store, the guest exits: the hypervisor reads the guest's table; what the guest has not mapped is a page fault of the
-//! guest, and what the host has not is one of the host; anything else it enters, with the smaller of both page sizes,
-//! writable once the page is dirty in both, and the access is made again. The guest exits, too, when its handler writes
-//! a page-table entry, when it invalidates translations (each page, or once for the whole space), and when it switches
-//! address spaces.
+//! Models: the walker reads the shadow table of an address space and never the guest's. A walk makes as many references
+//! as the guest's table has levels, at machine addresses, counted for the host. If the shadow table has no entry, or
+//! none that allows the store, the guest exits and the hypervisor reads the guest's table. A page that the guest has
+//! not mapped is a page fault of the guest; a page that the host has not mapped is a page fault of the host. Otherwise
+//! the hypervisor enters the translation, with the smaller of both page sizes, writable once the page is dirty in both
+//! tables, and the access is retried. The guest also exits when its handler writes a page-table entry, when it
+//! invalidates translations (one exit per page, or one for the whole space), and when it switches address spaces.
 //! Source: Adams, Agesen, ASPLOS 2006; Linux arch/x86/kvm/mmu (`FNAME(page_fault)`, `kvm_mmu_page_unsync`,
 //! Documentation/virt/kvm/x86/mmu.rst), as summarised by Yaniv, Tsafrir, SIGMETRICS 2016, 2.2.
 //! Parameters: `system.layers.NAME.host_mode`; `kernel.vm_exit_cycles` for an exit, beyond the references of its work.
 //! Stats: `shadow.exits` and what caused them, `shadow.exit_cycles`.
-//! Deviations: the exits that the walker causes are made in one go, within the translation. The entries that one step
-//! of a handler writes cost one exit: KVM lets a guest write to a leaf table freely after the first. Shadows are not
-//! shared by spaces, not dropped for want of memory unless there is none, and only reach down to a host on the bare
-//! machine.
+//! Deviations: an exit that the walker causes is simulated within the translation, without interruption. All entries
+//! that one step of a handler writes cost one exit together: KVM lets a guest write freely to a leaf table after the
+//! first write. Shadow tables are not shared between spaces, are dropped for lack of memory only if there is none left,
+//! and only work on a host that runs on the bare machine.
 
 use crate::hardware::Hardware;
 use crate::walker::{Faulted, TranslationRequest};
@@ -31,7 +31,7 @@ use pagelab_kernel::vma::VaRange;
 use pagelab_tables::page_table::{Leaf, Mapping, PageTable, PteFlags, TableBlock, WalkList};
 
 impl Hardware {
-    /// A whole walk of a shadowed space, and its place in the counters.
+    /// Walks the shadow table of a space and counts the walk; exits to the hypervisor until there is a translation.
     #[inline(never)]
     pub fn walk_shadowed(
         &mut self,
@@ -54,7 +54,7 @@ impl Hardware {
             }
             let mut exit = self.vm_exit_cycles;
             let filled = self.fill_shadow(layers, wanted, host, &mut exit);
-            // The page has been in the host all along, so there was no such exit.
+            // The host already had the page before the run, so this exit never happened.
             if let Err(Faulted(fault)) = &filled
                 && is_backed(layers, fault)
             {
@@ -72,7 +72,7 @@ impl Hardware {
         }
     }
 
-    /// What the shadow table says.
+    /// Walks the shadow table; `None` if it has no entry.
     fn walk_shadow(
         &mut self,
         layers: &[Layer],
@@ -108,8 +108,8 @@ impl Hardware {
         }
     }
 
-    /// The hypervisor enters a translation, unless there is none in the guest or the host; false if it has no memory
-    /// for it.
+    /// Enters a translation in the shadow table, as the hypervisor does after an exit. Fails if guest or host does not
+    /// map the page. Returns the translation, and whether it was entered: not if the host has no memory for the table.
     fn fill_shadow(
         &mut self,
         layers: &mut [Layer],
@@ -147,8 +147,8 @@ impl Hardware {
         Ok((found, entered.is_some()))
     }
 
-    /// Where a guest's page is, by the host's table; marks it used. The hypervisor knows that without a walk (memory
-    /// slots).
+    /// Looks up a guest page in the host's table and sets its accessed and dirty bits. Costs no walk: the hypervisor
+    /// knows the address from its memory slots.
     fn in_host(
         &mut self,
         layers: &mut [Layer],
@@ -178,7 +178,8 @@ fn fault_at<T>(space: SpaceId, va: VirtAddr, intent: Intent) -> Result<T, Faulte
     Err(PageFault { space, va, intent, reached: None }.into())
 }
 
-/// Writes a translation into the shadow table, instead of what is there; returns the entry, none if memory has run out.
+/// Writes a translation into the shadow table, replacing what is there. Returns the address of the entry, or `None` if
+/// there is no memory for the table.
 fn enter(
     context: KernelContext,
     layers: &mut [Layer],
@@ -225,7 +226,7 @@ fn enter(
     entry
 }
 
-/// Removes the entries that overlap a range, and the tables that have become empty.
+/// Removes the entries that overlap a range, and tables that become empty.
 fn drop_pages(context: KernelContext, host: &mut Layer, table: &mut PageTable, range: VaRange) {
     let mut pages = Vec::new();
     table.mapped(&host.memory.contents, range.start, range.end, usize::MAX, &mut pages);
@@ -236,7 +237,7 @@ fn drop_pages(context: KernelContext, host: &mut Layer, table: &mut PageTable, r
     table.prune(&mut host.memory.contents, range.start, range.end, &mut |pfn| host.memory.frames.free(pfn, 0, cpu));
 }
 
-/// Removes the entries of what a guest has changed.
+/// Removes the entries of pages that the guest has changed since.
 fn drop_changed(context: KernelContext, layers: &mut [Layer], layer: LayerId, host: SpaceId) {
     let shadows = &mut layers[layer].mechanisms.shadows;
     for (index, range) in std::mem::take(&mut shadows.changed) {

@@ -1,22 +1,23 @@
-//! Speculative inverted shadow page table: a guest goes on with what a hashed table in memory says while the walk
-//! verifies it.
+//! Speculative inverted shadow page table: a guest continues with a translation from a hashed table in memory while the
+//! nested walk verifies it.
 //!
-//! Models: a table of the hypervisor, shared by all guests and their processes, from an address space's tag and a page
-//! to the page's machine frame. On a miss of the TLBs the core reads the slot of the page, one reference, and starts
-//! the nested walk. A slot that is the page's, and allows the access, lets the core go on; it has waited for that
-//! reference alone. If the walk finds another frame, or a page fault, the core has waited for the walk and flushes its
-//! pipeline. A slot that is not the page's costs nothing beside the walk. What the walk finds is written to the slot if
-//! it holds anything else. Nobody else keeps the table right: guests change their page tables without an exit, and
-//! stale slots are found out when they are used.
+//! Models: a table of the hypervisor that all guests and their processes share. It maps a page and the tag of its
+//! address space to a machine frame. On a TLB miss the core reads the page's slot, one reference, and starts the nested
+//! walk. If the slot holds the page and allows the access, the core continues, having waited for that reference alone.
+//! If the walk then finds another frame or a page fault, the core has waited for the walk and flushes its pipeline. A
+//! slot that holds another page costs no time beyond the walk. The walk's result is written to the slot if it differs.
+//! Nothing else keeps the table correct: guests change their page tables without an exit, and stale slots are detected
+//! when they are used.
 //! Source: Ahn et al., ISCA 2012, as described by Yaniv, Tsafrir, SIGMETRICS 2016, 6.2.
 //! Parameters: `system.layers.NAME.speculative_table` (`table_bytes`, `flush_cycles`), of the machine's own layer.
-//! Stats: `speculation.*`; `walk.cycles` are what the core waits for, `walk.refs` those of the verifying walks, all of
-//! them.
-//! Deviations: the description leaves the table's form open. Here a slot is 16 bytes (tag and entry), a hash of the tag
-//! and of the number of four pages chooses a line, and a new entry replaces the old one. In the paper's short
-//! description a miss is a page fault that the hypervisor handles; here the walk is under way by then and its result is
-//! used. Verifying walks are never in each other's way, however many are under way, and what a core does on a wrong
-//! frame until the flush touches no cache. The table's entries are for 4 KiB pages; parts of larger ones have one each.
+//! Stats: `speculation.*`. `walk.cycles` are the cycles that the core waits for; `walk.refs` counts all references of
+//! the verifying walks.
+//! Deviations: the description does not define the table's layout. Here a slot is 16 bytes (tag and entry), a hash of
+//! the tag and of the number of a group of four pages selects a line, and a new entry replaces the old one. In the
+//! paper's short description a miss is a page fault that the hypervisor handles; here the walk has already started and
+//! its result is used. Any number of verifying walks may overlap without contention. What a core executes on a wrong
+//! frame until the flush does not touch the caches. The table's entries are for 4 KiB pages; each part of a larger page
+//! has its own.
 
 use crate::hardware::Hardware;
 use crate::walker::{Faulted, TranslationRequest};
@@ -30,7 +31,7 @@ use pagelab_kernel::layer::{Layer, is_backed};
 use pagelab_kernel::speculative_table::SpeculativeTable;
 
 impl Hardware {
-    /// A whole walk beside a look-up in the speculative table of layer `machine`, and its place in the counters.
+    /// Walks while the speculative table of layer `machine` is looked up, and counts the walk and the speculation.
     #[inline(never)]
     pub fn walk_speculatively(
         &mut self,
@@ -55,7 +56,7 @@ impl Hardware {
         let found = match walked {
             Ok(found) => found,
             Err(Faulted(fault)) => {
-                // The page has been there all along, so there was no such walk.
+                // The host already had the page before the run, so this walk never happened.
                 if !is_backed(layers, &fault) {
                     let waited = spent + if usable.is_some() { flush } else { Cycles::ZERO };
                     self.speculation.wrong += u64::from(usable.is_some() && origin == Origin::Program);

@@ -1,4 +1,4 @@
-//! What is counted of every translation unit, whatever its design.
+//! Counters that every translation unit has, whatever its design.
 
 use super::{Entry, FillSource, LookUp, Place, TranslationUnit};
 use pagelab_base::addr::VirtAddr;
@@ -10,36 +10,36 @@ use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::HitLevel;
 use pagelab_tables::mmu_cache::Asid;
 
-/// A walk that a unit asked for.
+/// A prefetch walk that a unit asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefetchWalk {
-    /// Cycles that it took; nobody waits for them.
+    /// Cycles of the walk; no access waits for them.
     pub cycles: Cycles,
     /// Its references, by [`HitLevel`].
     pub refs: [u64; HitLevel::ALL.len()],
-    /// Whether it found a page to enter.
+    /// Whether it found a page to insert.
     pub is_mapped: bool,
 }
 
-/// Counts of a unit.
+/// Counters of a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Look-ups, hits too.
+    /// Look-ups, including hits.
     pub look_ups: u64,
-    /// Look-ups that found nothing, or nothing that allows the access.
+    /// Look-ups that found no entry, or none that allows the access.
     pub misses: u64,
-    /// Walks that the unit asked for.
+    /// Prefetch walks that the unit asked for.
     walks: u64,
-    /// Those of them that found nothing to enter.
+    /// Prefetch walks that found no page to insert.
     unmapped: u64,
-    /// Their cycles.
+    /// Cycles of the prefetch walks.
     walk_cycles: Cycles,
-    /// Their references, as in [`PrefetchWalk`].
+    /// References of the prefetch walks, as in [`PrefetchWalk`].
     walk_refs: [u64; HitLevel::ALL.len()],
 }
 
 impl Counts {
-    /// Look-ups and misses of a unit of this place.
+    /// Statistics of look-ups and misses of a unit at this place.
     pub fn look_up_measures(&self, place: Place) -> [Measure; 2] {
         let [look_ups, misses] = match place {
             Place::AfterTlbs => [
@@ -47,8 +47,8 @@ impl Counts {
                 "Look-ups that found nothing, or a page that does not allow the store",
             ],
             Place::GuestPages => [
-                "Walks of guests that asked the TLB of guests' large pages",
-                "Walks of guests that it did not spare the guest's tables",
+                "Look-ups in the TLB of guests' large pages, one per walk of a guest",
+                "Look-ups that missed, so that the walk read the guest's tables",
             ],
             Place::HostPages => [
                 "Guest-physical addresses looked up during walks",
@@ -58,7 +58,7 @@ impl Counts {
         [Measure::count("look_ups", self.look_ups, look_ups), Measure::count("misses", self.misses, misses)]
     }
 
-    /// Those of the walks that the unit asked for.
+    /// Statistics of the prefetch walks.
     fn walk_measures(&self) -> Vec<Measure> {
         const PLACES: [(HitLevel, &str, &str); 5] = [
             (HitLevel::L1, "l1", "the first-level data cache"),
@@ -69,33 +69,33 @@ impl Counts {
         ];
         let refs = self.walk_refs.iter().sum();
         let mut all = vec![
-            Measure::count("walks", self.walks, "Walks for pages that nobody has asked for yet; not among walk.count"),
+            Measure::count("walks", self.walks, "Prefetch walks; not included in walk.count"),
             Measure::count(
                 "unmapped",
                 self.unmapped,
-                "Those of them that found no translation, or a page that was never accessed",
+                "Prefetch walks that found no translation, or a page that was never accessed",
             ),
-            Measure::count("refs", refs, "Memory references of these walks; not among cache.refs.walk"),
-            Measure::cycles("cycles", self.walk_cycles, "Cycles of these walks, which nobody waits for"),
+            Measure::count("refs", refs, "Memory references of prefetch walks; not included in cache.refs.walk"),
+            Measure::cycles("cycles", self.walk_cycles, "Cycles of prefetch walks, which no access waits for"),
         ];
         all.extend(PLACES.iter().map(|&(level, name, place)| {
             let refs = self.walk_refs[level as usize];
-            Measure::count(format!("refs.{name}"), refs, format!("References of these walks that {place} served"))
+            Measure::count(format!("refs.{name}"), refs, format!("References of prefetch walks that {place} served"))
         }));
         all
     }
 }
 
-/// A unit and its counts. See [`TranslationUnit`] for what each function does.
+/// A unit with its counters. See [`TranslationUnit`] for what each function does.
 #[derive(Clone, Debug)]
 pub struct Counted<U> {
     unit: U,
-    /// What was counted so far. Whoever makes walks that nobody waits for puts back what was counted before.
+    /// The counters. Prefetch walks restore them, since no access waits for these walks.
     pub counts: Counts,
 }
 
 impl<U: TranslationUnit> Counted<U> {
-    /// An empty unit; `key` is that of its parameters. Errors: impossible parameters.
+    /// An empty unit; `key` is the configuration key of its parameters. Errors: impossible parameters.
     pub fn new(parameters: &U::Parameters, key: &str, rng: &Rng) -> Result<Self, EngineError> {
         Ok(Self { unit: U::new(parameters, key, rng)?, counts: Counts::default() })
     }
@@ -145,7 +145,7 @@ impl<U: TranslationUnit> Counted<U> {
         self.unit.flush(asid);
     }
 
-    /// All that is counted of a stage.
+    /// All statistics of a stage.
     pub fn stage_measures(&self) -> Vec<Measure> {
         let mut all =
             if U::PREFETCHES { self.counts.walk_measures() } else { self.counts.look_up_measures(U::PLACE).into() };

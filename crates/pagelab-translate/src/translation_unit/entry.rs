@@ -1,10 +1,10 @@
-//! An entry of a unit that holds pages of all sizes.
+//! An entry of a unit that holds pages of every size.
 
 use pagelab_base::addr::{MachineAddr, VirtAddr};
 use pagelab_base::translation::{Target, Translation};
 use pagelab_tables::mmu_cache::Asid;
 
-/// Bits of a virtual address that count: 57 with five-level paging.
+/// The bits of a virtual address that are translated: 57, as in five-level paging.
 pub const VA_MASK: u64 = (1 << 57) - 1;
 
 /// The translation of a page of an address space.
@@ -12,26 +12,26 @@ pub const VA_MASK: u64 = (1 << 57) - 1;
 pub struct Entry<A: Target = MachineAddr> {
     /// Tag of the address space.
     pub asid: Asid,
-    /// An address in the page: the one that a walk was made for, or the first.
+    /// An address in the page: the one that was walked for, or the first.
     pub va: VirtAddr,
     /// The translation of the page.
     pub translation: Translation<A>,
 }
 
 impl<A: Target> Entry<A> {
-    /// First address of the page, of the bits that count.
+    /// First address of the page, masked to the translated bits.
     #[inline(always)]
     fn first(&self) -> u64 {
         self.va.0 & VA_MASK & !self.translation.size().offset_mask()
     }
 
-    /// Whether it translates an address.
+    /// Whether the entry translates an address.
     #[inline(always)]
     pub fn covers(&self, asid: Asid, va: VirtAddr) -> bool {
         self.asid == asid && (va.0 ^ self.va.0) & VA_MASK & !self.translation.size().offset_mask() == 0
     }
 
-    /// Whether its page overlaps `start..end` of a space.
+    /// Whether the entry's page overlaps `start..end` of a space.
     pub fn overlaps(&self, asid: Asid, start: VirtAddr, end: VirtAddr) -> bool {
         let (start, end) = (start.0 & VA_MASK, end.0.wrapping_sub(1) & VA_MASK);
         self.asid == asid && self.first() <= end && self.first() + self.translation.size().offset_mask() >= start

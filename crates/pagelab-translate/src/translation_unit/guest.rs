@@ -1,15 +1,15 @@
 //! The TLB of guests' large pages.
 //!
-//! Models: what a guest's page table says of a large page, from guest-virtual to guest-physical addresses. A nested
-//! walk asks it first. On a hit the guest's tables are not read, and the host's table is walked for the page's address
-//! alone. The usual TLBs hold such pages in pieces as small as the host's pages, so that one page misses often.
+//! Models: a TLB of guests' large pages, from guest-virtual to guest-physical addresses. A nested walk looks it up
+//! first. On a hit the walk skips the guest's tables and only walks the host's table for the page's address. The usual
+//! TLBs hold such a page in parts of the size of the host's pages, so one page misses often.
 //! Source: an inference. On a virtual machine (AMD EPYC, Zen 3) whose host has pages of 4 KiB, a miss of the
 //! second-level TLB costs 45 to 58 cycles in a large page of the guest and 126 to 165 in a small one; `pagelab
 //! calibrate --hardware` measures that (`docs/run-time.md`). Bhargava et al. (ASPLOS 2008) keep guests' leaves out of
 //! their page-walk cache.
 //! Parameters: `machine.tlb.guest`: entries, ways, latency and policy.
 //! Stats: `guest_tlb.look_ups`, `guest_tlb.misses`.
-//! Deviations: pages of 1 GiB take an entry for each 2 MiB of them. Pages of 4 KiB are asked for in vain.
+//! Deviations: a page of 1 GiB takes one entry per 2 MiB. Pages of 4 KiB are looked up too, and always miss.
 
 use super::nested::NestedTlbConfig;
 use super::{Entry, FillSource, LookUp, Place, TranslationUnit};
@@ -21,7 +21,7 @@ use pagelab_base::rng::Rng;
 use pagelab_base::translation::Translation;
 use pagelab_tables::mmu_cache::Asid;
 
-/// See the module's text.
+/// The unit, see the module's text.
 #[derive(Clone, Debug)]
 pub struct GuestTlb {
     array: AssocArray,
@@ -128,6 +128,6 @@ mod tests {
         fill(&mut tlb, va, PageSize::Size2M, true);
         tlb.flush(asid);
         assert!(!tlb.holds(asid, va));
-        assert_eq!(cycles, Cycles(21), "of seven look-ups");
+        assert_eq!(cycles, Cycles(21), "seven look-ups");
     }
 }

@@ -1,16 +1,17 @@
-//! Translation units: hardware beside the TLBs that remembers translations.
+//! Translation units: hardware that remembers translations, besides the TLBs.
 //!
-//! A unit is asked at a [`Place`]: after the last TLB has missed, or within the walk of a guest. It is filled by walks,
-//! by entries that the last TLB evicts, or by walks that it asks for itself. Every core has units of its own, which its
-//! hardware threads share. The TLBs are no units: an access asks them first, in code that knows their shapes.
+//! A unit is looked up at a [`Place`]: after the last TLB has missed, or within the walk of a guest. It is filled by
+//! walks, by entries that the last TLB evicts, or by prefetch walks that it asks for. Every core has its own units,
+//! which its hardware threads share. The TLBs themselves are not units: an access looks them up first, in code that
+//! knows their shapes.
 //!
-//! A design is one file here that implements [`TranslationUnit`], and one line below. `registry.rs` makes of these
-//! lines the configuration (`machine.tlb.stages.NAME`, `machine.prefetch.tlb.NAME`), the rows of `pagelab list
+//! A design is one file here that implements [`TranslationUnit`], and one line below. From these lines `registry.rs`
+//! makes the configuration (`machine.tlb.stages.NAME`, `machine.prefetch.tlb.NAME`), the rows of `pagelab list
 //! translation-units`, the enum [`Stage`] and the list of designs that the tests run. [`Counted`] counts look-ups and
 //! prefetch walks for every design.
 //!
-//! Units know neither page tables nor kernels. `stages.rs` asks those after the TLBs and `walker.rs` the others.
-//! `flush.rs` has all of them drop what has changed.
+//! Units know neither page tables nor kernels. `stages.rs` looks up the units after the TLBs, and `walker.rs` the
+//! others. `flush.rs` drops translations that have changed from all of them.
 
 mod counted;
 mod entry;
@@ -38,41 +39,41 @@ use pagelab_tables::mmu_cache::Asid;
 
 translation_units! {
     stages {
-        /// Stages between the last TLB and the walk, asked in this order after a miss of all TLBs. Each is `off`, or
-        /// its parameters, for which `on` stands if none must be given.
+        /// Units between the last TLB and the walk, looked up in this order after a miss of all TLBs. Each is `off`,
+        /// its parameters, or `on` if no parameter is required.
         TlbStagesConfig in "machine.tlb.stages" {
             victim::VictimTlb = "entries that the last TLB evicted, in a fully associative array; a hit swaps";
         }
-        /// Prefetchers of translations, asked after the stages. Each is `off`, or its parameters, for which `on` stands
-        /// if none must be given.
+        /// Prefetchers of translations, looked up after the stages. Each is `off`, its parameters, or `on` if no
+        /// parameter is required.
         TlbPrefetchConfig in "machine.prefetch.tlb" {
-            next_page::NextPage = "after a miss, a walk for the page behind, into a buffer beside the TLBs";
+            next_page::NextPage = "after a miss, a walk for the next page, into a buffer beside the TLBs";
         }
     }
     walks {
-        guest::GuestTlb in "machine.tlb.guest" = "large pages of guests, which spare a nested walk the guest's tables";
-        nested::NestedTlb in "machine.tlb.nested" = "guest-physical to machine pages, for each address that a nested walk meets";
+        guest::GuestTlb in "machine.tlb.guest" = "large pages of guests; a hit lets a nested walk skip the guest's tables";
+        nested::NestedTlb in "machine.tlb.nested" = "guest-physical to machine pages, for each guest-physical address of a nested walk";
     }
 }
 
-// Behind the lines, of which its macro is made.
+// Must follow the lines above, whose macro it uses.
 mod stage;
 
-/// Where a unit is asked.
+/// Where a unit is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// After a miss of all TLBs, before the walk. It translates pages of a space to the machine. All designs of this
-    /// place are a [`Stage`].
+    /// After a miss of all TLBs, before the walk. Translates pages of a space to the machine. The designs at this place
+    /// are the variants of [`Stage`].
     AfterTlbs,
-    /// Before a walk of a guest's page table. It translates pages of a guest's space to the guest's physical memory.
+    /// Before a walk of a guest's page table. Translates pages of a guest's space to the guest's physical memory.
     GuestPages,
-    /// For every guest-physical address that the walk of a guest meets. It translates pages of the space that holds the
-    /// guest's memory to the machine.
+    /// For every guest-physical address in the walk of a guest. Translates pages of the space that holds the guest's
+    /// memory to the machine.
     HostPages,
 }
 
 impl Place {
-    /// Whether the loop of the fast path asks units of this place. It refuses a machine that has one elsewhere.
+    /// Whether the fast path looks up units at this place. It refuses a machine that has one elsewhere.
     pub const fn is_on_fast_path(self) -> bool {
         match self {
             Self::AfterTlbs => false,
@@ -81,37 +82,37 @@ impl Place {
     }
 }
 
-/// What a unit is asked for.
+/// A look-up in a unit.
 #[derive(Clone, Copy, Debug)]
 pub struct LookUp {
     /// Tag of the address space.
     pub asid: Asid,
-    /// The address in it.
+    /// The virtual address.
     pub va: VirtAddr,
-    /// What the access is.
+    /// Load, store or fetch.
     pub intent: Intent,
-    /// On whose behalf it is made.
+    /// Whether a program or a kernel makes the access.
     pub origin: Origin,
-    /// The time of the request.
+    /// The time of the look-up.
     pub now: Cycles,
 }
 
 impl LookUp {
-    /// Whether a translation allows the access without a walk: a walk has to set the dirty bit before the first store.
+    /// Whether a translation allows the access without a walk: before the first store, a walk must set the dirty bit.
     #[inline(always)]
     pub fn is_allowed_by<A: Target>(&self, translation: &Translation<A>) -> bool {
         self.intent != Intent::Store || translation.stores()
     }
 }
 
-/// Where a translation comes from that a unit may take up.
+/// Where a translation that is offered to a unit comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillSource {
-    /// A walk found it, for an access that waited for it.
+    /// A walk that an access waited for.
     Walk,
-    /// The last TLB that can hold it has evicted it.
+    /// An eviction from the last TLB that can hold the page.
     Eviction,
-    /// A walk that this unit asked for found it ([`TranslationUnit::next_walk`]).
+    /// A prefetch walk that this unit asked for ([`TranslationUnit::next_walk`]).
     Prefetch {
         /// When the walk ends.
         arrives: Cycles,
@@ -122,50 +123,49 @@ pub enum FillSource {
 ///
 /// What an implementor must uphold:
 ///
-/// - [`look_up`](Self::look_up) returns the last translation of the page that [`fill`](Self::fill) was given, or
-///   nothing. A unit may forget whenever it likes. It never returns what was invalidated or flushed since, nor what
-///   another space had.
-/// - What it returns allows the access ([`LookUp::is_allowed_by`]). A part of a larger page may be returned for the
-///   page.
-/// - It adds to `cycles` what the look-up takes, hit or not, and nothing else.
+/// - [`look_up`](Self::look_up) returns the last translation of the page that was passed to [`fill`](Self::fill), or
+///   nothing. A unit may forget a translation at any time. It never returns one that was invalidated or flushed since,
+///   nor one of another space.
+/// - A returned translation allows the access ([`LookUp::is_allowed_by`]). It may cover only a part of a larger page.
+/// - `look_up` adds the cycles of the look-up to `cycles`, hit or miss, and nothing else.
 /// - [`invalidate`](Self::invalidate) drops every page that overlaps the range; a page is a range of its own size.
-///   [`flush`](Self::flush) drops all of a space. A unit may drop more than it is told to.
-/// - It allocates nothing after it was made, and choices come from the generator that it is given. A copy goes on by
-///   itself.
+///   [`flush`](Self::flush) drops all pages of a space. A unit may drop more than that.
+/// - After its construction a unit allocates no memory. Random choices come from the generator that it is given. A
+///   clone is independent of the original.
 ///
-/// The conformance tests hold every registered design to this: against a map, and in random programs under every page
+/// The conformance tests check this for every registered design: against a map, and in random programs under every page
 /// table, in guests and hosts, with the fast path and without.
 pub trait TranslationUnit: Sized + Clone + Debug {
-    /// What the configuration may say of it. It refuses unknown fields.
+    /// Parameters in the configuration. Unknown fields are an error.
     type Parameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;
-    /// Addresses that its translations lead to: machine addresses, but at [`Place::GuestPages`] guest-physical ones.
+    /// The addresses that it translates to: machine addresses, or guest-physical ones at [`Place::GuestPages`].
     type Target: Target;
 
-    /// Where it is asked.
+    /// Where it is looked up.
     const PLACE: Place;
-    /// What its statistics begin with.
+    /// Prefix of its statistics.
     const STATISTICS: &'static str;
-    /// Whether it asks for walks that nobody waits for ([`next_walk`](Self::next_walk)). Page tables that the walker
-    /// does not read by itself refuse it.
+    /// Whether it asks for prefetch walks ([`next_walk`](Self::next_walk)). Page tables that the walker does not read
+    /// by itself refuse such a unit.
     const PREFETCHES: bool = false;
 
-    /// An empty unit; `key` is that of its parameters, for errors. Errors: impossible parameters.
+    /// An empty unit; `key` is the configuration key of its parameters, for errors. Errors: impossible parameters.
     fn new(parameters: &Self::Parameters, key: &str, rng: &Rng) -> Result<Self, EngineError>;
 
-    /// Parameters to test it with: small enough that entries are replaced.
+    /// Parameters for the tests: small enough that entries are replaced.
     fn samples() -> Vec<Self::Parameters>;
 
-    /// The translation of an address, if it holds one that allows the access; adds the cycles of the look-up.
+    /// The translation of an address, if there is one that allows the access; adds the cycles of the look-up.
     fn look_up(&mut self, look_up: &LookUp, cycles: &mut Cycles) -> Option<Translation<Self::Target>>;
 
-    /// Whether it holds a translation of an address; no use of it.
+    /// Whether it holds a translation of an address; does not change its state.
     fn holds(&self, asid: Asid, va: VirtAddr) -> bool;
 
-    /// Offers a translation. A unit takes up what comes from the sources that it is meant for.
+    /// Offers a translation. A unit takes translations from the sources that it is designed for, and ignores others.
     fn fill(&mut self, entry: &Entry<Self::Target>, source: FillSource);
 
-    /// An address to walk for, after a miss of the TLBs that ended in `found`. The walk is made unless a data TLB or a
-    /// stage holds its page. Nobody waits for it, and it never faults.
+    /// An address for a prefetch walk, after a TLB miss whose translation is `found`. The walk is skipped if a data TLB
+    /// or a stage holds the page. No access waits for it, and it never faults.
     fn next_walk(&mut self, _: &LookUp, _found: Translation) -> Option<VirtAddr> {
         None
     }
@@ -176,14 +176,14 @@ pub trait TranslationUnit: Sized + Clone + Debug {
     /// Drops all pages of an address space.
     fn flush(&mut self, asid: Asid);
 
-    /// What it counts beside look-ups and prefetch walks; names follow [`STATISTICS`](Self::STATISTICS).
+    /// Further statistics, besides look-ups and prefetch walks; their names follow [`STATISTICS`](Self::STATISTICS).
     fn measures(&self) -> Vec<Measure> {
         Vec::new()
     }
 }
 
-/// Something to be done with every registered design, whatever its place.
+/// An operation on every registered design, whatever its place.
 pub trait Visitor {
-    /// Does it with one of them; `key` is that of its parameters.
+    /// Visits one design; `key` is the configuration key of its parameters.
     fn visit<U: TranslationUnit>(&mut self, key: &str);
 }

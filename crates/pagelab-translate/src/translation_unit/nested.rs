@@ -1,13 +1,12 @@
 //! Nested TLB.
 //!
-//! Models: a TLB of what hosts map for their guests, from guest-physical to machine pages. The walk of a guest asks it
-//! for the address of each entry that it reads, and for the page at its end. What misses is walked for in the host's
-//! page table.
+//! Models: a TLB of the translations from guest-physical to machine pages. The walk of a guest looks up the address of
+//! each entry that it reads, and the address of the page itself. On a miss the host's page table is walked.
 //! Source: Bhargava, Serebrin, Spadini, Manne, "Accelerating Two-Dimensional Page Walks for Virtualized Systems",
 //! ASPLOS 2008.
 //! Parameters: `machine.tlb.nested`: entries, ways, latency and policy.
 //! Stats: `nested_tlb.look_ups`, `nested_tlb.misses`.
-//! Deviations: an entry is for a frame of 4 KiB, whatever the host's page; it tells the size of that.
+//! Deviations: an entry covers a frame of 4 KiB, whatever the size of the host's page, and records that size.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,28 +20,28 @@ use pagelab_base::rng::Rng;
 use pagelab_base::translation::Translation;
 use pagelab_tables::mmu_cache::Asid;
 
-/// A TLB of one layer's translations that nested walks ask. Each core has one.
+/// Parameters of a TLB that nested walks look up. Each core has one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NestedTlbConfig {
     /// Entries of the array, a multiple of `ways`.
     pub entries: u32,
-    /// Equal to `entries` for a fully associative array.
+    /// Ways per set; equal to `entries` for a fully associative array.
     pub ways: u32,
-    /// Cycles of a look-up, hit or not.
+    /// Cycles of a look-up, hit or miss.
     pub latency_cycles: u32,
-    /// Which way of a full set is replaced.
+    /// Replacement policy of a full set.
     #[serde(default)]
     pub policy: AssocPolicy,
 }
 
 impl NestedTlbConfig {
-    /// The array and its latency; `key` is that of the parameters.
+    /// The array and its latency; `key` is the configuration key of the parameters.
     pub(super) fn array(&self, key: &str, rng: &Rng) -> Result<(AssocArray, Cycles), EngineError> {
         Ok((array(key, self.entries, self.ways, self.policy, rng)?, self.latency_cycles.into()))
     }
 
-    /// Parameters to test such TLBs with.
+    /// Parameters for the tests of such TLBs.
     pub(super) fn samples() -> Vec<Self> {
         [(8, 2, AssocPolicy::Lru), (4, 4, AssocPolicy::TreePlru)]
             .map(|(entries, ways, policy)| Self { entries, ways, latency_cycles: 2, policy })
@@ -50,7 +49,7 @@ impl NestedTlbConfig {
     }
 }
 
-/// See the module's text.
+/// The unit, see the module's text.
 #[derive(Clone, Debug)]
 pub struct NestedTlb {
     array: AssocArray,

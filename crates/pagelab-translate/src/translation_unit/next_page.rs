@@ -1,16 +1,16 @@
 //! Next-page prefetch of translations.
 //!
-//! Models: after a miss of both levels of the data TLB, a walk for the page behind, into a buffer beside the TLBs. What
-//! misses the TLBs and is there needs no walk: it goes into the TLBs, and sets the next walk off. One that is still
-//! under way is waited for. The walk's references go through MMU caches and data caches. It never faults: a page
-//! without a translation, or one that has never been accessed, is dropped. The oldest entry makes room. What leaves the
-//! TLBs leaves the buffer.
+//! Models: after a miss of both levels of the data TLB, a walk for the next page, into a buffer beside the TLBs. An
+//! access that misses the TLBs and hits the buffer needs no walk: the entry moves to the TLBs and triggers the next
+//! prefetch walk. If the prefetch walk is still in progress, the access waits for its end. The walk's references go
+//! through MMU caches and data caches. It never faults: a page without a translation, or one that has never been
+//! accessed, is dropped. A new entry replaces the oldest. An invalidation of the TLBs applies to the buffer as well.
 //! Source: Kandiraju and Sivasubramaniam, "Going the Distance for TLB Prefetching", ISCA 2002: sequential prefetch into
 //! a buffer of 16 entries.
 //! Parameters: `machine.prefetch.tlb.next_page`: `entries` (16).
-//! Stats: `prefetch.tlb.*`. None of its walks is in `walk.*`, none of its references in `cache.refs.walk`.
-//! Deviations: it has a page walker of its own. The page behind has the size of the one that missed. Layers with shadow
-//! tables, direct segments or a speculative table refuse it.
+//! Stats: `prefetch.tlb.*`. Its walks are not included in `walk.*`, nor its references in `cache.refs.walk`.
+//! Deviations: it has a page walker of its own. The next page has the size of the one that missed. Layers with shadow
+//! page tables, direct segments or a speculative table refuse it.
 
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ use pagelab_tables::mmu_cache::Asid;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NextPageConfig {
-    /// Translations that the buffer of a core holds, 1 to 65536.
+    /// Translations in the buffer of a core, 1 to 65536.
     pub entries: u32,
 }
 
@@ -41,8 +41,8 @@ impl Default for NextPageConfig {
     }
 }
 
-/// What became of translations that nobody had asked for. `entered` is the sum of `useful`, `late`, `useless` and those
-/// that are there.
+/// Counts of prefetched translations. `entered` is the sum of `useful`, `late`, `useless` and those that are still in
+/// the buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     entered: u64,
@@ -52,7 +52,7 @@ struct Counts {
     useless: u64,
 }
 
-/// A translation that nobody has asked for.
+/// A prefetched translation.
 #[derive(Clone, Copy, Debug)]
 struct Prefetched {
     entry: Entry,
@@ -63,7 +63,7 @@ struct Prefetched {
 #[derive(Clone, Debug)]
 pub struct NextPage {
     size: usize,
-    /// The oldest first.
+    /// Oldest first.
     buffer: VecDeque<Prefetched>,
     counts: Counts,
 }
@@ -94,7 +94,7 @@ impl TranslationUnit for NextPage {
         [1, 16].map(|entries| NextPageConfig { entries }).into()
     }
 
-    /// The entry is taken out. One that is still under way is waited for.
+    /// Removes the entry. Waits for a walk that is still in progress.
     fn look_up(&mut self, look_up: &LookUp, cycles: &mut Cycles) -> Option<Translation> {
         if look_up.origin != Origin::Program {
             return None;
@@ -152,20 +152,33 @@ impl TranslationUnit for NextPage {
         let Counts { entered, useful, late, late_cycles, useless } = self.counts;
         let unused = self.buffer.len() as u64;
         vec![
-            Measure::count("entered", entered, "Translations that these walks entered in the buffer"),
-            Measure::count("useful", useful, "Prefetched translations that were there when they were asked for"),
-            Measure::count("late", late, "Prefetched translations that were still under way when they were asked for"),
+            Measure::count("entered", entered, "Translations that prefetch walks inserted into the buffer"),
+            Measure::count(
+                "useful",
+                useful,
+                "Prefetched translations that were in the buffer when an access needed them",
+            ),
+            Measure::count(
+                "late",
+                late,
+                "Prefetched translations whose walk was still in progress when an access needed them",
+            ),
             Measure::count(
                 "useless",
                 useless,
-                "Prefetched translations that left before anyone asked for them, or did not allow the store that did",
+                "Prefetched translations that were dropped before any access needed them, or did not allow the store that did",
             ),
             Measure::cycles(
                 "late_cycles",
                 late_cycles,
-                "Cycles that programs waited for late translations; among cycles.translation",
+                "Cycles that programs waited for late translations; included in cycles.translation",
             ),
-            Measure::state("unused", unused, "count", "Prefetched translations that nobody has asked for"),
+            Measure::state(
+                "unused",
+                unused,
+                "count",
+                "Prefetched translations in the buffer that no access has needed yet",
+            ),
         ]
     }
 }
@@ -199,7 +212,7 @@ mod tests {
     #[test]
     fn entries_are_used_once_and_each_ends_in_one_count() {
         let mut unit = buffer(&[1, 2, 3]);
-        assert_eq!(take(&mut unit, ASID, 1, false, 0), None, "the oldest made room");
+        assert_eq!(take(&mut unit, ASID, 1, false, 0), None, "it was the oldest and was replaced");
         assert_eq!(take(&mut unit, Asid(4), 2, false, 0), None, "another space");
         assert_eq!(take(&mut unit, ASID, 2, true, 40), Some(Cycles(60)));
         assert_eq!(take(&mut unit, ASID, 2, true, 40), None);

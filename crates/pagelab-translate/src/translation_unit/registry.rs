@@ -1,7 +1,7 @@
 //! The macro that makes configuration, enum and lists of the registered translation units.
 
-/// Registers designs. A line is a file, the design in it, and what it remembers. Lines of `stages` stand in a part of
-/// the configuration, in the order in which they are asked; those of `walks` name the key of their parameters.
+/// Registers designs. A line has the file, its design, and what it remembers. Lines of `stages` belong to a part of the
+/// configuration, in the order of look-ups; lines of `walks` name the key of their parameters.
 macro_rules! translation_units {
     (
         stages { $(
@@ -36,12 +36,12 @@ macro_rules! translation_units {
                 pub const DESIGNS: &'static [(&'static str, &'static str)] =
                     &[$((stringify!($stage), concat!($about, " (", $part, ")"))),*];
 
-                /// Whether there is none.
+                /// Whether all units are off.
                 pub fn is_off(&self) -> bool {
                     true $(&& !self.$stage.is_on())*
                 }
 
-                /// Those that are on; `rng` gives a generator by its name. Errors: impossible parameters.
+                /// The units that are on; `rng` makes a generator from its name. Errors: impossible parameters.
                 pub fn stages(&self, rng: impl Fn(&str) -> Rng) -> Result<Vec<Stage>, EngineError> {
                     let mut all = Vec::new();
                     $(if let Some(parameters) = self.$stage.on() {
@@ -56,13 +56,13 @@ macro_rules! translation_units {
                     self.stages(|part| Rng::new(0, part)).map(drop)
                 }
 
-                /// The key of one that walks for pages that nobody has asked for, if there is one.
+                /// The key of the first unit that is on and prefetches, if there is one.
                 pub fn prefetcher(&self) -> Option<&'static str> {
                     None $(.or((self.$stage.is_on() && $Stage::PREFETCHES)
                         .then_some(concat!($part, ".", stringify!($stage)))))*
                 }
 
-                /// Each unit alone, with each of its samples.
+                /// One configuration per unit and sample, with that unit alone.
                 #[allow(clippy::needless_update, reason = "a group may have one unit, or several")]
                 pub fn samples() -> Vec<Self> {
                     let mut all = Vec::new();
@@ -75,14 +75,14 @@ macro_rules! translation_units {
             }
         )*
 
-        /// A unit of [`Place::AfterTlbs`] of any registered design. See [`TranslationUnit`] for what each function
+        /// A unit at [`Place::AfterTlbs`] of any registered design. See [`TranslationUnit`] for what each function
         /// does.
         #[derive(Clone, Debug)]
         pub enum Stage {
             $($(#[doc = $about] $Stage(Counted<$Stage>),)*)*
         }
 
-        // Translations of all stages lead to the machine.
+        // All stages translate to machine addresses.
         $($(const _: () = assert!(matches!($Stage::PLACE, Place::AfterTlbs));)*)*
         $(const _: () = assert!(!matches!($Design::PLACE, Place::AfterTlbs));)*
 
@@ -95,7 +95,7 @@ macro_rules! translation_units {
         }
     };
     (@each ($d:tt) $($Stage:ident)*) => {
-        /// Does something with a stage, whatever its design.
+        /// Evaluates an expression for a stage, whatever its design.
         macro_rules! each_stage {
             ($d of:expr, $d unit:ident => $d does:expr) => {
                 match $d of { $(Stage::$Stage($d unit) => $d does,)* }

@@ -1,4 +1,4 @@
-//! What a [`Stage`] is asked, whatever its design.
+//! Functions of a [`Stage`], which call those of its design.
 
 use super::{Counted, Entry, FillSource, LookUp, PrefetchWalk, Stage, TranslationUnit};
 use pagelab_base::addr::VirtAddr;
@@ -10,9 +10,9 @@ use pagelab_tables::mmu_cache::Asid;
 /// Statistics of a stage.
 #[derive(Clone, Debug)]
 pub struct StageStatistics {
-    /// What their names begin with.
+    /// Prefix of their names.
     pub prefix: &'static str,
-    /// Whether they depend on times: what is prefetched, and when it arrives.
+    /// Whether they depend on timing: what is prefetched, and when it arrives.
     pub are_timed: bool,
     /// The statistics.
     pub measures: Vec<Measure>,
@@ -55,7 +55,7 @@ impl Stage {
         each_stage!(self, unit => unit.flush(asid));
     }
 
-    /// All that is counted of it.
+    /// All statistics of the stage.
     pub fn statistics(&self) -> StageStatistics {
         fn of_unit<U: TranslationUnit>(unit: &Counted<U>) -> StageStatistics {
             StageStatistics { prefix: U::STATISTICS, are_timed: U::PREFETCHES, measures: unit.stage_measures() }

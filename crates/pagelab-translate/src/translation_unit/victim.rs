@@ -1,15 +1,15 @@
 //! Victim TLB.
 //!
-//! Models: a small, fully associative array behind the last TLB. It takes up what that evicts. A miss of all TLBs that
-//! hits here needs no walk: the entry goes back into the TLB, and the entry that makes room for it comes here, so the
-//! two swap. An entry is in one of both at most. It helps where more pages than ways compete for a set.
+//! Models: a small, fully associative array behind the last TLB, filled with the entries that the TLB evicts. A miss of
+//! all TLBs that hits here needs no walk: the entry moves back to the TLB, and the entry that it evicts there moves
+//! here, so the two swap. An entry is in at most one of both. It helps if more pages than ways compete for a set.
 //! Source: Jouppi, "Improving Direct-Mapped Cache Performance by the Addition of a Small Fully-Associative Cache and
 //! Prefetch Buffers", ISCA 1990, which describes it for data caches of 1 to 5 entries beside the cache.
-//! Parameters: `machine.tlb.stages.victim`: `entries` (8), `latency_cycles` (1, one more cycle for a swap, as in the
+//! Parameters: `machine.tlb.stages.victim`: `entries` (8), `latency_cycles` (1: one more cycle for a swap, as in the
 //! paper).
 //! Stats: `tlb.stages.victim.*`.
-//! Deviations: it takes up entries of all page sizes, and those of kernels. The oldest entry makes room, which is the
-//! least recently used one, since a hit takes its entry out. A page that no second-level TLB can hold comes from the
+//! Deviations: it holds entries of all page sizes, also those of kernels. A new entry replaces the oldest, which is the
+//! least recently used one, since a hit removes its entry. A page that no second-level TLB can hold comes from the
 //! first level.
 
 use std::collections::VecDeque;
@@ -30,9 +30,9 @@ use pagelab_tables::mmu_cache::Asid;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct VictimTlbConfig {
-    /// Evicted translations that the array of a core holds, 1 to 65536. Default 8.
+    /// Evicted translations in the array of a core, 1 to 65536. Default 8.
     pub entries: u32,
-    /// Cycles of a look-up, hit or not. Default 1.
+    /// Cycles of a look-up, hit or miss. Default 1.
     pub latency_cycles: u32,
 }
 
@@ -42,12 +42,12 @@ impl Default for VictimTlbConfig {
     }
 }
 
-/// See the module's text.
+/// The unit, see the module's text.
 #[derive(Clone, Debug)]
 pub struct VictimTlb {
     size: usize,
     latency: Cycles,
-    /// The oldest first.
+    /// Oldest first.
     entries: VecDeque<Entry>,
     entered: u64,
 }
@@ -73,7 +73,7 @@ impl TranslationUnit for VictimTlb {
     fn look_up(&mut self, look_up: &LookUp, cycles: &mut Cycles) -> Option<Translation> {
         *cycles += self.latency;
         let at = self.entries.iter().position(|entry| entry.covers(look_up.asid, look_up.va))?;
-        // If it does not allow the access, the walk that follows puts a newer one into the TLB.
+        // If it does not allow the access, the walk that follows inserts a newer one in the TLB.
         let Entry { translation, .. } = self.entries.remove(at)?;
         look_up.is_allowed_by(&translation).then_some(translation)
     }
@@ -92,7 +92,7 @@ impl TranslationUnit for VictimTlb {
                 }
                 self.entered += 1;
             }
-            // Those are in the TLBs.
+            // These go into the TLBs.
             FillSource::Walk | FillSource::Prefetch { .. } => {}
         }
     }
@@ -133,9 +133,9 @@ mod tests {
         unit.fill(&entry(1, true), FillSource::Walk);
         assert!(!hits(&mut unit, 1, Intent::Load), "the TLB has it");
         (1..=3).for_each(|page| unit.fill(&entry(page, page > 2), FillSource::Eviction));
-        assert!(!hits(&mut unit, 1, Intent::Load), "the oldest made room");
+        assert!(!hits(&mut unit, 1, Intent::Load), "it was the oldest and was replaced");
         assert!(hits(&mut unit, 3, Intent::Store));
-        assert!(!hits(&mut unit, 3, Intent::Store), "it has gone back to the TLB");
+        assert!(!hits(&mut unit, 3, Intent::Store), "it has moved back to the TLB");
         assert!(!hits(&mut unit, 2, Intent::Store), "a walk has to set the dirty bit");
         assert!(!unit.holds(Asid(1), VirtAddr(2 << 12)), "the TLB will have a newer one");
         assert_eq!(unit.measures()[0].value, 3);
