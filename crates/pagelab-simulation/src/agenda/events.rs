@@ -1,5 +1,5 @@
-//! Events of programs: mapping calls, forks, execs and exits, carried out when all CPUs of their process have come to
-//! them.
+//! Events of programs: mapping calls, forks, execs and exits. They are carried out when all CPUs of their process have
+//! arrived at them.
 
 use crate::agenda::address_bits::refuse_beyond_table;
 use crate::machine::activity::Activity;
@@ -20,14 +20,15 @@ use pagelab_kernel::sync::Sync;
 use pagelab_trace::{Event, EventKind};
 
 impl Simulation {
-    /// Whether an event of a space can be carried out now; if not, the CPU waits for the faults in its way.
+    /// Whether an event of a space can be carried out now. If not, the CPU waits for the fault in progress that
+    /// prevents it.
     pub fn may_carry_out(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> bool {
         let in_the_way = self.kernels.in_the_way(space, kind);
         in_the_way.into_iter().for_each(|key| self.scheduler.cpus[cpu].wait_for(key));
         in_the_way.is_none()
     }
 
-    /// Carries an event out at its place in its process's order, on the CPU of its thread.
+    /// Carries out an event at its place in its process's order, on the CPU of its thread.
     pub(crate) fn carry_out(&mut self, cpu: CpuId, input: usize, event: &Event) -> Result<(), EngineError> {
         if event.kind.begins_stretch() {
             return self.begin_stretch(cpu, &event.kind);
@@ -41,7 +42,9 @@ impl Simulation {
         match &event.kind {
             EventKind::ProcessStart { .. } | EventKind::ThreadStart { .. } | EventKind::ThreadExit => {}
             EventKind::Wake { .. } | EventKind::Woken { .. } => unreachable!("edges are not dealt out as events"),
-            EventKind::Allocated { .. } | EventKind::Freed { .. } => unreachable!("sources tell them beside events"),
+            EventKind::Allocated { .. } | EventKind::Freed { .. } => {
+                unreachable!("sources deliver them separately from events")
+            }
             EventKind::Fork { child } => {
                 let child_space = self.programs.space_of(cpu, input, *child, &mut self.kernels.os)?;
                 self.fork(cpu, space, child_space)?;
@@ -101,13 +104,13 @@ impl Simulation {
         Ok(())
     }
 
-    /// A stretch of the program begins: it costs nothing, and is measured or not.
+    /// Begins a stretch of the program, which is measured or not. Costs nothing.
     fn begin_stretch(&mut self, cpu: CpuId, kind: &EventKind) -> Result<(), EngineError> {
         let refuse = |key: &str, what: &str| {
             Err(EngineError::config(key, format!("stretches of the program were skipped, and {what}")))
         };
         if self.programs.load.mains != 1 || self.programs.load.beside {
-            return refuse("sources", "other sources beside it would run through its gaps: replay it alone");
+            return refuse("sources", "other sources would run on during the skipped parts: replay it alone");
         }
         if self.observers.page_faults.is_some() {
             return refuse("faults", "the times of its page faults are unknown: record the program without skipping");
@@ -115,10 +118,10 @@ impl Simulation {
         if self.observers.windows.warms_up() {
             return refuse(
                 "warm_up",
-                "each recorded window is warmed up by itself: leave this away, and record with warm= in --windows",
+                "each recorded window is warmed up by itself: remove this option, and record with warm= in --windows",
             );
         }
-        // What warms up for the first window may come without an event before it.
+        // The warm-up of the first window may start without an event.
         if let (false, Some(profile)) = (self.observers.windows.has_stretches(), &mut self.observers.profile) {
             profile.begin();
         }
@@ -132,7 +135,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Gives a new space what its parent has.
+    /// Gives a forked child the memory of its parent.
     pub fn fork(&mut self, cpu: CpuId, parent: SpaceId, child: SpaceId) -> Result<(), EngineError> {
         let before = self.kernels.os.mapping.pages_shared;
         let gone = self.kernels.os.fork(cpu, parent, child)?;
@@ -143,7 +146,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Carries a mapping call out, for whatever its CPU runs.
+    /// Carries out a mapping call, on behalf of what the CPU runs.
     pub fn change_mappings(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> Result<(), EngineError> {
         let mut effects = Effects::default();
         let activities = self.call(cpu, space, kind, &mut effects)?;
@@ -152,7 +155,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Carries an event of a file out, which a layer's processes may have mapped.
+    /// Carries out an event of a file, which the layer's processes may have mapped.
     pub fn change_file(&mut self, cpu: CpuId, layer: LayerId, kind: &EventKind) -> Result<(), EngineError> {
         for (space, gone) in self.kernels.os.change_file(cpu, layer, kind)? {
             self.invalidate(cpu, space, &gone, false);
@@ -160,7 +163,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Carries a mapping call out; returns what is to be done then, the last first.
+    /// Carries out a mapping call. Returns the activities that follow it, in reverse order.
     fn call(
         &mut self,
         cpu: CpuId,

@@ -1,7 +1,7 @@
-//! When kernel threads run.
+//! When and where kernel threads run.
 //!
-//! Each has a CPU (`Kernels::thread_cpus`). One that is woken begins there when the CPU has nothing on its stack: at
-//! once if it idles or waits for a device, else after the access that its program is at.
+//! Each thread has a CPU (`Kernels::thread_cpus`). A thread that is woken begins there as soon as nothing is on the
+//! CPU's stack: at once if the CPU is idle or waits for a device, otherwise after the current access of its program.
 
 use crate::machine::activity::Activity;
 use crate::machine::agenda::AgendaEntry;
@@ -14,18 +14,18 @@ use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::effects::Effects;
 
 impl Simulation {
-    /// Lets the CPUs of kernel threads know that these have been woken by what `by` did.
+    /// Notifies the CPUs of kernel threads that were woken by an action of the CPU `by`.
     #[inline]
     pub(crate) fn wake_kthreads(&mut self, by: CpuId, effects: &mut Effects) {
         self.kernels.wake_needed_threads(effects);
         while let Some(thread) = self.kernels.threads.take_woken() {
             self.rouse_thread(thread, self.scheduler.cpus[by].clock.now());
-            // Whoever is at work ends its turn, its own program too.
+            // The CPU that woke them ends its turn.
             self.scheduler.woke = true;
         }
     }
 
-    /// The time of a kernel thread has come.
+    /// Handles the alarm of a kernel thread.
     pub(crate) fn ring(&mut self, thread: usize, at: Cycles) {
         self.kernels.threads.ring(thread);
         self.rouse_thread(thread, at);
@@ -39,7 +39,8 @@ impl Simulation {
         }
     }
 
-    /// With nothing on its stack, a CPU goes back from a kernel thread or over to one; false if there is neither.
+    /// With nothing on the stack, switches a CPU to a kernel thread that is awake, or from one back to its queue. False
+    /// if there is neither.
     #[inline]
     pub(crate) fn run_thread(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         let of = &self.scheduler.cpus[cpu];
@@ -52,7 +53,7 @@ impl Simulation {
         Ok(next.is_some())
     }
 
-    /// Puts the work of a kernel thread on its stack, if it is awake.
+    /// Puts the next step of a kernel thread on the CPU's stack, if the thread is awake.
     pub(crate) fn begin_thread(&mut self, cpu: CpuId, place: usize) {
         let of = &mut self.scheduler.cpus[cpu];
         let thread = of.threads[place].thread;
@@ -67,7 +68,7 @@ impl Simulation {
         self.scheduler.cpus[cpu].begin(Activity::Kernel { thread, layer: self.kernels.threads.get(thread).layer() });
     }
 
-    /// Begins a scan for what ended processes left, if one is due.
+    /// Begins a scan of page tables for leftovers of ended processes, if one is due.
     pub(crate) fn begin_exit_scan(&mut self, cpu: CpuId) -> bool {
         let scan = if self.kernels.exit_scan_due { self.kernels.os.take_exit_scan() } else { None };
         self.kernels.exit_scan_due &= scan.is_some();

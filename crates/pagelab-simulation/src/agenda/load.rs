@@ -1,4 +1,4 @@
-//! What runs beside the main sources: beginning anew, and arriving.
+//! Background load: co-runners that restart, and processes that arrive.
 
 use crate::machine::agenda::AgendaEntry;
 use crate::machine::cpu::CpuState;
@@ -13,7 +13,7 @@ use pagelab_hardware::core_model::clock::Class;
 use std::collections::BTreeSet;
 
 impl Simulation {
-    /// A process of a stream arrives.
+    /// Starts a process of a stream at its arrival.
     pub(crate) fn arrive(&mut self, at: Cycles, stream: usize) -> Result<(), EngineError> {
         let models_dependencies = self.scheduler.models_dependencies();
         let (next, cpus) = self.programs.load.next_arrival(stream);
@@ -27,7 +27,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Lets a CPU that has nothing to run go on at `time` at the earliest, with an input.
+    /// Makes a CPU that has nothing to run continue with an input, at `time` at the earliest.
     fn rouse(&mut self, cpu: CpuId, input: usize, time: Cycles) {
         let of = &mut self.scheduler.cpus[cpu];
         if of.state == CpuState::Finished {
@@ -41,14 +41,14 @@ impl Simulation {
         }
     }
 
-    /// Notes that a lane has come to its end.
+    /// Notes that a lane has ended.
     pub(crate) fn lane_ended(&mut self, input: usize) {
         if self.scheduler.has_ended(input, &self.programs.inputs[input].cpus) {
             self.programs.load.ended.push(input);
         }
     }
 
-    /// Does what follows the end of inputs; true if there was one.
+    /// Handles the end of inputs; true if any has ended.
     pub(crate) fn end_inputs(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         let any = !self.programs.load.ended.is_empty();
         while let Some(input) = self.programs.load.ended.pop() {
@@ -60,7 +60,7 @@ impl Simulation {
         Ok(any)
     }
 
-    /// The last lane of an input has ended, on `cpu`.
+    /// Handles the end of an input, whose last lane has ended on `cpu`.
     fn end_input(&mut self, cpu: CpuId, input: usize) -> Result<(), EngineError> {
         self.charge_account(cpu);
         for other in CpuId::all(self.scheduler.cpus.len()) {
@@ -70,7 +70,7 @@ impl Simulation {
         }
         let role = self.programs.inputs[input].role;
         if role != Role::Main {
-            // A trace may end before its processes do. Nobody else has their spaces.
+            // A trace may end before its processes do. No other input uses their spaces.
             for space in self.programs.inputs[input].spaces().collect::<BTreeSet<_>>() {
                 self.exit(cpu, space)?;
             }
@@ -97,14 +97,14 @@ impl Simulation {
             }
         }
         if role != Role::Main {
-            // The account of its place is another's from here on.
+            // From here on, another input uses this account.
             self.hw.walks.close(walk_account(input));
         }
         self.begin_account(cpu);
         Ok(())
     }
 
-    /// A co-runner that has come to its end starts again.
+    /// Restarts a co-runner that has ended.
     fn restart(&mut self, input: usize, number: usize, now: Cycles) -> Result<(), EngineError> {
         for cpu in self.programs.restart(input, number, self.scheduler.models_dependencies())? {
             self.scheduler.cpus[cpu].lane_of(input).state = LaneState::Ready;
@@ -113,7 +113,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// A process ends: its mappings and its space go.
+    /// Ends a process: removes its mappings and its space.
     pub(crate) fn exit(&mut self, cpu: CpuId, space: SpaceId) -> Result<(), EngineError> {
         self.drop_mappings(cpu, space)?;
         self.forget_space(space);
@@ -121,7 +121,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// A process loses all its mappings.
+    /// Removes all mappings of a process.
     pub(crate) fn drop_mappings(&mut self, cpu: CpuId, space: SpaceId) -> Result<(), EngineError> {
         let gone = self.kernels.os.drop_mappings(cpu, space)?;
         self.kernels.exit_scan_due |= self.kernels.os.layers[space.layer].spaces.tables.is_scan_due();

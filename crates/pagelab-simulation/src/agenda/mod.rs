@@ -1,4 +1,4 @@
-//! Simulated time: whose turn it is, and what happens between the accesses of programs.
+//! Simulated time: which CPU runs next, and what happens between the accesses of programs.
 
 mod accounts;
 mod address_bits;

@@ -1,12 +1,12 @@
-//! Faults whose handlers are recorded: the processor's part of them.
+//! Faults whose handlers are recorded: the part of the processor.
 //!
-//! Models: the access looks its page up in the TLBs and walks, in vain. That takes the cycles of an aborted walk. What
-//! follows is in the trace: the accesses of the recorded kernel, the mapping that it made (`MapFlags::RECORDED`), and
-//! the access itself, whose look-ups are those that count.
+//! Models: the access looks up its page in the TLBs and walks without success, which takes the cycles of an aborted
+//! walk. The rest is in the trace: the accesses of the recorded kernel, the mapping that it made
+//! (`MapFlags::RECORDED`), and the access itself, whose look-ups are the ones that count.
 //! Source: Intel SDM volume 3, 4.7 (page-fault exceptions).
 //! Parameters: none.
-//! Deviations: the delivery of the exception takes no cycles, and its words on the kernel's stack are not written. On a
-//! layer that another hosts, what the host lacks is mapped when the access is made.
+//! Deviations: the delivery of the exception takes no cycles, and the words that it pushes on the kernel's stack are
+//! not written. In a hosted layer, pages that the host lacks are mapped when the access is made.
 
 use crate::machine::simulation::Simulation;
 use pagelab_base::addr::VirtAddr;
@@ -16,7 +16,7 @@ use pagelab_base::page_fault::{Intent, Origin};
 use pagelab_translate::walker::TranslationRequest;
 
 impl Simulation {
-    /// See the module's text.
+    /// Simulates the processor's part of a recorded fault, see the module's text.
     pub(crate) fn meet_recorded_fault(&mut self, cpu: CpuId, space: SpaceId, va: VirtAddr, intent: Intent) {
         self.load_space(cpu, space);
         let core = self.scheduler.cpus[cpu].core;

@@ -1,20 +1,20 @@
-//! TLB shootdowns, and which address spaces a CPU still holds translations of.
+//! TLB shootdowns, and the address spaces whose translations a CPU still holds.
 //!
-//! Models: a CPU holds translations of the spaces that it ran last, each under a PCID. A shootdown drops what has
-//! changed at the CPUs that run the space, interrupting all but its own. The others learn by a generation: every
-//! shootdown raises that of its space, and a CPU that comes to a space with an older one flushes all that it holds of
-//! it. A CPU that comes to a space for which it holds no PCID takes the next in turn and flushes it. An idle CPU keeps
-//! its last space loaded, as `kernel.idle_tlb` says.
+//! Models: a CPU holds translations of the spaces that it ran last, each under a PCID. A shootdown drops the changed
+//! translations on the CPUs that run the space, and interrupts all of them except its own. Other CPUs notice later by a
+//! generation number: every shootdown raises the generation of its space, and a CPU that switches to a space whose
+//! generation has changed flushes all translations of it. A CPU that switches to a space for which it has no PCID takes
+//! the next PCID in turn and flushes it. An idle CPU keeps its last space loaded, as `kernel.idle_tlb` says.
 //! Source: Linux arch/x86/mm/tlb.c (`choose_new_asid`, `switch_mm_irqs_off`, `flush_tlb_func`,
 //! `native_flush_tlb_multi`, `enter_lazy_tlb`; `leave_mm` before 4.14). For a hypervisor's own mappings
 //! arch/x86/kvm/mmu (`kvm_flush_remote_tlbs`).
 //! Parameters: `kernel.pcids`, `kernel.idle_tlb`, `kernel.shootdown_ipi_cycles`, `kernel.invalidate_page_cycles`,
 //! `kernel.flush_space_cycles`.
 //! Stats: `shootdown.*`.
-//! Deviations: entries are tagged by address space, not by PCID, so the hardware threads of a core share their entries
-//! of a space, which Linux's numbering forbids; what one of them flushes is gone for both, so no entry outlives a
-//! flush. An idle CPU compares generations when it goes on, whatever it goes on with. A space that ends leaves all TLBs
-//! at once and for free, as tags are used again; the PCIDs that it had stay taken until their turn comes.
+//! Deviations: entries are tagged by address space, not by PCID. So the hardware threads of a core share entries of a
+//! space, which Linux's numbering prevents. A flush by one of them drops the entries for both, so no entry outlives a
+//! flush. An idle CPU compares generations when it resumes, whatever it runs next. When a space ends, its translations
+//! leave all TLBs at once and for free, because tags are reused; its PCIDs stay occupied until their turn comes.
 
 use crate::machine::cpu::{Cpu, Filter};
 use crate::machine::kernels::ShootdownCosts;
@@ -34,7 +34,7 @@ impl Simulation {
             let held = of.pcids.load(space, self.kernels.generations.generation(asid));
             if let PcidState::Nothing { before } = held {
                 self.kernels.shootdowns.pcid_flushes += 1;
-                // Another hardware thread of the core may have brought some in, under a PCID of its own.
+                // Another hardware thread of the core may have filled some in, under a PCID of its own.
                 for gone in before.into_iter().chain([space]) {
                     self.hw.flush_own(self.scheduler.cpus[cpu].core, gone.layer, self.kernels.os.asid(gone));
                 }
@@ -48,14 +48,14 @@ impl Simulation {
         self.scheduler.cpus[cpu].set_space(Some((space, asid)));
     }
 
-    /// A shadowed guest exits to its hypervisor, other than for a walk.
+    /// Charges exits of a guest with shadow page tables to its hypervisor, other than those for walks.
     fn exit_shadowed(&mut self, cpu: CpuId, exits: u64) {
         let cycles = exits * self.hw.vm_exit_cycles;
         self.hw.shadow.cycles += cycles;
         self.scheduler.cpus[cpu].clock.spend(Class::Kernel, cycles);
     }
 
-    /// An idle CPU goes on.
+    /// Takes a CPU out of idle.
     pub(crate) fn leave_idle(&mut self, cpu: CpuId) {
         let of = &mut self.scheduler.cpus[cpu];
         of.presence = Presence::Running;
@@ -76,14 +76,14 @@ impl Simulation {
         }
     }
 
-    /// A CPU has nothing to run.
+    /// Makes a CPU idle.
     pub(crate) fn enter_idle(&mut self, cpu: CpuId) {
         let leaves = self.kernels.os.costs.idle_tlb == IdleTlb::Leave;
         self.scheduler.cpus[cpu].presence = if leaves { Presence::Away } else { Presence::Lazy };
     }
 
-    /// TLB shootdown: drops translations at the CPUs that run the space, and charges the CPU that asks and those it
-    /// interrupts. `freed_tables` if pages of the page table were freed, which idle CPUs might still read entries of.
+    /// TLB shootdown: drops translations on the CPUs that run the space, and charges the CPU `by` and those that it
+    /// interrupts. `freed_tables` if page-table pages were freed: idle CPUs might still read their entries.
     pub(crate) fn invalidate(&mut self, by: CpuId, space: SpaceId, what: &Invalidation, freed_tables: bool) {
         if what.ranges.is_empty() {
             return;
@@ -113,7 +113,7 @@ impl Simulation {
                     self.kernels.shootdowns.spared += 1;
                     continue;
                 }
-                // Whom a shootdown finds idle switches to the kernel's own page table and finds itself behind later.
+                // An idle CPU that is interrupted switches to the kernel's own page table and flushes when it resumes.
                 Presence::Lazy => cpu.presence = Presence::Away,
                 Presence::Running if cpu.space == Some(space) => {
                     self.hw.drop_translations(cpu.core, space.layer, asid, what);
@@ -136,8 +136,8 @@ impl Simulation {
         self.kernels.shootdowns.interrupts += interrupted;
     }
 
-    /// Drops whatever leads through a hypervisor's mapping of its guests' memory, on every core: translations of guests
-    /// end in machine memory, so that it cannot be told which of them passed the pages that changed.
+    /// Drops, on every core, all translations that depend on a hypervisor's mapping of its guests' memory. Translations
+    /// of guests lead to machine memory, so those that passed through the changed pages cannot be identified.
     fn drop_guests(&mut self, host: SpaceId, guests: &[LayerId]) {
         for core in 0..self.hw.units.len() {
             self.hw.flush_space(core, host.layer, self.kernels.os.asid(host));
@@ -149,7 +149,7 @@ impl Simulation {
         }
     }
 
-    /// A space ends: no CPU runs it or holds anything of it any more.
+    /// Removes a space that has ended from all CPUs and their translations.
     pub(crate) fn forget_space(&mut self, space: SpaceId) {
         let asid = self.kernels.os.asid(space);
         for core in 0..self.hw.units.len() {
@@ -204,7 +204,7 @@ mod tests {
             let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 30) };
             let gone = Invalidation { ranges: vec![range], pages: 1, ..Invalidation::default() };
             simulation.scheduler.cpus[0].presence = Presence::Running;
-            // The CPU's last access was to this page: the next one would not even ask the TLB.
+            // The CPU's last access was to this page: the filter would answer the next one without the TLB.
             let again = Access::new(AccessKind::Load, last_page.0, 8);
             let reach = simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program).unwrap();
             simulation.scheduler.cpus[0].filter.code_page = 0;

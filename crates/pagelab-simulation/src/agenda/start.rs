@@ -1,4 +1,4 @@
-//! A simulation before its first access: which CPUs there are, and what runs on each.
+//! A simulation before its first access: the CPUs, and what runs on each.
 
 use crate::config::Config;
 use crate::cpu::fast_path;
@@ -25,20 +25,20 @@ use pagelab_trace::sample::Sampled;
 use pagelab_translate::config::MachineConfig;
 use pagelab_translate::hardware::Hardware;
 
-/// The CPUs that are simulated: those that sources use, and those that kernel threads have beside them.
+/// The simulated CPUs: those that sources use, and further ones for kernel threads.
 struct Cpus {
     /// Their numbers on the machine, ascending.
     numbers: Vec<usize>,
     threads_per_core: usize,
-    /// By kernel thread, its CPU's place among them.
+    /// By kernel thread: index of its CPU among these.
     of_threads: Vec<CpuId>,
-    /// By CPU, whether no source uses it.
+    /// By CPU: whether no source uses it.
     apart: Vec<bool>,
 }
 
 impl Cpus {
-    /// `used` by sources; each kernel thread gets a CPU on a core that nobody has, else one that nobody has, else
-    /// one of the sources' own, in turn.
+    /// `used` are the CPUs of sources. Each kernel thread gets a CPU on an unused core; if there is none, an unused
+    /// CPU; otherwise one of the sources' CPUs, in turn.
     fn new(mut used: Vec<usize>, kernel_threads: usize, threads_per_core: usize, total: usize) -> Self {
         used.sort_unstable();
         used.dedup();
@@ -59,7 +59,7 @@ impl Cpus {
         Self { numbers: taken, threads_per_core, of_threads, apart }
     }
 
-    /// Index of each CPU's core among those in use, and the numbers of these on the machine.
+    /// By CPU: index of its core among the cores in use. And the machine's number of each of these cores.
     fn cores(&self) -> (Vec<usize>, Vec<usize>) {
         let mut cores: Vec<usize> = self.numbers.iter().map(|cpu| cpu / self.threads_per_core).collect();
         let of_cpus = cores.clone();
@@ -67,12 +67,12 @@ impl Cpus {
         (of_cpus.iter().map(|of| cores.partition_point(|core| core < of)).collect(), cores)
     }
 
-    /// The number of each CPU's core on the machine.
+    /// By CPU: the machine's number of its core.
     fn machine_cores(&self) -> Vec<u32> {
         self.numbers.iter().map(|cpu| (cpu / self.threads_per_core) as u32).collect()
     }
 
-    /// Tells the kernels where their CPUs are.
+    /// Passes the location of their CPUs to the kernels.
     fn tell(&self, os: &mut Os, machine: &MachineConfig) {
         os.cores = self.machine_cores();
         if machine.memory.sizes_for_kernel().is_empty() {
@@ -83,7 +83,7 @@ impl Cpus {
         os.layers.iter_mut().filter(|layer| layer.host.is_none()).for_each(|layer| layer.set_cpu_nodes(&nodes));
     }
 
-    /// The places of CPUs among them.
+    /// Indices of CPUs among these.
     fn places(&self, cpus: &[usize]) -> Vec<CpuId> {
         let place = |cpu| self.numbers.binary_search(cpu).expect("the list was made of these");
         cpus.iter().map(|cpu| place(cpu).into()).collect()
@@ -91,13 +91,13 @@ impl Cpus {
 }
 
 impl Simulation {
-    /// A machine that has booted, with nothing run yet. `sources` name CPUs below `machine.cores * threads_per_core`;
-    /// only the cores used are simulated.
+    /// A machine that has booted and has run nothing yet. `sources` name CPUs below `machine.cores * threads_per_core`;
+    /// only the cores in use are simulated.
     pub fn new(config: &Config, sources: Vec<PlacedSource>, max_accesses: Option<u64>) -> Result<Self, EngineError> {
         Self::with_load(config, sources, BackgroundLoad::default(), max_accesses)
     }
 
-    /// [`Self::new`] with what runs beside the sources.
+    /// Like [`Self::new`], with background load.
     pub fn with_load(
         config: &Config,
         sources: Vec<PlacedSource>,
@@ -144,7 +144,7 @@ impl Simulation {
         let streams = streams.map(|(number, of)| home(format!("arrivals.{number}"), of.memory_limit));
         let streams = streams.collect::<Result<Vec<_>, _>>()?;
         let load = Load::new(config, mains, beside, streams, |cpus| places.places(cpus));
-        // Where there are devices, other threads of a program go on while one waits.
+        // With devices, other threads of a program continue while one waits.
         let devices = kernels.os.layers.iter().any(|layer| layer.memory.reclaim.is_some());
         many |= devices && inputs.iter().any(Input::threads_share);
         places.of_threads.iter().enumerate().for_each(|(thread, &cpu)| cpus[cpu].add_thread(thread));
@@ -165,7 +165,7 @@ impl Simulation {
     }
 }
 
-/// The windows of a main source that are asked for.
+/// A main source, restricted to the windows that the configuration selects.
 fn sampled(
     config: &Config,
     source: Box<dyn Source>,
@@ -178,12 +178,13 @@ fn sampled(
     })
 }
 
-/// Of a sampled source the limit is one of what is read, and what is passed on may be more than that.
+/// The limit of accesses for inputs. With sampling, the limit applies to what is read from the source, and an input may
+/// replay more.
 fn replayed(config: &Config, max_accesses: Option<u64>) -> Option<u64> {
     max_accesses.filter(|_| config.engine.sample.is_off())
 }
 
-/// A main source in the order of its threads that is asked for.
+/// A main source with its threads in the order that the configuration selects.
 fn reordered(config: &Config, source: Box<dyn Source>) -> Box<dyn Source> {
     let engine = &config.engine;
     if engine.interleaving == 0 || source.info().threads <= 1 {
@@ -192,7 +193,7 @@ fn reordered(config: &Config, source: Box<dyn Source>) -> Box<dyn Source> {
     Box::new(Reordered::new(source, engine.interleaving, engine.seed, engine.input_window_accesses))
 }
 
-/// What is to happen from the start.
+/// The agenda at the start.
 fn first_entries(kthreads: &KernelThreads, load: &Load) -> Agenda {
     let mut agenda = Agenda::default();
     kthreads.alarms().for_each(|(at, thread)| agenda.enter(at, AgendaEntry::Alarm { thread }));

@@ -1,18 +1,17 @@
-//! Which of its tasks a CPU runs.
+//! How a CPU chooses among its tasks.
 //!
-//! Models: a task that waits for a device gives its CPU to another that is ready; so does one that waits for a lock,
-//! unless the lock's holder is at work on another CPU, which is then waited for. That lasts as long as the holder is at
-//! work: when it waits for a device, or for a lock whose own holder is not at work, whoever has spun for it gives the
-//! CPU away, too. A task whose device has answered goes before the one that runs, as soon as that one is between two
-//! accesses (`kernel.wakeup_preemption`); else its turn comes by the time slices.
+//! Models: a task that waits for a device leaves its CPU to another task that is ready. So does a task that waits for a
+//! lock, unless the lock's holder runs on another CPU; then the task spins, as long as the holder runs. When the holder
+//! waits for a device, or for a lock whose own holder does not run, all CPUs that spin for it switch to other tasks,
+//! too. A task whose device has answered preempts the running task as soon as that is between two accesses
+//! (`kernel.wakeup_preemption`); otherwise its turn comes by time slices.
 //! Source: Linux kernel/sched/fair.c (`check_preempt_wakeup_fair`), kernel/sched/core.c (`io_schedule`),
 //! kernel/locking/mutex.c (`mutex_optimistic_spin`). Kernel code is not preempted (`CONFIG_PREEMPT_VOLUNTARY`).
-//! Parameters: `kernel.wakeup_preemption`, `kernel.context_switch_cycles`, `kernel.quantum_cycles`.
-//! Threads of one input that share a CPU run in recorded order, but one that waits within a fault is overtaken by those
-//! that come next in the queue, up to the next event.
-//! Deviations: who has given its CPU away does not spin again when the holder goes on. Run times do not count: who
-//! wakes up goes first, and who runs the longest does not come later for it. Switches to and from kernel threads are
-//! free.
+//! Threads of one input that share a CPU run in recorded order. But a thread that waits within a fault is overtaken by
+//! the next threads in the queue, up to the next event.
+//! Deviations: a task that has left its CPU does not spin again when the holder resumes. Run times do not matter: a
+//! task that wakes up always preempts, and a task that has run long is not put back. Switches to and from kernel
+//! threads are free.
 
 use crate::machine::activity::Activity;
 use crate::machine::cpu::CpuState;
@@ -24,7 +23,7 @@ use pagelab_base::ids::CpuId;
 use pagelab_base::step::BlockKey;
 
 impl Simulation {
-    /// Whether no CPU spins for a holder that is not at work, or stands still beside a task that could go on.
+    /// Whether no CPU spins for a holder that does not run, and none is stuck although one of its tasks can run.
     pub(crate) fn nobody_waits_in_vain(&self) -> bool {
         let could_go_on = |cpu| {
             let sibling = self.sibling(cpu).map(|(_, next)| next);
@@ -38,7 +37,7 @@ impl Simulation {
         })
     }
 
-    /// The task of a CPU waits: goes over to another. False if there is none, or if the wait is for another CPU's work.
+    /// Switches a CPU whose task waits to another task. False if there is none, or if the task spins.
     pub(crate) fn give_away(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         let key = self.scheduler.cpus[cpu].task.waits_for.expect("its task waits");
         if self.scheduler.spins(cpu, key, &self.kernels.os.locks) {
@@ -54,8 +53,8 @@ impl Simulation {
         Ok(gone)
     }
 
-    /// Goes over from a task that waits for a key to another, if there is one; `overtakes` if it may be one of the same
-    /// lane.
+    /// Switches from a task that waits for a key to another one, if there is any; with `overtakes`, it may be a thread
+    /// of the same lane.
     fn leave(&mut self, cpu: CpuId, key: BlockKey, overtakes: bool) -> Result<bool, EngineError> {
         if overtakes {
             self.scheduler.cpus[cpu].overtake();
@@ -67,15 +66,15 @@ impl Simulation {
             let next = if next.is_some() { next } else { self.look_for_lane(cpu)? };
             self.scheduler.cpus[cpu].state = if next.is_some() { CpuState::Ready } else { CpuState::Blocked(key) };
             next.map_or(Ok(()), |seat| self.go_over(cpu, seat))?;
-            // What follows the end of an input may be that it begins anew.
+            // At the end of an input, a co-runner may restart.
             if !self.end_inputs(cpu)? || next.is_some() {
                 return Ok(next.is_some());
             }
         }
     }
 
-    /// Whether a CPU runs a thread within an access, and another one of its lane could go on now: reads on in the input
-    /// until it finds one, comes to an event, or the window is full.
+    /// Whether a CPU is within an access of one thread while another thread of its lane can run. Reads on in the input
+    /// until it finds one, reaches an event, or the window is full.
     pub(crate) fn has_sibling(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         loop {
             match self.sibling(cpu) {
@@ -86,8 +85,8 @@ impl Simulation {
         }
     }
 
-    /// If a CPU runs a thread within an access: its input, and what its lane could go on with as far as the queue
-    /// tells.
+    /// If a CPU is within an access of a thread: its input, and what its lane could continue with, as far as the queue
+    /// shows.
     fn sibling(&self, cpu: CpuId) -> Option<(usize, NextItem)> {
         let of = &self.scheduler.cpus[cpu];
         let (TaskSlot::Queue(lane), Some((input, thread))) = (of.seat, of.thread_of_task()) else { return None };
@@ -96,21 +95,21 @@ impl Simulation {
             .then(|| (input, of.lanes[lane].next(Some(thread), true)))
     }
 
-    /// Goes over to a task that has waited for a device, if one can go on and is to go first.
+    /// Switches to a task that has waited for a device, if one can continue and may preempt.
     pub(crate) fn preempt(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         if !std::mem::take(&mut self.scheduler.cpus[cpu].preempt) {
             return Ok(false);
         }
         let next = self.scheduler.cpus[cpu].first_left();
         if let Some(seat) = next {
-            // There may be more of them.
+            // There may be more such tasks.
             self.scheduler.cpus[cpu].preempt = true;
             self.go_over(cpu, seat)?;
         }
         Ok(next.is_some())
     }
 
-    /// Leaves a CPU's task where it is and goes on with another.
+    /// Suspends a CPU's task and switches to another.
     pub(crate) fn go_over(&mut self, cpu: CpuId, seat: TaskSlot) -> Result<(), EngineError> {
         self.charge_faults(cpu);
         let of = &mut self.scheduler.cpus[cpu];
@@ -130,15 +129,15 @@ impl Simulation {
                 self.own(cpu, input);
                 self.take_up_thread(cpu)?;
             }
-            // A CPU apart has no lane, and nothing to do between the works of its kernel threads.
+            // A CPU of kernel threads alone has no lane, and is idle between their steps.
             TaskSlot::Queue(_) => {}
             TaskSlot::Kernel(place) => self.begin_thread(cpu, place),
-            TaskSlot::Suspended { .. } => unreachable!("no CPU has this seat"),
+            TaskSlot::Suspended { .. } => unreachable!("recalling the thread turns this into its queue"),
         }
         Ok(())
     }
 
-    /// Whether the task in a CPU's hands can go on; the CPU is its thread then.
+    /// Whether the current task of a CPU can continue; if so, the CPU runs as the task's thread.
     pub(crate) fn goes_on(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         let waits = self.scheduler.cpus[cpu].task.waits_for.is_some();
         if !waits {
@@ -147,13 +146,13 @@ impl Simulation {
         Ok(!waits)
     }
 
-    /// A CPU goes on as the thread that the task in its hands was left as, if it is not that already.
+    /// Makes a CPU run as the thread that its current task was suspended as, if it does not already.
     fn take_up_thread(&mut self, cpu: CpuId) -> Result<(), EngineError> {
         let left_as = self.scheduler.cpus[cpu].task.thread.take();
         left_as.map_or(Ok(()), |(input, thread)| self.switch_to(cpu, input, thread))
     }
 
-    /// What a CPU does while none of its queues has work.
+    /// Sets the state of a CPU none of whose queues has work.
     pub(crate) fn rest(&mut self, cpu: CpuId) {
         if self.scheduler.cpus[cpu].rest() {
             self.disown(cpu);

@@ -1,8 +1,8 @@
-//! Whose turn it is, and what a CPU does with its turn.
+//! Which CPU runs next, and what it does in its turn.
 //!
-//! The CPU with the smallest clock goes next, for as long as it stays within `sync_quantum_cycles` of the second and
-//! nothing on the agenda ([`crate::machine::agenda`]) takes place. A CPU goes on with the uppermost activity of its
-//! task if there is one, else with its queue. With one CPU none of this is left but the loop over its queue.
+//! The CPU with the smallest clock goes next. Its turn lasts as long as it stays within `sync_quantum_cycles` of the
+//! second and nothing on the agenda ([`crate::machine::agenda`]) is due. A CPU continues the topmost activity of its
+//! task if there is one, otherwise its queue. With one CPU, only the loop over its queue remains.
 
 use crate::machine::agenda::AgendaEntry;
 use crate::machine::cpu::CpuState;
@@ -19,11 +19,11 @@ use pagelab_trace::{EventKind, ThreadIx};
 use std::sync::Arc;
 
 impl Simulation {
-    /// Replays all sources to their end. `progress` gets the number of accesses dealt out so far, every now and then;
-    /// false interrupts the run, which goes on where it stopped if it is run again.
+    /// Replays all sources to their end. Calls `progress` now and then with the number of accesses dispatched so far.
+    /// If it returns false, the run is interrupted; another call continues it.
     pub fn run(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<(), EngineError> {
         if self.scheduler.many {
-            // What was counted while the machine booted is nobody's.
+            // What was counted while the machine booted belongs to no source.
             self.programs.charge_faults(None, &self.kernels.os);
             if let Some((cpu, limit)) = self.scheduler.paused.take() {
                 self.accounted_turn(cpu, limit, progress)?;
@@ -64,7 +64,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Lets the first entry of the agenda take place; false if there is none.
+    /// Carries out the first entry of the agenda; false if there is none.
     pub(crate) fn take_place(&mut self) -> Result<bool, EngineError> {
         let Some((at, entry)) = self.scheduler.agenda.pop() else { return Ok(false) };
         match entry {
@@ -77,7 +77,7 @@ impl Simulation {
         Ok(true)
     }
 
-    /// [`Self::turn`], and what was counted in it on the account of whoever it was for.
+    /// Like [`Self::turn`]; charges what it counts to the source that it ran for.
     fn accounted_turn(
         &mut self,
         cpu: CpuId,
@@ -92,7 +92,7 @@ impl Simulation {
         turn
     }
 
-    /// Lets a CPU run until its clock passes `limit`, it gets stuck or it has finished.
+    /// Lets a CPU run until its clock passes `limit`, it must wait, or it has finished.
     fn turn<const MANY: bool>(
         &mut self,
         cpu: CpuId,
@@ -101,7 +101,7 @@ impl Simulation {
     ) -> Result<(), EngineError> {
         self.scheduler.woke = false;
         if MANY {
-            // Others may have taken a line or an entry away since.
+            // Other CPUs may have invalidated a line or an entry since.
             self.scheduler.cpus[cpu].filter.forget_data();
         }
         loop {
@@ -175,8 +175,8 @@ impl Simulation {
         }
     }
 
-    /// Whether somebody is in the way of the event that a CPU has come to, as the last one of those that take part: it
-    /// waits then.
+    /// Whether something prevents the event that a CPU has reached as the last of its participants; if so, the CPU
+    /// waits.
     fn waits_before(&mut self, cpu: CpuId, input: usize, item: &Item) -> bool {
         let (batch, segment) = match item {
             Item::Run { .. } | Item::Wake { .. } | Item::Woken { .. } => return false,
@@ -194,7 +194,7 @@ impl Simulation {
         space.is_some_and(|space| !self.may_carry_out(cpu, space, &event.kind))
     }
 
-    /// How far accesses `at..end` of an input go until the next mark.
+    /// Where the accesses `at..end` of an input reach the next mark; `end` if they do not.
     #[inline]
     fn next_mark(&self, input: usize, at: usize, end: usize) -> usize {
         match self.observers.windows.next() {
@@ -205,7 +205,7 @@ impl Simulation {
         }
     }
 
-    /// An input has made so many accesses; notes what has been counted if that is a mark.
+    /// Notes that an input has made `done` accesses; records the counts if that reaches a mark.
     #[inline]
     fn note_marks(&mut self, cpu: CpuId, input: usize, done: usize) {
         if !self.programs.is_counted_in_windows(input) {
@@ -224,14 +224,14 @@ impl Simulation {
         }
     }
 
-    /// Makes a lane with work the current one; false if there is none, and the CPU's state then says why.
+    /// Makes a lane with work the current one. False if there is none; the CPU's state then says why.
     fn choose_lane<const MANY: bool>(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         loop {
             let chosen = self.look_for_lane(cpu)?;
             if let Some(seat) = chosen.filter(|&seat| self.scheduler.cpus[cpu].seat != seat) {
                 self.go_over(cpu, seat)?;
             }
-            // What follows an end may be that a source begins anew.
+            // At the end of an input, a co-runner may restart.
             if !self.end_inputs(cpu)? || chosen.is_some() {
                 match chosen {
                     Some(TaskSlot::Queue(_) | TaskSlot::Suspended { .. }) if MANY => {
@@ -245,11 +245,11 @@ impl Simulation {
         }
     }
 
-    /// The next lane with work, or a thread of it that has been overtaken, if there is one.
+    /// The next lane with work, or a suspended thread of it that can continue.
     pub(crate) fn look_for_lane(&mut self, cpu: CpuId) -> Result<Option<TaskSlot>, EngineError> {
         let of = &self.scheduler.cpus[cpu];
         let lanes = of.lanes.len();
-        // An access that a fault interrupted is made again first.
+        // An access that a fault interrupted is retried first.
         let within = |task: &Task| task.outcome.is_some() || task.split.lines > 0;
         let over = lanes > 1 && of.clock.now() >= of.slice_end && !within(of.task_at(TaskSlot::Queue(of.lane)));
         let first = of.lane + usize::from(over);
@@ -262,11 +262,11 @@ impl Simulation {
                 return Ok(Some(seat));
             }
         }
-        // Who has been overtaken may go on although the lane's own task waits.
+        // A suspended thread may continue although its lane's own task waits.
         Ok(self.scheduler.cpus[cpu].first_left())
     }
 
-    /// Who goes on if a lane does; none if nobody of it can.
+    /// The task that runs if a lane continues; `None` if none of its tasks can.
     #[inline]
     fn next_in(&mut self, cpu: CpuId, lane: usize) -> Result<Option<TaskSlot>, EngineError> {
         self.refill(cpu, lane)?;
@@ -285,10 +285,10 @@ impl Simulation {
         }
     }
 
-    /// Fills a lane's queue from its input, if it is empty and that can be done.
+    /// Fills a lane's queue from its input, if it is empty and the lane is ready.
     fn refill(&mut self, cpu: CpuId, lane: usize) -> Result<(), EngineError> {
         let of = &self.scheduler.cpus[cpu].lanes[lane];
-        // What its last call began is to be done before it may be at its end.
+        // Activities of the last call must finish before the lane can end.
         let busy = !of.queue.is_empty() || !self.scheduler.cpus[cpu].task_at(TaskSlot::Queue(lane)).stack.is_empty();
         if of.state != LaneState::Ready || busy {
             return Ok(());
@@ -319,7 +319,7 @@ impl Simulation {
         self.programs.inputs[input].deal(&mut |to, item| cpus[to].lane_of(input).queue.push_back(item))
     }
 
-    /// After progress of an input: lanes that starved may try again.
+    /// After progress of an input: lets lanes continue that starved because its window was full.
     fn wake_starved(&mut self, by: CpuId, input: usize) {
         let now = self.scheduler.cpus[by].clock.now();
         for n in 0..self.programs.inputs[input].cpus.len() {
@@ -336,9 +336,10 @@ impl Simulation {
         }
     }
 
-    /// A CPU arrives at a barrier; the last one to arrive lets all go on, after the owner has carried the event out.
+    /// A CPU arrives at a barrier. The last one to arrive lets all continue, after the owner has carried out the event.
     fn reach(&mut self, cpu: CpuId, input: usize, barrier: u64) -> Result<(), EngineError> {
-        let at = self.programs.inputs[input].barriers.get_mut(&barrier).expect("it is there until all have reached it");
+        let at =
+            self.programs.inputs[input].barriers.get_mut(&barrier).expect("a barrier stays until all have reached it");
         at.arrived += 1;
         if at.arrived < at.members.len() {
             let of = &mut self.scheduler.cpus[cpu];
@@ -351,9 +352,9 @@ impl Simulation {
         for &member in &at.members {
             let of = &mut self.scheduler.cpus[member];
             let (class, time) = match at.event().kind {
-                // What was measured ends for each CPU when it comes to the end.
+                // For each CPU, the measured stretch ends when it arrives here.
                 EventKind::Skip => (Class::Idle, of.clock.now()),
-                // The program itself would not have waited.
+                // The program itself did not wait here.
                 EventKind::Resume { .. } | EventKind::Measure => (Class::Idle, time),
                 _ => (Class::Blocked, time),
             };
@@ -366,7 +367,7 @@ impl Simulation {
         self.carry_out(at.owner, input, at.event())
     }
 
-    /// A CPU has come to a wake: those that wait for it go on.
+    /// A CPU has reached a wake: lets those that wait for it continue.
     fn pass_wake(&mut self, cpu: CpuId, input: usize, wake: u64) {
         self.scheduler.cpus[cpu].pop_item();
         let time = self.scheduler.cpus[cpu].clock.now();
@@ -376,7 +377,7 @@ impl Simulation {
         }
     }
 
-    /// A CPU has come to a woken: it goes on, or waits for the wake.
+    /// A CPU has reached a woken: it continues, or waits for the wake.
     fn pass_woken(&mut self, cpu: CpuId, input: usize, wake: Option<u64>) {
         if wake.is_some_and(|wake| self.programs.inputs[input].waits_for(wake, cpu)) {
             let of = &mut self.scheduler.cpus[cpu];
@@ -386,7 +387,7 @@ impl Simulation {
         }
     }
 
-    /// Lets a CPU that waits for others go on at `time` at the earliest, on account of an input.
+    /// Lets a CPU that waits for others continue at `time` at the earliest, on behalf of an input.
     fn resume(&mut self, cpu: CpuId, input: usize, class: Class, time: Cycles) {
         if self.scheduler.stir(cpu, class, time, &self.kernels.os.locks) {
             self.scheduler.cpus[cpu].owner = Some(input);
@@ -394,7 +395,7 @@ impl Simulation {
         }
     }
 
-    /// Makes a thread of an input the one that runs on a CPU.
+    /// Makes a thread of an input the running one on a CPU.
     pub(crate) fn switch_to(&mut self, cpu: CpuId, input: usize, thread: ThreadIx) -> Result<(), EngineError> {
         if self.scheduler.cpus[cpu].thread == Some((input, thread)) {
             return Ok(());

@@ -1,8 +1,8 @@
-//! `--check`: every translation against a flat record of what the kernels mapped.
+//! `--check`: comparing every translation with a flat record of what the kernels mapped.
 //!
-//! The record ([`pagelab_kernel::layer::Layer::recorded`]) is kept by the kernels' decisions alone, apart from page
-//! tables, TLBs and MMU caches, so a translation that is stale, misread or mixed up between spaces differs from it. And
-//! a page that is swapped out has none. Of pages of files that are read from storage it compares what they hold, too
+//! The kernels keep the record ([`pagelab_kernel::layer::Layer::recorded`]) from their decisions alone; it knows no
+//! page table, TLB or MMU cache. So it reveals a translation that is stale, misread or taken from another space. A page
+//! that is swapped out has no record. For pages of files that are read from storage, the contents are compared, too
 //! ([`pagelab_kernel::layer::contents`]).
 
 use crate::machine::simulation::Simulation;
@@ -12,7 +12,8 @@ use pagelab_base::translation::Translation;
 use pagelab_translate::walker::TranslationRequest;
 
 impl Simulation {
-    /// [`Hardware::check`](pagelab_translate::hardware::Hardware::check) of a program's access, and of what it reads.
+    /// Checks the translation of a program's access
+    /// ([`Hardware::check`](pagelab_translate::hardware::Hardware::check)), and the contents that it accesses.
     #[inline]
     pub fn check(&mut self, wanted: &TranslationRequest, translation: Translation) {
         self.hw.check(&self.kernels.os.layers, wanted.space, wanted.va, translation);

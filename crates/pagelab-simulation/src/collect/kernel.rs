@@ -1,4 +1,4 @@
-//! Statistics of the kernels: faults, mapping calls, reclaim, kernel threads, and what each layer's memory came to.
+//! Statistics of the kernels: faults, mapping calls, reclaim, kernel threads, and the memory of each layer.
 
 use crate::machine::kernels::Kernels;
 use crate::observe::statistics::Statistics;
@@ -22,7 +22,7 @@ impl Statistics {
         self.count(
             "fault.minor.count",
             sum(&top, |f| f.minor),
-            "Page faults of the programs that mapped a page without reading storage, and as in ru_minflt the pages that were populated",
+            "Page faults of the programs that mapped a page without reading storage; as in ru_minflt, populated pages are included",
         );
         self.count("fault.major.count", sum(&top, |f| f.major), "Page faults of the programs that read storage");
         self.timed_count(
@@ -49,7 +49,7 @@ impl Statistics {
         self.cycles(
             "fault.nested.cycles",
             cycles(&nested),
-            "Cycles of the handlers of host layers, among fault.cycles",
+            "Cycles of the handlers of host layers; included in fault.cycles",
         );
         self.walks_of_faults(kernels, &top);
         self.count(
@@ -69,17 +69,17 @@ impl Statistics {
         self.cycles(
             "fault.preset.cycles",
             os.faults.iter().flat_map(|f| f.preset_cycles).sum(),
-            "Cycles among fault.cycles that come from the kernel preset (see its origins), not from references",
+            "Cycles in fault.cycles that come from the kernel preset (see its origins), not from references",
         );
         self.cycles(
             "fault.timed.cycles",
             os.faults.iter().flat_map(|f| f.timed_cycles).sum(),
-            "Cycles among fault.cycles that the core takes for instructions of the kernel preset whose cycles it does not state",
+            "Cycles in fault.cycles that the core model takes for instructions of the kernel preset, where the preset states no cycles",
         );
         if os.costs.block_io.is_some() {
             let text = "page faults of the programs that read storage, from the exception to the return";
             self.add_all("fault.major", os.major_latencies.measures("latency", text));
-            let text = "Cycles of going over from tasks that wait for a device to nothing, while it is at work; among cycles.kernel";
+            let text = "Cycles of switching from tasks that wait for a device to idle, while the device is busy; included in cycles.kernel";
             self.cycles("fault.switch.cycles", os.faults.iter().map(|f| f.switch_cycles).sum(), text);
         }
         self.mapping_calls(kernels);
@@ -88,7 +88,7 @@ impl Statistics {
         self.add_all("shootdown", kernels.shootdowns.measures());
     }
 
-    /// What the stages of page faults execute and refer to.
+    /// Instructions and line references of the fault stages.
     fn work_of_stages(&mut self, kernels: &Kernels) {
         let os = &kernels.os;
         for &stage in &Stage::ALL[..os.stages()] {
@@ -108,7 +108,7 @@ impl Statistics {
         }
     }
 
-    /// What the walks of page faults take, of those of the programs.
+    /// Cycles and counts of the walks that handlers of the programs' faults make.
     fn walks_of_faults(&mut self, kernels: &Kernels, top: &[FaultCounters]) {
         self.cycles(
             "fault.handling.cycles",
@@ -121,13 +121,13 @@ impl Statistics {
             "Cycles of the programs' faults before the PTE is looked at: the stage `walk` without that reference and the last table (Linux: __handle_mm_fault before handle_pte_fault)",
         );
         if kernels.os.layers.iter().any(|layer| layer.mechanisms.translation_caches.is_some()) {
-            let text = "Those of them that filled translation caches";
+            let text = "Cycles in fault.before_pte.cycles that filled translation caches";
             self.cycles("fault.fill.cycles", top.iter().map(|f| f.fill_cycles).sum(), text);
         }
         self.count("fault.walk.count", top.iter().map(|f| f.walks).sum(), "Walks of the programs' faults");
     }
 
-    /// Cycles of page faults by stage; `text` says of which.
+    /// Cycles of page faults by stage; `text` says which faults.
     pub(super) fn stages(&mut self, prefix: &str, cycles: &[Cycles], text: &str) {
         for (stage, &spent) in Stage::ALL.iter().zip(cycles) {
             let name = stage.name();
@@ -145,22 +145,22 @@ impl Statistics {
         self.count(
             "mapping.impossible",
             mapping.impossible,
-            "Mapping calls among them that no kernel would have carried out; they were skipped",
+            "Calls in mapping.calls that no kernel would have carried out; they were skipped",
         );
         self.count(
             "recorded.pages",
             mapping.pages_recorded,
-            "Pages that were mapped since the trace says that a recorded kernel did it; no call of mapping.calls, and no cycles",
+            "Pages that were mapped because the trace says that a recorded kernel mapped them; not counted in mapping.calls, and free of cycles",
         );
         self.count(
             "recorded.faults",
             mapping.faults_recorded,
-            "Page faults whose handlers are recorded: a walk among walk.aborted, and no fault of the simulator's kernel",
+            "Page faults whose handlers are recorded: each is a walk in walk.aborted, and no fault of the simulated kernel",
         );
         self.count(
             "recorded.faults.amiss",
             mapping.faults_recorded_amiss,
-            "Those among them for which there was a translation all the same",
+            "Recorded faults for which the simulation had a translation all the same",
         );
         self.count(
             "mapping.pages_unmapped",
@@ -168,8 +168,12 @@ impl Statistics {
             "Pages whose translation a call or an exit removed",
         );
         self.count("msync.pages", mapping.pages_synced, "Pages of files that msync wrote");
-        self.cycles("msync.cycles", mapping.sync_cycles, "Cycles of msync, waiting apart; among cycles.kernel");
-        self.count("files.cut.pages", mapping.pages_cut, "Pages that left the page cache since their file got shorter");
+        self.cycles("msync.cycles", mapping.sync_cycles, "Cycles of msync without waiting; included in cycles.kernel");
+        self.count(
+            "files.cut.pages",
+            mapping.pages_cut,
+            "Pages that left the page cache because their file was truncated",
+        );
         self.count("files.relocated.pages", mapping.pages_relocated, "Pages of files whose blocks were moved");
         self.count(
             "files.relocations_refused",
@@ -187,7 +191,7 @@ impl Statistics {
         self.cycles(
             "kthread.cycles",
             kernels.threads.cycles,
-            "Cycles of kernel threads; among cycles.kernel where they have no CPU of their own",
+            "Cycles of kernel threads; included in cycles.kernel if they have no CPU of their own",
         );
     }
 
@@ -201,7 +205,7 @@ impl Statistics {
                 .sum::<u64>()
         };
         self.count("reclaim.scanned", reclaim(|c| c.scanned), "Pages that reclaim looked at");
-        self.count("reclaim.activated", reclaim(|c| c.activated), "Pages among them that had been accessed and stayed");
+        self.count("reclaim.activated", reclaim(|c| c.activated), "Scanned pages that had been accessed and stayed");
         self.count(
             "reclaim.deactivated",
             reclaim(|c| c.deactivated),
@@ -211,12 +215,12 @@ impl Statistics {
         self.count(
             "reclaim.files.written",
             reclaim(|c| c.files_written),
-            "Those among them that were written to storage",
+            "Pages in reclaim.files.dropped that were written to storage",
         );
         self.count(
             "reclaim.freed_lazily",
             reclaim(|c| c.freed_lazily),
-            "Pages dropped whose contents MADV_FREE had given up",
+            "Pages dropped because MADV_FREE had given up their contents",
         );
         for group in os
             .layers
@@ -225,12 +229,16 @@ impl Statistics {
             .flat_map(|reclaim| &reclaim.groups()[1..])
         {
             let (name, bytes) = (&group.name, group.peak_frames * pagelab_base::addr::FRAME_BYTES);
-            let text = "Most memory that the source's cgroup was charged";
+            let text = "Largest memory charge of the source's cgroup";
             self.state(format!("cgroup.{name}.peak_bytes"), bytes, "bytes", text);
-            self.count(format!("cgroup.{name}.limit_scans"), group.limit_scans, "Scans that it made at its limit");
+            self.count(
+                format!("cgroup.{name}.limit_scans"),
+                group.limit_scans,
+                "Reclaim scans of the cgroup at its limit",
+            );
         }
         self.count("swap.out.pages", reclaim(|c| c.swapped_out), "Pages written to the swap device");
-        self.count("swap.in.pages", reclaim(|c| c.swapped_in), "Pages read back from it");
+        self.count("swap.in.pages", reclaim(|c| c.swapped_in), "Pages read back from the swap device");
     }
 
     pub(super) fn layers(&mut self, kernels: &Kernels) {
@@ -244,12 +252,12 @@ impl Statistics {
             self.state(format!("layer.{name}.free_bytes"), free, "bytes", text);
             let frames = layer.frame_counters();
             for (what, count, text) in [
-                ("requests", frames.requests, "Blocks asked for of the frame allocator"),
+                ("requests", frames.requests, "Blocks requested from the frame allocator"),
                 ("per_cpu_hits", frames.per_cpu_hits, "Frame requests that a CPU's own list of free pages served"),
                 ("zone_locks", frames.zone_locks, "Times that the frame allocator took a zone's lock"),
-                ("splits", frames.splits, "Free blocks that the frame allocator cut in two"),
-                ("merges", frames.merges, "Pairs of free blocks that it joined"),
-                ("steals", frames.steals, "Blocks that it took from pageblocks of another mobility"),
+                ("splits", frames.splits, "Free blocks that the frame allocator split in two"),
+                ("merges", frames.merges, "Pairs of free blocks that the frame allocator merged"),
+                ("steals", frames.steals, "Blocks that the frame allocator took from pageblocks of another mobility"),
             ] {
                 self.count(format!("layer.{name}.frames.{what}"), count, text);
             }
@@ -290,7 +298,7 @@ impl Statistics {
                 self.count(
                     format!("layer.{name}.file_folios.{kib}K"),
                     layer.memory.page_use.folios(order),
-                    format!("Folios of {kib} KiB that pages of files came into the page cache in"),
+                    format!("Folios of {kib} KiB in which pages of files entered the page cache"),
                 );
             }
             self.add_all(&format!("layer.{name}"), layer.mechanisms.placement.measures());
@@ -316,20 +324,24 @@ impl Statistics {
 }
 
 impl Statistics {
-    /// What ageing left of a layer's memory, if it was aged.
+    /// The state of a layer's memory after ageing, if it was aged.
     fn ageing(&mut self, layer: &Layer) {
         if let Some(aged) = &layer.counters.aged {
             let bytes = |frames: u64| frames * pagelab_base::addr::FRAME_BYTES;
             for (what, frames, text) in [
                 ("free_bytes", aged.free_frames, "Memory that ageing left free"),
-                ("huge_free_bytes", aged.huge_free_frames, "Of it, what lies in blocks of 2 MiB and larger"),
+                (
+                    "huge_free_bytes",
+                    aged.huge_free_frames,
+                    "Memory that ageing left free in blocks of 2 MiB and larger",
+                ),
             ] {
                 self.state(format!("layer.{}.aged.{what}", layer.name), bytes(frames), "bytes", text);
             }
         }
     }
 
-    /// What a layer's page tables count themselves.
+    /// Statistics that the page tables of a layer count themselves.
     fn page_tables(&mut self, layer: &Layer) {
         self.add_all(
             &format!("layer.{}.page_table", layer.name),
@@ -350,14 +362,14 @@ type FaultKind = (&'static str, fn(&FaultCounters) -> u64, &'static str);
 
 const FAULT_KINDS: &[FaultKind] = &[
     ("fault.zero_page.count", |f| f.zero_page, "Minor faults of reads that mapped the zero page"),
-    ("fault.copy.count", |f| f.copied, "Minor faults of writes that copied a page which others use too"),
-    ("fault.reuse.count", |f| f.reused, "Minor faults of writes to a write-protected page that nobody else used"),
+    ("fault.copy.count", |f| f.copied, "Minor faults of writes that copied a shared page"),
+    ("fault.reuse.count", |f| f.reused, "Minor faults of writes to a write-protected page that is not shared"),
     ("fault.cached.count", |f| f.cached, "Minor faults that mapped a page of the page cache"),
-    ("fault.split.count", |f| f.split, "Large pages split because a part of them was to be copied"),
-    ("fault.around.pages", |f| f.around, "Pages of the page cache mapped around those"),
+    ("fault.split.count", |f| f.split, "Large pages split because a part had to be copied"),
+    ("fault.around.pages", |f| f.around, "Pages of the page cache mapped by fault-around"),
     (
         "populate.pages",
         |f| f.populated,
-        "Pages mapped without an exception: by MAP_POPULATE and MADV_POPULATE_*, or by kernels that are eager",
+        "Pages mapped without an exception: by MAP_POPULATE and MADV_POPULATE_*, or by kernels with eager paging",
     ),
 ];

@@ -1,4 +1,4 @@
-//! Statistics of how a kernel places pages: contiguity, contiguity-aware paging and reservations.
+//! Statistics of page placement: contiguity, contiguity-aware paging and reservations.
 
 use crate::observe::statistics::Statistics;
 use pagelab_base::measure::Measure;
@@ -25,8 +25,12 @@ impl Statistics {
                 contiguity.groups,
                 "Groups of eight pages in which main sources had anonymous memory at their end",
             ),
-            ("pte_lines", contiguity.lines, "Cache lines of the host's PTEs for the frames of these groups, added up"),
-            ("full_groups", contiguity.full, "Groups among them whose eight pages are all mapped"),
+            (
+                "pte_lines",
+                contiguity.lines,
+                "Cache lines of the host's PTEs for the frames of each of these groups, summed",
+            ),
+            ("full_groups", contiguity.full, "Groups whose eight pages are all mapped"),
             ("contiguous_groups", contiguity.contiguous, "Full groups whose frames are one aligned block"),
         ] {
             self.state(format!("layer.{layer}.contiguity.{what}"), count, "count", text);

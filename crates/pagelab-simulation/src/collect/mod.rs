@@ -1,4 +1,4 @@
-//! What is counted where: the statistics of a simulation that has ended, or that is under way.
+//! Collects the statistics of a simulation, during the run or after its end.
 
 pub(crate) mod check;
 mod kernel;
@@ -30,7 +30,7 @@ impl Statistics {
         Self::default().with(simulation)
     }
 
-    /// What has been counted in a simulation so far, without states, and without what the counts mean.
+    /// The counts of a simulation so far, without states and without descriptions.
     pub fn counts(simulation: &Simulation) -> Self {
         Self { brief: true, ..Self::default() }.with(simulation)
     }
@@ -65,7 +65,7 @@ impl Statistics {
         self.count(
             "accesses.refused",
             of(|c| c.refused),
-            "Accesses that no mapping covers or that one forbids; they were skipped",
+            "Accesses that no mapping covers or that the mapping forbids; they were skipped",
         );
         let instructions = scheduler.cpus.iter().map(|cpu| cpu.clock.instructions()).sum();
         self.count("instructions", instructions, "Instructions of the programs");
@@ -75,29 +75,29 @@ impl Statistics {
             .filter_map(|cpu| cpu.clock.branches())
             .reduce(|sum, of| BranchCounts { met: sum.met + of.met, mispredicted: sum.mispredicted + of.mispredicted })
         {
-            self.count("branches", branches.met, "Conditional branches that sources tell of");
+            self.count("branches", branches.met, "Conditional branches in the sources");
             let text = "Conditional branches that the core's predictor mispredicted";
             self.count("branches.mispredicted", branches.mispredicted, text);
         }
-        self.count("context_switches", of(|c| c.context_switches), "Times that a CPU went over to another thread");
+        self.count("context_switches", of(|c| c.context_switches), "Times that a CPU switched to another thread");
         self.by_kernel(scheduler, walks);
     }
 
-    /// Accesses that the trace says a kernel made; these are among those of the programs.
+    /// Accesses that the trace attributes to a kernel; they are included in those of the programs.
     fn by_kernel(&mut self, scheduler: &Scheduler, walks: &WalkCounters) {
         let of = |get: &dyn Fn(&ByKernel) -> u64| -> u64 {
             scheduler.cpus.iter().map(|cpu| get(&cpu.counters.by_kernel)).sum()
         };
-        let text = "Accesses that a kernel made for the program, as the trace says: to user memory in system calls, or all that a \
-                    recorded kernel made";
+        let text = "Accesses that the trace attributes to a kernel: to user memory in system calls, or all accesses of a \
+                    recorded kernel";
         self.count("accesses.by_kernel", of(&|c| c.accesses), text);
-        let text = "Instructions of these accesses, among instructions";
+        let text = "Instructions of these accesses; included in instructions";
         self.count("accesses.by_kernel.instructions", of(&|c| c.instructions), text);
-        let text = "Cycles of these accesses, among cycles.base, cycles.data_stall and cycles.translation";
+        let text = "Cycles of these accesses; included in cycles.base, cycles.data_stall and cycles.translation";
         let all = Cycles(of(&|c| c.cycles.iter().map(|cycles| cycles.0).sum()));
         self.cycles("accesses.by_kernel.cycles", all, text);
         for (index, class) in ["base", "data_stall", "translation"].into_iter().enumerate() {
-            let text = format!("Cycles of these accesses among cycles.{class}");
+            let text = format!("Cycles of these accesses in cycles.{class}");
             self.cycles(format!("accesses.by_kernel.cycles.{class}"), Cycles(of(&|c| c.cycles[index].0)), text);
         }
         let text = "Line references of these accesses";
@@ -107,17 +107,17 @@ impl Statistics {
             self.count(format!("accesses.by_kernel.refs.{name}"), of(&|c| c.refs[place]), text);
         }
         for (index, (level, text)) in [("l1", "the first-level TLB"), ("l2", "both levels")].into_iter().enumerate() {
-            let text = format!("Data look-ups of these accesses that missed {text}, among dtlb.{level}.misses");
+            let text = format!("Data look-ups of these accesses that missed {text}; included in dtlb.{level}.misses");
             self.count(format!("accesses.by_kernel.dtlb.{level}.misses"), of(&|c| c.tlb_misses[index]), text);
         }
         let walks = &walks.by_kernel;
-        let text = "completed page walks of these accesses, among the programs'";
+        let text = "completed page walks of these accesses; included in those of the programs";
         self.count("accesses.by_kernel.walk.count", walks.count, format!("Number of {text}"));
         self.cycles("accesses.by_kernel.walk.cycles", walks.cycles, format!("Cycles of {text}"));
         self.walk_refs("accesses.by_kernel.walk", walks, StatKind::Robust, text);
     }
 
-    /// The clocks of the CPUs that programs run on: one that kernel threads have to themselves is not among them.
+    /// Cycles of the CPUs that run programs. CPUs for kernel threads alone are excluded.
     fn clocks(&mut self, scheduler: &Scheduler) {
         let spent = |class| scheduler.program_cpus().map(|cpu| cpu.clock.spent(class)).sum();
         let total = scheduler.program_cpus().map(|cpu| cpu.clock.now()).sum();
@@ -144,12 +144,12 @@ impl Statistics {
         self.count(
             "walk.dirty.count",
             walks.dirty_walks,
-            "Page walks of the programs, among walk.count, made only to set a dirty bit",
+            "Page walks of the programs only to set a dirty bit; included in walk.count",
         );
         self.count(
             "walk.accessed_dirty_updates",
             walks.ad_updates,
-            "Locked updates of accessed and dirty bits by walkers; not among walk.refs",
+            "Locked updates of accessed and dirty bits by walkers; not included in walk.refs",
         );
         if os.layers.iter().any(|layer| layer.paging.shadowed) {
             self.shadows(hw, os);
@@ -165,7 +165,7 @@ impl Statistics {
         }
     }
 
-    /// References of walks over all layers, by place; `text` says of which.
+    /// References of walks over all layers, by place; `text` says which walks.
     fn walk_refs(&mut self, prefix: &str, counts: &WalkCounts, kind: StatKind, text: &str) {
         let refs = counts.refs.iter().flatten().flatten().sum();
         let whole = format!("Memory references of {text}, over all layers");
@@ -184,28 +184,32 @@ impl Statistics {
             (
                 "misses",
                 shadow.misses,
-                "Walks of a shadow page table that missed a translation, or one that allows stores",
+                "Walks of a shadow page table that found no translation, or none that allows the store",
             ),
             ("table_writes", writes, "Steps of guests' page-fault handlers that wrote to their page tables"),
-            ("invalidations", shadow.invalidations, "Translations, or whole spaces, that shadowed guests invalidated"),
-            ("switches", shadow.switches, "Switches of shadowed guests between address spaces"),
+            (
+                "invalidations",
+                shadow.invalidations,
+                "Translations, or whole spaces, that guests with shadow page tables invalidated",
+            ),
+            ("switches", shadow.switches, "Switches of guests with shadow page tables between address spaces"),
         ];
         let exits = causes.iter().map(|(_, count, _)| count).sum();
-        self.count("shadow.exits", exits, "Exits of guests to the hypervisor that keeps shadows of their page tables");
+        self.count("shadow.exits", exits, "Exits of guests with shadow page tables to the hypervisor");
         for (cause, count, text) in causes {
             self.count(format!("shadow.exits.{cause}"), count, text);
         }
         self.cycles(
             "shadow.exit_cycles",
             shadow.cycles + writes * hw.vm_exit_cycles,
-            "Cycles of these exits: of misses in cycles.translation with their references, of table writes in cycles.fault, of \
+            "Cycles of these exits: misses count in cycles.translation with their references, table writes in cycles.fault, \
              the others in cycles.kernel",
         );
     }
 
     fn segments(&mut self, segment: &SegmentCounters) {
-        let text = "Look-ups that direct segments answered instead of the TLBs, among dtlb.l1.look_ups and not its misses; accesses to \
-                    the page of the last one are not counted again";
+        let text = "Look-ups that direct segments answered instead of the TLBs; included in dtlb.l1.look_ups but not in its misses. Accesses to \
+                    the page of the last access are not counted again";
         self.timed_count("segment.translations", segment.translations, text);
         let text = "Addresses that direct segments translated during walks, instead of a layer's page table";
         self.count("segment.walk_translations", segment.walk_translations, text);
@@ -222,13 +226,13 @@ impl Statistics {
             (
                 "missed",
                 of.missed,
-                "Walks of the programs whose page the speculative table did not hold, or not for stores",
+                "Walks of the programs whose page was not in the speculative table, or not for stores",
             ),
             ("updates", of.updates, "Slots of the speculative table that these walks wrote"),
             (
                 "refs.critical",
                 of.critical_refs,
-                "References that the programs waited for: a look-up where it was right, else those of the walk",
+                "References that the programs waited for: one look-up if the speculation was right, otherwise the references of the walk",
             ),
             (
                 "refs.all",
@@ -245,7 +249,7 @@ impl Statistics {
         );
     }
 
-    /// References of walks to one layer's page tables, by level and place; `text` says of which.
+    /// References of walks to one layer's page tables, by level and place; `text` says which walks.
     fn layer_walks(
         &mut self,
         prefix: &str,
@@ -293,7 +297,7 @@ impl Statistics {
                 format!("{level}.misses"),
                 all,
                 format!(
-                    "References that missed {text}, bulk writes apart; an access across a line boundary counts once"
+                    "References that missed {text}, without bulk writes; an access across a line boundary counts once"
                 ),
             );
             for (requester, name) in requesters {
@@ -315,8 +319,8 @@ impl Statistics {
             );
         }
         self.count("cache.bulk_lines", total.bulk_written.iter().sum(), "Lines written in bulk (zeroed)");
-        self.count("l1d.writebacks", total.l1_writebacks, "Modified lines that the first-level data caches passed on");
-        self.count("l2.writebacks", total.l2_writebacks, "Modified lines that the second-level caches passed on");
+        self.count("l1d.writebacks", total.l1_writebacks, "Modified lines that the first-level data caches wrote back");
+        self.count("l2.writebacks", total.l2_writebacks, "Modified lines that the second-level caches wrote back");
         self.count(
             "l3.writebacks",
             stats.shared.l3_writebacks,
@@ -325,7 +329,7 @@ impl Statistics {
         self.count(
             "cache.dma_invalidations",
             stats.shared.dma_invalidations,
-            "Lines that left all caches since a device wrote them",
+            "Lines that left all caches because a device wrote them",
         );
         self.count("dram.writes", stats.shared.dram_writes, "Lines written to memory");
         self.count(
@@ -347,8 +351,8 @@ impl Statistics {
     }
 }
 
-/// The classes of cycles that a simulation has: none of branches where no core predicts any, and none of siblings where
-/// no core's threads compete.
+/// The classes of cycles of a simulation: without branches if no core predicts any, and without siblings if the threads
+/// of a core do not compete.
 fn classes(scheduler: &Scheduler) -> impl Iterator<Item = &'static (Class, &'static str, &'static str)> {
     let (predicts, shares_core) = (scheduler.predicts(), scheduler.shares_core());
     CLASSES
@@ -361,9 +365,9 @@ const CLASSES: &[(Class, &str, &str)] = &[
     (Class::Base, "base", "retiring the programs' instructions"),
     (Class::DataStall, "data_stall", "programs waiting for their data"),
     (Class::Translation, "translation", "programs waiting for second-level TLBs and page walks"),
-    (Class::Branch, "branch", "programs waiting for instructions behind mispredicted branches"),
+    (Class::Branch, "branch", "programs waiting for instructions after mispredicted branches"),
     (Class::Sibling, "sibling", "programs waiting for instructions of their cores' other hardware threads"),
-    (Class::Fault, "fault", "page-fault handlers, with their own data and translation"),
+    (Class::Fault, "fault", "page-fault handlers, including their own data and translation"),
     (Class::Kernel, "kernel", "other kernel work: TLB shootdowns, context switches"),
     (Class::LockWait, "lock_wait", "waiting for another CPU's handler of the same page"),
     (Class::Blocked, "blocked", "waiting for other threads where the recorded order demands it"),
@@ -378,5 +382,5 @@ const PLACE_TEXT: [&str; WALK_PLACES] = [
     "that the last-level cache served",
     "that memory served",
     "that another core's cache served",
-    "that left the caches alone (engine.kernel_refs = off)",
+    "that bypassed the caches (engine.kernel_refs = off)",
 ];

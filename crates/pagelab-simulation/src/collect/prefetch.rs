@@ -1,4 +1,4 @@
-//! Statistics of prefetched lines, and of memory's nodes.
+//! Statistics of prefetched lines and of memory nodes.
 
 use crate::observe::statistics::Statistics;
 use pagelab_hardware::cache::Hierarchy;

@@ -1,4 +1,4 @@
-//! Who caused what, where there is more than one source.
+//! Statistics by source, if there is more than one.
 
 use super::classes;
 use crate::machine::simulation::Simulation;
@@ -10,7 +10,7 @@ use pagelab_base::measure::{Measure, StatKind};
 use pagelab_kernel::os::Os;
 
 impl Statistics {
-    /// The accounts of the sources and of what ran for none.
+    /// The accounts of the sources, and of kernel threads.
     pub(super) fn sources(&mut self, simulation: &Simulation) {
         let load = &simulation.programs.load;
         let os = &simulation.kernels.os;
@@ -30,7 +30,7 @@ impl Statistics {
             }
         }
         if load.has_co_runners() {
-            let text = "Times that a co-runner came to its end and began anew";
+            let text = "Times that a co-runner ended and restarted";
             self.timed_count("co_runner.completed", load.co_runs, text);
             let each = co_runners(simulation);
             self.account("co_runner", "the co-runners", &sum(each.iter().map(|(_, account)| account)), simulation);
@@ -47,9 +47,9 @@ impl Statistics {
             let sum = sojourns.iter().sum();
             self.cycles("arrivals.sojourn.cycles", sum, "Cycles from arrival to exit, over all arrivals");
             for (name, share, text) in [
-                ("p50", 50, "The time from arrival to exit that half of the arrivals kept to"),
-                ("p99", 99, "The time from arrival to exit that 99 of 100 arrivals kept to"),
-                ("max", 100, "The longest time from arrival to exit"),
+                ("p50", 50, "Median time from arrival to exit"),
+                ("p99", 99, "99th percentile of the time from arrival to exit"),
+                ("max", 100, "Longest time from arrival to exit"),
             ] {
                 let cycles = nearest_rank(&sojourns, share);
                 let name = format!("arrivals.sojourn.{name}_cycles");
@@ -62,7 +62,7 @@ impl Statistics {
         }
     }
 
-    /// What was counted for some sources; `text` names them.
+    /// The counts of some sources; `text` names them.
     fn account(&mut self, prefix: &str, text: &str, account: &Account, simulation: &Simulation) {
         let sum = account.cycles.iter().sum();
         self.cycles(format!("{prefix}.cycles"), sum, format!("Cycles of CPUs while they ran {text}"));
@@ -92,7 +92,7 @@ impl Statistics {
         self.kernels(prefix, text, account, os);
     }
 
-    /// What kernels did for some sources, or in threads of their own; `text` names them.
+    /// The work of kernels for some sources, or in kernel threads; `text` names them.
     fn kernels(&mut self, prefix: &str, text: &str, account: &Account, os: &Os) {
         for (name, counts, what) in [
             ("walk.kernel", &account.walks.kernel, "completed page walks of the kernels' direct maps"),
@@ -110,7 +110,7 @@ impl Statistics {
     }
 }
 
-/// Names and accounts of the co-runners, those that have ended and begun anew included.
+/// Names and accounts of the co-runners, including their earlier rounds.
 fn co_runners(simulation: &Simulation) -> Vec<(&str, Account)> {
     let mut all: Vec<_> =
         simulation.programs.load.co_runner_accounts.iter().map(|account| ("", account.clone())).collect();
@@ -129,7 +129,7 @@ fn sum<'a>(accounts: impl Iterator<Item = &'a Account>) -> Account {
     sum
 }
 
-/// The least of the sorted values that `percent` of 100 of them do not exceed; 0 of none.
+/// The smallest of the sorted values that at least `percent` % of them do not exceed; 0 if there are none.
 fn nearest_rank(sorted: &[Cycles], percent: usize) -> Cycles {
     let rank = (sorted.len() * percent).div_ceil(100);
     rank.checked_sub(1).map_or(Cycles::ZERO, |at| sorted[at])

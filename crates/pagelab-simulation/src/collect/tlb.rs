@@ -5,7 +5,7 @@ use crate::observe::statistics::Statistics;
 use pagelab_translate::counters::{LevelCounters, TLB_DATA, TLB_FETCH, TLB_KERNEL, TlbCounters};
 use pagelab_translate::hardware::Hardware;
 
-/// A level of TLBs: its name, its counters and what look-ups that miss it have missed.
+/// A level of TLBs: its name, its counters, and what a look-up that misses it has missed.
 type Level = (&'static str, fn(&TlbCounters) -> &LevelCounters, &'static str);
 
 const LEVELS: [Level; 2] = [("l1", |tlb| &tlb.l1, "the first-level TLB"), ("l2", |tlb| &tlb.l2, "both levels")];
@@ -13,7 +13,7 @@ const LEVELS: [Level; 2] = [("l1", |tlb| &tlb.l1, "the first-level TLB"), ("l2",
 impl Statistics {
     pub(super) fn tlbs(&mut self, scheduler: &Scheduler, hw: &Hardware) {
         let look_ups = scheduler.cpus.iter().map(|cpu| cpu.counters.filtered + cpu.counters.pieces).sum();
-        self.count("dtlb.l1.look_ups", look_ups, "Data look-ups of the programs: one a cache line touched");
+        self.count("dtlb.l1.look_ups", look_ups, "Data look-ups of the programs: one per cache line touched");
         let all = |get: &dyn Fn(&TlbCounters) -> u64| hw.units.iter().map(|unit| get(&unit.tlb)).sum::<u64>();
         for (prefix, kind, who) in [
             ("dtlb", TLB_DATA, "Data look-ups"),
@@ -31,14 +31,14 @@ impl Statistics {
                 self.count(name("misses"), all(&|tlb| of(tlb).misses[kind]), text);
                 if kind != TLB_FETCH {
                     let text = format!(
-                        "{who} for stores that found their page read-only or clean in the TLB of level {}: they go on as misses do",
+                        "{who} for stores that found their page read-only or clean in the TLB of level {}; they are handled like misses",
                         &level[1..]
                     );
                     self.count(name("unwritable"), all(&|tlb| of(tlb).unwritable[kind]), text);
                 }
                 if kind != TLB_KERNEL {
                     let text = format!(
-                        "{who} of accesses made again after a page fault that did not hit the TLB of level {}; not among the others",
+                        "{who} of retries after a page fault that did not hit the TLB of level {}; not included in the others",
                         &level[1..]
                     );
                     self.count(name("retries"), all(&|tlb| of(tlb).retries[kind]), text);

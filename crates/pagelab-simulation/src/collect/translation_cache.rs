@@ -1,4 +1,4 @@
-//! Statistics of the translation caches that the walks of page faults begin at.
+//! Statistics of the translation caches in which walks of page faults start.
 
 use crate::machine::kernels::Kernels;
 use crate::observe::statistics::Statistics;
@@ -14,7 +14,7 @@ impl Statistics {
             return;
         }
         let sum = |get: &dyn Fn(&TranslationCacheCounters) -> u64| caches.iter().map(|of| get(&of.counters)).sum();
-        let text = "Walks of page-fault handlers that began with a look-up in a translation cache, empty ones included";
+        let text = "Walks of page-fault handlers that began with a look-up in a translation cache, even an empty one";
         self.count("stc.lookups", sum(&|c| c.look_ups), text);
         let top = layers.iter().map(|layer| layer.spaces[0].table.levels()).max().unwrap_or(LOWEST);
         let arrays = caches[0].layout.is_some();
@@ -27,18 +27,22 @@ impl Statistics {
                 _ => "pgd",
             };
             let (hits, of) = (format!("stc.hits.{name}"), usize::from(level));
-            self.count(hits, sum(&|c| c.hits[of]), format!("Walks that began at a {name} entry, as the deepest known"));
+            self.count(
+                hits,
+                sum(&|c| c.hits[of]),
+                format!("Walks that began at a {name} entry, the deepest that was cached"),
+            );
             if arrays {
-                let text = format!("Those among stc.hits.{name} whose entry was another address's");
+                let text = format!("Hits in stc.hits.{name} whose entry belonged to another address");
                 self.count(format!("stc.false_hits.{name}"), sum(&|c| c.false_hits[of]), text);
             }
         }
-        let text = "References of walks from the root that hits spared";
+        let text = "References of walks that hits saved";
         self.count("stc.refs.spared", sum(&|c| c.refs_spared), text);
         self.count("stc.refs.look_up", sum(&|c| c.refs_made), "References that look-ups made");
         for cause in InvalidationCause::ALL {
             let name = cause.name();
-            let text = format!("Translation caches emptied or freed because of: {name}");
+            let text = format!("Translation caches emptied or freed; cause: {name}");
             self.count(format!("stc.invalidations.{name}"), sum(&|c| c.invalidations[cause as usize]), text);
         }
         if arrays {
@@ -48,7 +52,7 @@ impl Statistics {
             let bytes = caches.iter().map(|of| of.slab.bytes_in_use()).sum();
             self.state("stc.bytes", bytes, "bytes", "Memory of translation caches at the end");
             let peak = caches.iter().map(|of| of.slab.peak_in_use * of.slab.object_bytes()).sum();
-            self.state("stc.peak_bytes", peak, "bytes", "Most memory of translation caches");
+            self.state("stc.peak_bytes", peak, "bytes", "Largest memory of translation caches");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Statistics of translation units, those of all cores together.
+//! Statistics of translation units, summed over all cores.
 
 use crate::observe::statistics::Statistics;
 use pagelab_base::measure::Measure;
@@ -9,7 +9,7 @@ impl Statistics {
     pub(super) fn translation_units(&mut self, units: &[CoreUnits]) {
         self.unit_of_walks::<NestedTlb>(units, |of| of.nested.as_ref().map(|unit| unit.counts));
         self.unit_of_walks::<GuestTlb>(units, |of| of.guest.as_ref().map(|unit| unit.counts));
-        // Cores are alike.
+        // All cores have the same units.
         for index in 0..units.first().map_or(0, |of| of.stages.len()) {
             let all = units.iter().map(|of| of.stages[index].statistics());
             let sum = all.reduce(|mut sum, more| {
@@ -24,7 +24,7 @@ impl Statistics {
         }
     }
 
-    /// These are told of machines without one, too.
+    /// Statistics of a unit that walks use. They are reported (as 0) even if the machine has no such unit.
     fn unit_of_walks<U: TranslationUnit>(&mut self, units: &[CoreUnits], counts: fn(&CoreUnits) -> Option<Counts>) {
         let mut sum = Counts::default().look_up_measures(U::PLACE).to_vec();
         units.iter().filter_map(counts).for_each(|more| add(&mut sum, more.look_up_measures(U::PLACE).into()));

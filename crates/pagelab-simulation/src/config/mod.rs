@@ -1,4 +1,4 @@
-//! The configuration of a run: one typed definition, unknown keys refused, validated once.
+//! The configuration of a run: one typed definition. Unknown keys are errors, and it is validated once.
 
 mod sample;
 mod validate;
@@ -11,7 +11,7 @@ use pagelab_translate::config::{HardwareConfig, MachineConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Everything that determines a run, besides its traces.
+/// Everything that determines a run, except its traces.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -19,7 +19,7 @@ pub struct Config {
     pub machine: MachineConfig,
     /// The virtual-memory system: layers, page tables, MMU caches, page sizes.
     pub system: SystemConfig,
-    /// What the kernel's paths cost.
+    /// The costs of the kernel's paths.
     pub kernel: KernelConfig,
     /// How the simulation runs.
     pub engine: EngineConfig,
@@ -37,13 +37,13 @@ impl Config {
         }
     }
 
-    /// What the kernels boot with.
+    /// The parameters that the kernels boot with.
     pub fn boot(&self) -> BootConfig<'_> {
         let machine = self.machine.resources();
         BootConfig { system: &self.system, kernel: &self.kernel, machine, check: self.engine.check.0 }
     }
 
-    /// What the hardware is built of.
+    /// The parameters of the hardware.
     pub fn hardware(&self) -> HardwareConfig<'_> {
         HardwareConfig {
             machine: &self.machine,
@@ -63,25 +63,27 @@ impl Config {
 pub struct EngineConfig {
     /// Seed of every random choice (replacement, workloads).
     pub seed: u64,
-    /// Whether page walks and kernel code go through the data caches, and kernel code through the TLBs. `off` replays
-    /// only the program's own accesses through the caches: those that the kernel made for it (system-call buffers) are
-    /// then translated only, and references of walks and of the kernel are counted and charged at the L1 latency.
+    /// Whether page walks and kernel code go through the data caches, and kernel code through the TLBs. With `off`,
+    /// only the program's own accesses go through the caches. Accesses that the kernel made for it (system-call
+    /// buffers) are then only translated, and references of walks and of the kernel are counted and charged at the L1
+    /// latency.
     pub kernel_refs: Switch,
-    /// Cycles that a core may run ahead of the others before they synchronise; 0 is the reference: the smallest
-    /// clock always goes next.
+    /// Cycles that a core may run ahead of the others before they synchronise. 0 is the reference: the core with the
+    /// smallest clock always goes next.
     pub sync_quantum_cycles: u64,
-    /// Whether the engine prefetches its own tables for accesses to come. Changes speed, never a result.
+    /// Whether the engine prefetches its own tables for the next accesses. Affects speed, never a result.
     pub lookahead: Switch,
-    /// Whether accesses that meet nothing unusual take code that is compiled for the machine, or all of them that which
-    /// does for every system. Changes speed, never a result.
+    /// Whether ordinary accesses take the fast path, code compiled for the machine, or all accesses take the general
+    /// path. Affects speed, never a result.
     pub fast_path: Switch,
-    /// Accesses of a source that may be held back for threads that lag behind the recorded order.
+    /// Accesses of a source that may be buffered for threads that lag behind the recorded order.
     pub input_window_accesses: u64,
-    /// Which legal order of the threads of the main sources is replayed: 0 as recorded, others at random. On several
-    /// cores each access to memory takes 0 to 4 ns more then, at random.
+    /// Which legal order of the threads of the main sources is replayed: 0 is the recorded one, others are random.
+    /// Above 0, with several cores, each access to memory takes 0 to 4 ns longer, at random.
     #[serde(skip_serializing_if = "is_as_recorded")]
     pub interleaving: u32,
-    /// Which windows of the main source are replayed and measured; of the rest, what page faults need (`--sample`).
+    /// Which windows of the main source are replayed and measured (`--sample`). The rest is replayed only as far as
+    /// page faults need it.
     #[serde(skip_serializing_if = "SampleConfig::is_off")]
     pub sample: SampleConfig,
     /// Compare every translation with a flat record of what the kernel mapped (`--check`).

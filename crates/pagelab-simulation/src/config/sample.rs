@@ -1,4 +1,4 @@
-//! Which windows of a source are replayed and measured.
+//! Configuration of sampling: which windows of a source are replayed and measured.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use pagelab_trace::{SourceInfo, TraceError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which part of the main source is replayed, as `off`, `auto` or `every=N,length=N[,warm=N][,offset=N]` in
+/// The part of the main source that is replayed, as `off`, `auto` or `every=N,length=N[,warm=N][,offset=N]` in
 /// instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub enum SampleConfig {
-    /// All of it.
+    /// The whole source.
     #[default]
     Off,
-    /// Windows by its length.
+    /// Windows chosen by the length of the source.
     Auto,
     /// These windows.
     Windows(Sampling),
@@ -51,20 +51,20 @@ impl fmt::Display for SampleConfig {
 }
 
 impl SampleConfig {
-    /// Whether all is replayed.
+    /// Whether the whole source is replayed.
     pub fn is_off(&self) -> bool {
         *self == Self::Off
     }
 
-    /// The windows of the first `max_accesses` accesses of a source; none if all of these are replayed.
+    /// The windows of the first `max_accesses` accesses of a source; `None` to replay all of these.
     ///
     /// # Errors
-    /// [`TraceError::Usage`] if it is too short for windows by its length.
+    /// [`TraceError::Usage`] if it is too short for windows chosen by its length.
     pub fn sampling_for(&self, source: &SourceInfo, max_accesses: Option<u64>) -> Result<Option<Sampling>, TraceError> {
         match self {
             Self::Off => Ok(None),
             Self::Auto => {
-                // A source that cannot tell is taken for as long as it may be.
+                // A source of unknown length counts as long as it may be.
                 let most = source.accesses.into_iter().chain(max_accesses).min();
                 Sampling::scaled(most).map(Some)
             }

@@ -1,4 +1,4 @@
-//! What makes a configuration impossible although each of its values has the right type.
+//! Checks of a configuration whose values have the right types but may contradict each other.
 
 use super::Config;
 use pagelab_base::addr::{FRAME_BYTES, PageSize};
@@ -13,22 +13,22 @@ use pagelab_kernel::threads::config::ThreadsConfig;
 use pagelab_kernel::vma::check_brk_alignment;
 use pagelab_trace::quantity::Bytes;
 
-/// Cores that a machine may have (presence masks of the shared cache) and hardware threads a core.
+/// Most cores of a machine (limited by presence masks of the shared cache), and most hardware threads per core.
 const MAX_CORES: u32 = pagelab_hardware::cache::MAX_CORES as u32;
 const MAX_THREADS_PER_CORE: u32 = 8;
-/// Pages that a CPU may gather for the LRU lists; Linux gathers 14 to 31.
+/// Most pages that a CPU may batch for the LRU lists; Linux batches 14 to 31.
 const MAX_LRU_BATCH: u32 = 255;
-/// Folios that are neither single pages nor large ones. Linux has no anonymous folios of 8 KiB.
+/// Sizes of folios between single pages and large ones. Linux has no anonymous folios of 8 KiB.
 const LEAST_FOLIO: u64 = 16 << 10;
 const MOST_FOLIO: u64 = 1 << 20;
-/// What may be read around a page at most.
+/// Largest read-ahead around a page.
 const MOST_READ_AHEAD: u64 = 2 << 20;
-/// Layers a system may have; a walk's references grow exponentially with them.
+/// Most layers of a system; the references of a walk grow exponentially with them.
 const MAX_LAYERS: usize = 8;
 
 impl Config {
-    /// Checks the configuration against itself. Errors name the key and what is allowed. Geometries of TLBs and MMU
-    /// caches, and how layers are stacked, are checked where they are built.
+    /// Checks the configuration for contradictions. Errors name the key and what is allowed. Geometries of TLBs and MMU
+    /// caches, and the stacking of layers, are checked where these are built.
     pub fn validate(&self) -> Result<(), EngineError> {
         let machine = &self.machine;
         between("machine.cores", machine.cores, 1, MAX_CORES)?;
@@ -47,7 +47,7 @@ impl Config {
         machine.memory.validate(machine.memory_bytes, machine.cores, nearest).map_err(in_memory)?;
         machine.prefetch.validate("machine.prefetch", &machine.cache)?;
         if machine.tlb.l1d.is_empty() || machine.tlb.l1i.is_empty() {
-            return Err(EngineError::config("machine.tlb", "l1d and l1i need an array each at least"));
+            return Err(EngineError::config("machine.tlb", "l1d and l1i need at least one array each"));
         }
         machine.tlb.stages.validate()?;
         memory("machine.memory_bytes", machine.memory_bytes.0)?;
@@ -159,7 +159,7 @@ impl Config {
     }
 }
 
-/// What a fault engine finds itself in.
+/// Checks a fault engine against its layer and the machine.
 fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig], config: &Config) -> Result<(), EngineError> {
     let Some(engine) = &layer.fault_engine else {
         return match layer.fault_engine_for {
@@ -185,7 +185,7 @@ fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig], config: &Config)
     engine.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))
 }
 
-/// `madvise` is a choice among mappings for pages, folios or a kernel thread that must be there.
+/// `madvise` requires large pages, folios, or a kernel thread that makes large pages.
 fn validate_large_pages(layer: &LayerConfig, kernel: &KernelConfig) -> Result<(), EngineError> {
     let threads = ThreadsConfig::that_make_large_pages();
     let thread = kernel.threads.running().iter().any(|name| threads.contains(name));
@@ -194,14 +194,14 @@ fn validate_large_pages(layer: &LayerConfig, kernel: &KernelConfig) -> Result<()
         return Ok(());
     }
     let what = format!(
-        "madvise changes nothing where the largest page is 4K: set page_size = 2M too, as the system radix-thp-madvise does, or \
+        "madvise has no effect if the largest page is 4K: also set page_size = 2M, as the system radix-thp-madvise does, or \
          folios, or a kernel thread that makes large pages (kernel.threads: {})",
         threads.join(", ")
     );
     Err(EngineError::config(format!("system.layers.{}.large_pages", layer.name), what))
 }
 
-/// Walks for pages that nobody has asked for yet are for page tables that the walker reads.
+/// Prefetch walks of translations require page tables that the walker reads.
 fn validate_tlb_prefetcher(prefetcher: &str, layers: &[LayerConfig]) -> Result<(), EngineError> {
     for layer in layers {
         let found = match layer {
@@ -219,7 +219,7 @@ fn validate_tlb_prefetcher(prefetcher: &str, layers: &[LayerConfig]) -> Result<(
     Ok(())
 }
 
-/// A direct segment is whole pages, and no shadow table knows it.
+/// A direct segment consists of whole pages, and does not combine with shadow page tables.
 fn validate_segment(bytes: Bytes, layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
     let key = format!("system.layers.{}.direct_segment_bytes", layer.name);
     if !bytes.0.is_multiple_of(FRAME_BYTES) || bytes.0 == 0 {
@@ -232,7 +232,7 @@ fn validate_segment(bytes: Bytes, layer: &LayerConfig, layers: &[LayerConfig]) -
     let guests = layers.iter().filter(|guest| guest.host.as_ref() == Some(&layer.name));
     if let Some(of) = guests.chain([layer]).find(shadow) {
         let what = format!(
-            "shadow page tables hold every page of `{}`, which is the walk that a segment spares; allowed is host_mode = nested there",
+            "shadow page tables hold every page of `{}`, so a segment would save no walk; set host_mode = nested there",
             of.name
         );
         return Err(EngineError::config(key, what));
@@ -240,18 +240,18 @@ fn validate_segment(bytes: Bytes, layer: &LayerConfig, layers: &[LayerConfig]) -
     Ok(())
 }
 
-/// A speculative table is for guests whose walks are nested, and all of a machine's share one.
+/// A speculative table is for guests with nested walks, and all guests of a machine share one.
 fn validate_speculation(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
     let key = format!("system.layers.{}.speculative_table", layer.name);
     if layer.host.is_some() || layers.len() == 1 {
-        let what = "all guests share one table, of the machine's own layer, which must host some; allowed here is none";
+        let what = "all guests share one table, which belongs to the machine's own layer, and that layer must host a guest; remove it here";
         return Err(EngineError::config(key, what));
     }
     match layers.iter().find(|guest| guest.host_mode == HostMode::Shadow) {
         None => Ok(()),
         Some(guest) => {
             let what = format!(
-                "there is nothing to verify beside the shadow tables of `{}`; allowed is host_mode = nested there",
+                "the shadow tables of `{}` leave no nested walk to verify; set host_mode = nested there",
                 guest.name
             );
             Err(EngineError::config(key, what))
@@ -259,7 +259,7 @@ fn validate_speculation(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(
     }
 }
 
-/// Memory is whole frames, and enough to boot a kernel.
+/// Checks that memory consists of whole frames and is large enough to boot a kernel.
 fn memory(key: &str, bytes: u64) -> Result<(), EngineError> {
     const LEAST: u64 = 1 << 20;
     if bytes.is_multiple_of(FRAME_BYTES) && bytes >= LEAST {
@@ -271,7 +271,7 @@ fn memory(key: &str, bytes: u64) -> Result<(), EngineError> {
     ))
 }
 
-/// The sizes of folios have to be possible.
+/// Checks the sizes of folios.
 fn folios(layer: &LayerConfig) -> Result<(), EngineError> {
     for (name, folios) in [("folios", &layer.folios), ("file_folios", &layer.file_folios)] {
         for &Bytes(folio) in folios {

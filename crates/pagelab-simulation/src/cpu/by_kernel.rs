@@ -1,4 +1,4 @@
-//! What the accesses that a kernel made, as the trace says, cost beside the program's own.
+//! Costs of the accesses that the trace attributes to a kernel, counted besides the program's own.
 
 use crate::machine::cpu::Cpu;
 use pagelab_base::cycles::Cycles;
@@ -6,10 +6,10 @@ use pagelab_hardware::core_model::clock::Class;
 use pagelab_translate::counters::{TLB_DATA, TlbCounters};
 use pagelab_translate::hardware::Hardware;
 
-/// What they take of a CPU's clock; a fault handler on the way is of other classes.
+/// The classes of cycles that they spend; a fault handler in between spends others.
 const CLASSES: [Class; 3] = [Class::Base, Class::DataStall, Class::Translation];
 
-/// What had been counted before some of them.
+/// Counts before some of these accesses.
 pub(super) struct Mark {
     instructions: u64,
     cycles: [Cycles; CLASSES.len()],
@@ -21,7 +21,7 @@ fn tlb_misses(tlb: &TlbCounters) -> [u64; 2] {
 }
 
 impl Cpu {
-    /// What has been counted so far.
+    /// The counts so far.
     pub(super) fn mark(&self, hw: &Hardware) -> Mark {
         Mark {
             instructions: self.clock.instructions(),
@@ -30,7 +30,7 @@ impl Cpu {
         }
     }
 
-    /// Counts what has been counted since a mark as a kernel's.
+    /// Attributes the counts since a mark to the kernel.
     pub(super) fn count_by_kernel(&mut self, hw: &Hardware, since: &Mark) {
         let Mark { instructions, cycles, tlb_misses } = self.mark(hw);
         let of = &mut self.counters.by_kernel;

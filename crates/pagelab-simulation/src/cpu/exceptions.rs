@@ -1,4 +1,4 @@
-//! A walk has found no translation: who begins to see to it, and who is told.
+//! What happens when a walk finds no translation: a handler begins, and observers are notified.
 
 use crate::machine::activity::Activity;
 use crate::machine::simulation::Simulation;
@@ -10,7 +10,7 @@ use pagelab_kernel::fault::{Ahead, Fault, Outcome};
 use pagelab_kernel::fault_engine::work::{EngineWork, Verdict};
 
 impl Simulation {
-    /// The engine of the page's layer begins, or the kernel's handler.
+    /// Starts the fault engine of the page's layer, or the kernel's handler.
     pub fn raise(&mut self, cpu: CpuId, fault: &PageFault) {
         if self.kernels.is_backed(fault) {
             let present = Fault::populate(fault.space, fault.va, Ahead::Policy, cpu);
@@ -24,7 +24,7 @@ impl Simulation {
         }
     }
 
-    /// An engine is done: what it has mapped is in the TLB, or the kernel's handler begins.
+    /// Ends the work of a fault engine: inserts the page that it has mapped in the TLB, or starts the kernel's handler.
     pub(super) fn end_engine_work(&mut self, cpu: CpuId, work: &EngineWork) {
         let of = &mut self.scheduler.cpus[cpu];
         match work.end(&mut self.kernels.os, of.clock.now()) {
@@ -45,7 +45,7 @@ impl Simulation {
         self.scheduler.cpus[cpu].begin(Activity::Fault(Fault::new(fault, cpu)));
     }
 
-    /// Notes a fault of a program in its own kernel.
+    /// Records the start of a program's fault in its own kernel.
     fn note_begin(&mut self, cpu: CpuId, fault: &PageFault) {
         let &PageFault { space, va, intent, .. } = fault;
         let of = &mut self.scheduler.cpus[cpu];
@@ -58,7 +58,7 @@ impl Simulation {
         of.task.fault = Some(SeenFault { at, took: Cycles::ZERO, cpu, space, va, intent, present, thread });
     }
 
-    /// The handler of a program's fault has ended.
+    /// Records the end of a program's fault.
     pub(super) fn note_end(&mut self, cpu: CpuId) {
         let of = &mut self.scheduler.cpus[cpu];
         if let (Some(noted), Some(fault)) = (&mut self.observers.page_faults, of.task.fault.take()) {

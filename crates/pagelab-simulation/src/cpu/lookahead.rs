@@ -1,26 +1,26 @@
-//! Look-ahead: having the host fetch what the simulation of coming accesses will read of the simulator's own tables.
+//! Look-ahead: prefetching the simulator's own tables for the next accesses.
 //!
-//! A program that touches memory at random makes the simulator do the same with its page tables and cache tags, and
-//! wait for the host's memory. The coming accesses of a run are known, so their table entries are prefetched, and a
-//! little later, when these have arrived, the tags of the lines that they lead to. Nothing here changes a result.
+//! A program that accesses memory at random makes the simulator access its page tables and cache tags at random, and
+//! wait for the real memory. The next accesses of a run are known. So their table entries are prefetched, and a little
+//! later, when these have arrived, the cache tags of the lines that they lead to. This changes no result.
 
 use crate::machine::simulation::Simulation;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::ids::{CpuId, SpaceId};
 use pagelab_trace::Access;
 
-/// Accesses ahead for which it is found out where their leaf entries are.
+/// How many accesses ahead the location of leaf entries is prefetched.
 pub(super) const WAYS_AHEAD: usize = 32;
-/// Accesses ahead whose leaf entries are prefetched.
+/// How many accesses ahead leaf entries are prefetched.
 pub(super) const ENTRIES_AHEAD: usize = 24;
-/// Accesses ahead whose cache tags are prefetched.
+/// How many accesses ahead cache tags are prefetched.
 pub(super) const TAGS_AHEAD: usize = 8;
-/// Frames of page tables from which on they are looked ahead for: 1 MiB, half of what a host core's own caches hold.
-/// Below, finding out what to prefetch takes longer than waiting for it.
+/// Frames of page tables from which look-ahead is used: 1 MiB, half of the private caches of a real core. With smaller
+/// tables, computing what to prefetch takes longer than waiting for it.
 const TABLE_FRAMES: usize = 256;
 
 impl Simulation {
-    /// Whether looking ahead for a CPU is worth it.
+    /// Whether look-ahead pays off for a CPU.
     pub(super) fn looks_ahead(&self, cpu: CpuId) -> bool {
         self.replay.lookahead
             && self.scheduler.cpus[cpu].space.is_some_and(|space| {
@@ -29,8 +29,8 @@ impl Simulation {
             })
     }
 
-    /// Prefetches for the accesses that follow `accesses[at]`: each step for those that the step before has had its
-    /// time for.
+    /// Prefetches for the accesses that follow `accesses[at]`. Each step works on accesses whose data from the step
+    /// before should have arrived.
     #[inline]
     pub(super) fn look_ahead(&self, cpu: CpuId, accesses: &[Access], at: usize) {
         let here = accesses[at].vaddr >> FRAME_SHIFT;
@@ -52,8 +52,8 @@ impl Simulation {
         }
     }
 
-    /// Prefetches the tags of the lines of a leaf entry and of the data that it leads to; of a guest, the host's leaf
-    /// entries for both.
+    /// Prefetches the cache tags for the lines of a leaf entry and of the data that it leads to; for a guest, the
+    /// host's leaf entries for both.
     #[inline]
     fn hint_tags(&self, core: usize, space: SpaceId, va: VirtAddr) {
         let layer = &self.kernels.os.layers[space.layer];

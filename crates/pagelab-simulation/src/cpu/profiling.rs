@@ -1,4 +1,4 @@
-//! What the CPUs tell a profile.
+//! Passing walks, faults and call stacks of CPUs to a profile.
 
 use std::ops::Range;
 
@@ -17,14 +17,14 @@ use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::fault::stage::{FaultCounters, Stage};
 use pagelab_translate::counters::{MadeRef, PLACE_NAMES};
 
-/// What the kernels have counted of the stages of faults, layer by layer.
+/// The counts of the fault stages, layer by layer.
 fn stage_counts(layers: &[FaultCounters]) -> Vec<StageCounts> {
     let counts = |of: &FaultCounters, stage| StageCounts { cycles: of.cycles[stage], lines: of.lines[stage] };
     layers.iter().flat_map(|of| (0..Stage::ALL.len()).map(|stage| counts(of, stage))).collect()
 }
 
 impl Simulation {
-    /// Whose access is to `va`, by the instruction at `pc`.
+    /// Describes the access of a CPU to `va`, by the instruction at `pc`.
     fn place(&self, cpu: CpuId, va: VirtAddr, pc: u64, intent: Intent) -> Place {
         let of = &self.scheduler.cpus[cpu];
         let (input, thread) = of.thread.expect("a thread made the access");
@@ -40,7 +40,7 @@ impl Simulation {
         Place { process, va, area, instruction, pc, context, intent, at }
     }
 
-    /// As [`Self::replay`] of a part of a batch.
+    /// [`Self::replay`] of a part of a batch.
     #[inline]
     pub(crate) fn replay_part<const MANY: bool>(
         &mut self,
@@ -49,7 +49,7 @@ impl Simulation {
         part: Range<usize>,
         limit: Cycles,
     ) -> Result<usize, EngineError> {
-        // Sources tell contexts to profiles alone.
+        // Sources deliver contexts only if there is a profile.
         if !batch.contexts.is_empty() {
             return self.replay_with_stacks::<MANY>((cpu, input), batch, part, limit);
         }
@@ -57,8 +57,8 @@ impl Simulation {
         self.replay::<MANY>(cpu, &batch.accesses[part], branches, limit)
     }
 
-    /// The same of a batch that tells call stacks, piece by piece: a piece is of one context, and before it memory may
-    /// have been allocated and freed.
+    /// The same for a batch with call stacks, piece by piece: a piece has one context, and allocations before it are
+    /// recorded.
     fn replay_with_stacks<const MANY: bool>(
         &mut self,
         (cpu, input): (CpuId, usize),
@@ -91,7 +91,7 @@ impl Simulation {
         Ok(at - part.start)
     }
 
-    /// An access has waited for its translation; `walked` if the last walk was for it and came to its end.
+    /// Records the translation of an access; `walked` if the last walk was for it and was completed.
     #[cold]
     pub(super) fn profile_translation(
         &mut self,
@@ -117,7 +117,7 @@ impl Simulation {
         }
     }
 
-    /// A program's access has met a fault: its engine or its kernel will see to it, or a host's.
+    /// Records that a program's access has faulted, in its own layer or in a host.
     #[cold]
     pub(super) fn profile_miss(&mut self, cpu: CpuId, va: VirtAddr, pc: u64, intent: Intent) {
         let of = &mut self.scheduler.cpus[cpu];
@@ -127,7 +127,7 @@ impl Simulation {
             Some(Box::new(Miss { va, pc, context: of.context, intent, at, spent, stages, steps: Vec::new() }));
     }
 
-    /// It has been seen to.
+    /// Records the end of the handling of that fault.
     #[inline]
     pub(super) fn profile_miss_end(&mut self, cpu: CpuId, major: bool) {
         if let Some(miss) = self.scheduler.cpus[cpu].task.miss.take() {
@@ -140,7 +140,7 @@ impl Simulation {
         let place = Place { context: miss.context, ..self.place(cpu, miss.va, miss.pc, miss.intent) };
         let (spent, took) = (self.scheduler.cpus[cpu].clock.spent(Class::Fault) - miss.spent, place.at - miss.at);
         let (now, layers) = (stage_counts(&self.kernels.os.faults), &self.kernels.os.layers);
-        // If others handled faults meanwhile, theirs are among the counts.
+        // If other CPUs handled faults meanwhile, their costs are in the counts, too.
         let apart =
             now.iter().zip(&miss.stages).map(|(now, before)| now.cycles - before.cycles).sum::<Cycles>() == spent;
         let step = |made: &StepMade| SampledStep {
@@ -161,7 +161,7 @@ impl Simulation {
     }
 }
 
-/// What has been counted since a miss, stage by stage.
+/// Counts since a miss, stage by stage.
 fn stages_since<'n>(miss: &Miss, now: &[StageCounts], name: &dyn Fn(LayerId) -> &'n str) -> Vec<SampledStage> {
     let mut stages = Vec::new();
     for (at, (now, before)) in now.iter().zip(&miss.stages).enumerate() {

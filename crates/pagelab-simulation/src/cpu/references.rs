@@ -1,4 +1,4 @@
-//! The references of a step.
+//! Making the references of a step.
 
 use crate::machine::task::StackEntry;
 use crate::observe::profile::Miss;
@@ -15,23 +15,23 @@ use pagelab_kernel::layer::Layer;
 use pagelab_translate::hardware::Hardware;
 use pagelab_translate::walker::{Faulted, TranslationRequest};
 
-/// The page of the direct map that the last of a CPU's kernel references hit in the first-level TLB. The next one to it
-/// would hit the same entry, which is the most recently used of its set, and change nothing, as long as nobody else has
-/// used the TLB since. (A TLB that takes up pieces of a page, and holds one beside the whole page, would renew the
-/// piece: that is passed over.)
+/// The page of the direct map that a CPU's last kernel reference hit in the first-level TLB. The next reference to it
+/// would hit the same entry, which is the most recently used of its set, and would change no state, as long as nothing
+/// else has used the TLB since. (A TLB that holds a part of a page besides the whole page would update the part; this
+/// is ignored.)
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DirectMapWindow {
     layer: LayerId,
-    /// Bits of an address that tell pages apart, and those of the page.
+    /// Bits of an address that identify its page, and those of this page.
     mask: u64,
     page: u64,
-    /// Where the page is on the machine.
+    /// Machine address of the page.
     machine: u64,
     found: Translation,
 }
 
 impl DirectMapWindow {
-    /// That of nothing.
+    /// A window that holds no page.
     pub const NONE: Self =
         Self { layer: LayerId(u16::MAX), mask: 0, page: u64::MAX, machine: 0, found: Translation::from_word(0) };
 
@@ -41,7 +41,7 @@ impl DirectMapWindow {
         Self { layer, mask: !offset, page, machine, found }
     }
 
-    /// Where an address of the window's layer is on the machine, if it is in the page.
+    /// Machine address of an address of the window's layer, if it is in the page.
     #[inline(always)]
     fn locate(&self, addr: PhysAddr, writes: bool) -> Option<MachineAddr> {
         let held = addr.0 & self.mask == self.page && (!writes || self.found.stores());
@@ -49,7 +49,7 @@ impl DirectMapWindow {
     }
 }
 
-/// What a core makes references with.
+/// What a core needs to make references.
 pub(super) struct RefIssuer<'a> {
     pub hw: &'a mut Hardware,
     pub layers: &'a mut [Layer],
@@ -59,16 +59,16 @@ pub(super) struct RefIssuer<'a> {
     pub window: &'a mut DirectMapWindow,
 }
 
-/// How references went.
+/// Outcome of making references.
 pub(super) struct RefOutcome {
     pub cycles: Cycles,
-    /// The fault of a host layer that one of them raised; it is to be made again.
+    /// The fault that a reference raised in a host layer; the reference must be retried.
     pub fault: Option<Box<PageFault>>,
 }
 
 impl RefIssuer<'_> {
-    /// Makes the references of a step under way that are left, or as many as there is time for: `is_over` tells that of
-    /// the cycles that they have taken. What a stage of a fault counts of them is counted.
+    /// Makes the remaining references of the current step, or as many as there is time for: `is_over` decides that from
+    /// the cycles so far. Adds them to the counts of the fault stage.
     #[inline(never)]
     pub fn make(
         &mut self,
@@ -120,7 +120,7 @@ impl RefIssuer<'_> {
         RefOutcome { cycles: total, fault }
     }
 
-    /// As [`Self::make`], for an access that is profiled or, mostly, not.
+    /// [`Self::make`] for an access that may be profiled.
     #[inline(always)]
     pub fn make_for(
         &mut self,
@@ -135,7 +135,7 @@ impl RefIssuer<'_> {
         }
     }
 
-    /// As [`Self::make`], one by one, and notes each: how much longer the step took for it, and where its lines were.
+    /// [`Self::make`], one reference at a time; records how much each prolonged the step, and where its lines were.
     #[cold]
     fn make_noted(
         &mut self,
@@ -158,7 +158,7 @@ impl RefIssuer<'_> {
         }
     }
 
-    /// Makes one reference, from the byte on that a bulk one has come to.
+    /// Makes one reference; continues a bulk reference at byte `done`.
     #[inline(always)]
     fn make_one(
         &mut self,
@@ -209,7 +209,7 @@ impl RefIssuer<'_> {
         Ok(())
     }
 
-    /// A bulk reference goes translation by translation.
+    /// Makes a bulk reference, one translated piece at a time.
     fn make_bulk(
         &mut self,
         layer: LayerId,
@@ -230,7 +230,7 @@ impl RefIssuer<'_> {
         Ok(())
     }
 
-    /// Where on the machine an address of a layer is, and how many bytes from there on lie in the same page.
+    /// Machine address of an address of a layer, and the number of bytes from there to the end of the page.
     fn locate(
         &mut self,
         layer: LayerId,
@@ -254,7 +254,7 @@ impl RefIssuer<'_> {
         }
     }
 
-    /// Compares what the window says of an address with the kernels' own records, if that is wanted.
+    /// Compares the window's translation of an address with the kernels' records, if checking is on.
     #[inline(always)]
     fn check(&mut self, layer: LayerId, addr: PhysAddr) {
         if self.hw.check {
@@ -263,7 +263,7 @@ impl RefIssuer<'_> {
         }
     }
 
-    /// The same of an address that is reached through the direct map, beyond the window.
+    /// [`Self::locate`] for an address in the direct map outside the window.
     #[inline(never)]
     fn translate(
         &mut self,

@@ -19,15 +19,15 @@ use pagelab_trace::{Access, AccessKind, Branches};
 use pagelab_translate::counters::place_index;
 use pagelab_translate::walker::{Faulted, TranslationRequest};
 
-/// Whether an access went through.
+/// Whether an access was completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AccessOutcome {
     Done,
-    /// A fault handler blocked or used the turn up; the access is to be made again.
+    /// A fault handler blocked or used up the turn; the access must be retried.
     Again,
 }
 
-/// How far a translation got.
+/// Result of a translation.
 enum TranslationOutcome {
     Found(Translation),
     Refused,
@@ -35,9 +35,9 @@ enum TranslationOutcome {
 }
 
 impl Simulation {
-    /// Makes the accesses of a run, one after the other; returns how many were made. With `MANY` it stops when the
-    /// clock passes `limit`; in any case when a fault handler blocks. `branches` are those before each access; empty if
-    /// they are not known.
+    /// Makes the accesses of a run one after the other; returns how many. Stops when a fault handler blocks and, with
+    /// `MANY`, when the clock passes `limit`. `branches` has the branches before each access; empty if they are not
+    /// known.
     pub(crate) fn replay<const MANY: bool>(
         &mut self,
         cpu: CpuId,
@@ -51,7 +51,7 @@ impl Simulation {
             let fast = self.replay_fast::<MANY>(cpu, &accesses[at..], branches.get(at..).unwrap_or_default(), limit);
             self.replay.fast_path_accesses += fast as u64;
             at += fast;
-            // A turn makes an access at least, even if it is over before.
+            // A turn makes at least one access, even if it is over before.
             if MANY && fast > 0 && self.scheduler.turn_is_over(cpu, limit) {
                 break;
             }
@@ -93,7 +93,7 @@ impl Simulation {
         Ok(at)
     }
 
-    /// Makes the accesses that the fast path can make; returns how many.
+    /// Makes accesses on the fast path; returns how many.
     #[inline(always)]
     fn replay_fast<const MANY: bool>(
         &mut self,
@@ -108,7 +108,7 @@ impl Simulation {
         if !self.hw.check {
             return replay(self, cpu, accesses, branches, limit);
         }
-        // One by one, so that each translation is compared.
+        // One by one, so that each translation can be compared.
         let mut at = 0;
         while let Some(access) = accesses.get(at..=at)
             && replay(self, cpu, access, branches.get(at..).unwrap_or_default(), limit) == 1
@@ -151,7 +151,7 @@ impl Simulation {
         }
     }
 
-    /// [`Self::access`] for the common case that [`Cpu::is_plain`] describes.
+    /// [`Self::access`] for the common case, see [`Cpu::is_plain`].
     #[inline(always)]
     fn plain_access<const MANY: bool>(
         &mut self,
@@ -186,7 +186,7 @@ impl Simulation {
         Ok(AccessOutcome::Done)
     }
 
-    /// One access of any kind.
+    /// Makes one access of any kind.
     #[inline(never)]
     fn access<const MANY: bool>(
         &mut self,
@@ -213,11 +213,11 @@ impl Simulation {
     ) -> Result<AccessOutcome, EngineError> {
         let fetch = access.kind == AccessKind::Fetch;
         if access.pc == 0 {
-            // The trace does not know the instruction; accesses that follow without one pass the filter.
+            // The trace does not know the instruction; further accesses without one pass the filter.
             self.scheduler.cpus[cpu].filter.code_page = 0;
         } else if !access.maker.is_kernel() && access.pc >> FRAME_SHIFT != self.scheduler.cpus[cpu].filter.code_page {
             match self.translate::<MANY>(cpu, VirtAddr(access.pc), access.pc, Intent::Fetch, limit)? {
-                // A program counter without a mapping is reported by its own access, if there is one.
+                // A program counter without a mapping is reported at its own access, if there is one.
                 TranslationOutcome::Found(_) | TranslationOutcome::Refused => {
                     self.scheduler.cpus[cpu].filter.code_page = access.pc >> FRAME_SHIFT;
                 }
@@ -246,7 +246,7 @@ impl Simulation {
         Ok(AccessOutcome::Done)
     }
 
-    /// The data of an access, line by line.
+    /// Loads or stores the data of an access, line by line.
     fn data<const MANY: bool>(
         &mut self,
         cpu: CpuId,
@@ -292,7 +292,7 @@ impl Simulation {
         Ok(AccessOutcome::Done)
     }
 
-    /// Loads or stores a line; `split` if it is one of several of an access. Returns where the line was.
+    /// Loads or stores a line; `split` if the access has several lines. Returns the level that held the line.
     #[inline(always)]
     fn touch(&mut self, cpu: CpuId, demanded: ObservedAccess, write: bool, split: bool) -> HitLevel {
         let ObservedAccess { va, translation, .. } = demanded;
@@ -310,14 +310,14 @@ impl Simulation {
         }
         let of = &mut self.scheduler.cpus[cpu];
         of.counters.pieces += 1;
-        // Under SRRIP the first hit after a fill changes the line's prediction. Prefetchers look at each access.
+        // Under SRRIP, the first hit after a fill changes the line's prediction. Prefetchers need each access.
         let unproven = self.replay.filter_hits_only && outcome.served != HitLevel::L1 || timed;
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         of.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
         outcome.served
     }
 
-    /// Waits for data where there are prefetchers, which see the access then.
+    /// Waits for data on a machine with prefetchers, and passes the access to them.
     #[inline(never)]
     fn wait_for_traffic(&mut self, cpu: CpuId, latency: u32, demanded: &ObservedAccess) {
         let (of, caches) = (&mut self.scheduler.cpus[cpu], &mut self.hw.caches);
@@ -328,7 +328,7 @@ impl Simulation {
         caches.prefetch_for(demanded);
     }
 
-    /// Tells the caches when a CPU makes what comes next.
+    /// Sets the time of a CPU's next access in the caches.
     #[inline(always)]
     fn set_time(&mut self, cpu: CpuId) {
         if self.hw.caches.is_timed() {
@@ -336,7 +336,7 @@ impl Simulation {
         }
     }
 
-    /// Notes that no mapping allows an access, or a part of it.
+    /// Records that no mapping allows an access, or a part of it.
     #[cold]
     fn refuse(&mut self, cpu: CpuId, access: &Access) {
         let of = &mut self.scheduler.cpus[cpu];
@@ -346,8 +346,8 @@ impl Simulation {
         self.observers.note_refused(RefusedAccess { vaddr, pc, write });
     }
 
-    /// [`Self::translate`] for data that the first-level TLB has just been asked for in vain; `missed` if it does not
-    /// even hold a translation that forbids the access.
+    /// [`Self::translate`] for data that has just missed in the first-level TLB; `missed` if there is no entry at all,
+    /// not even one that forbids the access.
     #[inline(always)]
     fn translate_after_l1_miss<const MANY: bool>(
         &mut self,
@@ -377,7 +377,7 @@ impl Simulation {
         }
     }
 
-    /// Runs the handler of the fault that the translation of an access has ended in, and then translates again.
+    /// Runs the handler of the fault that the translation of an access raised, and then translates again.
     #[inline(never)]
     fn fault_and_translate<const MANY: bool>(
         &mut self,
@@ -394,7 +394,7 @@ impl Simulation {
             if self.observers.profile.is_some() {
                 self.profile_miss(cpu, va, pc, intent);
             }
-            // An exception waits for all that came before.
+            // An exception waits for everything before it.
             self.scheduler.cpus[cpu].clock.drain();
         }
         self.raise(cpu, fault);
@@ -404,7 +404,7 @@ impl Simulation {
         self.translate::<MANY>(cpu, va, pc, intent, limit)
     }
 
-    /// Translates for the program, running fault handlers until there is a translation or a refusal.
+    /// Translates for the program; runs fault handlers until there is a translation or a refusal.
     fn translate<const MANY: bool>(
         &mut self,
         cpu: CpuId,
@@ -422,7 +422,7 @@ impl Simulation {
         let mut cycles = Cycles::ZERO;
         let wanted =
             TranslationRequest { cpu, core: of.core, space: of.running(), va, intent, origin: Origin::Program };
-        // An access is counted once, however often a fault has it made again.
+        // An access is counted once, however often it is retried after faults.
         let (counted, made) = (fault.is_some().then(|| self.hw.units[wanted.core].tlb), self.hw.walks.made);
         let found = self.hw.translate(&mut self.kernels.os.layers, &wanted, &mut cycles);
         if let Some(counted) = counted {
@@ -432,7 +432,7 @@ impl Simulation {
         if cycles > Cycles::ZERO {
             let page = found.as_ref().ok().copied();
             of.clock.wait_for_translation(self.hw.translating(cycles, page, intent == Intent::Fetch));
-            // A walk may have taken the last line's place in the cache, and a fill the last page's in the TLB.
+            // A walk may have evicted the last line from the cache, and a fill the last page from the TLB.
             of.filter.forget_data();
             if self.observers.profile.is_some() {
                 self.profile_translation(cpu, va, pc, intent, cycles, found.is_ok() && self.hw.walks.made > made);
@@ -453,18 +453,18 @@ pub(super) struct Hits {
     pub accesses: usize,
     instructions: u64,
     pub writes: u64,
-    /// Whether a kernel made them all, or the program did.
+    /// Whether a kernel made all of them; otherwise the program did.
     by_kernel: bool,
 }
 
-/// When a CPU with others beside it must stop.
+/// Condition under which a CPU must stop if there are others.
 pub(super) struct Stop<'a, C = CoreModel> {
     pub clock: &'a CpuClock<C>,
     pub limit: Cycles,
 }
 
 impl Hits {
-    /// Lets a CPU's clock go on.
+    /// Advances a CPU's clock by these accesses.
     #[inline(always)]
     pub fn pass<C: Timing>(&self, clock: &mut CpuClock<C>) {
         clock.retire(self.instructions);
@@ -472,8 +472,8 @@ impl Hits {
     }
 }
 
-/// The accesses from the first on that the filter answers: hits of the last line that change nothing. Not inlined, so
-/// that the loop has the processor's registers for itself.
+/// The leading accesses that the filter answers: hits of the last line that change no state. Not inlined, so that the
+/// loop has all registers of the processor.
 #[inline(never)]
 pub(super) fn scan<const MANY: bool, C: Timing>(accesses: &[Access], filter: &Filter, stop: &Stop<C>) -> Hits {
     let by_kernel = accesses.first().is_some_and(|access| access.maker.is_kernel());

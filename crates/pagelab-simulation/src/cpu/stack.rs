@@ -20,13 +20,13 @@ use pagelab_kernel::effects::{DmaWrite, Effects};
 use pagelab_kernel::locks::TaskId;
 
 impl Simulation {
-    /// Runs the uppermost activity until the stack is empty, the CPU blocks, or its clock passes `limit`.
+    /// Runs the top activity until the stack is empty, the CPU blocks, or its clock passes `limit`.
     pub(crate) fn run_stack<const MANY: bool>(
         &mut self,
         cpu: CpuId,
         limit: Cycles,
     ) -> Result<StackOutcome, EngineError> {
-        // Nobody else uses the core's TLBs until this returns.
+        // Nothing else uses the core's TLBs until this returns.
         let mut window = DirectMapWindow::NONE;
         let mut effects = Effects::default();
         loop {
@@ -68,14 +68,14 @@ impl Simulation {
                     return Ok(StackOutcome::Yields);
                 }
             }
-            // Whether devices have answered with errors; if an engine asked, it is told.
+            // Requests are left over if devices have answered them with errors. A fault engine is then told.
             let io_failed = !entry.step.io.is_empty();
             if io_failed && entry.activity.asks_again() {
                 entry.begun = false;
                 continue;
             }
             let task = TaskId { cpu, number: *number };
-            // Matched where it is: what it holds is seldom needed.
+            // Matched in place, since moving the result is expensive and its data is seldom needed.
             let blocked = match entry.activity.commit(kernels, &mut effects, task, io_failed) {
                 Ok(Next::Continue) => {
                     entry.reset();
@@ -106,17 +106,17 @@ impl Simulation {
         }
     }
 
-    /// Runs the uppermost activity of a CPU on to the end of its next step; false if there is none, or if it waits.
-    /// An explorer of interleavings chooses whose step is next; [`Self::run`] goes by the clocks.
+    /// Runs a CPU's top activity to the end of its next step; false if there is none, or if it waits. For explorers of
+    /// interleavings, which choose the CPU themselves; [`Self::run`] chooses by the clocks.
     pub fn step(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         if self.scheduler.cpus[cpu].state != CpuState::Ready || self.scheduler.cpus[cpu].task.stack.is_empty() {
             return Ok(false);
         }
         loop {
             let charged = self.scheduler.cpus[cpu].task.stack.last().map(|entry| entry.planned);
-            // A limit that has passed: one thing at a time.
+            // With a limit that has passed, it stops after each action.
             self.run_stack::<true>(cpu, Cycles::ZERO)?;
-            // An explorer's devices answer at once.
+            // In explorations, devices answer at once.
             while self.take_place()? {}
             let now = self.scheduler.cpus[cpu].task.stack.last().map(|entry| entry.planned);
             if charged == Some(true) && now != Some(true) || self.scheduler.cpus[cpu].state != CpuState::Ready {
@@ -125,16 +125,16 @@ impl Simulation {
         }
     }
 
-    /// Makes the requests of the step under way to the devices of a layer; those that will be answered with an error
-    /// are left in it. Where nobody could do anything before they answer, the clock goes on to then; else the task
-    /// waits. Returns whether it does.
+    /// Submits the requests of the current step to the devices of a layer; requests that will fail stay in the step. If
+    /// nothing else could use the CPU until the answer, the clock advances to it; otherwise the task waits. Returns
+    /// whether it waits.
     fn ask_devices<const MANY: bool>(
         &mut self,
         cpu: CpuId,
         layer: LayerId,
         limit: Cycles,
     ) -> Result<bool, EngineError> {
-        // Who spins for this task does so only until here.
+        // CPUs that spin for this task do so only until here.
         let one_task = !MANY
             || self.scheduler.cpus[cpu].has_one_task()
                 && !self.has_sibling(cpu)?
@@ -164,7 +164,7 @@ impl Simulation {
         let waits = MANY && done > clock.now() && (done > limit || !one_task && !*stalls);
         if waits {
             let key = self.scheduler.agenda.enter_answer(done, *stalls);
-            // Whoever goes on here is not to go beyond that.
+            // Whatever runs next on this CPU must not pass the answer's time.
             self.scheduler.woke = true;
             self.scheduler.cpus[cpu].wait_for(key);
         } else {
@@ -173,7 +173,7 @@ impl Simulation {
         Ok(waits)
     }
 
-    /// Drops from the caches what devices have written; false if they have written nothing.
+    /// Drops lines that devices have written from the caches; false if there are none.
     #[inline]
     fn carry_out_dma(&mut self, effects: &mut Effects) -> bool {
         let any = !effects.dma.is_empty();
@@ -186,7 +186,7 @@ impl Simulation {
         any
     }
 
-    /// Shoots down the translations that a step has made invalid; false if it has made none invalid.
+    /// Shoots down the translations that a step has invalidated; false if there are none.
     #[inline]
     fn carry_out_invalidations(&mut self, cpu: CpuId, effects: &mut Effects) -> bool {
         let any = !effects.invalidated.is_empty();
@@ -210,7 +210,7 @@ impl Simulation {
                     self.scheduler.enter(at, alarm);
                 }
             }
-            // The activity below a fault makes its reference again; with none below, the program its access.
+            // The activity below a fault retries its reference; with none below, the program retries its access.
             Activity::Fault(fault) => {
                 let (outcome, major, began) = (fault.outcome(), fault.is_major(), entry.began);
                 if task.stack.is_empty() {
@@ -227,8 +227,7 @@ impl Simulation {
     }
 }
 
-/// Charges what the step under way costs beyond its references, and notes it for the access that is profiled, if one
-/// is.
+/// Charges the costs of the current step beyond its references, and records them if the access is profiled.
 #[inline(always)]
 fn charge_step(entry: &StackEntry, clock: &mut CpuClock, kernels: &mut Kernels, miss: &mut Option<Box<Miss>>) {
     let Step { preset, cycles, before_pte, fills, .. } = entry.step;

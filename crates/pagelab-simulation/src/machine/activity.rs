@@ -1,10 +1,10 @@
-//! Activities: what a core does besides its program, as resumable state machines.
+//! Activities: the work of a core besides its program, as resumable state machines.
 //!
-//! A step of an activity is planned ([`Activity::plan`]: its references and cycles, changing nothing), charged by the
-//! core, and only then committed ([`Activity::commit`]: its change of state becomes visible). Between the two, other
-//! cores may run, and a reference may itself fault in a host layer, whose handler is another activity on the same
-//! core's stack; so a commit looks again at what it relies on. After a commit the activity goes on, blocks on a key, or
-//! ends.
+//! A step of an activity is planned ([`Activity::plan`] lists its references and cycles and changes nothing), then
+//! charged by the core, and only then committed ([`Activity::commit`]: its change of state becomes visible). Other
+//! cores may run in between, and a reference may itself fault in a host layer, whose handler is another activity on the
+//! same core's stack. So a commit checks again what it relies on. After a commit the activity continues, blocks on a
+//! key, or ends.
 //!
 //! An activity is one variant of [`Activity`]; its state machine is a file of its own.
 
@@ -23,30 +23,30 @@ use pagelab_kernel::populate::Populate;
 use pagelab_kernel::sync::Sync;
 use pagelab_kernel::threads::exit_scan::ExitScan;
 
-/// Any activity.
+/// An activity of any kind.
 #[derive(Clone, Debug)]
 pub enum Activity {
-    /// A kernel handles a page fault.
+    /// A kernel's page-fault handler.
     Fault(Fault),
-    /// A kernel maps pages ahead of accesses, for a call or of itself.
+    /// A kernel that maps pages ahead of accesses, for a call or by its own policy.
     Populate(Populate),
     /// An msync that waits for storage.
     Sync(Sync),
-    /// Work of a kernel thread, by its number, for its layer.
+    /// A step of a kernel thread, for its layer.
     Kernel {
         /// Number of the thread, as [`KernelThreads`](pagelab_kernel::threads::schedule::KernelThreads) counts.
         thread: usize,
-        /// The layer whose kernel it is of.
+        /// The layer whose kernel the thread belongs to.
         layer: LayerId,
     },
-    /// Deleting what ended processes left in page tables.
+    /// A scan that frees what ended processes left in page tables.
     ExitScan(ExitScan),
-    /// A fault engine maps a page.
+    /// A fault engine that maps a page.
     Engine(EngineWork),
 }
 
 impl Activity {
-    /// Layer whose physical addresses its references are.
+    /// The layer whose physical addresses its references use.
     pub fn layer(&self) -> LayerId {
         match self {
             Self::Fault(fault) => fault.space().layer,
@@ -58,7 +58,7 @@ impl Activity {
         }
     }
 
-    /// Whether it makes a request to a device again that was answered with an error (Linux `nvme_retry_req`).
+    /// Whether it repeats a request that a device answered with an error (Linux `nvme_retry_req`).
     pub fn asks_again(&self) -> bool {
         match self {
             Self::Fault(_) | Self::Populate(_) | Self::Sync(_) | Self::Kernel { .. } | Self::ExitScan(_) => true,
@@ -66,7 +66,7 @@ impl Activity {
         }
     }
 
-    /// The class of cycles that work outside of faults is charged to.
+    /// The class of cycles that work outside of faults counts as.
     pub fn class(&self) -> Class {
         match self {
             // The program waits for its walker.
@@ -77,19 +77,19 @@ impl Activity {
         }
     }
 
-    /// Counts the cycles of work that is no fault's.
+    /// Counts the cycles of work that is not a fault's.
     pub fn charge(&self, Kernels { os, threads, .. }: &mut Kernels, cycles: Cycles) {
         match self {
             Self::ExitScan(scan) => os.layers[scan.layer()].spaces.tables.charge_scan(cycles),
             Self::Kernel { thread, .. } => threads.charge(*thread, os, cycles),
             Self::Engine(work) => work.charge(os, cycles),
             Self::Sync(_) => Sync::charge(os, cycles),
-            Self::Fault(_) | Self::Populate(_) => unreachable!("its cycles are a stage's"),
+            Self::Fault(_) | Self::Populate(_) => unreachable!("cycles of faults are counted by stage"),
         }
     }
 
-    /// Fills `step` (cleared) with the references and cycles of the next step. Changes nothing. Returns the stage of a
-    /// fault that its cycles are counted for; none for other kernel work.
+    /// Fills `step` (cleared) with the references and cycles of the next step. Changes nothing else. Returns the fault
+    /// stage that the cycles count for; `None` for other kernel work.
     pub fn plan(&self, Kernels { os, threads, .. }: &Kernels, step: &mut Step) -> Option<Stage> {
         match self {
             Self::Fault(fault) => return Some(fault.plan(os, step)),
@@ -102,8 +102,8 @@ impl Activity {
         None
     }
 
-    /// Carries the planned step out for a task; adds what it causes outside the kernels to `effects`. `io_failed` if a
-    /// device has answered a request of the step with an error.
+    /// Carries out the planned step for a task; adds its consequences outside the kernels to `effects`. `io_failed` if
+    /// a device has answered a request of the step with an error.
     pub fn commit(
         &mut self,
         Kernels { os, threads, .. }: &mut Kernels,

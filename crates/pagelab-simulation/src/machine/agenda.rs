@@ -1,28 +1,28 @@
-//! What is to happen at a time that is known: answers of devices, alarms of kernel threads, arrivals of processes.
+//! The agenda: what happens at a known time. Answers of devices, alarms of kernel threads, arrivals of processes.
 //!
-//! CPUs are not entered, since their clocks move while others run: whose turn it is looks at them and at the first
-//! entry ([`crate::agenda::turns`]). An entry takes place when no CPU that can go on is before it.
+//! CPUs have no entries, since their clocks move while others run. The scheduling of turns compares their clocks with
+//! the first entry ([`crate::agenda::turns`]). An entry is carried out when the clock of no runnable CPU is before it.
 
 use pagelab_base::cycles::Cycles;
 use pagelab_base::step::BlockKey;
 use std::collections::BTreeSet;
 
-/// What is to happen. Ties run in declaration order.
+/// An entry of the agenda. Ties run in declaration order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AgendaEntry {
-    /// A device has done what was asked of it.
+    /// A device has completed a request.
     Answer { request: u64, stalls: bool },
-    /// A kernel thread wakes up by itself.
+    /// A kernel thread wakes up at its own time.
     Alarm { thread: usize },
     /// A process of a stream arrives.
     Arrival { stream: usize },
 }
 
-/// See the module's text.
+/// The agenda, see the module's text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agenda {
     entries: BTreeSet<(Cycles, AgendaEntry)>,
-    /// Requests to devices so far.
+    /// Number of requests to devices so far.
     requests: u64,
 }
 
@@ -31,7 +31,7 @@ impl Agenda {
         self.entries.insert((at, entry));
     }
 
-    /// Enters the answer to a request; returns what it is waited for by.
+    /// Enters the answer to a request; returns the key to wait for it.
     pub fn enter_answer(&mut self, at: Cycles, stalls: bool) -> BlockKey {
         let request = self.requests;
         self.requests += 1;
@@ -43,22 +43,22 @@ impl Agenda {
         self.entries.remove(&(at, entry));
     }
 
-    /// No process arrives any more.
+    /// Removes all arrivals.
     pub fn strike_arrivals(&mut self) {
         self.entries.retain(|(_, entry)| !matches!(entry, AgendaEntry::Arrival { .. }));
     }
 
-    /// Takes the first entry off.
+    /// Removes the first entry.
     pub fn pop(&mut self) -> Option<(Cycles, AgendaEntry)> {
         self.entries.pop_first()
     }
 
-    /// When the first entry takes place.
+    /// Time of the first entry.
     pub fn next(&self) -> Option<Cycles> {
         self.entries.first().map(|&(at, _)| at)
     }
 
-    /// Whether some entry helps programs on: nobody waits for the alarm of a kernel thread.
+    /// Whether any entry can let a program continue: no program waits for the alarm of a kernel thread.
     pub fn helps(&self) -> bool {
         self.entries.iter().any(|(_, entry)| !matches!(entry, AgendaEntry::Alarm { .. }))
     }

@@ -17,14 +17,14 @@ use pagelab_tables::mmu_cache::Asid;
 use pagelab_trace::{Access, AccessKind, ThreadIx};
 use pagelab_translate::counters::WALK_PLACES;
 
-/// Whether a CPU can go on.
+/// Whether a CPU can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuState {
-    /// It has something to do now.
+    /// It can run now.
     Ready,
-    /// Its task waits for a lock whose holder is at work on another CPU, and it waits with it.
+    /// Its task waits for a lock whose holder runs on another CPU; the CPU spins.
     Spins(BlockKey),
-    /// Its tasks wait for keys, and it has nothing else to run.
+    /// Its tasks wait for keys, and there is nothing else to run.
     Blocked(BlockKey),
     /// All its lanes wait for other CPUs.
     Waiting,
@@ -32,13 +32,14 @@ pub enum CpuState {
     Finished,
 }
 
-/// What the last data access of a CPU proved: the next one to the same place need not ask again. All hits that the
-/// filter answers would have found their TLB entry and their cache line most recently used, so they change nothing.
+/// What the last data access of a CPU proved, so that the next access to the same line or page can skip the look-ups.
+/// The TLB entry and the cache line of every hit that the filter answers are already the most recently used ones, so
+/// such hits change no state.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter {
     /// Virtual line of the last data access.
     pub line: u64,
-    /// Bit per `AccessKind`: whether an access of that kind to the line is a hit that changes no state.
+    /// One bit per `AccessKind`: whether an access of that kind to the line is a hit that changes no state.
     pub kinds: u8,
     /// Virtual page of the last instruction that was translated.
     pub code_page: u64,
@@ -48,11 +49,11 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Answers no access.
+    /// A filter that answers no access.
     pub const EMPTY: Self =
         Self { line: u64::MAX, kinds: 0, code_page: u64::MAX, page: u64::MAX, translation: Translation::from_word(0) };
 
-    /// Makes the next data access ask TLB and cache.
+    /// Makes the next data access look up TLB and cache.
     #[inline]
     pub fn forget_data(&mut self) {
         self.line = u64::MAX;
@@ -66,7 +67,7 @@ impl Filter {
         held.then_some(self.translation)
     }
 
-    /// Takes up what an access to `va` proved; `kinds` as the field.
+    /// Stores what an access to `va` proved; `kinds` is as in the field.
     #[inline(always)]
     pub fn learn(&mut self, va: VirtAddr, translation: Translation, kinds: u8) {
         self.line = va.0 >> LINE_SHIFT;
@@ -81,7 +82,7 @@ impl Filter {
         self.translation.address(VirtAddr(self.line << LINE_SHIFT)).line().0
     }
 
-    /// True if it answers this access: a hit of the last line that changes nothing.
+    /// Whether the filter answers this access: it hits the last line and changes no state.
     #[inline(always)]
     pub fn answers(&self, access: &Access) -> bool {
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
@@ -91,47 +92,49 @@ impl Filter {
     }
 }
 
-/// What a CPU counted of the program's accesses.
+/// Counts of the program's accesses on a CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AccessCounters {
-    /// Accesses that were replayed, of all kinds; refused ones too.
+    /// Accesses that were replayed, of all kinds, including refused ones.
     pub accesses: u64,
     /// Stores and modifies.
     pub writes: u64,
-    /// Instruction fetches among them.
+    /// Instruction fetches.
     pub fetches: u64,
-    /// Those that a kernel made among them.
+    /// Accesses that a kernel made.
     pub by_kernel: ByKernel,
-    /// Accesses that a [`Filter`] answered: hits in the first-level TLB and cache.
+    /// Accesses that a [`Filter`] answered; they hit in the first-level TLB and cache.
     pub filtered: u64,
     /// Line-sized pieces that were looked up in the TLBs and caches.
     pub pieces: u64,
-    /// Accesses that no mapping covers or that one forbids.
+    /// Accesses that no mapping covers or that the mapping forbids.
     pub refused: u64,
-    /// Line misses in L1, L2 and L3 of accesses across a line boundary that had missed there with an earlier line: an
-    /// access counts one miss a level, as hardware events and other simulators count.
+    /// Repeated misses in L1, L2 and L3 of accesses across a line boundary that had already missed there with an
+    /// earlier line. They are subtracted, so that an access counts one miss per level, as hardware events and other
+    /// simulators count.
     pub split_misses: [u64; 3],
-    /// Times that it went over to another thread.
+    /// Switches to another thread.
     pub context_switches: u64,
 }
 
-/// What a CPU counted of the accesses that a kernel made, as the trace says: among all others.
+/// Counts of the accesses that the trace attributes to a kernel; included in the other counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByKernel {
     /// Accesses of all kinds.
     pub accesses: u64,
-    /// Instructions that retired to these accesses.
+    /// Instructions that retired with these accesses.
     pub instructions: u64,
     /// Cycles of [`Class::Base`], [`Class::DataStall`] and [`Class::Translation`].
     pub cycles: [Cycles; 3],
-    /// Line-sized pieces, by where they were found, as in [`place_index`](pagelab_translate::counters::place_index).
+    /// Line-sized pieces, by the place that served them, as in
+    /// [`place_index`](pagelab_translate::counters::place_index).
     pub refs: [u64; WALK_PLACES],
-    /// Look-ups that found nothing in the first level of the TLBs, and in both.
+    /// Look-ups that missed the first-level TLB, and those that missed both levels.
     pub tlb_misses: [u64; 2],
 }
 
 impl AccessCounters {
-    /// Counts a line of an access across a line boundary; `missed` says in which levels the access has missed so far.
+    /// Counts a line of an access across a line boundary; `missed` says in which levels the access has already missed.
     pub fn count_split_miss(&mut self, missed: &mut [bool; 3], served: HitLevel) {
         let levels = match served {
             HitLevel::L1 => 0,
@@ -146,57 +149,57 @@ impl AccessCounters {
     }
 }
 
-/// See the module's text.
+/// A CPU, see the module's text.
 #[derive(Clone)]
 pub struct Cpu {
-    /// Index of its core among those in use.
+    /// Index of its core among the cores in use.
     pub core: usize,
-    /// The time that it has come to, and what it was spent on.
+    /// Its time, and what the cycles were spent on.
     pub clock: CpuClock,
-    /// Whether it can go on.
+    /// Whether it can run.
     pub state: CpuState,
-    /// What it runs.
+    /// The task that it runs.
     pub task: Task,
-    /// Where that belongs.
+    /// The slot that the task belongs to.
     pub seat: TaskSlot,
-    /// The queues of the inputs that use it, one each.
+    /// The queues of the inputs that use it, one per input.
     pub lanes: Vec<CpuQueue>,
-    /// The lane that it runs, or ran before a kernel thread.
+    /// Index of the lane that it runs, or ran before a kernel thread.
     pub lane: usize,
     /// Kernel threads that run here.
     pub threads: Vec<KernelTask>,
-    /// No source uses it: it is there for kernel threads.
+    /// Whether no source uses it: it runs kernel threads only.
     pub apart: bool,
-    /// A task that waited for a device can go on, and is to have the CPU before the one that has it.
+    /// A task that waited for a device can continue and may preempt the running one.
     pub preempt: bool,
     /// Number of its next task.
     next_task: u32,
-    /// When the current lane's time slice ends; only if there are several.
+    /// End of the current lane's time slice; used only with several lanes.
     pub slice_end: Cycles,
-    /// Running thread: its input and number.
+    /// The running thread: its input and number.
     pub thread: Option<(usize, ThreadIx)>,
-    /// The space of the running thread; none if the CPU has loaded no program's.
+    /// The space of the running thread; `None` if no program's space is loaded.
     pub space: Option<SpaceId>,
     /// Tag of the space, if there is one.
     pub asid: Asid,
-    /// Whether it makes use of that space, for shootdowns.
+    /// Whether it uses that space, for shootdowns.
     pub presence: Presence,
-    /// Spaces that it may hold translations of.
+    /// Spaces whose translations it may hold.
     pub pcids: Pcids,
-    /// What the last data access proved of the next.
+    /// What the last data access proved.
     pub filter: Filter,
-    /// The context of the access that it makes, if a profile looks at call stacks.
+    /// The call-stack context of its current access, if a profile records call stacks.
     pub context: u32,
-    /// What it has counted of accesses.
+    /// Its counts of accesses.
     pub counters: AccessCounters,
-    /// Input that its cycles are spent for.
+    /// The input that its cycles are charged to.
     pub owner: Option<usize>,
-    /// Cycles by class that are on somebody's account.
+    /// Cycles by class that have been charged to accounts.
     pub charged: [Cycles; Class::ALL.len()],
 }
 
 impl Cpu {
-    /// A CPU of a core, with nothing to run; `apart` if it is for kernel threads alone, and with so many PCIDs.
+    /// A CPU of a core, with nothing to run and this number of PCIDs; `apart` if it runs kernel threads only.
     pub fn new(core: usize, apart: bool, model: CoreModel, pcids: u32) -> Self {
         Self {
             core,
@@ -224,14 +227,14 @@ impl Cpu {
         }
     }
 
-    /// The space that a program runs in.
+    /// The space that the running program uses.
     #[inline]
     pub fn running(&self) -> SpaceId {
         self.space.expect("a run's thread has a space")
     }
 
-    /// True for an access of the program itself to data of one line, by an instruction of the page that the last one
-    /// was of. An access that a fault handler interrupted is not: how it ended is to be looked at first.
+    /// Whether this is an access of the program itself to data of one line, by an instruction on the same page as the
+    /// last one. False after a fault: the handler's outcome must be checked first.
     #[inline(always)]
     pub fn is_plain(&self, access: &Access) -> bool {
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
@@ -253,7 +256,7 @@ impl Cpu {
         }
     }
 
-    /// Takes the queue of an input away, if there is one. It has come to its end.
+    /// Removes the queue of an input that has ended, if there is one.
     pub fn remove_lane(&mut self, input: usize) {
         let Some(at) = self.lanes.iter().position(|lane| lane.input == input) else { return };
         let own = self.seat == TaskSlot::Queue(at);
@@ -276,7 +279,7 @@ impl Cpu {
         self.threads.push(KernelTask { thread, task });
     }
 
-    /// Where the task of a seat lies while the CPU runs another; none if there is no lane.
+    /// Where the task of a slot is stored while the CPU runs another; `None` if there is no such lane.
     fn place(&mut self, seat: TaskSlot) -> Option<&mut Task> {
         match seat {
             TaskSlot::Queue(lane) => self.lanes.get_mut(lane).map(|lane| &mut lane.task),
@@ -287,18 +290,18 @@ impl Cpu {
         }
     }
 
-    /// Takes the task of its seat into its hands.
+    /// Makes the task of the CPU's slot the current one.
     fn take_up(&mut self) {
         self.task = self.place(self.seat).map(std::mem::take).unwrap_or_default();
     }
 
-    /// The thread that the task in its hands is of, which need not run yet: whose lane has gone may leave it one that
-    /// waits.
+    /// The thread of the current task. It need not be the running thread: after a lane is removed, the next one may
+    /// have a task that waits.
     pub fn thread_of_task(&self) -> Option<(usize, ThreadIx)> {
         self.task.thread.or(self.thread)
     }
 
-    /// Leaves its task where it is and goes on with that of another seat.
+    /// Suspends the current task and makes that of another slot the current one.
     pub fn go_over(&mut self, seat: TaskSlot) {
         let mut task = std::mem::take(&mut self.task);
         task.thread =
@@ -319,7 +322,8 @@ impl Cpu {
         self.take_up();
     }
 
-    /// The thread of its lane that it runs is overtaken by others of the queue; a task at rest takes its place.
+    /// Suspends the running thread of its lane, so that others of the queue can overtake it; an idle task takes its
+    /// place.
     pub fn overtake(&mut self) {
         let idle = self.number_task();
         let mut task = std::mem::replace(&mut self.task, idle);
@@ -328,7 +332,8 @@ impl Cpu {
         self.lanes[self.lane].overtaken.push(SuspendedThread { thread, task });
     }
 
-    /// Who goes on if a lane does, or why nobody can. The lane comes to that item. `is_all` as for [`CpuQueue::next`].
+    /// The slot that runs if a lane continues, or why none can. Advances the lane to that item. `is_all` as for
+    /// [`CpuQueue::next`].
     pub fn next_in(&mut self, lane: usize, is_all: bool) -> Result<TaskSlot, NextItem> {
         let task = self.task_at(TaskSlot::Queue(lane));
         let (waits, idle) = (task.waits_for.is_some(), task.is_idle());
@@ -349,7 +354,7 @@ impl Cpu {
         }
     }
 
-    /// The task of a seat, wherever it is.
+    /// The task of a slot, wherever it is stored.
     pub fn task_at(&self, seat: TaskSlot) -> &Task {
         match seat {
             _ if seat == self.seat => &self.task,
@@ -362,13 +367,13 @@ impl Cpu {
         }
     }
 
-    /// Whether it has no other task than the one that it runs.
+    /// Whether the current task is its only one.
     #[inline]
     pub fn has_one_task(&self) -> bool {
         self.lanes.len() + self.threads.len() <= 1 && self.lanes.iter().all(|lane| lane.overtaken.is_empty())
     }
 
-    /// The tasks that it has left.
+    /// The tasks other than the current one.
     pub fn left(&mut self) -> impl Iterator<Item = &mut Task> {
         let lanes = self
             .lanes
@@ -377,7 +382,7 @@ impl Cpu {
         lanes.chain(self.threads.iter_mut().map(|thread| &mut thread.task))
     }
 
-    /// All seats: kernel threads, then the lanes from the one after its own, then who has been overtaken.
+    /// All slots: kernel threads, then the lanes starting after its own, then suspended threads.
     pub fn seats(&self) -> impl Iterator<Item = TaskSlot> + '_ {
         let kernel = (0..self.threads.len()).map(TaskSlot::Kernel);
         let lanes = (1..=self.lanes.len()).map(|n| TaskSlot::Queue((self.lane + n) % self.lanes.len()));
@@ -388,13 +393,13 @@ impl Cpu {
         kernel.chain(lanes).chain(overtaken)
     }
 
-    /// Whether a task is one of its kernel threads'.
+    /// Whether a task belongs to one of its kernel threads.
     pub fn is_of_thread(&self, number: u32) -> bool {
         let in_hand = matches!(self.seat, TaskSlot::Kernel(_)) && self.task.number == number;
         in_hand || self.threads.iter().any(|thread| thread.task.number == number)
     }
 
-    /// A key that one of its tasks waits for, that of a device if there is one.
+    /// A key that one of its tasks waits for; that of a device if there is one.
     pub fn awaited(&self) -> Option<BlockKey> {
         self.seats().filter_map(|seat| self.task_at(seat).waits_for).max_by_key(|key| key.is_of_device())
     }
@@ -404,31 +409,31 @@ impl Cpu {
         self.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs here")
     }
 
-    /// Removes the item that the current lane has come to.
+    /// Removes the item at which the current lane is.
     pub fn pop_item(&mut self) {
         let lane = &mut self.lanes[self.lane];
         lane.queue.remove(lane.at);
     }
 
-    /// So many accesses of the run that the current lane has come to are done.
+    /// Marks this many accesses of the current lane's run as done.
     pub fn advance(&mut self, accesses: usize) {
         let lane = &mut self.lanes[self.lane];
         let Some(Item::Run { at, .. }) = lane.queue.get_mut(lane.at) else { unreachable!("it is in a run") };
         *at += accesses;
     }
 
-    /// Its task waits from here on.
+    /// Makes the current task wait.
     pub(crate) fn wait_for(&mut self, key: BlockKey) {
         self.task.waits_for = Some(key);
         self.state = CpuState::Blocked(key);
     }
 
-    /// A task that was left in the middle and can go on, kernel threads first.
+    /// The first suspended task that can continue, kernel threads first.
     pub(crate) fn first_left(&self) -> Option<TaskSlot> {
         self.seats().find(|&seat| seat != self.seat && self.task_at(seat).can_go_on())
     }
 
-    /// A kernel thread that is awake and has not begun.
+    /// The first kernel thread that is awake and has not begun.
     pub(crate) fn awake_thread(&self, threads: &KernelThreads) -> Option<TaskSlot> {
         let begins = |place: usize| {
             self.task_at(TaskSlot::Kernel(place)).stack.is_empty() && threads.is_awake(self.threads[place].thread)
@@ -436,25 +441,25 @@ impl Cpu {
         (0..self.threads.len()).find(|&place| begins(place)).map(TaskSlot::Kernel)
     }
 
-    /// Sets the state of a CPU none of whose queues has work. Returns whether it has nothing to wait for and is idle.
+    /// Sets the state of a CPU none of whose queues has work. Returns whether it is idle, with nothing to wait for.
     pub(crate) fn rest(&mut self) -> bool {
         if let Some(key) = self.awaited() {
             self.state = CpuState::Blocked(key);
             return false;
         }
         let finished = self.lanes.iter().all(|lane| lane.state == LaneState::Finished);
-        // Kernel threads wait for their work.
+        // Kernel threads wait for work.
         self.state = if finished && self.threads.is_empty() { CpuState::Finished } else { CpuState::Waiting };
         true
     }
 
-    /// The source that it works for; none if it is idle or runs a kernel thread.
+    /// The source that it works for; `None` if it is idle or runs a kernel thread.
     #[inline]
     pub(crate) fn works_for(&self) -> Option<usize> {
         self.owner.filter(|_| matches!(self.seat, TaskSlot::Queue(_)))
     }
 
-    /// Charges the cycles since the last call, by class, to an account.
+    /// Charges the cycles since the last call to an account, by class.
     #[inline]
     pub(crate) fn charge_to(&mut self, account: &mut [Cycles; Class::ALL.len()]) {
         for class in Class::ALL {
@@ -464,12 +469,12 @@ impl Cpu {
         }
     }
 
-    /// It was idle for a source that was not there, so for nobody.
+    /// Charges idle cycles to no source: the source that the CPU was idle for has not been there.
     pub(crate) fn discard_idle(&mut self) {
         self.charged[Class::Idle as usize] = self.clock.spent(Class::Idle);
     }
 
-    /// Makes an address space, with its tag, the running one, or none.
+    /// Loads an address space with its tag, or none.
     pub fn set_space(&mut self, space: Option<(SpaceId, Asid)>) {
         self.space = space.map(|(space, _)| space);
         self.asid = space.map_or(Asid(0), |(_, asid)| asid);
@@ -482,7 +487,7 @@ impl Cpu {
         self.task.stack.push(activity, self.clock.now());
     }
 
-    /// Puts an activity on the stack of an input's task, which is at rest, on behalf of a thread.
+    /// Puts an activity on the stack of an input's idle task, on behalf of a thread.
     pub fn begin_for(&mut self, input: usize, thread: ThreadIx, activity: Activity) {
         let lane = self.lanes.iter().position(|lane| lane.input == input).expect("the input runs here");
         if self.seat == TaskSlot::Queue(lane) {

@@ -1,4 +1,4 @@
-//! The kernels of all layers: their state, their threads, and what shootdowns have to know.
+//! The kernels of all layers: their state, their threads, and what shootdowns need.
 
 use crate::config::Config;
 use crate::machine::pcids::{Generations, ShootdownCounters};
@@ -18,7 +18,7 @@ use pagelab_kernel::threads::schedule::KernelThreads;
 use pagelab_kernel::vma::VaRange;
 use pagelab_trace::{EventKind, MapFlags};
 
-/// See the module's text.
+/// The kernels of all layers, see the module's text.
 #[derive(Clone)]
 pub struct Kernels {
     /// The layers with their kernels.
@@ -29,19 +29,19 @@ pub struct Kernels {
     pub(crate) thread_cpus: Vec<CpuId>,
     /// Enough processes have ended for a scan of some layer's page tables.
     pub(crate) exit_scan_due: bool,
-    /// Shootdowns of each address space so far.
+    /// Number of shootdowns of each address space.
     pub(crate) generations: Generations,
-    /// What shootdowns and switches between address spaces did.
+    /// Counters of shootdowns and switches between address spaces.
     pub shootdowns: ShootdownCounters,
 }
 
-/// What a shootdown costs.
+/// Costs of a shootdown.
 pub(crate) struct ShootdownCosts {
     /// Cycles of each CPU that drops translations.
     pub local: Cycles,
-    /// Code of each CPU that is interrupted.
+    /// Kernel code of each CPU that is interrupted.
     pub interrupt: CodeCost,
-    /// Cycles that the CPU that asks waits for the others.
+    /// Cycles that the initiating CPU waits for the others.
     pub wait: Cycles,
 }
 
@@ -58,8 +58,7 @@ impl Kernels {
         Ok(Self { os, threads, thread_cpus: Vec::new(), exit_scan_due: false, generations, shootdowns })
     }
 
-    /// Whether the page of a fault is one that the hypervisor has backed before the run
-    /// ([`is_backed`](layer::is_backed)).
+    /// Whether the hypervisor backed the page of a fault before the run ([`is_backed`](layer::is_backed)).
     pub fn is_backed(&self, fault: &PageFault) -> bool {
         layer::is_backed(&self.os.layers, fault)
     }
@@ -70,7 +69,7 @@ impl Kernels {
         effects.wakeups.drain(..).for_each(|(layer, need)| self.threads.wake(layer, need));
     }
 
-    /// What an event of a space has to wait for before it can be carried out, if anything.
+    /// The key that an event of a space must wait for before it can be carried out; `None` if it need not wait.
     pub(crate) fn in_the_way(&mut self, space: SpaceId, kind: &EventKind) -> Option<BlockKey> {
         if let Some(part) = FilePart::from_event(kind) {
             return self.os.in_the_way_of_file(space.layer, &part);
@@ -80,7 +79,7 @@ impl Kernels {
         if free { self.os.engine_in_the_way(space) } else { Some(BlockKey::Mappings { space }) }
     }
 
-    /// What the shootdown of an invalidation costs. A recorded kernel's own work for it is in the trace.
+    /// Costs of the shootdown for an invalidation. A recorded kernel's work for it is in the trace.
     pub(crate) fn shootdown_costs(&self, what: &Invalidation) -> ShootdownCosts {
         if what.recorded {
             return ShootdownCosts { local: Cycles::ZERO, interrupt: CodeCost::NONE, wait: Cycles::ZERO };
@@ -95,7 +94,7 @@ impl Kernels {
         ShootdownCosts { local, interrupt, wait: costs.shootdown_ipi_cycles.into() }
     }
 
-    /// Layers whose physical memory lies in a space, or in a space of one of these layers.
+    /// The layers whose physical memory lies in a space, directly or through other layers.
     pub(crate) fn guests_in(&self, space: SpaceId) -> Vec<LayerId> {
         let layers = &self.os.layers;
         let hosted = |host: SpaceId| {
@@ -112,7 +111,7 @@ impl Kernels {
         guests
     }
 
-    /// Has the host fetch the leaf entry of an address into its caches.
+    /// Prefetches the leaf entry of an address into the caches of the computer that runs the simulation.
     #[inline]
     pub(crate) fn hint_entry(&self, space: SpaceId, va: VirtAddr) {
         let layer = &self.os.layers[space.layer];
@@ -120,7 +119,7 @@ impl Kernels {
     }
 }
 
-/// The addresses whose mappings an event changes: none, a range, or (the inner none) all of its space.
+/// The addresses whose mappings an event changes: `None`, a range, or `Some(None)` for its whole space.
 fn changed_range(kind: &EventKind) -> Option<Option<VaRange>> {
     let range = |addr: u64, len: u64| Some(VaRange::of_bytes(addr, len).ok());
     match *kind {
@@ -139,7 +138,7 @@ fn changed_range(kind: &EventKind) -> Option<Option<VaRange>> {
         | EventKind::Skip
         | EventKind::Resume { .. }
         | EventKind::Measure => None,
-        // The length is one of whole huge pages.
+        // The length is rounded up to whole huge pages.
         EventKind::Mmap { flags, .. } if flags.contains(MapFlags::HUGETLB) => Some(None),
         EventKind::Mmap { addr, len, .. }
         | EventKind::Munmap { addr, len }

@@ -1,5 +1,5 @@
-//! The state of a simulation, by parts: hardware, kernels, scheduler, programs, observers. What happens to several of
-//! them is in `cpu` and `agenda`.
+//! The state of a simulation by parts: hardware, kernels, scheduler, programs, observers. What concerns several of them
+//! is in `cpu` and `agenda`.
 
 pub mod activity;
 pub(crate) mod agenda;

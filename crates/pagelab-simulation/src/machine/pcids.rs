@@ -1,29 +1,29 @@
-//! The address spaces that a CPU holds translations of (`agenda/shootdown.rs` says what is modelled).
+//! The address spaces whose translations a CPU holds (`agenda/shootdown.rs` says what is modelled).
 
 use pagelab_base::ids::SpaceId;
 use pagelab_tables::mmu_cache::Asid;
 
 pagelab_base::counters! {
-    /// What shootdowns and switches between address spaces did.
+    /// Counters of shootdowns and switches between address spaces.
     pub struct ShootdownCounters {
-        count: u64 as count("count", "TLB shootdowns, local ones included");
+        count: u64 as count("count", "TLB shootdowns, including local ones");
         interrupts: u64 as timed_count("interrupts", "CPUs interrupted by TLB shootdowns");
         spared: u64 as timed_count(
             "spared",
-            "Idle CPUs that TLB shootdowns did not interrupt, though the space was loaded"
+            "Idle CPUs that TLB shootdowns did not interrupt although the space was loaded"
         );
         pcid_flushes: u64 as timed_count(
             "flush.pcid",
-            "Flushes where a CPU came to an address space that it held no PCID of"
+            "Flushes because a CPU switched to an address space for which it had no PCID"
         );
         generation_flushes: u64 as timed_count(
             "flush.generation",
-            "Flushes where a CPU came to an address space that shootdowns had changed since it ran there"
+            "Flushes because a CPU switched to an address space that shootdowns had changed since it last ran there"
         );
     }
 }
 
-/// Shootdowns of each space so far, by tag.
+/// Number of shootdowns of each space, by tag.
 #[derive(Clone, Default)]
 pub struct Generations(Vec<u64>);
 
@@ -42,32 +42,32 @@ impl Generations {
     }
 }
 
-/// Whether a CPU makes use of the space that it has loaded.
+/// Whether a CPU uses the space that it has loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// A program runs in it.
+    /// It runs a program in the space.
     Running,
-    /// Idle, with the space loaded.
+    /// It is idle, with the space loaded.
     Lazy,
-    /// Idle, with the kernel's own page table loaded: shootdowns pass it by.
+    /// It is idle, with the kernel's own page table loaded: shootdowns skip it.
     Away,
 }
 
-/// The address spaces that a CPU has PCIDs for, with the generation that it has seen of each. Without PCIDs there is
-/// one place: coming to a space flushes the one before.
+/// The address spaces for which a CPU has PCIDs, each with the generation that it last saw. Without PCIDs there is one
+/// slot: switching to a space flushes the one before.
 #[derive(Clone, Debug)]
 pub struct Pcids {
     held: Vec<Option<(SpaceId, u64)>>,
     next: usize,
 }
 
-/// What a CPU has of the space that it comes to.
+/// What a CPU holds of the space that it switches to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PcidState {
     Current,
     /// Translations from before a shootdown.
     Behind,
-    /// No PCID; the one that it got was this space's until now.
+    /// No PCID; the one that it got belonged to the space `before`.
     Nothing {
         before: Option<SpaceId>,
     },
@@ -79,7 +79,7 @@ impl Pcids {
         Self { held: vec![None; pcids.max(1) as usize], next: 0 }
     }
 
-    /// The CPU comes to a space, which has reached `generation`.
+    /// Switches to a space whose generation is `generation`.
     pub(crate) fn load(&mut self, space: SpaceId, generation: u64) -> PcidState {
         if let Some((_, seen)) = self.held.iter_mut().flatten().find(|(of, _)| *of == space) {
             let behind = std::mem::replace(seen, generation) < generation;

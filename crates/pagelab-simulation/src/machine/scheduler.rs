@@ -1,4 +1,4 @@
-//! The scheduler: the CPUs, whose turn it is, and what is to happen at a known time.
+//! The scheduler: the CPUs, which of them runs next, and the agenda.
 //!
 //! How CPUs wait for each other is in `machine/waiting.rs`.
 
@@ -9,58 +9,58 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::CpuId;
 use pagelab_hardware::core_model::{Common, Siblings};
 
-/// See the module's text.
+/// The scheduler, see the module's text.
 #[derive(Clone)]
 pub struct Scheduler {
-    /// CPUs in use, each a hardware thread of the machine.
+    /// The CPUs in use; each is a hardware thread of the machine.
     pub cpus: Vec<Cpu>,
-    /// What the hardware threads of a core share, by core. None if only one thread of the core is in use, and while one
-    /// of them has its turn. Empty if no core has anything to share.
+    /// State that the hardware threads of a core share, by core. `None` if only one thread of the core is in use, and
+    /// during the turn of one of them. Empty if no core shares anything.
     pub(crate) shared_by_threads: Vec<Option<Box<Common>>>,
-    /// What is to happen at a known time.
+    /// What happens at known times.
     pub(crate) agenda: Agenda,
     /// Cycles that a CPU may run ahead of the others (`engine.sync_quantum_cycles`).
     pub(crate) quantum: Cycles,
     /// Time slice of a source that shares a CPU (`kernel.quantum_cycles`).
     pub(crate) slice: Cycles,
-    /// More than one CPU, more than one queue on it, or something that runs beside them.
+    /// Whether there is more than one CPU, more than one queue on a CPU, or background load.
     pub(crate) many: bool,
-    /// The turn with which an interrupted run continues.
+    /// The turn that continues after an interruption of the run.
     pub(crate) paused: Option<(CpuId, Cycles)>,
-    /// During this turn another CPU has become ready, or the agenda has got a new entry. The limit of the turn no
-    /// longer holds.
+    /// Whether, during this turn, another CPU has become ready or the agenda has a new entry. The limit of the turn is
+    /// then obsolete.
     pub(crate) woke: bool,
 }
 
 impl Scheduler {
-    /// A scheduler before the first turn, for CPUs of this many cores.
+    /// A scheduler before the first turn; `cores` is the number of cores in use.
     pub(crate) fn new(cpus: Vec<Cpu>, cores: usize, agenda: Agenda, quantum: Cycles, slice: Cycles) -> Self {
         let shared_by_threads = shared_by_threads(&cpus, cores);
         let many = cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1);
         Self { cpus, shared_by_threads, agenda, quantum, slice, many, paused: None, woke: false }
     }
 
-    /// Whether some core looks at dependencies and branches.
+    /// Whether any core model uses dependencies and branches.
     pub fn models_dependencies(&self) -> bool {
         self.cpus.iter().any(|cpu| cpu.clock.models_dependencies())
     }
 
-    /// Assumed dependency of accesses recorded without one, if some core needs dependencies.
+    /// How some core model treats accesses recorded without dependencies; `None` if no core needs them.
     pub fn dependency_assumption(&self) -> Option<&'static str> {
         self.cpus.iter().find_map(|cpu| cpu.clock.dependency_assumption())
     }
 
-    /// Whether hardware threads of some core compete for what the core has once.
+    /// Whether hardware threads of any core compete for its resources.
     pub fn shares_core(&self) -> bool {
         !self.shared_by_threads.is_empty()
     }
 
-    /// Whether some core predicts branches.
+    /// Whether any core predicts branches.
     pub fn predicts(&self) -> bool {
         self.cpus.iter().any(|cpu| cpu.clock.branches().is_some())
     }
 
-    /// The CPUs but for those that kernel threads have to themselves.
+    /// The CPUs, except those that run kernel threads only.
     pub fn program_cpus(&self) -> impl Iterator<Item = &Cpu> {
         self.cpus.iter().filter(|cpu| !cpu.apart)
     }
@@ -70,7 +70,7 @@ impl Scheduler {
         self.program_cpus().map(|cpu| cpu.clock.now()).max().unwrap_or_default()
     }
 
-    /// The ready CPU with the smallest clock (the first of equals), and how far it may go.
+    /// The ready CPU with the smallest clock (the first of equals), and the time up to which it may run.
     #[inline]
     pub(crate) fn next_turn(&self) -> Option<(CpuId, Cycles)> {
         let mut first: Option<(CpuId, Cycles)> = None;
@@ -88,14 +88,14 @@ impl Scheduler {
         first.map(|(cpu, _)| (cpu, second.saturating_add(self.quantum)))
     }
 
-    /// Whether a CPU has come to the end of its turn.
+    /// Whether a CPU's turn is over.
     #[inline]
     pub(crate) fn turn_is_over(&self, cpu: CpuId, limit: Cycles) -> bool {
         self.woke || self.cpus[cpu].clock.now() > limit
     }
 
-    /// Gives a CPU what it shares with the other hardware threads of its core. Returns how far it may go with what it
-    /// is told of these.
+    /// Gives a CPU the state that it shares with the other hardware threads of its core. Returns the time up to which
+    /// its information about these threads is valid.
     #[inline]
     pub(crate) fn enter_core(&mut self, cpu: CpuId) -> Cycles {
         let (core, now) = (self.cpus[cpu].core, self.cpus[cpu].clock.now());
@@ -105,7 +105,7 @@ impl Scheduler {
         let others = self.cpus.iter().enumerate().filter(|(number, of)| of.core == core && CpuId::from(*number) != cpu);
         for (_, of) in others {
             let (goes_on, time) = (matches!(of.state, CpuState::Ready | CpuState::Spins(_)), of.clock.now());
-            // A thread that has stopped ahead of this CPU had something to run until then.
+            // A thread that has stopped at a later time was busy until then.
             if goes_on || time > now {
                 siblings = Siblings { active: siblings.active + 1, now: siblings.now.min(time) };
             }
@@ -117,7 +117,7 @@ impl Scheduler {
         until
     }
 
-    /// Takes back what a CPU shares with its core's other threads, for the next turn of one of them.
+    /// Takes back the state that a CPU shares with the other threads of its core, for the next turn of one of them.
     #[inline]
     pub(crate) fn leave_core(&mut self, cpu: CpuId) {
         if let Some(common) = self.cpus[cpu].clock.pause() {
@@ -125,34 +125,34 @@ impl Scheduler {
         }
     }
 
-    /// Enters something on the agenda that may happen before the limit of this turn.
+    /// Adds an entry to the agenda that may be due before the limit of this turn.
     pub(crate) fn enter(&mut self, at: Cycles, entry: AgendaEntry) {
         self.agenda.enter(at, entry);
         self.woke = true;
     }
 
-    /// Of some CPUs the one with the fewest sources that have not ended.
+    /// Of these CPUs, the one with the fewest sources that have not ended.
     pub(crate) fn least_busy(&self, cpus: &[CpuId]) -> Option<CpuId> {
         let busy = |&cpu: &CpuId| self.cpus[cpu].lanes.iter().filter(|lane| lane.state != LaneState::Finished).count();
         cpus.iter().copied().min_by_key(busy)
     }
 
-    /// Gives a CPU a queue for a source that comes during the run.
+    /// Adds a queue to a CPU, for a source that arrives during the run.
     pub(crate) fn add_lane(&mut self, cpu: CpuId, input: usize) {
         let of = &mut self.cpus[cpu];
         of.add_lane(input);
         if of.lanes.len() == 2 {
-            // The source that had the CPU alone had no time slice.
+            // The source that had the CPU to itself had no time slice.
             of.slice_end = of.clock.now() + self.slice;
         }
     }
 
-    /// Takes the queues of a source away.
+    /// Removes the queues of a source.
     pub(crate) fn drop_lanes(&mut self, input: usize) {
         for of in &mut self.cpus {
             of.remove_lane(input);
             if of.owner == Some(input) {
-                // The task that it holds now may be in the middle of something.
+                // The current task may be in the middle of something.
                 of.owner = of.lanes.get(of.lane).filter(|_| !of.task.is_idle()).map(|lane| lane.input);
             }
         }
@@ -164,7 +164,7 @@ impl Scheduler {
         lanes.all(|lane| lane.input != input || lane.state == LaneState::Finished)
     }
 
-    /// No CPU runs a thread of a source any more.
+    /// Removes the threads of a source as running threads from all CPUs.
     pub(crate) fn forget_threads(&mut self, input: usize) {
         for of in self.cpus.iter_mut().filter(|of| of.thread.is_some_and(|(running, _)| running == input)) {
             of.thread = None;
@@ -172,7 +172,7 @@ impl Scheduler {
     }
 }
 
-/// What the CPUs of each core share; nothing where there is one. Empty if no core shares anything.
+/// State that the CPUs of each core share; `None` for a core with one CPU. Empty if no core shares anything.
 fn shared_by_threads(cpus: &[Cpu], cores: usize) -> Vec<Option<Box<Common>>> {
     let of = |core| cpus.iter().filter(move |cpu| cpu.core == core);
     let shared: Vec<_> = (0..cores).map(|core| of(core).nth(1).and_then(|cpu| cpu.clock.common())).collect();

@@ -12,13 +12,13 @@ use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{Access, Branches, Source};
 use pagelab_translate::hardware::Hardware;
 
-/// A source and where it runs.
+/// A source and the CPUs that it runs on.
 pub struct PlacedSource {
-    /// Where the accesses and events come from.
+    /// Supplies accesses and events.
     pub source: Box<dyn Source>,
-    /// CPUs (hardware threads, numbered core by core) that its threads are spread over.
+    /// CPUs (hardware threads, numbered core by core) that its threads are distributed over.
     pub cpus: Vec<usize>,
-    /// Of a memory cgroup of its own.
+    /// Limit of a memory cgroup of its own.
     pub memory_limit: Option<Bytes>,
 }
 
@@ -31,51 +31,52 @@ pub(crate) enum StackOutcome {
     Yields,
 }
 
-/// Code that makes the accesses of a CPU's run up to the first that it is not for, and returns how many it made.
+/// The fast path: code that makes the accesses of a CPU's run up to the first that it cannot handle, and returns how
+/// many it made.
 #[derive(Clone, Copy)]
 pub(crate) struct FastPath {
     pub alone: Replay,
-    /// The same where others run beside it: it stops when the clock passes a limit.
+    /// The same for several CPUs: it stops when the clock passes a limit.
     pub among_others: Replay,
 }
 
-/// Accesses with the branches before each, empty if they are not known, and how far the clock may go.
+/// Arguments: the accesses, the branches before each access (empty if unknown), and the limit of the clock.
 pub(crate) type Replay = fn(&mut Simulation, CpuId, &[Access], &[Branches], Cycles) -> usize;
 
-/// How the accesses of programs are replayed. No result depends on it.
+/// How accesses are replayed. No result depends on it.
 #[derive(Clone)]
 pub struct ReplayOptions {
-    /// The code for accesses that meet nothing unusual, if there is any for this system (`engine.fast_path`).
+    /// The fast path, if there is one for this system (`engine.fast_path`).
     pub(crate) fast_path: Option<FastPath>,
-    /// Accesses that took the fast path.
+    /// Number of accesses that took the fast path.
     pub fast_path_accesses: u64,
-    /// Whether only an L1 hit proves that the next access to the line changes nothing.
+    /// Whether only an L1 hit proves that the next access to the line changes no state.
     pub(crate) filter_hits_only: bool,
-    /// Whether the simulator's own tables are prefetched for accesses to come (`engine.lookahead`).
+    /// Whether the simulator prefetches its own tables for the next accesses (`engine.lookahead`).
     pub(crate) lookahead: bool,
 }
 
-/// See the module's text. A copy goes on by itself: it ends with the same results, whatever becomes of the other.
+/// A simulation, see the module's text. A clone is independent: it ends with the same results.
 ///
-/// What needs one part is a method of that part. A method of the simulation needs several.
+/// An operation on one part is a method of that part; methods of the simulation need several parts.
 #[derive(Clone)]
 pub struct Simulation {
-    /// TLBs, MMU caches, data caches, and what they count.
+    /// TLBs, MMU caches, data caches, and their counters.
     pub hw: Hardware,
     /// The kernels of all layers, with their threads.
     pub kernels: Kernels,
-    /// The CPUs, and whose turn it is.
+    /// The CPUs, and which of them runs next.
     pub scheduler: Scheduler,
-    /// The sources that are replayed, and what was counted for each.
+    /// The sources that are replayed, and their accounts.
     pub programs: Programs,
-    /// What is noted beside what is counted.
+    /// What is observed besides the counters.
     pub observers: Observers,
     /// How accesses are replayed.
     pub replay: ReplayOptions,
 }
 
 impl Simulation {
-    /// Notes where paging costs, from so many accesses of the main sources on.
+    /// Starts a profile of paging costs, which begins after `begins` accesses of the main sources.
     ///
     /// # Errors
     /// [`EngineError`] of a trace whose call stacks cannot be read.

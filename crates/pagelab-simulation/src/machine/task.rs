@@ -1,7 +1,7 @@
-//! A task: a thread of a program or of a kernel as its CPU sees it, and how far it has come.
+//! A task: a thread of a program or of a kernel as its CPU sees it, and its progress.
 //!
-//! A CPU has the task that it runs in its hands ([`crate::machine::cpu::Cpu::task`]), as a processor has it in its
-//! registers. What it has left in the middle lies with its lane or its kernel thread until it goes on.
+//! A CPU holds its current task ([`crate::machine::cpu::Cpu::task`]), as a processor holds it in its registers. A
+//! suspended task is stored with its lane or kernel thread until it continues.
 
 use crate::machine::activity::Activity;
 use crate::machine::kernels::Kernels;
@@ -16,30 +16,30 @@ use pagelab_kernel::fault::stage::Stage;
 use pagelab_trace::ThreadIx;
 use std::collections::VecDeque;
 
-/// An activity under way on a task's stack.
+/// An activity in progress on a task's stack.
 #[derive(Clone)]
 pub struct StackEntry {
-    /// What is under way.
+    /// The activity.
     pub activity: Activity,
     /// When it began.
     pub began: Cycles,
-    /// Layer that it is an activity of.
+    /// The layer that it works for.
     pub layer: LayerId,
-    /// The step that is planned, or to be planned next.
+    /// The step that is planned, or will be planned next.
     pub step: Step,
     /// Whether `step` is planned.
     pub planned: bool,
-    /// The fault's stage that the planned step is counted for; none of a kernel thread.
+    /// The fault stage that the planned step counts for; `None` outside of faults.
     pub stage: Option<Stage>,
-    /// Whether the step's own cycles are charged.
+    /// Whether the step's own cycles have been charged.
     pub begun: bool,
     /// References of `step` charged so far.
     pub charged: usize,
-    /// Whether it was done before the run: its steps cost nothing.
+    /// Whether it happened before the run: its steps cost nothing.
     pub is_free: bool,
-    /// Bytes done of the reference under way, if it is a bulk one.
+    /// Bytes already charged of the current reference, if it is a bulk one.
     pub bytes_done: u64,
-    /// Dependency step of the last reference and the most that one of it cost.
+    /// Dependency step of the last reference, and the largest cost of a reference in that step.
     pub overlap: (u8, Cycles),
 }
 
@@ -71,13 +71,13 @@ impl StackEntry {
         self.planned = true;
     }
 
-    /// Whether references of the planned step are still to be made.
+    /// Whether the planned step has references that are not charged yet.
     #[inline]
     pub fn has_refs_left(&self) -> bool {
         self.charged < self.step.refs.len()
     }
 
-    /// Makes the activity plan its next step.
+    /// Discards the planned step, so that the activity plans its next one.
     pub fn reset(&mut self) {
         self.step.clear();
         (self.planned, self.begun) = (false, false);
@@ -86,41 +86,41 @@ impl StackEntry {
     }
 }
 
-/// The activities of a task, each but the first on behalf of the one below. What has ended stays where it is, for its
-/// memory.
+/// The activities of a task; each except the first works on behalf of the one below. Ended activities stay allocated
+/// for reuse.
 #[derive(Clone, Default)]
 pub struct Activities {
     entries: Vec<StackEntry>,
-    /// How many are under way.
+    /// Number of activities in progress.
     depth: usize,
 }
 
 impl Activities {
-    /// Whether nothing is under way.
+    /// Whether no activity is in progress.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.depth == 0
     }
 
-    /// The activity that the program waits for, below all others.
+    /// The bottom activity, which the program waits for.
     #[inline]
     pub fn first(&self) -> Option<&StackEntry> {
         self.entries[..self.depth].first()
     }
 
-    /// The activity that is at work.
+    /// The top activity, which is running.
     #[inline]
     pub fn last(&self) -> Option<&StackEntry> {
         self.entries[..self.depth].last()
     }
 
-    /// The same, to change it.
+    /// The top activity, mutable.
     #[inline]
     pub fn last_mut(&mut self) -> Option<&mut StackEntry> {
         self.entries[..self.depth].last_mut()
     }
 
-    /// Begins an activity.
+    /// Begins an activity on top of the others.
     #[inline]
     pub fn push(&mut self, activity: Activity, began: Cycles) {
         if let Some(entry) = self.entries.get_mut(self.depth) {
@@ -133,7 +133,7 @@ impl Activities {
         self.depth += 1;
     }
 
-    /// Ends the uppermost, which there is, and returns it.
+    /// Ends the top activity and returns it. There must be one.
     #[inline]
     pub fn pop(&mut self) -> &StackEntry {
         self.depth -= 1;
@@ -141,48 +141,48 @@ impl Activities {
     }
 }
 
-/// How far an access that crosses lines has come.
+/// Progress of an access that crosses lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Split {
     /// Lines that are done.
     pub lines: u64,
-    /// Whether it has missed in L1, L2 and L3 so far.
+    /// Whether it has already missed in L1, L2 and L3.
     pub missed: [bool; 3],
 }
 
-/// See the module's text.
+/// A task, see the module's text.
 #[derive(Clone, Default)]
 pub struct Task {
-    /// What tells it from the other tasks of its CPU.
+    /// Distinguishes it from other tasks of its CPU.
     pub number: u32,
-    /// What it has under way.
+    /// Its activities in progress.
     pub stack: Activities,
-    /// How the last program-level fault ended, until the access looks at it.
+    /// Outcome of the last program-level fault, until the access checks it.
     pub outcome: Option<Outcome>,
-    /// The program-level fault under way, if somebody wants to know of it.
+    /// The program-level fault in progress, if faults are observed one by one.
     pub fault: Option<SeenFault>,
-    /// The miss of the program that is being seen to, if somebody wants to know where paging costs.
+    /// The program's miss in progress, if a profile is recorded.
     pub miss: Option<Box<Miss>>,
-    /// How far an access has come that a fault handler interrupted.
+    /// Progress of an access that a fault handler interrupted.
     pub split: Split,
-    /// What its uppermost activity, or its next event, waits for.
+    /// The key that its top activity, or its next event, waits for.
     pub waits_for: Option<BlockKey>,
-    /// The thread that it goes on as, if it was left with activities on its stack: an input and a number.
+    /// The thread as which it continues, if it was suspended with activities on its stack: an input and a number.
     pub thread: Option<(usize, ThreadIx)>,
 }
 
 impl Task {
-    /// A task at rest, told from others of its CPU by a number.
+    /// An idle task with this number among those of its CPU.
     pub fn new(number: u32) -> Self {
         Self { number, ..Self::default() }
     }
 
-    /// Whether it was left within an access or an activity and waits for nothing.
+    /// Whether it was suspended within an access or an activity and waits for nothing.
     pub fn can_go_on(&self) -> bool {
         self.waits_for.is_none() && !self.stack.is_empty()
     }
 
-    /// Whether it is between two accesses, with nothing begun.
+    /// Whether it is between two accesses, with nothing in progress.
     pub fn is_idle(&self) -> bool {
         self.stack.is_empty() && self.outcome.is_none() && self.split.lines == 0 && self.waits_for.is_none()
     }
@@ -195,15 +195,15 @@ pub struct CpuQueue {
     pub input: usize,
     /// In recorded order.
     pub queue: VecDeque<Item>,
-    /// Place of the item that it has come to: 0 unless it stands behind those of overtaken threads.
+    /// Index of its current item; above 0 only behind items of suspended threads.
     pub at: usize,
     /// The thread that it ran last.
     pub last: Option<ThreadIx>,
-    /// Whether the queue can go on.
+    /// Whether it can continue.
     pub state: LaneState,
-    /// What runs it, unless the CPU has it in its hands.
+    /// Its task, unless it is the CPU's current one.
     pub task: Task,
-    /// Threads that wait within an access, or did, while others of the queue have gone on.
+    /// Threads that are suspended within an access while others of the queue continue.
     pub overtaken: Vec<SuspendedThread>,
 }
 
@@ -214,9 +214,9 @@ impl CpuQueue {
         Self { input, queue, at: 0, last: None, state: LaneState::Ready, task, overtaken }
     }
 
-    /// What it could go on with, if `waiting` cannot go on either: a thread goes on for as long as nobody else's item
-    /// follows, then comes the first in recorded order. Nobody overtakes at an event: what follows may depend on it.
-    /// `is_all` if nothing can be read on that the thread would go on with.
+    /// What the queue could continue with if the thread `waiting` cannot. A thread continues as long as the next item
+    /// is its own; after that, the first item in recorded order is next. No thread overtakes an event, since what
+    /// follows may depend on it. `is_all` says that the input cannot be read further to find more of the thread.
     pub fn next(&self, waiting: Option<ThreadIx>, is_all: bool) -> NextItem {
         let is_overtaken = |thread| self.overtaken.iter().any(|of| of.thread == thread);
         if self.last != waiting && self.last.is_some_and(|last| !is_overtaken(last)) {
@@ -242,7 +242,8 @@ impl CpuQueue {
         NextItem::Unknown
     }
 
-    /// Makes the task of an overtaken thread the lane's own. What that was is overtaken in turn, unless it is at rest.
+    /// Makes the task of a suspended thread the lane's own. The lane's former task is suspended in turn, unless it is
+    /// idle.
     pub(super) fn recall(&mut self, thread: ThreadIx) {
         let of_thread = |item: &Item| matches!(item, Item::Run { thread: of, .. } if *of == thread);
         let at = self.overtaken.iter().position(|of| of.thread == thread).expect("it has been overtaken");
@@ -257,62 +258,62 @@ impl CpuQueue {
     }
 }
 
-/// A thread of a lane that others have overtaken: its run is in the queue, and not the one that the lane has come to.
+/// A suspended thread of a lane: its run is in the queue, but is not the lane's current item.
 #[derive(Clone)]
 pub struct SuspendedThread {
     /// The thread, within its input.
     pub thread: ThreadIx,
-    /// What it has under way or waits for.
+    /// Its activities, or what it waits for.
     pub task: Task,
 }
 
-/// What a lane could go on with.
+/// What a lane could continue with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextItem {
-    /// The item at this place of its queue.
+    /// The item at this index of its queue.
     At(usize),
-    /// A thread that has been overtaken and waits for nothing any more.
+    /// A suspended thread that no longer waits.
     Suspended(ThreadIx),
-    /// Nothing, before an event that comes after what waits.
+    /// Nothing: the next item is an event, which the waiting thread must reach first.
     Event,
     /// Nothing in its queue; the input may have more.
     Unknown,
 }
 
-/// Whether a lane can go on.
+/// Whether a lane can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneState {
-    /// It has something to do, or may get some when its input is read on.
+    /// It has work, or may get some when its input is read further.
     Ready,
-    /// At a barrier that other CPUs have not reached.
+    /// It is at a barrier that other CPUs have not reached.
     AtBarrier,
-    /// At a woken whose wake another CPU has yet to come to.
+    /// It is at a woken whose wake another CPU has not reached.
     AtEdge,
-    /// The window is full of other CPUs' work.
+    /// Its input's window is full of work for other CPUs.
     Starved,
-    /// The input has ended, and the queue is empty.
+    /// Its input has ended, and the queue is empty.
     Finished,
 }
 
 /// A kernel thread of a CPU.
 #[derive(Clone)]
 pub struct KernelTask {
-    /// Its number among those of all kernels.
+    /// Its number among the threads of all kernels.
     pub thread: usize,
-    /// What runs it, unless the CPU has it in its hands.
+    /// Its task, unless it is the CPU's current one.
     pub task: Task,
 }
 
-/// Where the task that a CPU runs belongs.
+/// The slot of a CPU that a task belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskSlot {
-    /// To a lane, by its place among the CPU's.
+    /// A lane, by its index on the CPU.
     Queue(usize),
-    /// To a kernel thread, likewise.
+    /// A kernel thread, by its index on the CPU.
     Kernel(usize),
-    /// To a thread of a lane that has been overtaken. No CPU has this seat: who goes over to it has the lane's.
+    /// A suspended thread of a lane. Never a CPU's current slot: switching to it makes it the lane's task.
     Suspended {
-        /// Place of the lane among the CPU's.
+        /// Index of the lane on the CPU.
         lane: usize,
         /// The thread, within the lane's input.
         thread: ThreadIx,

@@ -1,7 +1,7 @@
 //! How CPUs wait for locks and devices, and how they are woken.
 //!
-//! A CPU whose task waits for a lock spins while the lock's holder is at work on another CPU. When the holder itself
-//! waits, those that spin for it give their CPUs away. `agenda/tasks.rs` says what is modelled, and from what source.
+//! A CPU whose task waits for a lock spins while the lock's holder runs on another CPU. When the holder itself waits,
+//! those that spin for it switch to other tasks. `agenda/tasks.rs` says what is modelled, with its source.
 
 use crate::machine::cpu::CpuState;
 use crate::machine::scheduler::Scheduler;
@@ -12,14 +12,14 @@ use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::locks::{Locks, TaskId};
 use pagelab_kernel::os::Os;
 
-/// What a CPU's cycles are while its task waits for a key and nothing else can run.
+/// Class of a CPU's cycles while its task waits for a key and nothing else can run.
 fn class_of(key: BlockKey) -> Class {
     if key.is_of_device() { Class::Io } else { Class::LockWait }
 }
 
 impl Scheduler {
-    /// Whether a CPU waits for a lock instead of giving itself away: the lock's holder is at work on another CPU, and
-    /// no other task here that may hold a lock could go on.
+    /// Whether a CPU spins for a key instead of switching: the lock's holder runs on another CPU, and no suspended task
+    /// of this CPU, which might hold a lock, can continue.
     pub(crate) fn spins(&self, cpu: CpuId, key: BlockKey, locks: &Locks) -> bool {
         let at_work = |holder: TaskId| {
             let of = &self.cpus[holder.cpu];
@@ -32,29 +32,29 @@ impl Scheduler {
         !key.is_of_device() && locks.holders(key).all(at_work) && self.cpus[cpu].first_left().is_none()
     }
 
-    /// Whether a CPU spins for what the task of another holds.
+    /// Whether any CPU spins for a lock that the current task of `cpu` holds.
     pub(crate) fn is_spun_for(&self, cpu: CpuId, locks: &Locks) -> bool {
         let holder = TaskId { cpu, number: self.cpus[cpu].task.number };
         let spins_for = |key| locks.holders(key).any(|of| of == holder);
         self.cpus.iter().any(|cpu| matches!(cpu.state, CpuState::Spins(key) if spins_for(key)))
     }
 
-    /// Whether a CPU spins for a holder that is not at work.
+    /// Whether a CPU spins for a holder that does not run.
     pub(crate) fn spins_in_vain(&self, cpu: CpuId, locks: &Locks) -> bool {
         matches!(self.cpus[cpu].state, CpuState::Spins(key) if !self.spins(cpu, key, locks))
     }
 
-    /// A task of a CPU waits and does not spin: those that have spun for what it holds stop doing so.
+    /// A task of `by` waits and does not spin: CPUs that spin for its locks stop spinning.
     pub(crate) fn end_spins(&mut self, by: CpuId, locks: &Locks) {
         let now = self.cpus[by].clock.now();
-        // A CPU that stops may hold what another one spins for.
+        // A CPU that stops may itself hold a lock that another spins for.
         while let Some(cpu) = CpuId::all(self.cpus.len()).find(|&cpu| self.spins_in_vain(cpu, locks)) {
             self.stir(cpu, Class::LockWait, now, locks);
         }
     }
 
-    /// Some task can run on a CPU from `time` on. `class` is what the CPU's cycles were if it had nothing to run at
-    /// all. Returns whether that was so.
+    /// Makes a CPU ready, since one of its tasks can run from `time` on. `class` is the class of its cycles until then
+    /// if it had nothing to run at all. Returns whether that was so.
     pub(crate) fn stir(&mut self, cpu: CpuId, class: Class, time: Cycles, locks: &Locks) -> bool {
         let waits_for = match self.cpus[cpu].state {
             CpuState::Ready | CpuState::Finished => return false,
@@ -69,7 +69,7 @@ impl Scheduler {
         waits_for.is_none()
     }
 
-    /// Lets those that wait for a key go on at `time` at the earliest.
+    /// Lets the tasks that wait for a key continue at `time` at the earliest.
     pub(crate) fn wake(&mut self, key: BlockKey, time: Cycles, os: &Os) {
         for cpu in CpuId::all(self.cpus.len()) {
             let of = &mut self.cpus[cpu];
@@ -96,7 +96,7 @@ impl Scheduler {
         }
     }
 
-    /// Wakes those that wait for keys that `by` has just released; with `MANY` off nobody waits.
+    /// Wakes the tasks that wait for keys that `by` has just released; without `MANY`, none waits.
     #[inline]
     pub(crate) fn wake_released<const MANY: bool>(&mut self, by: CpuId, os: &mut Os) {
         if !MANY {

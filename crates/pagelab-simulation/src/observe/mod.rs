@@ -1,4 +1,4 @@
-//! What is watched of a simulation: statistics, windows, page faults one by one, profiles.
+//! Observing a simulation: statistics, windows, single page faults, profiles.
 
 mod observers;
 pub mod page_faults;

@@ -1,45 +1,45 @@
-//! What is noted during a run, beside what is counted.
+//! What is recorded during a run besides the counters.
 
 use crate::observe::page_faults::PageFaults;
 use crate::observe::profile::Profile;
 use crate::observe::windows::Windows;
 
-/// Refused accesses that are kept as examples.
+/// Number of refused accesses that are kept as examples.
 const REFUSED_EXAMPLES: usize = 8;
 
-/// An access that no mapping covers, or that one forbids.
+/// An access that no mapping covers, or that the mapping forbids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedAccess {
     /// Virtual address of its first byte.
     pub vaddr: u64,
     /// Address of the instruction, as the trace gives it.
     pub pc: u64,
-    /// Whether it writes; else it reads or fetches.
+    /// Whether it is a store; otherwise it is a load or a fetch.
     pub write: bool,
 }
 
-/// See the module's text.
+/// The observers, see the module's text.
 #[derive(Clone, Default)]
 pub struct Observers {
-    /// Parts of the run that are counted apart, in accesses of the main sources.
+    /// Parts of the run that are counted separately, in accesses of the main sources.
     pub windows: Windows,
-    /// The programs' page faults one by one, if they are wanted.
+    /// The programs' page faults one by one, if requested.
     pub page_faults: Option<PageFaults>,
-    /// Where paging costs, if that is wanted. There is no fast path then.
+    /// The profile of paging costs, if requested. There is then no fast path.
     pub profile: Option<Box<Profile>>,
-    /// The first accesses that were refused, as examples for a warning.
+    /// The first refused accesses, as examples for a warning.
     pub refused: Vec<RefusedAccess>,
 }
 
 impl Observers {
-    /// Notes an access that a kernel refused, if there are not enough examples yet.
+    /// Records an access that a kernel refused, if there are not enough examples yet.
     pub(crate) fn note_refused(&mut self, access: RefusedAccess) {
         if self.refused.len() < REFUSED_EXAMPLES {
             self.refused.push(access);
         }
     }
 
-    /// The profile, unless the program is in a stretch that is skipped.
+    /// The profile, unless the program is in a skipped stretch.
     pub(crate) fn measuring_profile(&mut self) -> Option<&mut Profile> {
         self.profile.as_deref_mut().filter(|_| !self.windows.is_between())
     }

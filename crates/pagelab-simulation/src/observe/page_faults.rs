@@ -1,8 +1,8 @@
-//! The page faults of programs, one by one: what a fault trace of the run holds.
+//! The page faults of programs, one by one: the content of a fault trace of the run.
 //!
-//! Models: what a recorder sees that listens to the exceptions of the programs' own kernels, at no cost. Not among them
-//! are faults that a host handles on behalf of a guest, pages that a call populates, and those that a fault engine
-//! maps. Memory: 64 bytes per fault, until the run ends.
+//! Models: a recorder that traces, at no cost, the exceptions that the programs' own kernels handle. It does not see
+//! faults that a host handles for a guest, pages that a call populates, and pages that a fault engine maps. Memory: 64
+//! bytes per fault, until the run ends.
 
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
@@ -15,23 +15,23 @@ use pagelab_trace::ThreadIx;
 pub struct SeenFault {
     /// When the exception was raised.
     pub at: Cycles,
-    /// From then until the access is made again.
+    /// Cycles from then until the access is retried.
     pub took: Cycles,
-    /// Among the CPUs in use.
+    /// Its index among the CPUs in use.
     pub cpu: CpuId,
     /// The space of the program.
     pub space: SpaceId,
     /// The address that was accessed.
     pub va: VirtAddr,
-    /// What the access was.
+    /// Load, store or fetch.
     pub intent: Intent,
-    /// There was a translation, which forbids the access.
+    /// Whether there was a translation, which forbids the access.
     pub present: bool,
     /// The source and its thread.
     pub thread: (usize, ThreadIx),
 }
 
-/// Those of a run, if somebody wants them.
+/// The page faults of a run.
 #[derive(Clone, Debug, Default)]
 pub struct PageFaults {
     /// In the order of their ends.
@@ -39,12 +39,12 @@ pub struct PageFaults {
 }
 
 impl PageFaults {
-    /// One that has ended.
+    /// Adds a fault that has ended.
     pub fn push(&mut self, fault: SeenFault) {
         self.ended.push(fault);
     }
 
-    /// In the order of their beginnings; those of one time in the order of their CPUs.
+    /// The faults in the order of their start; ties in the order of their CPUs.
     pub fn in_order(mut self) -> Vec<SeenFault> {
         self.ended.sort_unstable_by_key(|fault| (fault.at, fault.cpu.index()));
         self.ended

@@ -5,7 +5,7 @@ use pagelab_base::measure::{Meaning, Measure};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// Statistics that skipped stretches leave exact, since their events and first touches are in the trace.
+/// Statistics that stay exact despite skipped stretches, since the trace has their events and first touches.
 const PROGRAM_COUNTS: [&str; 9] = [
     "fault.cached.count",
     "fault.copy.count",
@@ -18,11 +18,11 @@ const PROGRAM_COUNTS: [&str; 9] = [
     "mapping.pages_unmapped",
 ];
 
-/// Cycles of faults, calls and devices are known as well, as first touches and events cost them. They are not exact:
-/// caches hold what a skipped stretch used last, and not when.
+/// Cycles of faults, calls and devices are known as well, since first touches and events cost them. They are not exact:
+/// the caches hold what a skipped stretch used last, but not in its timing.
 const PROGRAM_COSTS: [&str; 3] = ["cycles.fault", "cycles.io", "cycles.kernel"];
 
-/// How the counts of all layers end that are exact as well.
+/// Suffix of per-layer counts that are exact as well.
 const PROGRAM_COUNTS_OF_LAYERS: &str = ".fault.zeroed_bytes";
 
 /// Statistics by name.
@@ -32,7 +32,7 @@ pub struct Statistics {
     pub values: BTreeMap<String, u64>,
     /// Meanings, by the same names.
     pub meanings: BTreeMap<String, Meaning>,
-    /// Counts alone, without states and without what they mean, for collecting often.
+    /// Collect counts only, without states and descriptions, since collecting often must be fast.
     pub(crate) brief: bool,
 }
 
@@ -56,19 +56,19 @@ impl Statistics {
         }
     }
 
-    /// Adds what a part has measured of itself, behind a prefix.
+    /// Adds the statistics of a part, behind a prefix.
     pub(crate) fn add_all(&mut self, prefix: &str, measures: Vec<Measure>) {
         for measure in measures {
             self.add(Measure { name: format!("{prefix}.{}", measure.name), ..measure });
         }
     }
 
-    /// Adds how things are at the end.
+    /// Adds a state at the end of the run.
     pub(crate) fn state(&mut self, name: impl Into<String>, value: u64, unit: &'static str, text: impl Into<String>) {
         self.add(Measure::state(name, value, unit, text));
     }
 
-    /// Adds a count of what has happened.
+    /// Adds a count of events.
     pub(crate) fn count(&mut self, name: impl Into<String>, value: u64, text: impl Into<String>) {
         self.add(Measure::count(name, value, text));
     }
@@ -83,12 +83,12 @@ impl Statistics {
         self.add(Measure::cycles(name, value, text));
     }
 
-    /// Whether a statistic says how things are.
+    /// Whether a statistic is a state.
     fn is_state(&self, name: &str) -> bool {
         self.meanings.get(name).is_some_and(|meaning| meaning.is_state)
     }
 
-    /// What has been counted since `before` was collected; states are those of now.
+    /// Counts since `before` was collected; states as of now.
     pub fn since(mut self, before: &Self) -> Self {
         for (name, value) in &mut self.values {
             if !self.meanings.get(name).is_some_and(|meaning| meaning.is_state) {
@@ -98,13 +98,13 @@ impl Statistics {
         self
     }
 
-    /// Its counts alone.
+    /// The counts, without states.
     pub fn without_states(mut self) -> Self {
         self.values.retain(|name, _| !self.meanings.get(name).is_some_and(|meaning| meaning.is_state));
         self
     }
 
-    /// What was counted in this part and in a later one; states are those of the later.
+    /// Sum of the counts in this part and in a later one; states are those of the later part.
     pub fn and_then(self, mut later: Self) -> Self {
         for (name, value) in self.values {
             if !later.is_state(&name)
@@ -116,7 +116,8 @@ impl Statistics {
         later
     }
 
-    /// The statistics of what was measured of a program, with those of its whole that are exact all the same.
+    /// The statistics of the measured part of a program, plus those of the whole program that are exact despite skipped
+    /// stretches.
     pub fn of_a_part_of(mut self, whole: &Self) -> Self {
         self.meanings.clone_from(&whole.meanings);
         for (state, _) in whole.meanings.iter().filter(|(_, meaning)| meaning.is_state) {
@@ -126,7 +127,7 @@ impl Statistics {
         for name in PROGRAM_COUNTS.into_iter().chain(PROGRAM_COSTS).chain(of_layers) {
             let Some(&value) = whole.values.get(name) else { continue };
             let mut meaning = whole.meanings[name].clone();
-            meaning.description.push_str("; of the whole program, skipped stretches included");
+            meaning.description.push_str("; of the whole program, including skipped stretches");
             self.add(Measure { name: format!("program.{name}"), value, meaning });
         }
         self

@@ -1,52 +1,52 @@
-//! Parts of a run that are counted apart.
+//! Parts of a run that are counted separately.
 //!
-//! A part begins and ends at a mark: a number of accesses of the main sources. Where it is not known how many there
-//! will be, parts are short at first; whenever there are too many, two neighbours become one, and those to come are
-//! twice as long.
+//! A part begins and ends at a mark: a number of accesses of the main sources. If the total number is not known in
+//! advance, parts are short at first; whenever there are too many, neighbouring parts are merged in pairs, and later
+//! parts are twice as long.
 
 use crate::observe::statistics::Statistics;
 
-/// Accesses of a part at first, where it is not known how many there will be.
+/// Initial accesses per part, if the total number is not known.
 const FIRST: u64 = 1 << 16;
 
 /// Marks at equal distances, as far as the run goes.
 #[derive(Clone, Copy, Debug)]
 struct Growing {
-    /// Parts at most; even.
+    /// Most parts; even.
     most: usize,
     every: u64,
     next: u64,
 }
 
-/// The marks of a run, and what had been counted at those behind.
+/// The marks of a run, and the counts at those that have been reached.
 #[derive(Clone, Default)]
 pub struct Windows {
-    /// Where counting begins, if that is not the start.
+    /// Where counting begins, if not at the start.
     warm_up: Option<u64>,
-    /// Marks to come, the last one first.
+    /// Marks still to come, the last one first.
     listed: Vec<u64>,
     growing: Option<Growing>,
     noted: Vec<Statistics>,
-    /// If stretches of the program are skipped.
+    /// Set if stretches of the program are skipped.
     stretches: Option<Stretches>,
 }
 
-/// Of a program of which stretches are skipped.
+/// State of a program with skipped stretches.
 #[derive(Clone, Default)]
 struct Stretches {
-    /// What had been counted where the stretch that is measured began; none while nothing is.
+    /// Counts at the start of the measured stretch; `None` outside of one.
     begin: Option<Statistics>,
-    /// What was counted in those that have ended.
+    /// Counts of the measured stretches that have ended.
     ended: Vec<Statistics>,
     /// Accesses replayed when the last skipped stretch ended.
     resumed: Option<u64>,
-    /// Stretches that are measured from the end of a skipped one on.
+    /// Number of measured stretches that start right at the end of a skipped one.
     cold: u64,
 }
 
 impl Windows {
-    /// Counting begins after `warm_up` accesses, and what is counted is cut into `parts`: equal ones if it is known how
-    /// many accesses there are `in_all`, else at least half as many of them.
+    /// Counting begins after `warm_up` accesses, and the rest is divided into `parts`: equal parts if `in_all`, the
+    /// total number of accesses, is known; otherwise at least half as many parts.
     pub fn new(warm_up: u64, parts: Option<u32>, in_all: Option<u64>) -> Self {
         let counted = in_all.unwrap_or(warm_up).saturating_sub(warm_up);
         let parts = u64::from(parts.unwrap_or(1));
@@ -61,13 +61,13 @@ impl Windows {
         Self { warm_up: (warm_up > 0).then_some(warm_up), listed, growing, noted: Vec::new(), stretches: None }
     }
 
-    /// The next mark, if any is to come.
+    /// The next mark, if there is one.
     #[inline]
     pub fn next(&self) -> Option<u64> {
         self.listed.last().copied().or(self.growing.map(|of| of.next))
     }
 
-    /// The next mark is reached.
+    /// Records the counts at the next mark.
     pub fn note(&mut self, counted: Statistics) {
         self.noted.push(counted);
         if self.listed.pop().is_some() {
@@ -77,7 +77,7 @@ impl Windows {
         of.next += of.every;
         let first = usize::from(self.warm_up.is_some());
         if self.noted.len() - first == of.most {
-            // The end of every second part stays.
+            // Keep the end of every second part.
             let mut at = 0;
             self.noted.retain(|_| {
                 at += 1;
@@ -88,8 +88,8 @@ impl Windows {
         }
     }
 
-    /// What follows is to be measured, or is skipped; so many accesses were replayed before. From the first call on,
-    /// the stretches that are measured are the parts.
+    /// Begins a stretch that is measured or skipped, after `replayed` accesses. From the first call on, the measured
+    /// stretches are the parts.
     pub fn stretch(&mut self, measured: bool, replayed: u64, counted: Statistics) {
         let of = self.stretches.get_or_insert_default();
         (self.listed, self.growing, self.noted) = (Vec::new(), None, Vec::new());
@@ -98,12 +98,12 @@ impl Windows {
         of.begin = measured.then_some(counted);
     }
 
-    /// A skipped stretch ends.
+    /// Ends a skipped stretch.
     pub fn resume(&mut self, replayed: u64) {
         self.stretches.get_or_insert_default().resumed = Some(replayed);
     }
 
-    /// Stretches that are measured from the end of a skipped one on, without anything to warm up.
+    /// Number of measured stretches that start right at the end of a skipped one, without a warm-up.
     pub fn cold_stretches(&self) -> u64 {
         self.stretches.as_ref().map_or(0, |of| of.cold)
     }
@@ -113,7 +113,7 @@ impl Windows {
         self.stretches.is_some()
     }
 
-    /// Whether what happens now lies between stretches that are measured.
+    /// Whether the run is currently outside measured stretches.
     pub fn is_between(&self) -> bool {
         self.stretches.as_ref().is_some_and(|of| of.begin.is_none())
     }
@@ -123,7 +123,7 @@ impl Windows {
         self.warm_up.is_some()
     }
 
-    /// Whether counting has begun: a warm-up is over, if there is one, and not all of the program was skipped.
+    /// Whether counting has begun: the warm-up, if any, is over, and not all of the program was skipped.
     pub fn has_begun(&self) -> bool {
         if let Some(of) = &self.stretches {
             return of.begin.is_some() || !of.ended.is_empty();
@@ -131,7 +131,7 @@ impl Windows {
         self.warm_up.is_none() || !self.noted.is_empty()
     }
 
-    /// What has been counted since counting began; `end` is what had been in all.
+    /// Counts since counting began; `end` are the counts at the end of the run.
     pub fn counted(&self, end: &Statistics) -> Statistics {
         if self.stretches.is_some() {
             let parts = self.parts(end).into_iter();
@@ -143,8 +143,7 @@ impl Windows {
         }
     }
 
-    /// What has been counted in each part; `end` is what had been in all. Parts between skipped stretches have counts
-    /// alone.
+    /// Counts of each part; `end` are the counts at the end of the run. With skipped stretches, parts have no states.
     pub fn parts(&self, end: &Statistics) -> Vec<Statistics> {
         if let Some(of) = &self.stretches {
             let last = of.begin.as_ref().map(|begin| end.clone().since(begin).without_states());
@@ -160,7 +159,7 @@ impl Windows {
 mod tests {
     use super::*;
 
-    /// The marks of a run with this many accesses, and which of them are kept.
+    /// The marks of a run with this many accesses, and the number of parts that are kept.
     fn marks(warm_up: u64, parts: u32, in_all: Option<u64>, accesses: u64) -> (Vec<u64>, usize) {
         let mut windows = Windows::new(warm_up, Some(parts), in_all);
         let mut passed = Vec::new();
@@ -171,7 +170,7 @@ mod tests {
         (passed, windows.parts(&Statistics::default()).len())
     }
 
-    /// So many walks were counted by then, and pages are free.
+    /// Statistics with this many walks so far and this many free pages.
     fn counted(walks: u64, free: u64) -> Statistics {
         let mut counted = Statistics::default();
         counted.count("fault.minor.count", 10 * walks, "Faults");
@@ -193,7 +192,7 @@ mod tests {
         let end = counted(205, 50);
         let of = |part: &Statistics| (part.values["walks"], part.values.get("free").copied());
         let parts = windows.parts(&end);
-        assert_eq!((parts.len(), of(&parts[1])), (2, (5, None)), "states are those of the end");
+        assert_eq!((parts.len(), of(&parts[1])), (2, (5, None)), "states are as of the end");
         assert_eq!(parts[0].values["walks"], 3);
         let sum = windows.counted(&end);
         assert_eq!(of(&sum), (8, Some(50)));
@@ -219,7 +218,8 @@ mod tests {
         }
         let (passed, parts) = marks(0, 4, None, FIRST * 14);
         let in_parts: Vec<u64> = passed.iter().map(|mark| mark / FIRST).collect();
-        // Four of one, of which two of two are made; two more of two, of which two of four are made; one more of four.
+        // Four of length one: two of length two remain. Two more of length two: two of length four remain. One more of
+        // length four.
         assert_eq!((in_parts, parts), (vec![1, 2, 3, 4, 6, 8, 12], 4));
     }
 }

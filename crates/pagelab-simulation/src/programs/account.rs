@@ -1,8 +1,8 @@
-//! Who the cycles of a CPU were spent for, where sources share CPUs.
+//! Accounts: on whose behalf CPUs spent cycles, if sources share CPUs.
 //!
-//! Counters belong to CPUs or to the whole machine. What they grew by while a source ran is that source's: a CPU's
-//! clock is looked at whenever the CPU goes over to another source or becomes idle, the machine's counters at every
-//! turn too. Walks are counted by account at once ([`WalkCounters`]).
+//! Counters belong to CPUs or to the whole machine. Their increase while a source runs is charged to that source: a
+//! CPU's clock whenever the CPU switches to another source or becomes idle, the machine's counters also at every turn.
+//! Walks are counted by account directly ([`WalkCounters`]).
 
 use pagelab_base::cycles::Cycles;
 use pagelab_hardware::core_model::clock::Class;
@@ -10,36 +10,36 @@ use pagelab_kernel::fault::stage::Stage;
 use pagelab_kernel::os::Os;
 use pagelab_translate::counters::{WalkCounters, WalksByKind};
 
-/// What was counted for a source.
+/// The counts of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// By class.
+    /// Cycles by class.
     pub cycles: [Cycles; Class::ALL.len()],
-    /// Walks that were made for it.
+    /// Walks on its behalf.
     pub walks: WalksByKind,
     /// Page faults of its programs.
     pub faults: FaultCounts,
 }
 
-/// Counters of page faults.
+/// Counts of page faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Pages that fault handlers mapped for programs without reading a device, as in `fault.minor.count`.
     pub minor: u64,
-    /// Pages that they mapped once a device had been read, as in `fault.major.count`.
+    /// Pages that fault handlers mapped after reading a device, as in `fault.major.count`.
     pub major: u64,
     /// Cycles of the stages, by layer.
     pub stages: Vec<[Cycles; Stage::ALL.len()]>,
 }
 
-/// The account of a source, by its place, among those of walks.
+/// Index of a source's account among those of walks.
 #[inline]
 pub(crate) fn walk_account(input: usize) -> usize {
     WalkCounters::NOBODY + 1 + input
 }
 
 impl Account {
-    /// Adds what was counted for another source, or at another time.
+    /// Adds the counts of another source, or of another time.
     pub fn add(&mut self, other: &Self) {
         for (cycles, more) in self.cycles.iter_mut().zip(other.cycles) {
             *cycles += more;
@@ -59,8 +59,8 @@ impl FaultCounts {
         }
     }
 
-    /// Adds what the kernels have counted since `looked`, which then holds what they have counted until now. It is
-    /// called at every turn, and most turns have no fault.
+    /// Adds what the kernels have counted since `looked`, and updates `looked` to the current counts. Called at every
+    /// turn; most turns have no fault.
     pub(crate) fn add_since(&mut self, os: &Os, looked: &mut Self) {
         let (mut minor, mut major) = (0, 0);
         for &top in os.tops() {

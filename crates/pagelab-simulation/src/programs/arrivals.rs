@@ -1,10 +1,12 @@
-//! When short-lived processes arrive: an open loop, whose pace does not depend on how fast they are served.
+//! Arrival times of short-lived processes: an open loop, whose rate does not depend on how fast processes finish.
 //!
-//! Models: a stream of arrivals at a mean rate, evenly spaced or as a Poisson process, over simulated time
-//! (`machine.frequency_mhz`).
-//! Source: the draw of exponential distances is von Neumann's, "Various techniques used in connection with random
-//! digits" (1951), by comparisons of uniform numbers alone: no logarithm, whose last digit could differ between hosts.
-//! Parameters: `per_second` (mean rate), `count` (arrivals at most), `spacing` (`poisson`, the default, or `uniform`).
+//! Models: a stream of arrivals with a mean rate in simulated time (`machine.frequency_mhz`), evenly spaced or as a
+//! Poisson process.
+//! Source: exponential distances are drawn by von Neumann's method, "Various techniques used in connection with random
+//! digits" (1951). It only compares uniform numbers and needs no logarithm, whose last digit could differ between
+//! computers.
+//! Parameters: `per_second` (mean rate), `count` (maximum of arrivals), `spacing` (`poisson`, the default, or
+//! `uniform`).
 
 use pagelab_trace::quantity::parse_count;
 
@@ -12,25 +14,25 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::rng::Rng;
 
-/// Distances are kept in 2^-32 cycles, so that rounding does not add up.
+/// Distances are in units of 2^-32 cycles, so that rounding errors do not add up.
 const FRACTION_BITS: u32 = 32;
 
-/// How arrivals follow each other.
+/// How the times between arrivals vary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spacing {
-    /// Always after the same time.
+    /// Constant times between arrivals.
     Uniform,
-    /// After independent, exponentially distributed times.
+    /// Independent, exponentially distributed times.
     #[default]
     Poisson,
 }
 
-/// The pace of a stream of arrivals.
+/// The rate of a stream of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ArrivalRate {
     /// Mean rate, in arrivals per second of simulated time.
     pub per_second: f64,
-    /// Arrivals at most; none: until the main sources have ended.
+    /// Maximum of arrivals; `None` for no limit until the main sources have ended.
     pub count: Option<u64>,
     /// How the times between arrivals vary.
     pub spacing: Spacing,
@@ -39,8 +41,8 @@ pub struct ArrivalRate {
 const KEYS: [&str; 3] = ["per_second", "count", "spacing"];
 
 impl ArrivalRate {
-    /// Splits `SPEC,per_second=RATE[,count=N][,spacing=uniform|poisson]`: the source, perhaps with its CPUs, and the
-    /// pace.
+    /// Splits `SPEC,per_second=RATE[,count=N][,spacing=uniform|poisson]` into the source, possibly with its CPUs, and
+    /// the rate.
     pub fn parse(text: &str) -> Result<(&str, Self), EngineError> {
         let wrong = |what: String| EngineError::config("arrivals", format!("`{text}`: {what}"));
         let begins = |part: &str| KEYS.iter().any(|key| part.trim_start().starts_with(&format!("{key}=")));
@@ -84,7 +86,7 @@ impl ArrivalRate {
     }
 }
 
-/// The times of a stream's arrivals, one after the other.
+/// The arrival times of a stream.
 #[derive(Clone)]
 pub struct Times {
     /// Mean distance and time of the last arrival, in 2^-[`FRACTION_BITS`] cycles.
@@ -96,7 +98,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// The times on a machine of this clock rate; `rng` is the stream's own, and is drawn from under
+    /// The arrival times on a machine with this clock rate; `rng` belongs to the stream and is used under
     /// [`Spacing::Poisson`] only.
     pub fn new(pace: &ArrivalRate, frequency_mhz: u32, rng: Rng) -> Self {
         let mean_cycles = f64::from(frequency_mhz) * 1e6 / pace.per_second;
@@ -123,11 +125,11 @@ impl Iterator for Times {
     }
 }
 
-/// A draw of the exponential distribution with mean 1: whole part and fraction in 2^-64.
+/// Draws from the exponential distribution with mean 1: the whole part, and the fraction in 2^-64.
 ///
-/// Uniform numbers are drawn for as long as each is below the last. A run of odd length, which has the probability 1 -
-/// 1/e given its first number's share, yields its first number as the fraction; each run of even length before it adds
-/// one.
+/// Uniform numbers are drawn as long as each is below the last. If this run has odd length, its first number is the
+/// fraction; each earlier run, of even length, adds one to the whole part. Given its first number x, a run has odd
+/// length with probability e^-x.
 fn exponential(rng: &mut Rng) -> (u64, u64) {
     let mut whole = 0;
     loop {
@@ -180,7 +182,7 @@ mod tests {
 
     #[test]
     fn even_arrivals_do_not_drift() {
-        // 3 GHz at 7 a second: 428571428.57… cycles.
+        // 3 GHz at 7 per second: 428571428.57… cycles.
         let pace = ArrivalRate { per_second: 7.0, count: Some(700), spacing: Spacing::Uniform };
         let times = times(pace, 1);
         assert_eq!((times.len(), times[0], times[1]), (700, 428_571_428, 857_142_857));

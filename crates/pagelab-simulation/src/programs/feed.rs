@@ -1,6 +1,6 @@
-//! A source that a simulation and its copies read, each at its own pace.
+//! A source that a simulation and its clones read, each at its own pace.
 //!
-//! Batches that some copy has yet to read are kept; with one reader none is.
+//! Batches that some clone has not read yet are kept; with one reader, none is.
 
 use pagelab_base::error::EngineError;
 use pagelab_trace::calls::CallStacks;
@@ -8,13 +8,13 @@ use pagelab_trace::{Batch, Source};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the readers share.
+/// State that the readers share.
 struct Shared {
     source: Box<dyn Source>,
-    /// Batches read that some reader has yet to take, and the number of the first.
+    /// Batches that some reader has not taken yet, and the number of the first one.
     kept: VecDeque<Arc<Batch>>,
     first: u64,
-    /// By reader, the number of the batch that it takes next; none once it has gone.
+    /// By reader: the number of the batch that it takes next; `None` once the reader has been dropped.
     next: Vec<Option<u64>>,
 }
 
@@ -23,7 +23,7 @@ impl Shared {
         self.next.iter().copied().flatten()
     }
 
-    /// Lets go of what all have taken.
+    /// Drops batches that all readers have taken.
     fn trim(&mut self) {
         let least = self.readers().min().unwrap_or(u64::MAX);
         while self.first < least && self.kept.pop_front().is_some() {
@@ -32,30 +32,30 @@ impl Shared {
     }
 }
 
-/// One reader of a source. A copy reads on from the same place.
+/// One reader of a source. A clone continues at the same place.
 pub struct Feed {
     shared: Arc<Mutex<Shared>>,
     reader: usize,
 }
 
 impl Feed {
-    /// A reader of a source that nobody has read from.
+    /// The first reader of a source that has not been read yet.
     pub fn new(source: Box<dyn Source>) -> Self {
         let shared = Shared { source, kept: VecDeque::new(), first: 0, next: vec![Some(0)] };
         Self { shared: Arc::new(Mutex::new(shared)), reader: 0 }
     }
 
-    /// A reader that panicked has left nothing half-done: what it read is kept or given out in one step.
+    /// After a panic in another reader the state is consistent: a batch is kept or given out in one step.
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Source::tell_call_stacks`].
+    /// Like [`Source::tell_call_stacks`].
     pub fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, EngineError> {
         Ok(self.lock().source.tell_call_stacks()?)
     }
 
-    /// The next batch, none at the end; in the memory of `free` if nobody else has that.
+    /// The next batch, `None` at the end. Reuses the memory of `free` if nothing else refers to it.
     pub fn next_batch(&mut self, mut free: Arc<Batch>) -> Result<Option<Arc<Batch>>, EngineError> {
         let mut shared = self.lock();
         let number = shared.next[self.reader].expect("it reads");
@@ -123,7 +123,7 @@ mod tests {
         let mut second = first.clone();
         second.next_batch(Arc::default()).unwrap().unwrap();
         let mut third = second.clone();
-        assert_eq!(first.lock().kept.len(), 1, "the first has yet to take it");
+        assert_eq!(first.lock().kept.len(), 1, "the first has not taken it yet");
         assert_eq!(rest(&mut first), whole[1..]);
         assert_eq!(rest(&mut second), whole[2..]);
         assert_eq!(first.lock().kept.len(), whole.len() - 2);

@@ -1,15 +1,15 @@
-//! Sources on their way to the CPUs.
+//! Inputs: distributing a source's accesses and events to CPUs.
 //!
-//! An [`Input`] reads its source batch by batch and deals the runs out to a queue for each CPU that it uses (a lane),
-//! by thread; nothing is copied, the queues share the batches. Threads on different CPUs may so run ahead of each
-//! other within a window; an event stands as a barrier in the queues of all CPUs that run its process, and is carried
-//! out when the last of them has reached it. Where a stretch begins that is skipped, warms up or is measured, it does
-//! so for all CPUs.
+//! An [`Input`] reads its source batch by batch and distributes the runs of each thread to a queue (lane) for each CPU
+//! that it uses. Nothing is copied; the queues share the batches. So threads on different CPUs may run ahead of each
+//! other within a window. An event is a barrier in the queues of all CPUs that run its process, and is carried out when
+//! the last of them has reached it. The start of a stretch that is skipped, warms up or is measured is a barrier for
+//! all CPUs.
 //!
-//! An edge, a wake in one thread and a woken in another, holds up the CPU of the latter alone, until that of the former
-//! has come to the wake. Nobody waits for ever: of all that is dealt out and not done, the first in recorded order
-//! stands at the head of its queue, or is under way, and what it may wait for stands before it, so it is done. The
-//! window holds it: what is not dealt out comes after all that is.
+//! An edge is a wake in one thread and a woken in another. The CPU of the woken thread waits until the CPU of the other
+//! has reached the wake. There is no deadlock: of all items that are dispatched and not done, the first in recorded
+//! order is at the head of its queue or in progress. Anything that it may wait for comes before it, and so is done. The
+//! window contains it, since items that are not dispatched yet come after all that are.
 
 use pagelab_base::ids::{CpuId, SpaceId};
 use pagelab_kernel::home::ProcessTarget;
@@ -24,25 +24,25 @@ use crate::programs::feed::Feed;
 use crate::programs::role::Role;
 use pagelab_base::error::EngineError;
 
-/// Something for a CPU to do.
+/// An item in the queue of a CPU.
 #[derive(Clone)]
 pub enum Item {
     /// Accesses `at..end` of the batch, by one thread.
     Run {
         /// The batch that holds them.
         batch: Arc<Batch>,
-        /// Place in the batch of the next access.
+        /// Index in the batch of the next access.
         at: usize,
-        /// Place behind the last access.
+        /// Index after the last access.
         end: usize,
         /// The thread that makes them.
         thread: ThreadIx,
     },
-    /// An event of a process that runs on this CPU only: the segment of the batch.
+    /// An event of a process that runs on this CPU only, given by its segment of the batch.
     Event {
         /// The batch that holds the event.
         batch: Arc<Batch>,
-        /// Its place among the batch's segments.
+        /// Its index among the batch's segments.
         segment: usize,
     },
     /// An event of a process on several CPUs.
@@ -50,12 +50,13 @@ pub enum Item {
         /// Number of the barrier, a key of [`Input::barriers`].
         barrier: u64,
     },
-    /// Lets threads go on that come to a [`Item::Woken`] of this number.
+    /// Lets threads continue that wait at an [`Item::Woken`] of this number.
     Wake {
-        /// Number of the wake among those of the input.
+        /// Number of the wake within the input.
         wake: u64,
     },
-    /// Waits until the CPU of this wake has come to it; none if no wake of the edge was to come when it was dealt out.
+    /// Waits until the CPU of this wake has reached it; `None` if there was no pending wake of the edge when it was
+    /// dispatched.
     Woken {
         /// Number of the wake.
         wake: Option<u64>,
@@ -67,18 +68,18 @@ pub enum Item {
 pub struct Barrier {
     /// The batch that holds the event.
     pub batch: Arc<Batch>,
-    /// Its place among the batch's segments.
+    /// Its index among the batch's segments.
     pub segment: usize,
     /// CPU of the event's thread, which carries it out.
     pub owner: CpuId,
     /// CPUs that take part.
     pub members: Vec<CpuId>,
-    /// How many of the members have reached it.
+    /// Number of members that have reached it.
     pub arrived: usize,
 }
 
 impl Barrier {
-    /// The event that is carried out once all members are there.
+    /// The event that is carried out when all members have arrived.
     pub fn event(&self) -> &Event {
         event_of(&self.batch, self.segment)
     }
@@ -102,64 +103,64 @@ struct Thread {
 #[derive(Clone, Default)]
 struct Process {
     space: Option<SpaceId>,
-    /// CPUs of its live threads, one entry a thread.
+    /// CPUs of its live threads, one entry per thread.
     cpus: Vec<CpuId>,
     /// CPU that forks it, until its first event.
     forked_on: Option<CpuId>,
 }
 
-/// A batch that has been dealt out, and how many of its runs and events are not done.
+/// A batch that has been dispatched, and the number of its runs and events that are not done.
 #[derive(Clone)]
 struct DispatchedBatch {
     batch: Arc<Batch>,
     items: usize,
 }
 
-/// Wakes that are dealt out and that no CPU has come to.
+/// Wakes that are dispatched and that no CPU has reached.
 #[derive(Clone, Default)]
 struct Wakes {
-    /// How many there were. Sources number edges as they like; a number may come again.
+    /// Number of wakes so far. Edge numbers of sources may repeat, so wakes have their own.
     next: u64,
-    /// The last one of each edge.
+    /// The last wake of each edge.
     of_edges: BTreeMap<u64, u64>,
-    /// Their edges, and the CPUs that wait for them.
+    /// For each pending wake: its edge, and the CPUs that wait for it.
     open: BTreeMap<u64, (u64, Vec<CpuId>)>,
 }
 
 /// A source being replayed.
 #[derive(Clone)]
 pub struct Input {
-    /// What the source says of itself.
+    /// The source's description of itself.
     pub info: SourceInfo,
-    /// What it is to the run.
+    /// Its role in the run.
     pub role: Role,
-    /// What was counted for it.
+    /// Its account.
     pub account: Account,
-    /// Where its processes live.
+    /// Where its processes are created.
     pub home: ProcessTarget,
     /// CPUs that it may use.
     pub cpus: Vec<CpuId>,
-    /// Barriers that some CPU has yet to reach.
+    /// Barriers that some CPU has not reached yet.
     pub barriers: BTreeMap<u64, Barrier>,
     next_barrier: u64,
     wakes: Wakes,
-    /// Accesses dealt out so far.
+    /// Accesses dispatched so far.
     pub dealt: u64,
-    /// None once it has been read.
+    /// `None` once it has been read.
     source: Option<Feed>,
     max_accesses: u64,
     window: u64,
-    /// Batches that some CPU still has work of, or whose memory is free for re-use.
+    /// Batches with work that is not done, and batches whose memory can be reused.
     batches: Vec<DispatchedBatch>,
     threads: Vec<Option<Thread>>,
     threads_seen: usize,
     processes: Vec<Process>,
 }
 
-/// What a call to [`Input::deal`] came to.
+/// Result of [`Input::deal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
-    /// A batch was dealt out.
+    /// A batch was dispatched.
     Sent,
     /// The window is full.
     WindowFull,
@@ -168,8 +169,8 @@ pub enum Dispatch {
 }
 
 impl Input {
-    /// A source that nobody has read from, to be read up to `max_accesses`. CPUs may run ahead of each other by
-    /// `window` accesses. `models_dependencies` says whether some core looks at dependencies and branches.
+    /// A source that has not been read yet, to be read up to `max_accesses`. CPUs may run ahead of each other by
+    /// `window` accesses. `models_dependencies` says whether any core model uses dependencies and branches.
     pub fn new(
         mut source: Box<dyn Source>,
         models_dependencies: bool,
@@ -202,27 +203,27 @@ impl Input {
         }
     }
 
-    /// Has the source tell call stacks; nothing may have been read of it.
+    /// Makes the source deliver call stacks; must be called before it is read.
     pub fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, EngineError> {
         self.source.as_mut().map_or(Ok(None), Feed::tell_call_stacks)
     }
 
-    /// Accesses that it will have dealt out at the end, if that is known.
+    /// Accesses that it will have dispatched at the end, if known.
     pub fn total(&self) -> Option<u64> {
         self.info.accesses.map(|n| n.min(self.max_accesses))
     }
 
-    /// The process of a thread; the first for threads that have not been seen.
+    /// The process of a thread; the first process for threads that have not been seen.
     pub fn process_of(&self, thread: ThreadIx) -> ProcessIx {
         self.threads.get(thread.0 as usize).copied().flatten().map_or(ProcessIx(0), |t| t.process)
     }
 
-    /// The address space of a process; none before it has begun and after it has ended.
+    /// The address space of a process; `None` before its start and after its end.
     pub fn space_of(&self, process: ProcessIx) -> Option<SpaceId> {
         self.processes.get(process.0 as usize)?.space
     }
 
-    /// Gives a process its address space, or takes it away.
+    /// Sets or removes the address space of a process.
     pub fn set_space(&mut self, process: ProcessIx, space: Option<SpaceId>) {
         self.process_mut(process).space = space;
     }
@@ -232,12 +233,12 @@ impl Input {
         self.processes.iter().filter_map(|p| p.space)
     }
 
-    /// Whether processes share a space, a vforked child and its parent.
+    /// Whether several processes share a space, such as a vforked child and its parent.
     pub fn is_shared(&self, space: SpaceId) -> bool {
         self.spaces().filter(|&of| of == space).count() > 1
     }
 
-    /// Its processes have ended.
+    /// Forgets its processes, which have ended.
     pub fn forget_processes(&mut self) {
         self.processes.clear();
     }
@@ -255,7 +256,7 @@ impl Input {
         self.info.threads as usize > self.cpus.len()
     }
 
-    /// CPU of a thread; a thread that was not announced is placed like one that was.
+    /// The CPU of a thread; a thread whose start is not in the trace is placed like others.
     fn place(&mut self, thread: ThreadIx, process: ProcessIx) -> CpuId {
         let index = thread.0 as usize;
         if index >= self.threads.len() {
@@ -271,7 +272,7 @@ impl Input {
         cpu
     }
 
-    /// Reads one batch and deals it out: `push` gets each item with the CPU that it is for.
+    /// Reads one batch and dispatches it: `push` is called with each item and its CPU.
     pub fn deal(&mut self, push: &mut dyn FnMut(CpuId, Item)) -> Result<Dispatch, EngineError> {
         if self.dealt >= self.max_accesses {
             self.source = None;
@@ -326,15 +327,15 @@ impl Input {
         Ok(Dispatch::Sent)
     }
 
-    /// A run or an event of a batch is done.
+    /// Marks a run or an event of a batch as done.
     pub fn done_with(&mut self, batch: &Arc<Batch>) {
-        // After the source's end nobody counts.
+        // After the source's end, batches are not counted.
         if let Some(of) = self.batches.iter_mut().find(|of| Arc::ptr_eq(&of.batch, batch)) {
             of.items -= 1;
         }
     }
 
-    /// A CPU has come to a wake; returns those that wait for it.
+    /// A CPU has reached a wake; returns the CPUs that wait for it.
     pub fn pass_wake(&mut self, wake: u64) -> Vec<CpuId> {
         let (edge, waiting) = self.wakes.open.remove(&wake).expect("each wake is passed once");
         if self.wakes.of_edges.get(&edge) == Some(&wake) {
@@ -343,24 +344,24 @@ impl Input {
         waiting
     }
 
-    /// Whether a CPU that has come to a woken has to wait for its wake; it is noted then.
+    /// Whether a CPU that has reached a woken must wait for its wake; if so, records that it waits.
     pub fn waits_for(&mut self, wake: u64, cpu: CpuId) -> bool {
         self.wakes.open.get_mut(&wake).map(|(_, waiting)| waiting.push(cpu)).is_some()
     }
 
-    /// CPUs of a process that comes to an event.
+    /// CPUs that take part in an event of a process.
     fn cpus_of(&mut self, process: ProcessIx, owner: CpuId) -> Vec<CpuId> {
         let process = self.process_mut(process);
         let mut cpus = process.cpus.clone();
         cpus.push(owner);
-        // A child begins when its parent's CPU has come to the fork, which stands before in that CPU's queue.
+        // A child begins when its parent's CPU has reached the fork, which is earlier in that CPU's queue.
         cpus.extend(process.forked_on.take());
         cpus.sort_unstable();
         cpus.dedup();
         cpus
     }
 
-    /// CPUs on which threads run or ran.
+    /// CPUs that have had threads.
     fn cpus_with_threads(&self) -> Vec<CpuId> {
         let mut cpus: Vec<CpuId> = self.cpus.iter().take(self.threads_seen).copied().collect();
         cpus.sort_unstable();

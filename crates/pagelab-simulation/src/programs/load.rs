@@ -1,10 +1,9 @@
-//! What runs beside the main sources: co-runners that begin anew until the run ends, and short-lived processes that
-//! arrive.
+//! Background load: co-runners, which restart until the run ends, and short-lived processes, which arrive.
 //!
-//! A run lasts until the last main source and the last process that has arrived have ended; processes arrive until the
-//! main sources have ended or their number is reached. An arrival runs on one CPU for life, the one of its stream's
-//! with the fewest sources at that time. A source is opened when it starts and closed when it has been read; when it
-//! has ended, its queues are gone and its place is taken by the next, so that what has ended costs nothing.
+//! A run lasts until the last main source and the last arrived process have ended. Processes arrive until the main
+//! sources have ended or their maximum number is reached. An arrival runs on one CPU all its life: of its stream's
+//! CPUs, the one with the fewest sources when it arrives. A source is opened when it starts and closed when it has been
+//! read. When it has ended, its queues are removed and its index is reused, so ended sources cost nothing.
 //!
 //! Stats: `main.*`, `source.*`, `co_runner.*`, `arrivals.*`.
 
@@ -22,54 +21,54 @@ use pagelab_base::error::EngineError;
 use pagelab_base::rng::Rng;
 use pagelab_kernel::home::ProcessTarget;
 
-/// Opens a source once more, from its beginning.
+/// Opens a source again, from its start.
 pub type Open = Arc<dyn Fn() -> Result<Box<dyn Source>, EngineError> + Send + Sync>;
 
-/// A source that begins anew whenever it ends.
+/// A source that restarts whenever it ends.
 pub struct CoRunner {
     /// Opens it for its next round.
     pub open: Open,
-    /// CPUs (hardware threads, numbered core by core) that its threads are spread over.
+    /// CPUs (hardware threads, numbered core by core) that its threads are distributed over.
     pub cpus: Vec<usize>,
-    /// Of a memory cgroup of its own.
+    /// Limit of a memory cgroup of its own.
     pub memory_limit: Option<Bytes>,
 }
 
-/// Short-lived processes, each a source of its own.
+/// A stream of short-lived processes, each a source of its own.
 pub struct ArrivalStream {
-    /// Opens it for the next process.
+    /// Opens the source of the next process.
     pub open: Open,
     /// CPUs (hardware threads, numbered core by core); each process runs on one of them.
     pub cpus: Vec<usize>,
-    /// Of a memory cgroup that all its processes share.
+    /// Limit of a memory cgroup that all its processes share.
     pub memory_limit: Option<Bytes>,
-    /// How often processes arrive, and how many.
+    /// Rate and number of arrivals.
     pub pace: ArrivalRate,
 }
 
-/// What runs beside the main sources.
+/// Background load of the main sources.
 #[derive(Default)]
 pub struct BackgroundLoad {
-    /// Sources that begin anew until the run ends.
+    /// Sources that restart until the run ends.
     pub co_runners: Vec<CoRunner>,
     /// Streams of short-lived processes.
     pub arrivals: Vec<ArrivalStream>,
 }
 
 impl BackgroundLoad {
-    /// CPUs in use, with repetitions.
+    /// CPUs in use, possibly repeated.
     pub fn cpus(&self) -> impl Iterator<Item = usize> + '_ {
         let co_runners = self.co_runners.iter().flat_map(|of| &of.cpus);
         co_runners.chain(self.arrivals.iter().flat_map(|of| &of.cpus)).copied()
     }
 
-    /// Whether the main sources run alone.
+    /// Whether there is no background load.
     pub fn is_empty(&self) -> bool {
         self.co_runners.is_empty() && self.arrivals.is_empty()
     }
 }
 
-/// A stream under way, with CPUs as they are simulated.
+/// A stream during a run, with its CPUs as simulated.
 #[derive(Clone)]
 pub(crate) struct Stream {
     pub(crate) open: Open,
@@ -88,27 +87,28 @@ pub struct Load {
     /// When the last main source ended.
     pub main_end: Cycles,
     pub(crate) co_runners: Vec<Open>,
-    /// Times that co-runners came to their end.
+    /// Number of completed rounds of co-runners.
     pub co_runs: u64,
-    /// By co-runner, what was counted in the rounds that have ended.
+    /// By co-runner: the account of its completed rounds.
     pub co_runner_accounts: Vec<Account>,
     pub(crate) streams: Vec<Stream>,
-    /// Whether anything runs beside the main sources.
+    /// Whether there is background load.
     pub beside: bool,
-    /// Arrivals that have not ended.
+    /// Number of arrivals that have not ended.
     pub(crate) live: usize,
-    /// From arrival to exit, of those that have.
+    /// Cycles from arrival to exit, for arrivals that have ended.
     pub sojourns: Vec<Cycles>,
-    /// What was counted for all arrivals that have ended.
+    /// Sum of the accounts of arrivals that have ended.
     pub arrival_account: Account,
     /// Inputs that have just ended.
     pub(crate) ended: Vec<usize>,
-    /// Places of inputs that may be used again.
+    /// Indices of inputs that can be reused.
     pub(crate) vacant: Vec<usize>,
 }
 
 impl Load {
-    /// `mains` inputs exist; `homes` are those of the streams, and `dense` numbers CPUs as they are simulated.
+    /// `mains` inputs exist; `homes` are the targets of the streams' processes, and `dense` converts CPU numbers to
+    /// those simulated.
     pub(crate) fn new(
         config: &Config,
         mains: usize,
@@ -133,31 +133,31 @@ impl Load {
         }
     }
 
-    /// Whether a process is still to arrive: none does once the main sources have ended.
+    /// Whether more processes will arrive: none do once the main sources have ended.
     fn is_open(&self) -> bool {
         (self.mains == 0 || self.mains_left > 0) && self.arrivals().next().is_some()
     }
 
-    /// The time of the next arrival of each stream, with its number.
+    /// The next arrival of each stream: its time and the stream's number.
     pub(crate) fn arrivals(&self) -> impl Iterator<Item = (Cycles, usize)> + '_ {
         self.streams.iter().enumerate().filter_map(|(stream, of)| Some((of.next?, stream)))
     }
 
-    /// A process of a stream arrives: when the next one does, and the CPUs of the stream.
+    /// Advances a stream to its next arrival. Returns the time of that, and the CPUs of the stream.
     pub(crate) fn next_arrival(&mut self, stream: usize) -> (Option<Cycles>, &[CpuId]) {
         let of = &mut self.streams[stream];
         of.next = of.times.next();
         (of.next, &of.cpus)
     }
 
-    /// A main source has ended; true if it was the last one.
+    /// Counts the end of a main source; true if it was the last one.
     pub(crate) fn end_main(&mut self, now: Cycles) -> bool {
         self.mains_left -= 1;
         self.main_end = self.main_end.max(now);
         self.mains_left == 0
     }
 
-    /// A process that arrived so long ago has ended. Its place is free.
+    /// Counts the end of an arrival that lived for `sojourn` cycles. Its index can be reused.
     pub(crate) fn end_arrival(&mut self, input: usize, sojourn: Cycles, account: &Account) {
         self.live -= 1;
         self.sojourns.push(sojourn);
@@ -165,23 +165,23 @@ impl Load {
         self.vacant.push(input);
     }
 
-    /// A co-runner has come to its end once more.
+    /// Counts a completed round of a co-runner.
     pub(crate) fn end_round(&mut self, number: usize, account: &Account) {
         self.co_runs += 1;
         self.co_runner_accounts[number].add(account);
     }
 
-    /// Whether processes arrive.
+    /// Whether there are streams of arrivals.
     pub fn has_arrivals(&self) -> bool {
         !self.streams.is_empty()
     }
 
-    /// Whether sources begin anew, so that the run's end finds them at work.
+    /// Whether there are co-runners, which are still running at the end of the run.
     pub fn has_co_runners(&self) -> bool {
         !self.co_runners.is_empty()
     }
 
-    /// Whether all that the run waits for has ended.
+    /// Whether everything that the run waits for has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.mains_left == 0 && self.live == 0 && !self.is_open()
     }

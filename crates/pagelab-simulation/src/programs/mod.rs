@@ -1,4 +1,4 @@
-//! Programs on their way to the CPUs: sources, what runs beside the main ones, and what each cost.
+//! Programs on their way to the CPUs: sources, background load, and accounts.
 
 pub mod account;
 pub mod arrivals;

@@ -1,15 +1,15 @@
-//! Other legal orders of a source of several threads.
+//! Other legal orders of a source with several threads.
 //!
-//! Models: what another schedule would have made of the program, as far as the recording knows what the program left
-//! open. Between two events that are no edges, and within the window, the runs of all threads are cut into slices and
-//! put together anew. Each thread's own order stays, and a woken comes after its wake. Which thread is next is drawn
-//! among the others by how much each has left; a slice is of 1 access to twice the mean of the recorded runs, so that
-//! there are about as many slices as recorded runs.
+//! Models: another schedule of the program, as far as the recording shows the order that the program leaves open.
+//! Between two events other than edges, and within the window, the runs of all threads are cut into slices and
+//! reassembled. Thread order is preserved, and a woken comes after its wake. The next thread is drawn at random among
+//! the others, weighted by its remaining accesses. A slice has between 1 access and twice the mean of the recorded
+//! runs, so there are about as many slices as recorded runs.
 //! Source: A. R. Alameldeen, D. A. Wood, "Variability in Architectural Simulations of Multi-threaded Workloads", HPCA
-//! 2003, for replaying several times at all.
+//! 2003, for the idea of replaying several times.
 //! Parameters: `engine.interleaving` (0: as recorded), `engine.seed`, `engine.input_window_accesses`.
-//! Deviations: what the threads do does not change with their order, as it could in the program. An order that no call
-//! of the kernel tells (atomic operations, free locks) is not known, and so not kept.
+//! Deviations: the threads' accesses do not change with their order, although they could in the program. Order that no
+//! system call shows (atomic operations, uncontended locks) is not recorded, and so not preserved.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,56 +20,56 @@ use pagelab_trace::{Access, Batch, Branches, Event, EventKind, Segment, Source, 
 
 use pagelab_base::rng::Rng;
 
-/// Accesses of a batch at most.
+/// Most accesses of a batch.
 const BATCH: usize = 1 << 16;
 
-/// What a thread does next.
+/// The next action of a thread.
 enum Piece {
     /// Accesses of the stretch.
     Run { begin: usize, end: usize },
-    /// A wake, with its number in the stretch.
+    /// A wake, with its number within the stretch.
     Wake { event: Event, wake: usize },
     /// A woken, with the number of its wake if that is in the stretch.
     Woken { event: Event, wake: Option<usize> },
 }
 
-/// The pieces of a thread in the stretch that are left, and their accesses.
+/// The remaining pieces of a thread in the stretch, and their accesses.
 #[derive(Default)]
 struct Remaining {
     pieces: VecDeque<Piece>,
     accesses: usize,
 }
 
-/// See the module's text.
+/// A reordered source, see the module's text.
 pub struct Reordered {
     source: Box<dyn Source>,
     rng: Rng,
     window: usize,
-    /// What was read, and how much of it is taken: segments, and accesses before the next one.
+    /// The batch that was read, and how much of it is used: segments, and accesses before the next segment.
     read: Batch,
     taken: (usize, usize),
-    /// Accesses of the stretch that is put together anew.
+    /// Accesses of the stretch that is being reassembled.
     accesses: Vec<Access>,
-    /// Those before each of them, if they are known.
+    /// Branches before each of them, if known.
     branches: Vec<Branches>,
-    /// Of each of them, if they are known.
+    /// Contexts of each of them, if known.
     contexts: Vec<u32>,
-    /// What was allocated and freed before which of them.
+    /// Allocation events, each with the index of the access that follows it.
     allocations: Vec<(usize, Event)>,
     threads: BTreeMap<ThreadIx, Remaining>,
-    /// The thread that had the last slice: another one has the next if one can, as each switch that was recorded is
-    /// one.
+    /// The thread of the last slice. Another thread gets the next one if possible, since every recorded switch is to
+    /// another thread.
     last: Option<ThreadIx>,
-    /// Wakes of the stretch that are given out.
+    /// Wakes of the stretch that have been delivered.
     woke: BTreeSet<usize>,
     /// Accesses of the longest slice.
     longest: u64,
-    /// Accesses given out.
+    /// Accesses delivered.
     position: u64,
 }
 
 impl Reordered {
-    /// `order` is one of the others than the recorded one.
+    /// `order` is the number of an order other than the recorded one.
     pub fn new(source: Box<dyn Source>, order: u32, seed: u64, window: u64) -> Self {
         Self {
             source,
@@ -100,7 +100,7 @@ impl Reordered {
         Ok(self.read.segments.get(self.taken.0))
     }
 
-    /// Takes up a stretch: all up to the next event that is no edge, or as much as the window holds.
+    /// Reads a stretch: everything up to the next event other than an edge, or as much as fits in the window.
     fn take_up(&mut self) -> Result<(), TraceError> {
         self.accesses.clear();
         self.branches.clear();
@@ -146,8 +146,8 @@ impl Reordered {
         Ok(())
     }
 
-    /// Draws the thread that is next: one that need not wait. There is one while pieces are left: the first of them in
-    /// recorded order has no wake before it that is left.
+    /// Draws the next thread among those that need not wait. As long as pieces remain there is one: the first remaining
+    /// piece in recorded order has no remaining wake before it.
     fn draw(&mut self) -> Option<ThreadIx> {
         let woke = &self.woke;
         let goes_on = |left: &&Remaining| match left.pieces.front() {
@@ -172,7 +172,7 @@ impl Reordered {
         self.last
     }
 
-    /// Gives out a slice of a thread.
+    /// Delivers a slice of a thread.
     fn give(&mut self, thread: ThreadIx, batch: &mut Batch) {
         let mut slice = 1 + self.rng.below(self.longest) as usize;
         let left = self.threads.get_mut(&thread).expect("it was drawn");
@@ -278,7 +278,7 @@ mod tests {
         Box::new(BatchSource(info, batches.into_iter()))
     }
 
-    /// An access by its number, or an event.
+    /// An access, by its number, or an event.
     #[derive(Clone, Debug, PartialEq)]
     enum Step {
         Access(u64),
@@ -333,8 +333,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing is lost, threads keep their orders, barriers stay where they were, and wokens come after their
-        /// wakes.
+        /// Nothing is lost, threads keep their order, barriers keep their place, and wokens come after their wakes.
         #[test]
         fn other_orders_are_legal(
             acts in prop::collection::vec((0_u32..4, 1_u64..30, 0_u8..12), 1..80),
@@ -349,7 +348,8 @@ mod tests {
             for thread in 0..4 {
                 prop_assert_eq!(of(&recorded, thread), of(&other, thread));
             }
-            // The last wake of its edge before a woken is before it in both, told by its place in its thread.
+            // The last wake of its edge before a woken precedes it in both orders; its place in its thread
+            // identifies it.
             let places = |steps: &[(ThreadIx, Step)]| -> BTreeMap<(ThreadIx, usize), usize> {
                 let mut counts = BTreeMap::<ThreadIx, usize>::new();
                 let place = |(at, (thread, _)): (usize, &(ThreadIx, Step))| {
@@ -385,6 +385,6 @@ mod tests {
         assert_ne!(order(1), steps(given(batches(&acts))));
         let switches = |steps: &[(ThreadIx, Step)]| steps.windows(2).filter(|pair| pair[0].0 != pair[1].0).count();
         let mean = (1..20).map(|n| switches(&order(n))).sum::<usize>() / 19;
-        assert!((20..=40).contains(&mean), "39 were recorded, {mean} are made");
+        assert!((20..=40).contains(&mean), "recorded runs: 39, slices: {mean}");
     }
 }

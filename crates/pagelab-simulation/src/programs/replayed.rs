@@ -1,4 +1,4 @@
-//! The sources that a run replays, by place: who they are, how far they have come, and what was counted for each.
+//! The sources that a run replays: their accounts, and how far they have been replayed.
 
 use crate::programs::account::{Account, FaultCounts, walk_account};
 use crate::programs::input::Input;
@@ -14,49 +14,49 @@ use pagelab_trace::{ProcessIx, Source};
 use pagelab_translate::counters::WalkCounters;
 use std::sync::Arc;
 
-/// See the module's text.
+/// The programs of a run, see the module's text.
 #[derive(Clone)]
 pub struct Programs {
-    /// Main sources first, then co-runners and arrivals. Places of arrivals that have ended are used again.
+    /// Main sources first, then co-runners and arrivals. Indices of arrivals that have ended are reused.
     pub inputs: Vec<Input>,
-    /// The sources by role, and what was counted for those that have ended.
+    /// The sources by role, and the accounts of those that have ended.
     pub load: Load,
     /// Accesses of the main sources that have been replayed; of the arrivals if there is no main source.
     pub(crate) replayed: u64,
-    /// What the kernels had counted of page faults when these were last charged to somebody.
+    /// The kernels' counts of page faults when they were last charged to a source or to kernel threads.
     seen_faults: FaultCounts,
-    /// What they have counted for no source: for kernel threads.
+    /// The counts of page faults for kernel threads.
     thread_faults: FaultCounts,
-    /// Accesses of each source that are replayed at most.
+    /// Maximum of accesses of each source.
     max_accesses: Option<u64>,
-    /// Accesses of a source that may be held back for threads that lag behind (`engine.input_window_accesses`).
+    /// Accesses of a source that may be buffered for threads that lag behind (`engine.input_window_accesses`).
     window: u64,
 }
 
 impl Programs {
-    /// The sources of a run before its start. `max_accesses` and `window` hold for those that come later.
+    /// The sources of a run before its start. `max_accesses` and `window` also apply to sources that start later.
     pub(crate) fn new(inputs: Vec<Input>, load: Load, max_accesses: Option<u64>, window: u64) -> Self {
         let (seen_faults, thread_faults) = (FaultCounts::default(), FaultCounts::default());
         Self { inputs, load, replayed: 0, seen_faults, thread_faults, max_accesses, window }
     }
 
-    /// Whether statistics are given by source: there is more than one, or may be.
+    /// Whether there are statistics by source: there is, or may be, more than one.
     pub fn has_accounts(&self) -> bool {
         self.load.beside || self.load.mains > 1
     }
 
-    /// What has been counted for a source.
+    /// The account of a source.
     pub fn account(&self, input: usize, walks: &WalkCounters) -> Account {
         Account { walks: walks.account(walk_account(input)), ..self.inputs[input].account.clone() }
     }
 
-    /// What has been counted for no source: for kernel threads. Their cycles are counted with their CPUs.
+    /// The account of kernel threads, without cycles: these are counted with their CPUs.
     pub fn thread_account(&self, walks: &WalkCounters) -> Account {
         let faults = self.thread_faults.clone();
         Account { walks: walks.account(WalkCounters::NOBODY), faults, ..Account::default() }
     }
 
-    /// Charges what the kernels have counted of page faults since the last call to a source, or to kernel threads.
+    /// Charges the kernels' counts of page faults since the last call to a source, or to kernel threads.
     #[inline]
     pub(crate) fn charge_faults(&mut self, input: Option<usize>, os: &Os) {
         let faults = match input {
@@ -66,7 +66,7 @@ impl Programs {
         faults.add_since(os, &mut self.seen_faults);
     }
 
-    /// The space of a process, made if need be.
+    /// The space of a process; creates it if there is none.
     pub(crate) fn space_of(
         &mut self,
         cpu: CpuId,
@@ -82,24 +82,24 @@ impl Programs {
         Ok(space)
     }
 
-    /// Has all sources give their call stacks; nothing may have been read of them.
+    /// Makes all sources deliver call stacks; must be called before they are read.
     pub(crate) fn tell_call_stacks(&mut self) -> Result<Vec<Option<Arc<CallStacks>>>, EngineError> {
         self.inputs.iter_mut().map(Input::tell_call_stacks).collect()
     }
 
-    /// Whether windows and the warm-up are counted in the accesses of a source.
+    /// Whether windows and the warm-up are counted in the accesses of this source.
     #[inline]
     pub(crate) fn is_counted_in_windows(&self, input: usize) -> bool {
         input < self.load.mains || self.load.mains == 0
     }
 
-    /// Accesses of the main sources dealt out so far; of the arrivals under way if there is no main source.
+    /// Accesses of the main sources dispatched so far; of current arrivals if there is no main source.
     pub fn dealt(&self) -> u64 {
         let mains = if self.load.mains > 0 { self.load.mains } else { self.inputs.len() };
         self.inputs[..mains].iter().map(|input| input.dealt).sum()
     }
 
-    /// A process of a stream arrives on a CPU. Returns its place among the sources.
+    /// Adds a process of a stream that arrives on a CPU. Returns its index among the sources.
     pub(crate) fn add_arrival(
         &mut self,
         stream: usize,
@@ -120,7 +120,7 @@ impl Programs {
         })
     }
 
-    /// A co-runner that has come to its end starts again. Returns its CPUs.
+    /// Restarts a co-runner that has ended. Returns its CPUs.
     pub(crate) fn restart(
         &mut self,
         input: usize,
@@ -129,7 +129,7 @@ impl Programs {
     ) -> Result<Vec<CpuId>, EngineError> {
         let old = &self.inputs[input];
         if old.dealt == 0 {
-            let what = format!("`{}` makes no access, so it cannot run again and again", old.info.name);
+            let what = format!("`{}` makes no access, so it cannot be a co-runner", old.info.name);
             return Err(EngineError::config("with", what));
         }
         let (home, cpus) = (old.home, old.cpus.clone());

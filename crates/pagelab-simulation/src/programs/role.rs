@@ -1,17 +1,17 @@
-//! What a source is to a run.
+//! The role of a source in a run.
 
 use pagelab_base::cycles::Cycles;
 
-/// What a source is to the run.
+/// The role of a source in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The run lasts until all of these have ended.
+    /// A main source: the run lasts until all of these have ended.
     Main,
-    /// By number.
+    /// A co-runner, by its number.
     CoRunner(usize),
     /// A short-lived process, which the run waits for.
     Arrival {
-        /// When it arrived.
+        /// Time of its arrival.
         at: Cycles,
     },
 }

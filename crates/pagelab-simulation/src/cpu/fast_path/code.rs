@@ -1,4 +1,4 @@
-//! The machines that the fast path is compiled for, and which code a simulation takes.
+//! The machines that the fast path is compiled for, and the choice of the code for a simulation.
 
 use std::marker::PhantomData;
 
@@ -21,7 +21,7 @@ use pagelab_kernel::layer::Layer;
 use pagelab_trace::{Access, Branches};
 use pagelab_translate::hardware::Hardware;
 
-/// Who walks.
+/// The kind of walker.
 #[derive(Clone, Copy)]
 enum Walks {
     Native,
@@ -29,7 +29,8 @@ enum Walks {
     Nested,
 }
 
-/// The code for a simulation that the fast path can simulate: walks are of one layer, or of guests on their host.
+/// Chooses the code for a simulation, if the fast path can simulate it: walks must be of one layer, or of guests on
+/// their host.
 pub(crate) fn choose(config: &Config, hw: &mut Hardware, layers: &[Layer]) -> Option<FastPath> {
     if !is_eligible(config) || !hardware_is_eligible(hw, layers.len()) {
         return None;
@@ -55,7 +56,7 @@ fn code_of<C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
     code::<Any, Portable, C>(walks)
 }
 
-/// The code for the presets of machines that have a shape of their own, and that of [`Any`] for others.
+/// The code for those preset machines that have a shape of their own; for others, the code for [`Any`].
 fn vector_code<V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
     None.or_else(|| fitting::<OneCore<V, 12, 8, 64, 4, 1024, 12, 8192>, V, C>(hw, walks))
         .or_else(|| fitting::<OneCore<V, 12, 8, 64, 4, 1024, 16, 12288>, V, C>(hw, walks))
@@ -65,7 +66,7 @@ fn vector_code<V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> 
 }
 
 fn fitting<M: Machine, V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> Option<FastPath> {
-    // Cores are alike.
+    // All cores have the same shape.
     let unit = &mut hw.units[0];
     let fits = M::first(&mut unit.l1d).is_some()
         && M::second(&mut unit.l2).is_some()
@@ -73,7 +74,7 @@ fn fitting<M: Machine, V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Wa
     fits.then(|| code::<M, V, C>(walks))
 }
 
-/// Where others run beside a program, there mostly are several cores: that code is compiled for any machine alone.
+/// With several programs there are usually several cores: that variant is compiled for [`Any`] machine only.
 fn code<M: Machine, V: Vectors, C: CompiledCore>(walks: Walks) -> FastPath {
     match walks {
         Walks::Native => FastPath {
@@ -91,7 +92,7 @@ fn code<M: Machine, V: Vectors, C: CompiledCore>(walks: Walks) -> FastPath {
     }
 }
 
-/// A machine and who walks.
+/// A machine and a walker.
 trait Pair {
     type Machine: Machine;
     type Walker<'a>: Walker<'a, Self::Machine>;
@@ -116,7 +117,7 @@ impl<M: Machine> Pair for ByNested<M> {
     type Walker<'a> = Nested<'a, M::Upper<'a>>;
 }
 
-/// See [`FastPath`]; compiled for `V`.
+/// See [`FastPath`]; compiled for the vector instructions `V`.
 fn replay<P: Pair, C: CompiledCore, V: Vectors, const MANY: bool>(
     simulation: &mut Simulation,
     cpu: CpuId,
@@ -137,7 +138,8 @@ fn replay<P: Pair, C: CompiledCore, V: Vectors, const MANY: bool>(
 
         #[inline(always)]
         fn run<V: Vectors>(self) -> usize {
-            // No closure around the loop: it would be a function of its own, which is not compiled for the vectors.
+            // No closure around the loop: it would be a separate function, which is not compiled for the vector
+            // instructions.
             let Some(core) = Core::<P::Machine, P::Walker<'a>, C>::new(self.simulation, self.cpu) else { return 0 };
             core.replay::<V, MANY>(self.accesses, self.branches, self.limit)
         }

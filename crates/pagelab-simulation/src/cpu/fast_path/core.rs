@@ -21,18 +21,18 @@ use pagelab_translate::hardware::{CoreUnits, Hardware};
 use pagelab_translate::tlb::Tlb;
 use pagelab_translate::tlb_arrays::{self, Level};
 
-/// What is counted apart, in the processor's registers where there is room.
+/// Counters of the loop, which the compiler can keep in the processor's registers.
 #[derive(Clone, Copy, Default)]
 struct RegisterCounts {
     filtered: u64,
     writes: u64,
-    /// Look-ups that the second-level TLB answered.
+    /// Look-ups that hit in the second-level TLB.
     second_level_hits: u64,
     walks: u64,
     walk_cycles: Cycles,
 }
 
-/// See the module's text.
+/// A core on the fast path, see the module's text.
 pub(super) struct Core<'a, M: Machine, W, C> {
     asid: Asid,
     filter: Filter,
@@ -48,13 +48,13 @@ pub(super) struct Core<'a, M: Machine, W, C> {
     walks: &'a mut WalkCounts,
     memory: Memory<M::Caches<'a>>,
     looks_ahead: bool,
-    /// As the field of [`Simulation`].
+    /// Like the field of [`Simulation`].
     filter_hits_only: bool,
     cpu: CpuParts<'a>,
 }
 
-/// Accesses that were looked up, and that a core has still to be told of. Looking up and timing are loops of their own,
-/// as both together need more than the host's registers hold.
+/// Accesses that have been looked up but not yet passed to the core model. Looking up and timing are separate loops,
+/// since both together need more registers than the computer has.
 struct PendingAccesses {
     found: [DataLocation; ROW],
     len: usize,
@@ -75,21 +75,21 @@ impl PendingAccesses {
         self.len == ROW
     }
 
-    /// What was pushed since the last time.
+    /// The accesses that were pushed since the last call.
     #[inline(always)]
     fn take(&mut self) -> &[DataLocation] {
         &self.found[..std::mem::take(&mut self.len)]
     }
 }
 
-/// Where it is noted in the end.
+/// The parts of the CPU to which the loop's state is written back.
 struct CpuParts<'a> {
     filter: &'a mut Filter,
     clock: &'a mut CpuClock,
     counters: &'a mut AccessCounters,
 }
 
-/// Tells a core of accesses that were looked up, in a loop that is compiled for `V` on its own.
+/// Passes accesses that were looked up to the core model, in a loop that is compiled for `V` on its own.
 #[inline(never)]
 fn tell<V: Vectors, C: CompiledCore>(
     clock: &mut CpuClock<C>,
@@ -111,13 +111,13 @@ fn tell<V: Vectors, C: CompiledCore>(
 }
 
 impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
-    /// None if the next access of the CPU is not for this code.
+    /// `None` if the fast path cannot make the CPU's next access.
     #[inline(always)]
     pub fn new(simulation: &'a mut Simulation, cpu: CpuId) -> Option<Self> {
         let looks_ahead = simulation.looks_ahead(cpu);
         let of = &mut simulation.scheduler.cpus[cpu];
         let space = of.space.filter(|_| of.task.outcome.is_none())?;
-        // Which of these are used, and which do not matter or are off, [`super::eligibility`] decides.
+        // [`super::eligibility`] decides which of these are used, and which do not matter or are off.
         let Hardware {
             units,
             mmu_caches,
@@ -151,7 +151,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
         Some(Self {
             asid: of.asid,
             filter: of.filter,
-            // Last, as it may not be left behind.
+            // Must come last: after it, no failure may return.
             clock: of.clock.take_known()?,
             l1_latency,
             counted: RegisterCounts::default(),
@@ -227,7 +227,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
         at
     }
 
-    /// Tells the core of a row, the last of `accesses`.
+    /// Passes a row, the last of `accesses`, to the core model.
     #[inline(always)]
     fn make_row<V: Vectors>(&mut self, row: &mut PendingAccesses, accesses: &[Access], branches: &[Branches]) {
         let found = row.take();
@@ -237,7 +237,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
         }
     }
 
-    /// Adds the counts of this many accesses.
+    /// Adds the counts of this many accesses to the simulation's.
     #[inline(always)]
     fn note(mut self, accesses: u64) {
         let RegisterCounts { filtered, writes, second_level_hits, walks, walk_cycles } = self.counted;
@@ -255,9 +255,9 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
         self.walker.note(&self.memory.refs, self.walks);
     }
 
-    /// Looks an access up, which the filter `answers` or not: where its data are, and how it was translated beyond the
-    /// first-level TLB, for a core that is told of each access. None if the access is not for this code; then only what
-    /// the general code changes first has changed.
+    /// Looks up an access; `answers` says whether the filter answers it. Returns the location of its data, and its
+    /// translation beyond the first-level TLB for core models that need each access. `None` if the fast path cannot
+    /// make the access; then only what the general code changes first has changed.
     #[inline(always)]
     fn access(&mut self, access: &Access, answers: bool) -> Option<(DataLocation, Option<L1TlbMiss>)> {
         let (write, mut translating) = (access.kind.writes(), None);
@@ -271,13 +271,13 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
         Some((found, translating))
     }
 
-    /// Where the filter's line is.
+    /// The location of the filter's line.
     #[inline(always)]
     fn last_line(&self) -> DataLocation {
         DataLocation { latency: self.l1_latency, line: self.filter.physical_line() }
     }
 
-    /// Translates an address and asks the caches for its line.
+    /// Translates an address and looks up its line in the caches.
     #[inline(always)]
     fn data(&mut self, access: &Access, write: bool, translating: &mut Option<L1TlbMiss>) -> Option<DataLocation> {
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
@@ -302,7 +302,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
         Some(DataLocation { latency: outcome.cycles.into(), line: line.0 })
     }
 
-    /// Goes on in the page of an instruction.
+    /// Looks up the page of an instruction, if it is another page than the last one.
     #[inline(always)]
     fn fetch(&mut self, pc: u64) -> Option<()> {
         if pc >> FRAME_SHIFT != self.filter.code_page {
@@ -315,7 +315,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
         Some(())
     }
 
-    /// Lets the core wait for a translation, at once or, if it must be told of the access first, later.
+    /// Makes the core wait for a translation: at once, or in `later` if the core model needs the access first.
     #[inline(always)]
     fn wait_for_translation(&mut self, walk: Cycles, page: Translation, later: &mut Option<L1TlbMiss>) {
         let translating = L1TlbMiss { look_up: self.second_latency, walk, page: Some(page), fetches: false };
@@ -326,7 +326,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
         }
     }
 
-    /// Translates what the first-level TLB does not hold.
+    /// Translates an address that missed the first-level TLB.
     #[inline(always)]
     fn translate(&mut self, va: VirtAddr, write: bool, later: &mut Option<L1TlbMiss>) -> Option<Translation> {
         let translation = match self.second.look_up(self.asid, va, write) {

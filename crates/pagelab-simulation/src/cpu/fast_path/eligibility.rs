@@ -1,9 +1,8 @@
-//! What the fast path can simulate.
+//! Which configurations and hardware the fast path can simulate.
 //!
-//! The configuration and the hardware are taken apart without `..`: a key or a unit that is new does not compile here
-//! until somebody has decided whether the fast path can simulate it. Parts that are ignored (`_`) act in the general
-//! code alone, or are inside of code that both paths call. The conformance tests run every registered design with the
-//! fast path and without.
+//! The configuration and the hardware are destructured without `..`: a new key or unit does not compile here until it
+//! is decided whether the fast path can simulate it. Parts that are ignored (`_`) only matter in the general code, or
+//! within code that both paths call. The conformance tests run every registered design with and without the fast path.
 
 use crate::config::{Config, EngineConfig};
 use pagelab_base::ids::LayerId;
@@ -13,7 +12,7 @@ use pagelab_translate::config::{MachineConfig, PrefetchConfig, TlbConfig};
 use pagelab_translate::hardware::{CoreUnits, Hardware};
 use pagelab_translate::translation_unit::Place;
 
-/// Whether the fast path can simulate the whole configuration.
+/// Whether the fast path can simulate this configuration.
 pub(super) fn is_eligible(config: &Config) -> bool {
     // The kernel runs between the accesses of the fast path.
     let Config { machine, system, kernel: _, engine } = config;
@@ -21,7 +20,7 @@ pub(super) fn is_eligible(config: &Config) -> bool {
     machine_is_eligible(machine) && layers.iter().all(layer_is_eligible) && engine_is_eligible(engine)
 }
 
-/// Prefetchers and memory with more than a latency must see the time of each access.
+/// Prefetchers, and memory with more than a latency, need the time of each access.
 fn machine_is_eligible(machine: &MachineConfig) -> bool {
     let MachineConfig {
         name: _,
@@ -33,7 +32,7 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
         // The loop is compiled for each core model.
         core: _,
         tlb,
-        // Designs that are asked by entry are refused below; walkers ask all others.
+        // Designs that are looked up by entry are refused below; walkers look up all others.
         mmu_cache: _,
         // Both paths call the caches.
         cache: _,
@@ -56,14 +55,14 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
 fn layer_is_eligible(layer: &LayerConfig) -> bool {
     let LayerConfig {
         name: _,
-        // Which walker the loop is compiled for.
+        // Decides which walker the loop is compiled for.
         host: _,
         host_mode,
         backing: _,
-        // Whether it remembers ways chooses the walker.
+        // Decides the walker: whether it remembers ways.
         page_table: _,
         mmu_cache: _,
-        // What the kernel decides in page faults.
+        // Only matters in page faults.
         page_size: _,
         large_pages: _,
         folios: _,
@@ -75,7 +74,7 @@ fn layer_is_eligible(layer: &LayerConfig) -> bool {
         brk_alignment_bytes: _,
         age: _,
         memory_bytes: _,
-        // An access to a page that is not mapped is for the general code.
+        // The general code makes accesses to pages that are not mapped.
         fault_engine: _,
         fault_engine_for: _,
         direct_segment_bytes,
@@ -92,16 +91,16 @@ fn engine_is_eligible(engine: &EngineConfig) -> bool {
         lookahead: _,
         fast_path,
         input_window_accesses: _,
-        // Both paths call the caches, which draw what interleavings cost.
+        // Both paths call the caches, which draw the random latencies of interleavings.
         interleaving: _,
         sample: _,
-        // The general code calls the fast path access by access and compares.
+        // The general code calls the fast path access by access, and compares.
         check: _,
     } = engine;
     fast_path.0 && kernel_refs.0
 }
 
-/// Whether it can simulate the units that were made.
+/// Whether the fast path can simulate the units of this hardware.
 pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
     let is_eligible = |unit: &CoreUnits| {
         let CoreUnits { l1d: _, l1i: _, l2: _, nested, guest, stages, tlb: _ } = unit;

@@ -1,4 +1,5 @@
-//! Walks of one layer on the bare machine whose page table lists what they read: tables that remember no ways.
+//! Walks of one layer on the bare machine whose page table lists the references of a walk: tables that do not remember
+//! ways.
 
 use super::machine::Machine;
 use super::walker::{Memory, References, Walker, WalkerParts, add_refs, hint_tags};
@@ -13,7 +14,7 @@ use pagelab_trace::Access;
 use pagelab_translate::counters::WalkCounts;
 use pagelab_translate::walker::UnsparedRefs;
 
-/// See the module's text.
+/// The walker, see the module's text.
 pub(super) struct Listed<'a> {
     asid: Asid,
     table: &'a PageTable,
@@ -56,7 +57,7 @@ impl<'a, M: Machine> Walker<'a, M> for Listed<'a> {
         let spared = self.upper.look_up(self.asid, va, &self.list);
         let refs = self.list.refs();
         *cycles += spared.cycles;
-        // References of one dependency step overlap: the step costs its slowest.
+        // References of one dependency step overlap: a step costs as much as its slowest reference.
         let (mut step, mut slowest) = (u8::MAX, Cycles::ZERO);
         for n in UnsparedRefs::new(refs.len(), spared.skip) {
             let spent = memory.read(0, refs[n].level, MachineAddr(refs[n].addr.0));

@@ -1,4 +1,4 @@
-//! What is known of a machine when the fast path is compiled.
+//! The shapes of a machine that the fast path is compiled for.
 
 use std::marker::PhantomData;
 
@@ -10,7 +10,8 @@ use pagelab_tables::mmu_cache::{MmuCache, Pass, Upper};
 use pagelab_translate::tlb::Tlb;
 use pagelab_translate::tlb_arrays::{AnyArrays, Arrays, Level, SharedArray, SplitArrays};
 
-/// What is known of a machine when the loop is compiled. A part is none if the machine has another.
+/// The shapes of a machine that the fast path is compiled for. A function returns `None` if the machine has another
+/// shape.
 pub(super) trait Machine {
     type First<'a>: Arrays;
     type Second<'a>: Arrays;
@@ -27,7 +28,7 @@ pub(super) trait Machine {
     fn caches(all: &mut Hierarchy, core: usize) -> Option<Self::Caches<'_>>;
 }
 
-/// Any machine.
+/// A machine of any shape.
 pub(super) struct Any;
 
 impl Machine for Any {
@@ -57,8 +58,9 @@ impl Machine for Any {
     }
 }
 
-/// One core of Intel's since Sandy Bridge: 64 first-level TLB entries of 4 ways for pages of 4 KiB and 32 of 4 for
-/// those of 2 MiB, a second level of 128 sets of `T` ways, and data caches of some ways and sets.
+/// One core of Intel's processors since Sandy Bridge: a first-level TLB with 64 entries of 4 ways for 4 KiB pages and
+/// 32 of 4 ways for 2 MiB pages, a second-level TLB of 128 sets of `T` ways, and data caches with the given ways and
+/// sets.
 pub(super) struct OneCore<
     V,
     const T: usize,

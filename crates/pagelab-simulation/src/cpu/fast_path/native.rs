@@ -1,4 +1,4 @@
-//! Walks of one layer on the bare machine.
+//! Walks of one layer on the bare machine whose page table remembers ways.
 
 use super::machine::Machine;
 use super::walker::{Memory, References, Walker, WalkerParts, add_refs, hint_tags};
@@ -15,13 +15,13 @@ use pagelab_tables::page_table::{Way, Ways};
 use pagelab_trace::Access;
 use pagelab_translate::counters::WalkCounts;
 
-/// The page table of a space, and what lets its walks skip entries.
+/// The page table of a space, with the MMU cache of its walks.
 pub(super) struct Table<'a, U> {
     asid: Asid,
     pub ways: Ways<'a>,
     upper: U,
     mem: &'a PhysMem,
-    /// Place of the layer's references in [`References`].
+    /// Index of the layer's references in [`References`].
     place: usize,
     layer: usize,
 }
@@ -35,8 +35,8 @@ impl<'a, U: Pass> Table<'a, U> {
         Some(Self { asid: of.asid, ways, upper, mem: &layer.memory.contents, place, layer: space.layer.index() })
     }
 
-    /// Looks up and fills the MMU cache for a walk down `way`; returns the levels that it reads, by bit, and adds the
-    /// cycles.
+    /// Looks up and fills the MMU cache for a walk along `way`. Returns the levels that the walk reads, by bit, and
+    /// adds the cycles.
     #[inline(always)]
     pub fn pass(&mut self, va: VirtAddr, way: &Way, cycles: &mut Cycles) -> Levels {
         let passed = self.upper.pass(self.asid, va, way, self.mem);
@@ -58,7 +58,7 @@ impl<'a, U: Pass> Table<'a, U> {
     }
 }
 
-/// Levels by bit, from the highest on.
+/// Iterates over levels, given by bit, from the highest.
 pub(super) struct Levels(u8);
 
 impl Iterator for Levels {
@@ -72,13 +72,13 @@ impl Iterator for Levels {
     }
 }
 
-/// See the module's text.
+/// The walker, see the module's text.
 pub(super) struct Native<'a, U>(Table<'a, U>);
 
 impl<'a, M: Machine> Walker<'a, M> for Native<'a, M::Upper<'a>> {
     #[inline(always)]
     fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
-        // These are for guests' walks.
+        // Only walks of guests use these.
         let WalkerParts { layers, space, core, mmu_caches, nested_tlb: _, guest_tlb: _ } = parts;
         if layers[space.layer].host.is_some() {
             return None;

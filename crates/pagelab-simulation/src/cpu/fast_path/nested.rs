@@ -1,4 +1,4 @@
-//! Walks of a guest on a host: each address that the guest's walk meets is walked for in the host's table.
+//! Walks of a guest on a host: each guest-physical address is walked for in the host's table.
 
 use super::machine::Machine;
 use super::native::Table;
@@ -15,12 +15,12 @@ use pagelab_trace::Access;
 use pagelab_translate::counters::{WALK_LEVELS, WalkCounts};
 use pagelab_translate::translation_unit::{Counted, Entry, FillSource, GuestTlb, LookUp, NestedTlb};
 
-/// See the module's text.
+/// The walker, see the module's text.
 pub(super) struct Nested<'a, U> {
     guest: Table<'a, U>,
     host: Table<'a, U>,
-    /// By level of the guest's table, the last table that was asked for and the host's way to it: the upper ones seldom
-    /// change, and the host's do not while this is there.
+    /// By level of the guest's table: the last table that a walk read, and the host's way to it. The upper tables
+    /// seldom change, and the host's ways do not change during the loop.
     tables: [Option<(PhysAddr, Way)>; WALK_LEVELS],
     nested_tlb: Option<&'a mut Counted<NestedTlb>>,
     guest_tlb: Option<&'a mut Counted<GuestTlb>>,
@@ -29,7 +29,8 @@ pub(super) struct Nested<'a, U> {
 }
 
 impl<'a, U> Nested<'a, U> {
-    /// The host's ways to the tables that a walk of the guest may read; false if one of them is unusual.
+    /// Finds the host's ways to the tables that a walk of the guest may read; false if one of them needs the general
+    /// code.
     #[inline(always)]
     fn find_tables(&mut self, guest: &Way, va: VirtAddr) -> bool {
         for level in guest.leaf..=guest.root {
@@ -47,7 +48,7 @@ impl<'a, U> Nested<'a, U> {
 }
 
 impl<'a, U: Pass> Nested<'a, U> {
-    /// Translates an address of the guest, to which the host knows a way that serves.
+    /// Translates a guest-physical address for which the host has a usable way.
     #[inline(always)]
     fn through_host<C: CoreCaches>(
         &mut self,
@@ -72,7 +73,7 @@ impl<'a, U: Pass> Nested<'a, U> {
     }
 }
 
-/// What a unit is asked for a program's access. There is no time on the fast path.
+/// A look-up for a program's access. The fast path has no time: no unit on it needs one.
 #[inline(always)]
 fn look_up(asid: Asid, va: VirtAddr, write: bool) -> LookUp {
     let intent = if write { Intent::Store } else { Intent::Load };

@@ -1,4 +1,4 @@
-//! What walks page tables on the fast path, and the references that it makes.
+//! Walkers of page tables on the fast path, and the references that they make.
 
 use super::machine::Machine;
 use pagelab_base::addr::{FRAME_BYTES, MachineAddr, PhysAddr, VirtAddr};
@@ -12,13 +12,13 @@ use pagelab_trace::Access;
 use pagelab_translate::counters::{WALK_LEVELS, WalkCounts, place_index};
 use pagelab_translate::translation_unit::{Counted, GuestTlb, NestedTlb};
 
-/// Layers that walks refer to at most: a guest and its host.
+/// Most layers that walks refer to: a guest and its host.
 pub(super) const LAYERS: usize = 2;
 
-/// What a walker is made of.
+/// The parts of the simulation that a walker uses.
 pub(super) struct WalkerParts<'a> {
     pub layers: &'a [Layer],
-    /// The space that the program runs in.
+    /// The program's address space.
     pub space: SpaceId,
     pub core: usize,
     pub mmu_caches: &'a mut MmuCaches,
@@ -26,12 +26,13 @@ pub(super) struct WalkerParts<'a> {
     pub guest_tlb: Option<&'a mut Counted<GuestTlb>>,
 }
 
-/// A walker of the layers that a system has.
+/// A walker for the layers of a system.
 pub(super) trait Walker<'a, M: Machine>: Sized {
-    /// None if the program's layers or their tables are not for it.
+    /// `None` if the walker does not fit the program's layers or their tables.
     fn from_parts(parts: WalkerParts<'a>) -> Option<Self>;
 
-    /// Walks for `va` to the machine; none, with nothing changed, if it meets anything unusual. Adds its cycles.
+    /// Walks for `va` to the machine and adds the cycles. `None`, with nothing changed, if the general code must make
+    /// the access.
     fn walk(
         &mut self,
         memory: &mut Memory<M::Caches<'a>>,
@@ -40,17 +41,17 @@ pub(super) trait Walker<'a, M: Machine>: Sized {
         cycles: &mut Cycles,
     ) -> Option<Translation>;
 
-    /// Prefetches for the accesses that follow `accesses[at]`; see [`crate::cpu::lookahead`].
+    /// Prefetches the simulator's data for the accesses that follow `accesses[at]`; see [`crate::cpu::lookahead`].
     fn look_ahead(&self, caches: &M::Caches<'a>, accesses: &[Access], at: usize);
 
-    /// Notes in the end what was counted, and the references of walks by the walker's layers.
+    /// Adds the counts of the loop to the simulation's, with the references of walks by the walker's layers.
     fn note(&self, refs: &References, walks: &mut WalkCounts);
 }
 
-/// References of walks by layer, the program's first, level and place, as [`HitLevel`].
+/// References of walks by layer (the program's first), level and place (as [`HitLevel`]).
 pub(super) type References = [[[u64; HitLevel::ALL.len()]; WALK_LEVELS]; LAYERS];
 
-/// The caches, and what walks have referred to.
+/// The caches, and counts of the references of walks.
 pub(super) struct Memory<C> {
     pub caches: C,
     pub refs: References,
@@ -67,14 +68,14 @@ impl<C: CoreCaches> Memory<C> {
     }
 }
 
-/// Prefetches the tags of the lines of a leaf entry and of `va` in the page that it maps, both on the machine.
+/// Prefetches the cache tags for the lines of a leaf entry and of `va` in the page that it maps, both on the machine.
 #[inline(always)]
 pub(super) fn hint_tags<C: CoreCaches>(caches: &C, (entry, page): (PhysAddr, PhysAddr), va: VirtAddr) {
     caches.hint(MachineAddr(entry.0).line());
     caches.hint(MachineAddr(page.0 | va.offset_in(FRAME_BYTES)).line());
 }
 
-/// Adds references of a layer to its counts.
+/// Adds references to the counts of a layer.
 pub(super) fn add_refs(walks: &mut WalkCounts, layer: usize, counted: &[[u64; HitLevel::ALL.len()]; WALK_LEVELS]) {
     for (refs, counted) in walks.refs[layer].iter_mut().zip(counted) {
         HitLevel::ALL.iter().zip(counted).for_each(|(&place, count)| refs[place_index(Some(place))] += count);

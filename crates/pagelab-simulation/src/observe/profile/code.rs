@@ -1,4 +1,4 @@
-//! What each instruction of the programs cost.
+//! Paging costs by instruction.
 
 use std::sync::Arc;
 
@@ -6,24 +6,24 @@ use rustc_hash::FxHashMap;
 
 use super::Cost;
 
-/// An instruction: where it is in its file if it came from one, else its address.
+/// An instruction: its place in the file that it was mapped from, or else its address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Instruction {
-    /// The file that the instruction was mapped from; none if there is none, or the trace does not know it.
+    /// The file that the instruction was mapped from; `None` if there is none, or if the trace does not know it.
     pub file: Option<Arc<str>>,
     /// Bytes from the start of the file, or the virtual address; 0 without a file if the trace does not know it.
     pub offset: u64,
 }
 
-/// See the module's text.
+/// Costs by instruction, see the module's text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Code {
-    /// Files by the text they are held in: equal texts may stand here more than once.
+    /// Files by the address of their name's text; equal names may appear more than once.
     files: FxHashMap<usize, Arc<str>>,
     costs: FxHashMap<(usize, u64), Cost>,
 }
 
-/// Instead of a file where there is none.
+/// Key of instructions without a file.
 const NO_FILE: usize = 0;
 
 impl Code {
@@ -36,9 +36,9 @@ impl Code {
         self.costs.entry((file, at.offset)).or_default().add(cost);
     }
 
-    /// The most expensive first.
+    /// Instructions with their costs, the most expensive first.
     pub fn in_order(self) -> Vec<(Instruction, Cost)> {
-        // The same file may have been named by two texts.
+        // The same file may appear under two texts.
         let mut sums: FxHashMap<Instruction, Cost> = FxHashMap::default();
         for ((file, offset), cost) in self.costs {
             sums.entry(Instruction { file: self.files.get(&file).cloned(), offset }).or_default().add(&cost);

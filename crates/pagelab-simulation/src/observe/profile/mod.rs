@@ -1,13 +1,13 @@
-//! Where in a program's memory and code paging costs: by page and by instruction, how walks and faults are distributed,
-//! and samples of both step by step.
+//! Paging costs by place in a program's memory and code: by page and by instruction, with the distributions of walks
+//! and faults, and samples of both step by step.
 //!
-//! Models: nothing. A profile looks on and changes no result; a run with one makes every access in the general code,
-//! which is slower than the fast path (`tests/simulation/profile.rs` compares the results). Counted are the
-//! translations of the programs' accesses beyond the first-level TLB, and the faults that these met, from the walk that
-//! found nothing until the access is made again: whoever saw to them, a kernel or a fault engine. Faults that a host
-//! handles for a guest's handler are in the cycles of the guest's; those that it handles for the program's access
-//! itself count as its faults. Memory: at most `pages::MOST_PAGES` entries for pages (beyond, neighbours share one),
-//! one per instruction that has cost anything.
+//! Models: nothing. A profile only observes and changes no result. A run with a profile makes every access in the
+//! general code, which is slower than the fast path (`tests/simulation/profile.rs` compares the results). It counts the
+//! translations of the programs' accesses beyond the first-level TLB, and their faults, from the walk that found
+//! nothing until the access is retried, whether a kernel or a fault engine handled them. If a host handles faults for a
+//! guest's handler, their cycles are in the guest's fault. Faults that a host handles for the program's access itself
+//! count as the access's faults. Memory: at most `pages::MOST_PAGES` entries for pages (beyond that, neighbours share
+//! one), and one per instruction with a cost.
 
 mod code;
 mod pages;
@@ -39,21 +39,21 @@ use pages::Pages;
 use samples::Samples;
 use stacks::Stacks;
 
-/// What paging cost somewhere.
+/// Costs of paging somewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Cost {
     /// Walks that ended with a translation.
     pub walks: u64,
     /// Cycles of waiting for translation beyond the first-level TLB: second-level TLBs and all walks.
     pub translation_cycles: u64,
-    /// Page faults that accesses met, whether a kernel or a fault engine saw to them.
+    /// Page faults of accesses, whether a kernel or a fault engine handled them.
     pub faults: u64,
-    /// Until the access is made again, waiting included.
+    /// Cycles of these faults until the access is retried, including waiting.
     pub fault_cycles: u64,
-    /// The same faults in skipped stretches of the program, whose first touches are known.
+    /// Page faults in skipped stretches of the program, whose first touches are known.
     #[serde(skip_serializing_if = "is_zero")]
     pub skipped_faults: u64,
-    /// What these took.
+    /// Cycles of these.
     #[serde(skip_serializing_if = "is_zero")]
     pub skipped_fault_cycles: u64,
 }
@@ -63,7 +63,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl Cost {
-    /// Adds what paging cost elsewhere.
+    /// Adds other costs.
     pub fn add(&mut self, other: &Self) {
         self.walks += other.walks;
         self.translation_cycles += other.translation_cycles;
@@ -73,7 +73,7 @@ impl Cost {
         self.skipped_fault_cycles += other.skipped_fault_cycles;
     }
 
-    /// Cycles of translation and of faults together.
+    /// Cycles of translation and of faults.
     pub fn cycles(&self) -> u64 {
         self.translation_cycles + self.fault_cycles + self.skipped_fault_cycles
     }
@@ -88,18 +88,18 @@ pub struct ProcessId {
     pub process: u32,
 }
 
-/// What an address belongs to.
+/// The kind of memory that an address belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Area {
-    /// `anonymous`, `file`, `heap`, `stack`, `special`, or `unmapped` if nothing is mapped there.
+    /// `anonymous`, `file`, `heap`, `stack`, `special`, or `unmapped` if there is no mapping.
     pub kind: &'static str,
-    /// The file that is mapped; none without one.
+    /// The mapped file, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<Arc<str>>,
 }
 
 impl Area {
-    /// That of a mapping.
+    /// The area of a mapping.
     pub fn from_vma(vma: Option<&Vma>) -> Self {
         let kind = match vma.map(|vma| vma.kind) {
             Some(VmaKind::Anonymous) => "anonymous",
@@ -113,78 +113,78 @@ impl Area {
     }
 }
 
-/// Whose access it was, and to what.
+/// An access: its process, address and instruction.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The process that made the access.
     pub process: ProcessId,
     /// The address of the access.
     pub va: VirtAddr,
-    /// What the address belonged to at that time.
+    /// What the address belonged to at the time.
     pub area: Area,
     /// The instruction that made the access.
     pub instruction: Instruction,
-    /// Its address, as the trace gives it.
+    /// Address of the instruction, as in the trace.
     pub pc: u64,
-    /// The context that it was executed in, if the source tells call stacks.
+    /// Its context, if the source has call stacks.
     pub context: u32,
-    /// What the access is.
+    /// Load, store or fetch.
     pub intent: Intent,
-    /// When, by the clock of its CPU.
+    /// Time of the access, by the clock of its CPU.
     pub at: Cycles,
 }
 
-/// A walk that came to its end.
+/// A completed walk.
 pub struct WalkMade<F> {
-    /// Cycles of the walk, from the misses in the TLBs on.
+    /// Cycles of the walk, from the TLB miss to the end.
     pub cycles: Cycles,
-    /// Asked for its references if it is to be a sample.
+    /// Returns its references; called if the walk becomes a sample.
     pub refs: F,
 }
 
-/// A program's access that met a fault, and what had been counted then.
+/// A program's access that faulted, with counts at that time.
 #[derive(Clone, Debug)]
 pub struct Miss {
     /// The address that was accessed.
     pub va: VirtAddr,
-    /// Address of the instruction, as the trace gives it.
+    /// Address of the instruction, as in the trace.
     pub pc: u64,
-    /// The context that it was executed in, if the source tells call stacks.
+    /// Its context, if the source has call stacks.
     pub context: u32,
-    /// What the access is.
+    /// Load, store or fetch.
     pub intent: Intent,
-    /// When it was first made, by the clock of its CPU.
+    /// Time of the first attempt, by the clock of its CPU.
     pub at: Cycles,
-    /// What its CPU had spent on faults.
+    /// Cycles that its CPU had spent on faults.
     pub spent: Cycles,
-    /// Of each layer's stages, layer by layer.
+    /// Counts of all layers' stages, layer by layer.
     pub stages: Vec<StageCounts>,
-    /// What its handlers have done since, in order.
+    /// Steps of its handlers since then, in order.
     pub steps: Vec<StepMade>,
 }
 
-/// A reference of a handler, or what a step of it did beside its references.
+/// A reference of a handler, or the part of a step without its references.
 #[derive(Clone, Copy, Debug)]
 pub struct StepMade {
-    /// Whose kernel did it.
+    /// The layer of the kernel.
     pub layer: LayerId,
-    /// Of the fault, that it is a part of.
+    /// The stage of the fault that it belongs to.
     pub stage: Stage,
-    /// By how much it made the fault longer: references of one step overlap.
+    /// Cycles by which it prolonged the fault: references of one step overlap.
     pub cycles: Cycles,
     /// Lines that it referred to, by place, as in [`StageCounts::lines`].
     pub lines: [u64; 5],
 }
 
 impl Miss {
-    /// Notes what a handler of a layer has done; `stage` is none if it was another activity of the miss's task.
+    /// Records work of a layer's handler; `stage` is `None` for other activities of the miss's task.
     pub fn note(&mut self, layer: LayerId, stage: Option<Stage>, cycles: Cycles, lines: [u64; 5]) {
         let made = stage.map(|stage| StepMade { layer, stage, cycles, lines });
         self.steps.extend(made.filter(|made| made.cycles > Cycles::ZERO || made.lines != [0; 5]));
     }
 }
 
-/// See the module's text.
+/// A profile, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// Accesses of the main sources after which counting begins.
@@ -198,8 +198,8 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Nothing has been counted. `seed` chooses the samples, and counting begins after `begins` accesses of the main
-    /// sources. `told` are the call stacks of the sources that tell them.
+    /// An empty profile. `seed` selects the samples, and counting begins after `begins` accesses of the main sources.
+    /// `told` has the call stacks of the sources that have any.
     pub fn new(seed: u64, begins: u64, told: Vec<Option<Arc<CallStacks>>>) -> Self {
         Self {
             stacks: Stacks::new(told),
@@ -212,14 +212,14 @@ impl Profile {
         }
     }
 
-    /// Forgets what was before counting begins.
+    /// Discards what was recorded before counting begins.
     pub fn begin(&mut self) {
         let mut stacks = std::mem::replace(&mut self.stacks, Stacks::new(Vec::new()));
         stacks.begin();
         *self = Self { stacks, ..Self::new(self.seed, self.begins, Vec::new()) };
     }
 
-    /// An access waited for its translation; with a walk if there was one that came to its end.
+    /// Records that an access waited for its translation, with the walk if one was completed.
     pub fn translated(
         &mut self,
         place: &Place,
@@ -233,8 +233,8 @@ impl Profile {
         }
     }
 
-    /// A fault has been handled; `stages` says what it did, stage by stage and step by step, if that can be told from
-    /// what others did meanwhile. It is asked if the fault is to be a sample.
+    /// Records a fault that has been handled. `stages` returns its costs stage by stage and step by step, and is called
+    /// if the fault becomes a sample; `None` if they cannot be separated from work that others did meanwhile.
     pub fn faulted(
         &mut self,
         place: &Place,
@@ -249,7 +249,7 @@ impl Profile {
         }
     }
 
-    /// A fault of a skipped stretch has been handled.
+    /// Records a fault of a skipped stretch.
     pub fn faulted_where_skipped(&mut self, place: &Place, took: Cycles) {
         self.count(place, &Cost { skipped_faults: 1, skipped_fault_cycles: took.0, ..Cost::default() });
     }
@@ -260,14 +260,14 @@ impl Profile {
         self.stacks.count(place, cost);
     }
 
-    /// Something has happened to the memory of a process of a source, which matters if that tells call stacks.
+    /// Records an event that affects the memory of a source's process, if the source has call stacks.
     pub fn note(&mut self, source: u32, event: &Event) {
         if self.stacks.are_told(source) {
             self.stacks.note(source, event);
         }
     }
 
-    /// What it comes to.
+    /// The profile as a report.
     pub fn report(self) -> ProfileReport {
         ProfileReport::new(self.code, self.pages, self.stacks, self.walks, self.faults)
     }

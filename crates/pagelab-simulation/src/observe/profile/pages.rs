@@ -1,30 +1,30 @@
-//! What each page of the programs' memory cost.
+//! Paging costs by page of the programs' memory.
 
 use rustc_hash::FxHashMap;
 
 use super::{Area, Cost, ProcessId};
 use pagelab_base::addr::{FRAME_SHIFT, VirtAddr};
 
-/// Entries at most. When there would be more, two neighbours become one.
+/// Most entries. If there would be more, neighbouring entries are merged in pairs.
 pub(super) const MOST_PAGES: usize = 1 << 20;
 
-/// Pages of one area that lie so near to each other, in bytes, are of one region.
+/// Pages of one area that are at most this many bytes apart belong to one region.
 const GAP_BYTES: u64 = 4 << 20;
 
-/// A page, or several of them that share an entry.
+/// A page, or several pages that share an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Page {
     area: u32,
     cost: Cost,
 }
 
-/// See the module's text.
+/// Costs by page, see the module's text.
 #[derive(Clone, Debug)]
 pub(super) struct Pages {
     areas: Vec<Area>,
-    /// By process and number of the piece of memory.
+    /// By process and number of the entry's piece of memory.
     pages: FxHashMap<(ProcessId, u64), Page>,
-    /// Of an entry's bytes.
+    /// Binary logarithm of the bytes per entry.
     shift: u32,
     most: usize,
 }
@@ -35,15 +35,15 @@ impl Default for Pages {
     }
 }
 
-/// A stretch of a process's memory, of one area.
+/// A contiguous part of a process's memory, within one area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub process: ProcessId,
     pub start: u64,
-    /// The end is not in it.
+    /// Exclusive.
     pub end: u64,
     pub area: Area,
-    /// Bytes of the entries that cost anything.
+    /// Bytes of the entries with a cost.
     pub touched_bytes: u64,
     pub cost: Cost,
 }
@@ -66,7 +66,7 @@ impl Pages {
         }
     }
 
-    /// Makes one entry of two neighbours, which is of the area of the first.
+    /// Merges entries in pairs of neighbours; a pair gets the area of its first entry.
     fn coarsen(&mut self) {
         let sorted = std::mem::take(self).sorted_into(self);
         self.shift += 1;
@@ -76,7 +76,7 @@ impl Pages {
         }
     }
 
-    /// Hands everything but the pages over to another; they come back in order.
+    /// Moves everything except the pages to another; returns the pages in order.
     fn sorted_into(self, other: &mut Self) -> Vec<((ProcessId, u64), Page)> {
         let Self { areas, pages, shift, most } = self;
         *other = Self { areas, pages: FxHashMap::default(), shift, most };
@@ -85,12 +85,12 @@ impl Pages {
         sorted
     }
 
-    /// Bytes of an entry.
+    /// Bytes per entry.
     pub fn granularity_bytes(&self) -> u64 {
         1 << self.shift
     }
 
-    /// Stretches in order of processes and addresses, one for each entry.
+    /// One region per entry, in order of process and address.
     pub fn in_order(self) -> Vec<Region> {
         let mut rest = Self::default();
         let sorted = self.sorted_into(&mut rest);
@@ -103,7 +103,7 @@ impl Pages {
     }
 }
 
-/// Joins neighbours of one area.
+/// Joins neighbouring regions of one area.
 pub(super) fn regions(pages: &[Region]) -> Vec<Region> {
     let mut regions: Vec<Region> = Vec::new();
     for page in pages {

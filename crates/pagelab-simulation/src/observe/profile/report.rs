@@ -1,4 +1,4 @@
-//! A profile as results hold it: the most expensive pages, regions and instructions, and the rest in one sum.
+//! A profile as in results: the most expensive pages, regions and instructions, and the sum of all others.
 
 use std::sync::Arc;
 
@@ -11,87 +11,87 @@ use super::samples::{FaultSample, Samples, WalkSample};
 use super::stacks::{Stacks, StacksReport};
 use super::{Area, Cost};
 
-/// Rows at most of each table.
+/// Most rows of a table.
 const MOST_ROWS: usize = 200;
 
-/// Equal parts that a region's memory is shown in.
+/// Number of equal parts in which a region's walks are shown.
 const PARTS: usize = 64;
 
-/// An instruction, and what it cost.
+/// An instruction and its cost.
 #[derive(Clone, Debug, Serialize)]
 pub struct CodeRow {
-    /// The file that the instruction was mapped from; none if there is none, or the trace does not know it.
+    /// The file that the instruction was mapped from; `None` if there is none, or if the trace does not know it.
     pub file: Option<Arc<str>>,
-    /// Bytes from the file's start, or the address if there is no file; 0 if the trace does not know it.
+    /// Bytes from the start of the file, or the address if there is no file; 0 if the trace does not know it.
     pub offset: u64,
-    /// What paging cost its accesses.
+    /// Paging costs of its accesses.
     #[serde(flatten)]
     pub cost: Cost,
 }
 
-/// A page or a region, and what it cost. Addresses in bytes, the end excluded.
+/// A page or a region, and its cost. Addresses are in bytes; the end is exclusive.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemoryRow {
     /// Index among the sources.
     pub source: u32,
     /// Index among the source's processes.
     pub process: u32,
-    /// The first byte.
+    /// First byte.
     pub start: u64,
-    /// The byte behind the last.
+    /// Byte after the last.
     pub end: u64,
-    /// What the memory belongs to.
+    /// The kind of memory.
     #[serde(flatten)]
     pub area: Area,
-    /// Bytes of it that were translated or faulted in, in whole pages.
+    /// Bytes that were translated or faulted in, in whole pages.
     pub touched_bytes: u64,
-    /// What paging cost accesses to it.
+    /// Paging costs of accesses to it.
     #[serde(flatten)]
     pub cost: Cost,
-    /// Of regions: walks in equal parts of the region.
+    /// For regions: walks in equal parts of the region.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub walks_by_part: Vec<u64>,
 }
 
-/// The most expensive, and how many others there are with their sum.
+/// The most expensive rows; number and sum of the others.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rows<T> {
-    /// The most expensive first.
+    /// Most expensive first.
     pub rows: Vec<T>,
-    /// How many are not among the rows.
+    /// Number of the others.
     pub others: usize,
-    /// What those cost together.
+    /// Sum of their costs.
     pub others_cost: Cost,
 }
 
-/// How long those of a kind took, and some of them.
+/// Latencies of walks or faults, and samples of them.
 #[derive(Clone, Debug, Serialize)]
 pub struct SamplesReport<T> {
-    /// Cycles, to two digits, and how many took so many.
+    /// Cycles, to two digits, with the number of walks or faults that took that long.
     pub latencies: Vec<(u64, u64)>,
-    /// Some of them, each as likely to be here as any other.
+    /// A uniform random sample.
     pub samples: Vec<T>,
-    /// The one that took the most cycles; none if there was none.
+    /// The one with the most cycles; `None` if there was none.
     pub slowest: Option<T>,
 }
 
-/// See the module's text.
+/// A profile's report, see the module's text.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProfileReport {
-    /// Bytes that are told apart.
+    /// Resolution of addresses in bytes.
     pub granularity_bytes: u64,
-    /// By instruction.
+    /// Costs by instruction.
     pub code: Rows<CodeRow>,
-    /// By page, or by larger parts of memory if there are many (`granularity_bytes`).
+    /// Costs by page, or by larger units if there are many pages (`granularity_bytes`).
     pub pages: Rows<MemoryRow>,
-    /// By neighbouring pages of one area.
+    /// Costs by region: neighbouring pages of one area.
     pub regions: Rows<MemoryRow>,
-    /// By call stack, and by the call that allocated the memory; none if no source tells call stacks.
+    /// Costs by call stack, and by the call that allocated the memory; `None` if no source has call stacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stacks: Option<StacksReport>,
-    /// Walks that ended with a translation.
+    /// Completed walks.
     pub walks: SamplesReport<WalkSample>,
-    /// Page faults that accesses met, whether a kernel or a fault engine saw to them.
+    /// Page faults of accesses, whether a kernel or a fault engine handled them.
     pub faults: SamplesReport<FaultSample>,
 }
 
@@ -146,14 +146,14 @@ impl From<Region> for MemoryRow {
     }
 }
 
-/// The most expensive first, others by process and address.
+/// Most expensive first; ties by process and address.
 fn in_order_of_cost(mut regions: Vec<Region>) -> Vec<Region> {
-    // They are in the order of addresses, and stay so.
+    // They are sorted by address, and the sort is stable.
     regions.sort_by_key(|of| std::cmp::Reverse(of.cost.cycles()));
     regions
 }
 
-/// Walks in equal parts of a region; `pages` are in order.
+/// Walks in equal parts of a region; `pages` are sorted.
 fn walks_by_part(region: &Region, pages: &[Region]) -> Vec<u64> {
     let mut parts = vec![0; PARTS];
     let first = pages.partition_point(|page| (page.process, page.start) < (region.process, region.start));

@@ -1,4 +1,4 @@
-//! Walks and faults one by one: how long they took, and a few of them step by step.
+//! Single walks and faults: the distribution of their latencies, and a few samples step by step.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -9,21 +9,21 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::page_fault::Intent;
 use pagelab_base::rng::Rng;
 
-/// Samples that are kept, each of those seen being as likely as any other.
+/// Number of samples kept; each walk or fault has the same probability to be kept.
 const KEPT: usize = 8;
 
-/// Digits of latencies that are told apart.
+/// Significant digits of latencies.
 const DIGITS: u8 = 2;
 
-/// Samples of a kind.
+/// Samples of walks or of faults.
 #[derive(Clone, Debug)]
 pub(super) struct Samples<T> {
     rng: Rng,
     pub latencies: Histogram<u64>,
-    /// Those that could have been chosen.
+    /// Number of those that could have been kept.
     seen: u64,
     pub kept: Vec<T>,
-    /// The one that took longest, the first of equals.
+    /// The slowest one; the first of equals.
     pub slowest: Option<(Cycles, T)>,
 }
 
@@ -33,7 +33,7 @@ impl<T: Clone> Samples<T> {
         Self { rng, latencies, seen: 0, kept: Vec::new(), slowest: None }
     }
 
-    /// Counts one, which may be chosen.
+    /// Counts one, and may keep it as a sample.
     pub fn note(&mut self, took: Cycles, sample: impl FnOnce() -> T) {
         self.count(took);
         self.choose(took, sample);
@@ -43,7 +43,7 @@ impl<T: Clone> Samples<T> {
         self.latencies.record(took.0).expect("it grows as it has to");
     }
 
-    /// Keeps it or not (Vitter's algorithm R).
+    /// Decides whether to keep it (Vitter's algorithm R).
     pub fn choose(&mut self, took: Cycles, sample: impl FnOnce() -> T) {
         self.seen += 1;
         let slowest = self.slowest.as_ref().is_none_or(|(most, _)| took > *most);
@@ -63,18 +63,18 @@ impl<T: Clone> Samples<T> {
     }
 }
 
-/// Whose access a sample is of.
+/// The access that a sample belongs to.
 #[derive(Clone, Debug, Serialize)]
 pub struct Access {
     pub source: u32,
     pub process: u32,
-    /// Cycles of its CPU when it was over.
+    /// Time of its end, by the clock of its CPU.
     pub at: u64,
     pub address: u64,
     pub area: Area,
     /// File of the instruction.
     pub file: Option<std::sync::Arc<str>>,
-    /// Where it is in its file, or its address.
+    /// Bytes from the start of the file, or its address.
     pub offset: u64,
     /// `load`, `store` or `fetch`.
     pub intent: &'static str,
@@ -107,15 +107,15 @@ pub struct SampledRef {
     pub cycles: u64,
 }
 
-/// A walk that came to its end. Entries that an MMU cache spared are not among its references.
+/// A completed walk. References that an MMU cache spared are not listed.
 #[derive(Clone, Debug, Serialize)]
 pub struct WalkSample {
-    /// The access that asked for the translation.
+    /// The access that needed the translation.
     #[serde(flatten)]
     pub access: Access,
-    /// Cycles of the walk, from the misses in the TLBs on.
+    /// Cycles of the walk, from the TLB miss to the end.
     pub cycles: u64,
-    /// What the walk read, in order.
+    /// The references of the walk, in order.
     pub refs: Vec<SampledRef>,
 }
 
@@ -125,7 +125,7 @@ impl WalkSample {
     }
 }
 
-/// What a layer's kernel did for a fault in one stage.
+/// Work of a layer's kernel for a fault in one stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SampledStage {
     /// Name of the layer.
@@ -138,20 +138,20 @@ pub struct SampledStage {
     pub lines: [u64; 5],
 }
 
-/// A reference of a fault's handler, or what a step of it did beside its references: instructions, above all.
+/// A reference of a fault's handler, or the part of a step without its references, mostly instructions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SampledStep {
-    /// Name of the layer whose kernel did it.
+    /// Name of the layer of the kernel.
     pub layer: String,
-    /// Of the fault, that it is a part of.
+    /// The stage of the fault that it belongs to.
     pub stage: &'static str,
-    /// By how much it made the fault longer: references that do not wait for each other overlap.
+    /// Cycles by which it prolonged the fault: independent references overlap.
     pub cycles: u64,
-    /// Lines that it referred to, by place as in [`SampledStage::lines`]: one, several of a bulk one, or none.
+    /// Lines that it referred to, by place as in [`SampledStage::lines`]: one, several for a bulk reference, or none.
     pub lines: [u64; 5],
 }
 
-/// What has been counted of a stage at some time.
+/// Counts of a stage at some time.
 #[derive(Clone, Copy, Debug)]
 pub struct StageCounts {
     /// Cycles of the stage so far.
@@ -163,16 +163,16 @@ pub struct StageCounts {
 /// A page fault.
 #[derive(Clone, Debug, Serialize)]
 pub struct FaultSample {
-    /// The access that was made again after it.
+    /// The access that was retried after it.
     #[serde(flatten)]
     pub access: Access,
-    /// Cycles from the walk that found nothing until the access was made again.
+    /// Cycles from the walk that found nothing until the access was retried.
     pub cycles: u64,
-    /// Whether a device was read for it.
+    /// Whether a device was read.
     pub major: bool,
-    /// What kernels did for it in each stage that took cycles or lines, layer by layer.
+    /// Work of kernels in each stage that took cycles or lines, layer by layer.
     pub stages: Vec<SampledStage>,
-    /// In the order in which they were made; those of a stage have its cycles and its lines in all.
+    /// Steps in order; those of a stage sum to its cycles and lines.
     pub steps: Vec<SampledStep>,
 }
 
@@ -202,7 +202,7 @@ mod tests {
             assert_eq!(samples.latencies.len(), 40);
             samples.kept.iter().for_each(|&n| kept[n] += 1);
         }
-        // Each is expected 800 times with a deviation of 25: five of them either way.
+        // Each is expected 800 times with a deviation of 25: allow five deviations.
         assert!(kept.iter().all(|count| (675..=925).contains(count)), "{kept:?}");
     }
 }

@@ -1,11 +1,11 @@
-//! What paging cost by call stack, and by the call that allocated the memory; of sources that tell call stacks.
+//! Paging costs by call stack, and by the call that allocated the memory, for sources that have call stacks.
 //!
-//! Memory belongs to the block of an allocator that holds the address, else to the mapping. What is allocated and freed
-//! is noted in the order of the source, whichever CPU comes to it, and may be noted twice.
+//! Memory belongs to the allocator's block that contains the address, or else to the mapping. Allocations are recorded
+//! in the order of the source, whichever CPU reaches them, and may be recorded twice.
 //!
-//! Memory outside of blocks may be the allocator's own: in the heap, or in a mapping that was made during an allocating
-//! call. An access to it counts for the allocating call that it was made in, if any. That is a call whose return gave a
-//! block in the same call stack, once at least.
+//! Memory outside blocks may be the allocator's own: in the heap, or in a mapping made during an allocating call. An
+//! access to it counts for the allocating call that made it, if any. An allocating call is one that has returned a
+//! block at least once in the same call stack.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use serde::Serialize;
 
 use super::{Cost, Instruction, Place, ProcessId};
 
-/// Rows of instructions at most.
+/// Most rows of instructions.
 const MOST_ROWS: usize = 5000;
-/// Rows of allocating calls at most.
+/// Most rows of allocating calls.
 const MOST_SITES: usize = 1000;
 
-/// A call, in the context of another one.
+/// A call, in the context of another call.
 #[derive(Clone, Debug, Serialize)]
 pub struct ContextRow {
-    /// Index of the context that it was made in; none of the first, which is no call.
+    /// Index of the context that contains the call; `None` for the first, which is no call.
     pub parent: Option<u32>,
     /// Index among the sources.
     pub source: u32,
@@ -33,14 +33,14 @@ pub struct ContextRow {
     pub process: u32,
     /// The file that holds the call instruction.
     pub file: Option<Arc<str>>,
-    /// Its last byte: from the file's start, or its address without a file.
+    /// Last byte of the call instruction: bytes from the start of the file, or its address without a file.
     pub offset: u64,
-    /// What the program calls the code, if it has generated it.
+    /// Name of the code, if the program generated the code at run time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<Arc<str>>,
 }
 
-/// An instruction in a context, and what its accesses cost.
+/// An instruction in a context, and its cost.
 #[derive(Clone, Debug, Serialize)]
 pub struct StackRow {
     /// Index of the context.
@@ -49,57 +49,57 @@ pub struct StackRow {
     pub process: u32,
     /// The file that holds the instruction.
     pub file: Option<Arc<str>>,
-    /// Bytes from the file's start, or its address without a file.
+    /// Bytes from the start of the file, or its address without a file.
     pub offset: u64,
-    /// What the program calls the code, if it has generated it.
+    /// Name of the code, if the program generated the code at run time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<Arc<str>>,
-    /// What paging cost its accesses.
+    /// Paging costs of its accesses.
     #[serde(flatten)]
     pub cost: Cost,
 }
 
-/// A call that allocated memory, and what accesses to that cost.
+/// A call that allocated memory, and the costs of accesses to that memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct SiteRow {
-    /// `allocation` of an allocator's block, `mapping`, `heap` outside of known blocks, or `unknown`.
+    /// `allocation` for an allocator's block, `mapping`, `heap` outside known blocks, or `unknown`.
     pub kind: &'static str,
     /// Index of the context of the call.
     pub node: u32,
-    /// Blocks or mappings that it allocated.
+    /// Number of blocks or mappings that it allocated.
     pub count: u64,
-    /// Bytes of these together.
+    /// Their total size in bytes.
     pub bytes: u64,
-    /// What paging cost accesses to them.
+    /// Paging costs of accesses to them.
     #[serde(flatten)]
     pub cost: Cost,
 }
 
-/// See the module's text.
+/// Report of costs by call stack, see the module's text.
 #[derive(Clone, Debug, Serialize)]
 pub struct StacksReport {
     /// Calls; parents come before their children.
     pub nodes: Vec<ContextRow>,
     /// The most expensive instructions in their contexts.
     pub rows: Vec<StackRow>,
-    /// How many are not among the rows.
+    /// Number of other instructions.
     pub rows_others: usize,
-    /// What those cost together.
+    /// Sum of their costs.
     pub rows_others_cost: Cost,
     /// The most expensive allocating calls.
     pub sites: Vec<SiteRow>,
-    /// How many are not among the sites.
+    /// Number of other allocating calls.
     pub sites_others: usize,
-    /// What those cost together.
+    /// Sum of their costs.
     pub sites_others_cost: Cost,
 }
 
-/// Memory that was allocated at once.
+/// Memory that was allocated by one call.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     end: u64,
     site: usize,
-    /// Where in the source it was allocated.
+    /// Position of the allocation in the source.
     position: u64,
 }
 
@@ -114,7 +114,7 @@ fn holder(of: &BTreeMap<u64, Block>, address: u64) -> Option<usize> {
 }
 
 impl Memory {
-    /// The mapping's part in a range is gone.
+    /// Removes a range from the mappings.
     fn unmap(&mut self, addr: u64, len: u64) {
         let end = addr.saturating_add(len);
         let overlapping = |(start, block): (&u64, &Block)| (block.end > addr).then_some((*start, *block));
@@ -141,27 +141,27 @@ struct Site {
     cost: Cost,
 }
 
-/// See the module's text.
+/// Costs by call stack, see the module's text.
 #[derive(Clone, Debug)]
 pub(super) struct Stacks {
-    /// By source.
+    /// Call stacks by source.
     told: Vec<Option<Arc<CallStacks>>>,
     costs: FxHashMap<(ProcessId, u32, u64), (Instruction, Cost)>,
     memory: FxHashMap<ProcessId, Memory>,
     sites: Vec<Site>,
     site_of: FxHashMap<(&'static str, u32, u32), usize>,
-    /// What accesses outside of blocks cost, by the site of the memory and the context of the access.
+    /// Costs of accesses outside blocks, by the site of the memory and the context of the access.
     outside: FxHashMap<(usize, u32), Cost>,
 }
 
 impl Stacks {
-    /// `told` are the stacks of the sources.
+    /// `told` has the call stacks of the sources.
     pub fn new(told: Vec<Option<Arc<CallStacks>>>) -> Self {
         let (costs, memory, site_of, outside) = Default::default();
         Self { told, costs, memory, sites: Vec::new(), site_of, outside }
     }
 
-    /// Forgets costs, and keeps what is allocated.
+    /// Discards costs, but keeps allocations.
     pub fn begin(&mut self) {
         self.costs.clear();
         self.outside.clear();
@@ -180,7 +180,7 @@ impl Stacks {
         })
     }
 
-    /// Something has happened to the memory of a source's process.
+    /// Records an event that affects the memory of a source's process.
     pub fn note(&mut self, source: u32, event: &Event) {
         let id = |process: ProcessIx| ProcessId { source, process: process.0 };
         match event.kind {
@@ -246,7 +246,7 @@ impl Stacks {
         }
     }
 
-    /// An access has cost something.
+    /// Adds the cost of an access.
     pub fn count(&mut self, place: &Place, cost: &Cost) {
         let source = place.process.source;
         if !self.are_told(source) {
@@ -265,7 +265,7 @@ impl Stacks {
         self.outside.entry((site, place.context)).or_default().add(cost);
     }
 
-    /// The allocating call that a context is in: the innermost one, and none outside of such calls.
+    /// The innermost allocating call that contains a context, if any.
     fn allocating_call(&self, source: u32, context: u32) -> Option<usize> {
         let contexts = &self.told[source as usize].as_ref()?.contexts;
         let mut at = context;
@@ -278,8 +278,7 @@ impl Stacks {
         }
     }
 
-    /// Charges what accesses outside of blocks cost: to the allocating calls that they were made in, or else to their
-    /// memory.
+    /// Charges the costs of accesses outside blocks to the allocating calls that made them, or else to their memory.
     fn charge_outside(&mut self) {
         let outside = std::mem::take(&mut self.outside);
         for ((memory, context), cost) in outside {
@@ -294,14 +293,14 @@ impl Stacks {
         }
     }
 
-    /// What it comes to; none if no source tells stacks.
+    /// The report; `None` if no source has call stacks.
     pub fn report(mut self) -> Option<StacksReport> {
         if self.told.iter().all(Option::is_none) {
             return None;
         }
         self.charge_outside();
         let mut nodes = Nodes::new(&self.told);
-        // Instructions at one address may have come from two files, one after the other.
+        // One address may have held instructions of two files, one after the other.
         let mut costs: Vec<_> = self.costs.into_iter().map(|(key, (at, cost))| (key, at, cost)).collect();
         costs.sort_unstable_by(|(a, _, x), (b, _, y)| y.cycles().cmp(&x.cycles()).then_with(|| a.cmp(b)));
         let mut sites: Vec<Site> = self.sites.into_iter().filter(|site| site.cost != Cost::default()).collect();
@@ -333,12 +332,12 @@ impl Stacks {
     }
 }
 
-/// Contexts that begin an image are no calls.
+/// A context that begins an image is not a call.
 fn is_call(context: &Context) -> bool {
     context.file.is_some() || context.offset != 0
 }
 
-/// Contexts that rows name, and those that these were called in.
+/// The contexts of the rows, and the contexts that these are called in.
 struct Nodes<'a> {
     told: &'a [Option<Arc<CallStacks>>],
     rows: Vec<ContextRow>,
@@ -361,7 +360,7 @@ impl<'a> Nodes<'a> {
     }
 
     fn index_of(&mut self, source: u32, context: u32) -> u32 {
-        // From the context outwards to one that has a row; stacks are too deep to go down by calls.
+        // Goes from the context outwards to one that has a row. Not recursive, since stacks may be too deep.
         let (mut missing, mut at) = (Vec::new(), context);
         let mut parent = loop {
             if let Some(&index) = self.index.get(&(source, at)) {

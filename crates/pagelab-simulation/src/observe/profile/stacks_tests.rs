@@ -8,7 +8,8 @@ use pagelab_trace::calls::GeneratedCode;
 
 const PROCESS: ProcessId = ProcessId { source: 0, process: 0 };
 
-/// Contexts: 0 begins; 1 is called in it; 2 and 3 in 1; 4 begins another image; 5 is generated code that calls in it.
+/// Contexts: 0 is the start; 1 is called in it; 2 and 3 in 1; 4 is the start of another image; 5 is generated code
+/// called in 4.
 fn told() -> Stacks {
     let call = |parent, file: Option<&str>, offset| Context { parent, process: 0, file: file.map(Arc::from), offset };
     let contexts = vec![
@@ -42,7 +43,7 @@ fn walks(cycles: u64) -> Cost {
     Cost { walks: 1, translation_cycles: cycles, ..Cost::default() }
 }
 
-/// Kind, stack of the offsets of calls, blocks, bytes, walks.
+/// Kind, offsets of the calls in the stack, blocks, bytes, walks.
 fn sites(report: &StacksReport) -> Vec<(&'static str, Vec<u64>, u64, u64, u64)> {
     let row = |site: &SiteRow| (site.kind, stack(report, site.node), site.count, site.bytes, site.cost.walks);
     report.sites.iter().map(row).collect()
@@ -69,7 +70,7 @@ fn costs_are_by_instruction_and_context() {
     let report = stacks.report().unwrap();
     let rows: Vec<_> =
         report.rows.iter().map(|row| (row.offset, stack(&report, row.node), row.cost.cycles())).collect();
-    // The context that begins an image is no call.
+    // The context that begins an image is not a call.
     assert_eq!(rows, [(7, vec![10, 30], 50), (7, vec![10, 20], 11), (8, vec![1005], 1)]);
     assert_eq!(report.nodes.iter().filter_map(|node| node.name.as_deref()).collect::<Vec<_>>(), ["f"]);
     assert_eq!((report.rows_others, report.rows_others_cost), (0, Cost::default()));
@@ -80,7 +81,7 @@ fn memory_belongs_to_its_block_before_its_mapping() {
     let mut stacks = told();
     stacks.note(0, &allocated(1, 0x1000, 0x4000, 1, true));
     stacks.note(0, &allocated(2, 0x2000, 0x100, 2, false));
-    // Told again, as by another CPU.
+    // Recorded again, as by another CPU.
     stacks.note(0, &allocated(2, 0x2000, 0x100, 2, false));
     for va in [0x20ff, 0x2100, 0x5000] {
         stacks.count(&place(va, 1, 0, "anonymous"), &walks(1));
@@ -105,18 +106,18 @@ fn memory_belongs_to_its_block_before_its_mapping() {
 fn an_allocators_own_memory_is_of_the_call_that_it_serves() {
     let mut stacks = told();
     let count = |stacks: &mut Stacks, va, context, kind| stacks.count(&place(va, 1, context, kind), &walks(1));
-    // Before the first block of context 2 is known: in that call, and in one that it makes.
+    // Before the first block of context 2 is known: in that call, and in a call that it makes.
     count(&mut stacks, 0x2ff0, 2, "heap");
     stacks.note(0, &allocated(1, 0x8000, 0x1000, 2, true));
     stacks.note(0, &allocated(2, 0x1000, 0x1000, 2, false));
     count(&mut stacks, 0x8ff0, 2, "anonymous");
-    // A block belongs to its own call, whoever accesses it.
+    // A block belongs to its own call, whichever call accesses it.
     stacks.note(0, &allocated(3, 0x4000, 0x1000, 3, false));
     count(&mut stacks, 0x4000, 2, "heap");
-    // Outside of allocating calls the heap and the mapping stay.
+    // Outside allocating calls, the costs stay with the heap and the mapping.
     count(&mut stacks, 0x2ff0, 1, "heap");
     count(&mut stacks, 0x8ff0, 1, "anonymous");
-    // A mapping of the program's own, and what nobody has created.
+    // A mapping of the program itself, and memory without a known origin.
     stacks.note(0, &allocated(4, 0xa000, 0x1000, 1, true));
     count(&mut stacks, 0xa000, 2, "anonymous");
     count(&mut stacks, 0xf000, 2, "stack");
