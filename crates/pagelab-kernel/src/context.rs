@@ -3,7 +3,8 @@
 use crate::reclaim::GroupId;
 use pagelab_base::ids::CpuId;
 
-/// Who acts: every function of a kernel that takes, charges or frees memory is told.
+/// The CPU and the cgroup on whose behalf a kernel works. Every function of a kernel that takes, charges or frees
+/// memory gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelContext {
     /// The CPU that runs the code: its lists of free pages are used.
@@ -13,7 +14,7 @@ pub struct KernelContext {
 }
 
 impl KernelContext {
-    /// Boot, which the first CPU does.
+    /// Boot, on the first CPU.
     pub const BOOT: Self = Self::on(CpuId(0));
 
     /// The kernel's own work on a CPU, for no program.

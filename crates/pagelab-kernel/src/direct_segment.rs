@@ -1,4 +1,4 @@
-//! Direct segments of address spaces: base, limit and offset, and the memory that a layer sets aside for them
+//! Direct segments of address spaces: base, limit and offset, and the memory that a layer reserves for them
 //! (`pagelab_translate::scheme::segment` says what they model).
 
 use crate::config::LayerConfig;
@@ -8,13 +8,13 @@ use pagelab_base::error::EngineError;
 use pagelab_base::translation::Translation;
 use pagelab_trace::MapFlags;
 
-/// Mappings with this many bytes always get a segment that nobody has.
+/// Mappings of at least this size always get an unused segment.
 const WORTH_BYTES: u64 = 2 << 20;
 
-/// Memory that a layer keeps beside what is set aside, for its direct map and its own objects.
+/// Memory that a layer keeps besides the reserved memory, for its direct map and its own objects.
 const LEFT_BYTES: u64 = 1 << 20;
 
-/// Base, limit and where they lead.
+/// A segment of an address space: base, limit and first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectSegment {
     /// The virtual addresses from base to limit.
@@ -24,12 +24,13 @@ pub struct DirectSegment {
 }
 
 impl DirectSegment {
-    /// The frame of an address in it.
+    /// The frame of an address, if it lies in the segment.
     pub fn frame(&self, va: VirtAddr) -> Option<Pfn> {
         self.range.contains(va).then(|| Pfn(self.first.0 + ((va.0 - self.range.start.0) >> FRAME_SHIFT)))
     }
 
-    /// The translation of an address in it, as one of the largest page that lies in it and is aligned on both sides.
+    /// The translation of an address in the segment, as a page of the largest size that lies inside and is aligned on
+    /// both sides.
     pub fn translate(&self, va: VirtAddr) -> Option<Translation<PhysAddr>> {
         let frame = self.frame(va)?;
         let offset = self.range.start.0 ^ self.first.addr().0;
@@ -42,7 +43,7 @@ impl DirectSegment {
         Some(Translation::new(frame.addr().align_down(size.bytes()), size, true, true))
     }
 
-    /// The longer of what is before a range and what is behind it.
+    /// What remains of the segment without a range: the longer one of the parts before and after it.
     pub fn without(&self, gone: VaRange) -> Option<Self> {
         let VaRange { start, end } = self.range;
         let before = VaRange { start, end: end.min(gone.start).max(start) };
@@ -52,20 +53,20 @@ impl DirectSegment {
     }
 }
 
-/// The memory that a layer has set aside.
+/// The memory that a layer has reserved for segments.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentMemory {
-    /// The first frame that no guest has.
+    /// The first frame that no guest uses.
     pub first: Pfn,
-    /// Bytes that no guest has.
+    /// Bytes that no guest uses.
     pub bytes: u64,
-    /// The program's space that has it.
+    /// The program's space that uses it.
     pub owner: Option<u32>,
 }
 
 impl SegmentMemory {
-    /// The memory that a layer's configuration sets aside behind its first `taken` of `frames` frames; none if there is
-    /// to be no segment.
+    /// The memory that a layer's configuration reserves after its first `taken` of `frames` frames; `None` without a
+    /// segment.
     pub fn set_aside(config: &LayerConfig, taken: u64, frames: u64) -> Result<Option<Self>, EngineError> {
         let Some(bytes) = config.direct_segment_bytes.map(|bytes| bytes.0) else { return Ok(None) };
         let first = taken.next_multiple_of(1 << PageSize::Size2M.order());
@@ -83,12 +84,13 @@ impl SegmentMemory {
         Ok(Some(Self { first: Pfn(first), bytes, owner: None }))
     }
 
-    /// The first frame behind it.
+    /// The first frame after it.
     pub fn end(&self) -> Pfn {
         Pfn(self.first.0 + (self.bytes >> FRAME_SHIFT))
     }
 
-    /// Whether a new mapping is to have it: not a small one, of which programs make many before those that matter.
+    /// Whether a new mapping should get it. Small mappings do not: programs make many of them before the important
+    /// ones.
     pub fn is_worth(&self, vma: &Vma, range: VaRange) -> bool {
         let plain = vma.kind == VmaKind::Anonymous && vma.prot.read && vma.prot.write;
         let other = [MapFlags::SHARED, MapFlags::HUGETLB, MapFlags::GROWSDOWN];
@@ -97,7 +99,7 @@ impl SegmentMemory {
     }
 }
 
-/// The part of an address space that a change takes from a segment.
+/// The part of an address space that a change removes from a segment.
 pub fn taken_by(change: &Change) -> Option<VaRange> {
     match change {
         Change::Unmapped { vma } => Some(vma.range()),

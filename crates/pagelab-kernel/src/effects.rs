@@ -1,4 +1,4 @@
-//! What kernels' work causes outside their layers.
+//! Consequences of the kernels' work outside their layers.
 
 use crate::invalidation::Invalidation;
 use crate::needs::Need;
@@ -17,20 +17,20 @@ pub struct DmaWrite {
     pub lines: u64,
 }
 
-/// What a step of a kernel's work, or a call, causes outside the layers. It is handed back to the simulation, which
-/// carries it out once the step is committed.
+/// Consequences of a step of a kernel's work, or of a call, outside the layers. The simulation carries them out when
+/// the step is committed.
 #[derive(Clone, Debug, Default)]
 pub struct Effects {
-    /// Translations that must leave the TLBs, by space.
+    /// Translations to invalidate in the TLBs, by space.
     pub invalidated: Vec<(SpaceId, Invalidation)>,
-    /// What devices have written; caches hold it no longer.
+    /// Lines that devices have written, to drop from the caches.
     pub dma: Vec<DmaWrite>,
-    /// What kernel threads of a layer are woken for.
+    /// Needs for which kernel threads of a layer are woken.
     pub wakeups: Vec<(LayerId, Need)>,
 }
 
 impl Effects {
-    /// A range of translations must leave the TLBs. Returns all that must leave of its space.
+    /// Adds a range whose translations must be invalidated. Returns everything to invalidate in its space.
     pub fn invalidate(&mut self, space: SpaceId, range: VaRange) -> &mut Invalidation {
         let known = self.invalidated.iter().position(|(other, _)| *other == space);
         let at = known.unwrap_or_else(|| {
@@ -43,12 +43,12 @@ impl Effects {
         invalidation
     }
 
-    /// A device has written a page into a frame.
+    /// Adds a page that a device has written to a frame.
     pub fn note_page_read(&mut self, layer: LayerId, frame: Pfn) {
         self.dma.push(DmaWrite { layer, addr: frame.addr(), lines: FRAME_BYTES / LINE_BYTES });
     }
 
-    /// Threads of a layer are woken that serve a need.
+    /// Wakes the threads of a layer that serve a need.
     pub fn wake(&mut self, layer: LayerId, need: Need) {
         self.wakeups.push((layer, need));
     }

@@ -1,37 +1,38 @@
-//! What a kernel keeps in the entry of a page that is not present.
+//! Words in page-table entries of pages that are not present.
 //!
-//! Models: the words that Linux calls swap entries: a kind and a number that means something to the word's owner; and
-//! those that tell a fault engine that it may map the page.
+//! Models: the words that Linux calls swap entries, a kind and a number with a meaning for the word's owner; and words
+//! that allow a fault engine to map the page.
 //! Source: Linux include/linux/swapops.h (`swp_entry_t`, `swp_type`, `swp_offset`); for armed entries Tirumalasetty et
 //! al., "Reducing Minor Page Fault Overheads through Enhanced Page Walker", 4.3; for stored pages Lee et al., "A Case
 //! for Hardware-Based Demand Paging" (the LBA-augmented page table: 41 bits of address, and 3 of device and 3 of
 //! socket).
-//! Deviations: no bits for what the page was (`pte_swp_exclusive`, `pte_swp_soft_dirty`). The bit of an entry that
-//! engines and kernels lock it by is the page's key in [`Locks`](crate::locks::Locks): it is there of entries without a
-//! word, too.
+//! Deviations: no bits for the page's former state (`pte_swp_exclusive`, `pte_swp_soft_dirty`). The bit with which
+//! engines and kernels lock an entry is the page's key in [`Locks`](crate::locks::Locks), which also exists for entries
+//! without a word.
 
 use pagelab_base::io::{Lba, NVME_UNITS};
 
-/// Bits of a word that say of which kind it is.
+/// Number of bits for the kind of a word.
 const KIND_BITS: u32 = 3;
 const SWAP: u64 = 1;
 const ARMED: u64 = 2;
 const STORED: u64 = 3;
-/// Of an armed entry and one of a stored page: what the page will allow, and its owner's number above.
+/// Bits of armed entries and of entries of stored pages: permissions of the future page, and above them the number of
+/// the owner.
 const WRITABLE: u64 = 1 << KIND_BITS;
 const EXECUTABLE: u64 = 1 << (KIND_BITS + 1);
 const OWNER_SHIFT: u32 = KIND_BITS + 2;
-/// Of a stored page: where its block's address begins, in the 512-byte units of NVMe, and its bits.
+/// Bits of entries of stored pages: the address of the block, in the 512-byte units of NVMe.
 const LBA_SHIFT: u32 = KIND_BITS + 8;
 const LBA_BITS: u32 = 41;
-/// Above: the device, and the socket that it is attached to.
+/// Above them: the device, and the socket that it is attached to.
 const DEVICE_SHIFT: u32 = LBA_SHIFT + LBA_BITS;
 const SOCKET_SHIFT: u32 = DEVICE_SHIFT + DEVICE_BITS;
 const DEVICE_BITS: u32 = 3;
 const SOCKET_BITS: u32 = 3;
-/// Blocks that a word can name: those of 1 PiB.
+/// Number of blocks that a word can address: those of 1 PiB.
 pub const MOST_BLOCKS: u64 = (1 << LBA_BITS) / NVME_UNITS;
-/// Owners that a word can name (22 bits, as `PID_MAX_LIMIT`).
+/// Number of owners that a word can name (22 bits, as `PID_MAX_LIMIT`).
 pub const MOST_OWNERS: u32 = 1 << 22;
 
 /// A slot of the swap area.
@@ -39,13 +40,13 @@ pub const MOST_OWNERS: u32 = 1 << 22;
 pub struct Slot(pub u32);
 
 impl Slot {
-    /// Its block on the swap device.
+    /// The slot's block on the swap device.
     pub fn lba(self) -> Lba {
         Lba(self.0.into())
     }
 }
 
-/// The layer's fault engine may map the page, of itself.
+/// An armed entry: the layer's fault engine may map the page without the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Armed {
     /// The address space, by its number.
@@ -56,14 +57,14 @@ pub struct Armed {
     pub executable: bool,
 }
 
-/// The page is in a block of storage, and the layer's fault engine may read it from there.
+/// An entry of a stored page: the page is in a block of storage, and the layer's fault engine may read it from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// Number of the socket that the drive is attached to; below 8.
     pub socket: u32,
     /// Number of the drive on its socket; below 8.
     pub device: u32,
-    /// On that device; below [`MOST_BLOCKS`].
+    /// The block on that device; below [`MOST_BLOCKS`].
     pub lba: Lba,
     /// Whether the page may be written once it is mapped.
     pub writable: bool,
@@ -71,30 +72,30 @@ pub struct Stored {
     pub executable: bool,
 }
 
-/// What stands instead of a translation. Each kind has an owner, who is told of every entry that has such a word from
-/// then on and of every one that has it no more. What calls do to entries (`layer/words.rs`) is decided kind by kind.
+/// A word that replaces a translation. Each kind has an owner, which is notified of every entry that gets or loses such
+/// a word. `layer/words.rs` decides for each kind what calls do to such entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryWord {
     /// The page's contents are in a slot of the swap area ([`Swap`](crate::reclaim::Swap)), which counts the entries
-    /// that say so.
+    /// that refer to it.
     Swap(Slot),
-    /// Nobody has touched the page, and it is known what it would be. It means nothing to anyone else: it goes and
-    /// comes freely.
+    /// The page is untouched, and its attributes are known. The word may be removed and restored freely, since nothing
+    /// else depends on it.
     Armed(Armed),
-    /// The page's contents are on storage. It goes and comes freely, too: the kernel knows the same of the page's
-    /// mapping.
+    /// The page's contents are on storage. This word may also be removed and restored freely: the kernel knows the same
+    /// from the page's mapping.
     Stored(Stored),
 }
 
 impl EntryWord {
-    /// As page tables hold it; never 0.
+    /// The representation in page tables; never 0.
     pub fn to_bits(self) -> u64 {
         let flag = |set: bool, bit: u64| if set { bit } else { 0 };
         match self {
             Self::Swap(Slot(slot)) => u64::from(slot) << KIND_BITS | SWAP,
             Self::Stored(Stored { socket, device, lba, writable, executable }) => {
-                assert!(lba.0 < MOST_BLOCKS, "{lba:?} has no room in an entry");
-                assert!(socket >> SOCKET_BITS == 0 && device >> DEVICE_BITS == 0, "{socket}, {device} have no room");
+                assert!(lba.0 < MOST_BLOCKS, "{lba:?} does not fit into an entry");
+                assert!(socket >> SOCKET_BITS == 0 && device >> DEVICE_BITS == 0, "{socket}, {device} do not fit");
                 let place = u64::from(socket) << SOCKET_SHIFT | u64::from(device) << DEVICE_SHIFT;
                 let units = lba.0 * NVME_UNITS;
                 place | units << LBA_SHIFT | flag(writable, WRITABLE) | flag(executable, EXECUTABLE) | STORED
@@ -105,7 +106,7 @@ impl EntryWord {
         }
     }
 
-    /// What page tables hold; none for 0.
+    /// The word of a representation in page tables; `None` for 0.
     pub fn of_bits(bits: u64) -> Option<Self> {
         match bits & ((1 << KIND_BITS) - 1) {
             0 if bits == 0 => None,
@@ -137,18 +138,18 @@ mod tests {
         for slot in [0, 1, 0x1234_5678, u32::MAX] {
             let word = EntryWord::Swap(Slot(slot));
             assert_eq!(EntryWord::of_bits(word.to_bits()), Some(word));
-            assert!(word.to_bits() != 0 && word.to_bits() >> WORD_BITS == 0, "an entry has room for it");
+            assert!(word.to_bits() != 0 && word.to_bits() >> WORD_BITS == 0, "it fits into an entry");
         }
         for (owner, writable, executable) in [(0, true, false), (MOST_OWNERS - 1, false, true), (7, true, true)] {
             let word = EntryWord::Armed(Armed { owner, writable, executable });
             assert_eq!(EntryWord::of_bits(word.to_bits()), Some(word));
-            assert_eq!(word.to_bits() >> WORD_BITS, 0, "an entry has room for it");
+            assert_eq!(word.to_bits() >> WORD_BITS, 0, "it fits into an entry");
         }
         let most = (7, 7, MOST_BLOCKS - 1, false, true);
         for (socket, device, lba, writable, executable) in [(0, 0, 0, true, false), most, (5, 2, 7, true, true)] {
             let word = EntryWord::Stored(Stored { socket, device, lba: Lba(lba), writable, executable });
             assert_eq!(EntryWord::of_bits(word.to_bits()), Some(word));
-            assert_eq!(word.to_bits() >> WORD_BITS, 0, "an entry has room for it");
+            assert_eq!(word.to_bits() >> WORD_BITS, 0, "it fits into an entry");
         }
         assert_eq!(EntryWord::of_bits(0), None);
     }

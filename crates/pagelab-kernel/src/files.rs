@@ -1,13 +1,14 @@
-//! What becomes of a file changes its mappings: it is cut, or its blocks move.
+//! Events of files that change their mappings: a file is truncated, or its blocks move.
 //!
-//! Models: a cut takes the pages behind the new end from all who map them, copies of them too, and from the page cache;
-//! what was not written of them is lost. A file system that moves blocks rewrites the entries that name them. Both wait
-//! for faults on the mappings, for misses that an engine sees to, and for pages that are being written.
+//! Models: truncation removes the pages after the new end from all processes that map them, copies included, and from
+//! the page cache; contents that were not written are lost. A file system that moves blocks rewrites the entries that
+//! name them. Both wait for faults on the mappings, for misses that an engine handles, and for pages that are being
+//! written.
 //! Source: Linux mm/truncate.c (`truncate_pagecache`, `truncate_inode_pages_range`), mm/memory.c
 //! (`unmap_mapping_range`), fs/ext4/move_extent.c; for engines Lee, Jin et al., "A Case for Hardware-Based Demand
 //! Paging" (entries that name blocks).
-//! Deviations: the call takes no cycles but those of the translations that go and of entries that are written. What is
-//! read and written to move blocks is another program's work, and is not there.
+//! Deviations: the call only takes the cycles of invalidating translations and writing entries. The reads and writes
+//! that move the blocks are another program's work, and are not simulated.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,14 +27,14 @@ use pagelab_base::io::Lba;
 use pagelab_base::step::BlockKey;
 use pagelab_trace::EventKind;
 
-/// Pages of a file that something happens to.
+/// The pages of a file that an event changes.
 pub struct FilePart<'a> {
     name: &'a Arc<str>,
     pages: Range<u64>,
 }
 
 impl<'a> FilePart<'a> {
-    /// Those that an event is about; none of an event of a process alone.
+    /// The pages that an event changes; `None` for an event that changes no file.
     pub fn from_event(event: &'a EventKind) -> Option<Self> {
         match event {
             EventKind::Truncate { file: name, old_len, new_len } if old_len != new_len => {
@@ -47,7 +48,7 @@ impl<'a> FilePart<'a> {
         }
     }
 
-    /// Where a mapping has these pages.
+    /// The part of a mapping that has these pages.
     fn inside(&self, vma: &Vma) -> Option<VaRange> {
         let own = vma.file_pages();
         let (start, end) = (self.pages.start.max(own.start), self.pages.end.min(own.end));
@@ -55,7 +56,7 @@ impl<'a> FilePart<'a> {
         (vma.file.as_ref() == Some(self.name) && start < end).then(|| VaRange { start: va(start), end: va(end) })
     }
 
-    /// The places of a layer's address spaces where they are mapped.
+    /// Where these pages are mapped in a layer's address spaces.
     fn places(&self, layer: &Layer) -> Vec<(u32, VaRange)> {
         let of_space = |index| layer.spaces[index].vmas.iter().filter_map(move |vma| Some((index, self.inside(vma)?)));
         (0..layer.spaces.len() as u32).flat_map(of_space).collect()
@@ -63,7 +64,7 @@ impl<'a> FilePart<'a> {
 }
 
 impl Os {
-    /// What an event of a file has to wait for.
+    /// The key that an event of a file must wait for, if any.
     pub fn in_the_way_of_file(&self, layer: LayerId, part: &FilePart<'_>) -> Option<BlockKey> {
         let of = &self.layers[layer];
         for (index, range) in part.places(of) {
@@ -79,7 +80,7 @@ impl Os {
         Some(BlockKey::Writeback { layer, lba })
     }
 
-    /// Carries an event of a file out, in a layer. Returns the translations that are gone, by address space.
+    /// Carries out an event of a file in a layer. Returns the invalidated translations by address space.
     pub fn change_file(
         &mut self,
         cpu: CpuId,
@@ -134,15 +135,15 @@ impl Os {
 }
 
 impl Layer {
-    /// Pages of a file that nobody maps any more leave the page cache, and their blocks are unwritten. Returns how many
-    /// were there.
+    /// Removes pages of a file that no process maps any more from the page cache, and discards their blocks. Returns
+    /// the number of pages that were in memory.
     fn cut_file(&mut self, context: KernelContext, part: &FilePart<'_>) -> u64 {
         let first = part.pages.start;
         let known = self.memory.page_use.known_file(part.name);
-        // Of a file that nobody has mapped nothing is in memory.
+        // If no process has mapped the file, nothing of it is in memory.
         let frames = known.map_or(Vec::new(), |file| self.memory.page_use.cut(file, first));
         let file = self.memory.page_use.file(part.name);
-        // Without storage, pages of files are in memory for good, and are charged to nobody.
+        // Without storage, pages of files stay in memory and are charged to no cgroup.
         let free = if self.storage().is_some() { Self::free_block } else { Self::free_uncharged };
         frames.iter().for_each(|&frame| free(self, context, frame, 0));
         if let Some(storage) = self.memory.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut()) {
@@ -154,13 +155,13 @@ impl Layer {
         frames.len() as u64
     }
 
-    /// Pages of a file get other blocks. Returns how many; none if storage has none that are free.
+    /// Moves pages of a file to other blocks. Returns the number of pages; `None` if storage has no free blocks.
     fn move_blocks(&mut self, part: &FilePart<'_>) -> Option<u64> {
         let file = self.memory.page_use.file(part.name);
         let storage = self.memory.reclaim.as_mut()?.storage.as_mut()?;
         let moved = storage.relocate(file, part.pages.clone())?;
         if let Some(contents) = &mut self.memory.checked {
-            // All are read before any is written: what one gives up may be another's.
+            // All are read before any is written, since one page may move to another's old block.
             let pages = moved.iter().flat_map(|run| (0..run.pages).map(|n| (run.page + n, Lba(run.first.0 + n))));
             contents.relocate(pages.map(|(page, from)| ((file, page), from, storage.lba(file, page))));
         }

@@ -1,4 +1,4 @@
-//! Kernels, one a layer: address spaces, frames, page faults, mapping calls, reclaim and kernel threads.
+//! Kernels, one per layer: address spaces, frames, page faults, mapping calls, reclaim and kernel threads.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,6 +1,6 @@
 //! Locks that activities hold.
 //!
-//! A task holds them, not a CPU: it keeps them while it waits for a device and its CPU runs others.
+//! Tasks hold locks, not CPUs: a task keeps them while it waits for a device and its CPU runs others.
 
 use crate::config::FaultLock;
 use crate::vma::VaRange;
@@ -17,17 +17,17 @@ pub struct TaskId {
     pub number: u32,
 }
 
-/// The locks held now and by which task. Few are held at a time, at most a handful per task and a block for each
-/// page that is being written, so lists are searched.
+/// The locks that are held, and by which task. Few are held at a time (a handful per task, and one per page that is
+/// being written), so lists are searched.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
     held: Vec<(BlockKey, TaskId)>,
     readers: Vec<Reader>,
-    /// Keys released, until those that wait for them are woken.
+    /// Released keys whose waiting tasks have not been woken yet.
     released: Vec<BlockKey>,
 }
 
-/// The locks, for a task.
+/// The locks as one task uses them.
 pub struct TaskLocks<'a> {
     /// The locks of all tasks.
     pub locks: &'a mut Locks,
@@ -56,7 +56,7 @@ struct Reader {
 }
 
 impl Locks {
-    /// Takes the key for a task; false if another holds it.
+    /// Takes a key for a task; false if another task holds it.
     pub fn acquire(&mut self, key: BlockKey, by: TaskId) -> bool {
         if let Some(&(_, holder)) = self.held.iter().find(|(held, _)| *held == key) {
             assert_ne!(holder, by, "{key:?} is held by this task already");
@@ -66,40 +66,40 @@ impl Locks {
         true
     }
 
-    /// The tasks that hold a key, or are in the way of changes to a space's mappings.
+    /// The tasks that hold a key, or that prevent changes of a space's mappings.
     pub fn holders(&self, key: BlockKey) -> impl Iterator<Item = TaskId> + '_ {
         let readers = self.readers.iter().filter(move |reader| key == BlockKey::Mappings { space: reader.space });
         let held = self.held.iter().filter(move |(held, _)| *held == key);
         held.map(|&(_, holder)| holder).chain(readers.map(|reader| reader.holder))
     }
 
-    /// Releases a key that a task holds; those that wait for it are woken.
+    /// Releases a key that a task holds, and wakes the tasks that wait for it.
     pub fn release(&mut self, key: BlockKey, by: TaskId) {
         let at = self.held.iter().position(|&held| held == (key, by));
         self.held.swap_remove(at.expect("only a holder releases"));
         self.released.push(key);
     }
 
-    /// Wakes the tasks that wait for an event: they wait for its key, which nobody holds.
+    /// Wakes the tasks that wait for an event, by a key that no task holds.
     pub fn signal(&mut self, key: BlockKey) {
         self.released.push(key);
     }
 
-    /// A fault that a task handles relies on a VMA of a space from here on.
+    /// From here on, a task relies on a VMA of a space for its fault.
     pub fn read_mappings(&mut self, space: SpaceId, vma: VaRange, holder: TaskId) {
         self.readers.push(Reader { space, vma, holder });
     }
 
-    /// The fault no longer relies on it.
+    /// The task no longer relies on it.
     pub fn end_read(&mut self, space: SpaceId, by: TaskId) {
         let at = self.readers.iter().position(|r| r.space == space && r.holder == by);
         self.readers.swap_remove(at.expect("only a reader ends"));
         self.released.push(BlockKey::Mappings { space });
     }
 
-    /// Whether mappings may change now: those in `range`, or all of the space. Under the lock of the address space any
-    /// fault in it is in the way, under those of VMAs one in a VMA that changes: that lies in the range, or borders on
-    /// it and might be joined with what comes to be there (`vma_merge` locks both).
+    /// Whether mappings may change now: those in `range`, or all of the space. Under the lock of the address space, any
+    /// fault in it prevents the change. Under locks of VMAs, a fault prevents it if its VMA lies in the range or
+    /// borders on it, and so might be merged with a new mapping there (`vma_merge` locks both).
     pub fn may_change(&self, space: SpaceId, range: Option<VaRange>, lock: FaultLock) -> bool {
         let bordering = range.map(|range| VaRange {
             start: VirtAddr(range.start.0.saturating_sub(1)),
@@ -112,17 +112,17 @@ impl Locks {
         !self.readers.iter().any(in_the_way)
     }
 
-    /// Whether a handler works on the page that begins at this 4 KiB page of a space.
+    /// Whether a handler works on the page that starts at this 4 KiB page of a space.
     pub fn holds_page(&self, space: SpaceId, page: u64) -> bool {
         self.held.iter().any(|&(key, _)| key == BlockKey::Page { space, page })
     }
 
-    /// Whether somebody has a key.
+    /// Whether any task holds a key.
     pub fn is_held(&self, key: BlockKey) -> bool {
         self.held.iter().any(|&(held, _)| held == key)
     }
 
-    /// The tasks that hold anything.
+    /// The tasks that hold a key or rely on mappings.
     pub fn all_holders(&self) -> impl Iterator<Item = TaskId> + '_ {
         let readers = self.readers.iter().map(|reader| reader.holder);
         self.held.iter().map(|&(_, holder)| holder).chain(readers)
@@ -133,13 +133,13 @@ impl Locks {
         !self.held.is_empty() || !self.readers.is_empty()
     }
 
-    /// Nobody waits for what has been released.
+    /// Discards the released keys, since no task waits for any.
     #[inline]
     pub fn forget_released(&mut self) {
         self.released.clear();
     }
 
-    /// A key that has been released and not been taken.
+    /// Takes the next released key.
     #[inline]
     pub fn take_released(&mut self) -> Option<BlockKey> {
         self.released.pop()
@@ -159,7 +159,7 @@ mod tests {
         let [first, second] = [0, 1].map(|number| TaskId { cpu: CpuId(0), number });
         assert!(locks.acquire(key, first));
         locks.read_mappings(space, vma, first);
-        assert!(!locks.acquire(key, second), "another task of the CPU has it");
+        assert!(!locks.acquire(key, second), "another task of the CPU holds it");
         locks.read_mappings(space, vma, second);
         locks.end_read(space, second);
         assert_eq!(locks.holders(key).collect::<Vec<_>>(), [first]);

@@ -1,11 +1,12 @@
-//! Mapping calls: what mmap, munmap, mremap, mprotect, madvise and brk, fork, exec and exit do to page tables and
+//! Mapping calls: effects of mmap, munmap, mremap, mprotect, madvise and brk, fork, exec and exit on page tables and
 //! frames.
 //!
-//! Models: the effect on VMAs, page tables and frames, at once; which translations must leave the TLBs comes back as an
+//! Models: the immediate effect on VMAs, page tables and frames. The translations to invalidate are returned as an
 //! [`Invalidation`].
 //! Source: Linux kernel/fork.c, mm/memory.c (`copy_page_range`), mm/mmap.c, mm/mremap.c, mm/mprotect.c, mm/madvise.c;
 //! arch/x86/mm/tlb.c for the full-flush ceiling.
-//! Deviations: MADV_FREE drops what is on the swap device only when its pages are read back and leave again.
+//! Deviations: after MADV_FREE, contents on the swap device are dropped only when the pages are read back and leave
+//! memory again.
 
 use crate::config::InvalidationCause;
 use crate::context::KernelContext;
@@ -26,17 +27,17 @@ use pagelab_base::step::BlockKey;
 use pagelab_tables::page_table::{PteFlags, Removed};
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
-/// What follows from a mapping call.
+/// Consequences of a mapping call.
 #[derive(Clone, Debug, Default)]
 pub struct Consequences {
-    /// Translations that must leave the TLBs.
+    /// Translations to invalidate in the TLBs.
     pub gone: Invalidation,
-    /// Ranges to be populated, and why.
+    /// Ranges to populate, and why.
     pub populate: Vec<(VaRange, Ahead)>,
 }
 
 impl Os {
-    /// Carries a mapping call out.
+    /// Carries out a mapping call.
     pub fn change_mappings(
         &mut self,
         effects: &mut Effects,
@@ -53,7 +54,7 @@ impl Os {
         let vmas = &mut layer.spaces[space.index].vmas;
         let changes = match kind {
             EventKind::Mmap { addr, len, prot, flags, file: None, .. } if is_shared_anonymous(*flags) => {
-                // An object of its own, known by its place among all shared memory; a page apart from the last one.
+                // A new object, identified by its position among all shared memory; it does not adjoin the last one.
                 let (addr, len, prot, flags, file_offset) = (*addr, *len, *prot, *flags, self.shared_bytes);
                 self.shared_bytes += len.next_multiple_of(FRAME_BYTES) + FRAME_BYTES;
                 vmas.apply(&EventKind::Mmap { addr, len, prot, flags, file: None, file_offset })
@@ -75,10 +76,10 @@ impl Os {
         if let EventKind::Madvise { addr, len, .. } = *kind
             && let Ok(range) = VaRange::of_bytes(addr, len)
         {
-            // Advice alone is no change of the mappings, and cuts pages all the same.
+            // Advice does not change the mappings, but may split pages.
             self.account_for_taken(space);
             let layer = &mut self.layers[space.layer];
-            // Advice may have cut a mapping in two (`vma_adjust_trans_huge`).
+            // Advice may have split a mapping in two (`vma_adjust_trans_huge`).
             for edge in [range.start, range.end] {
                 if layer.spaces[space.index].vmas.find(edge).is_some_and(|vma| vma.start == edge) {
                     layer.split_at_edges(context, space.index, edge, edge)?;
@@ -98,7 +99,7 @@ impl Os {
         Ok(Consequences { gone, populate })
     }
 
-    /// Brings page table and frames in line with a change of the mappings.
+    /// Updates page table and frames for a change of the mappings.
     fn follow(
         &mut self,
         effects: &mut Effects,
@@ -123,7 +124,7 @@ impl Os {
         }
         match change {
             Change::Mapped { range, populate: true } => {
-                // Private mappings that can be written get pages of their own (`populate_vma_page_range`).
+                // For private writable mappings, the pages are copied at once (`populate_vma_page_range`).
                 let vma = layer.spaces[space.index].vmas.find(range.start);
                 let store = vma.is_some_and(|vma| vma.prot.write && !vma.is_shared());
                 populate.push((range, Ahead::Asked(if store { Intent::Store } else { Intent::Load })));
@@ -185,7 +186,7 @@ impl Os {
         Ok(())
     }
 
-    /// The entries of a new mapping are to be armed, if the layer has an engine for it.
+    /// Requests that the entries of a new mapping are armed, if the layer has an engine for it.
     pub fn want_armed(&mut self, effects: &mut Effects, context: KernelContext, space: SpaceId, range: VaRange) {
         match self.layers[space.layer].want_armed(context, space.index, range) {
             ArmingMode::Nothing => {}
@@ -194,7 +195,7 @@ impl Os {
         }
     }
 
-    /// A mapping is made of a file that others may have mapped.
+    /// Handles a new mapping of a file that may have other mappings.
     fn note_sharing(&mut self, space: SpaceId, range: VaRange) -> Result<(), EngineError> {
         let (accounted, taken_back) = self.layers[space.layer].note_sharing(space.index, range)?;
         self.mapping.pages_accounted += accounted;
@@ -202,14 +203,14 @@ impl Os {
         Ok(())
     }
 
-    /// What has been taken from words of large pages in a layer is to be armed in another size.
+    /// Requests that entries are armed in another size where words of large pages were removed.
     pub fn want_cut_armed(&mut self, effects: &mut Effects, context: KernelContext, layer: LayerId) {
         for (index, range) in std::mem::take(&mut self.layers[layer].spaces.cut) {
             self.want_all_armed(effects, context, SpaceId { layer, index }, range);
         }
     }
 
-    /// [`Self::want_armed`] of all mappings in a range.
+    /// [`Self::want_armed`] for all mappings in a range.
     fn want_all_armed(&mut self, effects: &mut Effects, context: KernelContext, space: SpaceId, range: VaRange) {
         let vmas = &self.layers[space.layer].spaces[space.index].vmas;
         let inside = |vma: &Vma| VaRange { start: vma.start.max(range.start), end: vma.end.min(range.end) };
@@ -217,7 +218,8 @@ impl Os {
         parts.into_iter().for_each(|part| self.want_armed(effects, context, space, part));
     }
 
-    /// What a mapping call has to wait for: the lock under which a kernel thread accounts for pages of the space.
+    /// The key that a mapping call must wait for, if any: the lock under which a kernel thread accounts for pages of
+    /// the space.
     pub fn engine_in_the_way(&self, space: SpaceId) -> Option<BlockKey> {
         let layer = &self.layers[space.layer];
         let engine = layer.mechanisms.engine.as_ref()?;
@@ -228,7 +230,7 @@ impl Os {
         held.find(|&(table, _)| engine.is_used_at(table, space.index, &layer.memory.contents)).map(|(_, key)| key)
     }
 
-    /// Mappings of a space are about to change: accounts for all pages that its engine has mapped.
+    /// Accounts for all pages that the engine has mapped in a space whose mappings are about to change.
     pub fn account_for_taken(&mut self, space: SpaceId) {
         self.mapping.pages_accounted += self.layers[space.layer].account_for_taken(space.index);
     }
@@ -260,9 +262,9 @@ impl Os {
         Ok(Invalidation { ranges: vec![everything], pages, full: true, recorded: false })
     }
 
-    /// Gives a child its parent's VMAs, and the pages of those whose contents it could not demand anew (Linux
-    /// `dup_mmap`, `vma_needs_copy`): private ones are write-protected in both until one of them writes. Returns the
-    /// translations of the parent that changed.
+    /// Copies the parent's VMAs to a child, and shares the pages whose contents the child could not fault in again
+    /// (Linux `dup_mmap`, `vma_needs_copy`). Private pages are write-protected in both until one of them writes.
+    /// Returns the parent's translations that changed.
     pub fn fork(&mut self, cpu: CpuId, parent: SpaceId, child: SpaceId) -> Result<Invalidation, EngineError> {
         self.account_for_taken(parent);
         let layer = &mut self.layers[parent.layer];
@@ -287,7 +289,7 @@ impl Os {
         Ok(gone)
     }
 
-    /// Ends a space in which nothing is mapped any more and that no TLB knows.
+    /// Ends a space without mappings that is in no TLB.
     pub fn retire(&mut self, cpu: CpuId, space: SpaceId) {
         self.layers[space.layer].retire_space(KernelContext::on(cpu), space.index);
     }
@@ -297,7 +299,7 @@ fn is_shared_anonymous(flags: MapFlags) -> bool {
     flags.contains(MapFlags::SHARED | MapFlags::ANONYMOUS)
 }
 
-/// Unmaps the pages of a range and frees their frames; returns how many there were.
+/// Unmaps the pages of a range and frees their frames; returns the number of pages.
 pub(super) fn remove_pages(
     context: KernelContext,
     layer: &mut Layer,
@@ -315,8 +317,8 @@ pub(super) fn remove_pages(
     })
 }
 
-/// Frees the frames of a whole space and leaves the entries behind, with a tag that nobody has any more; returns how
-/// many pages there were.
+/// Frees the frames of a whole space, but leaves its entries behind under a tag that is no longer used; returns the
+/// number of pages.
 fn abandon_pages(
     context: KernelContext,
     layer: &mut Layer,
@@ -333,8 +335,8 @@ fn abandon_pages(
     Ok(pages)
 }
 
-/// Gives the contents of a range's own anonymous pages up until they are written again (`madvise_free_pte_range`), if
-/// memory is ever reclaimed; returns how many pages these are.
+/// Gives up the contents of a range's own anonymous pages until they are written again (`madvise_free_pte_range`), if
+/// memory is ever reclaimed; returns the number of pages.
 fn free_lazily(context: KernelContext, layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
     if layer.memory.reclaim.is_none() {
         return Ok(0);
@@ -353,8 +355,8 @@ fn free_lazily(context: KernelContext, layer: &mut Layer, index: u32, range: VaR
     Ok(pages)
 }
 
-/// Maps what the parent's pages of a VMA are mapped to in the child too; returns how many, and how many of the parent's
-/// were write-protected for it.
+/// Maps the parent's pages of a VMA in the child as well. Returns the number of pages, and how many of the parent's
+/// were write-protected.
 fn share_pages(
     context: KernelContext,
     layer: &mut Layer,
@@ -368,7 +370,7 @@ fn share_pages(
     }
     let mut anonymous = !file;
     if file {
-        // Of a file's mapping the child has something to inherit only if there are copies.
+        // In a mapping of a file, the child inherits pages only if there are copies.
         layer.for_mapped(parent, vma.start, vma.end, |layer, page| {
             anonymous |= layer.memory.page_use.is_anonymous(page.mapping.pfn);
             Ok::<(), EngineError>(())
@@ -386,7 +388,7 @@ fn share_pages(
             protected += 1;
         }
         layer.share_page(&mapping);
-        // As `copy_present_ptes` leaves it.
+        // As in `copy_present_ptes`.
         mapping.flags.accessed = false;
         layer.build_tables(context, child, page.va, mapping.size)?;
         layer.map(context, child, page.va, mapping)?;
@@ -396,7 +398,7 @@ fn share_pages(
     Ok((shared, protected))
 }
 
-/// Gives the pages of a range new permissions; returns how many there were.
+/// Gives the pages of a range new permissions; returns the number of pages.
 fn protect_pages(
     context: KernelContext,
     layer: &mut Layer,
@@ -408,9 +410,9 @@ fn protect_pages(
     let shared = layer.spaces[index].vmas.find(range.start).is_some_and(Vma::is_shared);
     layer.for_mapped(index, range.start, range.end, |layer, page| {
         let mut flags = page.mapping.flags;
-        // A private page that others use stays write-protected, and a shared one until its first store
-        // (`can_change_pte_writable`). A page that becomes writable is clean until then; one that ceases to be keeps
-        // its dirty bit.
+        // A shared private page stays write-protected, and a page of a shared mapping until its first store
+        // (`can_change_pte_writable`). A page that becomes writable is clean until then; one that becomes read-only
+        // keeps its dirty bit.
         let own = if shared {
             flags.dirty
         } else {
@@ -423,7 +425,7 @@ fn protect_pages(
     })
 }
 
-/// Moves the pages of a range to another place; returns how many there were.
+/// Moves the pages of a range to another address; returns the number of pages.
 fn move_pages(
     context: KernelContext,
     layer: &mut Layer,
@@ -434,7 +436,7 @@ fn move_pages(
     layer.split_at_edges(context, index, from.start, from.end)?;
     let offset = to.0.wrapping_sub(from.start.0);
     let pages = layer.for_mapped(index, from.start, from.end, |layer, page| {
-        // A large page that would not be aligned at its new place moves as its parts.
+        // A large page that would not be aligned at its new address moves in parts.
         if offset.is_multiple_of(page.mapping.size.bytes()) {
             Ok(())
         } else {
@@ -454,7 +456,7 @@ fn move_pages(
     Ok(pages)
 }
 
-/// Splits a large page down to 4 KiB pages.
+/// Splits a large page into 4 KiB pages.
 fn split_wholly(context: KernelContext, layer: &mut Layer, index: u32, page: &Removed) -> Result<(), EngineError> {
     let end = page.va.0 + page.mapping.size.bytes();
     let mut edge = page.va.0 + FRAME_BYTES;

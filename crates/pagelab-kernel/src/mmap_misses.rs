@@ -1,37 +1,36 @@
-//! How often a process's mappings of files were missed. What follows from it is said where files are read
-//! (`fault/read_ahead.rs`).
+//! Misses in a process's mappings of files. `fault/read_ahead.rs` uses them.
 
 use rustc_hash::FxHashMap;
 
-/// Misses above which nothing is read around a page (`MMAP_LOTSAMISS`), and the most that are counted.
+/// Number of misses above which there is no read-ahead around a page (`MMAP_LOTSAMISS`), and the most that are counted.
 const LOTS_OF_MISSES: u32 = 100;
 const MOST_MISSES: u32 = 10 * LOTS_OF_MISSES;
 
-/// By file, misses of an address space's mappings less its hits (`mmap_miss`).
+/// Misses minus hits of an address space's mappings, by file (`mmap_miss`).
 #[derive(Clone, Debug, Default)]
 pub struct MmapMisses(FxHashMap<u32, u32>);
 
 impl MmapMisses {
-    /// Misses of a file more than hits.
+    /// Misses of a file minus its hits.
     pub fn count(&self, file: u32) -> u32 {
         if self.0.is_empty() { 0 } else { self.0.get(&file).copied().unwrap_or(0) }
     }
 
-    /// A page of the file is missed. Returns whether what lies around it is worth reading.
+    /// Counts a miss of a page of the file. Returns whether read-ahead around it is worthwhile.
     pub fn miss(&mut self, file: u32) -> bool {
         let misses = self.0.entry(file).or_insert(0);
         *misses = MOST_MISSES.min(*misses + 1);
         *misses <= LOTS_OF_MISSES
     }
 
-    /// So many pages of the file are found in memory.
+    /// Counts pages of the file that were found in memory.
     pub fn hit(&mut self, file: u32, pages: u32) {
         if let Some(misses) = self.0.get_mut(&file) {
             *misses = misses.saturating_sub(pages);
         }
     }
 
-    /// The process begins another program, or ends.
+    /// Forgets all counts, when the process executes another program or ends.
     pub fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,12 +1,12 @@
-//! What a kernel needs of its threads ([`crate::threads`]).
+//! Needs of a kernel that its threads serve ([`crate::threads`]).
 
-/// What a kernel thread may be woken for.
+/// A reason to wake a kernel thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Free memory of its layer has come below the low watermark.
+    /// Free memory of its layer is below the low watermark.
     Memory,
-    /// Few of the frames that its fault engine keeps ready are left.
+    /// Few ready frames of its fault engine are left.
     ReadyFrames,
-    /// There are entries to be armed for its fault engine, or to be so no more.
+    /// There are entries to arm or to disarm for its fault engine.
     Arming,
 }

@@ -30,33 +30,33 @@ use pagelab_tables::page_table::{Leaf, WalkList};
 use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
-/// All layers and what their kernels share with the simulation.
+/// All layers, and the state that their kernels share with the simulation.
 #[derive(Clone)]
 pub struct Os {
-    /// By [`LayerId`]: in the order of `system.layers`.
+    /// By [`LayerId`], in the order of `system.layers`.
     pub layers: Vec<Layer>,
     /// The locks that tasks hold now, of all layers.
     pub locks: Locks,
-    /// What the configuration says of kernels: what their paths cost, and what they do.
+    /// Configuration of the kernels: costs of their paths, and behaviour.
     pub costs: KernelConfig,
-    /// What was counted of page faults, by layer.
+    /// Counters of page faults, by layer.
     pub faults: Vec<FaultCounters>,
-    /// Cycles of the programs' faults for which a device was read, from the exception to the return, if the layer has
-    /// devices.
+    /// Latencies of the programs' faults that read a device, in cycles from the exception to the return, if the layer
+    /// has devices.
     pub major_latencies: Latencies,
-    /// What mapping calls of all programs did.
+    /// Counters of the mapping calls of all programs.
     pub mapping: MappingCounters,
-    /// Shared anonymous memory mapped so far: what comes next is a new object.
+    /// Bytes of shared anonymous memory mapped so far; the next mapping is a new object.
     pub shared_bytes: u64,
     asids: AsidAllocator,
-    /// Layers that host nobody: where processes run.
+    /// Layers that host no other, on which processes run.
     tops: Vec<LayerId>,
     /// By simulated CPU, the number of its core on the machine.
     pub cores: Vec<u32>,
 }
 
 impl Os {
-    /// Boots the layers, each inside the one that hosts it.
+    /// Boots the layers, each inside its host.
     pub fn boot(config: &BootConfig<'_>, effects: &mut Effects) -> Result<Self, EngineError> {
         let mut os = Self {
             layers: Vec::new(),
@@ -71,7 +71,7 @@ impl Os {
             tops: Vec::new(),
         };
         let configs = &config.system.layers;
-        // Hosts first; the order of the config is the order of the results, so layers keep their places.
+        // Hosts first. The configuration's order is the order of the results, so layers keep their indices.
         let mut booted: Vec<Option<Layer>> = configs.iter().map(|_| None).collect();
         for index in boot_order(configs)? {
             let layer = os.boot_layer(config, effects, index, &mut booted)?;
@@ -88,8 +88,8 @@ impl Os {
         Ok(os)
     }
 
-    /// The layers that programs run on reclaim memory, if there is a device to put it on; what a hypervisor gave a
-    /// guest stays the guest's.
+    /// Sets up reclaim for the layers that programs run on, if there is a device. A hypervisor does not reclaim memory
+    /// that it gave to a guest.
     fn set_reclaim_up(&mut self, config: &BootConfig<'_>, booted: &mut [Option<Layer>]) -> Result<(), EngineError> {
         let hosts: Vec<Option<LayerId>> = booted.iter().flatten().map(|l| l.host.map(|host| host.layer)).collect();
         let clock = Clock { mhz: config.machine.frequency_mhz };
@@ -138,7 +138,7 @@ impl Os {
             addr: 0,
             len: memory,
             prot: Protection { read: true, write: true, execute: true },
-            // The hypervisor's memory is written by its guest, whatever touches it first.
+            // The guest writes the hypervisor's memory, whatever access comes first.
             flags: MapFlags(MapFlags::anonymous_private().0 | MapFlags::WRITTEN_BEFORE),
             file: None,
             file_offset: 0,
@@ -153,8 +153,8 @@ impl Os {
         Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), scope, check, &mut self.asids)
     }
 
-    /// Scans a layer's pages once for some that can leave.
-    /// Those of files that must be written cannot be read before they are ([`Self::written_back`]).
+    /// Scans a layer's pages once for pages to reclaim. File pages that must be written cannot be read again before that
+    /// is done ([`Self::written_back`]).
     pub fn scan_pages(&mut self, effects: &mut Effects, layer: LayerId, pressure: Pressure, task: TaskId) -> Scan {
         let cpu = task.cpu;
         let context = KernelContext::on(cpu);
@@ -172,7 +172,7 @@ impl Os {
         scan
     }
 
-    /// The frame of the machine that a frame of a layer is in; none if its hosts have yet to give it one.
+    /// The machine frame of a layer's frame; `None` if its hosts have not allocated one yet.
     pub fn machine_frame(&self, mut layer: LayerId, mut frame: Pfn) -> Option<Pfn> {
         while let Some(host) = self.layers[layer].host {
             let va = VirtAddr(frame.addr().0);
@@ -192,7 +192,7 @@ impl Os {
         Some(frame)
     }
 
-    /// A page of a file is written from its frame, by a CPU. Returns its block.
+    /// Begins to write a page of a file from its frame. Returns its block.
     pub fn begin_write(&mut self, layer: LayerId, page: FilePage, frame: Pfn, task: TaskId) -> Lba {
         let of = &mut self.layers[layer];
         let storage = of.memory.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut());
@@ -208,7 +208,7 @@ impl Os {
         lba
     }
 
-    /// Pages of files are in their blocks by now. The CPU is the one that began to write them.
+    /// Ends the writing of pages of files. The task is the one that began it.
     pub fn written(&mut self, layer: LayerId, pages: &[(FilePage, Lba)], task: TaskId) {
         for &(page, lba) in pages {
             self.locks.release(BlockKey::Writeback { layer, lba }, task);
@@ -220,7 +220,7 @@ impl Os {
         }
     }
 
-    /// What a scan found is on its devices by now. The CPU is that of the scan.
+    /// Ends the writing of pages that a scan found. The task is that of the scan.
     pub fn written_back(&mut self, layer: LayerId, scan: &Scan, task: TaskId) {
         let cpu = task.cpu;
         let pages = scan.files.iter().zip(&scan.io.storage);
@@ -229,7 +229,7 @@ impl Os {
         self.layers[layer].arm_again(cpu, &scan.written);
     }
 
-    /// Accounts for all pages that a layer's engine has mapped, since memory is short; returns how many these are.
+    /// Accounts for all pages that a layer's engine has mapped, because memory is short; returns the number of pages.
     pub fn account_for_all(&mut self, layer: LayerId) -> u64 {
         let of = &mut self.layers[layer];
         if !of.mechanisms.engine.as_ref().is_some_and(EngineState::maps_files) {
@@ -238,9 +238,9 @@ impl Os {
         (0..of.spaces.len() as u32).map(|index| of.account_for_taken(index)).sum()
     }
 
-    /// A home on a layer for the processes of a source, with a memory cgroup of its own if it has a limit; it is not
-    /// measured, and the layer's placement policy and fault engine are for it. Errors: the limit is too low, or nothing
-    /// could make room below it.
+    /// A target on a layer for the processes of a source, with its own memory cgroup if it has a limit. It is not
+    /// reported, and placement policy and fault engine of the layer apply. Errors: the limit is too low, or there is no
+    /// device to reclaim to.
     pub fn home(&mut self, layer: LayerId, name: &str, limit: Option<Bytes>) -> Result<ProcessTarget, EngineError> {
         let home = ProcessTarget {
             layer,
@@ -255,7 +255,7 @@ impl Os {
         Ok(ProcessTarget { group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)), ..home })
     }
 
-    /// How many of [`Stage::ALL`] its faults may have.
+    /// Number of stages in [`Stage::ALL`] that its faults may have.
     pub fn stages(&self) -> usize {
         if self.costs.block_io.is_some() { Stage::ALL.len() } else { Stage::OF_ALL.len() }
     }
@@ -265,7 +265,7 @@ impl Os {
         &self.tops
     }
 
-    /// A new, empty address space.
+    /// Creates an empty address space.
     pub fn add_space(&mut self, cpu: CpuId, home: ProcessTarget) -> Result<SpaceId, EngineError> {
         let of = &mut self.layers[home.layer];
         let index = of.add_space(KernelContext { cpu, group: home.group }, &mut self.asids)?;
@@ -280,7 +280,7 @@ impl Os {
         self.layers[space.layer].spaces[space.index].asid
     }
 
-    /// True if a layer hosts another.
+    /// Whether a layer hosts another.
     pub fn hosts(&self, layer: LayerId) -> bool {
         self.layers.iter().any(|l| l.host.is_some_and(|h| h.layer == layer))
     }
@@ -290,12 +290,12 @@ impl Os {
 fn guest_size(configs: &[LayerConfig], guest: &LayerConfig, host_bytes: u64) -> u64 {
     let guests = configs.iter().filter(|c| c.host == guest.host).count() as u64;
     let align = PageSize::Size2M.bytes();
-    // A sixteenth stays with the host for its page metadata (1/64), its tables and its own use.
+    // A sixteenth remains for the host's page metadata (1/64), its tables and its own use.
     let share = (host_bytes / 16 * 15 / guests) & !(align - 1);
     guest.memory_bytes.map_or(share, |bytes| bytes.0)
 }
 
-/// Memory of each of the guests of a host that has `bytes`.
+/// Memory of each guest of a host that has `bytes`.
 fn guest_sizes(configs: &[LayerConfig], host: &LayerConfig, bytes: u64) -> Vec<u64> {
     let guests = configs.iter().filter(|c| c.host.as_ref() == Some(&host.name));
     guests.map(|guest| guest_size(configs, guest, bytes)).collect()
@@ -326,7 +326,10 @@ fn boot_order(configs: &[LayerConfig]) -> Result<Vec<usize>, EngineError> {
                 Some(host) => {
                     let at = names.iter().position(|name| name == host).ok_or_else(|| {
                         let key = format!("system.layers.{}.host", config.name);
-                        EngineError::config(key, format!("no layer is named `{host}`; there are {}", names.join(", ")))
+                        EngineError::config(
+                            key,
+                            format!("no layer is named `{host}`; the layers are {}", names.join(", ")),
+                        )
                     })?;
                     order.contains(&at)
                 }
@@ -342,7 +345,7 @@ fn boot_order(configs: &[LayerConfig]) -> Result<Vec<usize>, EngineError> {
     Ok(order)
 }
 
-/// The layer on the machine, with the nodes of the machine's memory.
+/// The configuration of the bottom layer, with the nodes of the machine's memory.
 fn with_nodes(of: &LayerConfig, config: &BootConfig<'_>) -> Result<LayerConfig, EngineError> {
     let (mut of, sizes) = (of.clone(), config.machine.node_bytes.clone());
     if sizes.is_empty() {
@@ -356,12 +359,11 @@ fn with_nodes(of: &LayerConfig, config: &BootConfig<'_>) -> Result<LayerConfig, 
             Ok(of)
         }
         FrameAllocatorConfig::Linux(_) => {
-            let what = "its nodes are those of machine.memory.nodes; leave nodes out here, or make that interleaved";
+            let what = "machine.memory.nodes already defines the nodes; remove nodes here, or set machine.memory.placement = interleaved";
             Err(EngineError::config(format!("{key}.nodes"), what))
         }
         FrameAllocatorConfig::Buddy => {
-            let what =
-                "only the allocator of kind `linux` knows nodes; choose it, or machine.memory.placement = interleaved";
+            let what = "only the allocator of kind `linux` knows nodes; choose it, or set machine.memory.placement = interleaved";
             Err(EngineError::config(key, what))
         }
     }

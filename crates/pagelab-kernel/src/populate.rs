@@ -1,11 +1,11 @@
-//! Mapping pages ahead of any access, as MAP_POPULATE and MADV_POPULATE_* ask for, or a placement policy.
+//! Populating: mapping pages before any access, as MAP_POPULATE, MADV_POPULATE_* or a placement policy ask.
 //!
-//! Models: the pages of a range are handled one after the other by the stages of a fault without exception and return.
-//! Those that are present by then are passed over, also those that a fault on a file has mapped around its own. What
-//! the page cache does not have, such a fault leaves out, and it gets one of its own.
+//! Models: the pages of a range are handled one after the other by the stages of a fault, without exception and return.
+//! Pages that are already present are skipped, including those that a fault on a file has mapped around its own page.
+//! Pages that fault-around leaves out, because they are not in the page cache, get a fault of their own.
 //! Source: Linux `populate_vma_page_range`, `faultin_page` (mm/gup.c).
 //! Parameters: those of the fault's stages.
-//! Deviations: the look-up of the VMA is made for every page, where Linux makes it once a VMA.
+//! Deviations: the VMA is looked up for every page; Linux looks it up once per VMA.
 
 use crate::effects::Effects;
 use crate::fault::{Ahead, Fault, Outcome};
@@ -16,7 +16,7 @@ use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, SpaceId};
 use pagelab_base::step::Next;
 
-/// See the module's text.
+/// The activity, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Populate {
     space: SpaceId,
@@ -27,12 +27,12 @@ pub struct Populate {
 }
 
 impl Populate {
-    /// For the pages of a range that is not empty.
+    /// Populates a range that is not empty.
     pub fn new(space: SpaceId, range: VaRange, why: Ahead, cpu: CpuId) -> Self {
         Self { space, range, why, cpu, fault: Fault::populate(space, range.start, why, cpu) }
     }
 
-    /// The handling of the page under way.
+    /// The handling of the current page.
     pub fn fault(&self) -> &Fault {
         &self.fault
     }

@@ -8,24 +8,24 @@ use pagelab_tables::mmu_cache::Asid;
 
 const SLOT_BYTES: u64 = 16;
 
-/// Slots of a line, which hold neighbouring pages.
+/// Slots per cache line, which hold neighbouring pages.
 const SLOTS_PER_LINE: u64 = 4;
 
-/// Marks a slot that has been written: no tag is 0.
+/// Marks a used slot, so that no tag is 0.
 const VALID: u64 = 1 << 63;
 
-/// The table and where it is.
+/// The table and its place in memory.
 #[derive(Clone)]
 pub struct SpeculativeTable {
     first: Pfn,
     /// Tag and translation of each slot.
     pub slots: Vec<[u64; 2]>,
-    /// Cycles of a pipeline flush where the table was wrong.
+    /// Cycles of a pipeline flush after a wrong speculation.
     pub flush_cycles: Cycles,
 }
 
 impl SpeculativeTable {
-    /// The table that a layer's configuration asks for, behind its first `taken` of `frames` frames.
+    /// The table that a layer's configuration asks for, after its first `taken` of `frames` frames.
     pub fn set_aside(config: &LayerConfig, taken: u64, frames: u64) -> Result<Option<Self>, EngineError> {
         let Some(of) = config.speculative_table else { return Ok(None) };
         let bytes = of.table_bytes.0;
@@ -42,7 +42,7 @@ impl SpeculativeTable {
         Ok(Some(Self { first: Pfn(taken), slots, flush_cycles: of.flush_cycles.into() }))
     }
 
-    /// The first frame behind it.
+    /// The first frame after it.
     pub fn end(&self) -> Pfn {
         Pfn(self.first.0 + ((self.slots.len() as u64 * SLOT_BYTES) >> FRAME_SHIFT))
     }
@@ -53,12 +53,12 @@ impl SpeculativeTable {
         let tag = VALID | u64::from(asid.0) << 45 | page;
         let group = (tag / SLOTS_PER_LINE).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let lines = self.slots.len() as u64 / SLOTS_PER_LINE;
-        // The upper bits of a product depend on all of the number's.
+        // The upper bits of a product depend on all bits of the factor.
         let line = ((u128::from(group) * u128::from(lines)) >> 64) as u64;
         ((line * SLOTS_PER_LINE + page % SLOTS_PER_LINE) as usize, tag)
     }
 
-    /// Where a slot lies in machine memory.
+    /// Machine address of a slot.
     pub fn address(&self, slot: usize) -> MachineAddr {
         MachineAddr(self.first.addr().0 + slot as u64 * SLOT_BYTES)
     }

@@ -1,14 +1,14 @@
-//! msync(2): what a program has stored to a file's mapping goes to storage, and the program waits for it.
+//! msync(2): writing what a program has stored to a file's mapping to storage, while the program waits.
 //!
-//! Models: pages of the range that are dirty, by an entry or by what the page cache remembers, some at a time: their
-//! entries become clean and read-only, so that the next store is seen, and they are written. They stay in memory, and
-//! cannot leave it meanwhile.
+//! Models: batches of pages in the range that are dirty, by an entry or in the page cache. Their entries become clean
+//! and read-only, so that the next store faults, and the pages are written. They stay in memory, and cannot leave it
+//! meanwhile.
 //! Source: Linux mm/msync.c, mm/page-writeback.c (`write_cache_pages`, `folio_clear_dirty_for_io`), mm/rmap.c
 //! (`folio_mkclean`).
 //! Parameters: `kernel.storage`, `kernel.block_io`.
-//! Deviations: MS_ASYNC does nothing, as in Linux. Pages that are dirty in entries of other processes alone wait until
-//! those sync, are unmapped, or memory runs short. Journals and metadata of file systems are not written. What write(2)
-//! has changed is not known.
+//! Deviations: MS_ASYNC does nothing, as in Linux. Pages that are dirty only in entries of other processes wait until
+//! those sync, are unmapped, or memory runs short. Journals and metadata of file systems are not written. Changes by
+//! write(2) are not known.
 
 use crate::effects::Effects;
 use crate::fault::io::{plan_completion, plan_submit, plan_wait};
@@ -26,7 +26,7 @@ use pagelab_base::io::{DeviceRequest, Lba};
 use pagelab_base::step::{BlockKey, Next, RefKind, Step};
 use pagelab_tables::page_table::{PteFlags, Removed};
 
-/// The bits of msync(2); the last is the one that waits.
+/// Flags of msync(2); only the last one waits.
 const MS_ASYNC: u32 = 1;
 const MS_INVALIDATE: u32 = 2;
 const MS_SYNC: u32 = 4;
@@ -44,23 +44,23 @@ struct Batch {
 enum WritebackState {
     /// Find the next dirty pages, and clean their entries.
     Look,
-    /// Requests go to the device.
+    /// Pay for the requests to the device.
     Submit(Batch),
     Device(Batch),
-    /// The device has answered so many.
+    /// Handle this number of completed requests.
     Completion(u32),
 }
 
-/// See the module's text.
+/// The activity, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Sync {
     space: SpaceId,
-    /// What is left of the range.
+    /// The rest of the range.
     left: VaRange,
     state: WritebackState,
 }
 
-/// Address, length or flags that no kernel takes.
+/// Address, length or flags that no kernel accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImpossibleSync;
 
@@ -71,7 +71,7 @@ struct Dirty {
 }
 
 impl Sync {
-    /// Of a call; none if there is nothing to wait for. Errors: no kernel carries it out.
+    /// The work of a call; `None` if it does not wait. Errors: no kernel would carry it out.
     pub fn new(space: SpaceId, addr: u64, len: u64, flags: u32) -> Result<Option<Self>, ImpossibleSync> {
         let both = MS_ASYNC | MS_SYNC;
         if flags & !(both | MS_INVALIDATE) != 0 || flags & both == both {
@@ -87,7 +87,7 @@ impl Sync {
         self.space
     }
 
-    /// The next dirty pages, and where to go on behind them.
+    /// The next dirty pages, and where to continue after them.
     fn next(&self, layer: &Layer) -> (Vec<Dirty>, VirtAddr) {
         let space = &layer.spaces[self.space.index];
         let of_file = |vma: &&Vma| vma.kind == VmaKind::File && vma.is_shared();
@@ -166,7 +166,7 @@ impl Sync {
         Next::Continue
     }
 
-    /// Begins to write the next dirty pages, unless one of them is being written.
+    /// Begins to write the next dirty pages; waits if one of them is already being written.
     fn look(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         let id = self.space.layer;
         let (found, on) = self.next(&os.layers[id]);
@@ -190,20 +190,20 @@ impl Sync {
         Next::Continue
     }
 
-    /// Counts cycles of such a call, those of its device apart.
+    /// Counts cycles of msync, without those of devices.
     pub fn charge(os: &mut Os, cycles: Cycles) {
         os.mapping.sync_cycles += cycles;
     }
 }
 
 impl Layer {
-    /// The entries that map a frame: spaces and numbers of pages.
+    /// The entries that map a frame: spaces and page numbers.
     fn places_of(&self, frame: Pfn) -> Vec<(u32, u64)> {
         self.memory.reclaim.as_ref().map_or(Vec::new(), |reclaim| reclaim.rmap.pages(frame).collect())
     }
 
-    /// A page of a file is about to be written: its entries say no more that it is dirty, and the next store faults.
-    /// Returns where they are.
+    /// Cleans the entries of a page of a file that is about to be written, so that the next store faults. Returns the
+    /// changed places.
     fn clean(&mut self, frame: Pfn) -> Vec<(u32, VaRange)> {
         self.memory.page_use.set_clean(frame);
         let mut changed = Vec::new();

@@ -123,7 +123,7 @@ fn a_source_that_does_not_exist_has_no_policy() {
         run(&request, &|_| panic!("it runs")).unwrap_err().to_string()
     };
     let text = error("radix-ptemagnet", r#"system.layers.native.placement_for=["co_runner.0","co_runner.2"]"#);
-    let there = "no source on this layer is `co_runner.2`; there is source.0, co_runner.0, co_runner.1";
+    let there = "no source on this layer is `co_runner.2`; the sources here: source.0, co_runner.0, co_runner.1";
     assert!(text.contains("system.layers.native.placement_for") && text.contains(there), "{text}");
 }
 

@@ -1,4 +1,4 @@
-//! What requests to devices cost a kernel.
+//! Costs of a kernel's requests to devices.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,41 +7,42 @@ use super::StageCost;
 use pagelab_base::code_cost::CodeCycles;
 use pagelab_base::error::{EngineError, between};
 
-/// What a kernel does about requests to its devices, beyond what their pages cost anyway.
+/// What a kernel does for requests to its devices, beyond the costs of their pages.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockIoConfig {
-    /// How it learns of answers.
+    /// How the kernel learns of a completed request.
     #[serde(default)]
     pub completion_by: CompletionBy,
-    /// Cache lines of its own code and data that the kernel touches for a fault's requests, beyond those that the model
-    /// knows. What they take is in the costs below.
+    /// Cache lines of kernel code and data that the requests of a fault touch, besides those that the model knows.
+    /// Their cycles are included in the costs below.
     #[serde(default)]
     pub lines: u32,
-    /// Block layer and driver, up to the doorbell; per request.
+    /// Per request: block layer and driver, up to the doorbell.
     pub submit: StageCost,
-    /// Switch away from the task that waits, with no other to run; while the device is at work.
+    /// Switch from the waiting task to idle, while the device is busy.
     pub switch: StageCost,
     /// Delivery of the interrupt, and the driver's handler up to the completion.
     pub interrupt: StageCost,
-    /// From there to the wake-up: per request.
+    /// Per request: from the driver's completion to the wake-up.
     pub completion: StageCost,
-    /// From the wake-up until the task runs again.
+    /// From the wake-up until the task runs.
     pub wakeup: StageCost,
 }
 
-/// Most that makes sense: 4 MiB of lines.
+/// Largest sensible number: 4 MiB of lines.
 const MOST_LINES: u32 = 1 << 16;
 
 impl BlockIoConfig {
-    /// Errors: a key, and what it allows.
+    /// Checks the values. Errors: a key, and its allowed values.
     pub fn validate(&self) -> Result<(), EngineError> {
         between("kernel.block_io.lines", self.lines, 0, MOST_LINES)
     }
 
-    /// Of the lines, those up to the end of each of the three parts that a request's way has, in proportion to their
-    /// cycles: up to the sleep, up to the wake-up, and from there on; in proportion to their instructions if the core
-    /// gives cycles of any of them. A kernel that polls touches those of the parts alone that its way has.
+    /// Distributes the lines over the three parts of a request: until the sleep, until the wake-up, and after it.
+    /// Returns, for each part, the number of lines up to its end. The shares are in proportion to the parts' cycles, or
+    /// to their instructions if any of them leaves its cycles to the core. A kernel that polls has only the parts that
+    /// it executes.
     pub fn line_ends(&self) -> [u32; 3] {
         let all = [self.submit, self.switch, self.interrupt, self.completion, self.wakeup];
         let stated = all.iter().all(|of| of.cycles != CodeCycles::Core);
@@ -62,13 +63,13 @@ impl BlockIoConfig {
     }
 }
 
-/// How a kernel learns of answers.
+/// How a kernel learns of a completed request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CompletionBy {
-    /// The task sleeps, and the device interrupts.
+    /// The task sleeps until the device's interrupt.
     #[default]
     Interrupt,
-    /// The task keeps its CPU and looks for the answer (`io_poll`).
+    /// The task keeps its CPU and polls the device (`io_poll`).
     Polling,
 }

@@ -1,33 +1,33 @@
-//! What the kernels of a machine boot with.
+//! Parameters with which the kernels of a machine boot.
 
 use pagelab_trace::quantity::Bytes;
 
 use super::{KernelConfig, SystemConfig};
 
-/// What the kernels of a machine boot with.
+/// Parameters with which the kernels of a machine boot.
 #[derive(Clone, Debug)]
 pub struct BootConfig<'a> {
     /// The layers.
     pub system: &'a SystemConfig,
-    /// What the kernels' paths cost and what they do.
+    /// Costs and behaviour of the kernels.
     pub kernel: &'a KernelConfig,
-    /// What there is to manage.
+    /// The resources that they manage.
     pub machine: MachineResources,
-    /// Whether a flat record of all mappings is kept to compare translations with.
+    /// Whether a flat record of all mappings is kept, to check translations against.
     pub check: bool,
 }
 
-/// What of a machine its kernels manage.
+/// The resources of a machine that its kernels manage.
 #[derive(Clone, Debug)]
 pub struct MachineResources {
-    /// The cores' clock.
+    /// Clock rate in MHz.
     pub frequency_mhz: u32,
     /// Physical memory.
     pub memory_bytes: Bytes,
-    /// Sizes of the NUMA nodes that the kernel knows; empty for memory that is one node to it.
+    /// Sizes of the NUMA nodes that the kernel knows; empty if it sees a single node.
     pub node_bytes: Vec<Bytes>,
-    /// Cores.
+    /// Number of cores.
     pub cores: u32,
-    /// Hardware threads of all cores.
+    /// Number of hardware threads.
     pub cpus: u32,
 }

@@ -1,4 +1,4 @@
-//! What stages of faults of some kinds cost, where that is not what they cost a first touch.
+//! Costs of fault stages by kind of fault, where they differ from those of a first touch.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 use super::{StageCost, StageCosts};
 use pagelab_base::error::EngineError;
 
-/// Kinds of faults that differ from the first touch of anonymous memory by a store.
+/// Kinds of faults other than the first touch of anonymous memory by a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// A load maps the zero page.
     ZeroPage,
     /// A store replaces the zero page by a new page.
     ZeroPageReplaced,
-    /// A store copies a page that others use too.
+    /// A store copies a shared page.
     Copy,
-    /// A store finds a write-protected page that it may write.
+    /// A store to a write-protected page that turns out to be writable.
     Reuse,
-    /// A load maps a page of the page cache and those around it.
+    /// A load maps a page of the page cache and the pages around it.
     FileAround,
     /// A store to a shared mapping maps a page of the page cache.
     FileShared,
-    /// A store to a private mapping copies a page of the page cache that was not mapped.
+    /// A store to a private mapping copies a page of the page cache that was not mapped there.
     FileCopy,
 }
 
@@ -37,7 +37,7 @@ impl FaultKind {
         Self::FileCopy,
     ];
 
-    /// As in the configuration.
+    /// Name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::ZeroPage => "zero-page",
@@ -51,8 +51,8 @@ impl FaultKind {
     }
 }
 
-/// Stages of faults of these kinds that cost something else than those of a first touch ([`StageCosts`]). What a fault
-/// is of is known after its walk, so the stages `entry`, `lookup` and `walk` cost all kinds the same.
+/// Stages that cost faults of these kinds something else than a first touch ([`StageCosts`]). The kind of a fault is
+/// known only after its walk, so the stages `entry`, `lookup` and `walk` have the same costs for all kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct FaultKinds {
@@ -62,31 +62,31 @@ pub struct FaultKinds {
     /// A store replaces the zero page by a new page.
     #[serde(skip_serializing_if = "KindCosts::is_none")]
     pub zero_page_replaced: KindCosts,
-    /// A store copies a page that others use too.
+    /// A store copies a shared page.
     #[serde(skip_serializing_if = "KindCosts::is_none")]
     pub copy: KindCosts,
-    /// A store finds a write-protected page that it may write.
+    /// A store to a write-protected page that turns out to be writable.
     #[serde(skip_serializing_if = "KindCosts::is_none")]
     pub reuse: KindCosts,
-    /// A load maps a page of the page cache and those around it.
+    /// A load maps a page of the page cache and the pages around it.
     #[serde(skip_serializing_if = "KindCosts::is_none")]
     pub file_around: KindCosts,
     /// A store to a shared mapping maps a page of the page cache.
     #[serde(skip_serializing_if = "KindCosts::is_none")]
     pub file_shared: KindCosts,
-    /// A store to a private mapping copies a page of the page cache that was not mapped.
+    /// A store to a private mapping copies a page of the page cache that was not mapped there.
     #[serde(skip_serializing_if = "KindCosts::is_none")]
     pub file_copy: KindCosts,
 }
 
-/// Stages after the walk; one that is not given costs what it costs a first touch.
+/// Costs of the stages after the walk. A stage that is omitted costs as much as for a first touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KindCosts {
     /// Frame allocation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<StageCost>,
-    /// Zeroing of the frame or copying of a page (the bulk accesses come on top, through the caches).
+    /// Zeroing of the frame or copying of a page, without the bulk accesses, which go through the caches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zeroing: Option<StageCost>,
     /// Charge to the memory cgroup.
@@ -111,7 +111,7 @@ impl KindCosts {
         *self == Self::default()
     }
 
-    /// As [`StageCosts::stage`], if it is given.
+    /// Like [`StageCosts::stage`]; `None` if the stage is omitted.
     pub(super) fn stage(&self, stage: usize) -> Option<&StageCost> {
         match stage {
             3 => self.allocation.as_ref(),
@@ -133,7 +133,7 @@ impl KindCosts {
 }
 
 impl FaultKinds {
-    /// Whether all kinds cost what a first touch does.
+    /// Whether all kinds cost as much as a first touch.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -157,7 +157,7 @@ impl FaultKinds {
         costs
     }
 
-    /// Refuses lines that cannot be.
+    /// Refuses impossible numbers of lines.
     pub fn validate(&self, first_touch: &StageCosts) -> Result<(), EngineError> {
         FaultKind::ALL.iter().filter(|&&kind| !self.kind_costs(kind).is_none()).try_for_each(|&kind| {
             StageCosts::validate_lines(self.costs(kind, first_touch), &format!("kernel.fault_kinds.{}", kind.name()))

@@ -1,4 +1,4 @@
-//! Configuration of the kernels: what their paths cost, and what they do when memory runs short.
+//! Configuration of the kernels: costs of their paths, and behaviour when memory runs short.
 
 use std::collections::BTreeMap;
 
@@ -14,114 +14,115 @@ use pagelab_base::error::EngineError;
 use pagelab_base::switch::Switch;
 use pagelab_hardware::device::DeviceConfig;
 
-/// Memory that a cgroup may use at least: a scan's worth of pages and a few more.
+/// Smallest memory limit of a cgroup: pages for one scan, and a few more.
 const LEAST_CGROUP_BYTES: u64 = 1 << 20;
 
-/// A kernel preset (`presets/kernels/NAME.toml`): what the stages of a page fault cost beyond the memory
-/// references that the engine replays for them.
+/// A kernel preset (`presets/kernels/NAME.toml`): costs of the stages of a page fault, beyond the memory references
+/// that the engine simulates.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KernelConfig {
     /// Name of the preset.
     pub name: String,
-    /// What the preset is of, in a sentence, for lists.
+    /// One sentence for lists: which kernel the preset describes.
     pub description: String,
     /// Costs of the stages of a first touch of anonymous memory by a store.
     pub fault: StageCosts,
-    /// What differs where a fault is no first touch.
+    /// Different costs of faults that are not first touches.
     #[serde(default, skip_serializing_if = "FaultKinds::is_none")]
     pub fault_kinds: FaultKinds,
-    /// What a fault holds while it relies on the mappings.
+    /// The lock that a fault holds while it uses the mappings.
     pub fault_lock: FaultLock,
-    /// What finds the VMA of an address.
+    /// The data structure that finds the VMA of an address.
     pub vma_index: VmaIndex,
-    /// Whether reads of untouched private anonymous memory map the zero page; `off`: a zeroed frame of their own.
+    /// Whether reads of untouched private anonymous memory map the zero page. With `off`, each such page gets a zeroed
+    /// frame.
     pub zero_page: Switch,
-    /// Size of the window around a read fault of a file whose pages are mapped with it if the page cache holds them
-    /// (Linux `fault_around_bytes`); 4096 for none.
+    /// Size of the window around a read fault of a file in which pages of the page cache are mapped as well (Linux
+    /// `fault_around_bytes`); 4096 for none.
     pub fault_around_bytes: Bytes,
-    /// Pages of anonymous memory that a fault maps: the one at the address and those that follow in its mapping.
+    /// Pages of anonymous memory that a fault maps: the one at the address, and the next ones in its mapping.
     pub pages_per_fault: u32,
-    /// Pages that a CPU gathers before it puts them on the LRU lists under their lock.
+    /// Pages that a CPU batches before it adds them to the LRU lists under their lock.
     pub lru_batch: u32,
-    /// Pages that a CPU charges to the memory cgroup in one go.
+    /// Pages that a CPU charges to the memory cgroup at a time.
     pub charge_batch: u32,
-    /// Cycles of a fork for each page that the child shares.
+    /// Cycles of a fork per page that the child shares.
     pub fork_page_cycles: u32,
-    /// Where pages go when memory runs short; none: a program that needs more ends the run.
+    /// Swap area, for when memory runs short. Without it, a program that needs more memory ends the run.
     #[serde(default)]
     pub swap: Option<SwapConfig>,
-    /// Where the pages of files come from, and go when memory runs short; none: they are in memory and stay there.
+    /// Device that files are read from and written back to. Without it, all file pages stay in memory.
     #[serde(default)]
     pub storage: Option<DeviceConfig>,
-    /// What requests to devices cost beside the devices; none: nothing.
+    /// Costs of requests to devices, besides the devices' own time. Without it, they cost nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_io: Option<BlockIoConfig>,
     /// Whether the files of the programs are in memory when a run begins. `cold` needs `storage`.
     #[serde(default)]
     pub page_cache: PageCache,
-    /// What is read around a page of a file that is not in memory (`read_ahead_kb` of its device).
+    /// Bytes that are read around a page of a file that is not in memory (`read_ahead_kb` of its device).
     pub read_ahead_bytes: Bytes,
-    /// Share of scanning that is for anonymous pages, of 200 (`vm.swappiness`).
+    /// Share of anonymous pages in scanning, out of 200 (`vm.swappiness`).
     pub swappiness: u32,
-    /// Threads of each layer's kernel; one that is off sleeps for as long as a run takes.
+    /// Kernel threads of each layer. A thread that is off sleeps for the whole run.
     #[serde(default)]
     pub threads: ThreadsConfig,
-    /// What page faults keep of their walks for later ones, in all layers but those whose `translation_cache` is off;
-    /// none: each walks from the root, as Linux does.
+    /// Cache of page-table entries for the walks of page faults, in all layers whose `translation_cache` is on. Without
+    /// it, each of these walks begins at the root, as in Linux.
     #[serde(default)]
     pub translation_cache: Option<TranslationCacheConfig>,
-    /// Memory that the programs of a layer may use (`memory.max` of their cgroup); none for all of it. Needs `swap` or
+    /// Memory limit of the programs of a layer (`memory.max` of their cgroup); no limit by default. Needs `swap` or
     /// `storage`.
     #[serde(default)]
     pub cgroup_limit_bytes: Option<Bytes>,
-    /// The LRU list that new pages begin on.
+    /// The LRU list that new pages are added to.
     pub new_pages: LruList,
-    /// Whether reclaim heeds accesses to mappings that are read at random (MADV_RANDOM). Those to mappings that are
-    /// read in sequence never count; without this, their accessed bits stay, too.
+    /// Whether accesses to mappings with MADV_RANDOM count for reclaim. Accesses to mappings that are read sequentially
+    /// never count. With `off`, their accessed bits are also left set.
     #[serde(default = "on")]
     pub advised_recency: Switch,
-    /// What leaves the TLBs when a scan takes pages away from an address space.
+    /// What reclaim flushes from the TLBs when a scan takes pages from an address space.
     #[serde(default)]
     pub reclaim_flush: ReclaimFlush,
-    /// World switch from a guest to its host and back, for a fault that the host handles.
+    /// Cycles of the world switch from a guest to its host and back, for a fault that the host handles.
     pub vm_exit_cycles: u32,
-    /// Switch of the running thread on a CPU.
+    /// Cycles of switching the running thread of a CPU.
     pub context_switch_cycles: u32,
-    /// Time slice when several processes share a CPU.
+    /// Cycles of a time slice, if several processes share a CPU.
     pub quantum_cycles: u64,
-    /// Whether a thread that has waited for a device gets its CPU back as soon as the one that runs is between two
-    /// accesses; `off`: when its turn comes by the time slices.
+    /// Whether a thread that has waited for a device preempts the running thread as soon as that is between two
+    /// accesses. With `off`, it waits for its time slice.
     #[serde(default = "on")]
     pub wakeup_preemption: Switch,
     /// Cycles that the initiator of a TLB shootdown waits for each other CPU that runs the address space.
     pub shootdown_ipi_cycles: u32,
     /// Cycles of invalidating one page in the local TLB (INVLPG).
     pub invalidate_page_cycles: u32,
-    /// Cycles of flushing what a CPU holds of one address space (CR3 written, INVPCID).
+    /// Cycles of flushing all entries of one address space on a CPU (write of CR3, INVPCID).
     pub flush_space_cycles: u32,
-    /// Address spaces that a CPU holds translations of (`TLB_NR_DYN_ASIDS`); 0: every switch between address spaces
-    /// flushes.
+    /// Number of address spaces whose translations a CPU keeps (`TLB_NR_DYN_ASIDS`). With 0, every switch between
+    /// address spaces flushes.
     pub pcids: u32,
-    /// What shootdowns do to CPUs that are idle.
+    /// Effect of shootdowns on idle CPUs.
     pub idle_tlb: IdleTlb,
-    /// How far a stack mapping (MAP_GROWSDOWN) may grow.
+    /// Largest size of a stack mapping (MAP_GROWSDOWN).
     pub stack_limit_bytes: Bytes,
-    /// Where each number comes from: dotted key (or a prefix of keys) → origin.
+    /// Origin of each number: dotted key (or a prefix of keys) → origin.
     #[serde(default)]
     pub origin: BTreeMap<String, String>,
 }
 
 impl KernelConfig {
-    /// What a stage, by its number, costs a fault of a kind; of a first touch, and as long as nothing is known, of
-    /// none.
+    /// Cost of a stage, by its number, for a fault of a kind; `None` for a first touch, and while the kind is not
+    /// known.
     #[inline]
     pub fn stage_cost(&self, kind: Option<FaultKind>, stage: usize) -> &StageCost {
         let of_kind = kind.and_then(|kind| self.fault_kinds.kind_costs(kind).stage(stage));
         of_kind.unwrap_or_else(|| self.fault.stage(stage))
     }
 
-    /// The most lines of each stage that a fault of any kind touches.
+    /// For each stage, the most lines that a fault of any kind touches.
     pub fn most_lines(&self) -> [StageLines; 10] {
         let mut most = self.fault.all().map(|cost| cost.lines);
         for kind in FaultKind::ALL {
@@ -136,13 +137,13 @@ pub(super) fn on() -> Switch {
     Switch(true)
 }
 
-/// What a page fault holds while it relies on the mappings, for reading.
+/// The lock that a page fault holds, for reading, while it uses the mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultLock {
-    /// The lock of the whole address space (`mmap_sem`, `mmap_lock`): a line that the faults of all threads write.
+    /// The lock of the whole address space (`mmap_sem`, `mmap_lock`): the faults of all threads write its line.
     Mm,
-    /// The VMA's own (`lock_vma_under_rcu`, Linux 6.4).
+    /// The lock of the VMA (`lock_vma_under_rcu`, Linux 6.4).
     Vma,
 }
 
@@ -159,14 +160,15 @@ pub enum IdleTlb {
     Lazy,
 }
 
-/// What a scan of reclaim flushes of an address space that it has taken pages from.
+/// What reclaim flushes after a scan has taken pages from an address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReclaimFlush {
-    /// Each of the pages, as Linux does where no CPU but the scan's has run the address space (`ptep_clear_flush`).
+    /// Each of these pages, as Linux does if no CPU except the scanning one has run the address space
+    /// (`ptep_clear_flush`).
     #[default]
     Pages,
-    /// All of it, once per scan, as Linux does on x86 where others have (`arch_tlbbatch_flush`).
+    /// The whole space once per scan, as Linux does on x86 if other CPUs have run it (`arch_tlbbatch_flush`).
     Space,
 }
 
@@ -177,7 +179,7 @@ pub enum PageCache {
     /// Every page of a file is in memory.
     #[default]
     Warm,
-    /// None is.
+    /// No page of a file is in memory.
     Cold,
 }
 
@@ -185,26 +187,26 @@ pub enum PageCache {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LruList {
-    /// Pages that count as in use: reclaim takes them only after they have moved to the other list.
+    /// Pages in use: reclaim takes them only after they have moved to the inactive list.
     Active,
-    /// Pages that reclaim looks at, and takes unless they have been used again.
+    /// Candidates of reclaim: it takes them unless they have been used again.
     Inactive,
 }
 
-/// How the kernel finds a VMA.
+/// The data structure that finds a VMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum VmaIndex {
     /// A binary tree of the VMAs themselves (until Linux 6.0).
     RbTree,
-    /// A tree of nodes with up to 10 ranges and 16 leaves each (Linux 6.1).
+    /// A B-tree with up to 10 ranges per inner node and 16 per leaf (Linux 6.1).
     MapleTree,
 }
 
-/// Whether programs can live within a limit of their cgroup.
+/// Checks that programs can run within a memory limit of their cgroup.
 pub fn check_limit(key: &str, limit: Bytes, kernel: &KernelConfig) -> Result<(), EngineError> {
     if limit.0 < LEAST_CGROUP_BYTES {
-        let what = format!("{} bytes are too few for a program; allowed is {LEAST_CGROUP_BYTES} and more", limit.0);
+        let what = format!("{} bytes are too few for a program; allowed are {LEAST_CGROUP_BYTES} and more", limit.0);
         return Err(EngineError::config(key, what));
     }
     if kernel.swap.is_none() && kernel.storage.is_none() {

@@ -1,4 +1,4 @@
-//! The configuration of the kernels: the layers of a system, and what the kernels' paths cost.
+//! Configuration of the kernels: the layers of a system, and the costs of the kernels' paths.
 
 mod block_io;
 mod boot;

@@ -1,4 +1,4 @@
-//! What the stages of a page fault cost beyond their references.
+//! Costs of the stages of a page fault, beyond their references.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use pagelab_base::code_cost::{CodeCost, CodeCycles};
 use pagelab_base::error::{EngineError, between};
 
-/// In the order of [`StageCosts::all`].
+/// Names of the stages, in the order of [`StageCosts::all`].
 const NAMES: [&str; 10] =
     ["entry", "lookup", "walk", "allocation", "zeroing", "charge", "rmap", "lru", "install", "return"];
 
@@ -18,11 +18,11 @@ pub struct StageCosts {
     pub entry: StageCost,
     /// Lock and VMA look-up.
     pub lookup: StageCost,
-    /// Software walk of the page table, building the tables that are missing.
+    /// Software walk of the page table, including construction of missing tables.
     pub walk: StageCost,
     /// Frame allocation.
     pub allocation: StageCost,
-    /// Zeroing of the frame or copying of a page (the bulk accesses come on top, through the caches).
+    /// Zeroing of the frame or copying of a page, without the bulk accesses, which go through the caches.
     pub zeroing: StageCost,
     /// Charge to the memory cgroup.
     pub charge: StageCost,
@@ -37,16 +37,16 @@ pub struct StageCosts {
     pub exit: StageCost,
 }
 
-/// Lines that stages may touch together, of each kind.
+/// Most lines of each kind that all stages may touch together.
 const MOST_LINES: u32 = 1024;
 
 impl StageCosts {
-    /// Refuses what cannot be.
+    /// Refuses impossible values.
     pub fn validate(&self) -> Result<(), EngineError> {
         for (cost, name) in [self.entry, self.lookup, self.walk].into_iter().zip(NAMES) {
             if cost.page_instructions > 0 {
                 let what = format!(
-                    "{} is not possible, since how many pages a fault maps is not known before the walk ends; allowed is 0 here",
+                    "{} is not possible, since the number of pages that a fault maps is known only after the walk; allowed is 0 here",
                     cost.page_instructions
                 );
                 return Err(EngineError::config(format!("kernel.fault.{name}.page_instructions"), what));
@@ -55,14 +55,14 @@ impl StageCosts {
         Self::validate_lines(self.all(), "kernel.fault")
     }
 
-    /// Refuses lines that cannot be, of stages that a part of the configuration gives.
+    /// Refuses impossible numbers of lines; `part` is the part of the configuration with these stages.
     pub fn validate_lines(costs: [StageCost; 10], part: &str) -> Result<(), EngineError> {
         let mut so_far = StageLines::NONE;
         for (cost, name) in costs.into_iter().zip(NAMES) {
             let StageLines { cpu, space, kernel, again } = cost.lines;
             let key = |kind: &str| format!("{part}.{name}.lines.{kind}");
             if again > so_far.cpu {
-                let what = format!("is {again}, and the stages before touch {} lines of the CPU", so_far.cpu);
+                let what = format!("is {again}, but the stages before touch {} lines of the CPU", so_far.cpu);
                 return Err(EngineError::config(key("again"), what));
             }
             for (kind, lines, sum) in [
@@ -77,13 +77,13 @@ impl StageCosts {
         Ok(())
     }
 
-    /// What a kernel does for a page beyond mapping it: charge, reverse map and LRU lists.
-    /// Its instructions are not counted.
+    /// Costs of accounting for a page that is already mapped: charge, reverse map and LRU lists. Its instructions are
+    /// not counted.
     pub fn accounting(&self) -> CodeCost {
         (self.charge.cost() + self.rmap.cost() + self.lru.cost()).uncounted()
     }
 
-    /// By number of the [`Stage`](crate::fault::stage::Stage).
+    /// The cost by number of the [`Stage`](crate::fault::stage::Stage).
     pub(super) fn stage(&self, stage: usize) -> &StageCost {
         match stage {
             0 => &self.entry,
@@ -96,42 +96,42 @@ impl StageCosts {
             7 => &self.lru,
             8 => &self.install,
             9 => &self.exit,
-            _ => unreachable!("the others are of requests to devices"),
+            _ => unreachable!("the other stages belong to requests to devices"),
         }
     }
 
-    /// In the order of [`Stage`](crate::fault::stage::Stage).
+    /// The costs in the order of [`Stage`](crate::fault::stage::Stage).
     pub fn all(&self) -> [StageCost; 10] {
         let Self { entry, lookup, walk, allocation, zeroing, charge, rmap, lru, install, exit } = *self;
         [entry, lookup, walk, allocation, zeroing, charge, rmap, lru, install, exit]
     }
 }
 
-/// What a stage costs beyond its memory references.
+/// Cost of a stage beyond its memory references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StageCost {
-    /// Instructions of a fault that maps one page.
+    /// Instructions for a fault that maps one page.
     pub instructions: u32,
-    /// Cycles, those of the instructions included; or `core`, as unless given: those that the machine's core takes for
-    /// the instructions.
+    /// Cycles, including those of the instructions; or `core`, the default: as many as the machine's core model takes
+    /// for the instructions.
     #[serde(default)]
     pub cycles: CodeCycles,
-    /// Cycles of the processor on top of them, which are no instruction's: delivery of an exception, start of a string
-    /// instruction; none unless given.
+    /// Further cycles of the processor that belong to no instruction, such as delivery of an exception or start of a
+    /// string instruction. Default 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hardware_cycles: u32,
-    /// Instructions per page that is mapped beside the first: of a folio, or around a page of a file. Their cycles are
-    /// the core's.
+    /// Instructions per further page that is mapped: of a folio, or around a page of a file. The core model decides
+    /// their cycles.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub page_instructions: u32,
-    /// Lines that it touches in every fault beside those that the engine knows the meaning of; none unless given.
+    /// Cache lines that the stage touches in every fault, besides those that the engine simulates. Default none.
     #[serde(default, skip_serializing_if = "StageLines::is_none")]
     pub lines: StageLines,
 }
 
 impl StageCost {
-    /// Nothing is executed, and no line is touched.
+    /// A cost of 0: no instructions, no lines.
     pub const NONE: Self = Self {
         instructions: 0,
         cycles: CodeCycles::Core,
@@ -140,12 +140,12 @@ impl StageCost {
         lines: StageLines::NONE,
     };
 
-    /// Without its lines, of a fault that maps one page.
+    /// The cost without lines, for a fault that maps one page.
     pub fn cost(&self) -> CodeCost {
         CodeCost::new(self.instructions, self.cycles) + CodeCost::of_cycles(self.hardware_cycles)
     }
 
-    /// What each page beside the first adds.
+    /// The additional cost of each further page.
     pub fn page_cost(&self) -> CodeCost {
         CodeCost::new(self.page_instructions, CodeCycles::Core)
     }
@@ -155,23 +155,23 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Lines of the kernel's data, by whose they are, and whether the fault has touched them before. Those of a stage are
-/// touched together.
+/// Cache lines of the kernel's data, by owner, and by whether the fault has touched them before. The lines of a stage
+/// are touched together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StageLines {
-    /// Of the CPU, and written: its stack, its own variables.
+    /// Lines of the CPU that are written: its stack, its own variables.
     pub cpu: u32,
-    /// Of the address space, and read: the mm, the VMA, what they point to.
+    /// Lines of the address space that are read: the mm, the VMA, and what these point to.
     pub space: u32,
-    /// Of the kernel, and read: what all CPUs share.
+    /// Lines of the kernel that are read and that all CPUs share.
     pub kernel: u32,
-    /// Of the CPU, which stages before have written.
+    /// Lines of the CPU that earlier stages have written.
     pub again: u32,
 }
 
 impl StageLines {
-    /// No line is touched.
+    /// No lines.
     pub const NONE: Self = Self { cpu: 0, space: 0, kernel: 0, again: 0 };
 
     /// Whether no line is touched.
@@ -179,7 +179,7 @@ impl StageLines {
         *self == Self::NONE
     }
 
-    /// As many of each kind as either has.
+    /// The larger number for each kind.
     pub(super) fn max(self, other: Self) -> Self {
         Self {
             cpu: self.cpu.max(other.cpu),

@@ -1,4 +1,4 @@
-//! The swap area: its size, and the device that it is on.
+//! Configuration of the swap area: its size and its device.
 
 use std::borrow::Cow;
 
@@ -10,18 +10,18 @@ use serde::{Deserialize, Deserializer, Serialize};
 use pagelab_base::choice::{Part, add_required};
 use pagelab_hardware::device::DeviceConfig;
 
-/// A swap area and the device that it is on; the device's keys stand beside `size_bytes`.
+/// A swap area and its device; the keys of the device are next to `size_bytes`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SwapConfig {
-    /// Size of the swap area, in bytes; a page takes 4 KiB of it.
+    /// Size of the swap area in bytes; a page takes 4 KiB.
     pub size_bytes: Bytes,
-    /// The device that the area is on.
+    /// The device of the area.
     #[serde(flatten)]
     pub device: DeviceConfig,
 }
 
 impl SwapConfig {
-    /// One of 8 GiB, as `--set` takes it.
+    /// An example of 8 GiB, in the syntax of `--set`.
     pub fn example() -> String {
         let device = DeviceConfig::samples().swap_remove(0);
         serde_json::to_string(&Self { size_bytes: Bytes(8 << 30), device }).expect("parameters serialise")

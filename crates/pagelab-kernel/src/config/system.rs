@@ -1,4 +1,4 @@
-//! The virtual-memory system: layers and what each of them uses, and what the kernel's paths cost.
+//! The virtual-memory system: layers, and the design of each.
 
 use std::collections::BTreeMap;
 
@@ -23,12 +23,12 @@ use pagelab_tables::page_table::PageTableConfig;
 pub struct SystemConfig {
     /// Name of the preset.
     pub name: String,
-    /// What the preset is of, in a sentence, for lists.
+    /// One sentence for lists: which system the preset describes.
     pub description: String,
-    /// The layers, in any order; each but one names its host. Processes run on the layers that host nobody, the
-    /// first source on the first of them, and so on in turn.
+    /// The layers, in any order; each except one names its host. Processes run on the layers that host no other: the
+    /// first source on the first of these layers, and so on in turn.
     pub layers: Vec<LayerConfig>,
-    /// Where each number comes from: dotted key (or a prefix of keys) → origin.
+    /// Origin of each number: dotted key (or a prefix of keys) → origin.
     #[serde(default)]
     pub origin: BTreeMap<String, String>,
 }
@@ -37,71 +37,70 @@ pub struct SystemConfig {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LayerConfig {
-    /// The name by which keys (`system.layers.NAME`), other layers (`host`) and statistics (`layer.NAME`) refer to it.
+    /// The name for keys (`system.layers.NAME`), other layers (`host`) and statistics (`layer.NAME`).
     pub name: String,
-    /// Name of the layer that hosts this one; none for the machine's own.
+    /// Name of the layer that hosts this one; omitted for the machine's own layer.
     #[serde(default)]
     pub host: Option<String>,
-    /// How the hardware gets from this layer's addresses to its host's.
+    /// How the hardware translates this layer's addresses to its host's.
     #[serde(default)]
     pub host_mode: HostMode,
-    /// When the host finds frames for this guest's memory.
+    /// When the host allocates frames for this guest's memory.
     #[serde(default)]
     pub backing: Backing,
     /// Page-table design of the layer's address spaces, with its parameters.
     pub page_table: PageTableConfig,
-    /// MMU cache that walks of its page tables ask; its geometry is the machine's (`machine.mmu_cache`).
+    /// MMU cache for walks of its page tables; its geometry is the machine's (`machine.mmu_cache`).
     pub mmu_cache: MmuCacheKind,
-    /// Largest page that this layer's kernel maps anonymous memory with.
+    /// Largest page with which this layer's kernel maps anonymous memory.
     pub page_size: PageSize,
     /// Which mappings get pages above 4 KiB (`/sys/kernel/mm/transparent_hugepage/enabled`).
     #[serde(default)]
     pub large_pages: LargePages,
-    /// What the program break (`brk(2)`) is rounded up to a multiple of, a power of two: the heap then grows in such
-    /// steps, as with `glibc.malloc.hugetlb=1` by the size of a huge page. None: the heap ends where the trace says.
+    /// A power of two to whose multiples the program break (`brk(2)`) is rounded up: the heap then grows in such steps,
+    /// as with `glibc.malloc.hugetlb=1` in steps of a huge page. By default, the heap ends where the trace says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brk_alignment_bytes: Option<Bytes>,
-    /// Sizes of the folios that the kernel may map anonymous memory with by 4 KiB pages, in the mappings that get large
+    /// Sizes of the folios with which the kernel may map anonymous memory by 4 KiB pages, in mappings that get large
     /// pages (`/sys/kernel/mm/transparent_hugepage/hugepages-*kB/enabled`): powers of two from 16 KiB to 1 MiB.
     #[serde(default)]
     pub folios: Vec<Bytes>,
-    /// Sizes of the folios that the page cache may hold files in: powers of two from 16 KiB to 1 MiB. Which there are
-    /// is the file system's choice in Linux.
+    /// Sizes of the folios in which the page cache may hold files: powers of two from 16 KiB to 1 MiB. In Linux, the
+    /// file system chooses them.
     #[serde(default)]
     pub file_folios: Vec<Bytes>,
-    /// Which of the frames that are free its programs get.
+    /// Placement policy: which of the free frames its programs get.
     #[serde(default)]
     pub placement: PlacementConfig,
-    /// Hardware that maps pages of new memory before the kernel is asked; none for a walker that raises a fault for
-    /// each.
+    /// Hardware that maps pages of new memory without the kernel. By default, the walker raises a fault for each page.
     #[serde(default)]
     pub fault_engine: Option<FaultEngineConfig>,
-    /// The sources for whose processes `fault_engine` is, as in `placement_for`: those that have enabled it. None for
-    /// all.
+    /// The sources whose processes have enabled `fault_engine`, named as in `placement_for`; all by default.
     #[serde(default)]
     pub fault_engine_for: Option<Vec<String>>,
     /// Whether the layer's kernel has the translation cache of `kernel.translation_cache`, if there is one.
     #[serde(default = "super::kernel::on")]
     pub translation_cache: Switch,
-    /// The sources for whose processes `placement` is, as the statistics name them (`source.0`, `co_runner.1`,
-    /// `arrivals.0`); the pages of others get frames the ordinary way. None for all.
+    /// The sources to whose processes `placement` applies, named as in the statistics (`source.0`, `co_runner.1`,
+    /// `arrivals.0`); all by default. Other processes get frames in the ordinary way.
     #[serde(default)]
     pub placement_for: Option<Vec<String>>,
-    /// Who hands out the layer's physical memory.
+    /// The allocator of the layer's physical memory.
     #[serde(default)]
     pub frame_allocator: FrameAllocatorConfig,
-    /// The state of the memory when the first program starts; none for memory that nobody has used.
+    /// The state of the memory when the first program starts; unused memory by default.
     #[serde(default)]
     pub age: Option<AgeingConfig>,
-    /// Physical memory of the layer; none for what is left of its host's (an equal share among guests, less a
-    /// sixteenth for the host's own tables), and the whole machine for the bottom layer.
+    /// Physical memory of the layer. By default, the bottom layer has the whole machine, and guests have equal shares
+    /// of their host's memory, minus a sixteenth for the host's own tables.
     #[serde(default)]
     pub memory_bytes: Option<Bytes>,
-    /// Contiguous physical memory that is set aside at boot for a direct segment: of the first program with a large
-    /// mapping, or of a host's guests; none for a layer that translates by its page tables alone.
+    /// Contiguous physical memory that is reserved at boot for a direct segment: of the first program with a large
+    /// mapping, or of a host's guests. By default, the layer translates by page tables alone.
     #[serde(default)]
     pub direct_segment_bytes: Option<Bytes>,
-    /// A table of machine frames that the cores of guests go on with while they walk; of the machine's own layer.
+    /// A table of machine frames with which the cores of guests continue while they walk; only for the machine's own
+    /// layer.
     #[serde(default)]
     pub speculative_table: Option<SpeculativeTableConfig>,
 }
@@ -110,21 +109,21 @@ pub struct LayerConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SpeculativeTableConfig {
-    /// A power of two; a page has 16 bytes.
+    /// Size of the table, a power of two; a page takes 16 bytes.
     pub table_bytes: Bytes,
-    /// Cycles of a pipeline flush, where the table was wrong.
+    /// Cycles of a pipeline flush after a wrong speculation.
     pub flush_cycles: u32,
 }
 
 impl SystemConfig {
-    /// Layers that host nobody, by number: sources go to them in turn.
+    /// Layers that host no other, by number; sources are assigned to them in turn.
     pub fn tops(&self) -> Vec<LayerId> {
         let hosts = |layer: &LayerConfig| self.layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name));
         LayerId::all(self.layers.len()).filter(|&layer| !hosts(&self.layers[layer])).collect()
     }
 
-    /// Refuses names of sources in a layer's settings that no source on the layer has; `sources` are all, in their
-    /// order.
+    /// Refuses names in a layer's settings that match no source on the layer; `sources` are the names of all sources,
+    /// in order.
     pub fn check_names(&self, sources: &[String]) -> Result<(), EngineError> {
         for (index, layer) in self.layers.iter().enumerate() {
             self.check_names_of(index, layer, "placement_for", layer.placement_for.as_deref(), sources)?;
@@ -148,7 +147,7 @@ impl SystemConfig {
         match names.unwrap_or_default().iter().find(|name| !here.contains(&name.as_str())) {
             Some(name) => Err(EngineError::config(
                 format!("system.layers.{}.{key}", layer.name),
-                format!("no source on this layer is `{name}`; there is {there}"),
+                format!("no source on this layer is `{name}`; the sources here: {there}"),
             )),
             None => Ok(()),
         }
@@ -156,17 +155,17 @@ impl SystemConfig {
 }
 
 impl LayerConfig {
-    /// Order of the largest block that the layer may ask its allocator for at once.
+    /// Order of the largest block that the layer may request from its allocator.
     pub fn largest_block(&self) -> u32 {
         self.page_size.order().max(self.page_table.largest_block())
     }
 
-    /// The sizes of [`Self::folios`], or of the blocks of eager paging, as powers of two of 4 KiB, ascending.
+    /// The sizes of [`Self::folios`], or of the blocks of eager paging, as orders (powers of two of 4 KiB), ascending.
     pub fn folio_orders(&self) -> Vec<u32> {
         self.placement.block_order().map_or_else(|| orders(&self.folios), |most| (1..=most).collect())
     }
 
-    /// The same of [`Self::file_folios`].
+    /// The sizes of [`Self::file_folios`] likewise.
     pub fn file_folio_orders(&self) -> Vec<u32> {
         orders(&self.file_folios)
     }
@@ -183,22 +182,22 @@ fn orders(folios: &[Bytes]) -> Vec<u32> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostMode {
-    /// The walker reads the guest's table and translates each of its addresses by the host's.
+    /// The walker reads the guest's table, and translates each of its addresses by the host's.
     #[default]
     Nested,
-    /// The host keeps tables of its own for the guest's address spaces (shadow page tables). For guests of the bottom
-    /// layer that host nobody.
+    /// Shadow page tables: the host keeps its own tables for the guest's address spaces. Only for guests of the bottom
+    /// layer that host no other.
     Shadow,
 }
 
-/// When a host finds frames for the memory of a guest.
+/// When a host allocates frames for the memory of a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backing {
     /// At the first touch in the guest, by a fault in the host, as for a virtual machine that has just started.
     #[default]
     OnDemand,
-    /// Before the run, as for a virtual machine that has used all of its memory before: a first touch costs the host
+    /// Before the run, as for a virtual machine that has already used all of its memory. A first touch costs the host
     /// nothing.
     Present,
 }
@@ -207,9 +206,9 @@ pub enum Backing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LargePages {
-    /// All but those that `madvise(2)` exempts (MADV_NOHUGEPAGE).
+    /// All except those with MADV_NOHUGEPAGE.
     #[default]
     Always,
-    /// Those that `madvise(2)` asks for (MADV_HUGEPAGE), and explicit ones (MAP_HUGETLB).
+    /// Those with MADV_HUGEPAGE, and explicit ones (MAP_HUGETLB).
     Madvise,
 }

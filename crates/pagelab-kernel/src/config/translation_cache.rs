@@ -1,4 +1,4 @@
-//! The translation cache that the walks of page faults begin at.
+//! Configuration of the translation cache, in which walks of page faults begin.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,81 +10,85 @@ use pagelab_tables::page_table::PageTableConfig;
 
 const MOST_ENTRIES: u32 = 512;
 const MOST_WAYS: u32 = 16;
-/// Of reading the mapping's `vm_mm`.
+/// Instructions that read the mapping's `vm_mm`.
 const ROOT_INSTRUCTIONS: u32 = 4;
-/// Cycles where neither the cache's parameters nor the walk leave them to the core: of reading the mapping's `vm_mm`,
-/// of a level's offset and checks, of a look-up of arrays, of one by hardware's help, and of filling a level.
+/// Default cycles if neither the cache's parameters nor the walk leave them to the core: to read the mapping's `vm_mm`,
+/// for offset and checks of a level, for a look-up in arrays, for a look-up with the help of hardware, and to fill a
+/// level.
 const ROOT_CYCLES: u32 = 1;
 const LEVEL_CYCLES: u32 = 1;
 const LOOK_UP_CYCLES: u32 = 0;
 const ASSIST_CYCLES: u32 = 4;
 const FILL_CYCLES: u32 = 0;
 
-/// What a kernel keeps of earlier walks for those that page faults trigger ([`crate::translation_cache`]). Radix page
-/// tables only.
+/// Cache of a kernel for entries of earlier walks, used by walks of page faults ([`crate::translation_cache`]). For
+/// radix page tables only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "form", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum TranslationCacheConfig {
-    /// Tags of the whole address above the entry: never wrong.
+    /// The tag is the whole address above the entry: never wrong.
     FullPrefix(TranslationCacheArrays),
-    /// Tags of a level's own offset, which hit if those of the levels above hit: the published rule, wrong beyond 1
-    /// GiB.
+    /// The tag is the offset within a level, and a hit requires hits in the levels above: the published rule, which is
+    /// wrong beyond 1 GiB.
     AsPublished(TranslationCacheArrays),
-    /// The same with one index for all levels, from the pud offset: what the paper rejects.
+    /// The same with one index for all levels, from the pud offset, which the paper rejects.
     PudIndex(TranslationCacheArrays),
-    /// Slots whose tags are the whole address above the entry and the address space's generation: never wrong. As in
+    /// Slots whose tag is the whole address above the entry, plus the address space's generation: never wrong. As in
     /// Linux 6.12 with pagelab's patches.
     Generations(TranslationCacheSlots),
-    /// No arrays: the hardware walker tells the fault handler the last entry that it read.
+    /// No arrays: the hardware walker passes the last entry that it read to the fault handler.
     MmuAssisted(MmuAssist),
 }
 
-/// What a translation cache costs and saves of a walk, beyond references.
+/// Costs of a translation cache, and what a hit saves of a walk, without references.
 #[derive(Clone, Copy, Debug)]
 pub struct TranslationCacheCosts {
-    /// Of each look-up, hit or not.
+    /// Cost of each look-up, hit or miss.
     pub look_up: CodeCost,
-    /// Saved per level that is skipped.
+    /// Saved per skipped level.
     pub level: CodeCost,
-    /// Saved where the root is not looked for.
+    /// Saved by skipping the root.
     pub root: CodeCost,
-    /// Per level.
+    /// Cost of filling, per level.
     pub fill: CodeCost,
 }
 
-/// The arrays, of each level above the last. Cycles are numbers or `core`: those that the machine's core takes for the
-/// instructions. They are `core` unless given if those of `kernel.fault.walk` are, else estimates.
+/// Arrays of a translation cache, one for each level above the leaf. Cycles are numbers or `core`: as many as the
+/// machine's core model takes for the instructions. The default is `core` if `kernel.fault.walk` has `core`, otherwise
+/// an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TranslationCacheArrays {
-    /// Entries of a level: a power of two from 4 to 512. The paper has no number; 16 is an estimate.
+    /// Entries of a level: a power of two from 4 to 512. The paper gives no number; 16 is an estimate.
     pub entries: u32,
-    /// Entries that an index leads to: a power of two up to 16; 1 for direct-mapped, as published.
+    /// Associativity: a power of two up to 16; 1 for direct-mapped, as published.
     pub ways: u32,
-    /// Whose it is.
+    /// What owns a cache.
     pub per: CacheOwner,
-    /// What a look-up costs beyond its references: offsets taken, masked and compared.
+    /// Cycles of a look-up beyond its references: computing, masking and comparing offsets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles: Option<CodeCycles>,
     /// Instructions of a look-up.
     pub instructions: u32,
-    /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an
-    /// entry (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage costs.
+    /// Cycles of the stage `walk` that a hit saves per level that it skips, beyond the reference: an offset and the
+    /// checks of an entry (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage
+    /// costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level_cycles: Option<CodeCycles>,
     /// Instructions of the stage `walk` that a hit saves per level that it skips.
     pub level_instructions: u32,
-    /// What a hit saves beyond the reference to `mm->pgd`, since it does not look for the root: the mapping's `vm_mm`.
+    /// Cycles that a hit saves by not reading the mapping's `vm_mm` to find the root, beyond the reference to
+    /// `mm->pgd`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root_cycles: Option<CodeCycles>,
-    /// Instructions of the stage `walk` that a hit saves since it does not look for the root.
+    /// Instructions of the stage `walk` that a hit saves by not looking for the root.
     pub root_instructions: u32,
-    /// What it costs to fill a level, beyond its references.
+    /// Cycles of filling one level, beyond its references.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill_cycles: Option<CodeCycles>,
     /// Instructions of filling one level.
     pub fill_instructions: u32,
-    /// For tests only: leaves these invalidations out, to show that it needs them.
+    /// For tests only: omits these invalidations, to show that they are necessary.
     pub omit_invalidation: Option<InvalidationCause>,
 }
 
@@ -107,18 +111,19 @@ impl Default for TranslationCacheArrays {
     }
 }
 
-/// The slots of pagelab's Linux (`pagelab_linux/kernel/src/walk_cache.c`).
+/// Slots as in pagelab's patched Linux (`pagelab_linux/kernel/src/walk_cache.c`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TranslationCacheSlots {
-    /// What they hold, and whose they are.
+    /// What the slots hold, and what owns them.
     pub kind: SlotKind,
-    /// Slots of a level, of 32 bytes each: a power of two from 4 to 512; 16 as there (`PAGELAB_WALK_CACHE_BITS`).
+    /// Slots of a level, 32 bytes each: a power of two from 4 to 512. Default 16, as in the patches
+    /// (`PAGELAB_WALK_CACHE_BITS`).
     pub slots: u32,
-    /// Instructions; those traced of this kind unless given. They take the cycles that the stage `walk` has for as
-    /// many.
+    /// Instructions; by default those traced for this kind. Their cycles are in proportion to those of the stage
+    /// `walk`.
     pub costs: Option<SlotCosts>,
-    /// For tests only: leaves these invalidations out, to show that it needs them.
+    /// For tests only: omits these invalidations, to show that they are necessary.
     pub omit_invalidation: Option<InvalidationCause>,
 }
 
@@ -129,26 +134,26 @@ impl Default for TranslationCacheSlots {
 }
 
 impl TranslationCacheSlots {
-    /// The instructions given, or those traced of its kind.
+    /// The configured instructions, or those traced for its kind.
     pub fn costs(&self) -> SlotCosts {
         self.costs.unwrap_or_else(|| self.kind.traced())
     }
 }
 
-/// The kinds of such slots, by the names that the kernel has for them.
+/// Kinds of slots, named as in the kernel patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlotKind {
-    /// Of each mapping, for PMD and PUD entries.
+    /// Per mapping, for PMD and PUD entries.
     Vma,
-    /// Of each CPU, for those of whatever runs there.
+    /// Per CPU, for PMD and PUD entries of everything that runs there.
     Cpu,
-    /// Of each CPU, for PMD tables: a slot serves 1 GiB.
+    /// Per CPU, for PMD tables: a slot covers 1 GiB.
     CpuTable,
 }
 
 impl SlotKind {
-    /// A kind for the conformance tests, which know the owners of arrays.
+    /// The kind that fits an owner of arrays, for the conformance tests.
     fn for_owner(per: CacheOwner) -> Self {
         match per {
             CacheOwner::Vma => Self::Vma,
@@ -157,9 +162,9 @@ impl SlotKind {
         }
     }
 
-    /// What `pagelab linux trace` counts in Linux 6.12.117-1~deb12u1 with pagelab's patches, beside a walk of 228
-    /// instructions with the cache off, or 240 with five levels: PMD hits in `touch,sequential,64`, PUD hits in
-    /// `touch,random,64`, misses in `touch,regions,32`. Each is what 98 % of such faults execute, to the instruction.
+    /// Instructions that `pagelab linux trace` counts in Linux 6.12.117-1~deb12u1 with pagelab's patches, relative to a
+    /// walk of 228 instructions with the cache off, or 240 with five levels: PMD hits in `touch,sequential,64`, PUD
+    /// hits in `touch,random,64`, misses in `touch,regions,32`. 98 % of these faults execute exactly this number.
     fn traced(self) -> SlotCosts {
         let (pmd_hit, pud_hit, miss, fill, fill_slot) = match self {
             Self::Vma => (-41, 21, 30, 56, 9),
@@ -170,46 +175,48 @@ impl SlotKind {
     }
 }
 
-/// Instructions of a walk with slots, beside those of the walk of four levels from the root that the stage `walk` has.
+/// Instructions of a walk with slots, relative to the four-level walk from the root in the stage `walk`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SlotCosts {
-    /// What a look-up adds that finds a PMD entry, less what it spares: negative if it saves.
+    /// Additional instructions of a look-up that finds a PMD entry; negative if it saves instructions.
     pub pmd_hit: i32,
-    /// The same if it finds a PUD entry.
+    /// The same for a PUD entry.
     pub pud_hit: i32,
-    /// What a look-up adds that finds nothing.
+    /// Additional instructions of a look-up that finds nothing.
     pub miss: i32,
-    /// What a hit also spares for each level beyond the fourth.
+    /// Instructions that a hit saves for each level beyond the fourth.
     pub level: u32,
-    /// Of filling after a walk.
+    /// Instructions of filling after a walk.
     pub fill: u32,
-    /// Instructions per slot that is written, on top of `fill`.
+    /// Further instructions per slot that is written.
     pub fill_slot: u32,
 }
 
-/// What the kernel does with what the hardware tells it. Cycles are as those of the arrays.
+/// The kernel's use of entries that the hardware walker passes to it. Cycles are as for arrays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MmuAssist {
-    /// What it costs beyond its reference to read the entry's address and see whether it still holds. Both are
-    /// estimates.
+    /// Cycles of reading the entry's address and checking that it is still valid, beyond its reference. This and the
+    /// instructions are estimates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles: Option<CodeCycles>,
     /// Instructions of reading the entry's address and checking it.
     pub instructions: u32,
-    /// What a level that a hit skips saves of the stage `walk` beyond its reference: an offset and the checks of an
-    /// entry (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage costs.
+    /// Cycles of the stage `walk` that a hit saves per level that it skips, beyond the reference: an offset and the
+    /// checks of an entry (`pud_alloc`, `pud_trans_huge`). All levels and the root together save no more than the stage
+    /// costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level_cycles: Option<CodeCycles>,
     /// Instructions of the stage `walk` that a hit saves per level that it skips.
     pub level_instructions: u32,
-    /// What a hit saves beyond the reference to `mm->pgd`, since it does not look for the root: the mapping's `vm_mm`.
+    /// Cycles that a hit saves by not reading the mapping's `vm_mm` to find the root, beyond the reference to
+    /// `mm->pgd`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root_cycles: Option<CodeCycles>,
-    /// Instructions of the stage `walk` that a hit saves since it does not look for the root.
+    /// Instructions of the stage `walk` that a hit saves by not looking for the root.
     pub root_instructions: u32,
-    /// For tests only: leaves these invalidations out, to show that it needs them.
+    /// For tests only: omits these invalidations, to show that they are necessary.
     pub omit_invalidation: Option<InvalidationCause>,
 }
 
@@ -227,33 +234,33 @@ impl Default for MmuAssist {
     }
 }
 
-/// Whose a translation cache is.
+/// What owns a translation cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheOwner {
-    /// Each mapping has its own (`vm_area_struct`), as published.
+    /// One per mapping (`vm_area_struct`), as published.
     Vma,
-    /// Each address space (`mm_struct`).
+    /// One per address space (`mm_struct`).
     Mm,
-    /// Each address space has one for each CPU (`alloc_percpu`).
+    /// One per address space and CPU (`alloc_percpu`).
     Cpu,
 }
 
-/// Why entries of a translation cache must go.
+/// Why entries of a translation cache are invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum InvalidationCause {
-    /// A mapping is gone, or page-table pages with it.
+    /// A mapping was removed, possibly with page-table pages.
     Unmap,
-    /// Pages have moved, and page-table pages of the old place are gone.
+    /// Pages were moved, and page-table pages of the old place were freed.
     Move,
-    /// A mapping was cut: what a cache has of the part cut off belongs to another mapping now.
+    /// A mapping was split: the cached entries of one part now belong to another mapping.
     Split,
-    /// A mapping was joined to the one before it.
+    /// A mapping was merged with the one before it.
     Merge,
     /// khugepaged freed the page-table page of the small pages.
     Collapse,
-    /// The address space, or all of its mappings (exec), are gone.
+    /// The address space ended, or all of its mappings were removed (exec).
     Exit,
 }
 
@@ -261,7 +268,7 @@ impl InvalidationCause {
     /// All causes.
     pub const ALL: [Self; 6] = [Self::Unmap, Self::Move, Self::Split, Self::Merge, Self::Collapse, Self::Exit];
 
-    /// As in the configuration and in statistics.
+    /// Name in the configuration and in statistics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unmap => "unmap",
@@ -275,7 +282,7 @@ impl InvalidationCause {
 }
 
 impl TranslationCacheConfig {
-    /// The form that is registered behind this one; a form that is none's does not compile.
+    /// The form that is registered after this one. A form that no other one precedes does not compile.
     fn following(&self) -> Option<Self> {
         match self {
             Self::FullPrefix(arrays) => Some(Self::AsPublished(*arrays)),
@@ -297,7 +304,7 @@ impl TranslationCacheConfig {
         first.into_iter().flat_map(|form| std::iter::successors(Some(form), Self::following)).collect()
     }
 
-    /// The parameters of a form with arrays; none for the others.
+    /// The parameters of a form with arrays; `None` for other forms.
     pub fn arrays(&self) -> Option<&TranslationCacheArrays> {
         match self {
             Self::FullPrefix(arrays) | Self::AsPublished(arrays) | Self::PudIndex(arrays) => Some(arrays),
@@ -305,7 +312,7 @@ impl TranslationCacheConfig {
         }
     }
 
-    /// The parameters of the form with slots; none for the others.
+    /// The parameters of the form with slots; `None` for other forms.
     pub fn slots(&self) -> Option<&TranslationCacheSlots> {
         match self {
             Self::Generations(slots) => Some(slots),
@@ -313,12 +320,12 @@ impl TranslationCacheConfig {
         }
     }
 
-    /// Whether filling exchanges a count, since the threads of a process fill the same slots.
+    /// Whether filling uses an atomic exchange, since the threads of a process fill the same slots.
     pub fn fills_atomically(&self) -> bool {
         self.slots().is_some_and(|slots| slots.kind == SlotKind::Vma)
     }
 
-    /// What it costs and saves in a kernel whose walks cost so much.
+    /// Costs and savings in a kernel with this cost of the stage `walk`.
     pub fn costs(&self, walk: &StageCost) -> TranslationCacheCosts {
         let is_timed = walk.cycles == CodeCycles::Core;
         let cost = |instructions, given: Option<CodeCycles>, otherwise| {
@@ -326,7 +333,7 @@ impl TranslationCacheConfig {
             CodeCost::new(instructions, given.unwrap_or(unless_given))
         };
         match self {
-            // [`SlotCosts`] has all of theirs.
+            // [`SlotCosts`] has all costs of this form.
             Self::Generations(_) => TranslationCacheCosts {
                 look_up: CodeCost::NONE,
                 level: CodeCost::NONE,
@@ -348,7 +355,7 @@ impl TranslationCacheConfig {
         }
     }
 
-    /// Cycles that it says a hit saves, with their keys.
+    /// The configured cycles that a hit saves, with their keys.
     fn cycles_saved(&self) -> [(&'static str, Option<CodeCycles>); 2] {
         let (level, root) = match self {
             Self::Generations(_) => (None, None),
@@ -361,7 +368,7 @@ impl TranslationCacheConfig {
     /// The most levels that a hit may skip, in tables with this many levels.
     fn most_skipped(&self, levels: u8) -> u32 {
         match self {
-            // Hardware tells of PTEs as well.
+            // Hardware also passes PTEs.
             Self::MmuAssisted(_) => u32::from(levels) - 1,
             Self::FullPrefix(_) | Self::AsPublished(_) | Self::PudIndex(_) | Self::Generations(_) => {
                 u32::from(levels) - 2
@@ -369,7 +376,7 @@ impl TranslationCacheConfig {
         }
     }
 
-    /// The cause after which it invalidates nothing, in tests only; none otherwise.
+    /// The cause whose invalidations are omitted, in tests only.
     pub fn omitted(&self) -> Option<InvalidationCause> {
         match self {
             Self::MmuAssisted(assist) => assist.omit_invalidation,
@@ -379,7 +386,7 @@ impl TranslationCacheConfig {
     }
 }
 
-/// Refuses what is impossible in layers that have the cache, given by name and page table.
+/// Refuses impossible parameters; `layers` has the names and page tables of layers with a cache.
 pub fn validate_translation_cache<'a>(
     cache: &TranslationCacheConfig,
     walk: StageCost,
@@ -401,14 +408,14 @@ fn refuse(part: &str, what: String) -> Result<(), EngineError> {
     Err(EngineError::config(format!("kernel.translation_cache{part}"), what))
 }
 
-/// What is skipped is a part of the walk: its cycles are given as those of the walk are, and it cannot save more than
-/// that costs.
+/// Checks the savings: skipped work is a part of the stage `walk`. So its cycles are stated if and only if those of the
+/// stage are, and it cannot save more than the stage costs.
 fn validate_savings(cache: &TranslationCacheConfig, levels: u8, walk: StageCost) -> Result<(), EngineError> {
     for (key, given) in cache.cycles_saved() {
         match (given, walk.cycles) {
             (Some(CodeCycles::Stated(cycles)), CodeCycles::Core) => {
                 let what = format!(
-                    "{cycles} is not possible, since kernel.fault.walk states no cycles that they could be taken off; allowed is core here"
+                    "{cycles} is not possible, since kernel.fault.walk states no cycles to subtract it from; allowed is core here"
                 );
                 return refuse(key, what);
             }
@@ -440,7 +447,7 @@ fn validate_savings(cache: &TranslationCacheConfig, levels: u8, walk: StageCost)
     Ok(())
 }
 
-/// Nor may a look-up in slots.
+/// The same for look-ups in slots.
 fn validate_slots(slots: &TranslationCacheSlots, levels: u8, walk: StageCost) -> Result<(), EngineError> {
     if !slots.slots.is_power_of_two() || !(4..=MOST_ENTRIES).contains(&slots.slots) {
         let what = format!("{} is not possible; allowed are powers of two from 4 to {MOST_ENTRIES}", slots.slots);
@@ -488,7 +495,7 @@ fn validate_arrays(cache: &TranslationCacheConfig) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// `other_layer` is one whose page table is not a radix tree.
+/// Refuses a page table that is not a radix tree; `other_layer` is the name of a layer with one.
 fn validate_tables(other_layer: Option<&str>) -> Result<(), EngineError> {
     match other_layer {
         None => Ok(()),

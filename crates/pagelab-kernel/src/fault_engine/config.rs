@@ -1,4 +1,4 @@
-//! What the configuration says of fault engines. It lies below the kernels: of an engine it knows the parameters alone.
+//! Configuration of fault engines. This module lies below the kernels and knows only the parameters of an engine.
 
 use std::fmt::Debug;
 
@@ -10,62 +10,62 @@ use pagelab_base::addr::PageSize;
 use pagelab_base::code_cost::CodeCycles;
 use pagelab_base::error::LayerConfigError;
 
-/// What an engine finds itself in.
+/// The environment of an engine, for checks of its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineContext {
-    /// The pages whose entries can hold words while they are not present, or why none can.
+    /// The page sizes whose entries can hold words while the page is not present, or why none can.
     pub words: Result<&'static [PageSize], &'static str>,
     /// The largest page that faults may map.
     pub page_size: PageSize,
-    /// Whether every page of anonymous memory is mapped alone, in a frame of the allocator's choice.
+    /// Whether every page of anonymous memory is mapped alone, in a frame that the allocator chooses.
     pub single_pages: bool,
     /// Whether entries can be marked, in leaves and above.
     pub marks: bool,
-    /// Whether the layer hosts none and no other hosts it.
+    /// Whether the layer neither hosts another nor is hosted.
     pub alone: bool,
-    /// Frames of the layer's memory.
+    /// Number of frames of the layer's memory.
     pub frames: u64,
-    /// Drives of the device that files are read from; 0 without one.
+    /// Number of drives of the device that files are read from; 0 without one.
     pub drives: u32,
-    /// Cores of the machine.
+    /// Number of cores of the machine.
     pub cores: u32,
-    /// Whether hardware walks the layer's own page tables for all of its pages.
+    /// Whether the hardware walks the layer's own page tables for all of its pages.
     pub walked: bool,
 }
 
-/// What a fault executes that takes its frame from a ring instead of an allocation, in an ordinary kernel.
+/// Costs of an ordinary kernel's fault that takes its frame from a ring instead of allocating it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RingCosts {
-    /// Instead of the stages allocation and zeroing: the frame is taken, charged and mapped.
+    /// Replaces the stages allocation and zeroing: taking, charging and mapping the frame.
     pub take: RingCost,
-    /// Instead of the stage lru: the page is left to the thread.
+    /// Replaces the stage lru: leaving the page to the thread.
     pub defer: RingCost,
 }
 
-/// A part of that.
+/// Cost of one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RingCost {
     /// Instructions of this part.
     pub instructions: u32,
-    /// A number, or `core`, as unless given.
+    /// Cycles: a number, or `core`, the default.
     #[serde(default)]
     pub cycles: CodeCycles,
-    /// Lines of the CPU, and written, beside those of the ring and of the page's metadata.
+    /// Lines of the CPU that are written, besides those of the ring and of the page's metadata.
     pub cpu: u32,
-    /// Lines of the address space, and read.
+    /// Lines of the address space that are read.
     pub space: u32,
-    /// Of the CPU, which stages before have written.
+    /// Lines of the CPU that earlier stages have written.
     pub again: u32,
 }
 
 /// Parameters of an engine.
 pub trait EngineParameters: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + JsonSchema {
-    /// Refuses impossible values, and places where the engine cannot be.
+    /// Refuses impossible values, and environments that the engine does not support.
     fn check(&self, around: &EngineContext) -> Result<(), LayerConfigError>;
 
-    /// Those that the conformance tests run it with, the defaults first.
+    /// Parameters for the conformance tests, the defaults first.
     fn samples() -> Vec<Self>;
 }
 
@@ -82,14 +82,14 @@ macro_rules! make_config {
         }
 
         impl FaultEngineConfig {
-            /// Parameters of every engine that the conformance tests run it with.
+            /// Parameters of every engine for the conformance tests.
             pub fn samples() -> Vec<Self> {
                 let mut all = Vec::new();
                 $(all.extend(super::$module::parameters::Parameters::samples().into_iter().map(Self::$Engine));)+
                 all
             }
 
-            /// Refuses what is impossible of the parameters, or where they stand.
+            /// Refuses impossible parameters, and environments that the engine does not support.
             pub fn check(&self, around: &EngineContext) -> Result<(), LayerConfigError> {
                 match self { $(Self::$Engine(parameters) => parameters.check(around),)+ }
             }

@@ -1,4 +1,4 @@
-//! What the kernel of a layer keeps for its engine, and what it asks of it.
+//! The kernel's part of a fault engine: what it stores for the engine, and how it asks it.
 
 use crate::entry_word::EntryWord;
 use crate::fault_engine::config::{EngineParameters, FaultEngineConfig, RingCosts};
@@ -19,162 +19,163 @@ use std::sync::Arc;
 /// A page that an engine has mapped and that the kernel has not accounted for yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnaccountedPage {
-    /// Where the page begins.
+    /// First address of the page.
     pub va: VirtAddr,
-    /// Size of the page, as that of the engine's table it was taken from.
+    /// Size of the page, as in the engine's table that its frame came from.
     pub size: PageSize,
-    /// Its first frame.
+    /// First frame of the page.
     pub frame: Pfn,
-    /// Where the engine's tables say so.
+    /// Address of the record in the engine's tables.
     pub place: PhysAddr,
-    /// The page of a file that it is, if it is one.
+    /// The page of a file that it maps, if any.
     pub file: Option<FilePage>,
 }
 
-/// What became of making a frame ready.
+/// Result of preparing a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SupplyOutcome {
-    /// One is, and there is room for more.
+    /// A frame is ready, and there is room for more.
     One,
-    /// There is no room for more.
+    /// There is no room for more frames.
     Enough,
     /// Memory is short.
     NoMemory,
 }
 
-/// What an engine has for pages of a size of a CPU.
+/// A table of an engine: that of a CPU for pages of one size.
 pub type Table = (CpuId, PageSize);
 
-/// What of the machine an engine serves.
+/// The part of the machine that an engine serves.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineScope {
-    /// Hardware threads.
+    /// Number of hardware threads.
     pub cpus: u32,
-    /// Physical cores.
+    /// Number of physical cores.
     pub cores: u32,
-    /// Drives of the device that files are read from.
+    /// Number of drives of the device that files are read from.
     pub drives: u32,
 }
 
-/// The kernel's part of an engine: a state of the layer.
+/// The kernel's part of an engine, a state of the layer.
 ///
-/// What an implementor must uphold: what the hardware reads and writes stands in frames of the layer, as words of
-/// [`PhysMem`]; frames that it keeps for pages to come are nobody's charge, and it counts them in
-/// [`Self::held_frames`]; after [`Self::space_ended`] nothing of the space is left in it, the frames taken for its
-/// pages being the page table's.
+/// What an implementor must uphold: the data that the hardware reads and writes is in frames of the layer, as words of
+/// [`PhysMem`]. Frames that it keeps for future pages are charged to no cgroup, and it counts them in
+/// [`Self::held_frames`]. After [`Self::space_ended`] it holds nothing of the space; the frames taken for the space's
+/// pages belong to the page table.
 pub trait KernelSide: Sized {
-    /// What the configuration says of it.
+    /// Its parameters in the configuration.
     type Parameters: EngineParameters;
 
-    /// That of a layer that boots; none if there is no memory for it.
+    /// The state for a layer that boots; `None` if there is not enough memory.
     fn boot(parameters: &Self::Parameters, served: EngineScope, memory: &mut Memory) -> Option<Self>;
 
     /// Whether the engine may map pages of a mapping.
     fn serves(&self, space: u32, vma: &Vma) -> bool;
 
-    /// What stands in the entry of a page of such a mapping until it is mapped; `stored` says where on storage the page
-    /// is, if it is of a file and not in memory. None: the page is the kernel's.
+    /// The word for the entry of a page of such a mapping until the page is mapped; `stored` is the page's place on
+    /// storage if it belongs to a file and is not in memory. `None` leaves the page to the kernel.
     fn word(&self, space: u32, vma: &Vma, stored: Option<DriveBlock>) -> Option<EntryWord>;
 
-    /// Cycles per entry if the call that makes a mapping writes its entries; none: threads of the engine do.
+    /// Cycles per entry if the call that makes a mapping writes its entries; `None` if threads of the engine do.
     fn fills_at_once(&self) -> Option<Cycles> {
         None
     }
 
-    /// Pages of a space may be armed from now on, or are to be so no more. Asked of engines that do not fill at once.
+    /// Asks for pages of a space to be armed or disarmed. For engines that do not fill at once.
     fn want(&mut self, job: Job);
 
-    /// A file is mapped more than once from now on. Errors: the configuration says that the engine serves it.
+    /// From now on, a file has several mappings. Errors: the configuration says that the engine serves it.
     fn share(&mut self, _file: &Arc<str>) -> Result<(), LayerConfigError> {
         Ok(())
     }
 
-    /// The sizes of pages that it maps.
+    /// Sizes of the pages that it maps.
     fn page_sizes(&self) -> &'static [PageSize];
 
-    /// What it has taken for pages of a space, some of which may be about to be mapped, and what nobody has accounted
-    /// for.
+    /// Frames that it has taken for pages of a space and that the kernel has not accounted for; some of these pages may
+    /// not be mapped yet.
     fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<UnaccountedPage>;
 
-    /// A mapping call accounts for a page of these.
+    /// Removes a page that a mapping call has accounted for from these.
     fn clear_used(&mut self, space: u32, page: UnaccountedPage, table: &mut PageTable, contents: &mut PhysMem);
 
-    /// Whether a table holds some of a space's.
+    /// Whether a table holds such frames of a space.
     fn is_used_at(&self, table: Table, space: u32, contents: &PhysMem) -> bool;
 
-    /// Whether the pages that it maps are pages of files.
+    /// Whether it maps pages of files.
     fn maps_files(&self) -> bool {
         false
     }
 
-    /// Whether it has mapped a page that nobody has accounted for.
+    /// Whether it has mapped this page and the kernel has not accounted for it.
     fn has_mapped(&self, _space: u32, _va: VirtAddr) -> bool {
         false
     }
 
-    /// Whether a page fault is to make a frame ready before it ends, since there was none for it.
+    /// Whether a page fault should prepare a frame before it ends, since there was none for it.
     fn lacks_frames(&self) -> bool {
         false
     }
 
-    /// References of making one ready.
+    /// Plans the references of preparing a frame.
     fn plan_supply(&self, _in_fault: bool, _step: &mut Step) {}
 
-    /// Makes one ready if there is memory to spare and room for it.
+    /// Prepares a frame, if there is room for it and enough free memory.
     fn supply(&mut self, _memory: &mut Memory, _in_fault: bool) -> SupplyOutcome {
         SupplyOutcome::Enough
     }
 
-    /// Whether faults that the kernel handles get frames that are ready here.
+    /// Whether faults that the kernel handles get the engine's ready frames.
     fn serves_faults(&self) -> bool;
 
-    /// What such a fault costs in an ordinary kernel, which takes one instead of an allocation; none: it takes one for
-    /// an entry that is armed.
+    /// Costs of such a fault in an ordinary kernel, which takes a frame instead of allocating one; `None` if it takes
+    /// frames for armed entries only.
     fn in_fault(&self) -> Option<RingCosts> {
         None
     }
 
-    /// References that a fault makes to get one from a table.
+    /// Plans the references with which a fault takes a frame from a table.
     fn plan_take(&self, table: Table, contents: &PhysMem, step: &mut Step);
 
-    /// The frame, or the first of them, if one is ready, for the page of a space.
+    /// Takes a ready frame (the first of its block) for a page of a space, if there is one.
     fn take(&mut self, table: Table, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn>;
 
-    /// Nothing of a space is mapped any more; its number may be used again.
+    /// A space has ended, and its number may be reused.
     fn space_ended(&mut self, space: u32);
 
-    /// If it has done nothing in a whole run, what might be the reason.
+    /// A possible reason, if the engine has done nothing in a whole run.
     fn idle(&self) -> Option<String> {
         None
     }
 
-    /// Frames that it keeps for pages to come.
+    /// Frames that it keeps for future pages.
     fn held_frames(&self) -> u64;
 
     /// Frames of its own tables.
     fn table_frames(&self) -> u64;
 
-    /// A page fault that the engine was asked about has ended, after so long: mapped, or left to the kernel.
+    /// Records the end of a page fault for which the engine was asked: its latency, and whether the engine mapped the
+    /// page or left it to the kernel.
     fn note(&mut self, mapped: bool, latency: Cycles);
 
-    /// What it counts, behind `layer.NAME.fault_engine.`.
+    /// Its statistics, with names after `layer.NAME.fault_engine.`.
     fn measures(&self) -> Vec<Measure>;
 }
 
-/// What is to be done about the entries of pages.
+/// A request to arm or disarm the entries of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Number of the space in its layer.
     pub space: u32,
-    /// The part of the space whose pages are meant.
+    /// The part of the space with these pages.
     pub range: VaRange,
-    /// To arm them; else to take that back.
+    /// Whether to arm the entries; otherwise to disarm them.
     pub arm: bool,
 }
 
 macro_rules! make_state {
     ($($module:ident::$Engine:ident = $name:literal, $text:literal;)+) => {
-        /// The kernel's part of any engine. Each method does what [`KernelSide`] says of it.
+        /// The kernel's part of any engine. Each method calls that of [`KernelSide`].
         #[derive(Clone, Debug)]
         pub enum EngineState {
             $(#[doc = $text] $Engine(super::$module::state::$Engine),)+

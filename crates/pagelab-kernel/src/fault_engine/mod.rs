@@ -1,25 +1,25 @@
-//! Hardware engines that handle page faults: started by the walker where the entry of a page says so, before any kernel
-//! is.
+//! Fault engines: hardware that handles page faults. The walker starts it if the entry of a page says so, before any
+//! kernel runs.
 //!
-//! A kernel arms the entries of pages ([`crate::entry_word::EntryWord::Armed`]) that its engine may map. A walk that
-//! ends at such an entry goes to the engine ([`work`]), which maps the page, or gives the fault to the kernel. What the
-//! engine works on stands in the layer's memory, and the kernel has its part in that ([`kernel_side`]): it fills it,
-//! looks at what was taken, and takes it back.
+//! A kernel arms the entries of pages that its engine may map ([`crate::entry_word::EntryWord::Armed`]). A walk that
+//! ends at such an entry starts the engine ([`work`]), which maps the page or passes the fault to the kernel. The
+//! engine's data is in the layer's memory; the kernel's part ([`kernel_side`]) supplies it, checks what was taken, and
+//! takes it back.
 //!
 //! An engine is a folder here, its `pub mod` line and one line in `engines!` below: a type that is a
 //! [`kernel_side::KernelSide`], one that is a [`work::Work`], and parameters in a module that imports nothing of the
 //! kernels. The line gives it its `kind` in configurations (`system.layers.NAME.fault_engine`), its row in `pagelab
-//! list fault-engines`, its place in error texts and in the conformance tests. Its kernel threads are lines of
+//! list fault-engines`, and its place in error messages and conformance tests. Its kernel threads are lines of
 //! [`crate::threads`].
 
-/// The engines, for a macro that makes something of them: the folder, the variant, its kind, and what the engine does.
+/// Passes the list of engines to a macro: folder, variant, kind, and a description.
 macro_rules! engines {
     ($make:ident) => {
         $make! {
             mfoe::Mfoe = "mfoe",
                 "minor-fault offload engine: the walker takes zeroed frames from a table per CPU that a kernel thread fills";
             smu::Smu = "smu",
-                "storage management unit: reads pages of files by a queue pair of its own into frames that a kernel thread has ready";
+                "storage management unit: reads pages of files through its own queue pair into frames that a kernel thread has prepared";
         }
     };
 }

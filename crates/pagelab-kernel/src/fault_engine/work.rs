@@ -1,4 +1,4 @@
-//! What an engine does for a page, as an activity of the core whose walker started it.
+//! The work of an engine for a page, as an activity of the core whose walker started it.
 
 use crate::effects::Effects;
 use crate::fault_engine::kernel_side::EngineState;
@@ -10,10 +10,10 @@ use pagelab_base::page_fault::PageFault;
 use pagelab_base::step::{Next, Step};
 use pagelab_tables::page_table::Mapping;
 
-/// How an engine's work has ended.
+/// Result of an engine's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The page is mapped, and the walker can enter it in the TLB.
+    /// The page is mapped, and the walker can insert it in the TLB.
     Mapped(Mapping),
     /// A page fault is raised: the kernel's handler runs.
     Kernel,
@@ -21,15 +21,15 @@ pub enum Verdict {
 
 /// The work of an engine for a page.
 ///
-/// What an implementor must uphold: its references are [`pagelab_base::step::RefSpace::Physical`]; it changes a page
-/// table, or what the kernel keeps, with the page's key ([`pagelab_base::step::BlockKey::Page`]) alone; it looks again
-/// at what it relies on when it has got it; and while it holds it, mapping calls about what the key stands for wait for
-/// it ([`crate::locks::Locks::read_mappings`]).
+/// What an implementor must uphold: its references are [`pagelab_base::step::RefSpace::Physical`]. It changes a page
+/// table, or the kernel's data, only while it holds the page's key ([`pagelab_base::step::BlockKey::Page`]), and checks
+/// again what it relies on when it has got the key. While it holds it, mapping calls that affect what the key covers
+/// wait for it ([`crate::locks::Locks::read_mappings`]).
 pub trait Work: Sized {
-    /// Of the engine of the faulting page's layer, if it has one: none if it has nothing to do with the page.
+    /// Starts the work for a fault; `None` if the engine does not handle the page.
     fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self>;
 
-    /// The page fault that a walk ended in.
+    /// The page fault that started it.
     fn fault(&self) -> &PageFault;
 
     /// See `Activity::plan` of the simulation.
@@ -39,10 +39,10 @@ pub trait Work: Sized {
     /// error.
     fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId, io_failed: bool) -> Next;
 
-    /// Counts cycles of the step under way.
+    /// Counts cycles of the current step.
     fn charge(&self, os: &mut Os, cycles: Cycles);
 
-    /// Once it is done.
+    /// The result, when it is done.
     fn verdict(&self) -> Verdict;
 }
 
@@ -53,7 +53,7 @@ macro_rules! make_work {
             $($Engine(super::$module::Offload),)+
         }
 
-        /// The work of any engine, begun at a time. Its other methods do what [`Work`] says of them.
+        /// The work of any engine, with its start time. Other methods call those of [`Work`].
         #[derive(Clone, Debug)]
         pub struct EngineWork {
             began: Cycles,
@@ -61,7 +61,8 @@ macro_rules! make_work {
         }
 
         impl EngineWork {
-            /// That of the layer's engine for a page that a walk has not found, if it has one and this is its page.
+            /// Starts the engine of the page's layer for a page that a walk has not found; `None` if there is no
+            /// engine, or it does not handle the page.
             pub fn begin(fault: &PageFault, cpu: CpuId, os: &Os, now: Cycles) -> Option<Self> {
                 let of = match os.layers[fault.space.layer].mechanisms.engine.as_ref()? {
                     $(EngineState::$Engine(_) => Any::$Engine(super::$module::Offload::begin(fault, cpu, os)?),)+
@@ -98,12 +99,12 @@ macro_rules! make_work {
 engines!(make_work);
 
 impl EngineWork {
-    /// The layer whose page is missing, and whose engine works on it.
+    /// The layer whose page is missing.
     pub fn layer(&self) -> LayerId {
         self.fault().space.layer
     }
 
-    /// It is done: says how it has ended, and tells the engine how long it took.
+    /// Ends the work: returns its result, and reports its latency to the engine.
     pub fn end(&self, os: &mut Os, now: Cycles) -> Verdict {
         let verdict = self.verdict();
         let engine = os.layers[self.layer()].mechanisms.engine.as_mut().expect("its work has ended just now");

@@ -1,13 +1,14 @@
-//! The thread that arms the entries of new mappings.
+//! The kernel thread that arms the entries of new mappings.
 //!
-//! Models: for each mapping that a program makes, and for each stretch of its heap, it goes through the pages, builds
-//! the tables that are missing as a fault handler would, and writes a word into every entry that has neither a
-//! translation nor a word; of a place that may have a page of 2 MiB into the one entry above, if that points to no
-//! table. It holds off changes of the mapping for as long as it is in one table of level 1, or at one such entry. A
-//! fault that comes first is handled by the kernel. For a process that may have no more frames it takes the words back.
-//! Source: Tirumalasetty et al., 4.3; 4.9 for taking them back.
+//! Models: for each mapping that a program makes, and for each extension of its heap, the thread goes through the
+//! pages, builds missing tables as a fault handler would, and writes a word into every entry that has neither a
+//! translation nor a word. Where a page of 2 MiB is possible, it writes the word to the single entry above, if that
+//! points to no table. While it works in one table of level 1, or at one such entry, it prevents changes of the
+//! mapping. If a fault comes first, the kernel handles it. For a process that may have no more frames, the thread
+//! removes the words.
+//! Source: Tirumalasetty et al., 4.3; 4.9 for removing words.
 //! Parameters: `fault_engine.spawn_cycles`, `fault_engine.arm_cycles`.
-//! Deviations: one thread for all mappings, in their order.
+//! Deviations: one thread for all mappings, in order.
 
 use crate::effects::Effects;
 use crate::entry_word::EntryWord;
@@ -29,34 +30,34 @@ use pagelab_base::ids::{LayerId, SpaceId};
 use pagelab_base::step::{Next, RefKind, Step};
 use pagelab_tables::page_table::{TableBlock, WalkList};
 
-/// Pages whose entries share a line.
+/// Number of pages whose entries share a cache line.
 const LINE_PAGES: u64 = LINE_BYTES / 8;
-/// Entries of a table of level 1, and bytes that it maps.
+/// Number of entries of a table of level 1, and the bytes that it maps.
 const TABLE_ENTRIES: u64 = 512;
 const TABLE_REACH: u64 = TABLE_ENTRIES * FRAME_BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ArmingState {
-    /// Take up the next mapping.
+    /// Take the next mapping.
     Begin,
-    /// Find the mapping's next page, and hold off changes of the mapping there.
+    /// Find the mapping's next page, and prevent changes of the mapping there.
     Find,
-    /// Look for the table that the page's entry is in.
+    /// Find the table with the page's entry.
     Descend,
-    /// Pay for the table that was missing.
+    /// Charge for the table that was missing.
     Table(TableBlock),
-    /// Write the entries of the page and of those behind it in the line.
+    /// Write the entries of the page and of the following pages in the cache line.
     Line,
-    /// Take back what stands in the next entries.
+    /// Remove the words of the next entries.
     Disarm,
 }
 
-/// See the module's text.
+/// The thread, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Arming {
     layer: LayerId,
     state: ArmingState,
-    /// The mapping under way, how far it is done, and the size of the page there.
+    /// The current mapping, how far it is done, and the size of the page there.
     job: Option<Job>,
     at: VirtAddr,
     size: PageSize,
@@ -67,8 +68,8 @@ impl Arming {
         SpaceId { layer: self.layer, index: self.job.expect("a mapping is under way").space }
     }
 
-    /// The pages from the one that it has come to that are done in one step: those of 4 KiB whose entries share its
-    /// line, or one of 2 MiB, a part of which may lie before the job's range.
+    /// The pages that one step handles: from the current page on, the 4 KiB pages whose entries share its cache line;
+    /// or one page of 2 MiB, a part of which may lie before the job's range.
     fn line(&self) -> VaRange {
         let job = self.job.expect("a mapping is under way");
         if self.size > PageSize::Size4K {
@@ -79,12 +80,12 @@ impl Arming {
         VaRange { start: self.at, end: VirtAddr(end.min(job.range.end.0)) }
     }
 
-    /// Whether the mapping under way is still to be done: its process may have ended.
+    /// Whether the current mapping is still to be done: its process may have ended.
     fn is_wanted(&self, layer: &Layer) -> bool {
         self.job.is_some() && mfoe(layer).jobs.front() == self.job.as_ref()
     }
 
-    /// Nothing is left to be done about the mapping.
+    /// Ends the work on the current mapping.
     fn finish(&mut self, layer: &mut Layer) {
         if self.is_wanted(layer) {
             mfoe_mut(layer).jobs.pop_front();
@@ -93,7 +94,7 @@ impl Arming {
         self.state = ArmingState::Begin;
     }
 
-    /// Goes to the first page from where it is on that can be armed.
+    /// Goes to the next page, from the current one on, that can be armed.
     fn find(&mut self, os: &mut Os, task: TaskId) {
         let cpu = task.cpu;
         let (job, layer) = (self.job.expect("a mapping is under way"), &mut os.layers[self.layer]);
@@ -116,7 +117,7 @@ impl Arming {
         self.state = ArmingState::Descend;
     }
 
-    /// Builds the next table that is missing, or goes on to the entries.
+    /// Builds the next missing table, or goes on to the entries.
     fn descend(&mut self, os: &mut Os, task: TaskId) {
         let cpu = task.cpu;
         let job = self.job.expect("a mapping is under way");
@@ -124,7 +125,7 @@ impl Arming {
         let context = layer.context(cpu, job.space);
         let wanted = self.is_wanted(layer);
         match wanted.then(|| layer.take_table(context, job.space, self.at, self.size)) {
-            // Pages are there, or a table for smaller ones: those are armed.
+            // The large page cannot be armed, since smaller pages or a table for them are there; those are armed.
             Some(Ok(None)) if self.size > PageSize::Size4K && !layer.is_untouched(job.space, self.at, self.size) => {
                 self.descend_further(os, task);
             }
@@ -135,14 +136,15 @@ impl Arming {
                 self.state = ArmingState::Table(block);
             }
             Some(Err(_)) | None => {
-                // Without memory for tables the pages are the kernel's; of a process that has ended they are nobody's.
+                // Without memory for tables, the pages are left to the kernel. If the process has ended, there is
+                // nothing to arm.
                 os.locks.end_read(self.space(), task);
                 self.finish(&mut os.layers[self.layer]);
             }
         }
     }
 
-    /// A large page cannot be armed: goes on to the smaller ones if there is a table for them, or past it.
+    /// If a large page cannot be armed, goes on to the smaller pages of its table, or skips it.
     fn descend_further(&mut self, os: &mut Os, task: TaskId) {
         let (job, layer) = (self.job.expect("a mapping is under way"), &os.layers[self.layer]);
         let is_whole = layer.word(job.space, self.at).is_some_and(|of| of.size == self.size)
@@ -156,7 +158,7 @@ impl Arming {
         }
     }
 
-    /// Arms the entries of a line.
+    /// Arms the entries of a cache line.
     fn arm(&mut self, os: &mut Os, task: TaskId) {
         let cpu = task.cpu;
         let (job, line, size) = (self.job.expect("a mapping is under way"), self.line(), self.size);
@@ -178,8 +180,8 @@ impl Arming {
         }
     }
 
-    /// What the table of level 1 maps that the next word from where it is on stands in; or the pages of 2 MiB from
-    /// there on whose words stand side by side. How many entries that is.
+    /// The next part of the range with words: everything that the same table of level 1 maps as the next word, or
+    /// consecutive pages of 2 MiB with words. Returns the part and its number of entries.
     fn next_part(&self, layer: &Layer) -> Option<(VaRange, u64)> {
         let job = self.job.expect("a mapping is under way");
         let first = layer.first_word(job.space, VaRange { start: self.at, end: job.range.end })?;
@@ -198,7 +200,7 @@ impl Arming {
         Some((part, (part.end.0 - start.0) / TABLE_REACH))
     }
 
-    /// Takes the words of such a part back; waits for who is about to map a page there, and then looks again.
+    /// Removes the words of such a part. Waits for tasks that are about to map a page there, and then looks again.
     fn disarm(&mut self, os: &mut Os) -> Next {
         let job = self.job.expect("a mapping is under way");
         let layer = &mut os.layers[self.layer];

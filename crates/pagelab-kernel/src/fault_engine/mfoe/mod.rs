@@ -1,46 +1,46 @@
 //! MFOE, the minor-fault offload engine.
 //!
-//! Models: per CPU a pre-allocation table in the layer's memory, which its register CR9 points to ([`tables`]), and
-//! another one if pages of 2 MiB are the engine's, too ([`ready`]); the walker's part, which takes a frame from there
+//! Models: a pre-allocation table per CPU in the layer's memory, to which its register CR9 points ([`tables`]), and a
+//! second one if the engine also maps pages of 2 MiB ([`ready`]); the walker's part, which takes a frame from the table
 //! for a page whose entry is armed ([`offload`]); the kernel's part ([`state`]); a background thread that accounts for
-//! what was taken and puts zeroed frames in its place ([`refill`]), one that arms the entries of new mappings
-//! ([`arming`]). In its software form the kernel's fault handler takes the frames, and the walker knows nothing of it.
+//! taken frames and replaces them by zeroed ones ([`refill`]), and a thread that arms the entries of new mappings
+//! ([`arming`]). In the software form, the kernel's fault handler takes the frames, and the walker is unchanged.
 //! Source: Tirumalasetty et al., "Reducing Minor Page Fault Overheads through Enhanced Page Walker", ACM TACO 2022: 4.1
 //! to 4.9.
 //! Parameters: `system.layers.NAME.fault_engine` ([`parameters`]).
-//! Stats: `layer.NAME.fault_engine.*`.
-//! What the paper leaves open, and the choice:
-//! - Which bits a table's words have: valid 1, used 1, owner 22, frame 34, in one word that the walker reads at once;
-//!   the address in the other.
-//! - 256 entries and the header do not fit a page: the table has as many frames as it needs.
-//! - After a failed allocation an entry is neither used nor valid, and the pass of 4.5 would stop there for ever: it
-//!   goes on at every entry that is not valid.
+//! Choices where the paper leaves details open:
+//! - Bits of a table's words: valid 1, used 1, owner 22, frame 34, in one word that the walker reads at once; the other
+//!   word holds the address.
+//! - 256 entries and the header do not fit into a page: the table has as many frames as it needs.
+//! - After a failed allocation an entry is neither used nor valid, and the pass of 4.5 would stop there forever. Here,
+//!   it continues at every entry that is not valid.
 //! - fork: the child's entries are not armed. mprotect: words get the new permissions. munmap, mremap, madvise: words
-//!   go or move as swap entries do. Before any of these, and at exit, all used entries of the process are accounted
-//!   for.
-//! - A page is taken without a look at its cgroup's limit; the background thread charges it.
-//! - 80 % of main memory: of the cgroup's limit if the process has one, else of the layer's memory. What counts is the
-//!   memory that the process maps. It is looked at when the background thread accounts for a page, and stays out until
-//!   the process ends.
-//! - Sizes that adapt are future work there (4.5). Here a CPU's table keeps twice as many frames after it was found
-//!   empty, and half as many after less than a quarter were taken (`least_entries`).
-//! - Pages of 2 MiB (4.9) take a table of their own per CPU, with a register like CR9. Where a mapping may have such a
-//!   page, the entry above the page table's last level is armed if no table stands there yet: 4.9 does so if a huge
-//!   page can be allocated, which here the ready frames tell. A call that cuts such a place takes the word away, as
-//!   does a handler that finds no such frame, and the thread arms the parts. Advice that makes a place fit for it takes
-//!   entries away that were armed in parts. Without a ready frame of 2 MiB the fault is the kernel's, whatever is ready
-//!   of 4 KiB. Memory is not compacted. Tables of 2 MiB frames do not adapt, and no pass begins early for them.
-//! - NUMA nodes: the frames of a CPU's table come from its own node first (4.2's static policy), or from that alone, or
-//!   from that of the thread (`numa`). Where an access goes makes no difference to its latency.
-//! - Ready frames stay where they are when memory is short. The thread makes none ready then.
+//!   are removed or moved like swap entries. Before any of these, and at exit, all used entries of the process are
+//!   accounted for.
+//! - A page is taken without checking the limit of its cgroup; the background thread charges it.
+//! - 80 % of main memory means: of the cgroup's limit if the process has one, otherwise of the layer's memory. It is
+//!   compared with the memory that the process maps, when the background thread accounts for a page. A process above it
+//!   stays excluded until it ends.
+//! - Adaptive sizes are future work in the paper (4.5). Here, a CPU's table keeps twice as many frames after it was
+//!   found empty, and half as many after less than a quarter were taken (`least_entries`).
+//! - Pages of 2 MiB (4.9) have a table of their own per CPU, with a register like CR9. Where a mapping may have such a
+//!   page, the entry above the page table's last level is armed if there is no table yet. In 4.9 this requires that a
+//!   huge page can be allocated, which the ready frames guarantee here. A call that splits such a place removes the
+//!   word, as does a handler that finds no such frame, and the thread arms the parts. Advice that makes a place
+//!   suitable for a large page removes words that were written for its parts. Without a ready frame of 2 MiB the kernel
+//!   handles the fault, even if frames of 4 KiB are ready. Memory is not compacted. Tables of 2 MiB frames do not
+//!   adapt, and no pass starts early for them.
+//! - NUMA nodes: the frames of a CPU's table come from its own node first (the static policy of 4.2), from that node
+//!   alone, or from the thread's node (`numa`). The node of a frame does not affect the latency of accesses.
+//! - Ready frames are not given back when memory is short. The thread then prepares no more.
 //!
-//! Deviations: processes enable it when they begin, or never do (`fault_engine_for` of the layer). What disables it for
-//! one is its end, or the limit. When it is disabled for the last one, 4.7 frees all ready frames; here the background
-//! thread does so (`unused`), or they stay for the next. One thread arms the mappings in turn, where the paper spawns
-//! one for each. Calls that account for used entries make no references for it. A fault in a host's table does not halt
-//! a guest's walk: the walk begins anew. Whoever maps a page of 4 KiB where one of 2 MiB could be waits for others that
-//! map a page there, as handlers do. Hosts take no memory back from guests, so nothing has to be forbidden to them
-//! (4.9).
+//! Deviations: processes have it enabled from their start, or never (`fault_engine_for` of the layer). It is disabled
+//! for a process when the process ends or exceeds the limit. When it is disabled for the last process, 4.7 frees all
+//! ready frames; here the background thread does so (`unused`), or they stay for the next process. One thread arms all
+//! mappings in turn, while the paper spawns one for each. Calls that account for used entries make no references for
+//! it. A fault in a host's table does not suspend a guest's walk: the walk restarts. A task that maps a page of 4 KiB
+//! where one of 2 MiB is possible waits for others that map a page there, as handlers do. Hosts do not take memory back
+//! from guests, so this needs no protection (4.9).
 
 pub mod arming;
 pub mod of_layer;

@@ -1,4 +1,4 @@
-//! The engine of a layer that is known to have this one.
+//! Access to a layer's engine where it is known to be this one.
 
 use crate::fault_engine::kernel_side::EngineState;
 use crate::fault_engine::mfoe::state::Mfoe;
@@ -13,17 +13,17 @@ pub fn find(layer: &Layer) -> Option<&Mfoe> {
     Some(of)
 }
 
-/// The layer's engine, which is known to be this one: it panics otherwise.
+/// The layer's engine. Panics if it is not this one.
 pub fn mfoe(layer: &Layer) -> &Mfoe {
     find(layer).expect(ANOTHER)
 }
 
-/// The same, to change it.
+/// The layer's engine, mutable. Panics if it is not this one.
 pub fn mfoe_mut(layer: &mut Layer) -> &mut Mfoe {
     with_memory(layer).0
 }
 
-/// The engine, with the memory that its tables are in.
+/// The engine with the memory that holds its tables.
 pub fn with_memory(layer: &mut Layer) -> (&mut Mfoe, &mut PhysMem) {
     let Some(EngineState::Mfoe(of)) = &mut layer.mechanisms.engine else { panic!("{ANOTHER}") };
     (of, &mut layer.memory.contents)

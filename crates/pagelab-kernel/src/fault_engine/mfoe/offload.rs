@@ -1,11 +1,10 @@
-//! What the walker does about a page whose entry is armed.
+//! The walker's handling of a page whose entry is armed.
 //!
-//! Models: it reads the header of its CPU's table and the entry at the tail; if that has a frame, locks the page's
-//! entry (a locked read-modify-write of its lock bit), looks at it again, enters address and owner in the table's
-//! entry, moves the tail on, writes the page's entry, which unlocks it, and fills the TLB. Who finds the entry locked
-//! spins, and then finds the page mapped: no frame is taken. Without a frame a page fault is raised.
-//! Source: Tirumalasetty et al., 4.4 with the locks of 4.9.
-//! Choices: each reference waits for the one before it. The dirty bit is set for a store alone, as walkers do.
+//! Models: the walker reads the header of its CPU's table and the entry at the tail. If that has a frame, it locks the
+//! page's entry (a locked read-modify-write of its lock bit), reads it again, stores address and owner in the table's
+//! entry, advances the tail, writes the page's entry, which unlocks it, and fills the TLB. A walker that finds the
+//! entry locked spins and then finds the page mapped, so it takes no frame. Without a frame, a page fault is raised.
+//! Choices: each reference waits for the one before it. The dirty bit is set only for a store, as by walkers.
 
 use crate::effects::Effects;
 use crate::entry_word::{Armed, EntryWord};
@@ -32,22 +31,22 @@ enum OffloadState {
     Header,
     /// Read the entry at the tail.
     Entry,
-    /// Lock the page's entry and look at it again.
+    /// Lock the page's entry and read it again.
     Lock,
-    /// Enter the page in the table's entry and move the tail on.
+    /// Store the page in the table's entry and advance the tail.
     Take,
     /// Write the page's entry.
     Map { frame: Pfn, armed: Armed },
 }
 
-/// See the module's text.
+/// The engine's work for a page, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Offload {
     fault: PageFault,
     cpu: CpuId,
     page: VirtAddr,
     size: PageSize,
-    /// The lock of the page's entry, once it is taken.
+    /// The lock of the page's entry, while it is held.
     key: Option<BlockKey>,
     state: OffloadState,
     verdict: Verdict,
@@ -62,13 +61,13 @@ impl Offload {
         &mut os.layers[self.fault.space.layer]
     }
 
-    /// Address of the entry that a walk for the fault's address ends at.
+    /// Address of the entry where a walk for the fault's address ends.
     fn entry(&self, os: &Os) -> PhysAddr {
         let layer = self.layer(os);
         layer.spaces[self.fault.space.index].table.entry(&layer.memory.contents, self.fault.va)
     }
 
-    /// What that entry says that allows the access: a translation, or that the engine may map it, and in which size.
+    /// Content of that entry, if it allows the access: a translation, or an armed word with its size.
     fn look(&self, os: &Os) -> (Option<Mapping>, Option<(Armed, PageSize)>) {
         let (layer, index) = (self.layer(os), self.fault.space.index);
         let mut list = WalkList::new();
@@ -90,17 +89,17 @@ impl Offload {
         Next::Done
     }
 
-    /// Lets the page's entry go.
+    /// Unlocks the page's entry.
     fn unlock(&mut self, os: &mut Os, task: TaskId) {
         os.locks.release(self.key.take().expect("the entry is locked"), task);
         os.locks.end_read(self.fault.space, task);
     }
 
-    /// Takes the lock of the page's entry; waits for it if another engine or a handler has it.
+    /// Locks the page's entry; waits if another engine or a handler holds it.
     fn lock(&mut self, os: &mut Os, task: TaskId) -> Next {
         let layer = self.layer(os);
         let key = layer.page_key(self.fault.space, self.page);
-        // What the key stands for.
+        // The part of the address space that the key covers.
         let place = layer.largest_page(self.fault.space.index, self.page).max(self.size);
         if !os.locks.acquire(key, task) {
             return Next::Block(key);

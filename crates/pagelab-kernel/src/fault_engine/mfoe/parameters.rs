@@ -1,4 +1,4 @@
-//! Parameters of MFOE. They lie below the kernels, so this module imports nothing of them.
+//! Parameters of MFOE. This module lies below the kernels and imports nothing from them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,16 +8,16 @@ use pagelab_base::addr::PageSize;
 use pagelab_base::code_cost::CodeCycles;
 use pagelab_base::error::LayerConfigError;
 
-/// Entries that a pre-allocation table may have: the count in CR9 has 16 bits.
+/// Most entries of a pre-allocation table: the count in CR9 has 16 bits.
 const MOST_ENTRIES: u32 = 0xffff;
-/// The pages above 4 KiB that it maps.
+/// The page size above 4 KiB that it can map.
 pub const HUGE: PageSize = PageSize::Size2M;
-/// Lines of a kind that a part of a fault may touch.
+/// Most lines of a kind that a part of a fault may touch.
 const MOST_LINES: u32 = 16;
-/// Threads that may fill the tables of a layer.
+/// Most threads that fill the tables of a layer.
 const MOST_THREADS: u32 = 64;
 
-/// Who takes frames from the pre-allocation tables.
+/// What takes frames from the pre-allocation tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
@@ -28,65 +28,64 @@ pub enum Form {
     Software,
 }
 
-/// The NUMA nodes that the frames of a CPU's table come from, where memory has several (`frame_allocator.nodes`).
+/// The NUMA nodes from which the frames of a CPU's table come, if memory has several (`frame_allocator.nodes`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Numa {
-    /// The CPU's own, and others once that has none left.
+    /// The CPU's own node, and others once that has none left.
     #[default]
     PreferLocal,
-    /// The CPU's own alone: once that has none left, its pages are the kernel's.
+    /// The CPU's own node only: once that has none left, the kernel handles its pages.
     LocalOnly,
-    /// That of the CPU which the background thread runs on.
+    /// The node of the CPU on which the background thread runs.
     OfThread,
 }
 
-/// What becomes of ready frames when no process is served any more.
+/// What happens to ready frames when no process is served any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unused {
-    /// They stay ready for the next one.
+    /// They stay ready for the next process.
     #[default]
     Keep,
-    /// The background thread frees them, and fills the tables when a process is served again.
+    /// The background thread frees them, and refills the tables when a process is served again.
     Free,
 }
 
-/// What there is of MFOE in a layer.
+/// Parameters of a layer's MFOE.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Parameters {
-    /// Who takes frames from the pre-allocation tables.
+    /// What takes frames from the pre-allocation tables.
     pub form: Form,
     /// Frames that are kept ready per CPU.
     pub entries: u32,
-    /// Frames that passes make ready for a CPU at first, and at least; 0: always `entries`. They are twice as many from
-    /// a pass on before which none was ready for a page, and half as many from one on before which less than a quarter
-    /// were taken.
+    /// Initial and smallest number of frames that passes prepare for a CPU; 0 for always `entries`. A pass doubles the
+    /// number if no frame was ready for a page since the last pass, and halves it if less than a quarter were taken.
     pub least_entries: u32,
-    /// Frames of 2 MiB that are kept ready per CPU, in a table of their own; 0: pages of 2 MiB are the kernel's.
+    /// Frames of 2 MiB that are kept ready per CPU, in a table of their own; 0 to leave pages of 2 MiB to the kernel.
     pub huge_entries: u32,
-    /// The nodes that ready frames come from.
+    /// NUMA nodes of the ready frames.
     pub numa: Numa,
-    /// What becomes of them without anybody to serve.
+    /// What happens to ready frames when no process is served.
     pub unused: Unused,
     /// Cycles between the end of a background pass and the next one.
     pub period_cycles: u64,
-    /// Background threads; each has every so many-th CPU's table.
+    /// Background threads; with N threads, each handles every Nth CPU's table.
     pub threads: u32,
-    /// Ready frames of 4 KiB of a CPU below which a pass begins before its time; 0: none does.
+    /// Number of ready 4 KiB frames of a CPU below which a pass starts early; 0 for never.
     pub wake_below: u32,
-    /// Share of its cgroup's limit, or of the memory, in percent, from which on a process gets no more frames this way.
+    /// Percentage of its cgroup's limit, or of the memory, above which a process gets no more frames from the engine.
     pub limit_percent: u32,
-    /// Cycles of each of the engine's steps beyond its references.
+    /// Cycles of each step of the engine, beyond its references.
     pub step_cycles: u32,
     /// Cycles until the thread that arms a new mapping runs.
     pub spawn_cycles: u32,
     /// Cycles per entry that it arms, beyond references.
     pub arm_cycles: u32,
-    /// Of the software form: nothing is armed. Every first write to a page of anonymous memory takes its frame instead
-    /// of an allocation, charges it and enters it in the reverse map by itself, and leaves the LRU lists to the thread,
-    /// at these costs.
+    /// For the software form: nothing is armed. Every first write to a page of anonymous memory takes a ready frame
+    /// instead of allocating one. The fault charges it and adds it to the reverse map, and leaves the LRU lists to the
+    /// thread, at these costs.
     pub in_fault: Option<Box<RingCosts>>,
 }
 
@@ -114,7 +113,8 @@ impl Default for Parameters {
 impl EngineParameters for Parameters {
     fn check(&self, around: &EngineContext) -> Result<(), LayerConfigError> {
         let words = around.words.map_err(|why| {
-            let what = format!("mfoe needs page-table entries that say so of pages which are not there, but {why}");
+            let what =
+                format!("mfoe needs page-table entries that can hold words for pages that are not present, but {why}");
             LayerConfigError::new("fault_engine", what)
         })?;
         if !around.single_pages {
@@ -128,7 +128,7 @@ impl EngineParameters for Parameters {
             return Err(LayerConfigError::new("fault_engine.huge_entries", what));
         }
         if self.huge_entries > 0 && around.page_size != HUGE {
-            let what = "frames of 2 MiB are for layers with page_size = 2M alone; allowed here is 0";
+            let what = "frames of 2 MiB need a layer with page_size = 2M; allowed here is 0";
             return Err(LayerConfigError::new("fault_engine.huge_entries", what));
         }
         if self.huge_entries > 0 && !words.contains(&HUGE) {

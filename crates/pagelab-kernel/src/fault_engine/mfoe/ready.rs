@@ -1,8 +1,7 @@
-//! Frames of one size that are ready: a pre-allocation table per CPU, how full each is to be, and what is counted of
-//! it.
+//! Ready frames of one size: a pre-allocation table per CPU, its target size, and its counters.
 //!
-//! Source: Tirumalasetty et al., 4.2; 4.5 for sizes that adapt, which are future work there; 4.9 for another table per
-//! CPU if pages of 2 MiB are to be mapped beside those of 4 KiB.
+//! Source: Tirumalasetty et al., 4.2; 4.5 for adaptive sizes, which are future work there; 4.9 for a second table per
+//! CPU if pages of 2 MiB are mapped besides those of 4 KiB.
 
 use crate::fault_engine::kernel_side::UnaccountedPage;
 use crate::fault_engine::mfoe::parameters::Parameters;
@@ -14,71 +13,71 @@ use pagelab_base::ids::CpuId;
 use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
 
-/// What was counted of pages of one size.
+/// Counters for pages of one size.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Pages that got a frame that was ready.
+    /// Pages that got a ready frame.
     pub hits: u64,
-    /// Pages whose entry was armed and for which no frame was ready.
+    /// Armed pages for which no frame was ready.
     pub empty: u64,
     /// Entries that were armed.
     pub armed: u64,
-    /// Entries that were taken back for a process beyond its share of memory.
+    /// Entries that were disarmed because their process exceeded its share of memory.
     pub disarmed: u64,
     /// Passes of the background threads over a table.
     pub passes: u64,
-    /// Entries that they accounted for.
+    /// Entries that the background threads accounted for.
     pub accounted: u64,
     /// Entries that mapping calls accounted for.
     pub accounted_by_calls: u64,
-    /// Frames that they made ready in entries that had been used.
+    /// Frames that passes prepared in entries that had been used.
     pub replaced: u64,
-    /// Frames that passes made ready in entries that had not been used.
+    /// Frames that passes prepared in entries that had not been used.
     pub first_filled: u64,
     /// Cycles of passes for frames in entries that had been used.
     pub replace_cycles: Cycles,
-    /// Cycles of passes for frames in other entries.
+    /// Cycles of passes for frames in entries that had not been used.
     pub first_fill_cycles: Cycles,
-    /// Other cycles of theirs: locks, and entries that need nothing.
+    /// Other cycles of passes: locks, and entries that need nothing.
     pub pass_cycles: Cycles,
     /// Allocations that failed because memory was short.
     pub no_frame: u64,
-    /// Ready frames that were freed because nobody was served.
+    /// Ready frames that were freed because no process was served.
     pub freed: u64,
 }
 
-/// What a CPU's table is to hold, and what became of it since the last pass.
+/// Target and state of a CPU's table.
 #[derive(Clone, Copy, Debug)]
 struct Stock {
-    /// Frames that are ready: what the table says.
+    /// Number of ready frames in the table.
     ready: u32,
-    /// Frames that passes make ready.
+    /// Number of frames that passes prepare.
     wanted: u32,
-    /// Since the last pass.
+    /// Frames taken since the last pass.
     taken: u32,
     missed: bool,
 }
 
-/// See the module's text.
+/// Ready frames of one size, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Ready {
     /// Size of the pages that the frames are for.
     pub size: PageSize,
     /// The tables of all CPUs, in the layer's memory.
     pub tables: Tables,
-    /// What was counted of pages of this size.
+    /// Counters for pages of this size.
     pub counters: Counters,
-    /// Frames that each table holds at most, and at least where sizes adapt; else 0.
+    /// Most frames that each table holds, and with adaptive sizes the least; otherwise 0.
     pub entries: u32,
     least: u32,
     /// By CPU.
     stocks: Vec<Stock>,
-    /// Frames of this size that have been taken and are not in a table yet.
+    /// Frames of this size that were allocated and are not in a table yet.
     pub in_hand: u32,
 }
 
 impl Ready {
-    /// Empty tables; none if there is no memory for them. Those of pages of 4 KiB may adapt.
+    /// Empty tables; `None` if there is no memory for them. Only those for 4 KiB pages can adapt.
     pub fn boot(size: PageSize, parameters: &Parameters, cpus: u32, memory: &mut Memory) -> Option<Self> {
         let (entries, least) = match size {
             PageSize::Size4K => (parameters.entries, parameters.least_entries),
@@ -96,18 +95,18 @@ impl Ready {
         })
     }
 
-    /// Whether fewer frames are ready for a CPU than so many.
+    /// Whether a CPU has less than this number of ready frames.
     pub fn has_less_than(&self, cpu: CpuId, frames: u32) -> bool {
         self.stocks[cpu.index()].ready < frames
     }
 
-    /// Whether passes are to make another frame ready for a CPU.
+    /// Whether passes should prepare another frame for a CPU.
     pub fn wants_frame(&self, cpu: CpuId) -> bool {
         let stock = self.stocks[cpu.index()];
         stock.ready < stock.wanted
     }
 
-    /// A pass begins at a CPU's table: how many frames it is to hold.
+    /// Adapts the target of a CPU's table when a pass begins there.
     pub fn adapt(&mut self, cpu: CpuId) {
         let stock = &mut self.stocks[cpu.index()];
         if self.least > 0 {
@@ -120,20 +119,20 @@ impl Ready {
         (stock.taken, stock.missed) = (0, false);
     }
 
-    /// A page's entry is armed, and no frame is ready for it.
+    /// Notes that a page's entry is armed, but no frame is ready.
     pub fn note_empty(&mut self, cpu: CpuId) {
         self.counters.empty += 1;
         self.stocks[cpu.index()].missed = true;
     }
 
-    /// A frame is ready in the entry at the head.
+    /// Puts a ready frame in the entry at the head.
     pub fn put(&mut self, cpu: CpuId, frame: Pfn, contents: &mut PhysMem) {
         self.tables.put(cpu, frame, contents);
         self.in_hand -= 1;
         self.stocks[cpu.index()].ready += 1;
     }
 
-    /// The frame at the tail, for a page of an owner; none if it is not ready.
+    /// Takes the frame at the tail for a page of an owner; `None` if it is not ready.
     pub fn take(&mut self, cpu: CpuId, owner: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
         let frame = self.tables.take(cpu, owner, va, contents);
         match frame {
@@ -147,7 +146,7 @@ impl Ready {
         frame
     }
 
-    /// The frame at the tail, which nobody is to get; none if none is ready.
+    /// Removes the frame at the tail without using it; `None` if none is ready.
     pub fn withdraw(&mut self, cpu: CpuId, contents: &mut PhysMem) -> Option<Pfn> {
         let frame = self.tables.withdraw(cpu, contents)?;
         self.stocks[cpu.index()].ready -= 1;
@@ -155,12 +154,12 @@ impl Ready {
         Some(frame)
     }
 
-    /// Whether something has been taken that nobody has accounted for.
+    /// Whether some taken frames are not accounted for.
     fn has_used(&self) -> bool {
         self.counters.hits > self.counters.accounted + self.counters.accounted_by_calls
     }
 
-    /// What has been taken for pages of an owner, and what nobody has accounted for.
+    /// Frames that were taken for pages of an owner and are not accounted for.
     pub fn used_for<'a>(&'a self, space: u32, contents: &'a PhysMem) -> impl Iterator<Item = UnaccountedPage> + 'a {
         let any = self.has_used();
         let used = self.tables.cpus().filter(move |_| any).flat_map(|cpu| self.tables.used(cpu, contents));
@@ -172,44 +171,48 @@ impl Ready {
         })
     }
 
-    /// Frames of 4 KiB that it keeps for pages to come.
+    /// Frames of 4 KiB that it keeps for future pages.
     pub fn held_frames(&self) -> u64 {
         let blocks = u64::from(self.in_hand) + self.stocks.iter().map(|stock| u64::from(stock.ready)).sum::<u64>();
         blocks << self.size.order()
     }
 
-    /// Frames that passes make ready, of all CPUs, if that adapts.
+    /// Sum of the targets of all CPUs, if they adapt.
     pub fn wanted_frames(&self) -> Option<u64> {
         (self.least > 0).then(|| self.stocks.iter().map(|stock| u64::from(stock.wanted)).sum())
     }
 
-    /// What it counts: counts, then cycles. Names begin with `prefix`; texts name the size where there are several.
+    /// Its statistics: counts, then cycles. Names begin with `prefix`; texts name the size if there are several.
     pub fn measures(&self, prefix: &str, several: bool) -> [Vec<Measure>; 2] {
         let of = &self.counters;
         let counts = [
-            ("hits", of.hits, "Pages that got a frame which was ready"),
+            ("hits", of.hits, "Pages that got a ready frame"),
             ("misses", of.empty, "Page faults on armed entries that found no frame ready"),
             ("armed", of.armed, "Entries that were armed"),
-            ("disarmed", of.disarmed, "Entries that were armed no more because their process had too much memory"),
+            ("disarmed", of.disarmed, "Entries that were disarmed because their process had too much memory"),
             ("passes", of.passes, "Passes of the background threads over a CPU's table"),
-            ("accounted", of.accounted, "Pages that the background threads entered in the kernel's lists"),
+            ("accounted", of.accounted, "Pages that the background threads accounted for"),
             (
                 "accounted_by_calls",
                 of.accounted_by_calls,
-                "Pages that mapping calls, forks, exits and khugepaged entered before",
+                "Pages that mapping calls, forks, exits and khugepaged accounted for earlier",
             ),
-            ("replaced", of.replaced, "Frames made ready to replace others that were used"),
-            ("first_filled", of.first_filled, "Frames made ready in entries that had not been used"),
-            ("no_frame", of.no_frame, "Times that no frame was free to be made ready"),
+            ("replaced", of.replaced, "Frames prepared to replace used ones"),
+            ("first_filled", of.first_filled, "Frames prepared in entries that had not been used"),
+            ("no_frame", of.no_frame, "Times that no free frame could be prepared"),
             ("freed", of.freed, "Ready frames that were freed because no process was served any more"),
         ];
         let cycles = [
             (
                 "replaced.cycles",
                 of.replace_cycles,
-                "Cycles of accounting for pages and of making frames ready for others",
+                "Cycles of accounting for pages and preparing frames to replace theirs",
             ),
-            ("first_filled.cycles", of.first_fill_cycles, "Cycles of making frames ready where none had been used"),
+            (
+                "first_filled.cycles",
+                of.first_fill_cycles,
+                "Cycles of preparing frames in entries that had not been used",
+            ),
             ("passes.cycles", of.pass_cycles, "Other cycles of background passes"),
         ];
         let about = |text: &str| if !several { text.to_owned() } else { format!("{text}, of {}", self.size.name()) };

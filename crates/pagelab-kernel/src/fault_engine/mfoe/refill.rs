@@ -1,16 +1,15 @@
-//! The background thread: accounts for the pages that were mapped, and puts zeroed frames in their place.
+//! The background thread, which accounts for mapped pages and replaces their frames by zeroed ones.
 //!
-//! Models: delayed work that queues itself anew at its end. It goes through the tables of the CPUs in turn, each under
-//! the lock in its header, from the head on and until it comes to an entry whose frame is still ready, or once around.
-//! If an entry is used, it does for the page what a fault handler would have done: the VMA's anon_vma, the counter of
-//! the process, the reverse map, the LRU lists and the charge to the memory cgroup. Then, if the CPU is to have more,
-//! it takes a frame, zeroes it, enters it at the head and moves that on. What each of these costs is what it costs the
+//! Models: delayed work that requeues itself when it ends. It goes through the tables of the CPUs in turn, each under
+//! the lock in its header, from the head to the first entry whose frame is still ready, or once around. If an entry is
+//! used, it does for the page what a fault handler would have done: the VMA's anon_vma, the counter of the process, the
+//! reverse map, the LRU lists and the charge to the memory cgroup. If the CPU should get more frames, it then allocates
+//! and zeroes one, stores it at the head and advances the head. Each of these operations costs as much as in the
 //! kernel's fault handler, stage by stage.
 //! Source: Tirumalasetty et al., 4.2 and 4.5; 4.9 for the limit.
-//! Parameters: `fault_engine.period_cycles`, `threads`, `wake_below`, `least_entries`, `limit_percent`, `numa`.
-//! Choices: an entry is used before its page is mapped; the thread waits for the lock of the page then. Where a frame
-//! cannot be had without making room, entries stay empty until the next pass, kswapd is woken, and the pass goes on to
-//! account for the others.
+//! Choices: an entry is marked used before its page is mapped; the thread then waits for the lock of the page. If no
+//! frame is available without reclaim, entries stay empty until the next pass, kswapd is woken, and the pass continues
+//! to account for the others.
 
 use crate::context::KernelContext;
 use crate::effects::Effects;
@@ -39,14 +38,14 @@ enum RefillState {
     Lock,
     /// Read the next entry.
     Look,
-    /// Account for the page that its frame was mapped for.
+    /// Account for the page that was mapped to its frame.
     Account {
         owner: u32,
         page: UnaccountedPage,
         ended: u64,
     },
     Allocate,
-    /// The CPU's list of free pages was empty: under the zone's lock it got what these pages' metadata tells.
+    /// The CPU's list of free pages was empty and was refilled under the zone's lock; read the metadata of these pages.
     Batch {
         frame: Pfn,
         descriptors: Vec<Pfn>,
@@ -54,21 +53,20 @@ enum RefillState {
     Zero {
         frame: Pfn,
     },
-    /// Enter it.
+    /// Store it at the head.
     Put {
         frame: Pfn,
     },
-    /// Nobody is served: free the frame at the tail.
+    /// No process is served: free the frame at the tail.
     Free,
     Unlock,
 }
 
-/// See the module's text.
+/// The thread, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Refill {
     layer: LayerId,
-    /// The CPU whose table it is at; with N threads, each serves every Nth CPU. Of these it is that for pages of this
-    /// size.
+    /// The CPU of the current table (with N threads, each handles every Nth CPU), and the page size of the table.
     table: CpuId,
     size: PageSize,
     /// The CPU that it runs on.
@@ -77,11 +75,11 @@ pub struct Refill {
     state: RefillState,
     /// Entries of the table that this pass has filled.
     filled: u32,
-    /// Empty entries from the head on that have been looked at.
+    /// Empty entries after the head that have been skipped.
     passed: u32,
-    /// The entry under way was used.
+    /// Whether the current entry was used.
     replaces: bool,
-    /// This pass has found no frame: it accounts for what is used, and fills no more.
+    /// This pass has found no free frame: it only accounts for used entries.
     is_short: bool,
 }
 
@@ -90,18 +88,17 @@ impl Refill {
         BlockKey::Engine { layer: self.layer, table: (self.table, self.size) }
     }
 
-    /// What is ready for pages of the size that it is at.
+    /// The ready frames of the current table's size.
     fn ready<'a>(&self, layer: &'a Layer) -> &'a Ready {
         mfoe(layer).ready(self.size)
     }
 
-    /// Address of the entry that it has come to.
+    /// Address of the current entry.
     fn place(&self, layer: &Layer) -> PhysAddr {
         self.ready(layer).tables.behind_head(self.table, self.passed, &layer.memory.contents)
     }
 
-    /// What is to be done about the next entry; or the lock of the page that its frame is for, if somebody is about to
-    /// map that.
+    /// Decides what to do about the next entry. Fails with the lock of its page if a task is about to map that page.
     fn look(&mut self, os: &Os) -> Result<RefillState, BlockKey> {
         let layer = &os.layers[self.layer];
         let of = self.ready(layer);
@@ -125,7 +122,7 @@ impl Refill {
         })
     }
 
-    /// An entry is empty: a frame is made ready if one is wanted, at the head.
+    /// At an empty entry: prepares a frame for the head if one is needed, otherwise skips the entry.
     fn pass(&mut self, layer: &Layer) -> RefillState {
         let wants = self.ready(layer).wants_frame(self.table) && mfoe(layer).is_enabled();
         if wants && !self.is_short {
@@ -135,7 +132,7 @@ impl Refill {
         RefillState::Look
     }
 
-    /// Enters the page in what the kernel keeps of pages, and clears the entry.
+    /// Accounts for a page as a fault handler would, and clears the entry.
     fn account(&self, os: &mut Os, effects: &mut Effects, owner: u32, page: UnaccountedPage) {
         let layer = &mut os.layers[self.layer];
         let (of, contents) = with_memory(layer);
@@ -156,7 +153,7 @@ impl Refill {
         }
     }
 
-    /// The nodes that the table's frames come from; none: the thread's own choice.
+    /// The nodes of the table's frames; `None` for the thread's own choice.
     fn near(&self, layer: &Layer) -> Option<Near> {
         let only = match mfoe(layer).parameters.numa {
             Numa::PreferLocal => false,
@@ -166,7 +163,7 @@ impl Refill {
         Some(Near { cpu: self.table.0, only })
     }
 
-    /// Takes a frame if there is one to spare.
+    /// Allocates a frame, unless memory is short.
     fn allocate(&mut self, os: &mut Os, effects: &mut Effects, cpu: CpuId) -> RefillState {
         let context = KernelContext::on(cpu);
         let layer = &mut os.layers[self.layer];
@@ -182,7 +179,7 @@ impl Refill {
         };
         let Some(frame) = frame else {
             mfoe_mut(layer).of_mut(size).counters.no_frame += 1;
-            // Pages that leave make no block of contiguous ones, and those of other nodes no room in this one.
+            // Reclaimed pages do not form a contiguous block, and may be on other nodes than the required one.
             if short || order == 0 && near.is_none_or(|near| !near.only) {
                 effects.wake(self.layer, Need::Memory);
             }
@@ -228,7 +225,7 @@ impl Refill {
     }
 }
 
-/// Whether a process has got more than its share: of its cgroup's limit, or of the layer's memory.
+/// Whether a process exceeds its share of its cgroup's limit, or of the layer's memory.
 fn is_beyond_limit(layer: &Layer, owner: u32) -> bool {
     let percent = u64::from(mfoe(layer).parameters.limit_percent);
     let space = &layer.spaces[owner];
@@ -343,7 +340,7 @@ impl EngineThread for Refill {
                     return Next::Block(key);
                 }
             },
-            // The end of a process has accounted for its pages.
+            // The exit of the process has accounted for its pages.
             RefillState::Account { ended, .. } if ended != mfoe(&os.layers[self.layer]).ended => RefillState::Look,
             RefillState::Account { owner, page, .. } => {
                 self.account(os, effects, owner, page);

@@ -1,4 +1,4 @@
-//! The kernel's part of MFOE: what stands in the entries of pages, what its tables hold, and what is counted.
+//! The kernel's part of MFOE: words in page-table entries, the contents of its tables, and counters.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -21,7 +21,7 @@ use pagelab_base::step::{RefKind, Step};
 use pagelab_tables::page_table::PageTable;
 use pagelab_trace::MapFlags;
 
-/// Latencies of single cycles up to here are told apart; those beyond count as this.
+/// Latencies up to here are counted exactly; longer ones count as this.
 const LONGEST: usize = 1 << 14;
 
 const WITHOUT: &[PageSize] = &[PageSize::Size4K];
@@ -42,24 +42,24 @@ pub struct Steps {
     pub map: Cycles,
 }
 
-/// What was counted, pages of all sizes together.
+/// Counters for pages of all sizes together.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Pages that were there by the time the engine had their lock.
+    /// Pages that were already mapped when the engine had locked their entry.
     pub raced: u64,
-    /// Pages whose entry was armed no more by then.
+    /// Pages whose entry was no longer armed when the engine had locked it.
     pub gone: u64,
-    /// Stretches of memory whose entries the arming thread has armed, or armed no more.
+    /// Memory ranges whose entries the arming thread has armed or disarmed.
     pub jobs: u64,
     /// Cycles of the thread that arms entries.
     pub arm_cycles: Cycles,
-    /// Processes that got too much memory.
+    /// Processes that exceeded their share of memory.
     pub stopped: u64,
-    /// Cycles of the walker's steps, of the hardware form.
+    /// Cycles of the walker's steps in the hardware form.
     pub steps: Steps,
 }
 
-/// How long something of tens of cycles took, to the cycle, with the deviation that the paper gives.
+/// Latencies of tens of cycles, counted exactly, with the deviation that the paper reports.
 #[derive(Clone, Debug, Default)]
 struct ShortLatencies {
     counts: Vec<u64>,
@@ -77,7 +77,7 @@ impl ShortLatencies {
         self.squares += u128::from(latency.0).pow(2);
     }
 
-    /// Cycles that this share of them, in percent, does not exceed; 0 of none.
+    /// Percentile of the latencies, in cycles; 0 if there are none.
     fn percentile(&self, percent: u64) -> u64 {
         let wanted = (self.number * percent).div_ceil(100);
         let mut seen = 0;
@@ -88,7 +88,7 @@ impl ShortLatencies {
         self.counts.iter().position(reaches).unwrap_or(0) as u64
     }
 
-    /// In hundredths of a cycle.
+    /// Standard deviation, in hundredths of a cycle.
     fn deviation(&self) -> u64 {
         let number = u128::from(self.number.max(1));
         let variance = (self.squares * number - u128::from(self.sum).pow(2)) * 10_000 / (number * number);
@@ -113,20 +113,20 @@ impl ShortLatencies {
     }
 }
 
-/// See the module's text.
+/// The kernel's part of MFOE, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Mfoe {
-    /// What the configuration says of it.
+    /// Its parameters.
     pub parameters: Parameters,
-    /// What was counted, pages of all sizes together.
+    /// Counters for pages of all sizes together.
     pub counters: Counters,
-    /// By size: for pages of 4 KiB, and, if those are its, for pages of 2 MiB.
+    /// Ready frames by page size: 4 KiB, and 2 MiB if the engine maps such pages.
     ready: Vec<Ready>,
-    /// Times that a space has ended: what a thread has seen of its pages before holds no more.
+    /// Number of spaces that have ended. When it changes, the threads' knowledge of a space's pages is obsolete.
     pub ended: u64,
-    /// Mappings whose entries are to be armed, or not to be any more. The first is under way.
+    /// Requests to arm or disarm mappings. The first one is in progress.
     pub jobs: VecDeque<Job>,
-    /// Spaces whose pages are armed or to be armed, and those that get no more frames this way.
+    /// Spaces whose pages are armed or being armed, and spaces that get no more frames from the engine.
     users: BTreeSet<u32>,
     stopped: BTreeSet<u32>,
     hits: ShortLatencies,
@@ -134,12 +134,12 @@ pub struct Mfoe {
 }
 
 impl Mfoe {
-    /// What is ready for pages of a size, one of [`Mfoe::page_sizes`].
+    /// The ready frames for a page size, one of [`Mfoe::page_sizes`].
     pub fn ready(&self, size: PageSize) -> &Ready {
         &self.ready[size as usize]
     }
 
-    /// The ready frames for pages of a size that it maps.
+    /// The ready frames for a page size, mutable.
     pub fn of_mut(&mut self, size: PageSize) -> &mut Ready {
         &mut self.ready[size as usize]
     }
@@ -149,12 +149,12 @@ impl Mfoe {
         self.parameters.unused == Unused::Keep || !self.users.is_empty()
     }
 
-    /// Whether a background pass is to begin before its time.
+    /// Whether a background pass should start early.
     pub fn runs_low(&self, cpu: CpuId) -> bool {
         self.ready(PageSize::Size4K).has_less_than(cpu, self.parameters.wake_below)
     }
 
-    /// A space gets no more frames this way: its entries are to be armed no more. False if that is so already.
+    /// Excludes a space, and requests that its entries are disarmed. False if it already was excluded.
     pub fn stop(&mut self, job: Job) -> bool {
         let new = self.stopped.insert(job.space);
         if new {
@@ -236,7 +236,7 @@ impl KernelSide for Mfoe {
         if let Some(costs) = &self.parameters.in_fault {
             let tail = tables.tail(cpu, contents);
             if let TableEntry::Ready(_) = tables.entry(tail, contents) {
-                // The entry is exchanged, and the tail moves on (`__pagelab_ring_take`).
+                // The entry is exchanged, and the tail advances (`__pagelab_ring_take`).
                 step.preset += CodeCost::new(costs.take.instructions, costs.take.cycles);
                 step.kernel(RefKind::Write, tables.header(cpu));
                 return step.kernel(RefKind::Locked, tail);
@@ -280,10 +280,14 @@ impl KernelSide for Mfoe {
         let of = &self.counters;
         let mut all = Vec::new();
         for (name, count, text) in [
-            ("raced", of.raced, "Page faults that found the page mapped once the engine had the lock of its entry"),
-            ("gone", of.gone, "Page faults that found the entry armed no more once the engine had its lock"),
-            ("arming.runs", of.jobs, "Stretches of memory whose entries the thread has armed, or armed no more"),
-            ("stopped", of.stopped, "Processes that got no more frames this way since they had too much memory"),
+            ("raced", of.raced, "Page faults whose page was already mapped when the engine had locked its entry"),
+            ("gone", of.gone, "Page faults whose entry was no longer armed when the engine had locked it"),
+            ("arming.runs", of.jobs, "Memory ranges whose entries the thread has armed or disarmed"),
+            (
+                "stopped",
+                of.stopped,
+                "Processes that got no more frames from the engine because they had too much memory",
+            ),
         ] {
             all.push(Measure::count(name, count, text));
         }
@@ -314,10 +318,10 @@ impl KernelSide for Mfoe {
             "ready_frames",
             self.held_frames(),
             "count",
-            "Frames of 4 KiB that are ready at the end, or about to be; a page of 2 MiB has 512",
+            "Frames of 4 KiB that are ready at the end, or almost; a page of 2 MiB has 512",
         ));
         if let Some(wanted) = self.ready(PageSize::Size4K).wanted_frames() {
-            let text = "Frames that passes make ready at the end, of all CPUs";
+            let text = "Target number of ready frames at the end, over all CPUs";
             all.push(Measure::state("wanted_frames", wanted, "count", text));
         }
         all.push(Measure::state("table_frames", self.table_frames(), "count", "Frames of the pre-allocation tables"));

@@ -1,10 +1,10 @@
-//! Pre-allocation tables: per CPU a ring of frames that are ready, in the layer's memory.
+//! Pre-allocation tables: a ring of ready frames per CPU, in the layer's memory.
 //!
 //! Slot 0 is the header: head (where the kernel puts the next frame), tail (where the walker takes one), the number of
-//! entries and a lock, 4 bytes each. The others are entries of two words: valid, used, owner and frame in one, the
-//! page's address in the other. The kernel moves the head only and the walker the tail only, so neither needs the lock
-//! against the other: what tells whose an entry is are its bits. The lock is against other threads of the kernel.
-//! Source: 4.2 and Fig 4; which bits is left open there.
+//! entries and a lock, 4 bytes each. The other slots are entries of two words: valid, used, owner and frame in one, the
+//! page's address in the other. Only the kernel moves the head, and only the walker the tail, so they need no lock
+//! against each other: the bits of an entry show whose it is. The lock excludes other kernel threads.
+//! Source: 4.2 and Fig 4, which leave the choice of bits open.
 
 use crate::memory::Memory;
 use pagelab_base::addr::{Pfn, PhysAddr, VirtAddr};
@@ -17,36 +17,36 @@ const USED: u64 = 1 << 1;
 const OWNER_SHIFT: u32 = 8;
 const FRAME_SHIFT: u32 = 30;
 
-/// What an entry says.
+/// Content of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableEntry {
-    /// Nothing: it is to be filled.
+    /// Empty: needs a frame.
     Empty,
     /// A zeroed frame is ready.
     Ready(Pfn),
-    /// The frame has been mapped at an address of its owner's.
+    /// The frame has been mapped at an address of its owner.
     Used {
-        /// Number of the space that the page is in.
+        /// Number of the page's space.
         owner: u32,
-        /// Where the page begins.
+        /// First address of the page.
         va: VirtAddr,
-        /// Its first frame.
+        /// First frame of the page.
         frame: Pfn,
     },
 }
 
-/// See the module's text.
+/// The tables of all CPUs, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Tables {
-    /// First frames, by CPU.
+    /// First frame of each table, by CPU.
     bases: Vec<Pfn>,
     entries: u32,
-    /// Frames of all.
+    /// Number of frames of all tables.
     frames: u64,
 }
 
 impl Tables {
-    /// Empty tables; none if there is no memory for them.
+    /// Empty tables; `None` if there is no memory for them.
     pub fn boot(entries: u32, cpus: u32, memory: &mut Memory) -> Option<Self> {
         let bytes = (u64::from(entries) + 1) * SLOT_BYTES;
         let rings: Option<Vec<(Pfn, u64)>> = (0..cpus).map(|_| memory.take_ring(bytes)).collect();
@@ -60,17 +60,17 @@ impl Tables {
         Some(tables)
     }
 
-    /// The CPUs that have a table: all of the machine.
+    /// The CPUs with a table: all CPUs of the machine.
     pub fn cpus(&self) -> impl Iterator<Item = CpuId> + use<> {
         CpuId::all(self.bases.len())
     }
 
-    /// Frames of all tables.
+    /// Number of frames of all tables.
     pub fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// Where the header of a CPU's table is: slot 0.
+    /// Address of the header (slot 0) of a CPU's table.
     pub fn header(&self, cpu: CpuId) -> PhysAddr {
         self.bases[cpu.index()].addr()
     }
@@ -92,18 +92,18 @@ impl Tables {
         if number == self.entries { 1 } else { number + 1 }
     }
 
-    /// Address of the entry that comes so many after the head, fewer than there are.
+    /// Address of the entry that is `many` places after the head.
     pub fn behind_head(&self, cpu: CpuId, many: u32, mem: &PhysMem) -> PhysAddr {
         let number = self.places(cpu, mem).0 + many;
         self.slot(cpu, if number > self.entries { number - self.entries } else { number })
     }
 
-    /// Address of the entry that a frame is taken from next.
+    /// Address of the entry from which the next frame is taken.
     pub fn tail(&self, cpu: CpuId, mem: &PhysMem) -> PhysAddr {
         self.slot(cpu, self.places(cpu, mem).1)
     }
 
-    /// What an entry says.
+    /// Content of an entry.
     pub fn entry(&self, at: PhysAddr, mem: &PhysMem) -> TableEntry {
         let word = mem.read(at);
         let frame = Pfn(word >> FRAME_SHIFT);
@@ -117,7 +117,7 @@ impl Tables {
         }
     }
 
-    /// Takes the frame at the tail for a page of an owner; none if it is not ready.
+    /// Takes the frame at the tail for a page of an owner; `None` if it is not ready.
     pub fn take(&self, cpu: CpuId, owner: u32, va: VirtAddr, mem: &mut PhysMem) -> Option<Pfn> {
         let (head, tail) = self.places(cpu, mem);
         let at = self.slot(cpu, tail);
@@ -128,7 +128,7 @@ impl Tables {
         Some(frame)
     }
 
-    /// Takes the frame at the tail back from the walker, which is off; none if none is ready.
+    /// Removes the frame at the tail while the walker does not use the table; `None` if none is ready.
     pub fn withdraw(&self, cpu: CpuId, mem: &mut PhysMem) -> Option<Pfn> {
         let (head, tail) = self.places(cpu, mem);
         let at = self.slot(cpu, tail);
@@ -138,13 +138,13 @@ impl Tables {
         Some(frame)
     }
 
-    /// What an entry said is dealt with.
+    /// Empties an entry.
     pub fn clear(&self, at: PhysAddr, mem: &mut PhysMem) {
         mem.write(at, 0);
         mem.write(at + 8, 0);
     }
 
-    /// Puts a frame in the entry at the head, which is empty, and goes on to the next.
+    /// Puts a frame in the entry at the head, which must be empty, and advances the head.
     pub fn put(&self, cpu: CpuId, frame: Pfn, mem: &mut PhysMem) {
         let (head, tail) = self.places(cpu, mem);
         let at = self.slot(cpu, head);
@@ -153,7 +153,7 @@ impl Tables {
         self.set_places(cpu, mem, (self.after(head), tail));
     }
 
-    /// The entries of a CPU that are used, with their addresses, from the head on.
+    /// The used entries of a CPU's table with their addresses, starting at the head.
     pub fn used<'a>(&'a self, cpu: CpuId, mem: &'a PhysMem) -> impl Iterator<Item = (PhysAddr, TableEntry)> + 'a {
         let first = self.places(cpu, mem).0;
         let numbers = (first..=self.entries).chain(1..first);

@@ -1,7 +1,7 @@
-//! The queue of free pages: a ring in the layer's memory that the kernel fills and the unit empties.
+//! The queue of free pages: a ring in the layer's memory, which the kernel fills and the unit empties.
 //!
-//! Source: Lee, Jin et al., as in [`super`]: entries of a frame number and the address that the drive writes to (DMAP
-//! on the slides).
+//! Source: Lee, Jin et al., as in [`super`]: an entry has a frame number, and the address to which the drive writes
+//! (DMAP on the slides).
 
 use crate::memory::Memory;
 use pagelab_base::addr::{Pfn, PhysAddr};
@@ -9,22 +9,22 @@ use pagelab_base::memory::PhysMem;
 
 const ENTRY_BYTES: u64 = 16;
 
-/// See the module's text.
+/// The queue, see the module's text.
 #[derive(Clone, Debug)]
 pub struct FreePages {
     first: Pfn,
     frames: u64,
     entries: u32,
-    /// Where the next page is taken from, and how many there are.
+    /// Index of the next page to take, and the number of pages.
     tail: u32,
     count: u32,
-    /// Of these, how many the unit has fetched, and fetches at a time.
+    /// Number of these that the unit has fetched, and how many it fetches at a time.
     fetched: u32,
     prefetch: u32,
 }
 
 impl FreePages {
-    /// An empty one; none if there is no memory for it.
+    /// An empty queue; `None` if there is no memory for it.
     pub fn boot(entries: u32, prefetch: u32, memory: &mut Memory) -> Option<Self> {
         let (first, frames) = memory.take_ring(u64::from(entries) * ENTRY_BYTES)?;
         Some(Self { first, frames, entries, tail: 0, count: 0, fetched: 0, prefetch })
@@ -35,12 +35,12 @@ impl FreePages {
         self.frames
     }
 
-    /// Free pages in the queue.
+    /// Number of free pages in the queue.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether every entry of the ring has a free page.
+    /// Whether the ring is full.
     pub fn is_full(&self) -> bool {
         self.count == self.entries
     }
@@ -49,19 +49,20 @@ impl FreePages {
         self.first.addr() + u64::from(number % self.entries) * ENTRY_BYTES
     }
 
-    /// The entry that the unit has to read before it can take a page; none if it has fetched one, or there is none.
+    /// Address of the entry that the unit must read before it can take a page; `None` if it has already fetched one, or
+    /// if the queue is empty.
     pub fn to_fetch(&self) -> Option<PhysAddr> {
         (self.fetched == 0 && self.count > 0).then(|| self.place(self.tail))
     }
 
-    /// The unit reads the next entries.
+    /// Fetches the next entries, as the unit does.
     pub fn fetch(&mut self) {
         if self.fetched == 0 {
             self.fetched = self.count.min(self.prefetch);
         }
     }
 
-    /// The unit takes a page.
+    /// Takes a page, as the unit does.
     pub fn take(&mut self, mem: &PhysMem) -> Option<Pfn> {
         self.fetch();
         self.fetched = self.fetched.checked_sub(1)?;
@@ -72,12 +73,12 @@ impl FreePages {
         Some(frame)
     }
 
-    /// Address of the entry that is filled next.
+    /// Address of the next entry to fill.
     pub fn head(&self) -> PhysAddr {
         self.place(self.tail + self.count)
     }
 
-    /// The kernel puts a page in; there is room.
+    /// Adds a page, as the kernel does; the ring must not be full.
     pub fn put(&mut self, frame: Pfn, mem: &mut PhysMem) {
         assert!(!self.is_full(), "the queue of free pages is full");
         let at = self.head();

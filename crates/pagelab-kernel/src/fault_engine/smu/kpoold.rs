@@ -1,7 +1,7 @@
-//! kpoold: fills the queues of free pages.
+//! kpoold, the kernel thread that fills the queues of free pages.
 //!
-//! Models: a thread that wakes up every so often and puts pages into the queues of all units until they are full, or
-//! memory is short.
+//! Models: a thread that wakes up periodically and fills the queues of all units, until they are full or memory is
+//! short.
 //! Source: as in [`super`], slide "Management of Free Page Queue".
 //! Parameters: `fault_engine.kpoold_cycles`; 0 for none.
 
@@ -18,7 +18,7 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, LayerId};
 use pagelab_base::step::{Next, RefKind, Step};
 
-/// See the module's text.
+/// The thread, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Kpoold {
     layer: LayerId,

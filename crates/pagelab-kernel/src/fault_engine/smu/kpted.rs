@@ -1,13 +1,12 @@
-//! kpted: accounts for the pages that the unit has mapped.
+//! kpted, the kernel thread that accounts for the pages that the unit has mapped.
 //!
-//! Models: a thread that wakes up every so often and goes through the page tables of all that is served. Where an entry
-//! of a level above the leaves is marked it clears the mark and goes through the entries below; for a marked leaf it
-//! does what a fault handler would have done for the page, and clears the mark. As a mark is cleared before the way
-//! down, one that the unit sets meanwhile leads there the next time. It reads entries a line at a time.
+//! Models: a thread that wakes up periodically and walks the page tables of all served mappings. At a marked entry
+//! above the leaves it clears the mark and goes through the entries below. For a marked leaf it does what a fault
+//! handler would have done for the page, and clears the mark. Since it clears a mark before it descends, a mark that
+//! the unit sets meanwhile leads there in the next pass. It reads entries by cache line.
 //! Source: as in [`super`], the code on the slide "Updating OS Metadata for HWDP".
-//! Parameters: `fault_engine.kpted_cycles`.
-//! Choices: it wakes up when memory is low, too. Where a process comes to its cgroup's limit by what it has charged, it
-//! makes room, as whoever charges does.
+//! Choices: it also wakes up when memory is low. If a process reaches its cgroup's limit through these charges, the
+//! thread reclaims memory, as every charging task does.
 
 use crate::effects::Effects;
 use crate::fault::stage::Stage;
@@ -26,41 +25,41 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, LayerId};
 use pagelab_base::step::{Next, RefKind, Step};
 
-/// Levels of entries that it goes through: 1 GiB, 2 MiB and 4 KiB each.
+/// Highest level of entries that it goes through: 1 GiB each, above 2 MiB and 4 KiB.
 const TOP: u8 = 3;
-/// Entries in a line.
+/// Entries per cache line.
 const LINE_ENTRIES: u64 = 8;
 
-/// Bytes that an entry of a level stands for.
+/// Bytes that an entry of a level covers.
 fn reach(level: u8) -> u64 {
     FRAME_BYTES << (9 * (level - 1))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum KptedState {
-    /// Read the entries of a line, from the one for `at` on, and see to the marked ones.
+    /// Read the entries of a cache line, starting at `at`, and handle the marked ones.
     Line,
     /// A process is at its cgroup's limit.
     Reclaim(Pressure),
     WriteBack(Scan),
 }
 
-/// See the module's text.
+/// The thread, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Kpted {
     layer: LayerId,
     cpu: CpuId,
     state: KptedState,
-    /// Where it is: a space, an address in it, and the level of the entries that it reads.
+    /// Its position: a space, an address, and the level of the entries that it reads.
     space: u32,
     at: VirtAddr,
     level: u8,
-    /// Of each level above, up to where a mark leads.
+    /// For each level above: where the part below its marked entry ends.
     until: [VirtAddr; TOP as usize + 1],
 }
 
 impl Kpted {
-    /// Goes on to the next served mapping, if it is at none; none if there is no more.
+    /// The next served mapping at or after the current position; `None` if there is no more.
     fn mapping(&self, layer: &Layer) -> Option<(u32, VirtAddr)> {
         let mut from = self.at;
         for index in self.space..layer.spaces.len() as u32 {
@@ -74,12 +73,12 @@ impl Kpted {
         None
     }
 
-    /// Whether the space that it is in the middle of has ended.
+    /// Whether the current space has ended.
     fn is_lost(&self, layer: &Layer) -> bool {
         self.level < TOP && layer.spaces[self.space].vmas.iter().next().is_none()
     }
 
-    /// The addresses of a line's entries from where it is on, as far as the way here led.
+    /// The addresses of the current cache line's entries, up to the end of the part below the marked entry.
     fn line(&self) -> impl Iterator<Item = VirtAddr> + use<> {
         let bytes = reach(self.level);
         let end = (self.at.0 | (bytes * LINE_ENTRIES - 1)) + 1;
@@ -87,7 +86,7 @@ impl Kpted {
         (self.at.0 & !(bytes - 1)..end).step_by(bytes as usize).map(VirtAddr)
     }
 
-    /// Goes on behind a line: up again where the way down has come to its end.
+    /// Goes on after a cache line; goes up again at the end of the part below a marked entry.
     fn pass(&mut self, end: VirtAddr) {
         self.at = end;
         while self.level < TOP && self.at >= self.until[usize::from(self.level)] {
@@ -109,7 +108,7 @@ impl Kpted {
         smu_mut(layer).counters.accounted += 1;
     }
 
-    /// Sees to the marks of a line; of a level above the leaves it goes down at the first.
+    /// Handles the marks of a cache line; above the leaves, descends at the first mark.
     fn marks(&mut self, os: &mut Os) {
         for va in self.line() {
             let layer = &mut os.layers[self.layer];
@@ -132,7 +131,7 @@ impl Kpted {
         self.pass(end);
     }
 
-    /// The limit of the space that it is in, if that is what it has come to.
+    /// The pressure on the current space's cgroup, if that is at its limit.
     fn at_limit(&self, os: &mut Os) -> Option<Pressure> {
         let layer = &mut os.layers[self.layer];
         let group = layer.spaces[self.space].group;
@@ -250,7 +249,7 @@ impl EngineThread for Kpted {
 }
 
 impl Kpted {
-    /// What accounting for a page costs.
+    /// Plans the cost of accounting for a page.
     fn plan_account(&self, os: &Os, layer: &Layer, va: VirtAddr, step: &mut Step) {
         for stage in [Stage::Charge, Stage::Rmap, Stage::Lru] {
             step.preset += os.costs.fault.all()[stage as usize].cost();

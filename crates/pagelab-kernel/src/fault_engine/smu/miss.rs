@@ -1,13 +1,13 @@
-//! What the unit does for a page that a walk has not found.
+//! The unit's handling of a page that a walk has not found.
 //!
-//! Models: the walker sends the addresses of the page's entries, and what the leaf says. The page-miss handler looks
-//! among the misses under way for the same entry and waits for that one; if there is none it takes a register of its
-//! own. It takes a free page, writes a read of the block into the submission queue, and rings the doorbell. The drive
-//! writes the page and a completion, which the unit snoops. It writes the entry, marks those above, and tells all who
-//! wait.
+//! Models: the walker sends the addresses of the page's entries and the content of the leaf. The page-miss handler
+//! searches the misses in progress for the same entry and waits for that miss if there is one; otherwise it takes a
+//! register. It takes a free page, writes a read command for the block to the submission queue, and rings the doorbell.
+//! The drive writes the page and a completion, which the unit snoops. The unit writes the entry, marks the entries
+//! above, and notifies all waiting misses.
 //! Source: as in [`super`]. The order of the steps: claims of US 11,436,150, and the slides "SMU - Page Miss Handler".
-//! Deviations: the registers are looked up by the page's key ([`pagelab_base::step::BlockKey::Page`]), which kernels'
-//! handlers take, too.
+//! Deviations: the registers are looked up by the page's key ([`pagelab_base::step::BlockKey::Page`]), which the
+//! kernels' handlers also use.
 
 use crate::context::KernelContext;
 use crate::effects::Effects;
@@ -30,17 +30,17 @@ use pagelab_base::page_fault::{Intent, PageFault};
 use pagelab_base::step::{BlockKey, Next, Ref, RefKind, RefSpace, Step};
 use pagelab_tables::page_table::{Leaf, Mapping, PteFlags, WalkList};
 
-/// What the step under way does; a register and a frame are there from the step on that takes them.
+/// The current step. Register and frame are held from the step on that takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MissState {
-    /// Look among the misses under way, and take a register.
+    /// Search the misses in progress, and take a register.
     Lookup,
     FreePage,
     /// Write the command.
     Submit {
         frame: Pfn,
     },
-    /// The drive is at work.
+    /// Wait for the drive.
     Device {
         frame: Pfn,
     },
@@ -58,26 +58,26 @@ enum MissState {
     },
 }
 
-/// See the module's text.
+/// The engine's work for a page, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Offload {
     fault: PageFault,
     page: VirtAddr,
     cpu: CpuId,
-    /// The unit has the miss.
+    /// Whether the unit has received the miss.
     arrived: bool,
-    /// What the entry said.
+    /// Content of the entry.
     stored: Stored,
-    /// The register of the unit.
+    /// The register of the miss.
     id: u16,
-    /// It has waited for another miss on the page, or for a register.
+    /// Whether it has waited for another miss on the page, and for a register.
     joined: bool,
     stalled: bool,
     state: MissState,
     verdict: Verdict,
 }
 
-/// What an entry says that allows the access.
+/// Content of an entry, if it allows the access.
 enum EntryContent {
     Page(Mapping),
     Stored(Stored),
@@ -140,7 +140,7 @@ impl Offload {
         }
     }
 
-    /// Takes the page's key and a register; waits for another miss on the page, or for a register.
+    /// Takes the page's key and a register; waits for another miss on the page, or for a free register.
     fn lookup(&mut self, os: &mut Os, task: TaskId) -> Next {
         let (key, layer) = (self.key(os), self.fault.space.layer);
         if !std::mem::replace(&mut self.arrived, true) && self.is_remote(os) {
@@ -162,7 +162,7 @@ impl Offload {
             }
             EntryContent::Stored(stored) => self.stored = stored,
         }
-        // The page has left memory just now, and its entry has been written anew meanwhile.
+        // The page has just left memory, and its entry has been rewritten meanwhile.
         let written = BlockKey::Writeback { layer, lba: self.block(os) };
         if os.locks.is_held(written) {
             return Next::Block(written);
@@ -180,7 +180,7 @@ impl Offload {
         Next::Continue
     }
 
-    /// Gives register and key back.
+    /// Releases register and key.
     fn release(&self, os: &mut Os, task: TaskId) -> Next {
         self.unit_mut(os).end_miss(self.id);
         os.locks.signal(Unit::idle_key(self.fault.space.layer, self.stored.socket));
@@ -223,7 +223,7 @@ impl Offload {
         Next::Continue
     }
 
-    /// Writes the page's entry, if it still says what it said.
+    /// Writes the page's entry, if that has not changed.
     fn map(&mut self, os: &mut Os, task: TaskId, frame: Pfn) -> Next {
         let cpu = task.cpu;
         let store = self.fault.intent == Intent::Store;
@@ -340,7 +340,7 @@ impl Work for Offload {
                 let block = self.block(os);
                 let (unit, contents) = self.unit_with_memory(os);
                 let written = unit.pairs[self.stored.device as usize].answer(Completion { id, failed }, contents);
-                assert_eq!(written, DriveRead { lba, frame }, "the drive does what it is told");
+                assert_eq!(written, DriveRead { lba, frame }, "the drive executes the command");
                 effects.note_page_read(self.fault.space.layer, frame);
                 if !failed {
                     self.layer_mut(os).check_read(self.fault.space.index, self.page, block, frame);

@@ -1,4 +1,4 @@
-//! Parameters of the storage management unit. They lie below the kernels, so this module imports nothing of them.
+//! Parameters of the storage management unit. This module lies below the kernels and imports nothing from them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,50 +7,49 @@ use crate::fault_engine::config::{EngineContext, EngineParameters};
 use pagelab_base::addr::PageSize;
 use pagelab_base::error::LayerConfigError;
 
-/// Entries that an NVMe queue may have (NVMe 1.4, 3.1.1: CAP.MQES has 16 bits and counts from 0).
+/// Most entries of an NVMe queue (NVMe 1.4, 3.1.1: CAP.MQES has 16 bits and counts from 0).
 const MOST_ENTRIES: u32 = 65_536;
-/// Free pages that the queue may hold: 1 GiB, with a ring of 4 MiB, the largest block of Linux's allocator.
+/// Most free pages of the queue: 1 GiB, with a ring of 4 MiB, the largest block of Linux's allocator.
 const MOST_PAGES: u32 = 1 << 18;
 
-/// Sockets that an entry can name: 3 bits (the talk's slides).
+/// Number of sockets that an entry can name: 3 bits (the talk's slides).
 pub const MOST_SOCKETS: u32 = 8;
-/// Devices of a socket that an entry can name: 3 bits (the talk's slides).
+/// Number of devices per socket that an entry can name: 3 bits (the talk's slides).
 pub const MOST_DEVICES: u32 = 8;
 
-/// The queues may have this part of the memory: what is in them, nobody else has.
+/// The queues may hold this fraction of the memory, since nothing else can use it.
 const MOST_SHARE: u64 = 8;
 
-/// What there is of it in a layer.
+/// Parameters of a layer's storage management unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Parameters {
-    /// Sockets, of which each has a unit; the queues and registers below are each unit's.
+    /// Number of sockets; each has a unit. The queues and registers below are per unit.
     pub sockets: u32,
-    /// Cycles that a miss takes longer if its CPU is on another socket than the drive: the way to the unit there, and
-    /// back.
+    /// Additional cycles of a miss whose CPU is on another socket than the drive, for the way to that unit and back.
     pub remote_cycles: u32,
-    /// Misses that may be under way at a time (page miss status holding registers).
+    /// Number of misses that may be in progress at a time (page miss status holding registers).
     pub pmshr: u32,
     /// Entries of the unit's submission queue and of its completion queue; one stays free.
     pub nvme_entries: u32,
-    /// Free pages that the queue holds.
+    /// Capacity of the queue of free pages.
     pub free_pages: u32,
-    /// Of these, how many the unit fetches at a time, if there are so many.
+    /// Number of free pages that the unit fetches at a time, if there are that many.
     pub prefetch: u32,
-    /// Free pages that a fault makes ready that found the queue empty, as far as there is room.
+    /// Number of free pages that a fault prepares if it found the queue empty, as far as there is room.
     pub sync_refill: u32,
     /// Cycles between the end of a pass of kpted and the next one.
     pub kpted_cycles: u64,
-    /// Cycles between the end of a pass of kpoold and the next one; 0: faults alone fill the queue.
+    /// Cycles between the end of a pass of kpoold and the next one; 0 if only faults fill the queue.
     pub kpoold_cycles: u64,
-    /// Cycles of each of the unit's steps beyond its references.
+    /// Cycles of each step of the unit, beyond its references.
     pub step_cycles: u32,
-    /// Cycles until a write to a doorbell has reached the drive.
+    /// Cycles until a write to a doorbell reaches the drive.
     pub doorbell_cycles: u32,
     /// Cycles per entry that a mapping call writes.
     pub fill_cycles: u32,
-    /// The files that it serves, a `*` at the end for all that begin so; it is an error if one of these cannot be
-    /// served. Empty: all that can be.
+    /// Names of the files to serve; a `*` at the end matches any rest. It is an error if one of these cannot be served.
+    /// If empty, all files that can be served are.
     pub files: Vec<String>,
 }
 
@@ -82,8 +81,7 @@ impl EngineParameters for Parameters {
             return Err(LayerConfigError::new("fault_engine", what));
         }
         if !around.alone {
-            let what =
-                "smu is for a machine without guests: these have no drive of their own; allowed beside it is one layer";
+            let what = "smu needs a machine without guests, since guests have no drive of their own; allowed is a single layer";
             return Err(LayerConfigError::new("fault_engine", what));
         }
         if around.drives == 0 {
@@ -118,7 +116,7 @@ impl EngineParameters for Parameters {
         LayerConfigError::unless_between("fault_engine.nvme_entries", self.nvme_entries, 2, MOST_ENTRIES)?;
         if self.pmshr == 0 || self.pmshr >= self.nvme_entries {
             let what = format!(
-                "{} is not possible; allowed is 1 to {}, as each miss has an entry of the submission queue and one of these stays free",
+                "{} is not possible; allowed is 1 to {}, since each miss has an entry of the submission queue and one entry stays free",
                 self.pmshr,
                 self.nvme_entries - 1
             );

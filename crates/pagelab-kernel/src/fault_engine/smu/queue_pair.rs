@@ -1,9 +1,9 @@
-//! The queue pair that the unit and the drive share, in the layer's memory.
+//! A queue pair between the unit and a drive, in the layer's memory.
 //!
-//! Models: a ring of submission entries of 64 bytes and one of completion entries of 16, each with a phase bit that
-//! changes from one round to the next, so that a new entry is known without a register. The drive says in each
-//! completion how far it has read the submissions. Doorbells tell it how far there are any, and how far completions
-//! have been read.
+//! Models: a ring of submission entries of 64 bytes, and one of completion entries of 16 bytes. Completions have a
+//! phase bit that changes in every round, so that a new entry is recognised without a register. Each completion says
+//! how far the drive has read the submissions. Doorbells tell the drive how far there are submissions, and how far
+//! completions have been read.
 //! Source: NVM Express base specification 1.4, 4.2 (submission queue entry), 4.6 (completion queue entry); NVM command
 //! set, read.
 
@@ -17,28 +17,28 @@ const NAMESPACE: u64 = 1;
 /// Generic command status: internal error.
 const FAILED: u64 = 0x06;
 
-/// A completion, as the unit reads it.
+/// A completion, as read by the unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The command's number.
+    /// Number of the command.
     pub id: u16,
-    /// Whether the drive reports an error: the page was not read.
+    /// Whether the drive reports an error, so that the page was not read.
     pub failed: bool,
 }
 
-/// See the module's text.
+/// The queue pair, see the module's text.
 #[derive(Clone, Debug)]
 pub struct QueuePair {
     submissions: Pfn,
     completions: Pfn,
     entries: u32,
     frames: u64,
-    /// Where the unit writes the next submission, and where the drive has read up to, as the unit knows.
+    /// Where the unit writes the next submission, and how far it knows that the drive has read.
     tail: u32,
     read_to: u32,
-    /// The drive's own: where it reads the next submission, and writes the next completion, in what phase.
+    /// The drive's state: where it reads the next submission and writes the next completion, and its phase.
     device: Device,
-    /// Where the unit reads the next completion, in what phase.
+    /// Where the unit reads the next completion, and its phase.
     head: u32,
     phase: bool,
 }
@@ -52,17 +52,17 @@ struct Device {
     commands: Vec<(u16, DriveRead)>,
 }
 
-/// What the drive has written: a block, into a frame.
+/// What the drive has read: a block, into a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriveRead {
-    /// The block, as the drive numbers them.
+    /// The block, in the drive's numbering.
     pub lba: Lba,
     /// The frame that its contents were written to.
     pub frame: Pfn,
 }
 
 impl QueuePair {
-    /// An empty one; none if there is no memory for it.
+    /// An empty queue pair; `None` if there is no memory for it.
     pub fn boot(entries: u32, memory: &mut Memory) -> Option<Self> {
         let (submissions, first) = memory.take_ring(u64::from(entries) * LINE_BYTES)?;
         let (completions, second) = memory.take_ring(u64::from(entries) * NVME_COMPLETION_BYTES)?;
@@ -71,7 +71,7 @@ impl QueuePair {
         Some(Self { submissions, completions, entries, frames, tail: 0, read_to: 0, device, head: 0, phase: true })
     }
 
-    /// Frames of 4 KiB that both queues take.
+    /// Number of 4 KiB frames of both queues.
     pub fn frames(&self) -> u64 {
         self.frames
     }
@@ -84,7 +84,7 @@ impl QueuePair {
         self.completions.addr() + u64::from(place) * NVME_COMPLETION_BYTES
     }
 
-    /// Address of the submission entry that is written next.
+    /// Address of the next submission entry to write.
     pub fn submission(&self) -> PhysAddr {
         self.submissions.addr() + u64::from(self.tail) * LINE_BYTES
     }
@@ -92,7 +92,7 @@ impl QueuePair {
     /// Writes the command to read a block into a frame.
     ///
     /// # Panics
-    /// If the queue is full: there are fewer misses at a time than entries.
+    /// If the queue is full; there must be fewer misses at a time than entries.
     pub fn submit(&mut self, id: u16, lba: Lba, frame: Pfn, mem: &mut PhysMem) {
         let (at, next) = (self.submission(), self.after(self.tail));
         assert_ne!(next, self.read_to, "the submission queue is full");
@@ -104,7 +104,7 @@ impl QueuePair {
         self.tail = next;
     }
 
-    /// The drive reads the next command.
+    /// Reads the next command, as the drive does.
     fn fetch(&mut self, mem: &PhysMem) {
         let base = self.submissions.addr().0 + u64::from(self.device.read_to) * LINE_BYTES;
         let word = |number: u64| mem.read(PhysAddr(base + number * 8));
@@ -113,8 +113,8 @@ impl QueuePair {
         self.device.commands.push(((word(0) >> 16) as u16, written));
     }
 
-    /// The drive reads all commands up to the doorbell, and answers one of them: it may answer in any order. Returns
-    /// what that one asked for.
+    /// Reads all commands up to the doorbell and answers one of them, as the drive does, in any order. Returns what
+    /// that command has read.
     pub fn answer(&mut self, Completion { id, failed }: Completion, mem: &mut PhysMem) -> DriveRead {
         while self.device.read_to != self.tail {
             self.fetch(mem);
@@ -131,7 +131,7 @@ impl QueuePair {
         self.device.commands.swap_remove(at).1
     }
 
-    /// The next completion, if the drive has written one that has not been read.
+    /// Reads the next completion, if the drive has written one.
     pub fn reap(&mut self, mem: &PhysMem) -> Option<Completion> {
         let word = mem.read(self.completion(self.head) + 8);
         let high = word >> 32;
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(pair.reap(&mem), None, "an empty ring has no completion");
         pair.submit(0x1234, Lba(5), Pfn(9), &mut mem);
         let word = |n: u64| mem.read(PhysAddr((50 << 12) + n * 8));
-        // Opcode, number, namespace; PRP1; SLBA of 512 bytes each; number of blocks less one.
+        // Opcode, number, namespace; PRP1; SLBA in units of 512 bytes; number of blocks minus one.
         assert_eq!([0, 3, 4, 5, 6].map(word), [0x0000_0001_1234_0002, 9 << 12, 0, 40, 7]);
         assert_eq!(
             pair.answer(Completion { id: 0x1234, failed: true }, &mut mem),
@@ -184,7 +184,7 @@ mod tests {
         let (mut pair, mut mem) = pair(3);
         let (mut next, mut expected) = (0_u16, Vec::new());
         for round in 0..1000_u64 {
-            // One or two under way, of a ring that holds two.
+            // One or two in progress, in a ring that holds two.
             for _ in 0..1 + round % 2 {
                 pair.submit(next, Lba(round), Pfn(7), &mut mem);
                 expected.push(next);

@@ -1,5 +1,4 @@
-//! The kernel's part of the storage management unit: what stands in entries, which pages are marked, and what is
-//! counted.
+//! The kernel's part of the storage management unit: words in entries, marked pages, and counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,19 +25,19 @@ use pagelab_tables::page_table::PageTable;
 const SIZES: &[PageSize] = &[PageSize::Size4K];
 /// The level of the entries that map pages.
 pub const LEAF: u8 = 1;
-/// Levels of the entries above those of pages: a mark there says that a mark is below.
+/// Levels of the entries above: a mark there says that there is a mark below.
 pub const UPPER: [u8; 2] = [2, 3];
 
 /// Cycles of the unit's steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Steps {
-    /// The page-miss handler and the look-up in the PMSHR, with the way there from another socket.
+    /// Page-miss handler and look-up in the PMSHR, including the way from another socket.
     pub lookup: Cycles,
     /// Taking a free page.
     pub free_page: Cycles,
-    /// Writing the command, and its doorbell.
+    /// Writing the command and its doorbell.
     pub submit: Cycles,
-    /// Snooping the completion, and its doorbell.
+    /// Snooping the completion, and writing its doorbell.
     pub complete: Cycles,
     /// Writing the page's entry.
     pub map: Cycles,
@@ -46,22 +45,22 @@ pub struct Steps {
     pub marks: Cycles,
 }
 
-/// What was counted.
+/// Counters of all units.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
     /// Pages that the unit has read and mapped.
     pub mapped: u64,
-    /// Misses that waited for another one's page.
+    /// Misses that waited for another miss on the same page.
     pub joined: u64,
-    /// Misses that waited until an entry of the PMSHR was free.
+    /// Misses that waited for a free entry of the PMSHR.
     pub full: u64,
     /// Misses without a free page.
     pub empty: u64,
     /// Misses whose request the drive answered with an error.
     pub failed: u64,
-    /// Misses whose entry said otherwise by the time the unit looked.
+    /// Misses whose entry had changed by the time the unit looked.
     pub gone: u64,
-    /// Misses of CPUs of other sockets than the unit's.
+    /// Misses of CPUs on other sockets than the unit.
     pub remote: u64,
     /// Free pages that page faults put into the queue.
     pub supplied_by_faults: u64,
@@ -73,11 +72,11 @@ pub struct Counters {
     pub kpoold_passes: u64,
     /// Passes of kpted.
     pub kpted_passes: u64,
-    /// Entries that kpted looked at, of all levels.
+    /// Entries that kpted read, of all levels.
     pub kpted_entries: u64,
     /// Pages that kpted accounted for.
     pub accounted: u64,
-    /// Pages that calls and faults accounted for, before kpted came.
+    /// Pages that calls and faults accounted for before kpted.
     pub accounted_by_calls: u64,
     /// Cycles of kpoold.
     pub kpoold_cycles: Cycles,
@@ -87,20 +86,19 @@ pub struct Counters {
     pub steps: Steps,
 }
 
-/// See the module's text.
+/// The kernel's part, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Smu {
-    /// What the configuration says of it.
+    /// Its parameters.
     pub parameters: Parameters,
-    /// What was counted, of all units together.
+    /// Counters of all units together.
     pub counters: Box<Counters>,
     /// By socket.
     pub units: Vec<Unit>,
     cores: u32,
-    /// What marks of leaves say: pages that are mapped and not accounted for, with their frames, and which pages of
-    /// files they are.
+    /// Marked leaves: pages that are mapped but not accounted for, with their frames and pages of files.
     pub pending: BTreeMap<(u32, VirtAddr), (Pfn, FilePage)>,
-    /// Files that are mapped more than once.
+    /// Files with several mappings.
     shared: BTreeSet<Arc<str>>,
     mapped: Box<Latencies>,
     refused: Box<Latencies>,
@@ -116,18 +114,18 @@ impl Smu {
         u64::from(core) * u64::from(self.sockets()) / u64::from(self.cores) != u64::from(unit)
     }
 
-    /// Where on storage the page of an entry is.
+    /// Place on storage of an entry's page.
     pub fn place(&self, of: &Stored) -> DriveBlock {
         DriveBlock { drive: of.device * self.sockets() + of.socket, lba: of.lba }
     }
 
-    /// A miss found no free page in a unit's queue.
+    /// Notes that a miss found no free page in a unit's queue.
     pub fn note_empty(&mut self, unit: u32) {
         self.counters.empty += 1;
         self.units[unit as usize].lacking = self.parameters.sync_refill;
     }
 
-    /// Whether a file of this name is one of those that the configuration names.
+    /// Whether the configuration names this file.
     fn is_named(&self, file: &str) -> bool {
         let matches = |pattern: &String| match pattern.strip_suffix('*') {
             Some(beginning) => file.starts_with(beginning),
@@ -136,7 +134,8 @@ impl Smu {
         self.parameters.files.iter().any(matches)
     }
 
-    /// The unit whose queue gets a free page next: the one that has the fewest, in faults of those that lack some.
+    /// The unit whose queue gets the next free page: the one with the fewest; within faults, among those that lack
+    /// pages.
     pub fn next_supplied(&self, in_fault: bool) -> usize {
         let wants = |of: &Unit| !in_fault || of.lacking > 0;
         let units = self.units.iter().enumerate().filter(|(_, of)| wants(of));
@@ -153,7 +152,7 @@ impl KernelSide for Smu {
         memory: &mut Memory,
     ) -> Option<Self> {
         let sockets = parameters.sockets;
-        // Drives are attached to one socket after the other.
+        // Drives are attached to the sockets in turn.
         let mut unit = |socket| Unit::boot(parameters, (drives + sockets - 1 - socket) / sockets, memory);
         Some(Self {
             parameters: parameters.clone(),
@@ -286,7 +285,7 @@ impl KernelSide for Smu {
     fn idle(&self) -> Option<String> {
         let Counters { mapped, empty, failed, gone, .. } = *self.counters;
         let why = if self.parameters.files.is_empty() {
-            "no program missed a page of a file that it alone has mapped, and that is not in memory (kernel.page_cache = cold)"
+            "no program missed a page of a file that only it has mapped and that is not in memory (kernel.page_cache = cold)"
         } else {
             "no program missed a page of the files that `fault_engine.files` names"
         };
@@ -311,27 +310,19 @@ impl KernelSide for Smu {
         let mut all = Vec::new();
         for (name, count, text) in [
             ("mapped", of.mapped, "Pages that the unit has read and mapped"),
-            ("joined", of.joined, "Misses that waited for the page of another one"),
-            ("full", of.full, "Misses that waited until an entry of the PMSHR was free"),
-            ("empty", of.empty, "Misses that found no free page, and went to the kernel"),
-            ("failed", of.failed, "Misses whose request the drive answered with an error, and that went to the kernel"),
-            (
-                "gone",
-                of.gone,
-                "Misses whose entry said otherwise by the time the unit looked, and that went to the kernel",
-            ),
+            ("joined", of.joined, "Misses that waited for another miss on the same page"),
+            ("full", of.full, "Misses that waited for a free entry of the PMSHR"),
+            ("empty", of.empty, "Misses that found no free page and were passed to the kernel"),
+            ("failed", of.failed, "Misses whose request the drive answered with an error, passed to the kernel"),
+            ("gone", of.gone, "Misses whose entry had changed by the time the unit looked, passed to the kernel"),
             ("free_pages.by_faults", of.supplied_by_faults, "Free pages that page faults put into the queue"),
             ("free_pages.by_kpoold", of.supplied_by_kpoold, "Free pages that kpoold put into the queue"),
-            ("free_pages.no_memory", of.no_frame, "Times that memory was too short for another one"),
+            ("free_pages.no_memory", of.no_frame, "Times that memory was too short for another free page"),
             ("kpoold.passes", of.kpoold_passes, "Passes of kpoold"),
             ("kpted.passes", of.kpted_passes, "Passes of kpted"),
-            ("kpted.entries", of.kpted_entries, "Entries that kpted looked at, of all levels"),
+            ("kpted.entries", of.kpted_entries, "Entries that kpted read, of all levels"),
             ("kpted.pages", of.accounted, "Pages that kpted accounted for"),
-            (
-                "accounted_by_calls",
-                of.accounted_by_calls,
-                "Pages that calls and faults accounted for, before kpted came",
-            ),
+            ("accounted_by_calls", of.accounted_by_calls, "Pages that calls and faults accounted for before kpted"),
         ] {
             all.push(Measure::count(name, count, text));
         }
@@ -341,7 +332,7 @@ impl KernelSide for Smu {
             (
                 "step.lookup.cycles",
                 of.steps.lookup,
-                "the page-miss handler and the look-up in the PMSHR, with the way there from another socket",
+                "the page-miss handler and the look-up in the PMSHR, including the way from another socket",
             ),
             ("step.free_page.cycles", of.steps.free_page, "taking a free page"),
             ("step.submit.cycles", of.steps.submit, "writing the command, and its doorbell"),
@@ -351,8 +342,8 @@ impl KernelSide for Smu {
         ] {
             all.push(Measure::cycles(name, cycles, format!("Cycles of {text}")));
         }
-        all.extend(self.mapped.measures("latency", "misses that the unit ended with a translation"));
-        all.extend(self.refused.measures("refused", "what the unit did before it gave a miss to the kernel"));
+        all.extend(self.mapped.measures("latency", "misses that the unit completed"));
+        all.extend(self.refused.measures("refused", "misses that the unit passed to the kernel"));
         let queued = self.units.iter().map(|of| u64::from(of.free.count())).sum();
         let pending = self.pending.len() as u64;
         if let [_, _, ..] = self.units[..] {
@@ -361,10 +352,10 @@ impl KernelSide for Smu {
                 Measure::count(format!("socket.{n}.mapped"), of.mapped, text)
             };
             all.extend(self.units.iter().enumerate().map(mapped));
-            all.push(Measure::count("remote", of.remote, "Misses of CPUs of other sockets than the unit's"));
+            all.push(Measure::count("remote", of.remote, "Misses of CPUs on other sockets than the unit"));
         }
         all.push(Measure::state("free_pages", queued, "count", "Free pages in the queue at the end"));
-        all.push(Measure::state("pending", pending, "count", "Pages at the end that kpted has not seen"));
+        all.push(Measure::state("pending", pending, "count", "Pages at the end that kpted has not accounted for"));
         all
     }
 }

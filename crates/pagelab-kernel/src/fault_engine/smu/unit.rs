@@ -1,7 +1,7 @@
-//! A unit: that of a socket, for the drives that are attached there.
+//! The unit of a socket, for the drives that are attached there.
 //!
-//! Source: as in [`super`]; a unit per socket, and a queue pair of its own per drive: the fields of an entry (socket,
-//! device, block).
+//! Source: as in [`super`]. One unit per socket, with a queue pair per drive, follows from the fields of an entry
+//! (socket, device, block).
 
 use std::collections::BTreeMap;
 
@@ -16,27 +16,27 @@ use pagelab_base::ids::{CpuId, LayerId};
 use pagelab_base::memory::PhysMem;
 use pagelab_base::step::BlockKey;
 
-/// See the module's text.
+/// The unit, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Unit {
-    /// The queue of free pages that misses take their frames from.
+    /// The queue of free pages from which misses take their frames.
     pub free: FreePages,
-    /// By the number of the drive on the socket.
+    /// Queue pairs, by the number of the drive on the socket.
     pub pairs: Vec<QueuePair>,
-    /// Completions that have been read, and not been looked at by their misses: whether they failed.
+    /// Completions that have been read but not yet handled by their misses: whether they failed.
     answered: BTreeMap<u16, bool>,
-    /// Numbers of the entries of the PMSHR that are free, which are those of their commands.
+    /// Free entries of the PMSHR; their numbers are also those of the commands.
     idle: Vec<u16>,
-    /// Frames that misses have taken and not mapped.
+    /// Frames that misses have taken and not mapped yet.
     pub in_hand: u32,
-    /// Free pages that faults are to make ready yet.
+    /// Free pages that faults still have to prepare.
     pub lacking: u32,
     /// Pages that it has read and mapped.
     pub mapped: u64,
 }
 
 impl Unit {
-    /// That of a socket with so many drives; none if there is no memory for it.
+    /// The unit of a socket with this number of drives; `None` if there is no memory for it.
     pub fn boot(parameters: &Parameters, drives: u32, memory: &mut Memory) -> Option<Self> {
         Some(Self {
             free: FreePages::boot(parameters.free_pages, parameters.prefetch, memory)?,
@@ -49,7 +49,7 @@ impl Unit {
         })
     }
 
-    /// What a miss waits for that finds no entry of the PMSHR.
+    /// The key to wait for if there is no free entry of the PMSHR.
     pub fn idle_key(layer: LayerId, unit: u32) -> BlockKey {
         BlockKey::Engine { layer, table: (CpuId(unit), PageSize::Size4K) }
     }
@@ -59,12 +59,13 @@ impl Unit {
         self.idle.pop()
     }
 
-    /// Gives an entry of the PMSHR back.
+    /// Frees an entry of the PMSHR.
     pub fn end_miss(&mut self, id: u16) {
         self.idle.push(id);
     }
 
-    /// Reads the completions that a drive has written; whether the request of a miss, which is among them, has failed.
+    /// Reads the completions that a drive has written. Returns whether the request of a miss, which must be among them,
+    /// has failed.
     pub fn complete(&mut self, drive: usize, id: u16, contents: &PhysMem) -> bool {
         while let Some(of) = self.pairs[drive].reap(contents) {
             self.answered.insert(of.id, of.failed);
@@ -72,7 +73,7 @@ impl Unit {
         self.answered.remove(&id).expect("the drive has answered")
     }
 
-    /// Puts a free page into the queue if there is room for it, and memory to spare.
+    /// Adds a free page to the queue, if there is room and memory is not short.
     pub fn supply(&mut self, memory: &mut Memory) -> SupplyOutcome {
         if self.free.is_full() {
             return SupplyOutcome::Enough;
@@ -85,8 +86,8 @@ impl Unit {
         SupplyOutcome::One
     }
 
-    /// A miss gives its frame back, to the queue, which has had it before. The frame, if the queue has got full
-    /// meanwhile.
+    /// Returns a frame that a miss has taken to the queue. If the queue has become full meanwhile, returns it to the
+    /// caller.
     #[must_use]
     pub fn put_back(&mut self, frame: Pfn, contents: &mut PhysMem) -> Option<Pfn> {
         self.in_hand -= 1;
@@ -97,12 +98,12 @@ impl Unit {
         None
     }
 
-    /// Free pages in the queue, and those that misses have taken and not mapped.
+    /// Free pages in the queue, and frames that misses have taken and not mapped yet.
     pub fn held_frames(&self) -> u64 {
         u64::from(self.free.count() + self.in_hand)
     }
 
-    /// Frames of 4 KiB that the rings of the unit take.
+    /// Number of 4 KiB frames of the unit's rings.
     pub fn table_frames(&self) -> u64 {
         self.free.frames() + self.pairs.iter().map(QueuePair::frames).sum::<u64>()
     }
