@@ -16,9 +16,13 @@ from docutils import core, nodes
 
 import pagelab
 from pagelab.cli import installed
+from pagelab.cli.application import application
 
 MANUAL = Path(__file__).resolve().parents[1] / "setup" / "wheel" / "data" / "share" / "man" / "man1" / "pagelab.1"
 """maturin puts this folder into wheels, as `setup/wheel` is the `data` of pyproject.toml"""
+
+app = application()
+"""All commands, where Typer looks for them"""
 
 _SUMMARY = "a laboratory for paging: record a program, replay it under many virtual-memory systems"
 
@@ -32,7 +36,7 @@ def markdown() -> str:
     for command, extra in installed.EXTRAS.items():
         if not entry_points(group=installed.GROUP, name=command):
             raise ModuleNotFoundError(f"the package pagelab-{extra} is not installed: make setup")
-    docs = [sys.executable, "-m", "typer", "pagelab.cli.application", "utils", "docs", "--name", "pagelab"]
+    docs = [sys.executable, "-m", "typer", __file__, "utils", "docs", "--name", "pagelab"]
     text = subprocess.run(docs, check=True, stdout=subprocess.PIPE, text=True).stdout
     # Typer writes entities, which code spans show as they are.
     return re.sub(r"`[^`\n]*`", lambda code: html.unescape(code[0]), text)

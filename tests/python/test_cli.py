@@ -124,7 +124,9 @@ runpy.run_module("pagelab", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("name", ["pagelab.cli", "typer", "pagelab._engine", "rich.console", "json", "numpy.random"])
+@pytest.mark.parametrize(
+    "name", ["pagelab.cli", "typer", "pagelab.cli.command", "rich.console", "json", "numpy.random"]
+)
 def test_ctrl_c_while_modules_load_is_one_line(name: str) -> None:
     """Of whatever module: also where a library imports it in a `try` of its own."""
     program = _INTERRUPTED_AT.format(name=name)
@@ -145,7 +147,7 @@ def app(**_):
         os.kill(os.getpid(), signal.SIGINT)
     except KeyboardInterrupt:
         raise ImportError("a module failed to load") from None
-application.app = app
+application.application = lambda _: app
 application.main()
 """
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -373,6 +375,24 @@ def test_no_data_frames_are_imported_for_nothing(arguments: list[str], tmp_path:
     assert process.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_command_is_imported_without_the_others(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from pagelab.cli.application import main\n"
+        "try:\n    main()\n"
+        "finally:\n    print(sorted({'pagelab.cli.run', 'pagelab.cli.advise', 'pagelab_linux'} & sys.modules.keys()))\n"
+    )
+    for command, imported in {"run": ["pagelab.cli.run"], "advise": ["pagelab.cli.advise", "pagelab.cli.run"]}.items():
+        process = subprocess.run(
+            [sys.executable, "-c", program, command, "--help"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert process.stdout.splitlines()[-1] == str(imported)
+
+
 def test_lists_and_the_schema(pagelab: Pagelab) -> None:
     kinds = pagelab("list")
     assert kinds.returncode == 0, kinds.stderr
@@ -460,7 +480,7 @@ def _commands() -> dict[str, Any]:
         if not hasattr(command, "commands"):
             found[name] = command
 
-    collect("", typer.main.get_command(application.app))
+    collect("", typer.main.get_command(application.application()))
     return found
 
 

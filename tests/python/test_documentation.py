@@ -119,7 +119,7 @@ def test_commands_run(command: str, folder: Path) -> None:
 @pytest.mark.parametrize("command", PARSED)
 def test_command_lines_are_understood(command: str) -> None:
     _, name, *arguments = shlex.split(command, comments=True)
-    group = typer.main.get_command(application.app)
+    group = typer.main.get_command(application.application(name))
     assert isinstance(group, typer.core.TyperGroup)
     if name.startswith("--"):
         assert name in [option for parameter in group.params for option in parameter.opts]

@@ -13,7 +13,7 @@ import typer.testing
 
 import pagelab as package
 from pagelab import _engine
-from pagelab.cli.application import app
+from pagelab.cli.application import application
 from pagelab.comparison.sides import ReplayOptions
 from pagelab.replay.simulation import Settings, request
 from pagelab.results.request import Request
@@ -92,7 +92,7 @@ def test_results_keep_what_decides_them() -> None:
 
 
 def test_the_command_has_these_options_and_no_others() -> None:
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(application())
     run = group.commands["run"]  # type: ignore[attr-defined]
     options = {parameter.name: set(parameter.opts) for parameter in run.params if parameter.opts[0].startswith("-")}
     named = {option.command for option in OPTIONS if option.command}
@@ -137,7 +137,7 @@ def test_the_command_passes_every_option_on(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(package, "run", run, raising=False)
     others = ["--threads", "7", "--faults", str(tmp_path / "a.faults")]
-    typer.testing.CliRunner().invoke(app, [*_command(_SHOWN)[1:], *others])
+    typer.testing.CliRunner().invoke(application(), [*_command(_SHOWN)[1:], *others])
     for option in OPTIONS:
         if option.command is not None:
             assert given[option.name] not in (None, [], False), option.name

@@ -9,32 +9,15 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
 from types import FrameType
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from pagelab import _engine
-from pagelab.cli import (
-    advise,
-    calibrate,
-    catalogue,
-    compare,
-    contiguity,
-    demo,
-    installed,
-    measure,
-    model,
-    mrc,
-    native_major_faults,
-    predict,
-    record,
-    report,
-    run,
-    stacks,
-    sweep,
-    trace,
-)
+from pagelab.cli import installed
 from pagelab.cli.command import App
 
 _INTERRUPTED = 130
@@ -57,34 +40,74 @@ def _end(number: int, _: object) -> None:
     raise _EndedError(number)
 
 
-app = App(
-    name="pagelab",
-    help="A laboratory for paging: record a program once, replay it under many virtual-memory systems.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("demo")(demo.command)
-app.command("record", context_settings={"allow_interspersed_args": False})(record.command)
-app.command("run")(run.command)
-app.command("sweep")(sweep.command)
-app.command("show")(run.show_command)
-app.command("report")(report.command)
-app.command("stacks")(stacks.command)
-app.command("compare", cls=compare.Command)(compare.command)
-app.command("advise", cls=advise.Command)(advise.command)
-app.command("mrc")(mrc.command)
-app.add_typer(trace.app, name="trace")
-app.command("measure", context_settings={"allow_interspersed_args": False})(measure.command)
-app.add_typer(model.app, name="model")
-app.command("predict")(predict.command)
-app.command("calibrate")(calibrate.command)
-app.command("contiguity")(contiguity.command)
-app.command("major-faults", context_settings={"allow_interspersed_args": False})(native_major_faults.command)
-installed.add(app, "linux")
-installed.add(app, "reproduce")
-app.command("list")(catalogue.list_command)
-app.command("schema")(catalogue.schema_command)
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a command is defined: a module of `pagelab.cli`, and its function or its group of commands."""
+
+    module: str
+    function: str = "command"
+    cls: str | None = None
+    runs_program: bool = False
+    """What follows the program's name are arguments of the program, not options of the command"""
+
+
+_COMMANDS = {
+    "demo": _Source("demo"),
+    "record": _Source("record", runs_program=True),
+    "run": _Source("run"),
+    "sweep": _Source("sweep"),
+    "show": _Source("run", "show_command"),
+    "report": _Source("report"),
+    "stacks": _Source("stacks"),
+    "compare": _Source("compare", cls="Command"),
+    "advise": _Source("advise", cls="Command"),
+    "mrc": _Source("mrc"),
+    "trace": _Source("trace", "app"),
+    "measure": _Source("measure", runs_program=True),
+    "model": _Source("model", "app"),
+    "predict": _Source("predict"),
+    "calibrate": _Source("calibrate"),
+    "contiguity": _Source("contiguity"),
+    "major-faults": _Source("native_major_faults", runs_program=True),
+    "linux": None,
+    "reproduce": None,
+    "list": _Source("catalogue", "list_command"),
+    "schema": _Source("catalogue", "schema_command"),
+}
+"""Where each command is defined, in the order of the help; None: in a package that may be installed"""
+
+
+def application(command: str | None = None) -> App:
+    """The command line with all commands; if `command` is the name of one, with that one alone.
+
+    Importing the modules of all commands takes more than 0.1 s; a run needs one of them.
+    """
+    app = App(
+        name="pagelab",
+        help="A laboratory for paging: record a program once, replay it under many virtual-memory systems.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name in [command] if command in _COMMANDS else _COMMANDS:
+        _add(app, name)
+    return app
+
+
+def _add(app: App, name: str) -> None:
+    source = _COMMANDS[name]
+    if source is None:
+        installed.add(app, name)
+        return
+    module = import_module(f"pagelab.cli.{source.module}")
+    definition = getattr(module, source.function)
+    if isinstance(definition, typer.Typer):
+        app.add_typer(definition, name=name)
+        return
+    settings = {"allow_interspersed_args": False} if source.runs_program else None
+    cls = getattr(module, source.cls) if source.cls else None
+    app.command(name, cls=cls, context_settings=settings)(definition)
 
 
 def _show_version(wanted: bool) -> None:
@@ -93,7 +116,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
@@ -104,14 +126,16 @@ def _options(
 
 def main(interrupts: _Handler = signal.default_int_handler) -> None:
     """Runs the command and ends with its status. `interrupts` is the handler of SIGINT from now on."""
-    status = _run(interrupts)
+    # Ctrl-C raises no exception yet while the command's modules load.
+    app = application(sys.argv[1] if len(sys.argv) > 1 else None)
+    status = _run(app, interrupts)
     # The interpreter has nothing left to clean up, and an exception now would print a traceback.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(status)
 
 
-def _run(interrupts: _Handler) -> int:
+def _run(app: App, interrupts: _Handler) -> int:
     for number in _ENDING:
         # nohup has SIGHUP ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
