@@ -153,8 +153,8 @@ impl Os {
         Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), scope, check, &mut self.asids)
     }
 
-    /// Scans a layer's pages once for pages to reclaim. File pages that must be written cannot be read again before that
-    /// is done ([`Self::written_back`]).
+    /// Scans a layer's pages once for pages to reclaim. File pages that must be written cannot be read again before the
+    /// write completes ([`Self::written_back`]).
     pub fn scan_pages(&mut self, effects: &mut Effects, layer: LayerId, pressure: Pressure, task: TaskId) -> Scan {
         let cpu = task.cpu;
         let context = KernelContext::on(cpu);

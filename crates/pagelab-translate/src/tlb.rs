@@ -41,9 +41,9 @@ fn key_page(key: u64) -> (u64, PageSize) {
 #[derive(Clone)]
 pub struct Tlb {
     pub(super) arrays: Vec<AssocArray>,
-    /// For each page size: the largest size that this level can hold, up to the page's own.
+    /// Index of the array that holds each page size.
     pub(super) array_of: [Option<u8>; 3],
-    /// For a page of each size: the largest size up to its own that this level holds.
+    /// For each page size: the largest size that this level can hold, up to the page's own.
     pub(super) taken_up_as: [Option<PageSize>; 3],
     /// One bit per size: whether an entry of that size was ever inserted, for programs and for kernels, whose direct
     /// maps use other sizes. Look-ups skip sizes that were never inserted.

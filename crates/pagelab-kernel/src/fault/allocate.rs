@@ -1,4 +1,4 @@
-//! The frames that a fault needs, by the ordinary way, and the room that is made for them.
+//! Allocating frames for a fault in the ordinary way, and making room for them.
 
 use super::parts::smaller;
 use super::work::Work;
@@ -15,12 +15,12 @@ use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
 use pagelab_base::step::BlockKey;
 
-/// Scans in a row that may find nothing to give back before a fault does without: several times through the lists,
-/// whose pages' accessed bits the scans clear.
+/// Number of consecutive scans that may free nothing before a fault gives up reclaim: enough for several passes over
+/// the lists, whose accessed bits the scans clear.
 const MAX_FRUITLESS: u32 = 1 << 16;
 
 impl Fault {
-    /// Takes the frames that the work needs, or goes to make room for them.
+    /// Allocates the frames that the work needs, or starts to make room for them.
     pub(super) fn allocate(&mut self, os: &mut Os, effects: &mut Effects) -> Result<FaultState, EngineError> {
         let context = self.context(os);
         if let Some(state) = self.make_room(os, effects) {
@@ -28,7 +28,7 @@ impl Fault {
         }
         let (order, tries) = (self.target.order, self.progress.fruitless < MAX_FRUITLESS);
         let layer = self.layer(os);
-        // What may go on without memory to spare may not beyond its cgroup's limit.
+        // A fault may dip into the reserves when memory is short, but may not exceed its cgroup's limit.
         let limited = matches!(layer.memory.pressure(order, context.group), Some(Pressure::Limit(_)));
         if let Work::Read { file, page } = self.progress.work {
             let pages = self.take_window(os, file, page);
@@ -50,12 +50,12 @@ impl Fault {
             return Ok(refilled.map_or(FaultState::Zeroing, |descriptors| FaultState::Refill { descriptors }));
         }
         if let (Work::Copy { .. }, true) = (self.progress.work, self.target.size > PageSize::Size4K) {
-            // One that is there already, and should have been copied whole, is split for a part of it to be copied.
+            // A large page that should have been copied whole is split, so that a part of it can be copied.
             let frame = layer.take_frame(context, FramePurpose::PageTable, "the table of a page that is split")?;
             self.progress.work = Work::Split;
             return Ok(FaultState::Split { frame });
         }
-        // No contiguous block: a smaller page serves as well.
+        // No contiguous block: a smaller page works as well.
         if self.target.size > PageSize::Size4K {
             self.target.set_size(smaller(self.target.size), self.request.va);
             self.target.skips_policy = false;
@@ -80,7 +80,7 @@ impl Fault {
         Err(self.layer(os).out_of_memory("a page of a program"))
     }
 
-    /// The frames hold what they are to hold: zeros, a copy, or what was in the swap area.
+    /// The frames have their contents: zeros, a copy, or a page from the swap area.
     pub(super) fn filled(&mut self, os: &mut Os, effects: &mut Effects) -> FaultState {
         if self.progress.work == Work::SwapIn {
             effects.note_page_read(self.request.space.layer, self.target.frame);
@@ -90,7 +90,7 @@ impl Fault {
         FaultState::Charge
     }
 
-    /// They are charged to the cgroup.
+    /// The frames are charged to the cgroup.
     pub(super) fn charged(&mut self, os: &mut Os, cpu: CpuId) -> FaultState {
         let context = self.context(os);
         let (batch, pages) = (os.costs.charge_batch, 1 << self.target.order);
@@ -99,12 +99,12 @@ impl Fault {
         FaultState::Rmap
     }
 
-    /// What is to be done before memory is taken, if it is short.
+    /// What must happen before memory is allocated, if it is short; `None` if nothing must.
     pub(super) fn make_room(&mut self, os: &mut Os, effects: &mut Effects) -> Option<FaultState> {
         let context = self.context(os);
         let tries = self.progress.fruitless < MAX_FRUITLESS;
         if self.layer(os).memory.pressure(self.target.order, context.group).is_some() {
-            // Pages that nobody has accounted for cannot leave.
+            // Pages that are not accounted for cannot be reclaimed.
             self.progress.accounted += os.account_for_all(self.request.space.layer);
         }
         let layer = self.layer(os);
@@ -121,14 +121,14 @@ impl Fault {
         (tries && layer.memory.can_reclaim(pressure)).then_some(FaultState::Reclaim { pressure })
     }
 
-    /// What a scan took away is written.
+    /// Pages of a scan have been written back.
     pub(super) fn written_back(&self, os: &mut Os, scan: &Scan, task: TaskId) -> FaultState {
         os.written_back(self.request.space.layer, scan, task);
         self.begin_allocation(os)
     }
 
-    /// Scans for pages that can leave. If it finds none but some that are being written, these are to be waited for
-    /// (Linux `reclaim_throttle`, VMSCAN_THROTTLE_WRITEBACK).
+    /// Scans for pages to reclaim. If it finds only pages that are being written, the fault waits for these (Linux
+    /// `reclaim_throttle`, VMSCAN_THROTTLE_WRITEBACK).
     pub(super) fn reclaim(
         &mut self,
         os: &mut Os,

@@ -1,4 +1,4 @@
-//! Faults on anonymous memory that nobody has touched: zeroed frames, folios, the zero page, and what processes share.
+//! Faults on untouched anonymous memory: zeroed frames, folios, the zero page, and shared memory.
 
 use super::Fault;
 use crate::fault::work::{Work, gets_large_pages, pages};
@@ -11,7 +11,7 @@ use pagelab_tables::page_table::Mapping;
 use pagelab_trace::MapFlags;
 
 impl Fault {
-    /// What is to be done about a page of anonymous memory that is not there.
+    /// Chooses the work for a missing page of anonymous memory.
     pub(super) fn choose_anonymous(&mut self, layer: &mut Layer, vma: &Vma, zero_page: bool) -> Work {
         if vma.is_shared() && self.target.size == PageSize::Size4K {
             let page = vma.file_page(self.target.page);
@@ -33,7 +33,7 @@ impl Fault {
         Work::Fresh
     }
 
-    /// Whether pages are mapped by several: in kernels that are eager, those that are mapped ahead.
+    /// Whether several pages may be mapped at once; with eager paging, only pages that are mapped ahead.
     fn gets_folios(&self, layer: &Layer, vma: &Vma) -> bool {
         if layer.paging.blocks_ahead {
             !self.request.exception && layer.spaces[self.request.space.index].uses_placement
@@ -42,8 +42,8 @@ impl Fault {
         }
     }
 
-    /// Makes the page a folio: the largest of the layer's orders up to `most` whose place lies inside the VMA and has
-    /// no page yet (Linux `alloc_anon_folio`); a single page if there is none.
+    /// Sets the target to a folio: the largest of the layer's orders up to `most` that lies inside the VMA and whose
+    /// pages are all unmapped (Linux `alloc_anon_folio`); a single page if there is none.
     pub(super) fn set_folio(&mut self, layer: &mut Layer, vma: &Vma, most: u32) {
         let space = self.request.space.index;
         let free = |layer: &mut Layer, start: u64, end: u64| {
@@ -60,7 +60,7 @@ impl Fault {
         self.target.page = VirtAddr(self.request.va.0 & !((FRAME_BYTES << self.target.order) - 1));
     }
 
-    /// Maps a page of shared anonymous memory: the frame that others map, or else the fault's own.
+    /// Maps a page of shared anonymous memory: the frame that others map, otherwise the fault's own.
     pub(super) fn map_shared(&mut self, layer: &mut Layer, number: u64, present: bool) -> Result<u64, EngineError> {
         let context = self.context_in(layer);
         let (space, page) = (self.request.space.index, self.target.page);
@@ -78,13 +78,14 @@ impl Fault {
         Ok(1)
     }
 
-    /// Maps the fault's frame or folio where there was nothing; returns how many entries that took.
+    /// Maps the fault's frame or folio where nothing is mapped; returns the number of entries written.
     pub(super) fn map_fresh(&mut self, layer: &mut Layer) -> Result<u64, EngineError> {
         let context = self.context_in(layer);
         let (space, page) = (self.request.space.index, self.target.page);
-        // Of a folio every page has a PTE; a large page has one.
+        // Each page of a folio has a PTE; a large page has one.
         let ptes = 1_u64 << (self.target.order - self.target.size.order());
-        // That of a copy of what others have read back; a folio or a large page is mapped where no words are.
+        // Only a copy of a page that others have read back has a word; folios and large pages are mapped where there is
+        // none.
         let word = layer.take_word(space, page);
         for n in 0..ptes {
             let pfn = self.target.frame + n;

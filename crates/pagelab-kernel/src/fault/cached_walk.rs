@@ -1,8 +1,8 @@
 //! Walks of faults in kernels with translation caches ([`crate::translation_cache`]): where they begin, and what they
-//! leave for later ones.
+//! leave for later walks.
 //!
-//! Every hit is held against the walk from the root, which the engine knows: the published rule's wrong ones are
-//! counted, any other is an error of the simulator.
+//! Every hit is compared with the walk from the root, which the engine knows. Wrong hits of the published rule are
+//! counted; any other wrong hit is an error of the simulator.
 
 use super::{Fault, FaultState};
 use crate::config::{TranslationCacheConfig, TranslationCacheCosts, TranslationCacheSlots};
@@ -15,38 +15,38 @@ use pagelab_base::error::EngineError;
 use pagelab_base::step::{RefKind, Step};
 use pagelab_tables::page_table::WalkList;
 
-/// Which of a space's objects has its generation (`mm->pagelab_walk_gen`).
+/// Index of the space's object that holds its generation (`mm->pagelab_walk_gen`).
 const GENERATION: u64 = u64::MAX;
 
-/// What is read before the walk, and where that begins.
+/// What is read before the walk, and where the walk begins.
 struct Begin {
-    /// Tags, the space's generation, or the count of freed page-table pages: independent of each other.
+    /// Lines of tags, the space's generation, or the count of freed page-table pages; independent of each other.
     checks: Lines,
     pointer: Option<PhysAddr>,
-    /// The CPU's counters of hits, where slots count.
+    /// The CPU's line of hit counters, in kernels with slots.
     counted: Option<PhysAddr>,
-    /// The pointer's address does not depend on which tag hits.
+    /// Whether the pointer's address is independent of which tag hits.
     direct: bool,
     start: Start,
 }
 
 impl Begin {
-    /// The references of the walk from the root that are made.
+    /// Whether the walk reads the entry of this level.
     fn made(&self, level: u8) -> bool {
         if let Start::Entry(first) = self.start { level <= first } else { true }
     }
 
-    /// Those that are not.
+    /// Number of entries that it skips.
     fn skipped(&self, list: &WalkList) -> u64 {
         list.refs().iter().filter(|r| !self.made(r.level)).count() as u64
     }
 
-    /// Whether it needs to know where the root is.
+    /// Whether it must find the root.
     fn needs_root(&self) -> bool {
         !matches!(self.start, Start::Entry(_))
     }
 
-    /// The same in a kernel with slots. A walk takes the cycles of the stage in proportion to its instructions.
+    /// Cost of the walk in a kernel with slots. Its cycles are those of the stage in proportion to its instructions.
     fn cost_with_slots(&self, slots: &TranslationCacheSlots, levels: u8, preset: CodeCost) -> CodeCost {
         let costs = slots.costs();
         let beyond = i64::from(costs.level) * i64::from(levels.saturating_sub(4));
@@ -58,7 +58,7 @@ impl Begin {
         preset.in_proportion(preset.instructions.saturating_add_signed(added))
     }
 
-    /// What the walk costs beyond its references, of what the preset gives one from the root.
+    /// Cost of the walk beyond its references, given the preset's cost of one from the root.
     fn cost(&self, costs: &TranslationCacheCosts, list: &WalkList, preset: CodeCost) -> CodeCost {
         let saved = self.skipped(list) * costs.level + u64::from(!self.needs_root()) * costs.root;
         (preset + costs.look_up).saturating_sub(saved)
@@ -70,7 +70,7 @@ impl Begin {
 }
 
 impl Fault {
-    /// None in kernels without translation caches.
+    /// `None` in kernels without translation caches.
     fn begin_walk(&self, layer: &Layer, list: &WalkList) -> Option<Begin> {
         layer.mechanisms.translation_caches.as_ref()?;
         let space = self.request.space.index;
@@ -111,13 +111,13 @@ impl Fault {
                 None => begin.cost(&caches.config.costs(&os.costs.fault.walk), &list, step.preset),
             };
             begin.checks.iter().for_each(|&line| step.kernel_beside(RefKind::Read, line));
-            // A core goes on by a predicted hit before the tags are compared, if it knows where the pointer is.
+            // If its address is known, a core uses the pointer of a predicted hit before the tags are compared.
             let read = if begin.direct { Step::kernel_beside } else { Step::kernel };
             begin.pointer.iter().for_each(|&pointer| read(step, RefKind::Read, pointer));
             begin.counted.iter().for_each(|&line| step.kernel_beside(RefKind::Write, line));
         }
         if begin.as_ref().is_none_or(Begin::needs_root) {
-            // `mm->pgd`, in the line of the lock (Linux 4.9 and 4.19: `mmap_sem`), or in one that faults read only
+            // `mm->pgd`, in the line of the lock (Linux 4.9 and 4.19: `mmap_sem`), or in one that faults only read
             // (6.12: `mm_mt`).
             step.kernel(RefKind::Read, layer.spaces[self.request.space.index].lock_line());
         }
@@ -135,12 +135,12 @@ impl Fault {
         }
     }
 
-    /// The next page of a fault that maps several: its PTE is beside the one before.
+    /// Plans the next page of a fault that maps several: its PTE is next to the one before.
     pub(super) fn plan_next_entry(&self, os: &Os, step: &mut Step) {
         step.kernel(RefKind::Read, self.entry(os));
     }
 
-    /// Takes note of how a walk began, and of what it is to leave.
+    /// Counts how a walk began, and records what it should leave in the cache.
     pub(super) fn note_walk(&mut self, os: &mut Os, list: &WalkList) -> Result<(), EngineError> {
         let (space, va) = (self.request.space, self.request.va);
         let layer = &mut os.layers[space.layer];
@@ -202,7 +202,7 @@ impl Fault {
             step.preset += filled * caches.config.costs(walk).fill;
         }
         step.fills = true;
-        // Writes wait for nothing. A slot that several threads may fill has a count that is exchanged.
+        // Writes do not wait. A slot that several threads may fill has a counter that is changed atomically.
         let kind = if caches.config.fills_atomically() { RefKind::Locked } else { RefKind::Write };
         layout.fill_lines(object, (from, to), self.request.va, |line| step.kernel_beside(kind, line));
         step.before_pte = step.refs.len();

@@ -1,5 +1,4 @@
-//! Faults on pages that are mapped and may not be written: copies, pages that nobody else uses, large pages to be
-//! split.
+//! Faults on mapped pages that may not be written: copies, pages that are not shared, large pages to be split.
 
 use super::Fault;
 use crate::effects::Effects;
@@ -12,7 +11,7 @@ use pagelab_tables::page_table::{Leaf, Mapping, PteFlags};
 use pagelab_trace::MapFlags;
 
 impl Fault {
-    /// What is to be done about a write-protected page.
+    /// Chooses the work for a write-protected page.
     pub(super) fn choose_of_present(&mut self, layer: &mut Layer, vma: &Vma, mapping: Mapping) -> Work {
         self.target.set_size(mapping.size, self.request.va);
         self.held.contend_at(self.target.order, &self.request);
@@ -24,7 +23,7 @@ impl Fault {
         match () {
             () if reuse => Work::Reuse,
             () if mapping.pfn == layer.memory.page_use.zero_page() => Work::Fresh,
-            // Explicit ones are copied whole (`hugetlb_wp`), others by parts (`do_huge_pmd_wp_page`).
+            // Explicit huge pages are copied whole (`hugetlb_wp`), others in parts (`do_huge_pmd_wp_page`).
             () if self.target.size > PageSize::Size4K && !vma.flags.contains(MapFlags::HUGETLB) => Work::Split,
             () => Work::Copy { from: mapping.pfn },
         }

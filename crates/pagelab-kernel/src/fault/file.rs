@@ -1,4 +1,4 @@
-//! Faults on mappings of files: pages of the page cache, those around them, and those that must be read first.
+//! Faults on mappings of files: pages of the page cache, fault-around, and pages that must be read first.
 
 use crate::effects::Effects;
 use crate::entry_word::EntryWord;
@@ -16,7 +16,7 @@ use super::Fault;
 use super::read_ahead::window;
 
 impl Fault {
-    /// A page of a file's mapping.
+    /// Chooses the work for a page of a file's mapping.
     pub(super) fn choose_of_file(&mut self, layer: &mut Layer, vma: &Vma, around: u64) -> Result<Work, EngineError> {
         let context = self.context_in(layer);
         let store = self.request.intent == Intent::Store;
@@ -30,7 +30,7 @@ impl Fault {
         if store && !vma.is_shared() {
             return Ok(Work::Copy { from: frame });
         }
-        // Until the first store, a page that can be written is not dirty (shared) or not yet a copy (private).
+        // Until the first store, a writable page is clean (shared) or not yet a copy (private).
         (self.target.flags.writable, self.target.flags.dirty) = (store, store);
         (self.target.frame, self.target.around) =
             (frame, VaRange { start: self.target.page, end: self.target.page + FRAME_BYTES });
@@ -45,7 +45,8 @@ impl Fault {
         Ok(Work::Cached { file, page })
     }
 
-    /// Maps a page of the page cache and those around it that are there; returns how many, 0 if it itself is not.
+    /// Maps a page of the page cache and those pages around it that are in the cache. Returns the number of mapped
+    /// pages; 0 if the page itself is not in the cache.
     pub(super) fn map_cached(&mut self, layer: &mut Layer, file: u32, number: u64) -> Result<u64, EngineError> {
         let context = self.context_in(layer);
         let Some(frame) = layer.memory.page_use.cached(file, number) else { return Ok(0) };
@@ -68,12 +69,12 @@ impl Fault {
                 self.progress.present_to = at + FRAME_BYTES;
             }
         }
-        // Another fault's window may have had the page itself by now.
+        // Another fault may have mapped the page itself by now.
         Ok(mapped.max(1))
     }
 
-    /// Takes frames for the pages of a file that are read together: those that are not in memory; returns them with
-    /// their numbers.
+    /// Allocates frames for those pages of a file that are read together and are not in memory; returns them with their
+    /// page numbers.
     pub(super) fn take_window(&mut self, os: &mut Os, file: u32, page: u64) -> Vec<(u64, Pfn)> {
         let context = self.context(os);
         let bytes = os.costs.read_ahead_bytes.0;
@@ -83,7 +84,7 @@ impl Fault {
         debug_assert_eq!(vma.file_page(va), page);
         let mut window = self.read_window(vma, page, bytes);
         if layer.is_served(self.request.space.index, va) {
-            // Those around it are the engine's.
+            // The fault engine handles the pages around it.
             window = page..page + 1;
         }
         let mut taken: Vec<(u64, Pfn)> = Vec::new();
@@ -92,7 +93,7 @@ impl Fault {
             let lba = layer.storage().expect("pages are read from storage").lba(file, number);
             locks.is_held(BlockKey::Writeback { layer: id, lba })
         };
-        // The page itself first, should there be no room for all.
+        // The page itself first, in case there is no room for all.
         for number in std::iter::once(page).chain(window.clone().filter(|&number| number != page)) {
             let is_new = |layer: &Layer, n| !taken.iter().any(|&(other, _)| other == n) && !is_written(layer, n);
             if layer.memory.page_use.cached(file, number).is_none()
@@ -105,8 +106,8 @@ impl Fault {
         taken
     }
 
-    /// Pages of a file have been read. The entry of the one that was missed says no more that it is on storage: an
-    /// engine would read it again before the fault has mapped it.
+    /// Handles the end of a read of pages of a file. Removes the word of the missing page's entry, so that an engine
+    /// does not read the page again before the fault maps it.
     pub(super) fn finish_read(&mut self, os: &mut Os, effects: &mut Effects, file: u32, read: &[(u64, Pfn)]) {
         let context = self.context(os);
         let (space, page) = (self.request.space.index, self.target.page);

@@ -1,4 +1,4 @@
-//! The end of a fault's work on a page: its translation is written.
+//! The end of a fault's work on a page: writing its translation.
 
 use super::work::Work;
 use super::{Fault, FaultState, PageSize};
@@ -12,8 +12,8 @@ use pagelab_base::step::Next;
 use pagelab_tables::page_table::{Leaf, Mapping};
 
 impl Fault {
-    /// Writes the PTE, and those of the pages around or of the rest of a folio. False if what was to be mapped has left
-    /// memory meanwhile: the fault has to look again. Errors: the page table is full.
+    /// Writes the PTE, and those of the pages around or of the rest of a folio. False if the page has left memory
+    /// meanwhile, so that the fault must look again. Errors: the page table is full.
     pub(super) fn install(&mut self, os: &mut Os, effects: &mut Effects) -> Result<bool, EngineError> {
         let context = self.context(os);
         let (space, page) = (self.request.space.index, self.target.page);
@@ -53,7 +53,8 @@ impl Fault {
         Ok(true)
     }
 
-    /// With the lock of the page-table page: writes the entry. Says what is to be done instead of going on, if it must.
+    /// Writes the entry, with the lock of the page-table page held. Returns the next state, or what the handler must do
+    /// instead of continuing.
     pub(super) fn commit_install(
         &mut self,
         os: &mut Os,

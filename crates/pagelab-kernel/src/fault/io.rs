@@ -1,15 +1,15 @@
-//! What a fault's requests to devices cost beside the device, in kernels whose configuration says so.
+//! Costs of a fault's requests to devices, besides the device, in kernels whose configuration has them.
 //!
-//! Models: the request goes through block layer and driver up to the doorbell; the task sleeps, and the CPU goes over
-//! to another or to nothing; the device's interrupt is handled, the request completed, and the task woken, which runs
-//! again. A kernel that polls keeps the CPU until the answer is there, and has neither interrupt nor wake-up.
+//! Models: the request goes through block layer and driver up to the doorbell. The task sleeps, and the CPU switches to
+//! another task or to idle. The device's interrupt is handled, the request is completed, and the task is woken and runs
+//! again. A kernel that polls keeps the CPU until the answer arrives, and has neither interrupt nor wake-up.
 //! Source: Linux block/blk-mq.c (`blk_mq_submit_bio`, `blk_mq_complete_request`), drivers/nvme/host/pci.c
 //! (`nvme_queue_rq`, `nvme_irq`, `nvme_poll`), mm/filemap.c (`folio_wait_bit_common`, `folio_end_read`).
-//! Parameters: `kernel.block_io`. What the stages touch: [`requests`](crate::layer::requests).
-//! Deviations: the CPU that asked handles the interrupt, as part of the task that waits. One interrupt tells of all
-//! that a step asked for. A request that is made again costs the device's time and the step's own cycles anew, not
-//! these stages. kpted pays none of them for what it writes at a cgroup's limit. The lines of its own that the kernel
-//! touches are the same for all CPUs and requests, and are read only; kernel threads and msync touch none.
+//! Parameters: `kernel.block_io`. Memory that the stages touch: [`requests`](crate::layer::requests).
+//! Deviations: the requesting CPU handles the interrupt, as part of the waiting task. One interrupt covers all requests
+//! of a step. A retried request costs the device's time and the step's own cycles again, but not these stages. kpted
+//! pays none of them for pages that it writes at a cgroup's limit. The kernel's own lines are the same for all CPUs and
+//! requests, and are only read; kernel threads and msync touch none.
 
 use super::{Fault, FaultState};
 use crate::config::{BlockIoConfig, CompletionBy, StageCost};
@@ -22,22 +22,22 @@ use crate::os::Os;
 use pagelab_base::addr::LINE_BYTES;
 use pagelab_base::step::{RefKind, Step};
 
-/// How far requests have come that a step is to make.
+/// Progress of the requests that a step makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// There are none, or they cost nothing beside the device.
+    /// There are no requests, or they cost nothing besides the device.
     #[default]
     Plain,
-    /// They are to be made.
+    /// Submit them.
     Submit(Requested),
-    /// The device is at work.
+    /// The device is busy.
     Device(Requested),
     Completion(Requested),
     Wakeup,
 }
 
 impl Phase {
-    /// The stage that the step under way is counted for, if it is one of these alone.
+    /// The stage of the current step, if the step belongs to the requests alone.
     pub fn stage(self) -> Option<Stage> {
         match self {
             Self::Plain | Self::Device(_) => None,
@@ -48,7 +48,7 @@ impl Phase {
     }
 }
 
-/// What a kernel does while the device is at work.
+/// Plans what a kernel does while the device is busy.
 pub fn plan_wait(costs: &BlockIoConfig, step: &mut Step) {
     match costs.completion_by {
         CompletionBy::Interrupt => {
@@ -59,24 +59,24 @@ pub fn plan_wait(costs: &BlockIoConfig, step: &mut Step) {
     }
 }
 
-/// What it does per request, so many times, and once.
+/// Plans a stage with a cost per request and a cost that occurs once.
 fn plan_stage(each: StageCost, many: u32, once: StageCost, step: &mut Step) {
     step.preset += u64::from(many) * each.cost() + once.cost();
 }
 
-/// What a kernel thread does that asks so often, its going to sleep included.
+/// Plans the requests of a kernel thread, including its going to sleep.
 pub fn plan_submit(costs: &BlockIoConfig, requests: u32, step: &mut Step) {
     let sleep = if costs.completion_by == CompletionBy::Interrupt { costs.switch } else { StageCost::NONE };
     plan_stage(costs.submit, requests, sleep, step);
 }
 
-/// What it does once the device has answered, up to the wake-up.
+/// Plans what a kernel thread does after the device has answered, up to the wake-up.
 pub fn plan_completion(costs: &BlockIoConfig, requests: u32, step: &mut Step) {
     let once = if costs.completion_by == CompletionBy::Interrupt { costs.interrupt } else { StageCost::NONE };
     plan_stage(costs.completion, requests, once, step);
 }
 
-/// Lines of the kernel's own that are touched in one of the parts that [`BlockIoConfig::line_ends`] tells apart.
+/// Plans the kernel's own lines in one of the parts of [`BlockIoConfig::line_ends`].
 fn plan_lines(costs: &BlockIoConfig, layer: &Layer, part: usize, step: &mut Step) {
     let ends = costs.line_ends();
     let (from, to) = (if part == 0 { 0 } else { ends[part - 1] }, ends[part]);
@@ -86,7 +86,7 @@ fn plan_lines(costs: &BlockIoConfig, layer: &Layer, part: usize, step: &mut Step
 }
 
 impl Fault {
-    /// Begins the requests to devices that the state which was just entered needs.
+    /// Begins the requests to devices of the state that was just entered.
     pub(super) fn begin_io(&mut self, os: &mut Os) {
         let requests = match &self.progress.state {
             FaultState::Read { pages } => self.reads(&os.layers[self.request.space.layer], pages).len() as u32,
@@ -100,7 +100,7 @@ impl Fault {
         }
     }
 
-    /// The references and cycles of a step that is of the requests alone; false if it is another.
+    /// Plans a step that belongs to the requests alone; false if the current step does not.
     #[inline]
     pub(super) fn plan_io(&self, os: &Os, layer: &Layer, step: &mut Step) -> bool {
         self.progress.phase != Phase::Plain && self.plan_phase(os, layer, step)
@@ -139,7 +139,7 @@ impl Fault {
         true
     }
 
-    /// Carries such a step out; false if the state's own step is to be carried out.
+    /// Carries out such a step; false if the state's own step must be carried out.
     #[inline]
     pub(super) fn commit_io(&mut self, os: &mut Os, effects: &mut Effects) -> bool {
         self.progress.phase != Phase::Plain && self.end_phase(os, effects)

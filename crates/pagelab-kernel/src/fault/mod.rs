@@ -1,13 +1,13 @@
 //! The page-fault handler of a kernel.
 //!
-//! Models: an activity of named stages ([`Stage`]), each with the instructions and cycles that the kernel preset gives
-//! and with references to the kernel's data, which go through TLB and caches: saved registers on the CPU's stack, the
-//! lock and the nodes of the VMA index, page-table entries, the allocator's lists, page metadata, the CPU's batches for
-//! cgroup and LRU lists, and every so often the line behind each batch that all CPUs share. What a fault maps is
-//! decided after its walk (`Work`): a zeroed frame, the zero page, a copy of a write-protected page, that page itself
-//! if nobody else uses it, or a page of the page cache and those around it.
+//! Models: an activity of named stages ([`Stage`]). Each stage has the instructions and cycles of the kernel preset,
+//! and references to the kernel's data, which go through TLB and caches: saved registers on the CPU's stack, the lock
+//! and the nodes of the VMA index, page-table entries, the allocator's lists, page metadata, the CPU's batches for
+//! cgroup and LRU lists, and, whenever a batch is exhausted, the line that all CPUs share. After its walk the fault
+//! decides what to map (`Work`): a zeroed frame, the zero page, a copy of a write-protected page, that page itself if
+//! it is not shared, or a page of the page cache and those around it.
 //!
-//! The first handler of a page takes the page's key and does the work; others that fault on the page meanwhile wait,
+//! The first handler of a page takes the page's key and does the work. Others that fault on the page meanwhile wait,
 //! then find the translation and return. The PTE is written under the lock of its page-table page.
 //! Source: Linux `exc_page_fault`, `handle_mm_fault`, `do_anonymous_page`, `do_wp_page`, `do_read_fault`,
 //! `do_cow_fault`, `do_shared_fault`, `do_fault_around` (mm/memory.c), `filemap_map_pages` (mm/filemap.c).
@@ -15,11 +15,11 @@
 //! (where kinds of faults differ), `kernel.fault_lock`, `kernel.vma_index`, `kernel.zero_page`,
 //! `kernel.fault_around_bytes`, `kernel.pages_per_fault`, `kernel.lru_batch`, `kernel.charge_batch`,
 //! `kernel.vm_exit_cycles`.
-//! Deviations: in Linux two handlers of one page both allocate and zero a frame, and the one that comes second to the
-//! PTE lock gives its frame back; here it waits from the end of its walk, so a frame is never allocated twice. A
-//! mapping call waits for faults in its way, but not the other way round, since it is made at once. A kernel's objects
-//! of an address space share one frame. Pages that are mapped beside another cost references, and instructions of their
-//! own only where the preset says so (`page_instructions`).
+//! Deviations: in Linux, two handlers of one page both allocate and zero a frame, and the one that gets the PTE lock
+//! second frees its frame. Here it waits after its walk, so a frame is never allocated twice. A mapping call waits for
+//! faults in progress, but not vice versa, since it is carried out at once. A kernel's objects of an address space
+//! share one frame. Additional pages of a fault cost references, but instructions only if the preset says so
+//! (`page_instructions`).
 
 mod allocate;
 mod anonymous;
@@ -59,25 +59,25 @@ use work::Work;
 /// Size of a PTE.
 const ENTRY_BYTES: u64 = 8;
 
-/// How a finished fault ended for the access that raised it.
+/// How a finished fault ended, for the access that raised it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Translate again.
     Retry,
-    /// The access cannot be made: no mapping, or one that forbids it.
+    /// The access is impossible: there is no mapping, or it forbids the access.
     Refused,
 }
 
 /// Why pages are mapped ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
-    /// A call asks for it, as if by such accesses.
+    /// A call asks for it; the pages are mapped as for such accesses.
     Asked(Intent),
-    /// The kernel does so of itself, as long as there is memory to spare.
+    /// The kernel's policy, as long as there is enough memory.
     Policy,
 }
 
-/// A fault being handled; see the module's text.
+/// The handling of a fault, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Fault {
     request: Request,
@@ -87,7 +87,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The handler, on a CPU, of what hardware reports.
+    /// The handler, on a CPU, for a fault that hardware reports.
     pub fn new(fault: &PageFault, cpu: CpuId) -> Self {
         let page = fault.va.align_down(FRAME_BYTES);
         Self {
@@ -109,7 +109,7 @@ impl Fault {
         }
     }
 
-    /// The kernel's own handling of a page that it populates. What a call did not ask for is no fault.
+    /// The handling of a page that the kernel populates. It counts as a fault only if a call asked for it.
     pub fn populate(space: SpaceId, va: VirtAddr, why: Ahead, cpu: CpuId) -> Self {
         let (intent, counted) = match why {
             Ahead::Asked(intent) => (intent, false),
@@ -126,22 +126,22 @@ impl Fault {
         self.request.space
     }
 
-    /// Whether a device was read for it.
+    /// Whether it read a device.
     pub fn is_major(&self) -> bool {
         self.progress.major || self.progress.work == Work::SwapIn
     }
 
-    /// How it has ended, once it is done.
+    /// How it ended, when it is done.
     pub fn outcome(&self) -> Outcome {
         self.progress.outcome
     }
 
-    /// First address behind the pages that the fault has found or made present.
+    /// First address after the pages that the fault has found or made present.
     pub fn present_to(&self) -> VirtAddr {
         self.progress.present_to
     }
 
-    /// The stage that the next step is of; costs and cycles are counted there.
+    /// The stage of the next step, whose counters get its costs.
     pub fn stage(&self) -> Stage {
         if let Some(stage) = self.progress.phase.stage() {
             return stage;
@@ -189,13 +189,13 @@ impl Fault {
         &mut os.faults[self.request.space.layer]
     }
 
-    /// Lists the references of a walk for the page; into a list of the caller's, which is large.
+    /// Lists the references of a walk for the page, in the caller's list, since lists are large.
     fn walk(&self, os: &Os, list: &mut WalkList) {
         let layer = &os.layers[self.request.space.layer];
         layer.spaces[self.request.space.index].table.walk(&layer.memory.contents, self.request.va, list);
     }
 
-    /// What a walk for the page ends at.
+    /// The end of a walk for the page.
     fn leaf(&self, os: &Os) -> Leaf {
         let mut list = WalkList::new();
         self.walk(os, &mut list);
@@ -205,7 +205,7 @@ impl Fault {
     /// See `Activity::commit` of the simulation.
     pub fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Result<Next, EngineError> {
         let cpu = task.cpu;
-        // What the step has paid for.
+        // The step has paid for these.
         self.progress.accounted = 0;
         if self.commit_io(os, effects) {
             return Ok(Next::Continue);
@@ -213,7 +213,7 @@ impl Fault {
         if self.writes_tables() && self.layer(os).paging.shadowed {
             self.counters(os).table_exits += 1;
         }
-        // Matched where it is: few states own anything.
+        // Matched in place, since few states own anything.
         self.progress.state = match self.progress.state {
             FaultState::Entry => self.after_entry(os),
             FaultState::Lookup => return self.go(|fault| Ok(fault.commit_lookup(os, task))),
@@ -273,7 +273,7 @@ impl Fault {
         Ok(Next::Continue)
     }
 
-    /// Carries out a step whose state owns what it is about.
+    /// Carries out a step whose state owns data.
     fn commit_owned(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Result<FaultState, Next> {
         Ok(match std::mem::replace(&mut self.progress.state, FaultState::Entry) {
             FaultState::WriteBack { scan } => self.written_back(os, &scan, task),
@@ -294,7 +294,7 @@ impl Fault {
         })
     }
 
-    /// Runs a commit that returns the next state, or what the handler does instead of going on.
+    /// Runs a commit that returns the next state, or what the handler does instead of continuing.
     fn go(
         &mut self,
         commit: impl FnOnce(&mut Self) -> Result<Result<FaultState, Next>, EngineError>,
@@ -320,10 +320,10 @@ impl Fault {
         Ok(if takes { FaultState::TakeReady { entry } } else { FaultState::Install { entry } })
     }
 
-    /// Finds the VMA; says what is to be done instead of going on, if it must.
+    /// Finds the VMA. Returns the next state, or what the handler must do instead of continuing.
     fn commit_lookup(&mut self, os: &mut Os, task: TaskId) -> Result<FaultState, Next> {
         let context = self.context(os);
-        // A stack that grows changes what faults in it rely on (`expand_stack` locks the mappings for writing).
+        // A stack that grows changes what other faults in it rely on (`expand_stack` locks the mappings for writing).
         let growth = self.layer(os).spaces[self.request.space.index].vmas.growth(self.request.va);
         if growth.is_some() && !os.locks.may_change(self.request.space, growth, os.costs.fault_lock) {
             self.progress.state = FaultState::Lookup;
@@ -337,7 +337,7 @@ impl Fault {
         Ok(next)
     }
 
-    /// Lets the page go and begins with it anew.
+    /// Releases the page's key and walks again.
     fn look_again(&mut self, os: &mut Os, task: TaskId) -> FaultState {
         os.locks.release(self.held.key, task);
         self.held.page = false;
@@ -357,7 +357,7 @@ impl Fault {
         let allowed = match self.request.intent {
             Intent::Load => vma.prot.read || vma.prot.write || vma.prot.execute,
             Intent::Store => vma.prot.write,
-            // Imported traces and synthetic programs know nothing of execute permission.
+            // Imported traces and synthetic programs have no execute permissions.
             Intent::Fetch => vma.prot.execute || vma.prot.read,
         };
         if !allowed {
@@ -381,7 +381,7 @@ impl Fault {
         FaultState::Walk
     }
 
-    /// Goes for the next missing table, or on to the page itself.
+    /// Goes to the next missing table, or on to the page itself.
     fn next_table(&mut self, os: &mut Os) -> Result<FaultState, EngineError> {
         let context = self.context(os);
         let block = self.layer(os).take_table(context, self.request.space.index, self.target.page, self.target.size)?;
@@ -418,18 +418,18 @@ impl Fault {
         os.want_cut_armed(effects, context, self.request.space.layer);
     }
 
-    /// The lock of the page-table page that an entry is in.
+    /// The lock of the page-table page that contains an entry.
     fn table_key(&self, os: &Os, entry: PhysAddr) -> BlockKey {
         let space = &os.layers[self.request.space.layer].spaces[self.request.space.index];
         BlockKey::PageTable { layer: self.request.space.layer, frame: space.lock_frame(entry) }
     }
 
-    /// The page at `va` is mapped: goes on to the next one, or ends.
+    /// The page at `va` is mapped: goes to the next one, or ends.
     fn page_done(&mut self, os: &mut Os, task: TaskId) -> Next {
         if self.held.page {
             os.locks.release(self.held.key, task);
             self.held.page = false;
-            // As Linux counts them (`mm_account_fault`): population too.
+            // Counted as in Linux (`mm_account_fault`), including populated pages.
             if !std::mem::replace(&mut self.progress.counted, true) {
                 let major = self.is_major();
                 let counters = self.counters(os);
@@ -439,7 +439,7 @@ impl Fault {
         if self.progress.further > 0 && matches!(self.progress.work, Work::Fresh) {
             self.progress.further -= 1;
             let before = self.entry(os);
-            // A page that is there already has left `page` at the one before it.
+            // For a page that is already present, `page` is still at the one before.
             self.request.va = VirtAddr((self.request.va.0 & !(FRAME_BYTES - 1)) + FRAME_BYTES);
             self.request.reached = None;
             let entry = self.entry(os);
@@ -455,7 +455,7 @@ impl Fault {
         Next::Continue
     }
 
-    /// The mappings may change again.
+    /// Allows the mappings to change again.
     fn end_read(&mut self, os: &mut Os, task: TaskId) {
         if std::mem::take(&mut self.held.mappings) {
             os.locks.end_read(self.request.space, task);

@@ -1,4 +1,4 @@
-//! What the handler of a page fault knows: what is asked, what is to be mapped, what it holds, and how far it is.
+//! Parts of a fault: the request, the target, the locks that it holds, and its progress.
 
 use super::Outcome;
 use super::io::Phase;
@@ -13,46 +13,46 @@ use pagelab_base::page_fault::{Intent, Reached};
 use pagelab_base::step::BlockKey;
 use pagelab_tables::page_table::{Mapping, PteFlags, TableBlock};
 
-/// What is asked of the handler.
+/// The request to the handler.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub space: SpaceId,
-    /// Address that is to be mapped: the faulting one, then those of further pages.
+    /// Address to map: the faulting one, then those of further pages.
     pub va: VirtAddr,
     pub intent: Intent,
     pub cpu: CpuId,
-    /// An exception of the program; otherwise the kernel populates a mapping.
+    /// Whether an exception of the program raised it; otherwise the kernel populates a mapping.
     pub exception: bool,
-    /// How far the hardware's walk came, if the hardware tells; for the first page.
+    /// How far the hardware's walk came, if the hardware reports it; for the first page.
     pub reached: Option<Reached>,
 }
 
-/// What is to be mapped.
+/// The page to map.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    /// First address and size of the page, and its permissions; known after the lookup.
+    /// First address and size of the page, and its permissions; known after the look-up.
     pub page: VirtAddr,
     pub size: PageSize,
     pub flags: PteFlags,
-    /// The largest page that may be mapped where there is none.
+    /// The largest page that may be mapped if there is none yet.
     pub largest: PageSize,
-    /// Handlers that may map a part of that page, or of a folio around the address, contend for the key of the first of
-    /// 2^this 4 KiB pages.
+    /// Order of the key: handlers that may map a part of that page, or of a folio around the address, compete for the
+    /// key of the first of 2^`key_order` 4 KiB pages.
     pub key_order: u32,
-    /// 2^this frames are to be mapped: those of a large page, or of a folio of 4 KiB pages.
+    /// Order of the frames to map, for a large page or a folio of 4 KiB pages.
     pub order: u32,
-    /// The frame to be mapped, from its allocation on.
+    /// The frame to map, once it is allocated.
     pub frame: Pfn,
-    /// Pages around the one at the address that are mapped with it, itself included.
+    /// Pages around the address that are mapped together, including its own.
     pub around: VaRange,
-    /// The placement policy does not serve the page.
+    /// Whether the placement policy does not serve the page.
     pub skips_policy: bool,
-    /// No page is read with this one, since its file is missed too often.
+    /// Whether the page is read alone, since its file is missed too often.
     pub alone: bool,
 }
 
 impl Target {
-    /// A page of 4 KiB of which nothing else is known yet.
+    /// A page of 4 KiB about which nothing else is known yet.
     pub fn new(page: VirtAddr) -> Self {
         Self {
             page,
@@ -68,23 +68,23 @@ impl Target {
         }
     }
 
-    /// The first address behind the page or folio.
+    /// The first address after the page or folio.
     pub fn end(&self) -> VirtAddr {
         VirtAddr(self.page.0 + (FRAME_BYTES << self.order))
     }
 
-    /// What the page-table entry is to say.
+    /// Content of the page-table entry.
     pub fn mapping(&self) -> Mapping {
         Mapping { pfn: self.frame, size: self.size, flags: self.flags }
     }
 
-    /// The page of a size that an address is in is to be mapped.
+    /// Sets the target to the page of this size that contains an address.
     pub fn set_size(&mut self, size: PageSize, va: VirtAddr) {
         (self.size, self.order) = (size, size.order());
         self.page = va.align_down(size.bytes());
     }
 
-    /// Makes the page no larger than what an entry of a table of this level maps.
+    /// Limits the page to the size that an entry of a table of this level maps.
     pub fn shrink_to(&mut self, level: u8, va: VirtAddr) {
         while self.size > PageSize::of_level(level) {
             self.set_size(smaller(self.size), va);
@@ -97,38 +97,38 @@ pub(super) fn smaller(size: PageSize) -> PageSize {
     PageSize::ALL[(size as usize).saturating_sub(1)]
 }
 
-/// What the handler holds.
+/// The locks that the handler holds.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
-    /// The page's key: held from the walk to the end of its page by the handler that maps it.
+    /// The page's key. The handler that maps the page holds it from the walk to the end of the page.
     pub key: BlockKey,
-    /// The handler holds that key.
+    /// Whether the handler holds that key.
     pub page: bool,
-    /// The handler holds off changes of the mappings.
+    /// Whether the handler prevents changes of the mappings.
     pub mappings: bool,
 }
 
-/// How far the handler is.
+/// Progress of the handler.
 #[derive(Clone, Debug)]
 pub(super) struct Progress {
     pub state: FaultState,
     pub phase: Phase,
     pub work: Work,
-    /// The kind of fault, if it is no first touch; known after the walk.
+    /// The kind of fault, `None` for a first touch; known after the walk.
     pub kind: Option<FaultKind>,
     /// Pages still to be mapped after this one.
     pub further: u32,
-    /// First address behind the pages, from the one at the address on, that the fault has found or made present.
+    /// First address after the pages, from the one at the address on, that the fault has found or made present.
     pub present_to: VirtAddr,
-    /// The fault is in the counters.
+    /// Whether the fault has been counted.
     pub counted: bool,
-    /// A device had to be read.
+    /// Whether a device was read.
     pub major: bool,
-    /// Scans in a row that freed nothing.
+    /// Number of consecutive scans that freed nothing.
     pub fruitless: u32,
-    /// Pages that an engine has mapped and that the handler has accounted for; their cost is not charged yet.
+    /// Pages mapped by an engine that the handler has accounted for, whose cost is not charged yet.
     pub accounted: u64,
-    /// The frame is from a ring, and the ring's thread has yet to be told of its page.
+    /// Whether the frame comes from a ring, and the ring's thread has not been notified of its page yet.
     pub defers: bool,
     /// Levels of the last walk that the translation cache lacks.
     pub unfilled: Option<(u8, u8)>,
@@ -136,14 +136,14 @@ pub(super) struct Progress {
 }
 
 impl Held {
-    /// Handlers of 2^order 4 KiB pages contend for the key of the first of them.
+    /// Makes handlers of 2^`order` 4 KiB pages compete for the key of the first page.
     pub fn contend_at(&mut self, order: u32, request: &Request) {
         self.key = BlockKey::Page { space: request.space, page: request.va.page_number() >> order << order };
     }
 }
 
 impl Progress {
-    /// At the entry of the handler.
+    /// Progress at the entry of the handler.
     pub fn new(page: VirtAddr) -> Self {
         Self {
             state: FaultState::Entry,
@@ -163,15 +163,15 @@ impl Progress {
     }
 }
 
-/// What the step under way does.
+/// What the current step does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FaultState {
     Entry,
     Lookup,
     Walk,
-    /// Look at the PTE of the next page, in the table that the walk for the one before ended at.
+    /// Read the PTE of the next page, in the table where the walk for the page before ended.
     NextEntry,
-    /// Enter the entries of these levels in the translation cache, which may be `new`.
+    /// Fill the entries of these levels in the translation cache, which may be `new`.
     Fill {
         levels: (u8, u8),
         new: bool,
@@ -180,22 +180,22 @@ pub(super) enum FaultState {
     Table {
         block: TableBlock,
     },
-    /// Fill a new page-table page with the parts of a large page and put it in that page's place.
+    /// Fill a new page-table page with the parts of a large page, and replace that page by it.
     Split {
         frame: Pfn,
     },
     Allocation,
-    /// Go for a frame by the placement policy.
+    /// Take a frame by the placement policy.
     Place(PlacementStep),
     /// Scan the oldest pages.
     Reclaim {
         pressure: Pressure,
     },
-    /// The CPU's list of free pages was empty: under the zone's lock it got what these pages' metadata tells.
+    /// The CPU's list of free pages was empty and was refilled under the zone's lock; read the metadata of these pages.
     Refill {
         descriptors: Vec<Pfn>,
     },
-    /// Wait until those that leave are written.
+    /// Wait until reclaimed pages are written.
     WriteBack {
         scan: Box<Scan>,
     },
@@ -209,20 +209,20 @@ pub(super) enum FaultState {
     Lru,
     /// Take the lock of the page-table page.
     Lock,
-    /// Under that lock, take a frame that is ready.
+    /// Take a ready frame under that lock.
     TakeReady {
         entry: PhysAddr,
     },
-    /// Under that lock, write the entry.
+    /// Write the entry under that lock.
     Install {
         entry: PhysAddr,
     },
-    /// These lines of the table had to make room or moved on to a larger one.
+    /// These lines of the table had to make room, or moved to a larger table.
     Rehash {
         entry: PhysAddr,
         lines: Vec<PhysAddr>,
     },
-    /// Make a frame ready for the layer's engine, which had none for the page.
+    /// Prepare a frame for the layer's engine, which had none for the page.
     Supply,
     Return,
 }

@@ -1,4 +1,4 @@
-//! Faults in kernels with a placement policy ([`crate::placement`]): the way to the frame that it chooses.
+//! Faults in kernels with a placement policy ([`crate::placement`]): the steps to the frame that it chooses.
 
 use super::work::Work;
 use super::{Fault, FaultState};
@@ -12,7 +12,7 @@ use crate::vma::VmaKind;
 use pagelab_base::step::BlockKey;
 
 impl Fault {
-    /// The first step towards a frame for the page: by the policy, if it serves the page.
+    /// The first step towards a frame for the page: that of the policy, if it serves the page.
     pub(super) fn begin_allocation(&self, os: &Os) -> FaultState {
         let context = self.context(os);
         let layer = &os.layers[self.request.space.layer];
@@ -51,7 +51,7 @@ impl Fault {
         })
     }
 
-    /// Carries a step of the policy out; says what to wait for if it must, and for which step.
+    /// Carries out a step of the policy. Fails with the key to wait for and the step to repeat.
     pub(super) fn place(
         &mut self,
         os: &mut Os,
@@ -85,7 +85,7 @@ impl Fault {
         })
     }
 
-    /// What the policy keeps is to be given back before anything else is done for memory.
+    /// The step that gives back memory of the policy, which comes before any other way to get memory.
     pub(super) fn give_back(&mut self, os: &mut Os) -> Option<FaultState> {
         self.layer(os).mechanisms.placement.give_back().map(FaultState::Place)
     }

@@ -1,4 +1,4 @@
-//! What each step of a fault costs: the preset's cycles, and references to the kernel's data.
+//! Costs of each step of a fault: cycles of the preset, and references to the kernel's data.
 
 use super::work::{Work, pages};
 use super::{Fault, FaultState};
@@ -17,17 +17,16 @@ use pagelab_base::code_cost::CodeCost;
 use pagelab_base::io::DeviceRequest;
 use pagelab_base::step::{RefKind, Step};
 
-/// Lines of the saved registers of an exception (`struct pt_regs`, 168 bytes).
+/// Cache lines of the saved registers of an exception (`struct pt_regs`, 168 bytes).
 const REGISTER_LINES: u64 = 3;
-/// Ranges that a node of the maple tree holds, above the leaves and in them (`MAPLE_ARANGE64_SLOTS`,
-/// `MAPLE_RANGE64_SLOTS`).
+/// Ranges per node of the maple tree, in inner nodes and in leaves (`MAPLE_ARANGE64_SLOTS`, `MAPLE_RANGE64_SLOTS`).
 const MAPLE_FANOUT: u64 = 10;
 const MAPLE_LEAF: u64 = 16;
-/// Lines of a maple-tree node of 256 bytes that a search reads: one of pivots, one of slots.
+/// Lines that a search reads of a maple-tree node of 256 bytes: one of pivots, one of slots.
 const MAPLE_NODE_LINES: u64 = 2;
 
 impl Fault {
-    /// See `Activity::plan` of the simulation. Returns the stage that the step is counted for.
+    /// See `Activity::plan` of the simulation. Returns the stage of the step.
     pub fn plan(&self, os: &Os, step: &mut Step) -> Stage {
         let (layer, stage) = (&os.layers[self.request.space.layer], self.stage());
         if self.progress.accounted > 0 {
@@ -40,7 +39,7 @@ impl Fault {
         stage
     }
 
-    /// What the step of the state refers to.
+    /// Plans the references of the state's step.
     #[inline(always)]
     fn plan_state(&self, os: &Os, layer: &Layer, step: &mut Step) {
         let context = self.context(os);
@@ -121,9 +120,9 @@ impl Fault {
         }
     }
 
-    /// What the preset gives for the step.
+    /// Plans the preset's cost of the step.
     fn plan_preset(&self, os: &Os, layer: &Layer, stage: usize, step: &mut Step) {
-        // A stage of several steps is paid for once; the walk of each table is one step of it.
+        // A stage of several steps is charged once.
         if !matches!(
             self.progress.state,
             FaultState::NextEntry
@@ -152,7 +151,7 @@ impl Fault {
         }
     }
 
-    /// Pages that it is to map beside the first: of a folio, or around a page of a file.
+    /// Number of further pages to map: of a folio, or around a page of a file.
     fn pages_beside(&self, layer: &Layer) -> u64 {
         match self.progress.work {
             Work::Cached { .. } => {
@@ -168,7 +167,7 @@ impl Fault {
         }
     }
 
-    /// The page in the page cache that belongs at an address around the fault's.
+    /// The page of the page cache that belongs to an address around the fault's.
     fn cached(&self, layer: &Layer, at: VirtAddr) -> Option<Pfn> {
         let Work::Cached { file, page } = self.progress.work else { return None };
         layer
@@ -177,7 +176,7 @@ impl Fault {
             .cached(file, page.wrapping_add(at.0 / FRAME_BYTES).wrapping_sub(self.target.page.0 / FRAME_BYTES))
     }
 
-    /// Reads the page back from its slot.
+    /// Plans reading the page back from its slot.
     fn plan_swap_in(&self, layer: &Layer, step: &mut Step) {
         step.kernel(RefKind::Write, page_metadata(self.target.frame));
         let Some(WordOf { word: EntryWord::Swap(slot), .. }) = layer.word(self.request.space.index, self.target.page)
@@ -191,14 +190,14 @@ impl Fault {
     pub(super) fn reads(&self, layer: &Layer, pages: &[(u64, Pfn)]) -> Vec<DeviceRequest> {
         let Work::Read { file, .. } = self.progress.work else { unreachable!("only such a fault reads") };
         let storage = layer.storage().expect("pages are read from storage");
-        // What a block does not hold yet is not read.
+        // Pages whose blocks are still unwritten are not read.
         let held = pages.iter().map(|&(number, _)| number).filter(|&number| !storage.is_unwritten(file, number));
         let mut numbers: Vec<u64> = held.collect();
         numbers.sort_unstable();
         storage.reads(file, numbers.into_iter())
     }
 
-    /// Zeroing of the frame, or copying.
+    /// Plans zeroing of the frame, or copying.
     fn plan_zeroing(&self, step: &mut Step) {
         step.kernel(RefKind::Write, page_metadata(self.target.frame));
         if let Work::Copy { from } = self.progress.work {
@@ -220,8 +219,8 @@ impl Fault {
         }
     }
 
-    /// The search down the index of VMAs, and the lock. Which lines the nodes are in depends on the part of the address
-    /// space that they cover, so that faults near each other share the nodes that they would share.
+    /// Plans the search in the VMA index, and the lock. The lines of a node depend on the part of the address space
+    /// that the node covers, so that faults near each other share nodes.
     fn plan_lookup(&self, os: &Os, space: &AddressSpace, step: &mut Step) {
         let vmas = space.vmas.len() as u64;
         let (depth, lines) = match os.costs.vma_index {
@@ -263,11 +262,11 @@ impl Fault {
             step.kernel(RefKind::Write, entry);
         }
         step.kernel(RefKind::Write, space.counter_line());
-        // The lock's release.
+        // Release of the lock.
         step.kernel(RefKind::Write, page_metadata(space.lock_frame(entry)));
     }
 
-    /// Where the VMA begins, as far as there is one.
+    /// Start of the VMA, if there is one.
     fn vma_start(&self, space: &AddressSpace) -> VirtAddr {
         space.vmas.find(self.request.va).map_or(self.request.va, |vma| vma.start)
     }

@@ -1,17 +1,16 @@
-//! How much of a file is read with a page that a mapping misses.
+//! Read-ahead: how much of a file is read together with a page that a mapping misses.
 //!
-//! Models: what lies around the page; what comes from it on if the mapping is read in sequence; the page alone if at
-//! random. Of a file whose mappings are missed much more often than hit, each page is read alone: a miss counts up, and
-//! a page that is found in memory, or that a read fault finds around its own, counts down.
+//! Models: by default, pages around the missing one are read; for a mapping that is read sequentially, pages from it
+//! on; for one that is read at random, the page alone. If mappings of a file are missed much more often than hit, each
+//! page is read alone. A miss counts up; a page that is found in memory, or by fault-around, counts down.
 //! Source: Linux mm/filemap.c (`do_sync_mmap_readahead`, `do_async_mmap_readahead`, `filemap_map_pages`;
 //! `file_ra_state.mmap_miss`).
 //! Parameters: `kernel.read_ahead_bytes`, `kernel.fault_around_bytes`.
-//! Deviations: Linux counts for each opened file, which a trace does not tell apart. Here a file has a count in each
-//! address space: opened twice by a process it is one file, and a forked child does not share its parent's count but
-//! begins at 0. Pages that were active and came back after they had left (`PG_workingset`) count down like others,
-//! which Linux 6.12 leaves out. A page that is found in memory and then copied does not count. No page is marked for
-//! the next ones to be read when it is used (`PG_readahead`), so a program that goes through a file misses once per
-//! window.
+//! Deviations: Linux counts per opened file, which a trace does not distinguish. Here, each address space has one count
+//! per file: a file that a process opens twice counts as one, and a forked child starts at 0 instead of sharing its
+//! parent's count. Pages that were active and came back after reclaim (`PG_workingset`) count down like others, which
+//! Linux 6.12 excludes. A page that is found in memory and then copied does not count. No page is marked to trigger the
+//! next read when it is used (`PG_readahead`), so a program that reads a file sequentially misses once per window.
 
 use std::ops::Range;
 
@@ -23,7 +22,7 @@ use crate::vma::{OrderAdvice, VaRange, Vma};
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, VirtAddr};
 
 impl Layer {
-    /// Counts those pages of a mapping of a file that are in memory as hits, if there are misses.
+    /// Counts the pages of a mapping that are in memory as hits, if the file has misses.
     fn count_hits(&mut self, space: u32, vma: &Vma, file: u32, around: VaRange) {
         if self.spaces[space].misses.count(file) > 0 {
             let hits =
@@ -34,7 +33,7 @@ impl Layer {
 }
 
 impl Fault {
-    /// A page of a file is to be read: counts that, and decides whether it is read alone.
+    /// Counts a page of a file that must be read, and decides whether it is read alone.
     pub(super) fn note_miss(&mut self, os: &mut Os, file: u32) {
         let around = os.costs.fault_around_bytes.0;
         let (space, va, load) = (self.request.space.index, self.request.va, self.request.intent != Intent::Store);
@@ -47,9 +46,9 @@ impl Fault {
         self.target.alone = normal && !layer.spaces[space].misses.miss(file);
     }
 
-    /// A page of a file has been found in memory, and is about to be mapped with those around it.
+    /// Counts pages of a file that have been found in memory and are about to be mapped.
     pub(super) fn note_hits(&self, layer: &mut Layer, file: u32) {
-        // What the fault itself has just read is found by those alone that look around it.
+        // Pages that the fault has just read only count as hits with fault-around.
         let space = &layer.spaces[self.request.space.index];
         if space.misses.count(file) > 0 && (self.target.around.pages() > 1 || !self.progress.major) {
             let vma = space.vmas.find(self.request.va).expect("mappings do not change during a fault").clone();
@@ -57,7 +56,7 @@ impl Fault {
         }
     }
 
-    /// The pages of a file that are read with the one at `va`, as numbers in the file: those inside the mapping.
+    /// The pages of a file that are read with the one at `va`, limited to the mapping; as page numbers in the file.
     pub(super) fn read_window(&self, vma: &Vma, page: u64, bytes: u64) -> Range<u64> {
         let ahead = bytes >> FRAME_SHIFT;
         let Range { start: first, end } = vma.file_pages();
@@ -73,8 +72,8 @@ impl Fault {
     }
 }
 
-/// The window of `bytes` around `va`: it begins at a multiple of its size or with the VMA, and ends with what one
-/// page-table page maps at the latest (Linux `do_fault_around`).
+/// The window of `bytes` around `va`. It begins at a multiple of its size or with the VMA, and ends at the latest with
+/// the range of one page-table page (Linux `do_fault_around`).
 pub(super) fn window(vma: &Vma, va: VirtAddr, bytes: u64) -> VaRange {
     let table = PageSize::Size2M.bytes();
     let start = (va.0 & !(bytes - 1)).max(vma.start.0);

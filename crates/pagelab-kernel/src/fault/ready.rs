@@ -1,16 +1,16 @@
-//! Faults that get a frame which a fault engine keeps ready: its software form.
+//! Faults that use a ready frame of a fault engine: its software form.
 //!
-//! Models: with the lock of the page-table page, the handler takes the frame from where the engine would, and writes
-//! the PTE. It allocates, zeroes, charges and lists nothing: the engine's threads have done so, or will. Without a
+//! Models: with the lock of the page-table page held, the handler takes the frame from the engine's table and writes
+//! the PTE. It does not allocate, zero, charge or list: the engine's threads have done so, or will. Without a ready
 //! frame it goes the ordinary way.
 //! Source: Tirumalasetty et al., "Reducing Minor Page Fault Overheads through Enhanced Page Walker", 4.8.
-//! Deviations: the paper calls this by a system call before each access; here it is in the fault handler, as it
+//! Deviations: the paper does this in a system call before each access; here it is in the fault handler, as the paper
 //! proposes.
 //!
-//! With `in_fault` it is as in pagelab's Linux (`pagelab_linux/kernel/src/rings.c`): the frame comes instead of an
-//! allocation, whatever the entry says, and zeroed. The fault charges it and enters it in the reverse map, and leaves
-//! the LRU lists to the thread. (What is counted of cgroups and lists, the thread enters with the page; the fault has
-//! paid for its part.) One that finds no frame takes no instructions beyond those of its allocation.
+//! With `in_fault` it works as in pagelab's Linux (`pagelab_linux/kernel/src/rings.c`): the zeroed frame replaces an
+//! allocation, whatever the entry says. The fault charges it and adds it to the reverse map, and leaves the LRU lists
+//! to the thread. (The thread updates the counters of cgroups and lists together with the page; the fault has paid for
+//! its part.) A fault that finds no frame executes no instructions beyond those of its allocation.
 
 use super::work::Work;
 use super::{Fault, FaultState};
@@ -24,7 +24,7 @@ use pagelab_base::addr::{LINE_BYTES, PhysAddr};
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::step::{RefKind, Step};
 
-/// Which of a space's objects is the first of those that are read.
+/// Index of the first of the space's objects that are read.
 const OBJECTS: u64 = 1 << 61;
 
 impl Fault {
@@ -47,8 +47,8 @@ impl Fault {
         }
     }
 
-    /// With the lock of the page-table page, unless it is instead of an allocation: takes a frame, or goes for one the
-    /// ordinary way.
+    /// Takes a ready frame, or goes the ordinary way. The lock of the page-table page is held, unless the frame
+    /// replaces an allocation.
     pub(super) fn take_ready(&mut self, os: &mut Os, task: TaskId, entry: PhysAddr) -> FaultState {
         if std::mem::take(&mut self.progress.defers) {
             return FaultState::Lock;

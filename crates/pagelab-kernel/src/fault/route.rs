@@ -1,8 +1,8 @@
-//! Which way a fault goes: to a handler, and there to the kind of work that its page needs, by what the walk found.
+//! Routing of a fault: choosing the kind of work that its page needs, from the result of the walk.
 //!
-//! A walk begins at what a translation cache knows ([`super::cached_walk`]); what it ends at and the VMA decide the
-//! [`Work`]: of anonymous memory ([`super::anonymous`]), of a file ([`super::file`]), of a page that is there and must
-//! be copied ([`super::copy`]) or of one in the swap area ([`super::swap`]).
+//! A walk begins where a translation cache says ([`super::cached_walk`]). Its result and the VMA decide the [`Work`]:
+//! for anonymous memory ([`super::anonymous`]), for a file ([`super::file`]), for a present page that must be copied
+//! ([`super::copy`]), or for a page in the swap area ([`super::swap`]).
 
 use super::{Fault, FaultState};
 use crate::entry_word::EntryWord;
@@ -19,7 +19,7 @@ use pagelab_base::step::{BlockKey, Next};
 use pagelab_tables::page_table::{Leaf, WalkList};
 
 impl Fault {
-    /// What is to be done about the page at `va`, given what a walk finds there; nothing if it can be accessed by now.
+    /// Chooses the work for the page at `va`, given the result of a walk; `None` if it can be accessed by now.
     pub(super) fn choose(&mut self, os: &mut Os, leaf: &Leaf) -> Result<Option<Work>, EngineError> {
         let (zero_page, around) = (os.costs.zero_page.0, os.costs.fault_around_bytes.0);
         let layer = self.layer(os);
@@ -62,7 +62,7 @@ impl Fault {
         Ok(Some(if ready && layer.is_served(self.request.space.index, self.request.va) { Work::Ready } else { work }))
     }
 
-    /// What stands in the way of reading a page of a file: that it is being written.
+    /// The key of a file's page that must be read, since it may be in the middle of being written.
     fn written(&self, os: &Os, work: Work) -> Option<BlockKey> {
         let Work::Read { file, page } = work else { return None };
         let layer = self.request.space.layer;
@@ -70,8 +70,8 @@ impl Fault {
         Some(BlockKey::Writeback { layer, lba: storage.lba(file, page) })
     }
 
-    /// The PTE has been reached, `by` a walk or from the one before it: chooses the work and takes the page's key. Says
-    /// what is to be done instead of going on, if it must.
+    /// Chooses the work and takes the page's key, when the PTE has been reached, `by` a walk or from the one before it.
+    /// Returns the next state, or what the handler must do instead of continuing.
     pub(super) fn commit_walk(
         &mut self,
         os: &mut Os,
@@ -120,7 +120,7 @@ impl Fault {
             (_, Leaf::Present(_)) => self.after_tables(os),
             (_, Leaf::NotPresent { .. }) => {
                 if let Work::Shared { present: true, .. } = work {
-                    // From here on it cannot go away.
+                    // From here on it cannot be freed.
                     let frame = self.target.frame;
                     self.layer(os).memory.page_use.share(frame);
                 }

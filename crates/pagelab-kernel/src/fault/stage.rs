@@ -1,22 +1,22 @@
-//! The stages of a page fault, and what is counted of them.
+//! The stages of a page fault, and their counters.
 
 use std::ops::RangeInclusive;
 
 use pagelab_base::cycles::Cycles;
 use pagelab_hardware::cache::HitLevel;
 
-/// Stages of a fault, in order. A fault that maps a page which is there already leaves some of them out.
+/// Stages of a fault, in order. A fault that maps an existing page skips some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Exception delivery, saving of registers.
     Entry,
     /// The lock of the mm or of the VMA, and the search for the VMA.
     Lookup,
-    /// Software walk of the page table, building the tables that are missing.
+    /// Software walk of the page table, including construction of missing tables.
     Walk,
     /// Frame allocation.
     Allocation,
-    /// Zeroing of the frame, copying of the page that is written, or reading it from a device.
+    /// Zeroing of the frame, copying of the written page, or reading it from a device.
     Zeroing,
     /// Charge to the memory cgroup.
     Charge,
@@ -28,16 +28,16 @@ pub enum Stage {
     Install,
     /// Unlocking and return from the exception.
     Return,
-    /// Block layer and driver, up to the doorbell; of a kernel with `block_io`, as those that follow.
+    /// Block layer and driver, up to the doorbell. This stage and the following exist in kernels with `block_io`.
     Submit,
     /// Interrupt and completion, up to the wake-up.
     Completion,
-    /// From the wake-up until the task runs again.
+    /// From the wake-up until the task runs.
     Wakeup,
 }
 
 impl Stage {
-    /// Those of `__handle_mm_fault`: all but the exception, the look-up of the VMA, and the way back.
+    /// The stages of `__handle_mm_fault`: all except the exception, the look-up of the VMA, and the return.
     pub const OF_HANDLING: RangeInclusive<usize> = Self::Walk as usize..=Self::Install as usize;
 
     /// All stages, in the order of their counters.
@@ -57,10 +57,10 @@ impl Stage {
         Self::Wakeup,
     ];
 
-    /// Those of all kernels: the others are of kernels with `block_io`.
+    /// The stages of all kernels; the others exist in kernels with `block_io`.
     pub const OF_ALL: &[Self] = Self::ALL.first_chunk::<10>().expect("there are more");
 
-    /// As keys of the configuration (`kernel.fault`) and statistics have it.
+    /// Name in keys of the configuration (`kernel.fault`) and in statistics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Entry => "entry",
@@ -80,32 +80,32 @@ impl Stage {
     }
 }
 
-/// How faults of a layer ended, and what their stages cost.
+/// Counters of the faults of a layer, and of their stages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FaultCounters {
-    /// A fault was handled without reading storage.
+    /// Faults handled without reading storage.
     pub minor: u64,
-    /// A page was read from storage.
+    /// Faults that read a page from storage.
     pub major: u64,
-    /// The translation was there by the time the handler looked: another core's handler had provided it.
+    /// Faults whose translation another core's handler had provided by the time the handler looked.
     pub raced: u64,
-    /// No mapping covers the address.
+    /// Faults at addresses that no mapping covers.
     pub outside: u64,
-    /// A mapping covers it but forbids the access.
+    /// Faults at addresses whose mapping forbids the access.
     pub forbidden: u64,
-    /// Among the minor faults: reads that mapped the zero page.
+    /// Minor faults: reads that mapped the zero page.
     pub zero_page: u64,
-    /// Writes that copied a page which others use too.
+    /// Minor faults: writes that copied a shared page.
     pub copied: u64,
-    /// Writes that found themselves the only user of a write-protected page.
+    /// Minor faults: writes to a write-protected page that is not shared.
     pub reused: u64,
-    /// Faults that mapped a page of the page cache.
+    /// Minor faults that mapped a page of the page cache.
     pub cached: u64,
-    /// Pages mapped around those.
+    /// Pages mapped by fault-around.
     pub around: u64,
-    /// Pages mapped ahead of any access (MAP_POPULATE, MADV_POPULATE_*); no faults.
+    /// Pages mapped ahead of any access (MAP_POPULATE, MADV_POPULATE_*); not faults.
     pub populated: u64,
-    /// Large pages split because a part of them was to be copied.
+    /// Large pages split because a part had to be copied.
     pub split: u64,
     /// Folios of several 4 KiB pages mapped, by order.
     pub folios: [u64; 10],
@@ -115,30 +115,32 @@ pub struct FaultCounters {
     pub zeroed_bytes: u64,
     /// Page-table pages built.
     pub tables: u64,
-    /// Exits of a shadowed guest for writes to its page tables.
+    /// Exits of a guest with shadow page tables, for writes to its page tables.
     pub table_exits: u64,
-    /// Walks made from the root, or from where a translation cache knew to begin.
+    /// Walks, from the root or from where a translation cache let them begin.
     pub walks: u64,
-    /// Cycles of these without the reference of the PTE: what `__handle_mm_fault` spends before `handle_pte_fault`.
+    /// Cycles of these walks without the reference to the PTE: what `__handle_mm_fault` spends before
+    /// `handle_pte_fault`.
     pub before_pte_cycles: Cycles,
-    /// Those of them that filled translation caches.
+    /// Cycles in `before_pte_cycles` that filled translation caches.
     pub fill_cycles: Cycles,
-    /// Cycles of switching away from tasks that wait for a device, while it is at work.
+    /// Cycles of switching away from tasks that wait for a device, while it is busy.
     pub switch_cycles: Cycles,
     /// Kernel instructions, by stage.
     pub instructions: [u64; Stage::ALL.len()],
-    /// Cycles, by stage, references included; waiting for a lock is not.
+    /// Cycles by stage, including references but not waiting for locks.
     pub cycles: [Cycles; Stage::ALL.len()],
-    /// Those of them that the kernel preset states, beyond the references.
+    /// Cycles by stage that the kernel preset states, beyond the references.
     pub preset_cycles: [Cycles; Stage::ALL.len()],
-    /// Those of them that the core takes for instructions of the preset whose cycles it does not state.
+    /// Cycles by stage that the core model takes for instructions of the preset, where the preset states no cycles.
     pub timed_cycles: [Cycles; Stage::ALL.len()],
-    /// Lines that kernel code referred to, by stage and by where they were found ([`HitLevel`]); zeroed ones too.
+    /// Lines that kernel code referred to, by stage and by the place that served them ([`HitLevel`]), including zeroed
+    /// ones.
     pub lines: [[u64; HitLevel::ALL.len()]; Stage::ALL.len()],
 }
 
 impl FaultCounters {
-    /// Cycles before the PTE is looked at, maybe of filling a translation cache.
+    /// Counts cycles before the PTE is read; `fills` if they fill a translation cache.
     pub fn spend_before_pte(&mut self, cycles: Cycles, fills: bool) {
         self.before_pte_cycles += cycles;
         self.fill_cycles += if fills { cycles } else { Cycles::ZERO };

@@ -1,4 +1,4 @@
-//! Frames that a fault engine wants ready: what making one so costs, and who is told if there is no memory.
+//! Preparing frames for a fault engine: its costs, and waking kswapd if there is no memory.
 
 use super::{Fault, FaultState};
 use crate::context::KernelContext;
@@ -12,7 +12,7 @@ use pagelab_base::ids::{CpuId, LayerId};
 use pagelab_base::step::{RefKind, Step};
 
 impl Os {
-    /// Has a layer's engine make a frame ready, on a CPU; wakes kswapd if memory is short.
+    /// Prepares a frame for a layer's engine, on a CPU; wakes kswapd if memory is short.
     pub fn supply(&mut self, effects: &mut Effects, layer: LayerId, cpu: CpuId, in_fault: bool) -> SupplyOutcome {
         let of = &mut self.layers[layer];
         let context = KernelContext::on(cpu);
@@ -25,15 +25,15 @@ impl Os {
 }
 
 impl Fault {
-    /// Fills the engine's frames first, if it had none. The handler holds nothing yet, and no page that it maps can
-    /// leave meanwhile.
+    /// Supplies the engine first, if it had no frame. The handler holds no locks yet, and no page that it maps can be
+    /// reclaimed meanwhile.
     pub(super) fn after_entry(&self, os: &Os) -> FaultState {
         let lacks =
             os.layers[self.request.space.layer].mechanisms.engine.as_ref().is_some_and(EngineState::lacks_frames);
         if lacks { FaultState::Supply } else { FaultState::Lookup }
     }
 
-    /// Makes one frame ready, and goes on to the next.
+    /// Prepares one frame; repeats until the engine has enough.
     pub(super) fn supply(&self, os: &mut Os, effects: &mut Effects, cpu: CpuId) -> FaultState {
         match os.supply(effects, self.request.space.layer, cpu, true) {
             SupplyOutcome::One => FaultState::Supply,
@@ -42,7 +42,7 @@ impl Fault {
     }
 }
 
-/// What that costs.
+/// Plans the cost of preparing a frame.
 pub fn plan_supply(os: &Os, layer: &Layer, cpu: CpuId, in_fault: bool, step: &mut Step) {
     step.preset += os.costs.fault.all()[Stage::Allocation as usize].cost();
     step.kernel(RefKind::Write, layer.data.cpu_line(cpu, CpuLine::FreeLists));

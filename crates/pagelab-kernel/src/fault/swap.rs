@@ -1,4 +1,4 @@
-//! Faults on pages that are in the swap area, or that another user has read back from it.
+//! Faults on pages in the swap area, or that another user has read back from it.
 
 use super::Fault;
 use crate::entry_word::{EntryWord, Slot};
@@ -9,7 +9,7 @@ use pagelab_base::error::EngineError;
 use pagelab_base::page_fault::Intent;
 
 impl Fault {
-    /// A page that was swapped out.
+    /// Chooses the work for a page that was swapped out.
     pub(super) fn choose_of_swapped(&mut self, layer: &mut Layer, slot: Slot) -> Work {
         let swap = layer.swap().expect("a slot is one of the swap area");
         let Swapped::InMemory(frame) = swap.find(slot) else { return Work::SwapIn };
@@ -20,7 +20,8 @@ impl Fault {
         Work::SwapCached
     }
 
-    /// Maps a page that was read back from the swap device, by this fault or by another user; 0 if it has left again.
+    /// Maps a page that was read back from the swap device, by this fault or by another user; 0 if it has left memory
+    /// again.
     pub(super) fn map_swapped(&mut self, layer: &mut Layer) -> Result<u64, EngineError> {
         let context = self.context_in(layer);
         let (space, page) = (self.request.space.index, self.target.page);

@@ -1,18 +1,18 @@
-//! Memory that a layer maps ahead of any access because its placement policy is that way.
+//! Mapping memory ahead of any access, as the layer's placement policy asks.
 
 use super::Layer;
 use crate::context::KernelContext;
 use crate::vma::VaRange;
 
 impl Layer {
-    /// Whether the pages of a new mapping are to be mapped at once.
+    /// Whether the pages of a new mapping should be mapped at once.
     pub fn maps_ahead(&self, context: KernelContext, space: u32, range: VaRange) -> bool {
         let of = &self.spaces[space];
         let vma = of.vmas.find(range.start).filter(|_| of.uses_placement);
         vma.is_some_and(|vma| self.mechanisms.placement.maps_ahead(vma)) && self.may_map_ahead(context)
     }
 
-    /// Whether there is memory enough to map more of it ahead.
+    /// Whether there is enough memory to map more of it ahead.
     pub fn may_map_ahead(&self, context: KernelContext) -> bool {
         self.mechanisms.placement.may_map_ahead(self.paging.page_size.order(), &self.memory.view(context))
     }

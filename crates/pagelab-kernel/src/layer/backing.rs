@@ -1,9 +1,9 @@
-//! Guests whose memory their host has found frames for before the run.
+//! Guests whose memory the host has backed before the run.
 //!
-//! Models: a virtual machine that has used all of its memory before, so that first touches cost the host nothing.
+//! Models: a virtual machine that has already used all of its memory, so that first touches cost the host nothing.
 //! Parameters: `system.layers.GUEST.backing`.
-//! Deviations: the host finds each frame when the guest first touches it, at no cost, and not before the run. So the
-//! frames are those that first touches in this order get.
+//! Deviations: the host allocates each frame when the guest first touches it, at no cost, and not before the run. So
+//! the frames are the ones that first touches in this order get.
 
 use crate::config::Backing;
 use crate::entry_word::EntryWord;
@@ -12,15 +12,15 @@ use pagelab_base::addr::VirtAddr;
 use pagelab_base::page_fault::PageFault;
 use pagelab_tables::page_table::Leaf;
 
-/// Whether a fault is a first touch, in a host, of memory that a guest has had since before the run. What the host has
-/// swapped out since then is a fault like any other.
+/// Whether a fault is a first touch, in a host, of memory that a guest has had since before the run. Pages that the
+/// host has swapped out since then fault as usual.
 pub fn is_backed(layers: &[Layer], fault: &PageFault) -> bool {
     let is_guest = |layer: &Layer| layer.host == Some(fault.space) && layer.paging.backing == Backing::Present;
     layers.iter().any(is_guest) && layers[fault.space.layer].was_never_touched(fault.space.index, fault.va)
 }
 
 impl Layer {
-    /// Whether nothing is mapped at an address, nor kept on a device for it.
+    /// Whether nothing is mapped at an address, and no device holds contents for it.
     fn was_never_touched(&self, index: u32, va: VirtAddr) -> bool {
         let leaf = self.leaf(index, va);
         match (&leaf, self.word_behind(index, va, &leaf).map(|of| of.word)) {

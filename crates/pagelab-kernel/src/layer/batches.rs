@@ -1,4 +1,4 @@
-//! What a CPU gathers before it goes to what all CPUs share: charges to a memory cgroup, pages for the LRU lists.
+//! Per-CPU batches: charges to a memory cgroup, and pages for the LRU lists.
 //!
 //! Source: Linux mm/memcontrol.c (`consume_stock`, `drain_stock`), mm/swap.c (`folio_batch_add`, `lru_add_fn`).
 
@@ -10,8 +10,8 @@ use pagelab_base::ids::CpuId;
 use pagelab_base::step::{RefKind, Step};
 
 impl Layer {
-    /// References of a charge of `pages` to a group: what the CPU has charged in advance, and the counters of the
-    /// cgroups where that is not enough.
+    /// Plans the references of charging `pages` to a group: the CPU's stock of charged pages and, if that is
+    /// insufficient, the counters of the cgroups.
     pub fn plan_charge(&self, cpu: CpuId, group: GroupId, pages: u32, step: &mut Step) {
         step.kernel(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Charge));
         let of = &self.data.cpus[cpu];
@@ -23,11 +23,11 @@ impl Layer {
         }
     }
 
-    /// Pays for pages out of what the CPU has charged in advance, or charges anew: `batch` pages at least.
+    /// Uses charged pages of the CPU's stock, or charges at least `batch` more.
     pub fn consume_charge(&mut self, cpu: CpuId, group: GroupId, pages: u32, batch: u32) {
         let of = &mut self.data.cpus[cpu];
         if of.charged_to != group {
-            // What was left of another group's goes back (`drain_stock`).
+            // The stock of another group is returned (`drain_stock`).
             (of.charged_to, of.charged) = (group, 0);
         }
         if of.charged < pages {
@@ -36,8 +36,8 @@ impl Layer {
         of.charged -= pages;
     }
 
-    /// References of gathering a page for the LRU lists of a group: with the CPU's `batch` full, the lists' lock and
-    /// the pages.
+    /// Plans the references of adding a page to the CPU's batch for the LRU lists; if the batch is full, also the
+    /// lists' lock and the pages.
     pub fn plan_gather(&self, cpu: CpuId, group: GroupId, batch: u32, step: &mut Step) {
         step.kernel(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Lru));
         let gathered = &self.data.cpus[cpu].lru;
@@ -49,7 +49,7 @@ impl Layer {
         }
     }
 
-    /// Gathers a page.
+    /// Adds a page to the CPU's batch.
     pub fn gather(&mut self, cpu: CpuId, frame: Pfn, batch: u32) {
         let lru = &mut self.data.cpus[cpu].lru;
         if lru.len() >= batch as usize {

@@ -1,4 +1,4 @@
-//! Booting a layer: its memory, what is set aside of it, and the direct map.
+//! Booting a layer: its memory, the part reserved at boot, and the direct map.
 
 use super::data::{CpuData, KernelData};
 use super::{AsidAllocator, Layer, LayerCounters, Mechanisms, PagingPolicy, Spaces};
@@ -37,13 +37,13 @@ impl PagingPolicy {
 }
 
 impl Layer {
-    /// Tells the frame allocator which nodes the first CPUs are of.
+    /// Passes the NUMA nodes of the first CPUs to the frame allocator.
     pub fn set_cpu_nodes(&mut self, nodes: &[u32]) {
         self.memory.frames.allocator.set_cpu_nodes(nodes);
     }
 
-    /// Boots a kernel on `memory_bytes` of physical memory for so many CPUs: sets the page metadata and what its tables
-    /// take, also for guests of the sizes in `guests`, aside and builds the direct map.
+    /// Boots a kernel on `memory_bytes` of physical memory: reserves memory for the page metadata and for its tables,
+    /// including those of guests of the sizes in `guests`, and builds the direct map.
     pub fn boot(
         config: &LayerConfig,
         host: Option<SpaceId>,

@@ -1,9 +1,9 @@
-//! With `--check`: what every frame and every block of storage holds of files, as tags. A page that a program sees must
-//! have been read from its own block, with all that has been stored there since; one that a cut has emptied must hold
+//! Contents of frames and blocks of storage, as tags, for `--check`. A page that a program reads must have been read
+//! from its own block, with everything that has been stored there since; a page that truncation has emptied must hold
 //! zeros.
 //!
-//! What moves contents tells of it: a device's reads and writes, stores of programs to pages of files that they share,
-//! cuts of files and a file system that moves their blocks.
+//! Everything that moves contents reports it: reads and writes of devices, stores of programs to shared pages of files,
+//! truncation of files, and file systems that move blocks.
 
 use rustc_hash::FxHashMap;
 
@@ -12,35 +12,36 @@ use crate::layer::Layer;
 use pagelab_base::addr::{Pfn, VirtAddr};
 use pagelab_base::io::Lba;
 
-/// What a frame or a block holds.
+/// Contents of a frame or a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
-    /// What was in a block at the beginning.
+    /// The initial contents of a block.
     Original(Lba),
-    /// A page as of a store, by its number among all.
+    /// A page after a store.
     Stored {
         /// The page of a file.
         page: FilePage,
         /// Number of the last store to it, counted over all pages.
         store: u64,
     },
-    /// A page that no block holds, or that a cut has emptied.
+    /// Zeros: a page that no block holds, or that truncation has emptied.
     Zeros,
-    /// What was there is elsewhere.
+    /// The contents have moved elsewhere.
     Moved,
 }
 
-/// See the module's text.
+/// The contents, see the module's text.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    /// Which page a frame holds, as of when.
+    /// The page in each frame, and its contents.
     frames: FxHashMap<Pfn, (FilePage, Tag)>,
-    /// What is on its way to blocks, and what is there; of blocks that are left out it is the original.
+    /// Contents that are being written to blocks, and contents of blocks; blocks that are not listed have their initial
+    /// contents.
     writing: FxHashMap<Lba, Tag>,
     blocks: FxHashMap<Lba, Tag>,
-    /// What programs are to see: of pages that they have stored to, and of those that have moved.
+    /// Contents that programs should see, for pages that they have stored to and pages whose blocks have moved.
     expected: FxHashMap<FilePage, Tag>,
-    /// Of files that were cut: the first page that was emptied.
+    /// For truncated files: the first page that was emptied.
     cut: FxHashMap<u32, u64>,
     stores: u64,
 }
@@ -50,31 +51,31 @@ impl Contents {
         self.blocks.get(&lba).copied().unwrap_or(Tag::Original(lba))
     }
 
-    /// A device has read a page's block into a frame.
+    /// Records that a device has read a page's block into a frame.
     pub fn read(&mut self, page: FilePage, lba: Lba, frame: Pfn) {
         self.frames.insert(frame, (page, self.block(lba)));
     }
 
-    /// A page that no block holds is all zeros.
+    /// Records that a page without a block is filled with zeros.
     fn clear(&mut self, page: FilePage, frame: Pfn) {
         self.frames.insert(frame, (page, Tag::Zeros));
     }
 
-    /// A frame is to be written to a block.
+    /// Records that a write of a frame to a block begins.
     pub fn begin_write(&mut self, lba: Lba, frame: Pfn) {
         if let Some(&(_, tag)) = self.frames.get(&frame) {
             self.writing.insert(lba, tag);
         }
     }
 
-    /// A block has been written.
+    /// Records that a block has been written.
     pub fn end_write(&mut self, lba: Lba) {
         if let Some(tag) = self.writing.remove(&lba) {
             self.blocks.insert(lba, tag);
         }
     }
 
-    /// A program stores to a frame.
+    /// Records that a program stores to a frame.
     fn store(&mut self, frame: Pfn) {
         if let Some((page, tag)) = self.frames.get_mut(&frame) {
             self.stores += 1;
@@ -83,14 +84,14 @@ impl Contents {
         }
     }
 
-    /// A file ends before a page, or did.
+    /// Records that a file was truncated before a page.
     pub fn cut(&mut self, file: u32, first: u64) {
         let known = self.cut.entry(file).or_insert(first);
         *known = first.min(*known);
         self.expected.retain(|&(of, page), _| of != file || page < first);
     }
 
-    /// Pages' contents are moved from blocks to others.
+    /// Records that pages' contents moved to other blocks.
     pub fn relocate(&mut self, moves: impl Iterator<Item = (FilePage, Lba, Lba)>) {
         let moved: Vec<(FilePage, Lba, Lba, Tag)> =
             moves.map(|(page, from, to)| (page, from, to, self.block(from))).collect();
@@ -109,20 +110,20 @@ impl Contents {
         self.cut.get(&file).is_some_and(|&first| page >= first)
     }
 
-    /// What is wrong with a frame that is to hold a page whose block this is.
+    /// What is wrong with a frame that should hold a page with this block, if anything.
     fn difference(&self, page: FilePage, lba: Lba, frame: Pfn) -> Option<String> {
         let untouched = if self.is_cut(page) { Tag::Zeros } else { Tag::Original(lba) };
         let expected = self.expected.get(&page).copied().unwrap_or(untouched);
         match self.frames.get(&frame) {
             Some(&(_, tag)) if tag == expected => None,
-            Some((_, tag)) => Some(format!("{frame:?} holds {tag:?}, and {expected:?} was to be seen")),
-            None => Some(format!("{frame:?} holds nothing of storage, and {expected:?} was to be seen")),
+            Some((_, tag)) => Some(format!("{frame:?} holds {tag:?} instead of {expected:?}")),
+            None => Some(format!("{frame:?} holds no contents of storage instead of {expected:?}")),
         }
     }
 }
 
 impl Layer {
-    /// A page of a file has come into a frame. Only with `--check`.
+    /// Records that a page of a file was brought into a frame. Only with `--check`.
     pub fn note_read(&mut self, file: u32, page: u64, frame: Pfn) {
         let Some(mut contents) = self.memory.checked.take() else { return };
         if let Some(storage) = self.storage() {
@@ -135,7 +136,7 @@ impl Layer {
         self.memory.checked = Some(contents);
     }
 
-    /// An engine has read a block into a frame, for the page of a file that stands at an address. Only with `--check`.
+    /// Records that an engine has read a block into a frame, for the page of a file at an address. Only with `--check`.
     pub fn check_read(&mut self, index: u32, va: VirtAddr, lba: Lba, frame: Pfn) {
         if let Some(mut contents) = self.memory.checked.take() {
             contents.read(self.file_page(index, va).expect("it is one of a file's mapping"), lba, frame);
@@ -143,13 +144,13 @@ impl Layer {
         }
     }
 
-    /// A program loads from or stores to an address that is translated to `frame`: says what is wrong with what it
-    /// sees.
+    /// Checks an access of a program to an address that translates to `frame`. Returns what is wrong with the contents,
+    /// if anything.
     pub fn access_contents(&mut self, index: u32, va: VirtAddr, frame: Pfn, store: bool) -> Option<String> {
         let (file, page) = self.file_page(index, va)?;
         let lba = self.storage()?.lba(file, page);
         let of_engine = || self.mechanisms.engine.as_ref().is_some_and(|engine| engine.has_mapped(index, va));
-        // Others are copies, or nothing of storage.
+        // Other frames are copies, or do not come from storage.
         if self.memory.page_use.cached(file, page) != Some(frame) && !of_engine() {
             return None;
         }

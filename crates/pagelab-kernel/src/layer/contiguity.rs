@@ -1,11 +1,11 @@
-//! How well the memory of a layer's spaces lies together.
+//! Contiguity of the memory of a layer's spaces.
 
 use crate::frames::contiguity::{Contiguity, Group, LINE_ORDER, Run};
 use crate::layer::Layer;
 use crate::vma::VmaKind;
 
 impl Layer {
-    /// Looks at the anonymous memory of a space.
+    /// Contiguity of the anonymous memory of a space.
     pub fn contiguity(&self, space: u32) -> Contiguity {
         let (mut sum, mut group) = (Contiguity::default(), Group::default());
         self.for_anonymous(space, |page, frame| {
@@ -30,8 +30,8 @@ impl Layer {
         runs
     }
 
-    /// Calls with the numbers of each 4 KiB page of the anonymous memory of a space and of its frame, in ascending
-    /// order.
+    /// Calls `each` with the page number and frame number of each 4 KiB page of the anonymous memory of a space, in
+    /// ascending order.
     fn for_anonymous(&self, space: u32, mut each: impl FnMut(u64, u64)) {
         let mut pages = Vec::new();
         let vmas = self.spaces[space].vmas.iter();
@@ -48,7 +48,7 @@ impl Layer {
         }
     }
 
-    /// Keeps what the memory of a space that ends looks like, if it is one that is measured.
+    /// Records the contiguity of a space that ends, if it is reported.
     pub fn note_contiguity(&mut self, space: u32) {
         if self.spaces[space].reported {
             let of = self.contiguity(space);
@@ -58,7 +58,7 @@ impl Layer {
         }
     }
 
-    /// Over the spaces that are measured, those that have ended included.
+    /// Sum over the reported spaces, including those that have ended.
     pub fn measured_contiguity(&self) -> Contiguity {
         let mut sum = self.counters.ended_contiguity;
         for index in (0..self.spaces.len() as u32).filter(|&index| self.spaces[index].reported) {
@@ -67,7 +67,7 @@ impl Layer {
         sum
     }
 
-    /// The map of the spaces that are measured, if it was asked for.
+    /// The contiguity map of the reported spaces, if it is recorded.
     pub fn measured_map(&self) -> Option<Vec<Run>> {
         let mut map = self.counters.contiguity_map.clone()?;
         let live = (0..self.spaces.len() as u32).filter(|&index| self.spaces[index].reported);
@@ -75,7 +75,7 @@ impl Layer {
         Some(map)
     }
 
-    /// Thousandths of the free memory that cannot be had as blocks of an order (Linux `unusable_free_index`).
+    /// Thousandths of the free memory that are not available in blocks of an order (Linux `unusable_free_index`).
     pub fn unusable_free_permille(&self, order: u32) -> u64 {
         let allocator = self.frame_allocator();
         let free = allocator.free_frames();

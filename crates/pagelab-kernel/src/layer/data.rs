@@ -1,4 +1,4 @@
-//! The kernel's own objects, by address: lines that stages of faults and kernel threads touch.
+//! Addresses of the kernel's own objects: lines that fault stages and kernel threads touch.
 
 use super::requests::RequestMemory;
 use super::stage_lines::LineMemory;
@@ -6,49 +6,49 @@ use crate::reclaim::GroupId;
 use pagelab_base::addr::{LINE_BYTES, Pfn, PhysAddr};
 use pagelab_base::ids::CpuId;
 
-/// Memory cgroups whose lines fit the frame that all CPUs share, two each; those beyond share them.
+/// Number of memory cgroups whose lines, two each, fit into the frame that all CPUs share; further cgroups share lines.
 const GROUPS_A_FRAME: u64 = 31;
 
-/// What a CPU has of its own in a kernel.
+/// A CPU's own data in a kernel.
 #[derive(Clone)]
 pub struct CpuData {
-    /// The frame that its stack and its per-CPU lists stand in.
+    /// The frame with its stack and per-CPU lists.
     pub(super) frame: Pfn,
-    /// Pages that it has gathered for the LRU lists.
+    /// Pages in its batch for the LRU lists.
     pub lru: Vec<Pfn>,
-    /// Pages that it may still use of its last charge to a memory cgroup.
+    /// Remaining pages of its last charge to a memory cgroup.
     pub charged: u32,
     /// The group that was charged.
     pub charged_to: GroupId,
 }
 
-/// Lines of a CPU's own data, by place.
+/// Lines of a CPU's own data, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuLine {
-    /// Saved registers: 168 bytes from here on (`struct pt_regs`).
+    /// Saved registers: 168 bytes from here (`struct pt_regs`).
     Stack = 0,
     /// Lists of free pages.
     FreeLists = 4,
-    /// Pages gathered for the LRU lists: two lines.
+    /// Batch of pages for the LRU lists: two lines.
     Lru = 5,
-    /// What is charged to the memory cgroup in advance.
+    /// Stock of pages charged to the memory cgroup in advance.
     Charge = 8,
     /// Requests to devices (`struct request`): two lines.
     Requests = 10,
     /// Counters of a translation cache's hits.
     WalkCounters = 12,
-    /// What taking a page from a ring writes: sixteen lines.
+    /// Lines written by taking a page from a ring: sixteen lines.
     Rings = 16,
 }
 
-/// See the module's text.
+/// The addresses, see the module's text.
 #[derive(Clone)]
 pub struct KernelData {
-    /// The frame of the objects that all CPUs share: lock and lists of the allocator, LRU lists, counters of cgroups.
+    /// The frame of objects that all CPUs share: lock and lists of the allocator, LRU lists, counters of cgroups.
     pub zone: Pfn,
-    /// Per CPU of the simulation.
+    /// By CPU of the simulation.
     pub cpus: Vec<CpuData>,
-    /// What requests to devices touch, if the preset gives them a cost.
+    /// Memory that requests to devices touch, if the preset gives them a cost.
     pub requests: Option<RequestMemory>,
     /// Further lines that stages of page faults touch, if the preset lists any.
     pub stage_lines: Option<LineMemory>,

@@ -1,4 +1,4 @@
-//! A layer's fault engine as its kernel sees it: entries that are armed, and pages that the engine has mapped.
+//! A layer's fault engine as its kernel uses it: armed entries, and pages that the engine has mapped.
 
 use crate::context::KernelContext;
 use crate::entry_word::EntryWord;
@@ -18,29 +18,29 @@ use pagelab_base::io::DriveBlock;
 use pagelab_base::step::BlockKey;
 use pagelab_tables::page_table::{Leaf, Mapping, WalkList};
 
-/// Who arms the entries of a mapping.
+/// How the entries of a mapping are armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArmingMode {
-    /// Nobody.
+    /// Not at all.
     Nothing,
-    /// A thread of the engine, when it is woken.
+    /// By a thread of the engine, when it is woken.
     Thread,
-    /// They are by now, which took so long.
+    /// They have been armed, at this cost.
     Filled(Cycles),
 }
 
 impl Layer {
-    /// Whether faults on armed entries get frames that are ready.
+    /// Whether faults on armed entries get ready frames.
     pub fn serves_faults(&self) -> bool {
         self.mechanisms.engine.as_ref().is_some_and(|engine| engine.serves_faults())
     }
 
-    /// Whether faults take ready frames instead of an allocation, armed or not.
+    /// Whether faults take ready frames instead of allocating, armed or not.
     pub fn takes_in_faults(&self) -> bool {
         self.mechanisms.engine.as_ref().is_some_and(|engine| engine.in_fault().is_some())
     }
 
-    /// What stands in the entry of a page until it is mapped, if its engine may map it.
+    /// The word for the entry of a page until it is mapped, if the engine may map it.
     pub fn armed(&self, context: KernelContext, index: u32, va: VirtAddr) -> Option<EntryWord> {
         let engine = self.mechanisms.engine.as_ref()?;
         let space = &self.spaces[index];
@@ -48,12 +48,12 @@ impl Layer {
         engine.word(index, vma, self.stored_at(context, vma, self.file_of(vma), va))
     }
 
-    /// The file of a mapping by its number.
+    /// The number of a mapping's file.
     fn file_of(&self, vma: &Vma) -> Option<u32> {
         self.memory.page_use.known_file(vma.file.as_ref()?)
     }
 
-    /// Where on storage a page of a mapping of a file is that is not in memory.
+    /// Place on storage of a page of a file's mapping, if the page is not in memory.
     fn stored_at(&self, context: KernelContext, vma: &Vma, file: Option<u32>, va: VirtAddr) -> Option<DriveBlock> {
         let (file, storage) = (file?, self.storage()?);
         let page = vma.file_page(va);
@@ -67,7 +67,7 @@ impl Layer {
         engine.zip(vma).is_some_and(|(engine, vma)| engine.serves(index, vma))
     }
 
-    /// The entries of a new mapping are to be armed.
+    /// Requests that the entries of a new mapping are armed.
     pub fn want_armed(&mut self, context: KernelContext, index: u32, range: VaRange) -> ArmingMode {
         if !self.is_served(index, range.start) || self.takes_in_faults() {
             return ArmingMode::Nothing;
@@ -80,8 +80,8 @@ impl Layer {
         ArmingMode::Thread
     }
 
-    /// Puts a word into the entry of each page of a range that has one to get and neither a word nor a translation, as
-    /// long as there is memory to spare for their tables; returns how many.
+    /// Writes a word into the entry of each page of a range that should have one and has neither a word nor a
+    /// translation, as long as there is enough memory for tables; returns the number of entries.
     fn fill_entries(&mut self, context: KernelContext, index: u32, range: VaRange) -> u64 {
         const TABLE: PageSize = PageSize::Size2M;
         let (mut filled, mut start) = (0, range.start.0);
@@ -98,8 +98,7 @@ impl Layer {
         filled
     }
 
-    /// The words that pages of one mapping get that have neither a word nor a translation; their entries are in one
-    /// table.
+    /// The words for pages of one mapping that have neither a word nor a translation; their entries are in one table.
     fn words_to_get(&self, context: KernelContext, index: u32, range: VaRange) -> Vec<WordOf> {
         let (space, size) = (&self.spaces[index], PageSize::Size4K);
         let (Some(engine), Some(vma)) =
@@ -117,8 +116,8 @@ impl Layer {
         pages.filter_map(word).collect()
     }
 
-    /// The other mappings of the file that a mapping is of, by their spaces: those of other spaces, and of this one
-    /// those of the same pages.
+    /// The spaces with other mappings of a mapping's file: in other spaces any mapping, in its own only those of the
+    /// same pages.
     fn sharers(&self, index: u32, vma: &Vma) -> Vec<u32> {
         let (name, pages) = (vma.file.as_ref(), vma.file_pages());
         let overlaps = |of: &Vma| of.file_pages().start < pages.end && pages.start < of.file_pages().end;
@@ -130,8 +129,8 @@ impl Layer {
         self.spaces.iter().enumerate().filter_map(shares).collect()
     }
 
-    /// A mapping is made of a file: if others have it, too, the engine serves it no more. Returns how many pages that
-    /// it has mapped were accounted for, and the cycles of taking entries back.
+    /// Handles a new mapping of a file: if there are other mappings, the engine no longer serves the file. Returns the
+    /// number of its mapped pages that were accounted for, and the cycles of removing words.
     pub fn note_sharing(&mut self, index: u32, range: VaRange) -> Result<(u64, Cycles), EngineError> {
         let each =
             self.mechanisms.engine.as_ref().filter(|engine| engine.maps_files()).and_then(EngineState::fills_at_once);
@@ -164,7 +163,7 @@ impl Layer {
         Ok((accounted, taken_back * each))
     }
 
-    /// The words of a range whose permissions have changed say so, too.
+    /// Updates the words of a range whose permissions have changed.
     pub fn protect_words(&mut self, context: KernelContext, index: u32, range: VaRange) -> Result<(), EngineError> {
         for WordOf { va, size, word } in self.words(index, range) {
             match word {
@@ -178,8 +177,9 @@ impl Layer {
         Ok(())
     }
 
-    /// Arms the entry of a page that was armed before, if its engine may map it. One that it may not map whole is
-    /// wanted anew. Entries of a process that is armed no more are not looked for again where a thread has been.
+    /// Restores the word of a page that was armed before, if the engine may map the page. If the page may not be mapped
+    /// whole, its parts are requested again. For a process that is no longer served, parts that a thread has passed are
+    /// not armed again.
     pub fn put_armed(
         &mut self,
         context: KernelContext,
@@ -197,23 +197,24 @@ impl Layer {
         Ok(())
     }
 
-    /// The largest page that may be mapped at `va`, by the mapping that it is in; a page of 4 KiB without one.
+    /// The largest page that the mapping at `va` allows there; 4 KiB without a mapping.
     pub fn largest_page(&self, index: u32, va: VirtAddr) -> PageSize {
         let vma = self.spaces[index].vmas.find(va);
         vma.map_or(PageSize::Size4K, |vma| largest_page(vma, va, self.paging.large_pages, self.paging.page_size))
     }
 
-    /// What whoever is about to map a page holds: those of a place that may become one large page meet at its first.
+    /// The key that tasks hold to map a page: all pages of a place that may become one large page share the key of its
+    /// first page.
     pub fn page_key(&self, space: SpaceId, va: VirtAddr) -> BlockKey {
         let order = self.largest_page(space.index, va).order();
         BlockKey::Page { space, page: va.page_number() >> order << order }
     }
 
-    /// Accounts for all pages of a space that its engine has mapped. Returns how many there were.
+    /// Accounts for all pages of a space that its engine has mapped. Returns the number of pages.
     pub fn account_for_taken(&mut self, index: u32) -> u64 {
         let Some(engine) = &self.mechanisms.engine else { return 0 };
         let mut taken = engine.used_for(index, &self.memory.contents);
-        // The others are about to be mapped.
+        // The others are not mapped yet.
         taken.retain(|page| self.is_mapped_to(index, page));
         for &page in &taken {
             let engine = self.mechanisms.engine.as_mut().expect("it was there just now");
@@ -230,7 +231,7 @@ impl Layer {
         matches!(list.leaf, Leaf::Present(of) if (of.pfn, of.size) == (page.frame, page.size))
     }
 
-    /// Does something with the engine, which is there, and the memory.
+    /// Calls a function with the engine, which must exist, and the memory.
     pub fn with_engine<T>(
         &mut self,
         context: KernelContext,
@@ -242,8 +243,8 @@ impl Layer {
         outcome
     }
 
-    /// Pages of files have left memory: the entries of those that the engine may map say where they are, if their
-    /// tables are there or there is memory for them.
+    /// Restores the words of pages of files that were reclaimed and that the engine may map, as far as tables exist or
+    /// there is memory for them.
     pub fn arm_again(&mut self, cpu: CpuId, pages: &[(u32, VirtAddr)]) {
         for &(index, va) in pages {
             let context = self.context(cpu, index);
@@ -256,8 +257,8 @@ impl Layer {
         }
     }
 
-    /// Enters a page that the engine has mapped in the reverse map and the LRU lists, one of a file in the page cache,
-    /// too, and charges it.
+    /// Accounts for a page that the engine has mapped: adds it to the reverse map and the LRU lists, for a file also to
+    /// the page cache, and charges it.
     pub fn account(&mut self, index: u32, UnaccountedPage { va, size, frame, file, .. }: UnaccountedPage) {
         let mut list = WalkList::new();
         self.spaces[index].table.walk(&self.memory.contents, va, &mut list);
@@ -275,13 +276,13 @@ impl Layer {
         self.note_listed(index, va, &mapping);
     }
 
-    /// The page of a file that stands at an address.
+    /// The page of a file that is mapped at an address.
     pub fn file_page(&self, index: u32, va: VirtAddr) -> Option<FilePage> {
         let vma = self.spaces[index].vmas.find(va)?;
         Some((self.memory.page_use.known_file(vma.file.as_ref()?)?, vma.file_page(va)))
     }
 
-    /// Maps a page in a frame that was ready. What the kernel keeps of pages is left to [`Self::account`].
+    /// Maps a page to a ready frame. [`Self::account`] does the accounting later.
     pub fn map_ready(
         &mut self,
         context: KernelContext,

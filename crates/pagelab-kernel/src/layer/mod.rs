@@ -1,7 +1,8 @@
 //! Layers: kernels stacked on each other, each with its page tables, its frames and its address spaces.
 //!
-//! The bottom layer runs on the machine; every other is hosted by an address space of the layer below, in which its
-//! physical memory is an ordinary mapping. Several layers may share a host. Nothing here knows how deep the stack is.
+//! The bottom layer runs on the machine. Every other layer is hosted by an address space of the layer below, in which
+//! its physical memory is an ordinary mapping. Several layers may share a host. No code here knows how deep the stack
+//! is.
 
 mod ahead;
 mod backing;
@@ -53,8 +54,8 @@ use pagelab_base::memory::PhysMem;
 use pagelab_tables::page_table::{Exhausted, Leaf, Mapping, NoRoom, PageTable, PteFlags, Removed, WalkList};
 use pagelab_trace::quantity::Bytes;
 
-/// Where the direct map begins (Linux x86-64 with four levels, Documentation/arch/x86/x86_64/mm.rst), cut to the bits
-/// that page tables translate.
+/// Start of the direct map (Linux x86-64 with four levels, Documentation/arch/x86/x86_64/mm.rst), cut to the bits that
+/// page tables translate.
 const DIRECT_MAP_BASE: u64 = 0x8880_0000_0000;
 
 /// Pages that [`Layer::next_mapped`] lists at a time.
@@ -63,7 +64,7 @@ const PAGES_AT_A_TIME: usize = 512;
 /// A kernel, its memory, and the address spaces that it maps.
 #[derive(Clone)]
 pub struct Layer {
-    /// The name that the configuration gives it.
+    /// Its name in the configuration.
     pub name: String,
     /// The address space that holds this layer's physical memory; none for the layer on the machine.
     pub host: Option<SpaceId>,
@@ -71,59 +72,58 @@ pub struct Layer {
     pub memory: LayerMemory,
     /// Its address spaces.
     pub spaces: Spaces,
-    /// Addresses of the kernel's own objects that faults touch.
+    /// Addresses of the kernel's own objects.
     pub data: KernelData,
     /// How it maps memory.
     pub paging: PagingPolicy,
     /// The mechanisms that it runs with.
     pub mechanisms: Mechanisms,
-    /// What it counted that no part above counts.
+    /// Counters that belong to none of the other parts.
     pub counters: LayerCounters,
 }
 
-/// How a layer maps memory, as its configuration says.
+/// How a layer maps memory, from its configuration.
 #[derive(Clone, Debug)]
 pub struct PagingPolicy {
-    /// Largest page that anonymous memory is mapped with.
+    /// Largest page with which anonymous memory is mapped.
     pub page_size: PageSize,
-    /// When the host finds frames for this layer's memory.
+    /// When the host allocates frames for this layer's memory.
     pub backing: Backing,
     /// Which mappings get pages above 4 KiB.
     pub large_pages: LargePages,
     /// Alignment of the ends of program heaps, if they are aligned to more than a page.
     pub brk_alignment: Option<Bytes>,
-    /// Folio orders for anonymous memory beside single pages and large pages, or block orders of eager paging;
-    /// ascending.
+    /// Folio orders for anonymous memory besides single and large pages, or block orders of eager paging; ascending.
     pub folio_orders: Vec<u32>,
     /// Whether `folio_orders` are blocks that the placement policy maps before any access.
     pub blocks_ahead: bool,
     /// Folio orders for pages of files.
     pub file_folio_orders: Vec<u32>,
-    /// Whether the host shadows its page tables (`pagelab_translate::scheme::shadow`).
+    /// Whether the host keeps shadow page tables for it (`pagelab_translate::scheme::shadow`).
     pub shadowed: bool,
 }
 
 /// The mechanisms that a layer runs with, each with its state.
 #[derive(Clone)]
 pub struct Mechanisms {
-    /// Which frames anonymous pages get.
+    /// Placement policy for anonymous pages.
     pub placement: Placement,
-    /// Hardware that maps pages before the kernel is asked, as far as its state is in the layer's memory.
+    /// Fault engine; its state is in the layer's memory.
     pub engine: Option<EngineState>,
-    /// What faults keep of their walks.
+    /// Caches for the walks of faults.
     pub translation_caches: Option<TranslationCaches>,
     /// Memory for direct segments.
     pub segment_memory: Option<SegmentMemory>,
-    /// The table that guests speculate with while they walk.
+    /// The table with which guests speculate while they walk.
     pub speculative_table: Option<SpeculativeTable>,
-    /// Shadow tables of its spaces, and what changed since they were filled; empty in layers that are not shadowed.
+    /// Shadow tables of its spaces, and changes since they were filled; empty without shadow paging.
     pub shadows: Shadows,
 }
 
-/// What a layer counted that none of its parts counts.
+/// Counters that belong to none of a layer's parts.
 #[derive(Clone, Default)]
 pub struct LayerCounters {
-    /// Calls that moved the end of a heap.
+    /// Counters of calls that move the end of a heap.
     pub brk: BrkCounters,
     /// State of the memory after ageing.
     pub aged: Option<Aged>,
@@ -134,7 +134,7 @@ pub struct LayerCounters {
 }
 
 impl Layer {
-    /// Virtual address of a physical one in the kernel's direct map.
+    /// Virtual address of a physical address in the kernel's direct map.
     #[inline]
     pub fn direct(&self, addr: PhysAddr) -> VirtAddr {
         VirtAddr(DIRECT_MAP_BASE + addr.0)
@@ -145,22 +145,22 @@ impl Layer {
         self.memory.frame_count << FRAME_SHIFT
     }
 
-    /// The allocator, to look at.
+    /// The allocator, for reading.
     pub fn frame_allocator(&self) -> &dyn FrameAllocator {
         &*self.memory.frames.allocator
     }
 
-    /// Its placement policy, with the memory that the policy works on.
+    /// The placement policy, with the memory that it works on.
     pub fn placing(&mut self, context: KernelContext) -> (&mut Placement, Memory<'_>) {
         (&mut self.mechanisms.placement, Memory { layer: &mut self.memory, context })
     }
 
-    /// Its memory, to be changed on behalf of somebody.
+    /// The memory, for changes in a context.
     pub fn memory_for(&mut self, context: KernelContext) -> Memory<'_> {
         Memory { layer: &mut self.memory, context }
     }
 
-    /// On whose behalf the kernel works that a CPU runs for a space.
+    /// The context of a kernel that runs on a CPU for a space.
     pub fn context(&self, cpu: CpuId, index: u32) -> KernelContext {
         KernelContext { cpu, group: self.spaces[index].group }
     }
@@ -170,7 +170,7 @@ impl Layer {
         self.spaces[space].objects
     }
 
-    /// Frames of page tables, also those that were set aside for parts which are not in use.
+    /// Frames of page tables, including reserved ones that are not in use.
     pub fn table_frames(&self) -> u64 {
         let untouched = self.spaces.iter().map(|space| space.table.untouched_frames());
         self.memory.contents.frames_in_use() as u64 + untouched.sum::<u64>()
@@ -181,17 +181,17 @@ impl Layer {
             - self.stage_line_frames()
     }
 
-    /// What the allocator did for the last request.
+    /// Effects of the allocator's last request.
     pub fn last_effects(&self) -> &AllocEffects {
         &self.memory.frames.effects
     }
 
-    /// What its frame allocator did in the whole run.
+    /// Counters of the frame allocator.
     pub fn frame_counters(&self) -> &FrameCounters {
         &self.memory.frames.counters
     }
 
-    /// One frame for the kernel itself; `what` names it for the error.
+    /// Allocates one frame for the kernel itself; `what` names it in the error.
     pub fn take_frame(
         &mut self,
         context: KernelContext,
@@ -201,17 +201,17 @@ impl Layer {
         self.memory.frames.alloc(0, purpose, context.cpu.0).ok_or_else(|| self.out_of_memory(what))
     }
 
-    /// Frames that were set aside at boot, for page metadata, tables and a segment.
+    /// Frames that were reserved at boot, for page metadata, tables and a segment.
     pub fn frames_set_aside(&self) -> u64 {
         self.memory.set_aside
     }
 
-    /// A new, empty address space.
+    /// Creates an empty address space.
     pub fn add_space(&mut self, context: KernelContext, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
         self.add_space_of(context, None, asids)
     }
 
-    /// A new address space for a guest with `bytes` of memory, not more than the layer was told when it booted.
+    /// Creates an address space for a guest with `bytes` of memory, at most as many as announced at boot.
     pub fn add_guest_space(
         &mut self,
         context: KernelContext,
@@ -257,7 +257,7 @@ impl Layer {
         Ok(self.spaces.len() as u32 - 1)
     }
 
-    /// Ends a space in which nothing is mapped any more. Its tag may be used again, so the caller has flushed it.
+    /// Ends a space without mappings. Its tag may be reused, so the caller must have flushed it.
     pub fn retire_space(&mut self, context: KernelContext, index: u32) {
         let placeholder = PageTable::x86_64(4, &mut PhysMem::default(), &mut |_| Some(Pfn(0)));
         let Ok(placeholder) = placeholder else { unreachable!("a frame was given") };
@@ -272,7 +272,7 @@ impl Layer {
         self.spaces.retired.push(index);
     }
 
-    /// Enters the frames of a page in the reverse map or removes them, if there is one.
+    /// Adds the frames of a page to the reverse map or removes them, if there is one.
     fn note_mapped(&mut self, index: u32, va: VirtAddr, mapping: &Mapping, note: fn(&mut Rmap, Pfn, PageOf)) {
         if let Some(reclaim) = &mut self.memory.reclaim
             && mapping.pfn != self.memory.page_use.zero_page()
@@ -283,7 +283,7 @@ impl Layer {
         }
     }
 
-    /// Maps a page and records it. All tables exist. Errors: the page table has no place for it.
+    /// Maps a page and records it. All tables must exist. Errors: the page table has no place for it.
     pub fn map(
         &mut self,
         context: KernelContext,
@@ -295,13 +295,13 @@ impl Layer {
         self.map_unlisted(context, index, va, mapping)
     }
 
-    /// Enters a page that is mapped in what the kernel keeps of pages.
+    /// Accounts for a mapped page: reverse map and LRU lists.
     fn note_listed(&mut self, index: u32, va: VirtAddr, mapping: &Mapping) {
         self.note_mapped(index, va, mapping, Rmap::add);
         self.list_page(mapping);
     }
 
-    /// [`Self::map`] of a page that the reverse map is to know later.
+    /// [`Self::map`] for a page that is added to the reverse map later.
     fn map_unlisted(
         &mut self,
         context: KernelContext,
@@ -327,20 +327,19 @@ impl Layer {
         mapped.map(|_| ()).map_err(|NoRoom| self.exhausted(Exhausted::Places(va)))
     }
 
-    /// Frames of a page that count as its process's.
+    /// Frames of a page that count for its process.
     fn counted_frames(&self, mapping: &Mapping) -> u64 {
         if mapping.pfn == self.memory.page_use.zero_page() { 0 } else { 1 << mapping.size.order() }
     }
 
-    /// True if no page is mapped at `va`.
+    /// Whether no page is mapped at `va`.
     pub fn is_unmapped(&self, index: u32, va: VirtAddr) -> bool {
         let mut list = WalkList::new();
         self.spaces[index].table.walk(&self.memory.contents, va, &mut list);
         matches!(list.leaf, Leaf::NotPresent { .. })
     }
 
-    /// Puts another frame or other flags instead of a page that is mapped in the same size. Returns the entry's
-    /// address.
+    /// Replaces the frame or flags of a mapped page, with the same size. Returns the entry's address.
     pub fn remap(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> PhysAddr {
         let mut list = WalkList::new();
         self.spaces[index].table.walk(&self.memory.contents, va, &mut list);
@@ -362,14 +361,13 @@ impl Layer {
         space.table.replace(&mut self.memory.contents, va, mapping)
     }
 
-    /// Unmaps a page. The caller decides what becomes of its frames; tables stay, as reclaim and MADV_DONTNEED leave
-    /// them.
+    /// Unmaps a page. The caller decides what happens to its frames. Tables stay, as after reclaim and MADV_DONTNEED.
     pub fn unmap(&mut self, context: KernelContext, index: u32, page: &Removed) {
         self.forget(context, index, page);
         self.spaces[index].table.unmap(&mut self.memory.contents, page.va);
     }
 
-    /// A page is no longer mapped, as far as all is concerned but the page table.
+    /// Removes a page from everything except the page table.
     pub fn forget(&mut self, context: KernelContext, index: u32, page: &Removed) {
         let (placement, mut memory) = self.placing(context);
         placement.unmapped(index, page.va, &mut memory);
@@ -384,13 +382,13 @@ impl Layer {
         }
     }
 
-    /// Leaves what a space has in its page table to a later scan; nothing of it is mapped any more.
+    /// Leaves the entries of a space without mappings in its page table to a later scan.
     pub fn abandon_table(&mut self, index: u32) -> Result<(), EngineError> {
         let abandoned = self.spaces.abandon_table(index, &mut self.memory.contents);
         if abandoned { Ok(()) } else { Err(self.exhausted(Exhausted::Tags)) }
     }
 
-    /// Gives the tables of a range back that are empty (Linux `free_pgtables`).
+    /// Frees empty tables of a range (Linux `free_pgtables`).
     pub fn prune(
         &mut self,
         context: KernelContext,
@@ -407,7 +405,7 @@ impl Layer {
         }
     }
 
-    /// Makes room for a page of 2 MiB where pages of 4 KiB were: their table goes, those above it stay (Linux
+    /// Frees the table of 4 KiB pages where a page of 2 MiB will be mapped; the tables above it stay (Linux
     /// `collapse_huge_page`).
     pub fn free_leaf_table(&mut self, context: KernelContext, index: u32, va: VirtAddr) {
         if let Some(table) = self.spaces[index].table.unlink_leaf_table(&mut self.memory.contents, va) {
@@ -427,15 +425,15 @@ impl Layer {
         space.table.set_flags(&mut self.memory.contents, page.va, flags);
     }
 
-    /// The pages of a space that overlap `start..end`, all at once: for small ranges.
+    /// All pages of a space that overlap `start..end`; for small ranges.
     pub fn mapped(&self, index: u32, start: VirtAddr, end: VirtAddr) -> Vec<Removed> {
         let mut out = Vec::new();
         self.spaces[index].table.mapped(&self.memory.contents, start, end, usize::MAX, &mut out);
         out
     }
 
-    /// Does something to each page of a space that overlaps `start..end`, in ascending order; returns how many there
-    /// were. Pages are listed a few at a time, so that a large range takes no memory.
+    /// Calls a function for each page of a space that overlaps `start..end`, in ascending order; returns the number of
+    /// pages. Lists a few pages at a time, so that a large range takes no memory.
     pub fn for_mapped<E>(
         &mut self,
         index: u32,
@@ -455,7 +453,7 @@ impl Layer {
         Ok(count)
     }
 
-    /// Lists the next pages of a space that overlap `from..end` instead of those listed before; returns where to go on.
+    /// Lists the next pages of a space that overlap `from..end` in `pages`; returns where to continue.
     pub fn next_mapped(&self, index: u32, from: VirtAddr, end: VirtAddr, pages: &mut Vec<Removed>) -> VirtAddr {
         pages.clear();
         self.spaces[index].table.mapped(&self.memory.contents, from, end, PAGES_AT_A_TIME, pages);
@@ -465,8 +463,8 @@ impl Layer {
         }
     }
 
-    /// Splits large pages that `start..end` cuts, so that every page lies inside the range or outside; words of such
-    /// pages go.
+    /// Splits large pages across the edges of `start..end`, so that every page lies inside the range or outside. Words
+    /// of such pages are removed.
     pub fn split_at_edges(
         &mut self,
         context: KernelContext,
@@ -493,7 +491,7 @@ impl Layer {
         self.spaces[index].table.split(&mut self.memory.contents, va, frame);
     }
 
-    /// What the kernel's own record says of a page: its frame and whether stores are allowed. Only with `--check`.
+    /// The kernel's record of a page: its frame, and whether stores are allowed. Only with `--check`.
     pub fn recorded(&self, index: u32, va: VirtAddr) -> Option<(Pfn, bool)> {
         let page = va.page_number();
         if index == DIRECT_MAP {

@@ -1,4 +1,4 @@
-//! The errors that a run ends with when memory, or a table of fixed size, has run out: what holds it, and what to set.
+//! Errors that end a run when memory, or a table of fixed size, is exhausted: what uses it, and what to set.
 
 use crate::context::KernelContext;
 use crate::layer::Layer;
@@ -7,7 +7,7 @@ use pagelab_base::error::EngineError;
 use pagelab_tables::page_table::Exhausted;
 
 impl Layer {
-    /// The error that a request for a frame ends the run with, and what the memory holds.
+    /// The error for a frame that cannot be allocated, with the use of the memory.
     pub fn out_of_memory(&self, what_for: &str) -> EngineError {
         let bytes = |frames: u64| pagelab_trace::quantity::format_bytes(frames << FRAME_SHIFT);
         let (free, files, tables) =
@@ -21,7 +21,7 @@ impl Layer {
         ) {
             (None, None, None) => "page metadata".to_owned(),
             (Some(what), None, None) => format!("page metadata and {what}"),
-            _ => "page metadata and what boot set aside for a segment or a table".to_owned(),
+            _ => "page metadata and memory reserved at boot for a segment or a table".to_owned(),
         };
         let name = &self.name;
         let swap = match self.memory.reclaim.as_ref().and_then(|reclaim| reclaim.swap.as_ref()) {
@@ -44,8 +44,7 @@ impl Layer {
         EngineError::OutOfMemory { what }
     }
 
-    /// The error that a request for a page ends the run with whose cgroup is at its limit and has nothing that could
-    /// leave.
+    /// The error for a page whose cgroup is at its limit and has nothing to reclaim.
     pub fn at_its_limit(&self, context: KernelContext) -> EngineError {
         let reclaim = self.memory.reclaim.as_ref().expect("only such layers have limits");
         let group = &reclaim.groups()[usize::from(context.group.0)];
@@ -54,8 +53,8 @@ impl Layer {
             name => format!("memory_limit of {name}"),
         };
         let what = format!(
-            "layer `{}`: programs hold all of the {} that their cgroup allows, and none of it can leave: {} of swap are left, and what \
-             is not on an LRU list (shared anonymous memory) stays; set a larger {key}",
+            "layer `{}`: programs use all of the {} that their cgroup allows, and none of it can be reclaimed: {} of swap are free, and memory \
+             that is not on an LRU list (shared anonymous memory) stays; set a larger {key}",
             self.name,
             pagelab_trace::quantity::format_bytes(group.limit_frames << FRAME_SHIFT),
             pagelab_trace::quantity::format_bytes(reclaim.swap.as_ref().map_or(0, |swap| swap.room()) << FRAME_SHIFT),
@@ -63,7 +62,7 @@ impl Layer {
         EngineError::OutOfMemory { what }
     }
 
-    /// The error that the run ends with when something of the page tables has run out.
+    /// The error for exhausted page tables.
     pub fn exhausted(&self, what: Exhausted) -> EngineError {
         EngineError::OutOfMemory { what: self.spaces.tables.exhausted(&self.memory.contents, &self.name, what) }
     }

@@ -1,14 +1,14 @@
-//! The page cache of a layer: which pages of files are in memory, and in what blocks they come there.
+//! The page cache of a layer: which pages of files are in memory, and in which folios they are brought in.
 //!
-//! Models: a page that is brought in comes in a folio, the largest of the layer's sizes whose place lies inside what
-//! may be read and holds no page yet, or else alone. A warm cache has every page that has not left it, and gives it a
-//! frame when it is first asked for; others are read from storage, a window at a time.
+//! Models: a page is brought in with a folio, the largest of the layer's sizes that lies inside the readable range and
+//! contains no cached page; otherwise alone. A warm cache contains every page that has not been reclaimed, and
+//! allocates its frame at the first request. Other pages are read from storage, one window at a time.
 //! Source: Linux mm/readahead.c (`page_cache_ra_order`), mm/filemap.c (`__filemap_get_folio`), mm/memory.c.
 //! Parameters: `system.layers.NAME.file_folios`, `kernel.page_cache`, `kernel.storage`, `kernel.read_ahead_bytes`.
 //! Stats: `layer.NAME.file_folios.*`.
-//! Deviations: which sizes there are is the file system's choice in Linux, which begins a stream of read(2) with small
-//! folios and makes them larger as it goes on, but reads around a fault in single pages; a trace knows nothing of
-//! read(2), so here each takes the largest that fits. The pages of a folio age and leave one by one.
+//! Deviations: in Linux the file system chooses the sizes. A stream of read(2) starts with small folios and enlarges
+//! them as it proceeds, but reads around a fault are in single pages. A trace has no read(2), so here each read uses
+//! the largest folio that fits. The pages of a folio age and are reclaimed one by one.
 
 use std::ops::Range;
 
@@ -21,30 +21,30 @@ use pagelab_base::addr::{PageSize, Pfn};
 use pagelab_base::error::EngineError;
 use pagelab_trace::quantity::format_bytes;
 
-/// A block for pages of a file that follow each other.
+/// A block for consecutive pages of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheFolio {
-    /// Number in the file of its first page.
+    /// Number of its first page in the file.
     pub page: u64,
     pub pfn: Pfn,
     pub order: u32,
 }
 
 impl CacheFolio {
-    /// Its pages' numbers in the file, with their frames.
+    /// Its page numbers in the file, with their frames.
     pub fn pages(self) -> impl Iterator<Item = (u64, Pfn)> {
         (0..1 << self.order).map(move |n| (self.page + n, self.pfn + n))
     }
 }
 
 impl Layer {
-    /// Where files are, if the layer has storage.
+    /// The storage of files, if the layer has any.
     pub fn storage(&self) -> Option<&Storage> {
         self.memory.reclaim.as_ref()?.storage.as_ref()
     }
 
-    /// Whether a page of a file must be read from storage. A warm cache holds what memory has room for. What a block
-    /// does not hold yet is not read.
+    /// Whether a page of a file must be read from storage. A warm cache holds as much as fits into memory. Unwritten
+    /// blocks are not read.
     pub fn must_be_read(&self, context: KernelContext, file: u32, page: u64) -> bool {
         let storage = self.storage();
         let crowded = || storage.is_some() && self.is_short(context, 0);
@@ -53,8 +53,8 @@ impl Layer {
             && !storage.is_some_and(|storage| storage.is_unwritten(file, page))
     }
 
-    /// The frame that holds a page of a file which is in memory, brought into the page cache if need be, perhaps with
-    /// others `within` these.
+    /// The frame of a page of a file that is in memory; brings the page into the page cache if necessary, possibly with
+    /// other pages `within` a range.
     pub fn cached_page(
         &mut self,
         context: KernelContext,
@@ -75,7 +75,7 @@ impl Layer {
         Ok(folio.pfn + page - folio.page)
     }
 
-    /// A mapping's pages of a file have blocks of the layer's storage from now on. Errors: it has no more.
+    /// Assigns blocks of the layer's storage to a mapping's pages of a file. Errors: storage is full.
     pub fn lay_out(&mut self, index: u32, range: VaRange) -> Result<(), EngineError> {
         let vma = self.spaces[index].vmas.find(range.start);
         let Some((vma, name)) = vma.and_then(|vma| Some((vma, vma.file.as_ref()?))) else { return Ok(()) };
@@ -86,8 +86,8 @@ impl Layer {
         storage.lay_out(file, vma.file_pages()).map_err(|Full { capacity, needed }| {
             let each = storage.striping.bytes_each(needed);
             let what = format!(
-                "the device holds {}, and the files that are mapped take {} with `{name}`; allowed is {} at least{}, or none for a device \
-                 that holds whatever is asked for",
+                "the device holds {}, but the mapped files take {} with `{name}`; allowed are at least {}{}, or none for a device \
+                 without a limit",
                 format_bytes(capacity),
                 format_bytes(needed),
                 format_bytes(each),
@@ -97,8 +97,8 @@ impl Layer {
         })
     }
 
-    /// A block for a page of a file and those beside it, as far as they are `within` these, not in the cache, and
-    /// `wanted`.
+    /// Allocates a block for a page of a file and its neighbours, as far as they are `within` the range, not in the
+    /// cache, and `wanted`.
     pub fn take_cache_folio(
         &mut self,
         context: KernelContext,
@@ -124,7 +124,7 @@ impl Layer {
         })
     }
 
-    /// A frame holds a page of a file from now on.
+    /// Adds a frame with a page of a file to the page cache.
     pub fn cache_page(&mut self, file: u32, page: u64, frame: Pfn) {
         self.memory.page_use.cache(file, page, frame);
         if let Some(reclaim) = &mut self.memory.reclaim

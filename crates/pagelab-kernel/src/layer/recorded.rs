@@ -1,15 +1,14 @@
-//! Pages that a recorded kernel has mapped: a trace says where and when, and what that kernel did is among its
-//! accesses.
+//! Pages that a recorded kernel has mapped: the trace has these mappings, and that kernel's work among its accesses.
 //!
 //! Models: a machine's memory as a file whose offsets are physical addresses. Kernel and programs of that machine map
-//! it, shared, each at its own addresses; so all reach the same frames. With MAP_HUGETLB a mapping has pages of 2 MiB,
-//! for which the file gets its frames in blocks; others map parts of these by pages of 4 KiB.
+//! it, shared, each at its own addresses, so all use the same frames. A mapping with MAP_HUGETLB has pages of 2 MiB,
+//! for which the file gets its frames in blocks; other mappings map parts of these by pages of 4 KiB.
 //! Source: Linux mm/shmem.c and mm/memory.c (`do_set_pmd`, `finish_fault`): a large folio of tmpfs is mapped by a PMD
-//! where a mapping has room for all of it, and by PTEs elsewhere.
+//! if the mapping has room for all of it, otherwise by PTEs.
 //! Parameters: none.
-//! Deviations: nothing of it costs cycles or references: that would count the recorded kernel's work twice. Page tables
-//! have memory of the simulator, so their lines are not those that the recorded kernel writes. Without such a block, as
-//! where memory is fragmented, where frames may be reclaimed, or where parts came to the file one by one, pages are of
+//! Deviations: none of this costs cycles or references, since that would count the recorded kernel's work twice. Page
+//! tables are in memory of the simulator, so their lines are not those that the recorded kernel writes. Without such a
+//! block (in fragmented memory, where frames may be reclaimed, or if parts came into the file one by one) pages are of
 //! 4 KiB.
 
 use crate::context::KernelContext;
@@ -22,8 +21,7 @@ use pagelab_tables::page_table::{Leaf, Mapping, PteFlags, WalkList};
 use pagelab_trace::MapFlags;
 
 impl Layer {
-    /// Maps a new mapping's pages of its file; returns how many these are. Where nothing may be accessed, none is
-    /// mapped.
+    /// Maps a new mapping's pages of its file; returns the number of pages. A mapping without any access gets none.
     pub fn map_recorded(&mut self, context: KernelContext, index: u32, range: VaRange) -> Result<u64, EngineError> {
         let vma = self.spaces[index].vmas.find(range.start).expect("it has just been made").clone();
         if !(vma.prot.read || vma.prot.write || vma.prot.execute) {
@@ -46,7 +44,7 @@ impl Layer {
         Ok(pages)
     }
 
-    /// The block that a page of 2 MiB is mapped to at an address; none if it is to be mapped in parts.
+    /// The block to which a page of 2 MiB is mapped at an address; `None` if it must be mapped in parts.
     fn recorded_block(
         &mut self,
         context: KernelContext,
@@ -67,7 +65,7 @@ impl Layer {
         if PageSize::of_level(level) < size { None } else { self.file_block(context, file, vma.file_page(va)) }
     }
 
-    /// The block that holds 2 MiB of a file from a page on, which is taken if none of them is in memory.
+    /// The block that holds 2 MiB of a file from a page on; allocated if none of these pages is in memory.
     fn file_block(&mut self, context: KernelContext, file: u32, first: u64) -> Option<Pfn> {
         let order = PageSize::Size2M.order();
         let held = |n| self.memory.page_use.cached(file, first + n);

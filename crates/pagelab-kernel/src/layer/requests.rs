@@ -1,10 +1,10 @@
-//! The memory that a kernel's requests to devices touch: a queue pair of its own, and other lines of its code and data.
+//! The memory that a kernel's requests to devices touch: a queue pair, and other lines of its code and data.
 //!
 //! Source: NVM Express base specification 1.4, 4.2 and 4.6 (entries of 64 and of 16 bytes); Linux
 //! drivers/nvme/host/pci.c.
 //! Parameters: `kernel.block_io`.
-//! Deviations: one pair for all CPUs and for both devices, where Linux has one per CPU. It tells what is touched; what
-//! the entries say is not written.
+//! Deviations: one pair for all CPUs and both devices, while Linux has one per CPU. Only the touched lines are
+//! modelled; the contents of entries are not written.
 
 use crate::context::KernelContext;
 use crate::layer::Layer;
@@ -15,39 +15,39 @@ use pagelab_base::io::NVME_COMPLETION_BYTES;
 /// Entries of a queue (`NVMe io_queue_depth`).
 const ENTRIES: u64 = 1024;
 
-/// See the module's text.
+/// The memory, see the module's text.
 #[derive(Clone, Debug)]
 pub struct RequestMemory {
     submissions: Pfn,
     completions: Pfn,
     lines: Pfn,
     frames: u64,
-    /// Requests so far.
+    /// Number of requests so far.
     made: u64,
 }
 
-/// Requests that are made together, by the numbers of the first of them and of all.
+/// Requests that are made together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requested {
     first: u64,
-    /// Requests of all that are made together.
+    /// Number of these requests.
     pub many: u32,
 }
 
 impl RequestMemory {
-    /// Address of the line that the completion of a request is in.
+    /// Address of the line with the completion of a request.
     fn completion(&self, number: u64) -> PhysAddr {
         let at = number % ENTRIES * NVME_COMPLETION_BYTES;
         self.completions.addr() + at / LINE_BYTES * LINE_BYTES
     }
 
-    /// Addresses of the entries that requests are written to.
+    /// Addresses of the submission entries of requests.
     pub fn submissions(&self, of: Requested) -> impl Iterator<Item = PhysAddr> + '_ {
         let numbers = of.first..of.first + u64::from(of.many).min(ENTRIES);
         numbers.map(|number| self.submissions.addr() + number % ENTRIES * LINE_BYTES)
     }
 
-    /// Addresses of the lines that their completions are in, each once.
+    /// Addresses of the lines with their completions, each once.
     pub fn completions(&self, of: Requested) -> Vec<PhysAddr> {
         let numbers = of.first..of.first + u64::from(of.many).min(ENTRIES);
         let mut lines: Vec<PhysAddr> = numbers.map(|number| self.completion(number)).collect();
@@ -60,14 +60,14 @@ impl RequestMemory {
         self.lines.addr() + u64::from(line) * LINE_BYTES
     }
 
-    /// Frames of 4 KiB that all of it takes.
+    /// Number of 4 KiB frames of this memory.
     pub fn frames(&self) -> u64 {
         self.frames
     }
 }
 
 impl Layer {
-    /// Sets memory aside for requests to devices, and so many other lines that they touch. Errors: there is none.
+    /// Reserves memory for requests to devices, and for the other lines that they touch. Errors: there is none.
     pub fn boot_requests(&mut self, lines: u32) -> Result<(), EngineError> {
         let memory = &mut self.memory_for(KernelContext::BOOT);
         let mut take = |bytes: u64| memory.take_ring(bytes);
@@ -82,7 +82,7 @@ impl Layer {
         Ok(())
     }
 
-    /// Requests are about to be made.
+    /// Begins this number of requests.
     pub fn begin_requests(&mut self, many: u32) -> Requested {
         let Some(requests) = &mut self.data.requests else { return Requested { first: 0, many } };
         let first = requests.made;
@@ -90,12 +90,12 @@ impl Layer {
         Requested { first, many }
     }
 
-    /// What they touch, in kernels where they cost anything.
+    /// The memory that requests touch, in kernels where they have a cost.
     pub fn request_memory(&self) -> &RequestMemory {
         self.data.requests.as_ref().expect("requests cost the kernel something")
     }
 
-    /// Frames of the memory that requests to devices touch.
+    /// Number of frames of that memory.
     pub fn request_frames(&self) -> u64 {
         self.data.requests.as_ref().map_or(0, RequestMemory::frames)
     }
@@ -114,6 +114,6 @@ mod tests {
         assert_eq!(memory.submissions(at(1022, 4)).collect::<Vec<_>>(), lines(16, &[1022, 1023, 0, 1]));
         assert_eq!(memory.completions(at(1022, 4)), lines(32, &[255, 0]));
         assert_eq!(memory.completions(at(2, 5)), lines(32, &[0, 1]));
-        assert_eq!(memory.submissions(at(0, 5000)).count(), 1024, "no more than there are");
+        assert_eq!(memory.submissions(at(0, 5000)).count(), 1024, "at most the entries of the queue");
     }
 }

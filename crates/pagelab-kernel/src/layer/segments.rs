@@ -1,4 +1,4 @@
-//! Who has a direct segment.
+//! Assigning direct segments to spaces.
 
 use crate::direct_segment::{DirectSegment, SegmentMemory};
 use crate::layer::Layer;
@@ -6,12 +6,12 @@ use crate::vma::VaRange;
 use pagelab_base::addr::VirtAddr;
 
 impl Layer {
-    /// Gives a program's new mapping the segment, if there is one, nobody has it and the mapping is worth it.
+    /// Gives the segment to a program's new mapping, if it is unused and the mapping is worth it.
     pub fn begin_segment(&mut self, index: u32, range: VaRange) {
         let find = |layer: &Self| layer.spaces[index].vmas.find(range.start).cloned();
         let Some(mut vma) = find(self) else { return };
         if vma.advice.direct_segment {
-            // An old mapping has grown, and what is new is like it.
+            // An existing mapping has grown and contains the new part.
             self.set_segment(index, self.spaces[index].segment);
             vma = find(self).expect("it is mapped");
         }
@@ -23,7 +23,7 @@ impl Layer {
         self.set_segment(index, Some(segment));
     }
 
-    /// Gives the memory of a guest the segment, as far as it goes.
+    /// Gives a segment to the memory of a guest, as far as it reaches.
     pub fn begin_guest_segment(&mut self, index: u32, guest_bytes: u64) {
         let Some(memory) = self.mechanisms.segment_memory.as_mut().filter(|memory| memory.bytes > 0) else { return };
         let bytes = guest_bytes.min(memory.bytes);
@@ -33,7 +33,7 @@ impl Layer {
         self.set_segment(index, Some(segment));
     }
 
-    /// A part of a space changes: it leaves the segment. Returns all that leaves.
+    /// Removes a part of a space that changes from the segment. Returns everything that is removed.
     pub fn leave_segment(&mut self, index: u32, range: VaRange) -> Option<VaRange> {
         let segment = self.spaces[index].segment.filter(|segment| segment.range.overlaps(range))?;
         let rest = segment.without(range);
@@ -46,7 +46,7 @@ impl Layer {
         })
     }
 
-    /// Loads the registers of a space, and keeps the segment apart from mappings that it could join.
+    /// Sets a space's segment, and keeps its mapping from being merged with others.
     fn set_segment(&mut self, index: u32, segment: Option<DirectSegment>) {
         let space = &mut self.spaces[index];
         space.segment = segment;
@@ -57,7 +57,7 @@ impl Layer {
         }
     }
 
-    /// What of a range a kernel has to populate: not what is in the segment.
+    /// The parts of a range that a kernel must populate: those outside the segment.
     pub fn outside_segment(&self, index: u32, range: VaRange) -> [VaRange; 2] {
         let nothing = VaRange { start: range.end, end: range.end };
         match self.spaces[index].segment {

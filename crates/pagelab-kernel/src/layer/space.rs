@@ -14,38 +14,39 @@ use pagelab_base::error::EngineError;
 use pagelab_tables::mmu_cache::Asid;
 use pagelab_tables::page_table::PageTable;
 
-/// What one address space maps and how.
+/// An address space: what it maps and how.
 #[derive(Clone)]
 pub struct AddressSpace {
     /// Its tag in TLBs and MMU caches.
     pub asid: Asid,
     /// The page table that hardware walks.
     pub table: PageTable,
-    /// What faults keep of their walks, in kernels that do.
+    /// Caches for the walks of faults, in kernels that have them.
     pub caches: SpaceCaches,
-    /// What is mapped, as the kernel records it.
+    /// Its mappings, as the kernel records them.
     pub vmas: VmaSet,
-    /// Whom its pages are charged to.
+    /// The cgroup that its pages are charged to.
     pub group: GroupId,
     /// Whether the placement policy chooses the frames of its pages.
     pub uses_placement: bool,
-    /// Whether the layer's fault engine is for it.
+    /// Whether the layer's fault engine serves it.
     pub uses_fault_engine: bool,
     /// Whether its memory is in the results.
     pub reported: bool,
-    /// What of it needs no page table.
+    /// The part that is translated without a page table.
     pub segment: Option<DirectSegment>,
-    /// How often its mappings of files were missed.
+    /// Misses in its mappings of files.
     pub misses: MmapMisses,
-    /// Frames that it maps, the zero page apart (`get_mm_rss`).
+    /// Frames that it maps, without the zero page (`get_mm_rss`).
     pub resident: u64,
-    /// Entries of pages that are not present and hold a word.
+    /// Number of entries that are not present and hold a word.
     pub(super) words: u64,
-    /// By page (4 KiB), these words, if the page table has no room for them.
+    /// These words by 4 KiB page, if the page table has no room for them.
     pub(super) words_beside: BTreeMap<u64, EntryWord>,
-    /// The frame that stands for the kernel's objects of this space (mm, VMAs).
+    /// The frame of the kernel's objects of this space (mm, VMAs).
     pub(super) objects: Pfn,
-    /// With `--check`: 4 KiB page → frame and whether stores are allowed, as the kernel decided, page tables aside.
+    /// With `--check`: 4 KiB page → frame and whether stores are allowed, as the kernel decided, independent of page
+    /// tables.
     pub(super) record: Option<BTreeMap<u64, (Pfn, bool)>>,
 }
 
@@ -55,7 +56,7 @@ impl AddressSpace {
         self.objects.addr()
     }
 
-    /// The frame whose metadata has the lock of an entry: its page-table page, or that of the space's objects where
+    /// The frame whose metadata has the lock of an entry: its page-table page, or that of the space's objects if
     /// entries move (`mm->page_table_lock`).
     pub fn lock_frame(&self, entry: PhysAddr) -> Pfn {
         if self.table.moves_entries() { self.objects } else { entry.pfn() }
@@ -66,13 +67,13 @@ impl AddressSpace {
         self.objects.addr() + LINE_BYTES
     }
 
-    /// Address of one of its smaller objects: one of the other lines of the objects' frame, chosen by `key`.
+    /// Address of a smaller object: one of the other lines of the objects' frame, chosen by `key`.
     pub fn object_line(&self, key: u64) -> PhysAddr {
         object_line(self.objects, key)
     }
 }
 
-/// Hands out address-space tags: over all layers, since TLBs tell them apart by these alone.
+/// Allocates address-space tags, unique over all layers, since TLBs distinguish spaces by these alone.
 #[derive(Clone, Default)]
 pub struct AsidAllocator {
     next: u16,

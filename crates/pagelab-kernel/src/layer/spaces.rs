@@ -8,40 +8,40 @@ use pagelab_base::addr::Pfn;
 use pagelab_base::memory::PhysMem;
 use pagelab_tables::page_table::{LayerTables, TableWork};
 
-/// See the module's text. The direct map is number 0, then come processes and guests. A later space reuses the number
-/// of one that has ended.
+/// The address spaces by number: the direct map is number 0, then come processes and guests. A later space reuses the
+/// number of one that has ended.
 #[derive(Clone)]
 pub struct Spaces {
     pub(super) list: Vec<AddressSpace>,
-    /// What the page tables of the spaces share; the direct map's is not among them.
+    /// State that the page tables of the spaces share, except the direct map's.
     pub tables: LayerTables,
-    /// Work that page tables did beside the operation that was asked for.
+    /// Additional work of page tables, besides the requested operation.
     pub table_work: TableWork,
-    /// By space, ranges whose large entries a call took away: their parts are to be armed for the fault engine.
+    /// By space: ranges whose large entries a call removed, and whose parts should be armed for the fault engine.
     pub cut: Vec<(u32, VaRange)>,
-    /// Numbers of spaces that ended and may be used again.
+    /// Numbers of ended spaces that may be reused.
     pub(super) retired: Vec<u32>,
-    /// Whether mappings are recorded apart from the page tables (`--check`).
+    /// Whether mappings are also recorded independent of the page tables (`--check`).
     pub(super) check: bool,
 }
 
 impl Spaces {
-    /// How many numbers are in use or were.
+    /// Number of space numbers in use or used before.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// True before the direct map exists.
+    /// Whether the direct map does not exist yet.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// All of them, in the order of their numbers.
+    /// All spaces in the order of their numbers.
     pub fn iter(&self) -> std::slice::Iter<'_, AddressSpace> {
         self.list.iter()
     }
 
-    /// Collects the work of a space's table; returns the blocks that the table no longer needs, by their first frames.
+    /// Collects the work of a space's table; returns the first frames of blocks that the table no longer needs.
     pub(super) fn collect_table_work(&mut self, index: u32) -> Vec<Pfn> {
         self.tables.report_work(&mut self.list[index as usize].table, &mut self.table_work);
         std::mem::take(&mut self.table_work.released)

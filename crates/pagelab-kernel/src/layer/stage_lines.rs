@@ -1,13 +1,12 @@
-//! Lines of the kernel's data that the stages of a page fault touch beside those that the engine knows the meaning of.
+//! Lines of the kernel's data that the stages of a page fault touch, besides those that the engine simulates.
 //!
-//! Models: which lines are there, whose they are, and in which stage a fault comes to them first. What they hold is not
-//! modelled. So caches have to keep as many lines between two faults as a real kernel's, and lose them to the program
-//! as that does.
+//! Models: the number of lines, their owner, and the stage in which a fault first touches them; not their contents. So,
+//! as in a real kernel, caches must hold these lines between two faults, and lose them to the program.
 //! Source: `pagelab linux trace`, which counts the lines of a real kernel.
 //! Parameters: `kernel.fault.STAGE.lines`, `kernel.fault_kinds.KIND.STAGE.lines`.
-//! Deviations: the lines lie side by side. Address spaces whose numbers differ by a multiple of 64 share theirs, which
-//! are only read. A stage's lines are touched together, so they cost what the slowest of them does. Kinds of faults
-//! share a stage's lines.
+//! Deviations: the lines are contiguous. Address spaces whose numbers differ by a multiple of 64 share their lines,
+//! which are only read. A stage's lines are touched together, so they cost as much as the slowest of them. Kinds of
+//! faults share a stage's lines.
 
 use crate::config::StageLines;
 use crate::context::KernelContext;
@@ -17,21 +16,21 @@ use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
 use pagelab_base::step::{RefKind, Step};
 
-/// Address spaces that have lines of their own.
+/// Number of address spaces with lines of their own.
 const SPACES: u64 = 64;
 
-/// See the module's text.
+/// The memory of these lines, see the module's text.
 #[derive(Clone, Debug)]
 pub struct LineMemory {
     first: Pfn,
     frames: u64,
-    /// Lines of all stages before each stage, and of all of them at the end.
+    /// For each stage: the lines of all stages before it; at the end, all lines.
     before: [StageLines; 11],
     cpus: u64,
 }
 
 impl LineMemory {
-    /// Memory for so many lines of each stage; none if they have no lines.
+    /// Memory for this number of lines of each stage; `None` inside if they have no lines.
     fn new(most: &[StageLines; 10], cpus: u64, take: impl FnOnce(u64) -> Option<(Pfn, u64)>) -> Option<Option<Self>> {
         let mut before = [StageLines::NONE; 11];
         for (at, lines) in most.iter().enumerate() {
@@ -52,7 +51,7 @@ impl LineMemory {
         self.first.addr() + line * LINE_BYTES
     }
 
-    /// The references of a stage to so many of its lines, by a CPU in an address space.
+    /// The references of a stage to these lines, by a CPU in an address space.
     fn references(
         &self,
         stage: usize,
@@ -86,7 +85,7 @@ impl LineMemory {
 }
 
 impl Layer {
-    /// Sets memory aside for the lines that stages of faults touch, so many of each. Errors: there is none.
+    /// Reserves memory for the lines that fault stages touch. Errors: there is none.
     pub fn boot_stage_lines(&mut self, most: &[StageLines; 10]) -> Result<(), EngineError> {
         let cpus = self.data.cpus.len() as u64;
         let memory = &mut self.memory_for(KernelContext::BOOT);
@@ -95,7 +94,7 @@ impl Layer {
         Ok(())
     }
 
-    /// Adds the references of a stage to its lines.
+    /// Plans the references of a stage to its lines.
     #[inline]
     pub fn plan_stage_lines(&self, stage: usize, lines: StageLines, cpu: CpuId, space: u32, step: &mut Step) {
         if let Some(memory) = &self.data.stage_lines {
@@ -103,7 +102,7 @@ impl Layer {
         }
     }
 
-    /// Frames of the lines that stages of faults touch.
+    /// Number of frames of these lines.
     pub fn stage_line_frames(&self) -> u64 {
         self.data.stage_lines.as_ref().map_or(0, |lines| lines.frames)
     }

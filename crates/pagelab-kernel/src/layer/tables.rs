@@ -1,4 +1,4 @@
-//! Memory for page tables: where a layer gets it from, and what becomes of it.
+//! Memory for page tables: allocating and freeing it.
 
 use crate::context::KernelContext;
 use crate::frames::frame_alloc::FramePurpose;
@@ -8,8 +8,8 @@ use pagelab_base::error::EngineError;
 use pagelab_tables::page_table::{Exhausted, NoTable, PageTable, TableBlock};
 
 impl Layer {
-    /// An empty page table of a space: the kernel's own is the first; of one that hosts a guest with its bytes of
-    /// memory.
+    /// Creates an empty page table for a space. The first one is the kernel's own; `guest` is the memory of a hosted
+    /// guest.
     pub fn new_table(&mut self, context: KernelContext, guest: Option<u64>) -> Result<PageTable, EngineError> {
         let cpu = context.cpu.0;
         let mut frames = |order| self.memory.frames.alloc(order, FramePurpose::PageTable, cpu);
@@ -24,14 +24,14 @@ impl Layer {
         })
     }
 
-    /// An empty x86-64 tree; none if memory has run out.
+    /// Creates an empty x86-64 page table; `None` if memory is exhausted.
     pub fn new_shadow_table(&mut self, context: KernelContext, levels: u8) -> Option<PageTable> {
         let cpu = context.cpu.0;
         let mut frames = |order| self.memory.frames.alloc(order, FramePurpose::PageTable, cpu);
         PageTable::x86_64(levels, &mut self.memory.contents, &mut frames).ok()
     }
 
-    /// Takes memory for the next table that a page of `size` at `va` misses; none if it misses none.
+    /// Allocates memory for the next table that is missing for a page of `size` at `va`; `None` if none is missing.
     pub fn take_table(
         &mut self,
         context: KernelContext,
@@ -59,7 +59,7 @@ impl Layer {
         self.exhausted(Exhausted::Block { order, free_frames: self.memory.free_frames() })
     }
 
-    /// Links memory as that table. False if it is not missing any more: the memory is free again.
+    /// Links the memory as that table. If the table is no longer missing, frees the memory and returns false.
     pub fn link_table(
         &mut self,
         context: KernelContext,
@@ -79,7 +79,7 @@ impl Layer {
         linked
     }
 
-    /// Builds all tables that a page of `size` at `va` misses.
+    /// Builds all tables that are missing for a page of `size` at `va`.
     pub fn build_tables(
         &mut self,
         context: KernelContext,
@@ -87,7 +87,7 @@ impl Layer {
         va: VirtAddr,
         size: PageSize,
     ) -> Result<(), EngineError> {
-        // What a call that builds them moves is charged as little as what it writes.
+        // Neither the entries that such a call writes nor the entries that it moves are charged.
         self.spaces.table_work.lines.clear();
         while let Some(block) = self.take_table(context, index, va, size)? {
             self.link_table(context, index, va, size, block);
@@ -95,14 +95,14 @@ impl Layer {
         Ok(())
     }
 
-    /// Takes note of what a table did on the way, and frees what it has no use for.
+    /// Collects the work of a table, and frees blocks that it no longer needs.
     pub fn collect_table_work(&mut self, context: KernelContext, index: u32) {
         for block in self.spaces.collect_table_work(index) {
             self.free_table(context, block);
         }
     }
 
-    /// Frees the memory of a table, by its first frame.
+    /// Frees the memory of a table, given its first frame.
     fn free_table(&mut self, context: KernelContext, first: Pfn) {
         self.memory.frames.free_block(first, context.cpu.0);
     }

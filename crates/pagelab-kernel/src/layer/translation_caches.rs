@@ -12,7 +12,7 @@ use pagelab_base::page_fault::Reached;
 use pagelab_tables::page_table::{Leaf, WalkList};
 
 impl Layer {
-    /// What a hardware walk that gave up tells the handler, if it tells it anything.
+    /// What an aborted hardware walk reports to the handler, if anything.
     #[cold]
     pub fn reached(&self, space: u32, list: &WalkList) -> Option<Reached> {
         let caches = self.mechanisms.translation_caches.as_ref()?;
@@ -20,12 +20,12 @@ impl Layer {
         Some(Reached { level: last.level, entry: last.addr, freed: self.spaces[space].caches.freed })
     }
 
-    /// Whether what hardware told still holds.
+    /// Whether the hardware's report is still valid.
     pub fn still_holds(&self, space: u32, reached: &Reached) -> bool {
         self.spaces[space].caches.freed == reached.freed
     }
 
-    /// Who owns the cache for an address.
+    /// Key of the owner of the cache for an address.
     fn cache_key(&self, space: u32, cpu: CpuId, va: VirtAddr) -> Option<u64> {
         match self.mechanisms.translation_caches.as_ref()?.owner()? {
             CacheOwner::Vma => Some(self.spaces[space].vmas.find(va)?.start.0),
@@ -34,7 +34,7 @@ impl Layer {
         }
     }
 
-    /// How a cache is laid out, and where that for an address is, if there is one yet.
+    /// The layout of caches, and the address of the cache for an address, if it exists.
     pub fn translation_cache(&self, space: u32, cpu: CpuId, va: VirtAddr) -> Option<(&Layout, PhysAddr)> {
         let caches = self.mechanisms.translation_caches.as_ref()?;
         let layout = caches.layout.as_ref()?;
@@ -42,7 +42,7 @@ impl Layer {
         Some((layout, objects.get(&self.cache_key(space, cpu, va)?)?.at))
     }
 
-    /// Makes the cache for an address if there is none; true if it is new.
+    /// Creates the cache for an address if there is none; true if it is new.
     pub fn make_translation_cache(&mut self, space: u32, cpu: CpuId, va: VirtAddr) -> bool {
         let context = KernelContext::on(cpu);
         let Some(key) = self.cache_key(space, cpu, va) else { return false };
@@ -62,8 +62,8 @@ impl Layer {
         true
     }
 
-    /// Gives a space its first generation, in kernels whose caches go by them. False if that is all that there is to
-    /// do: what the walk found is of none.
+    /// Gives a space its first generation, in kernels with generations. False if that is all that is to be done: the
+    /// walk's entries belong to no generation.
     pub fn begin_generation(&mut self, space: u32) -> bool {
         let caches = self.mechanisms.translation_caches.as_mut().expect("a walk has something to keep");
         let generation = &mut self.spaces[space].caches.generation;
@@ -74,7 +74,7 @@ impl Layer {
         false
     }
 
-    /// Enters the entries of levels `from` to `to` that a walk for an address reads.
+    /// Fills the entries of levels `from` to `to` that a walk for an address reads.
     pub fn fill_translation_cache(&mut self, space: u32, cpu: CpuId, va: VirtAddr, (from, to): (u8, u8)) {
         let mut list = WalkList::new();
         self.spaces[space].table.walk(&self.memory.contents, va, &mut list);
@@ -87,7 +87,7 @@ impl Layer {
         }
     }
 
-    /// A stack has grown: its cache goes with it.
+    /// Moves the cache of a stack that has grown.
     pub fn grow_translation_cache(&mut self, context: KernelContext, space: u32, old: VirtAddr) {
         if self.owner_is_vma() {
             let of = &mut self.spaces[space];
@@ -111,7 +111,7 @@ impl Layer {
         caches.slab.free(&mut self.memory.contents, object.at, |block| self.memory.frames.free(block, order, acting));
     }
 
-    /// Frees the caches of mappings that began in a range and are gone from there.
+    /// Frees the caches of mappings that began in a range and were removed from it.
     pub fn drop_translation_caches(
         &mut self,
         context: KernelContext,
@@ -124,7 +124,7 @@ impl Layer {
         }
     }
 
-    /// Frees all caches of an address space, which has no generation any more.
+    /// Frees all caches of an address space, and ends its generation.
     pub fn drop_all_translation_caches(&mut self, context: KernelContext, space: u32) {
         let Some(caches) = self.mechanisms.translation_caches.as_ref() else { return };
         if caches.performs(InvalidationCause::Exit) {
@@ -148,7 +148,7 @@ impl Layer {
         gone.into_iter().for_each(|object| self.free_object(context, object));
     }
 
-    /// Page-table pages of a range have been freed: empties the caches that may point to them.
+    /// Empties the caches that may point to page-table pages of a range that have been freed.
     pub fn forget_freed_tables(&mut self, space: u32, range: VaRange, cause: InvalidationCause) {
         let Some(caches) = self.mechanisms.translation_caches.as_mut().filter(|caches| caches.performs(cause)) else {
             return;
@@ -174,8 +174,8 @@ impl Layer {
         }
     }
 
-    /// The entries of a space's caches are of no use any more, if PMD tables were freed and not only those of PTEs
-    /// (Linux `free_pmd_range`, and `move_normal_pud`).
+    /// Invalidates the entries of a space's caches by a new generation, if PMD tables were freed and not only tables of
+    /// PTEs (Linux `free_pmd_range`, and `move_normal_pud`).
     fn renew_generation(&mut self, space: u32, range: VaRange, cause: InvalidationCause) {
         let around = self.missing_around(space, range);
         let of_pmd_table = 1 << (FRAME_SHIFT + 9 * u32::from(LOWEST));
@@ -187,7 +187,8 @@ impl Layer {
         }
     }
 
-    /// khugepaged has freed a table of level 1: no array points into those, but what hardware told may.
+    /// Handles a table of level 1 that khugepaged has freed: no array points to such tables, but a report of the
+    /// hardware may.
     pub fn forget_leaf_table(&mut self, space: u32) {
         let cause = InvalidationCause::Collapse;
         if let Some(caches) = &mut self.mechanisms.translation_caches
@@ -199,7 +200,8 @@ impl Layer {
         }
     }
 
-    /// A range and what else the entries map that walks for its edges end at: no table was freed beyond.
+    /// A range, extended to everything that the entries map at which walks for its edges end: no table was freed
+    /// beyond.
     fn missing_around(&self, space: u32, range: VaRange) -> VaRange {
         let span = |va: VirtAddr| {
             let mut list = WalkList::new();
@@ -212,8 +214,8 @@ impl Layer {
         VaRange { start: VirtAddr(start), end: VirtAddr((last.0 | (span(last) - 1)) + 1) }
     }
 
-    /// Mappings have changed: caches whose mapping was cut are emptied, and those go whose mapping is a part of the one
-    /// before.
+    /// Updates caches after changes of mappings: empties those of mappings that were split, and frees those of mappings
+    /// that were merged into the one before.
     pub fn follow_mappings(&mut self, context: KernelContext, space: u32) {
         if !self.owner_is_vma() {
             return;
@@ -229,7 +231,7 @@ impl Layer {
             }
         }
         let caches = self.mechanisms.translation_caches.as_mut().expect("mappings have caches");
-        // With generations, entries hold whoever's mapping they are of.
+        // With generations, entries stay valid for any mapping.
         let needed = caches.performs(InvalidationCause::Split) && caches.config.slots().is_none();
         for object in cut {
             if needed {
@@ -240,7 +242,7 @@ impl Layer {
         self.drop_objects(context, space, InvalidationCause::Merge, |key| joined.contains(&key));
     }
 
-    /// Frames of translation caches.
+    /// Number of frames of translation caches.
     pub fn translation_cache_frames(&self) -> u64 {
         self.mechanisms.translation_caches.as_ref().map_or(0, |caches| caches.slab.frames())
     }

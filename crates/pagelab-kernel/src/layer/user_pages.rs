@@ -1,4 +1,4 @@
-//! The pages of programs in a layer: who takes them and gives them back.
+//! Pages of programs in a layer: allocating and freeing them.
 
 use crate::context::KernelContext;
 use crate::frames::page_use::FrameStatus;
@@ -8,12 +8,12 @@ use pagelab_base::addr::Pfn;
 use pagelab_tables::page_table::Mapping;
 
 impl Layer {
-    /// A block for a page of a program.
+    /// Allocates a block for a page of a program.
     pub fn take_page(&mut self, context: KernelContext, order: u32) -> Option<Pfn> {
         self.memory_for(context).take_page(order)
     }
 
-    /// A block that was taken for a program and that nobody maps is free again.
+    /// Frees a block that was allocated for a program and is not mapped.
     pub fn free_block(&mut self, context: KernelContext, pfn: Pfn, order: u32) {
         self.free_uncharged(context, pfn, order);
         if let Some(reclaim) = &mut self.memory.reclaim {
@@ -21,16 +21,16 @@ impl Layer {
         }
     }
 
-    /// The same of one that nobody is charged for.
+    /// Frees a block that is charged to no cgroup.
     pub fn free_uncharged(&mut self, context: KernelContext, pfn: Pfn, order: u32) {
         match self.memory.frames.allocator.used_order(pfn) {
             Some(held) if held == order => self.memory.frames.free(pfn, order, context.cpu.0),
-            // What was one block is several, or this is a part of one.
+            // The former block has been split, or this is a part of one.
             _ => (0..1 << order).for_each(|n| self.memory_for(context).free_frame_of_block(pfn + n)),
         }
     }
 
-    /// A program's page lost a mapping: frees the frames among its that nobody else uses.
+    /// Removes one mapping of a program's page; frees those of its frames that have no other user.
     pub fn put_page(&mut self, context: KernelContext, mapping: &Mapping) {
         let (pfn, order) = (mapping.pfn, mapping.size.order());
         if order == 0 {
@@ -51,7 +51,7 @@ impl Layer {
         }
     }
 
-    /// Others use all frames of a page too from now on.
+    /// Adds a user to all frames of a page.
     pub fn share_page(&mut self, mapping: &Mapping) {
         (0..1 << mapping.size.order()).for_each(|n| self.memory.page_use.share(mapping.pfn + n));
     }
@@ -61,12 +61,12 @@ impl Layer {
         self.memory.reclaim.as_mut()?.swap.as_mut()
     }
 
-    /// Whether room is to be made before a block of this order is taken, and can be.
+    /// Whether memory must and can be reclaimed before a block of this order is allocated.
     pub fn is_short(&self, context: KernelContext, order: u32) -> bool {
         self.memory.pressure(order, context.group).is_some_and(|pressure| self.memory.can_reclaim(pressure))
     }
 
-    /// A page that a program maps is on an LRU list from now on, if it can leave.
+    /// Adds a page that a program maps to an LRU list, if it can be reclaimed.
     pub fn list_page(&mut self, mapping: &Mapping) {
         if let Some(reclaim) = &mut self.memory.reclaim
             && self.memory.page_use.is_anonymous(mapping.pfn)

@@ -1,12 +1,13 @@
-//! Entries that are not present and hold a word: where the words are, and what becomes of them.
+//! Words in entries that are not present: where they are stored, and what happens to them.
 //!
-//! Models: swap entries in the page table, which stay in their tables, move and are inherited with them. Page tables
-//! without room for words ([`keeps_words`](pagelab_tables::page_table::PageTable::keeps_words)) have them beside: the
-//! kernel finds them by page.
+//! Models: swap entries in the page table, which stay in their tables, and are moved and inherited with them. For page
+//! tables without room for words ([`keeps_words`](pagelab_tables::page_table::PageTable::keeps_words)) the kernel keeps
+//! the words separately, by page.
 //! Source: Linux mm/memory.c (`copy_nonpresent_pte`, `zap_nonpresent_ptes`), mm/mremap.c (`move_ptes`), mm/rmap.c
 //! (`try_to_unmap_one`).
-//! Deviations: Linux sets the table of a large page aside when it maps one (`pgtable_trans_huge_deposit`); here the
-//! kernel takes it when the page leaves, of the memory that becomes free. Words beside a page table cost no reference.
+//! Deviations: Linux allocates a table when it maps a large page, for a later split (`pgtable_trans_huge_deposit`);
+//! here the kernel allocates it when the page is swapped out, from the freed memory. Words outside of a page table cost
+//! no reference.
 
 use crate::context::KernelContext;
 use crate::entry_word::EntryWord;
@@ -16,19 +17,19 @@ use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_tables::page_table::{Leaf, WalkList, Word};
 
-/// The word of a page, and where the page is.
+/// A word, and the page that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WordOf {
-    /// Where the page begins.
+    /// First address of the page.
     pub va: VirtAddr,
     /// Size of the page that the entry would map.
     pub size: PageSize,
-    /// What its entry holds.
+    /// Content of its entry.
     pub word: EntryWord,
 }
 
 impl WordOf {
-    /// The page.
+    /// The range of the page.
     pub fn range(&self) -> VaRange {
         VaRange { start: self.va, end: self.va + self.size.bytes() }
     }
@@ -39,7 +40,7 @@ fn number(va: VirtAddr) -> u64 {
 }
 
 impl Layer {
-    /// The word of the page that `va` is in, if it has one.
+    /// The word of the page that contains `va`, if it has one.
     pub fn word(&self, index: u32, va: VirtAddr) -> Option<WordOf> {
         let space = &self.spaces[index];
         if space.words == 0 {
@@ -48,14 +49,14 @@ impl Layer {
         self.word_behind(index, va, &self.leaf(index, va))
     }
 
-    /// What a walk for `va` ends at.
+    /// The end of a walk for `va`.
     pub(super) fn leaf(&self, index: u32, va: VirtAddr) -> Leaf {
         let mut list = WalkList::new();
         self.spaces[index].table.walk(&self.memory.contents, va, &mut list);
         list.leaf
     }
 
-    /// [`Self::word`], if a walk for `va` ends at `leaf`.
+    /// [`Self::word`], given the end of a walk for `va`.
     pub fn word_behind(&self, index: u32, va: VirtAddr, leaf: &Leaf) -> Option<WordOf> {
         let space = &self.spaces[index];
         let (size, word) = match *leaf {
@@ -69,15 +70,15 @@ impl Layer {
         Some(WordOf { va: va.align_down(size.bytes()), size, word })
     }
 
-    /// Whether the page of a size that `va` is in is neither mapped nor has it a word, nor stands a table there for
-    /// smaller ones.
+    /// Whether the page of a size that contains `va` is unmapped and has no word, and there is no table for smaller
+    /// pages.
     pub fn is_untouched(&self, index: u32, va: VirtAddr, size: PageSize) -> bool {
         let leaf = self.leaf(index, va);
         let is_free = matches!(leaf, Leaf::NotPresent { level, .. } if size == PageSize::Size4K || PageSize::of_level(level) >= size);
         is_free && self.word_behind(index, va, &leaf).is_none()
     }
 
-    /// The first page that has a word, of those that overlap a range.
+    /// The first page with a word among those that overlap a range.
     pub fn first_word(&self, index: u32, range: VaRange) -> Option<WordOf> {
         let any = self.spaces[index].words > 0;
         any.then(|| self.first_words(index, range, 1)).and_then(|words| words.first().copied())
@@ -88,7 +89,7 @@ impl Layer {
         self.first_word(index, range).is_some()
     }
 
-    /// Whether a word that overlaps a range stands for contents.
+    /// Whether a word that overlaps a range represents contents.
     pub fn has_contents(&self, index: u32, range: VaRange) -> bool {
         self.words(index, range).iter().any(|of| match of.word {
             EntryWord::Swap(_) => true,
@@ -118,8 +119,8 @@ impl Layer {
         found.into_iter().map(word).collect()
     }
 
-    /// Gives a page a word, which its owner counts by now. The page is untouched ([`Self::is_untouched`]). Errors:
-    /// there is no memory for the tables on its way.
+    /// Gives a word to a page, which must be untouched ([`Self::is_untouched`]); its owner has already counted it.
+    /// Errors: there is no memory for tables.
     pub fn put_word(&mut self, context: KernelContext, index: u32, of: WordOf) -> Result<(), EngineError> {
         let WordOf { va, size, word } = of;
         assert!(
@@ -137,7 +138,7 @@ impl Layer {
         Ok(())
     }
 
-    /// The same of small pages whose entries are in one table, which keeps words.
+    /// The same for small pages whose entries are in one table, which must keep words.
     pub fn put_words(&mut self, context: KernelContext, index: u32, words: &[WordOf]) -> Result<(), EngineError> {
         let Some((&first, others)) = words.split_first() else { return Ok(()) };
         self.put_word(context, index, first)?;
@@ -151,7 +152,7 @@ impl Layer {
         Ok(())
     }
 
-    /// Takes the word of the page that `va` is in away, if it has one. The caller tells its owner.
+    /// Removes the word of the page that contains `va`, if it has one. The caller notifies the owner.
     pub fn take_word(&mut self, index: u32, va: VirtAddr) -> Option<WordOf> {
         let of = self.word(index, va)?;
         let space = &mut self.spaces[index];
@@ -164,8 +165,8 @@ impl Layer {
         Some(of)
     }
 
-    /// Takes the word of a larger page away that a table for a page of `size` at `va` is to replace. What it said of
-    /// the parts is to be said anew (`Layer::cut`).
+    /// Removes the word of a larger page that a table for a page of `size` at `va` will replace. Its parts are
+    /// requested again (`Spaces::cut`).
     pub fn clear_above(&mut self, context: KernelContext, index: u32, va: VirtAddr, size: PageSize) {
         if let Some(of) = self.word(index, va).filter(|of| of.size > size) {
             self.take_word(index, va);
@@ -174,8 +175,8 @@ impl Layer {
         }
     }
 
-    /// Frees the tables of places that may have large pages by now, where such a table holds nothing but armed entries;
-    /// returns those places, which are to be armed anew. Of layers with an engine.
+    /// Frees the tables of places that may now have large pages, if such a table only has armed entries. Returns these
+    /// places, which must be armed again. For layers with an engine.
     pub fn free_armed_tables(&mut self, context: KernelContext, index: u32, range: VaRange) -> Vec<VaRange> {
         const LARGE: PageSize = PageSize::Size2M;
         let mut freed = Vec::new();
@@ -199,7 +200,7 @@ impl Layer {
         freed
     }
 
-    /// Takes the words of pages away that are larger than what may be mapped there by now.
+    /// Removes the words of pages that are larger than what may now be mapped there.
     pub fn cut_too_large_words(&mut self, context: KernelContext, index: u32, range: VaRange) {
         for of in self.words(index, range) {
             if of.size > PageSize::Size4K && of.size > self.largest_page(index, of.va) {
@@ -208,8 +209,8 @@ impl Layer {
         }
     }
 
-    /// Takes the words of large pages away that `start..end` cuts, so that every word's page lies inside the range or
-    /// outside. What they said of the parts is to be said anew: those are wanted again (`Layer::cut`).
+    /// Removes the words of large pages across the edges of `start..end`, so that every word's page lies inside the
+    /// range or outside. Their parts are requested again (`Spaces::cut`).
     pub fn cut_words(&mut self, context: KernelContext, index: u32, start: VirtAddr, end: VirtAddr) {
         for edge in [start, end] {
             if let Some(of) = self.word(index, edge).filter(|of| of.va != edge) {
@@ -220,19 +221,19 @@ impl Layer {
         }
     }
 
-    /// An entry has a word no more: its owner is told.
+    /// Notifies the owner of a word that was removed.
     pub fn release_word(&mut self, context: KernelContext, word: EntryWord) {
         match word {
             EntryWord::Swap(slot) => {
                 let swap = self.swap().expect("a slot is one of the swap area");
-                // A frame that another user has read the slot back to has a user less.
+                // A frame into which another user has read the slot loses a user.
                 swap.remove(slot).into_iter().for_each(|frame| self.put_frame(context, frame));
             }
             EntryWord::Armed(_) | EntryWord::Stored(_) => {}
         }
     }
 
-    /// The pages of a range are unmapped: their words go with them.
+    /// Removes the words of a range that is unmapped.
     pub fn drop_words(&mut self, context: KernelContext, index: u32, range: VaRange) {
         for of in self.words(index, range) {
             self.take_word(index, of.va);
@@ -240,7 +241,7 @@ impl Layer {
         }
     }
 
-    /// The pages of a range are mapped elsewhere now, and their words are there.
+    /// Moves the words of a range whose pages have been moved.
     pub fn move_words(
         &mut self,
         context: KernelContext,
@@ -260,7 +261,7 @@ impl Layer {
         Ok(())
     }
 
-    /// A forked child has its parent's words of a range, as far as their kinds are inherited.
+    /// Copies a parent's words of a range to a forked child, if their kinds are inherited.
     pub fn copy_words(
         &mut self,
         context: KernelContext,
@@ -275,7 +276,7 @@ impl Layer {
                     swap.share(slot).into_iter().for_each(|frame| self.memory.page_use.share(frame));
                     self.put_word(context, child, of)?;
                 }
-                // The child has an owner's number of its own; what two have mapped is no engine's to read.
+                // The child has an owner number of its own, and engines do not read pages that two processes map.
                 EntryWord::Armed(_) | EntryWord::Stored(_) => {}
             }
         }

@@ -1,24 +1,24 @@
-//! Contiguity-aware paging: each page is given the frame that continues those of its mapping, as long as it is free.
+//! Contiguity-aware paging: each page gets the frame that continues those of its mapping, if that is free.
 //!
-//! Models: the first fault of a mapping chooses a place for all of it: the next run of free blocks of the largest order
-//! that is large enough, or the largest there is, going on behind the last choice (next fit). What is remembered is an
-//! [`Offset`], from pages to frames; each later fault, of a small page or a large one, asks for exactly the frame at
-//! its offset. Nothing is reserved: where that frame is taken, a new place is chosen for the rest of the mapping, and
-//! its offset holds from that page on. Where there is no run, the page gets whatever frame the allocator has next. A
-//! mapping keeps a bounded number of offsets, the oldest is forgotten first.
+//! Models: the first fault of a mapping chooses a place for the whole mapping: the next run of free blocks of the
+//! largest order that is large enough, or the largest run, searched from the last choice on (next fit). The place is
+//! remembered as an [`Offset`] from pages to frames. Each later fault, of a small or a large page, requests exactly the
+//! frame at its offset. Nothing is reserved: if that frame is taken, a new place is chosen for the rest of the mapping,
+//! and its offset applies from that page on. If there is no run, the page gets the allocator's next frame. A mapping
+//! keeps a limited number of offsets; the oldest is forgotten first.
 //! Source: Alverti, Psomadakis, Karakostas, Gandhi, Nikas, Goumas, Koziris, "Enhancing and exploiting contiguity for
-//! fast memory virtualization" (ISCA 2020), its part on software.
+//! fast memory virtualization" (ISCA 2020), its software part.
 //! Parameters: `system.layers.NAME.placement` of kind `ca-paging`: `max_offsets`, `cycles`, `instructions`.
 //! Stats: `layer.NAME.ca_paging.*`.
-//! Deviations from the source: a place agrees with its mapping in the address's bits below the size of a block, so that
-//! large pages and lines of PTEs fit. The free memory is searched where the paper keeps a contiguity map. Copies of
-//! pages that are written after a fork, shared memory, files and the pages that khugepaged makes are placed as by any
-//! kernel. A frame on a CPU's list of free pages counts as taken. What is split off beside a mapping's frames goes to
-//! the lists for smaller blocks, so other memory may come from there: of the same mobility with Linux's allocator, of
-//! any with the plain buddy allocator. The authors' kernel was not compared, which may do otherwise in what is chosen
-//! here: a page follows the offset that was chosen at or below it, if there is one; small pages whose frame is taken
-//! choose a new place as large ones do; an offset leaves with what is unmapped and moves with what is moved; a forked
-//! child begins without any.
+//! Deviations from the source: a place has the same address bits below the size of a block as its mapping, so that
+//! large pages and lines of PTEs fit. Free memory is searched, while the paper keeps a contiguity map. Copies of pages
+//! that are written after a fork, shared memory, files and the pages of khugepaged are placed in the ordinary way. A
+//! frame on a CPU's list of free pages counts as taken. Remainders of split blocks next to a mapping's frames go to the
+//! lists for smaller blocks, so other memory may be allocated there: of the same mobility with Linux's allocator, of
+//! any with the plain buddy allocator. The authors' kernel was not compared and may differ in these choices: a page
+//! follows the last offset chosen at or below it, if there is one; small pages whose frame is taken choose a new place,
+//! as large ones do; offsets are dropped with what is unmapped and move with what is moved; a forked child starts
+//! without offsets.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -37,10 +37,10 @@ use pagelab_base::error::LayerConfigError;
 use pagelab_base::measure::Measure;
 use pagelab_base::step::{RefKind, Step};
 
-/// Order of the blocks that are looked for, if the allocator's are as large: the largest of x86-64 Linux.
+/// Order of the blocks that are searched, if the allocator has blocks of that size: the largest of x86-64 Linux.
 const RUN_ORDER: u32 = 10;
 
-/// What leads from a page's number to that of its frame, by an addition that may wrap.
+/// The difference between the numbers of a page and its frame, in wrapping arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offset(u64);
 
@@ -49,22 +49,22 @@ impl Offset {
         Self(pfn.wrapping_sub(va.page_number()))
     }
 
-    /// The frame that a page is to have.
+    /// The frame that a page should get.
     pub fn target(self, va: VirtAddr) -> Pfn {
         Pfn(va.page_number().wrapping_add(self.0))
     }
 }
 
-/// An offset and the end of what it was chosen for.
+/// An offset, and the end of the range that it was chosen for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Chosen {
     end: VirtAddr,
     offset: Offset,
-    /// The how-manieth of its address space it is.
+    /// Sequence number within its address space.
     age: u64,
 }
 
-/// The offsets of the mappings of an address space, by the address from which on each holds.
+/// The offsets of the mappings of an address space, by the address from which each applies.
 #[derive(Clone, Debug, Default)]
 struct Offsets {
     chosen: BTreeMap<VirtAddr, Chosen>,
@@ -72,15 +72,15 @@ struct Offsets {
 }
 
 impl Offsets {
-    /// The offset of a page of a mapping: the last that was chosen at or below it, for this mapping or for what was one
-    /// with it; else, in a mapping that has grown downwards, the next above.
+    /// The offset for a page of a mapping: the last one chosen at or below it, for this mapping or one that it was
+    /// split from; otherwise, in a mapping that has grown downwards, the next above.
     pub fn find(&self, va: VirtAddr, mapping: VaRange) -> Option<Offset> {
         let below = self.chosen.range(..=va).next_back();
         let below = below.filter(|&(&start, chosen)| va < chosen.end || start >= mapping.start);
         below.or_else(|| self.chosen.range(va..mapping.end).next()).map(|(_, chosen)| chosen.offset)
     }
 
-    /// Remembers an offset for the rest of a mapping; true if another had to be forgotten for it.
+    /// Remembers an offset for the rest of a mapping; true if another one had to be forgotten.
     fn remember(&mut self, from: VirtAddr, mapping: VaRange, offset: Offset, most: u32) -> bool {
         let kept = || self.chosen.range(mapping.start..mapping.end).filter(|&(&start, _)| start != from);
         let oldest = kept().min_by_key(|(_, chosen)| chosen.age).map(|(&start, _)| start);
@@ -91,12 +91,12 @@ impl Offsets {
         oldest.is_some()
     }
 
-    /// Forgets what concerns a range.
+    /// Forgets the offsets of a range.
     pub fn forget(&mut self, range: VaRange) {
         self.cut_out(range);
     }
 
-    /// What concerns a range now concerns another of its size.
+    /// Moves the offsets of a range to another range of the same size.
     pub fn shift(&mut self, from: VaRange, to: VirtAddr) {
         let moved = |va: VirtAddr| to + (va.0 - from.start.0);
         for (start, chosen) in self.cut_out(from) {
@@ -105,7 +105,7 @@ impl Offsets {
         }
     }
 
-    /// Takes out what holds inside a range; what lies on both sides of it stays.
+    /// Removes and returns the offsets inside a range; the parts on both sides stay.
     fn cut_out(&mut self, range: VaRange) -> Vec<(VirtAddr, Chosen)> {
         let below = self.chosen.range(..range.start).next_back().map(|(&start, &chosen)| (start, chosen));
         let inside = self.chosen.range(range.start..range.end).map(|(&start, &chosen)| (start, chosen));
@@ -118,7 +118,7 @@ impl Offsets {
                 self.chosen.insert(start, Chosen { end: range.start, ..chosen });
             }
             out.push((start.max(range.start), Chosen { end: chosen.end.min(range.end), ..chosen }));
-            // The last of them goes on behind the range.
+            // The last of them also applies after the range.
             if chosen.end > range.end && !behind {
                 self.chosen.insert(range.end, chosen);
             }
@@ -127,18 +127,18 @@ impl Offsets {
     }
 }
 
-/// What a layer counts.
+/// Counters of a layer.
 #[derive(Clone, Copy, Debug, Default)]
 struct CaPagingCounters {
     /// Places chosen for mappings without an offset.
     pub placed: u64,
-    /// Places chosen for the rest of a mapping, whose frame was taken.
+    /// Places chosen for the rest of a mapping, since a frame was taken.
     pub placed_again: u64,
-    /// Times that no free block of the largest order was left.
+    /// Times that there was no free block of the largest order.
     pub no_run: u64,
     /// Offsets forgotten for newer ones.
     pub forgotten: u64,
-    /// Pages that got the frame at their offset, and those whose frame was taken.
+    /// Pages that got the frame at their offset, and pages whose frame was taken.
     pub hits: u64,
     pub misses: u64,
 }
@@ -147,9 +147,10 @@ struct CaPagingCounters {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CaPagingConfig {
-    /// Offsets that a mapping remembers, 1 to 1024; 64 is the paper's.
+    /// Offsets that a mapping remembers, 1 to 1024; 64 as in the paper.
     pub max_offsets: u32,
-    /// What a look-up of an offset or a search for free memory costs beyond its references. Both are estimates.
+    /// Cycles of a look-up of an offset or a search for free memory, beyond its references. This and the instructions
+    /// are estimates.
     pub cycles: CodeCycles,
     /// Instructions of a look-up of an offset or a search for free memory.
     pub instructions: u32,
@@ -161,20 +162,20 @@ impl Default for CaPagingConfig {
     }
 }
 
-/// A step on the way to the frame at an offset. A fault reads its mapping's offset and goes for the frame there. Where
-/// there is no offset, or that frame is taken, it chooses a place under the zone's lock and goes for the frame in it.
+/// A step on the way to the frame at an offset. A fault reads its mapping's offset and requests the frame there. If
+/// there is no offset, or that frame is taken, it chooses a place under the zone's lock and requests the frame there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllocTarget {
-    /// Look the offset up and take its frame.
+    /// Look up the offset and take its frame.
     Target,
-    /// Choose a place and take the frame there. The frame at the offset that `failed`, if there was one, is taken.
+    /// Choose a place and take the frame there.
     Place {
-        /// The offset whose frame was taken; none if there was no offset.
+        /// The offset whose frame was taken; `None` if there was no offset.
         failed: Option<Offset>,
     },
 }
 
-/// What a layer places memory by.
+/// The placement state of a layer.
 #[derive(Clone, Debug)]
 pub struct CaPaging {
     config: CaPagingConfig,
@@ -196,8 +197,8 @@ impl CaPaging {
         &mut self.offsets[index]
     }
 
-    /// Chooses a place for a mapping: all of it if it has no offset at a page, else the rest from there on. False if
-    /// nothing is free.
+    /// Chooses a place for a mapping: for all of it if the page has no offset, otherwise for the rest from the page on.
+    /// False if there is no free run.
     fn place(&mut self, page: &WantedPage, memory: &mut Memory) -> bool {
         let again = self.offset(page).is_some();
         let mapping = page.mapping;
@@ -252,7 +253,7 @@ impl Policy for CaPaging {
 
     fn plan(&self, page: Option<&WantedPage>, of: &AllocTarget, memory: &MemoryView, step: &mut Step) {
         let page = page.expect("it keeps no memory that another fault would give back");
-        // The line of a mapping's offsets: another one than that of its lock.
+        // The line of a mapping's offsets; not the line of its lock.
         let line = page.object_line(page.mapping.start.0 + 1);
         step.preset += CodeCost::new(self.config.instructions, self.config.cycles);
         match of {
@@ -261,7 +262,7 @@ impl Policy for CaPaging {
                 if let Some(offset) = self.offset(page) {
                     step.preset += page.allocation;
                     let target = offset.target(page.page);
-                    // Whether it is free, if it is memory at all.
+                    // Read whether it is free, if it is memory at all.
                     if memory.frames.allocator.frames().contains(&target) {
                         step.kernel(RefKind::Read, page_metadata(target));
                     }
@@ -337,25 +338,25 @@ impl Policy for CaPaging {
             count("placed", of.placed, "Places chosen for mappings that had none"),
             count("placed_again", of.placed_again, "Places chosen for the rest of a mapping whose frame was taken"),
             count("no_run", of.no_run, "Times that there was no free block of the largest order to choose"),
-            count("forgotten", of.forgotten, "Offsets of mappings that newer ones took the place of"),
-            count("hits", of.hits, "Pages that got the frame that continues their mapping's"),
-            count("misses", of.misses, "Frames asked for that were not free"),
+            count("forgotten", of.forgotten, "Offsets of mappings that newer ones replaced"),
+            count("hits", of.hits, "Pages that got the frame that continues their mapping's frames"),
+            count("misses", of.misses, "Requested frames that were not free"),
         ]
     }
 }
 
-/// Order of the blocks that places begin and end with.
+/// Order of the blocks with which places begin and end.
 fn run_order(memory: &MemoryView) -> u32 {
     RUN_ORDER.min(memory.frames.allocator.max_order())
 }
 
-/// Frames of a block before that of a page.
+/// Number of a block's frames before that of a page.
 fn place_in_block(memory: &MemoryView, va: VirtAddr) -> u64 {
     va.page_number() & ((1 << run_order(memory)) - 1)
 }
 
-/// The free memory that the rest of a mapping from a page on would be placed in; the first frames of the runs that were
-/// looked at are added to `looked`.
+/// The free memory for the rest of a mapping from a page on; adds the first frames of the runs that were examined to
+/// `looked`.
 fn find_place(memory: &MemoryView, from: VirtAddr, mapping: VaRange, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
     let frames = ((mapping.end.0 - from.0) >> FRAME_SHIFT) + place_in_block(memory, from);
     memory.frames.allocator.find_run(run_order(memory), frames, memory.context.cpu.0, looked)
@@ -369,7 +370,7 @@ mod tests {
         VaRange { start: VirtAddr::from_page_number(start), end: VirtAddr::from_page_number(end) }
     }
 
-    /// Targets of the pages `0..count` of a mapping of which nothing is known but what is remembered at them.
+    /// Targets of the pages `0..count`, in a mapping about which only these offsets are known.
     fn targets(offsets: &Offsets, count: u64) -> Vec<Option<u64>> {
         let target = |n: u64| {
             let va = VirtAddr::from_page_number(n);
@@ -389,7 +390,7 @@ mod tests {
         remember(&mut offsets, 0, range(0, 10), 100, 64);
         remember(&mut offsets, 6, range(0, 10), 206, 64);
         assert_eq!(targets(&offsets, 10), (100..106).chain(206..210).map(Some).collect::<Vec<_>>());
-        // Of both: the last one goes on behind it.
+        // Of both: the last one also applies after it.
         offsets.forget(range(4, 8));
         let rest = |n: u64| (!(4..8).contains(&n)).then_some(if n < 4 { 100 + n } else { 200 + n });
         assert_eq!(targets(&offsets, 10), (0..10).map(rest).collect::<Vec<_>>());

@@ -1,18 +1,18 @@
-//! Page colouring: a page gets a frame of its own colour, so that adjacent pages lie in different parts of a cache that
-//! is indexed by physical address.
+//! Page colouring: a page gets a frame of its own colour, so that adjacent pages use different parts of a physically
+//! indexed cache.
 //!
-//! Models: the colour of a page or a frame is its number modulo `colours`. The kernel keeps lists of free frames, one a
-//! colour, beside the allocator's and under the allocator's lock. A fault takes the first frame of its page's colour.
-//! Where there is none, a block of as many adjacent frames as there are colours is cut up into the lists; where there
-//! is no such block, the page is placed as by any kernel. Frames on the lists go back to the allocator when memory is
-//! needed and when a process ends.
+//! Models: the colour of a page or a frame is its number modulo `colours`. The kernel keeps lists of free frames, one
+//! per colour, besides the allocator's and under the allocator's lock. A fault takes the first frame of its page's
+//! colour. If there is none, a block with as many adjacent frames as there are colours is split among the lists; if
+//! there is no such block, the page is placed in the ordinary way. Frames on the lists are returned to the allocator
+//! when memory is needed and when a process ends.
 //! Source: Kessler, Hill, "Page placement algorithms for large real-indexed caches" (ACM Transactions on Computer
 //! Systems 10(4), 1992), its page colouring.
 //! Parameters: `system.layers.NAME.placement` of kind `coloring`: `colours`, `release_above_percent`, `cycles`,
 //! `instructions`.
 //! Stats: `layer.NAME.coloring.*`.
-//! Deviations from the source: large pages and folios have no colour. The source leaves open where a kernel keeps its
-//! lists and when it gives frames back.
+//! Deviations from the source: large pages and folios have no colour. The source does not say where a kernel keeps its
+//! lists and when it returns frames.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,13 +32,14 @@ use pagelab_base::step::{RefKind, Step};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ColoringConfig {
-    /// A power of two from 2 to 512: pages that one way of the cache holds. 64 (256 KiB a way) is an estimate.
+    /// Number of colours, a power of two from 2 to 512: the pages in one way of the cache. 64 (256 KiB per way) is an
+    /// estimate.
     pub colours: u32,
-    /// Share of the layer's memory in use above which frames are given back and none are kept. 90 is an estimate.
+    /// Percentage of the layer's memory in use above which frames are returned and none are kept. 90 is an estimate.
     pub release_above_percent: u32,
-    /// What a look at the lists costs beyond its references. Both are estimates.
+    /// Cycles of a search in the lists, beyond its references. This and the instructions are estimates.
     pub cycles: CodeCycles,
-    /// Instructions of a look at the lists.
+    /// Instructions of a search in the lists.
     pub instructions: u32,
 }
 
@@ -53,23 +54,23 @@ impl Default for ColoringConfig {
 pub enum Search {
     /// Take the first frame of the colour's list.
     Take,
-    /// Take a block for the lists.
+    /// Allocate a block for the lists.
     Block,
-    /// Cut it up; under the zone's lock `descriptors` were read for it.
+    /// Split the block among the lists.
     Cut {
         /// The first frame of the block.
         block: Pfn,
-        /// Frames whose metadata the allocator read for the block.
+        /// Frames whose metadata the allocator read for the block, under the zone's lock.
         descriptors: Vec<Pfn>,
     },
-    /// Give these frames back.
+    /// Return these frames to the allocator.
     GiveBack {
-        /// Frames of the lists, each freed by itself.
+        /// Frames of the lists, each freed on its own.
         frames: Vec<Pfn>,
     },
 }
 
-/// The lists of a layer.
+/// The state of a layer.
 #[derive(Clone, Debug)]
 pub struct Coloring {
     config: ColoringConfig,
@@ -90,7 +91,7 @@ impl Coloring {
         self.free[self.colour_of(page)].last().copied()
     }
 
-    /// A block on its way to the lists, or the ordinary way.
+    /// Allocates a block for the lists, or goes the ordinary way.
     fn take_block(&mut self, memory: &mut Memory) -> Progress<Search> {
         if self.is_crowded(&memory.view()) {
             return Progress::Ordinary;
@@ -100,7 +101,7 @@ impl Coloring {
             return Progress::Ordinary;
         };
         self.blocks += 1;
-        // The frames are on the lists from here on, so that nobody loses them; what follows pays for it.
+        // The frames are on the lists from here on, so that they cannot be lost; the next step pays for it.
         for n in 0..u64::from(self.config.colours) {
             let pfn = block + n;
             self.free[(pfn.0 % u64::from(self.config.colours)) as usize].push(pfn);
@@ -139,7 +140,7 @@ impl Policy for Coloring {
 
     fn plan(&self, page: Option<&WantedPage>, of: &Search, _: &MemoryView, step: &mut Step) {
         if let Search::GiveBack { frames } = of {
-            // `put_page` of each.
+            // `put_page` for each.
             return frames.iter().for_each(|&pfn| step.kernel(RefKind::Locked, page_metadata(pfn)));
         }
         let page = page.expect("a fault that gives nothing back wants a page");

@@ -1,19 +1,19 @@
-//! Eager paging: memory is taken and mapped when a program asks for it, in blocks as large as can be had.
+//! Eager paging: memory is allocated and mapped when a program asks for it, in blocks that are as large as possible.
 //!
-//! Models: of a private anonymous mapping that can be written, made by mmap or mremap or grown by brk, all pages are
-//! mapped before the call returns, as MAP_POPULATE would, by 4 KiB PTEs: in each place the largest naturally aligned
-//! block of frames that lies inside the mapping and that the allocator has. A layer whose pages may be large maps large
-//! ones where they fit. What is discarded later is faulted in page by page. None of it is counted as a fault, but for
-//! what programs touch later.
+//! Models: all pages of a private writable anonymous mapping (made by mmap or mremap, or grown by brk) are mapped
+//! before the call returns, as by MAP_POPULATE. They are mapped by 4 KiB PTEs, each place by the largest naturally
+//! aligned block of frames that lies inside the mapping and that is available. A layer with large pages maps large
+//! pages where they fit. Memory that is discarded later is faulted in page by page. Only these later touches count as
+//! faults.
 //! Source: Karakostas, Gandhi, Ayar, Cristal, Hill, McKinley, Nemirovsky, Swift, Unsal, "Redundant memory mappings for
 //! fast access to large memories" (ISCA 2015), its eager paging.
 //! Parameters: `system.layers.NAME.placement` of kind `eager`: `largest_block`, `stop_above_percent`.
 //! Stats: `populate.pages`, `layer.NAME.fault.zeroed_bytes`, `layer.NAME.folios.*` (blocks by size).
 //! Deviations from the source: a block begins at a virtual address that is a multiple of its size, so that the PTEs of
-//! a line lead to frames of a line; the paper's ranges may begin anywhere. The range table and the range TLB are not
-//! modelled. Mappings that reserve nothing (MAP_NORESERVE, thread stacks among them), stacks and what mprotect makes
-//! writable later stay on demand, and so does everything while more memory is in use than `stop_above_percent`, or
-//! while reclaim would be needed. Each block pays for the stages of a fault without exception and return.
+//! a cache line lead to adjacent frames; the paper's ranges may begin anywhere. The range table and the range TLB are
+//! not modelled. Mappings that reserve nothing (MAP_NORESERVE, including thread stacks), stacks, and memory that
+//! mprotect makes writable later stay on demand. So does everything while more memory than `stop_above_percent` is in
+//! use, or while reclaim would be necessary. Each block pays for the stages of a fault without exception and return.
 
 use std::convert::Infallible;
 
@@ -32,9 +32,9 @@ use pagelab_base::error::LayerConfigError;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EagerConfig {
-    /// The largest block: a power of two from 8 KiB to 2 MiB, what one page-table page maps.
+    /// The largest block: a power of two from 8 KiB to 2 MiB (the range of one page-table page).
     pub largest_block: Bytes,
-    /// Share of the layer's memory in use above which memory is left to demand. 90 is an estimate.
+    /// Percentage of the layer's memory in use above which paging is on demand. 90 is an estimate.
     pub stop_above_percent: u32,
 }
 
@@ -45,13 +45,13 @@ impl Default for EagerConfig {
 }
 
 impl EagerConfig {
-    /// The largest block as a power of two of frames.
+    /// The order of the largest block.
     fn order(&self) -> u32 {
         (self.largest_block.0 / FRAME_BYTES).ilog2()
     }
 }
 
-/// See the module's text.
+/// The policy, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Eager {
     config: EagerConfig,
@@ -77,7 +77,7 @@ impl Policy for Eager {
         LayerConfigError::unless_between("placement.stop_above_percent", config.stop_above_percent, 0, 100)?;
         if let Some(guest) = around.guest {
             let what = format!(
-                "the memory of `{guest}` is mapped when its host boots, before any call; allowed is eager paging in layers that host nobody"
+                "the memory of `{guest}` is mapped when its host boots, before any call; eager paging is allowed in layers that host no other"
             );
             return Err(LayerConfigError::new("placement", what));
         }

@@ -1,11 +1,11 @@
-//! Which frames the pages of programs get: policies in front of the frame allocator.
+//! Placement policies: which frames the pages of programs get.
 //!
-//! A fault that needs a frame asks its layer's policy first ([`Policy::begin`]) and takes the policy's steps, which are
-//! planned, charged and committed as all steps of a fault are. What the policy does not serve goes the ordinary way.
-//! The kernel tells it what happens to pages and spaces.
+//! A fault that needs a frame first asks its layer's policy ([`Policy::begin`]) and takes the policy's steps, which are
+//! planned, charged and committed like all steps of a fault. Pages that the policy does not serve are allocated in the
+//! ordinary way. The kernel notifies the policy of what happens to pages and spaces.
 //!
-//! A policy is one file here and one line in `policies!` below: that gives it its `kind` in configurations
-//! (`system.layers.NAME.placement`), its row in `pagelab list placements`, its place in error texts and in the
+//! A policy is one file here and one line in `policies!` below. The line gives it its `kind` in configurations
+//! (`system.layers.NAME.placement`), its row in `pagelab list placements`, and its place in error messages and
 //! conformance tests.
 
 use pagelab_base::ids::{CpuId, SpaceId};
@@ -25,24 +25,24 @@ use pagelab_base::error::LayerConfigError;
 use pagelab_base::measure::Measure;
 use pagelab_base::step::{BlockKey, Step};
 
-/// The page that a fault wants a frame for: of private anonymous memory.
+/// The page for which a fault needs a frame, of private anonymous memory.
 #[derive(Clone, Debug)]
 pub struct WantedPage {
     /// The space of the faulting program.
     pub space: SpaceId,
     /// The address that faulted.
     pub va: VirtAddr,
-    /// Where the page begins that is to be mapped.
+    /// First address of the page to map.
     pub page: VirtAddr,
-    /// Frames of it as a power of two.
+    /// Order of the page.
     pub order: u32,
-    /// The mapping that it lies in.
+    /// The mapping that contains it.
     pub mapping: VaRange,
-    /// Nothing was ever there; else it comes back from the swap area.
+    /// Whether the page is new; otherwise it comes from the swap area.
     pub fresh: bool,
-    /// The CPU that the fault is handled on.
+    /// The CPU that handles the fault.
     pub cpu: CpuId,
-    /// What the kernel preset gives for an allocation, beyond its references.
+    /// The kernel preset's cost of an allocation, beyond its references.
     pub allocation: CodeCost,
     /// Line of the CPU's lists of free pages.
     pub free_lists: PhysAddr,
@@ -55,76 +55,77 @@ pub struct WantedPage {
 }
 
 impl WantedPage {
-    /// Address of one of the smaller objects of the space, chosen by `key`.
+    /// Address of a smaller object of the space, chosen by `key`.
     pub fn object_line(&self, key: u64) -> PhysAddr {
         object_line(self.objects, key)
     }
 }
 
-/// What comes after a committed step.
+/// What follows a committed step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress<S> {
-    /// This step is next.
+    /// Continue with this step.
     Go(S),
-    /// Wait until the key is released, then plan the same step again.
+    /// Wait until the key is released, then plan this step again.
     Wait(BlockKey, S),
-    /// The frame is the page's. If the allocator's lists were refilled for it, the fault still has to pay for reading
-    /// the metadata of these pages under the zone's lock.
+    /// The page has a frame. If the allocator's lists were refilled, the fault must still pay for reading the metadata
+    /// of those pages under the zone's lock.
     Taken {
         /// The first frame of the page.
         frame: Pfn,
-        /// Frames whose metadata was read for a refill; none without a refill.
+        /// Frames whose metadata was read for a refill; `None` without a refill.
         refilled: Option<Vec<Pfn>>,
     },
-    /// The policy does not serve the page: the ordinary way.
+    /// The policy does not serve the page: allocate in the ordinary way.
     Ordinary,
-    /// Ask the policy anew.
+    /// Ask the policy again from the start.
     Again,
-    /// Make room first.
+    /// Reclaim memory first.
     Reclaim(Pressure),
 }
 
-/// What a policy finds itself in.
+/// The environment of a policy, for checks of its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyContext<'a> {
     /// The largest pages of the layer.
     pub page_size: PageSize,
-    /// A layer whose memory this one hosts.
+    /// A layer hosted by this one, if any.
     pub guest: Option<&'a str>,
-    /// Whether the kernel maps folios of its own choice.
+    /// Whether the kernel maps folios.
     pub folios: bool,
 }
 
 /// A placement policy of a layer.
 ///
 /// What an implementor must uphold:
-/// - [`Self::begin`] and [`Self::plan`] change nothing; a plan lists all that its commit reads and writes of the
+/// - [`Self::begin`] and [`Self::plan`] change nothing; a plan lists everything that its commit reads and writes in the
 ///   kernel's memory.
-/// - A commit looks again at what it relies on: others may have run since the plan. What it holds by a lock
-///   ([`BlockKey::Placement`]) it releases before it ends with anything but [`Progress::Go`].
-/// - A frame that it hands out is charged ([`Memory::charge`]) and handed out once; frames that it keeps are not, and
-///   it counts them in [`Self::held_frames`]. After [`Self::space_ended`] of all spaces it holds none.
-/// - Results follow from calls alone: no clock, no order of a hash map.
+/// - A commit checks again what it relies on, since others may have run since the plan. It releases a lock
+///   ([`BlockKey::Placement`]) before it returns anything except [`Progress::Go`].
+/// - A frame that it hands out is charged ([`Memory::charge`]) and handed out once. Frames that it keeps are not
+///   charged, and it counts them in [`Self::held_frames`]. When [`Self::space_ended`] was called for all spaces it
+///   keeps none.
+/// - Results depend on the calls alone, not on a clock or the order of a hash map.
 pub trait Policy: Sized {
-    /// Parameters as a configuration has them.
+    /// Its parameters in the configuration.
     type Config: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + JsonSchema;
-    /// A step of a fault on its way to a frame; [`std::convert::Infallible`] if it has none.
+    /// A step of a fault on its way to a frame; [`std::convert::Infallible`] if there are none.
     type Step: Clone + Debug + PartialEq + Eq;
 
-    /// What it is, in a line.
+    /// One-line description.
     const ABOUT: &'static str;
     /// Whether faults ask it for frames.
     const CHOOSES: bool = true;
-    /// Whether the kernel may map folios of its own choice beside it.
+    /// Whether the kernel may also map folios.
     const BESIDE_FOLIOS: bool = false;
 
-    /// The policy of a layer with these parameters, with nothing kept yet.
+    /// A policy with these parameters and no frames.
     fn new(config: &Self::Config) -> Self;
 
-    /// Refuses what is impossible of the parameters, or where they stand.
+    /// Refuses impossible parameters, and environments that the policy does not support.
     fn check(config: &Self::Config, around: &PolicyContext) -> Result<(), LayerConfigError>;
 
-    /// Parameters that the conformance tests run it with, the defaults first.
+    /// Parameters for the conformance tests, the defaults first.
     fn samples() -> Vec<Self::Config>;
 
     /// The first step towards a frame for the page, if the policy serves it.
@@ -132,11 +133,11 @@ pub trait Policy: Sized {
         None
     }
 
-    /// Fills `step` with the references and cycles of one of its own. There is no page where memory is given back by a
-    /// fault that wants none of the policy's frames.
+    /// Plans a step: fills `_step` with its references and cycles. `_page` is `None` if a fault that needs no frame of
+    /// the policy gives memory back.
     fn plan(&self, _page: Option<&WantedPage>, _of: &Self::Step, _memory: &MemoryView, _step: &mut Step) {}
 
-    /// Carries a step out.
+    /// Carries out a step.
     fn commit(
         &mut self,
         page: Option<&WantedPage>,
@@ -145,53 +146,53 @@ pub trait Policy: Sized {
         locks: &mut TaskLocks,
     ) -> Progress<Self::Step>;
 
-    /// Whether the kernel makes room for the page, where memory is short, before a step of the policy is carried out.
+    /// Whether the kernel makes room for the page, if memory is short, before a step of the policy is carried out.
     fn wants_room_first(&self) -> bool {
         false
     }
 
-    /// Whether so much memory is in use that what the policy keeps is to be given back.
+    /// Whether so much memory is in use that the policy should give back what it keeps.
     fn is_crowded(&self, _memory: &MemoryView) -> bool {
         false
     }
 
-    /// A step that gives memory back, if the policy keeps some.
+    /// A step that gives memory back, if the policy keeps any.
     fn give_back(&self) -> Option<Self::Step> {
         None
     }
 
-    /// A page has been taken out of the page table, by whatever it was.
+    /// A page has been removed from the page table, for any reason.
     fn unmapped(&mut self, _space: u32, _va: VirtAddr, _memory: &mut Memory) {}
 
     /// All pages of a range are about to be unmapped.
     fn unmapping(&mut self, _space: u32, _range: VaRange, _memory: &mut Memory) {}
 
-    /// A mapping, or a part of one, is gone.
+    /// A mapping, or a part of one, was removed.
     fn mapping_gone(&mut self, _space: u32, _range: VaRange) {}
 
-    /// A mapping, or a part of one, has moved.
+    /// A mapping, or a part of one, was moved.
     fn mapping_moved(&mut self, _space: u32, _from: VaRange, _to: VirtAddr) {}
 
-    /// All mappings of a space are gone; its number may be used again.
+    /// A space has ended, and its number may be reused.
     fn space_ended(&mut self, _space: u32, _memory: &mut Memory) {}
 
-    /// References of what [`Self::copied`] does.
+    /// Plans the references of [`Self::copied`].
     fn plan_copied(&self, _space: u32, _va: VirtAddr, _memory: &MemoryView, _step: &mut Step) {}
 
-    /// A page has been copied, and its copy takes its place.
+    /// A page was copied and replaced by its copy.
     fn copied(&mut self, _space: u32, _va: VirtAddr, _memory: &mut Memory) {}
 
-    /// Whether it has pages mapped ahead of any access, in blocks up to this order.
+    /// The largest block of pages that it maps ahead of any access; `None` if it maps none ahead.
     fn block_order(_config: &Self::Config) -> Option<u32> {
         None
     }
 
-    /// Whether the pages of a new mapping are to be mapped at once.
+    /// Whether the pages of a new mapping should be mapped at once.
     fn maps_ahead(&self, _vma: &Vma) -> bool {
         false
     }
 
-    /// Whether there is memory enough for that, in pages up to an order.
+    /// Whether there is enough memory for that, in pages up to an order.
     fn may_map_ahead(&self, _page_order: u32, _memory: &MemoryView) -> bool {
         false
     }
@@ -201,22 +202,22 @@ pub trait Policy: Sized {
         0
     }
 
-    /// Frames that it keeps for pages to come.
+    /// Frames that it keeps for future pages.
     fn held_frames(&self) -> u64 {
         0
     }
 
-    /// What it counts, behind `layer.NAME.`.
+    /// Its statistics, with names after `layer.NAME.`.
     fn measures(&self) -> Vec<Measure> {
         Vec::new()
     }
 }
 
-/// What a policy that needs the page whole says of folios.
-const NO_FOLIOS: &str = "folios are blocks of the kernel's own choice, and another placement cannot be had beside them; allowed here is [] \
+/// Error for folios together with a policy that does not support them.
+const NO_FOLIOS: &str = "the kernel itself chooses the blocks of folios, so no other placement is possible; allowed here is [] \
                          or the placement order0";
 
-/// Registers policies, each a module with the policy in it; the first is the default. `$d` is a dollar sign.
+/// Registers policies: a line has the module and its policy; the first is the default. `$d` is a dollar sign.
 macro_rules! policies {
     ($d:tt $first:ident::$default:ident, $($module:ident::$policy:ident),* $(,)?) => {
         policies!(@all $d $first::$default, $first::$default, $($module::$policy),*);
@@ -224,8 +225,8 @@ macro_rules! policies {
     (@all $d:tt $first:ident::$default:ident, $($module:ident::$policy:ident),*) => {
         $(pub mod $module;)*
 
-        /// How the kernel of a layer chooses the frames of anonymous pages. Folios and large pages are set by `folios`
-        /// and `page_size`.
+        /// How the kernel of a layer chooses the frames of anonymous pages. `folios` and `page_size` configure folios
+        /// and large pages.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
         #[expect(missing_docs, reason = "the parameters' own texts describe them, and one here would replace those in the schema")]
@@ -240,7 +241,7 @@ macro_rules! policies {
         }
 
         impl PlacementConfig {
-            /// Parameters of every policy that the conformance tests run it with.
+            /// Parameters of every policy for the conformance tests.
             pub fn samples() -> Vec<Self> {
                 let mut all = Vec::new();
                 $(all.extend($module::$policy::samples().into_iter().map(Self::$policy));)*
@@ -252,7 +253,7 @@ macro_rules! policies {
                 vec![$((Self::$policy(Default::default()), $module::$policy::ABOUT)),*]
             }
 
-            /// Refuses what is impossible of the parameters, or where they stand.
+            /// Refuses impossible parameters, and environments that the policy does not support.
             pub fn check(&self, around: &PolicyContext) -> Result<(), LayerConfigError> {
                 let beside_folios = match self {
                     $(Self::$policy(config) => {
@@ -263,7 +264,7 @@ macro_rules! policies {
                 if around.folios && !beside_folios { Err(LayerConfigError::new("folios", NO_FOLIOS)) } else { Ok(()) }
             }
 
-            /// Largest block of pages that are mapped ahead of any access, as a power of two of frames.
+            /// Order of the largest block of pages that are mapped ahead of any access.
             pub fn block_order(&self) -> Option<u32> {
                 match self {
                     $(Self::$policy(config) => $module::$policy::block_order(config),)*
@@ -284,7 +285,7 @@ macro_rules! policies {
         }
 
         impl Placement {
-            /// The policy that `config` names, with nothing kept yet.
+            /// The policy of this configuration, with no frames.
             pub fn new(config: &PlacementConfig) -> Self {
                 match config {
                     $(PlacementConfig::$policy(config) => Self::$policy($module::$policy::new(config)),)*
@@ -339,7 +340,7 @@ macro_rules! policies {
             }
         }
 
-        /// Does the same with whichever policy it is.
+        /// Evaluates an expression for any policy.
         macro_rules! each {
             ($d of:expr, $d bound:ident => $d done:expr) => {
                 match $d of {
@@ -358,8 +359,8 @@ policies! { $
     coloring::Coloring,
 }
 
-/// What must not happen.
-const ANOTHERS_STEP: &str = "a step is carried out by the policy that it is of";
+/// Message for a broken invariant.
+const ANOTHERS_STEP: &str = "a step belongs to the layer's policy";
 
 impl PlacementConfig {
     /// Name and description of every policy.
@@ -383,7 +384,7 @@ impl<S> Progress<S> {
     }
 }
 
-/// Each does what [`Policy`] says of it.
+/// Each method calls that of [`Policy`].
 impl Placement {
     /// See [`Policy::wants_room_first`].
     pub fn wants_room_first(&self) -> bool {

@@ -1,6 +1,6 @@
-//! Whichever frame the allocator has next, as Linux places pages.
+//! Order-0 placement: the allocator's next frame, as in Linux.
 //!
-//! Models: no policy: every fault goes the ordinary way.
+//! Models: no policy; every fault allocates in the ordinary way.
 //! Source: Linux mm/memory.c (`do_anonymous_page`).
 //! Parameters: none.
 //! Stats: none.
@@ -21,7 +21,7 @@ use pagelab_base::error::LayerConfigError;
 #[serde(deny_unknown_fields)]
 pub struct Order0Config {}
 
-/// See the module's text.
+/// The policy, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Order0;
 

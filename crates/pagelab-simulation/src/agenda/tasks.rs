@@ -7,6 +7,7 @@
 //! (`kernel.wakeup_preemption`); otherwise its turn comes by time slices.
 //! Source: Linux kernel/sched/fair.c (`check_preempt_wakeup_fair`), kernel/sched/core.c (`io_schedule`),
 //! kernel/locking/mutex.c (`mutex_optimistic_spin`). Kernel code is not preempted (`CONFIG_PREEMPT_VOLUNTARY`).
+//! Parameters: `kernel.wakeup_preemption`, `kernel.context_switch_cycles`, `kernel.quantum_cycles`.
 //! Threads of one input that share a CPU run in recorded order. But a thread that waits within a fault is overtaken by
 //! the next threads in the queue, up to the next event.
 //! Deviations: a task that has left its CPU does not spin again when the holder resumes. Run times do not matter: a

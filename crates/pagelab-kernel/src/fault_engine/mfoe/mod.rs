@@ -8,6 +8,7 @@
 //! Source: Tirumalasetty et al., "Reducing Minor Page Fault Overheads through Enhanced Page Walker", ACM TACO 2022: 4.1
 //! to 4.9.
 //! Parameters: `system.layers.NAME.fault_engine` ([`parameters`]).
+//! Stats: `layer.NAME.fault_engine.*`.
 //! Choices where the paper leaves details open:
 //! - Bits of a table's words: valid 1, used 1, owner 22, frame 34, in one word that the walker reads at once; the other
 //!   word holds the address.

@@ -4,6 +4,7 @@
 //! page's entry (a locked read-modify-write of its lock bit), reads it again, stores address and owner in the table's
 //! entry, advances the tail, writes the page's entry, which unlocks it, and fills the TLB. A walker that finds the
 //! entry locked spins and then finds the page mapped, so it takes no frame. Without a frame, a page fault is raised.
+//! Source: Tirumalasetty et al., 4.4 with the locks of 4.9.
 //! Choices: each reference waits for the one before it. The dirty bit is set only for a store, as by walkers.
 
 use crate::effects::Effects;

@@ -7,6 +7,7 @@
 //! and zeroes one, stores it at the head and advances the head. Each of these operations costs as much as in the
 //! kernel's fault handler, stage by stage.
 //! Source: Tirumalasetty et al., 4.2 and 4.5; 4.9 for the limit.
+//! Parameters: `fault_engine.period_cycles`, `threads`, `wake_below`, `least_entries`, `limit_percent`, `numa`.
 //! Choices: an entry is marked used before its page is mapped; the thread then waits for the lock of the page. If no
 //! frame is available without reclaim, entries stay empty until the next pass, kswapd is woken, and the pass continues
 //! to account for the others.

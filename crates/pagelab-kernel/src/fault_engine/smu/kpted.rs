@@ -5,6 +5,7 @@
 //! handler would have done for the page, and clears the mark. Since it clears a mark before it descends, a mark that
 //! the unit sets meanwhile leads there in the next pass. It reads entries by cache line.
 //! Source: as in [`super`], the code on the slide "Updating OS Metadata for HWDP".
+//! Parameters: `fault_engine.kpted_cycles`.
 //! Choices: it also wakes up when memory is low. If a process reaches its cgroup's limit through these charges, the
 //! thread reclaims memory, as every charging task does.
 

@@ -1,29 +1,30 @@
-//! PTEMagnet: blocks of adjacent frames that a kernel reserves for adjacent pages, so that the pages stay together
-//! however many programs ask for memory at once.
+//! PTEMagnet: a kernel reserves blocks of adjacent frames for adjacent pages, so that the pages stay together even if
+//! many programs allocate memory at once.
 //!
-//! Models: the first fault in a group of 8 pages takes a block of 8 frames and gives out, zeroes and maps one; the
-//! faults that follow in the group take theirs from the block (`Part` finds it). A reservation ends, and gives back
-//! what was not given out, when all of its pages are, when a page of the group is unmapped, copied or reclaimed, with
-//! the address space, and when memory is needed. Its frames are charged to a cgroup as they are given out.
+//! Models: the first fault in a group of 8 pages allocates a block of 8 frames, and hands out, zeroes and maps one of
+//! them. Later faults in the group get their frames from the block (`Part` finds it). A reservation ends, and returns
+//! frames that were not handed out, when all of its pages are handed out, when a page of the group is unmapped, copied
+//! or reclaimed, with the address space, and when memory is needed. Frames are charged to a cgroup when they are handed
+//! out.
 //! Source: Margaritov, Ustiugov, Shahab, Grot, "PTEMagnet: fine-grained physical memory reservation for faster page
 //! walks in public clouds" (ASPLOS 2021), and its artefact for Linux 4.19 (`do_anonymous_page`, `wp_page_copy`,
 //! `try_to_unmap_one`).
 //! Parameters: `system.layers.NAME.placement` of kind `ptemagnet`: `group_pages`, `release_above_percent`, `cycles`,
 //! `instructions`, `as_traced`.
 //! Stats: `layer.NAME.reservations.*`.
-//! Deviations from the artefact, which leaves these out or is wrong there: a group that does not lie wholly inside its
-//! mapping has no reservation; one whose pages are all given out is dropped; a block that cannot be had leaves the
-//! fault to the ordinary way; a page that was read before it was written (zero page) counts as untouched. Silent in the
-//! paper: a forked child has no reservations of its own or its parent's, and a page that the parent copies ends the
-//! group's. Threads of the kernel that watch memory are not modelled: the fault that finds too little gives
-//! reservations back, as many at a time as a scan of reclaim looks at pages. pagelab's Linux
-//! (`pagelab_linux/kernel/src/reservation.c`) differs in its tree: entries of 8 bytes, nodes of one frame, as many
-//! levels as the page table has, a leaf's pages in its low bits, and no lock: whoever changes a leaf exchanges it.
-//! `as_traced` has what is executed there, and entries of 8 bytes. It has four levels always, and waits for another
-//! fault in the same group.
+//! Deviations from the artefact, which omits these cases or is wrong there: a group that does not lie completely inside
+//! its mapping has no reservation; a reservation whose pages are all handed out is dropped; if no block is available,
+//! the fault goes the ordinary way; a page that was read before it was written (zero page) counts as untouched. The
+//! paper does not mention: a forked child has no reservations, neither its own nor its parent's, and a page that the
+//! parent copies ends the group's reservation. The kernel threads that watch memory are not modelled: a fault that
+//! finds too little memory returns reservations, as many at a time as a reclaim scan examines pages. pagelab's Linux
+//! (`pagelab_linux/kernel/src/reservation.c`) has another tree: entries of 8 bytes, nodes of one frame, as many levels
+//! as the page table has, a leaf's pages in its low bits, and atomic exchanges of leaves instead of a lock. `as_traced`
+//! has the instructions executed there, and entries of 8 bytes. It always has four levels, and waits for another fault
+//! in the same group.
 //!
-//! A fault takes the lock of its group's leaf, builds the nodes and the reservation that are missing, takes its page
-//! and lets the lock go. Whoever ends a reservation does so at once, without the lock; the fault looks again.
+//! A fault takes the lock of its group's leaf, builds missing nodes and the reservation, takes its page and releases
+//! the lock. A reservation is ended at once, without the lock; the fault checks again.
 
 mod part;
 
@@ -51,16 +52,17 @@ use part::{EntrySize, KEY_BITS, Part, Reservation, Way};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PtemagnetConfig {
-    /// Pages of a group: 2, 4 or 8. 8 (32 KiB) is the paper's, the PTEs of a cache line.
+    /// Pages of a group: 2, 4 or 8. 8 (32 KiB) as in the paper: the PTEs of a cache line.
     pub group_pages: u32,
-    /// Share of the layer's memory in use above which reservations are given back and none are made. The paper leaves
-    /// it to the user; 90 is an estimate.
+    /// Percentage of the layer's memory in use above which reservations are returned and none are made. The paper
+    /// leaves it to the user; 90 is an estimate.
     pub release_above_percent: u32,
-    /// What a look-up costs beyond its references. Both are estimates, for an index computed and four levels descended.
+    /// Cycles of a look-up beyond its references. This and the instructions are estimates, for computing an index and
+    /// descending four levels.
     pub cycles: CodeCycles,
     /// Instructions of a look-up.
     pub instructions: u32,
-    /// Instead of these two, and of an allocation for a group: what a real kernel executes.
+    /// Costs traced in a real kernel, which replace these two and the cost of allocating a group.
     pub as_traced: Option<TracedReservations>,
 }
 
@@ -76,28 +78,28 @@ impl Default for PtemagnetConfig {
     }
 }
 
-/// What a real kernel's stage `allocation` executes with reservations. They take the cycles that the stage has for as
-/// many instructions.
+/// Instructions of a real kernel's stage `allocation` with reservations. Their cycles are in proportion to those of the
+/// stage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TracedReservations {
     /// In every fault that a group may serve.
     pub look_up: TracedPath,
-    /// Beyond that, where a group is made.
+    /// Additionally, when a group is made.
     pub group: TracedPath,
 }
 
-/// Instructions, and lines beside those of the tree, of pages' metadata and of the lists of free pages.
+/// Instructions of a path, and lines besides those of the tree, of pages' metadata and of the lists of free pages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TracedPath {
     /// Instructions of the path.
     pub instructions: u32,
-    /// Lines of the CPU, and written: its stack, its own variables.
+    /// Lines of the CPU that are written: its stack, its own variables.
     pub cpu: u32,
-    /// Lines of the address space, and read: the mm, the VMA, what they point to.
+    /// Lines of the address space that are read: the mm, the VMA, and what these point to.
     pub space: u32,
-    /// Lines of the kernel, and read: what all CPUs share.
+    /// Lines of the kernel that are read and that all CPUs share.
     pub kernel: u32,
 }
 
@@ -105,35 +107,36 @@ impl TracedPath {
     const NOTHING: Self = Self { instructions: 0, cpu: 0, space: 0, kernel: 0 };
 }
 
-/// Which of a space's objects the first of them is.
+/// Index of the first of these lines among a space's objects.
 const SPACE_LINES: u64 = 1 << 62;
-/// Lines of a CPU and of the kernel that look-ups and groups may touch together.
+/// Most lines of a CPU, and of the kernel, for look-ups and groups together.
 const MOST_LINES: u32 = (FRAME_BYTES / LINE_BYTES) as u32;
-/// Those of a space, which lie among its other objects.
+/// Most lines of a space, which lie among its other objects.
 const MOST_SPACE_LINES: u32 = 16;
 
 /// A step on the way to a page of a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reserve {
-    /// Search the table and take the leaf's lock.
+    /// Search the table and lock the leaf.
     Look,
-    /// Zero a node that is missing and link it.
+    /// Zero a missing node and link it.
     Node {
         /// The frame for the node.
         node: Pfn,
     },
-    /// Take a block for the group.
+    /// Allocate a block for the group.
     Block,
-    /// Take the page. Of a `new` block the metadata is set up; under the zone's lock `descriptors` were read for it.
+    /// Take the page. For a new block, set up its metadata.
     Take {
         /// Whether the block has just been taken from the allocator.
         new: bool,
-        /// Frames whose metadata the allocator read for the block; none for one that was reserved before.
+        /// Frames whose metadata the allocator read for the block under the zone's lock; empty for a block that was
+        /// reserved before.
         descriptors: Vec<Pfn>,
     },
-    /// Give these groups' reservations back.
+    /// Return the reservations of these groups.
     GiveBack {
-        /// Number of the space, and of the group in it.
+        /// Numbers of the space, and of the group within it.
         groups: Vec<(u32, u64)>,
     },
 }
@@ -141,9 +144,9 @@ pub enum Reserve {
 /// Why a reservation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// All its pages are given out.
+    /// All its pages were handed out.
     Full,
-    /// A page of the group was unmapped, by a call, by reclaim or with the address space.
+    /// A page of the group was unmapped: by a call, by reclaim, or with the address space.
     Unmapped,
     Copied,
     /// Memory is needed.
@@ -152,24 +155,24 @@ enum End {
 
 impl End {
     const ALL: [(Self, &'static str, &'static str); 4] = [
-        (Self::Full, "full", "all their pages were given out"),
+        (Self::Full, "full", "all their pages were handed out"),
         (Self::Unmapped, "unmapped", "a page of the group was unmapped"),
         (Self::Copied, "copied", "a page of the group was copied"),
         (Self::Pressure, "pressure", "memory was needed"),
     ];
 }
 
-/// What they count.
+/// Counters of reservations.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReservationCounters {
     made: u64,
-    /// Pages given out of them.
+    /// Pages handed out of reservations.
     given: u64,
     /// Groups for which there was no block.
     no_block: u64,
     /// By [`End`].
     ended: [u64; 4],
-    /// Most frames reserved and not given out.
+    /// Largest number of frames reserved and not handed out.
     peak_unused: u64,
 }
 
@@ -177,11 +180,11 @@ struct ReservationCounters {
 #[derive(Clone, Debug)]
 pub struct Ptemagnet {
     config: PtemagnetConfig,
-    /// By number of the space: where its reservations are.
+    /// By number of the space: its reservation table.
     parts: Vec<Part>,
-    /// Address space and number of each group that has one: a list for those who look for some to give back.
+    /// Space and number of each group with a reservation, to find some to return.
     live: BTreeSet<(u32, u64)>,
-    /// Frames reserved and not given out.
+    /// Frames reserved and not handed out.
     unused: u64,
     counters: ReservationCounters,
     /// A frame for the kernel's own lines, and one for those of each CPU.
@@ -189,12 +192,12 @@ pub struct Ptemagnet {
 }
 
 impl Ptemagnet {
-    /// Pages of a group as a power of two.
+    /// Order of a group.
     fn order(&self) -> u32 {
         self.config.group_pages.ilog2()
     }
 
-    /// Of the tree: the artefact's, or without a lock.
+    /// Entry size of the tree: as in the artefact, or without a lock.
     fn entry_size(&self) -> EntrySize {
         if self.config.as_traced.is_some() { EntrySize::WithoutLock } else { EntrySize::WithLock }
     }
@@ -204,7 +207,8 @@ impl Ptemagnet {
         va.0 >> (FRAME_SHIFT + self.order())
     }
 
-    /// The group of a page, if its pages can have a reservation at all: it lies inside the mapping.
+    /// The group of a page, if it can have a reservation: the page is new and single, and the group lies inside the
+    /// mapping.
     fn group_of(&self, page: &WantedPage) -> Option<u64> {
         if !page.fresh || page.order > 0 {
             return None;
@@ -214,7 +218,7 @@ impl Ptemagnet {
         (group >> KEY_BITS == 0 && page.mapping.start <= start && end <= page.mapping.end).then_some(group)
     }
 
-    /// Groups that have a reservation, the next to be given back first.
+    /// Groups with a reservation, in the order in which they are returned.
     fn to_end(&self) -> Vec<(u32, u64)> {
         self.live.iter().copied().take(SCAN_PAGES).collect()
     }
@@ -236,7 +240,7 @@ impl Ptemagnet {
         &mut self.parts[index]
     }
 
-    /// A block for a group, nothing of it given out yet; the nodes of its leaf are there.
+    /// Reserves a block for a group; the nodes to its leaf must exist.
     fn reserve(&mut self, space: u32, group: u64, memory: &mut Memory) -> bool {
         let order = self.order();
         let Some(block) = memory.take(order, FramePurpose::UserData) else {
@@ -250,7 +254,7 @@ impl Ptemagnet {
         true
     }
 
-    /// Gives a page out of its group's reservation; none if the group has no reservation or that page is given out.
+    /// Hands out a page of its group's reservation; `None` if the group has no reservation or the page was handed out.
     fn give_out(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) -> Option<Pfn> {
         let (group, order) = (self.group(va), self.order());
         let reservation = self.reservation(&memory.contents, space, group)?;
@@ -271,7 +275,7 @@ impl Ptemagnet {
         Some(pfn)
     }
 
-    /// Ends a group's reservation, if it has one: what was not given out is free again.
+    /// Ends a group's reservation, if it has one, and frees frames that were not handed out.
     fn end(&mut self, space: u32, group: u64, why: End, memory: &mut Memory) {
         let Some(reservation) = self.reservation(&memory.contents, space, group) else { return };
         self.part(space).set(&mut memory.contents, group, None);
@@ -284,7 +288,7 @@ impl Ptemagnet {
         }
     }
 
-    /// With the leaf's lock: what is missing next.
+    /// The next missing part, with the leaf's lock held.
     fn look_further(&mut self, space: u32, group: u64, memory: &mut Memory) -> Option<Reserve> {
         if self.reservation(&memory.contents, space, group).is_some() {
             return Some(Reserve::Take { new: false, descriptors: Vec::new() });
@@ -298,7 +302,7 @@ impl Ptemagnet {
         memory.take(self.entry_size().node_order(), FramePurpose::KernelObject).map(|node| Reserve::Node { node })
     }
 
-    /// A block for the group, or the ordinary way.
+    /// Reserves a block for the group, or goes the ordinary way.
     fn take_block(&mut self, space: u32, group: u64, memory: &mut Memory) -> Option<Reserve> {
         let reserved = self.reserve(space, group, memory);
         let effects = &memory.frames.effects;
@@ -310,15 +314,15 @@ impl Ptemagnet {
         let (space, Some(group)) = (page.space.index, self.group_of(page)) else { return };
         let Some(reservation) = self.reservation(&memory.contents, space, group) else { return };
         let pages = if new { 1 << self.order() } else { 1 };
-        // Each page of a new block is referred to by the reservation (`set_page_count`).
+        // The reservation holds a reference to each page of a new block (`set_page_count`).
         (0..pages).for_each(|n| step.kernel(RefKind::Write, page_metadata(reservation.block + n)));
         if let Some(leaf) = self.way(&memory.contents, space, group).leaf() {
-            // With the lock, or by an exchange.
+            // With the lock, or by an atomic exchange.
             step.kernel(if self.config.as_traced.is_some() { RefKind::Locked } else { RefKind::Write }, leaf);
         }
     }
 
-    /// What a real kernel executes, with lines that follow those of `before`.
+    /// Plans a path of a real kernel; its lines follow those of `before`.
     fn plan_traced(&self, page: &WantedPage, path: TracedPath, before: TracedPath, step: &mut Step) {
         step.preset += page.allocation.in_proportion(path.instructions.into());
         let lines = |kind: RefKind, place: usize, from: u32, number: u32, step: &mut Step| {
@@ -334,7 +338,7 @@ impl Ptemagnet {
         }
     }
 
-    /// Takes memory for the lines of a real kernel, once; without any there are none.
+    /// Allocates memory for the lines of a real kernel, once; without memory there are none.
     fn take_own(&mut self, cpu: usize, memory: &mut Memory) {
         if self.config.as_traced.is_none() {
             return;
@@ -355,7 +359,7 @@ impl Ptemagnet {
             way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
             if let (Some(leaf), Some(reservation)) = (way.leaf(), self.reservation(&memory.contents, space, group)) {
                 step.kernel(RefKind::Locked, leaf);
-                // `put_page` of what was not given out.
+                // `put_page` for frames that were not handed out.
                 for n in (0..1 << self.order()).filter(|n| reservation.given >> n & 1 == 0) {
                     step.kernel(RefKind::Locked, page_metadata(reservation.block + n));
                 }
@@ -476,7 +480,7 @@ impl Policy for Ptemagnet {
             Reserve::Look => {
                 self.take_own(page.cpu.0 as usize, memory);
                 if let Some(pressure @ Pressure::Limit(_)) = memory.view().pressure(0) {
-                    // The ordinary way knows what to do if none of the group's pages can leave.
+                    // The ordinary way handles the case that none of the group's pages can be reclaimed.
                     let can = memory.view().can_reclaim(pressure);
                     return if can { Progress::Reclaim(pressure) } else { Progress::Ordinary };
                 }
@@ -575,15 +579,15 @@ impl Policy for Ptemagnet {
         };
         let mut measures = vec![
             count("made", of.made, "Blocks reserved for groups of pages"),
-            count("given", of.given, "Pages given out of them"),
+            count("given", of.given, "Pages handed out of reservations"),
             count("no_block", of.no_block, "Groups for which the allocator had no block"),
         ];
         for (end, what, text) in End::ALL {
             let text = format!("Reservations that ended because {text}");
             measures.push(count(&format!("ended.{what}"), of.ended[end as usize], &text));
         }
-        measures.push(bytes("unused_bytes", self.unused, "Memory reserved and not given out at the end"));
-        measures.push(bytes("peak_unused_bytes", of.peak_unused, "Most memory reserved and not given out"));
+        measures.push(bytes("unused_bytes", self.unused, "Memory reserved and not handed out at the end"));
+        measures.push(bytes("peak_unused_bytes", of.peak_unused, "Largest memory reserved and not handed out"));
         measures
     }
 }

@@ -1,31 +1,31 @@
-//! PaRT, the page reservation table of an address space: which groups of pages have a block reserved.
+//! PaRT, the page reservation table of an address space: which groups of pages have a reserved block.
 //!
-//! Models: a radix tree of four levels in kernel memory, keyed by the number of the group. A node is 512 entries of 16
-//! bytes, a pointer and a lock each, in two frames; or of 8 bytes without a lock, in one. A leaf's word has the pages
-//! that are given out in its upper 8 bits and the address of the block's page metadata below.
+//! Models: a radix tree of four levels in kernel memory, keyed by the number of the group. A node has 512 entries of 16
+//! bytes (a pointer and a lock) in two frames; or of 8 bytes, without a lock, in one. A leaf's word has the mask of
+//! handed-out pages in its upper 8 bits, and below it the address of the block's page metadata.
 //! Source: PTEMagnet's artefact (Linux 4.19: `get_node_index`), whose shifts are 42, 33, 24 and 15.
-//! Deviations: at the top the artefact uses 6 bits; here 9, which is more than any address has.
+//! Deviations: at the top the artefact uses 6 bits; here 9, more than any address has.
 
 use pagelab_base::addr::{FRAME_BYTES, Pfn, PhysAddr};
 use pagelab_base::memory::PhysMem;
 
 const LEVELS: u32 = 4;
 const INDEX_BITS: u32 = 9;
-/// Entries of a node.
+/// Number of entries of a node.
 const ENTRIES: u64 = 1 << INDEX_BITS;
-/// Numbers of groups have at most so many bits.
+/// Number of bits of group numbers.
 pub const KEY_BITS: u32 = LEVELS * INDEX_BITS;
 
-/// Where the pages of a leaf's mask begin.
+/// Position of a leaf's mask of pages.
 const MASK_SHIFT: u32 = 56;
 const METADATA_BYTES: u64 = 64;
 
-/// A block that is reserved for a group.
+/// A block reserved for a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// Its first frame.
+    /// First frame of the block.
     pub block: Pfn,
-    /// The pages that are given out, the group's first in the lowest bit.
+    /// Mask of handed-out pages; the group's first page is the lowest bit.
     pub given: u8,
 }
 
@@ -40,7 +40,7 @@ impl Reservation {
     }
 }
 
-/// The entries on the way to a group's leaf, from the root on, as far as there are nodes.
+/// The entries on the way to a group's leaf, from the root, as far as there are nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     entries: [PhysAddr; LEVELS as usize],
@@ -48,20 +48,20 @@ pub struct Way {
 }
 
 impl Way {
-    /// Where there is no node.
+    /// A way without nodes.
     pub const NONE: Self = Self { entries: [PhysAddr(0); LEVELS as usize], len: 0 };
 
     pub fn entries(&self) -> &[PhysAddr] {
         &self.entries[..self.len]
     }
 
-    /// The leaf, if all nodes are there.
+    /// The leaf, if all nodes exist.
     pub fn leaf(&self) -> Option<PhysAddr> {
         (self.len == LEVELS as usize).then(|| self.entries[LEVELS as usize - 1])
     }
 }
 
-/// How large an entry is.
+/// Size of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntrySize {
     WithLock,
@@ -80,13 +80,13 @@ impl EntrySize {
         ENTRIES * self.bytes()
     }
 
-    /// A node is a block of this order.
+    /// Order of a node's block.
     pub fn node_order(self) -> u32 {
         (self.node_bytes() / FRAME_BYTES).ilog2()
     }
 }
 
-/// See the module's text.
+/// The table of a space, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Part {
     entry: EntrySize,
@@ -116,8 +116,8 @@ impl Part {
         way
     }
 
-    /// Links a node (a zeroed block without contents) as the topmost missing one on the way to a group's leaf. False if
-    /// none is missing: the caller keeps the block.
+    /// Links a node (a zeroed block) as the topmost missing one on the way to a group's leaf. False if none is missing;
+    /// the caller then keeps the block.
     pub fn link(&mut self, mem: &mut PhysMem, key: u64, node: Pfn) -> bool {
         let way = self.way(mem, key);
         if way.leaf().is_some() {
@@ -137,18 +137,18 @@ impl Part {
         Reservation::from_word(mem.read(self.way(mem, key).leaf()?))
     }
 
-    /// Writes a group's leaf, whose nodes are there.
+    /// Writes a group's leaf, whose nodes must exist.
     pub fn set(&self, mem: &mut PhysMem, key: u64, reservation: Option<Reservation>) {
         let leaf = self.way(mem, key).leaf().expect("its nodes are there");
         mem.write(leaf, reservation.map_or(0, Reservation::word));
     }
 
-    /// Frames of its nodes.
+    /// Number of frames of its nodes.
     pub fn frames(&self) -> u64 {
         self.nodes << self.entry.node_order()
     }
 
-    /// Takes all nodes away; their leaves are empty. Hands their blocks to `release`.
+    /// Removes all nodes, whose leaves must be empty, and passes their blocks to `release`.
     pub fn clear(&mut self, mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
         if let Some(root) = self.root.take() {
             clear_node(mem, root, self.entry, LEVELS - 1, release);
@@ -192,7 +192,7 @@ mod tests {
             }
             part.set(&mut mem, key, Some(Reservation { block: Pfn(8 * (n as u64 + 1)), given: 1 << n }));
         }
-        // Root; then 3 for 0 and 511, one more leaf node for 512, 3 for each of the others.
+        // Root; then 3 for 0 and 511, one more leaf node for 512, and 3 for each of the others.
         assert_eq!(part.frames(), frames * (1 + 3 + 1 + 3 + 3));
         for (n, &key) in keys.iter().enumerate() {
             assert_eq!(part.get(&mem, key), Some(Reservation { block: Pfn(8 * (n as u64 + 1)), given: 1 << n }));
