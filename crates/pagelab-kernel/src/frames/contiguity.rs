@@ -1,25 +1,25 @@
-//! How well adjacent pages lie together: what a host's walker finds of a guest's memory.
+//! Contiguity of the frames of adjacent pages, as a host's walker meets them in a guest's memory.
 //!
-//! The eight PTEs of a cache line translate a group of eight pages. Where the frames of these lie in one aligned block
-//! of eight, their host's PTEs share a cache line too; where they are strewn, each has one of its own.
-//! Source: PTEMagnet (ASPLOS 2021), whose measure is the host's PTE lines for each PTE line of the guest: 1 at best, 8
-//! at worst.
+//! The eight PTEs of a cache line translate a group of eight pages. If the frames of these lie in one aligned block of
+//! eight, their host PTEs share a cache line too; if they are scattered, each has a line of its own.
+//! Source: PTEMagnet (ASPLOS 2021), whose metric is the number of host PTE lines per PTE line of the guest: 1 at best,
+//! 8 at worst.
 
 use serde::Serialize;
 
-/// PTEs of a cache line, as a power of two.
+/// log2 of the number of PTEs in a cache line.
 pub(crate) const LINE_ORDER: u32 = 3;
 
 /// Counts over the groups of eight pages in which anonymous memory is mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contiguity {
-    /// Groups with a page at least.
+    /// Groups with at least one page.
     pub groups: u64,
-    /// Aligned blocks of eight frames that these pages lie in, added up over the groups.
+    /// Aligned blocks of eight frames that contain these pages, summed over the groups.
     pub lines: u64,
-    /// Groups whose eight pages are all there.
+    /// Groups all of whose eight pages are mapped.
     pub full: u64,
-    /// Those of them whose frames are one aligned block.
+    /// Full groups whose frames are one aligned block.
     pub contiguous: u64,
 }
 
@@ -40,11 +40,11 @@ impl Contiguity {
     }
 }
 
-/// Pages that follow each other in frames that do: number of the first page, of its frame, and how many.
+/// A run of adjacent pages in adjacent frames: number of the first page, of its frame, and length in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Run(pub u64, pub u64, pub u64);
 
-/// The group under way.
+/// The group that is being counted.
 #[derive(Default)]
 pub(crate) struct Group {
     pub(crate) number: u64,

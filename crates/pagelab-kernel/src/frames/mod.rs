@@ -1,4 +1,4 @@
-//! Frames of a layer: who hands them out, who uses them, and how well those of adjacent pages lie together.
+//! Frames of a layer: their allocation, their users, and the contiguity of the frames of adjacent pages.
 
 pub mod contiguity;
 pub mod frame_alloc;

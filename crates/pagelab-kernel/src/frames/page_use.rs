@@ -1,15 +1,14 @@
-//! Who uses a frame of program memory: one page table, several after a fork, the page cache, or everybody (the zero
-//! page).
+//! Users of a frame of program memory: one page table, several after a fork, the page cache, or all (the zero page).
 //!
-//! Models: what Linux keeps in `struct page` to decide whether a write-protected page may be written in place, and
-//! whether a frame is free once a mapping has gone: the map count of anonymous pages, the page cache's own reference,
-//! and the zero page's lack of any.
+//! Models: the contents of Linux's `struct page` that decide whether a write-protected page may be written in place,
+//! and whether a frame is free once a mapping is removed: the map count of anonymous pages, and the page cache's own
+//! reference. The zero page has neither.
 //! Source: Linux mm/memory.c (`do_wp_page`, `wp_can_reuse_anon_folio`, `zap_pte_range`), mm/filemap.c
 //! (`filemap_map_pages`).
 //! Parameters: `kernel.fault_around_bytes`, `kernel.page_cache`.
-//! Deviations: with a page cache that is warm, every page that has not left it counts as being there, and takes a frame
-//! when it is first asked for. It cannot tell where a file ends, so the last window of a mapping may get pages that no
-//! file has.
+//! Deviations: with a warm page cache, every page that has not left it counts as cached, and gets a frame when it is
+//! first requested. The page cache does not know where a file ends, so the last window of a mapping may get pages
+//! beyond the file's end.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -20,47 +19,47 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use pagelab_base::addr::Pfn;
 use pagelab_base::io::Lba;
 
-/// A page of a file: the file's number here, and the page's in the file.
+/// A page of a file: number of the file in the layer, and of the page in the file.
 pub type FilePage = (u32, u64);
 
 /// See the module's text.
 #[derive(Clone)]
 pub struct PageUse {
-    /// The frame that untouched anonymous memory reads from.
+    /// The frame that reads of untouched anonymous memory map.
     zero: Pfn,
-    /// Users of an anonymous frame beyond the first; frames of one user are not listed.
+    /// Number of users of an anonymous frame beyond the first; frames with one user are not listed.
     further: FxHashMap<Pfn, u32>,
     files: FxHashMap<Arc<str>, u32>,
     cached: FxHashMap<FilePage, Pfn>,
-    /// The same by frame.
+    /// The inverse of `cached`.
     cache_frames: FxHashMap<Pfn, FilePage>,
-    /// Shared anonymous memory, by its place in [`Os::shared_bytes`](super::Os), and the same by frame. A page is here
-    /// as long as some page table maps it.
+    /// Frames of shared anonymous memory by page (position in [`Os::shared_bytes`](super::Os)), and the inverse. A page
+    /// is listed as long as any page table maps it.
     objects: FxHashMap<u64, Pfn>,
     object_frames: FxHashMap<Pfn, u64>,
-    /// Whether files must be read before their pages are there.
+    /// Whether the page cache is cold at the start, so that files must be read from storage first.
     pub cold: bool,
-    /// By file, the pages that are in the cache or have left it.
+    /// By file: the pages that are or were in the cache.
     known: Vec<BTreeSet<u64>>,
-    /// Blocks that pages of files came in, by order.
+    /// Number of blocks allocated for pages of files, by order.
     folios: [u64; 10],
-    /// Frames of files whose contents storage does not have yet, as far as no PTE says so.
+    /// Frames of dirty pages of files, as far as this is not recorded in a PTE only.
     dirty: FxHashSet<Pfn>,
-    /// Pages of files that are being written, and the blocks that they go to (`PG_writeback`).
+    /// Pages of files under write-back, with their blocks (`PG_writeback`).
     writeback: FxHashMap<FilePage, Lba>,
 }
 
-/// What becomes of a frame that lost a user.
+/// Status of a frame after it lost a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameStatus {
-    /// Nobody uses it.
+    /// The frame has no user left.
     Unused,
-    /// Others do, or the kernel keeps it.
+    /// The frame has other users, or the kernel keeps it.
     Used,
 }
 
 impl PageUse {
-    /// Nothing is used yet; `zero` is the frame of the zero page.
+    /// No frame is used yet; `zero` is the frame of the zero page.
     pub fn new(zero: Pfn) -> Self {
         Self {
             zero,
@@ -78,40 +77,40 @@ impl PageUse {
         }
     }
 
-    /// The frame that reads of untouched memory map, in kernels with a zero page.
+    /// The frame that reads of untouched memory map in kernels with a zero page.
     pub fn zero_page(&self) -> Pfn {
         self.zero
     }
 
-    /// True for a frame of anonymous memory: neither the zero page nor one of the page cache.
+    /// True for a frame of anonymous memory, which is neither the zero page nor in the page cache.
     pub fn is_anonymous(&self, pfn: Pfn) -> bool {
         pfn != self.zero && (self.cache_frames.is_empty() || !self.cache_frames.contains_key(&pfn))
     }
 
-    /// Page tables that map an anonymous frame.
+    /// Number of page tables that map an anonymous frame.
     pub fn users(&self, pfn: Pfn) -> u32 {
         1 + self.further.get(&pfn).copied().unwrap_or(0)
     }
 
-    /// True if each of 2^order anonymous frames is mapped by one page table.
+    /// True if each of 2^order anonymous frames is mapped by only one page table.
     pub fn are_exclusive(&self, pfn: Pfn, order: u32) -> bool {
         let shared = |n| self.further.contains_key(&Pfn(pfn.0 + n));
         self.is_anonymous(pfn) && (self.further.is_empty() || !(0..1 << order).any(shared))
     }
 
-    /// A frame is free whoever used it: it has left memory.
+    /// Forgets all users of a frame, which has left memory.
     pub fn forget_users(&mut self, pfn: Pfn) {
         self.further.remove(&pfn);
     }
 
-    /// Another page table maps the frame.
+    /// Adds a page table that maps the frame.
     pub fn share(&mut self, pfn: Pfn) {
         if self.is_anonymous(pfn) {
             *self.further.entry(pfn).or_insert(0) += 1;
         }
     }
 
-    /// A page table maps the frame no more.
+    /// Removes a page table that mapped the frame.
     pub fn unshare(&mut self, pfn: Pfn) -> FrameStatus {
         if !self.is_anonymous(pfn) {
             return FrameStatus::Used;
@@ -137,18 +136,18 @@ impl PageUse {
         self.objects.get(&page).copied()
     }
 
-    /// True for a frame that holds a page of shared anonymous memory, however many map it.
+    /// True for a frame of shared anonymous memory, whatever the number of its mappings.
     pub fn is_object(&self, pfn: Pfn) -> bool {
         self.object_frames.contains_key(&pfn)
     }
 
-    /// A frame holds a page of shared anonymous memory from now on.
+    /// Records that a frame holds a page of shared anonymous memory.
     pub fn set_object(&mut self, page: u64, frame: Pfn) {
         self.objects.insert(page, frame);
         self.object_frames.insert(frame, page);
     }
 
-    /// Number of a file.
+    /// Number of a file, which is assigned on first use.
     pub fn file(&mut self, name: &Arc<str>) -> u32 {
         if let Some(&file) = self.files.get(name) {
             return file;
@@ -159,17 +158,17 @@ impl PageUse {
         file
     }
 
-    /// The same, if it has one.
+    /// Number of a file, if it has one already.
     pub fn known_file(&self, name: &Arc<str>) -> Option<u32> {
         self.files.get(name).copied()
     }
 
-    /// The frame of the page cache that holds a page of a file.
+    /// The frame of a page of a file in the page cache.
     pub fn cached(&self, file: u32, page: u64) -> Option<Pfn> {
         self.cached.get(&(file, page)).copied()
     }
 
-    /// A page of a file is in the page cache from now on.
+    /// Adds a page of a file to the page cache.
     pub fn cache(&mut self, file: u32, page: u64, frame: Pfn) {
         let old = self.cached.insert((file, page), frame);
         assert!(old.is_none(), "page {page} of file {file} is cached twice");
@@ -177,54 +176,54 @@ impl PageUse {
         self.known[file as usize].insert(page);
     }
 
-    /// Whether a page of a file that is not in the page cache is on storage alone.
+    /// Whether a page of a file that is not in the page cache must be read from storage.
     pub fn is_on_storage(&self, file: u32, page: u64) -> bool {
         self.cold || self.known[file as usize].contains(&page)
     }
 
-    /// A page of a file leaves the page cache; returns which, and whether it must be written.
+    /// Removes a page of a file from the page cache. Returns the page, and whether it must be written.
     pub fn uncache(&mut self, frame: Pfn) -> (FilePage, bool) {
         let page = self.cache_frames.remove(&frame).expect("the frame is in the page cache");
         self.cached.remove(&page);
         (page, self.dirty.remove(&frame))
     }
 
-    /// A page of the page cache differs from what storage has.
+    /// Marks a page of the page cache as dirty: storage has older contents.
     pub fn set_dirty(&mut self, frame: Pfn) {
         if self.cache_frames.contains_key(&frame) {
             self.dirty.insert(frame);
         }
     }
 
-    /// Whether the frame is known to hold a page of a file that storage has not got in this state; a PTE may know more.
+    /// Whether the frame is known to hold a dirty page of a file; a PTE may have a dirty bit that is not recorded here.
     pub fn is_dirty(&self, frame: Pfn) -> bool {
         !self.dirty.is_empty() && self.dirty.contains(&frame)
     }
 
-    /// The page cache and storage have the same of a page, or will have.
+    /// Marks a page as clean: it is written to storage, or is being written.
     pub fn set_clean(&mut self, frame: Pfn) {
         self.dirty.remove(&frame);
     }
 
-    /// Pages of a file that the page cache remembers as dirty, of these.
+    /// Pages of a file in this range that the page cache knows to be dirty.
     pub fn dirty_pages(&self, file: u32, pages: Range<u64>) -> Vec<(u64, Pfn)> {
         let page = |&frame: &Pfn| self.cache_frames.get(&frame).map(|&of| (of, frame));
         let inside = |&((of, page), _): &(FilePage, Pfn)| of == file && pages.contains(&page);
         self.dirty.iter().filter_map(page).filter(inside).map(|((_, page), frame)| (page, frame)).collect()
     }
 
-    /// A page is being written to a block.
+    /// Records that a page is being written to a block.
     pub fn begin_write(&mut self, page: FilePage, lba: Lba) {
         let old = self.writeback.insert(page, lba);
         assert!(old.is_none(), "{page:?} is written twice at a time");
     }
 
-    /// The device has written a page.
+    /// Records that the device has written a page.
     pub fn end_write(&mut self, page: FilePage) {
         self.writeback.remove(&page);
     }
 
-    /// The block that the page which a frame holds is being written to, if it is.
+    /// The block to which the page in a frame is being written, if it is.
     pub fn write_of(&self, frame: Pfn) -> Option<Lba> {
         if self.writeback.is_empty() {
             return None;
@@ -232,13 +231,14 @@ impl PageUse {
         self.writeback.get(self.cache_frames.get(&frame)?).copied()
     }
 
-    /// The block that the first of these pages is being written to that is.
+    /// The block to which the first page in this range that is under write-back is being written.
     pub fn written_back(&self, file: u32, pages: &Range<u64>) -> Option<Lba> {
         let inside = self.writeback.iter().filter(|&(&(of, page), _)| of == file && pages.contains(&page));
         inside.min_by_key(|&(&of, _)| of).map(|(_, &lba)| lba)
     }
 
-    /// Pages of a file from one on leave the page cache, and what they held is nowhere. Returns their frames.
+    /// Removes the pages of a file from `first` on from the page cache and discards their contents. Returns their
+    /// frames.
     pub fn cut(&mut self, file: u32, first: u64) -> Vec<Pfn> {
         let cut = self.known[file as usize].split_off(&first);
         let frames: Vec<Pfn> = cut.into_iter().filter_map(|page| self.cached.remove(&(file, page))).collect();
@@ -249,17 +249,17 @@ impl PageUse {
         frames
     }
 
-    /// Pages of a file get a block.
+    /// Counts a block that was allocated for pages of files.
     pub fn count_folio(&mut self, order: u32) {
         self.folios[order as usize] += 1;
     }
 
-    /// Blocks of an order that pages of files have got.
+    /// Number of blocks of an order that were allocated for pages of files.
     pub fn folios(&self, order: u32) -> u64 {
         self.folios[order as usize]
     }
 
-    /// Frames of the page cache.
+    /// Number of frames in the page cache.
     pub fn cached_frames(&self) -> u64 {
         self.cached.len() as u64
     }

@@ -1,4 +1,4 @@
-//! A layer's frame allocator, with what it did last and in all.
+//! A layer's frame allocator, with the effects of its last operation and its counters.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use pagelab_base::error::EngineError;
 pub enum FrameAllocatorConfig {
     /// One buddy allocator over all memory.
     Buddy,
-    /// Linux's: NUMA nodes, zones, migrate types, lists of free pages a CPU, watermarks.
+    /// Linux's: NUMA nodes, zones, migrate types, per-CPU lists of free pages, watermarks.
     Linux(PageAllocatorConfig),
 }
 
@@ -26,16 +26,16 @@ impl Default for FrameAllocatorConfig {
     }
 }
 
-/// What a layer wants of its frame allocator.
+/// Requirements of a layer for its frame allocator.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFrames<'a> {
     /// The layer's name, for errors.
     pub layer: &'a str,
     /// Parameters of the allocator.
     pub allocator: &'a FrameAllocatorConfig,
-    /// What the memory went through before the run.
+    /// Ageing of the memory before the run.
     pub age: Option<&'a AgeingConfig>,
-    /// Order of the largest block that it may be asked for at once.
+    /// Order of the largest block that may be requested at once.
     pub largest_block: u32,
 }
 
@@ -43,24 +43,24 @@ pub struct WantedFrames<'a> {
 pub struct Frames {
     /// The allocator of the layer's frames.
     pub allocator: Box<dyn FrameAllocator>,
-    /// What the last request took.
+    /// Effects of the last request.
     pub effects: AllocEffects,
     /// Sums over all requests of the run.
     pub counters: FrameCounters,
 }
 
-/// What a layer's allocator did.
+/// Counters of a layer's frame allocator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FrameCounters {
-    /// Blocks asked for.
+    /// Number of requested blocks.
     pub requests: u64,
-    /// Requests that a CPU's own list served.
+    /// Requests that a per-CPU list served.
     pub per_cpu_hits: u64,
-    /// Times that a zone's lock was taken.
+    /// Acquisitions of a zone's lock.
     pub zone_locks: u64,
-    /// Free blocks cut in two.
+    /// Free blocks split in two.
     pub splits: u64,
-    /// Pairs of free buddies joined.
+    /// Pairs of free buddies merged.
     pub merges: u64,
     /// Blocks taken from pageblocks of another mobility.
     pub steals: u64,
@@ -73,8 +73,8 @@ impl Clone for Frames {
 }
 
 impl Frames {
-    /// The frames of a layer in the state that its programs find, with those of its page metadata set aside, and what
-    /// ageing came to.
+    /// Creates the frames of a layer in the state before its programs start, with the page metadata reserved. Returns
+    /// also the result of ageing.
     pub fn new(
         want: &WantedFrames,
         frames: u64,
@@ -85,12 +85,12 @@ impl Frames {
         Ok((Self { allocator, effects: AllocEffects::default(), counters: FrameCounters::default() }, aged))
     }
 
-    /// A block of 2^`order` frames for a CPU; none if there is no memory, on the per-CPU lists either.
+    /// Allocates a block of 2^`order` frames for a CPU; `None` if there is no memory, not even on the per-CPU lists.
     pub fn alloc(&mut self, order: u32, purpose: FramePurpose, cpu: u32) -> Option<Pfn> {
         self.serve(FrameRequest { cpu, ..FrameRequest::new(order, purpose) })
     }
 
-    /// A block from nodes that are not the CPU's own choice.
+    /// Allocates a block from the nodes that `near` names instead of the CPU's own.
     pub fn alloc_near(&mut self, order: u32, purpose: FramePurpose, cpu: u32, near: Near) -> Option<Pfn> {
         self.serve(FrameRequest { cpu, near: Some(near), ..FrameRequest::new(order, purpose) })
     }
@@ -100,7 +100,7 @@ impl Frames {
         self.counters.requests += 1;
         let mut pfn = self.allocator.alloc(request, &mut self.effects);
         if pfn.is_none() && self.allocator.per_cpu_frames() > 0 {
-            // Before it gives up, a kernel collects what the CPUs keep (`__alloc_pages_direct_reclaim`).
+            // Before it fails, a kernel collects the frames on the per-CPU lists (`__alloc_pages_direct_reclaim`).
             self.allocator.drain_per_cpu(&mut self.effects);
             pfn = self.allocator.alloc(request, &mut self.effects);
         }
@@ -118,7 +118,7 @@ impl Frames {
         taken
     }
 
-    /// Gives a block of 2^`order` frames back, on behalf of a CPU.
+    /// Frees a block of 2^`order` frames, on behalf of a CPU.
     pub fn free(&mut self, pfn: Pfn, order: u32, cpu: u32) {
         self.effects.clear();
         self.allocator.free(pfn, order, cpu, &mut self.effects);
@@ -141,7 +141,7 @@ impl Frames {
     }
 }
 
-/// The frame allocator of a layer, in the state that its programs find, with the frames of its page metadata set aside.
+/// The frame allocator of a layer, in the state before its programs start, with the page metadata reserved.
 fn frame_allocator(
     config: &WantedFrames,
     frames: u64,
@@ -169,8 +169,8 @@ fn frame_allocator(
             Ok((Box::new(buddy), None))
         }
         FrameAllocatorConfig::Linux(linux) => {
-            // Blocks above Linux's largest order stand for pages that were set aside at boot, or for what it puts
-            // together (`alloc_contig_range`).
+            // Blocks above Linux's largest order represent pages that were reserved at boot, or that Linux assembles
+            // (`alloc_contig_range`).
             let max_order = linux.max_order.max(config.largest_block);
             let linux = PageAllocatorConfig { max_order, ..linux.clone() };
             let mut pages = PageAllocator::new(Pfn(0), frames, cpus, &linux).map_err(error("frame_allocator"))?;

@@ -1,10 +1,10 @@
-//! Memory cgroups: whose pages are charged to whom, and which group the next scan is for.
+//! Memory cgroups: charges of pages to groups, and the choice of the group for the next scan.
 //!
-//! Models: every page that a program touches first is charged to its group, files' pages too, and stays with it; each
-//! group has LRU lists of its own. A group at its limit makes room among its own pages; when the machine runs short,
-//! groups are scanned in proportion to what they have.
+//! Models: every page, including pages of files, is charged to the group of the program that touches it first, and
+//! stays charged to it. Each group has its own LRU lists. A group at its limit reclaims its own pages; when the machine
+//! runs short of memory, groups are scanned in proportion to the size of their pages.
 //! Source: Linux mm/memcontrol.c (`try_charge_memcg`, `mem_cgroup_lruvec`), mm/vmscan.c (`shrink_node_memcgs`).
-//! Parameters: `kernel.cgroup_limit_bytes` (all that are in no other group), `memory_limit` of a source.
+//! Parameters: `kernel.cgroup_limit_bytes` (for all programs in no other group), `memory_limit` of a source.
 //! Stats: `cgroup.*`.
 //! Deviations: groups are not nested and have no `memory.low` or `memory.high`. Page tables and kernel objects are not
 //! charged.
@@ -13,16 +13,16 @@ use super::Reclaim;
 use super::lru::{Lru, LruPageKind};
 use pagelab_base::addr::Pfn;
 
-/// Number of a group of a layer; [`GroupId::REST`] is that of all programs in no other.
+/// Number of a group of a layer. [`GroupId::REST`] is the group of all programs in no other group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupId(pub u16);
 
 impl GroupId {
-    /// The group of all programs that are in no other.
+    /// The group of all programs in no other group.
     pub const REST: Self = Self(0);
 }
 
-/// Why room is needed.
+/// Cause of reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
     /// A group is at its limit.
@@ -34,22 +34,22 @@ pub enum Pressure {
 /// A group and its pages.
 #[derive(Clone, Default)]
 pub struct Group {
-    /// The source that it was made for; none for the rest.
+    /// The source that the group was created for; empty for the rest.
     pub name: String,
     pub(super) lru: Lru,
-    /// Frames that it may use.
+    /// Limit of the group, in frames.
     pub limit_frames: u64,
-    /// Frames that it uses.
+    /// Frames charged to the group.
     pub used_frames: u64,
-    /// The most frames that it has used at a time.
+    /// Largest number of frames charged at a time.
     pub peak_frames: u64,
-    /// Scans at its limit.
+    /// Number of scans because the group was at its limit.
     pub limit_scans: u64,
-    /// What it is owed of the scanning.
+    /// Scanning that the group is owed, in frames.
     credit: i64,
 }
 
-/// The groups that scans under pressure take turns of, and what a turn leaves each with.
+/// The group whose turn it is to be scanned, and the credits of all groups after the turn.
 pub(super) struct Turn {
     pub group: GroupId,
     credits: Vec<i64>,
@@ -69,7 +69,7 @@ impl Reclaim {
         GroupId(self.groups.len() as u16 - 1)
     }
 
-    /// All groups, [`GroupId::REST`] first.
+    /// All groups; [`GroupId::REST`] is the first.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
@@ -87,7 +87,7 @@ impl Reclaim {
         &mut self.groups[usize::from(id.0)]
     }
 
-    /// 2^order frames from `pfn` on are charged to a group.
+    /// Charges 2^order frames from `pfn` on to a group.
     pub fn charge(&mut self, pfn: Pfn, order: u32, id: GroupId) {
         if id != GroupId::REST {
             (0..1 << order).for_each(|n| _ = self.members.insert(pfn + n, id));
@@ -97,7 +97,7 @@ impl Reclaim {
         group.peak_frames = group.peak_frames.max(group.used_frames);
     }
 
-    /// They are charged to nobody any more, and on no list.
+    /// Removes the charge of 2^order frames from `pfn` on, and removes them from the LRU lists.
     pub fn uncharge(&mut self, pfn: Pfn, order: u32) {
         let id = self.group_of(pfn);
         let group = self.group_mut(id);
@@ -108,17 +108,17 @@ impl Reclaim {
         }
     }
 
-    /// Frames that are charged to anybody.
+    /// Number of charged frames, over all groups.
     pub fn used_frames(&self) -> u64 {
         self.groups.iter().map(|group| group.used_frames).sum()
     }
 
-    /// Frames of the pages of a kind that are on the LRU lists.
+    /// Number of frames of a kind on the LRU lists.
     pub fn listed(&self, kind: LruPageKind) -> u64 {
         self.groups.iter().map(|group| group.lru.frames(kind)).sum()
     }
 
-    /// Whether a fault of a group must make room before it takes `frames` more, with `free` left.
+    /// Whether a fault of a group must reclaim memory before it allocates `frames` more, with `free` frames left.
     pub fn pressure(&self, free: u64, frames: u64, id: GroupId) -> Option<Pressure> {
         let group = self.group(id);
         match () {
@@ -128,14 +128,14 @@ impl Reclaim {
         }
     }
 
-    /// Whether each kind of page of a group has somewhere to go.
+    /// By kind: whether pages of a group can be reclaimed.
     pub(super) fn possible(&self, group: &Group) -> [bool; 2] {
         let swap = self.swap.as_ref().is_some_and(|swap| swap.room() > 0);
         let listed = |kind| group.lru.frames(kind) > 0;
         [swap && listed(LruPageKind::Anonymous), listed(LruPageKind::File)]
     }
 
-    /// Whether there is a page that might leave.
+    /// Whether any page might be reclaimed.
     pub fn has_pages(&self, pressure: Pressure) -> bool {
         match pressure {
             Pressure::Limit(id) => self.possible(self.group(id)).contains(&true),
@@ -143,7 +143,7 @@ impl Reclaim {
         }
     }
 
-    /// The group that the next scan is for.
+    /// Chooses the group for the next scan.
     pub(super) fn next_group(&self, pressure: Pressure) -> Turn {
         if let Pressure::Limit(group) = pressure {
             return Turn { group, credits: Vec::new() };
@@ -155,13 +155,13 @@ impl Reclaim {
         };
         let mut credits: Vec<i64> = self.groups.iter().map(|group| group.credit + due(group)).collect();
         let with_pages = (0..self.groups.len()).filter(|&n| due(&self.groups[n]) > 0);
-        // Of equals the first.
+        // Among equals, the first.
         let chosen = with_pages.max_by_key(|&n| (credits[n], std::cmp::Reverse(n))).unwrap_or(0);
         credits[chosen] -= self.groups.iter().map(due).sum::<i64>();
         Turn { group: GroupId(chosen as u16), credits }
     }
 
-    /// A scan of the group that [`Self::next_group`] returned is made.
+    /// Records that the group which [`Self::next_group`] returned is scanned.
     pub(super) fn take_turn(&mut self, turn: Turn) {
         if turn.credits.is_empty() {
             self.group_mut(turn.group).limit_scans += 1;
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!((reclaim.group(other).used_frames, reclaim.group(other).peak_frames), (99, 100));
         assert_eq!(reclaim.pressure(1 << 19, 1, other), None);
         assert_eq!(reclaim.group_of(Pfn(1000)), GroupId::REST);
-        // A group without pages has no turn.
+        // A group without pages is never scanned.
         (0..300).for_each(|n| reclaim.uncharge(Pfn(n), 0));
         assert_eq!(reclaim.next_group(Pressure::Memory).group, other);
         assert!(!reclaim.has_pages(Pressure::Limit(GroupId::REST)) && reclaim.has_pages(Pressure::Memory));

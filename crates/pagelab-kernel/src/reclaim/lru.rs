@@ -1,12 +1,12 @@
-//! The LRU lists: which pages are the next that may leave.
+//! The LRU lists, which order pages for reclaim.
 //!
-//! Models: an active and an inactive list each for anonymous pages and for pages of files. New pages go to the head of
-//! one of them; scans take pages from the tail of an inactive list; when that is short, pages move to it from the tail
-//! of the active one.
+//! Models: an active and an inactive list for anonymous pages, and the same for pages of files. New pages go to the
+//! head of one of them. Scans take pages from the tail of an inactive list; when that is short, pages move to it from
+//! the tail of the active list.
 //! Source: Linux mm/vmscan.c (`inactive_is_low`, `get_scan_count`), mm/swap.c (`folio_add_lru`, `lru_lazyfree_fn`).
 //! Parameters: `kernel.new_pages`, `kernel.swappiness`.
-//! Deviations: which kind is scanned follows from `swappiness` and the lists' lengths; what reclaim of either kind cost
-//! of late (`anon_cost`, `file_cost`) does not count. A large page is one entry.
+//! Deviations: `swappiness` and the lengths of the lists decide which kind is scanned; recent costs of reclaim
+//! (`anon_cost`, `file_cost`) do not count. A large page is one entry.
 
 use std::collections::BTreeMap;
 
@@ -14,46 +14,46 @@ use rustc_hash::FxHashMap;
 
 use pagelab_base::addr::{FRAME_SHIFT, Pfn};
 
-/// Pages that one scan looks at (Linux `SWAP_CLUSTER_MAX`).
+/// Number of pages that a scan examines (Linux `SWAP_CLUSTER_MAX`).
 pub const SCAN_PAGES: usize = 32;
 
-/// Orders of the pages that are entries of their own: 4 KiB, 2 MiB, 1 GiB.
+/// Orders of the pages that are single entries: 4 KiB, 2 MiB, 1 GiB.
 const ORDERS: [u32; 3] = [0, 9, 18];
 
-/// What a page holds.
+/// Kind of a page's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LruPageKind {
-    /// Memory of no file, which can go to the swap area alone.
+    /// Memory without a file, which can only go to the swap area.
     Anonymous,
-    /// Contents of a file, which can go back to storage.
+    /// Contents of a file, which can be written back to storage.
     File,
 }
 
-/// An entry's age: when it was put at its list's head, and its place among those put there at the same time.
+/// Age of an entry: the time when it was put at the head of its list, and its position among those of the same time.
 type Age = (u64, u32);
 
-/// A page on a list: one frame or, for a large page, 2^order of them.
+/// A page on a list: one frame or, if it is large, 2^order frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LruEntry {
     pub kind: LruPageKind,
     pub order: u32,
     active: bool,
     age: Age,
-    /// It was found accessed by the last scan.
+    /// Whether the last scan found it accessed.
     pub referenced: bool,
-    /// Its contents may be dropped if nobody has written to it since (MADV_FREE).
+    /// Whether its contents may be dropped, unless it has been written since (MADV_FREE).
     pub lazy_free: bool,
 }
 
 /// See the module's text.
 #[derive(Clone, Default)]
 pub struct Lru {
-    /// Inactive and active, by kind.
+    /// Inactive and active list, by kind.
     lists: [[BTreeMap<Age, Pfn>; 2]; 2],
     entries: FxHashMap<Pfn, LruEntry>,
     frames: [u64; 2],
     time: u64,
-    /// What the kinds are owed of the scanning.
+    /// Scanning that each kind is owed.
     credit: [i64; 2],
 }
 
@@ -62,7 +62,7 @@ impl Lru {
         &mut self.lists[kind as usize][usize::from(active)]
     }
 
-    /// Frames of the pages of a kind.
+    /// Number of frames of a kind.
     pub fn frames(&self, kind: LruPageKind) -> u64 {
         self.frames[kind as usize]
     }
@@ -85,7 +85,7 @@ impl Lru {
         Some(entry)
     }
 
-    /// A page goes to the head of a list. Nothing changes if it is on one.
+    /// Adds a page at the head of a list. Has no effect if it is already on one.
     pub fn add(&mut self, pfn: Pfn, order: u32, kind: LruPageKind, active: bool) {
         if !self.entries.contains_key(&pfn) {
             self.time += 1;
@@ -94,8 +94,8 @@ impl Lru {
         }
     }
 
-    /// 2^order frames from `pfn` on are free. Of a large page of which they are a part the others stay, each on its
-    /// own.
+    /// Removes 2^order frames from `pfn` on, which were freed. If they are part of a large page, its other frames stay,
+    /// as entries of their own.
     pub fn forget(&mut self, pfn: Pfn, order: u32) {
         if self.entries.get(&pfn).is_some_and(|entry| entry.order == order) {
             self.remove(pfn);
@@ -113,14 +113,14 @@ impl Lru {
         }
     }
 
-    /// A page goes to the head of another list.
+    /// Moves a page to the head of another list.
     pub fn put(&mut self, pfn: Pfn, active: bool, referenced: bool) {
         let entry = self.remove(pfn).expect("the page is on a list");
         self.time += 1;
         self.insert(pfn, LruEntry { active, age: (self.time, 0), referenced, ..entry });
     }
 
-    /// The contents of an anonymous page may be dropped from now on, or again may not.
+    /// Allows to drop the contents of an anonymous page, or forbids it again.
     pub fn set_lazy_free(&mut self, pfn: Pfn, lazy_free: bool) {
         let entry = self.remove(pfn).expect("the page is on a list");
         self.time += 1;
@@ -134,7 +134,7 @@ impl Lru {
         self.lists[kind as usize][usize::from(active)].values().copied().take(SCAN_PAGES).collect()
     }
 
-    /// Whether the inactive list is to be filled up: its share falls with the size of memory.
+    /// Whether the inactive list should be refilled. Its target share falls with the size of memory.
     pub fn inactive_is_low(&self, kind: LruPageKind) -> bool {
         let [inactive, active] = self.lists[kind as usize].each_ref().map(|list| list.len() as u64);
         let gib = (inactive + active) >> (30 - FRAME_SHIFT);
@@ -142,8 +142,8 @@ impl Lru {
         inactive * ratio < active
     }
 
-    /// The kind that the next scan is for; `swappiness` of 200 parts are for anonymous pages. Only kinds in `possible`
-    /// count.
+    /// Chooses the kind for the next scan, with weights of `swappiness` for anonymous pages and 200 - `swappiness` for
+    /// files. Only kinds in `possible` count. Returns the credits after the scan, too.
     pub fn choose(&self, swappiness: u32, possible: [bool; 2]) -> (LruPageKind, [i64; 2]) {
         let weight = [i64::from(swappiness), i64::from(200 - swappiness)];
         let due = |kind: LruPageKind| {
@@ -162,7 +162,7 @@ impl Lru {
         (chosen, left)
     }
 
-    /// A scan of the kind that [`Self::choose`] returned has been made.
+    /// Records that the kind which [`Self::choose`] returned has been scanned.
     pub fn scanned(&mut self, credit: [i64; 2]) {
         self.credit = credit;
     }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(lru.oldest(LruPageKind::Anonymous, false)[..2], [Pfn(512), Pfn(513)], "as old as the whole was");
         lru.forget(Pfn(512), 9);
         assert_eq!((lru.frames, lru.entries.len()), ([1, 0], 1));
-        // Of two large pages one goes with its block.
+        // One of two large pages is freed with its block.
         lru.add(Pfn(1024), 9, LruPageKind::Anonymous, false);
         lru.forget(Pfn(1024), 9);
         assert_eq!(lru.entries.len(), 1);

@@ -1,19 +1,18 @@
-//! Giving memory back when it runs short: LRU lists, a reverse map, a swap area and storage for files.
+//! Reclaim of memory when it runs short: LRU lists, a reverse map, a swap area and storage for files.
 //!
-//! Models: a scan takes the oldest inactive pages, looks at the accessed bits of all PTEs that map them, gives those
-//! that are in use another round and takes the others away from their page tables: to the swap area if they are
-//! anonymous, back to storage if they are dirty pages of files, nowhere if they are clean ones. kswapd scans between
-//! the low and the high watermark; below the min watermark, or at its cgroup's limit ([`Group`]), a fault scans for
-//! itself.
+//! Models: a scan takes the oldest inactive pages and checks the accessed bits of all PTEs that map them. Pages in use
+//! get another round. Others are unmapped: anonymous pages go to the swap area, dirty pages of files are written back
+//! to storage, and clean ones are dropped. kswapd scans between the low and the high watermark; below the min
+//! watermark, or at the limit of its cgroup ([`Group`]), a fault scans itself.
 //! Source: Linux mm/vmscan.c (`shrink_folio_list`, `shrink_active_list`, `folio_check_references`, `balance_pgdat`),
 //! mm/page_alloc.c (`calculate_min_free_kbytes`, `__setup_per_zone_wmarks`), mm/rmap.c (`try_to_unmap`,
 //! `folio_referenced_one`), include/linux/mm_inline.h (`vma_has_recency`).
 //! Parameters: `kernel.swap`, `kernel.storage`, `kernel.swappiness`, `kernel.cgroup_limit_bytes`, `kernel.new_pages`,
 //! `kernel.advised_recency`, `kernel.threads.kswapd`.
-//! Deviations: what is written is waited for by whoever scans, where Linux puts it under write-back and goes on. Shared
-//! anonymous memory stays, and so do files without `kernel.storage`. No flusher threads: dirty pages of files are
-//! written when they leave. A large page leaves whole (`THP_SWAP`) and comes back as 4 KiB pages. No multi-generational
-//! LRU, no refault distance.
+//! Deviations: the task that scans waits for its writes, while Linux puts the pages under write-back and continues.
+//! Shared anonymous memory is not reclaimed, nor are files without `kernel.storage`. No flusher threads: dirty pages of
+//! files are written when they are reclaimed. A large page is reclaimed as a whole (`THP_SWAP`) and read back as 4 KiB
+//! pages. No multi-generational LRU, no refault distance.
 
 mod group;
 mod lru;
@@ -35,44 +34,44 @@ use crate::config::{KernelConfig, LruList};
 use pagelab_base::addr::{FRAME_BYTES, Pfn};
 use pagelab_hardware::device::Clock;
 
-/// What reclaim counts.
+/// Counters of reclaim.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReclaimCounters {
-    /// Pages that reclaim looked at.
+    /// Pages that scans examined.
     pub scanned: u64,
-    /// Pages among them that had been accessed and stayed.
+    /// Examined pages that had been accessed and stayed.
     pub activated: u64,
-    /// Pages moved from the active list to the inactive.
+    /// Pages moved from the active to the inactive list.
     pub deactivated: u64,
-    /// Pages written to the swap device, of 4 KiB.
+    /// Pages of 4 KiB written to the swap device.
     pub swapped_out: u64,
-    /// Pages read back from it, of 4 KiB.
+    /// Pages of 4 KiB read back from the swap device.
     pub swapped_in: u64,
-    /// Pages of files that left memory.
+    /// Reclaimed pages of files.
     pub files_dropped: u64,
-    /// Pages of files that left memory and were written to storage.
+    /// Reclaimed pages of files that were written to storage.
     pub files_written: u64,
-    /// Pages dropped whose contents MADV_FREE had given up.
+    /// Pages dropped after MADV_FREE.
     pub freed_lazily: u64,
 }
 
-/// Free frames at which something happens.
+/// Watermarks, in free frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
-    /// Below it faults make room themselves.
+    /// Below it, faults reclaim memory themselves.
     pub min: u64,
-    /// Below it kswapd wakes up.
+    /// Below it, kswapd is woken.
     pub low: u64,
-    /// Above it kswapd goes back to sleep.
+    /// Above it, kswapd sleeps again.
     pub high: u64,
 }
 
 impl Marks {
-    /// Those of a kernel with so many frames.
+    /// The watermarks of a kernel with this many frames.
     fn for_frames(frames: u64) -> Self {
         let kib = frames * FRAME_BYTES / 1024;
         let min_kib = (kib * 16).isqrt().clamp(128, 262_144);
-        // A tiny memory keeps a sixteenth.
+        // A tiny memory reserves a sixteenth.
         let min = (min_kib * 1024 / FRAME_BYTES).min(frames / 16);
         // `watermark_scale_factor`: 10 of 10,000.
         let step = (min / 4).max(frames / 1000);
@@ -83,28 +82,28 @@ impl Marks {
 /// See the module's text.
 #[derive(Clone)]
 pub struct Reclaim {
-    /// That of all programs in no other first.
+    /// The group of all programs in no other group is the first.
     groups: Vec<Group>,
-    /// Frames that are charged to the others.
+    /// The group of each frame that is charged to another group than the first.
     members: FxHashMap<Pfn, GroupId>,
-    /// Which entries of page tables map each frame.
+    /// The entries of page tables that map each frame.
     pub rmap: Rmap,
     new_active: bool,
-    /// Whether accesses to mappings under MADV_RANDOM count.
+    /// Whether accesses to mappings with MADV_RANDOM count as use.
     advised_recency: bool,
     swappiness: u32,
-    /// Free frames at which faults and kswapd make room.
+    /// Free frames at which faults and kswapd reclaim memory.
     pub marks: Marks,
-    /// The swap area, if the kernel has one: without it anonymous pages stay in memory.
+    /// The swap area, if the kernel has one; without it anonymous pages stay in memory.
     pub swap: Option<Swap>,
-    /// Where files are kept; none if they are in memory and stay there.
+    /// Storage of the files; `None` if files stay in memory.
     pub storage: Option<Storage>,
-    /// What was counted, of all groups together.
+    /// Counters over all groups.
     pub counters: ReclaimCounters,
 }
 
 impl Reclaim {
-    /// For a layer of `frames`; none if the kernel has nothing to put pages on.
+    /// Reclaim of a layer with this many frames; `None` if the kernel has neither swap nor storage.
     pub fn new(frames: u64, kernel: &KernelConfig, clock: Clock) -> Option<Self> {
         if kernel.swap.is_none() && kernel.storage.is_none() {
             return None;
@@ -124,16 +123,16 @@ impl Reclaim {
         })
     }
 
-    /// A page of a program is on an LRU list from now on.
+    /// Adds a page of a program to an LRU list.
     pub fn add(&mut self, pfn: Pfn, order: u32, kind: LruPageKind) {
-        // Pages of files have to earn their place on the active list in every version.
+        // In every version, pages of files start on the inactive list.
         let active = self.new_active && kind == LruPageKind::Anonymous;
         let id = self.group_of(pfn);
         self.group_mut(id).lru.add(pfn, order, kind, active);
     }
 
-    /// The contents of an anonymous page are given up (MADV_FREE), unless somebody writes to it again. False if the
-    /// lists do not know it as a page of this order.
+    /// Records that a program gave up the contents of an anonymous page (MADV_FREE), until somebody writes to it again.
+    /// False if the lists have no page of this order there.
     pub fn free_lazily(&mut self, pfn: Pfn, order: u32) -> bool {
         let id = self.group_of(pfn);
         let lru = &mut self.group_mut(id).lru;
@@ -151,7 +150,7 @@ mod tests {
 
     #[test]
     fn watermarks_are_those_of_linux() {
-        // 8 GiB: min_free_kbytes 11585, and a thousandth of memory between the marks.
+        // 8 GiB: min_free_kbytes is 11585, and the distance of the watermarks is a thousandth of memory.
         let frames = 8 << 18;
         let Marks { min, low, high } = Marks::for_frames(frames);
         assert_eq!((min, low - min, high - low), (11_585 / 4, frames / 1000, frames / 1000));

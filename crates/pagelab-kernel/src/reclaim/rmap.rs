@@ -1,9 +1,9 @@
-//! The reverse map: which page tables map a frame, and where.
+//! The reverse map: the page-table entries that map a frame.
 //!
-//! Models: what Linux finds through anon_vma and address_space trees, as a list a frame.
+//! Models: what Linux finds through the trees of anon_vma and address_space, as a list per frame.
 //! Source: Linux mm/rmap.c (`rmap_walk`).
-//! Deviations: a list of its own instead of the trees; it is kept by [`Layer`](crate::layer::Layer)'s mapping calls,
-//! costs the simulated kernel nothing, and knows large pages as the frames that they are made of.
+//! Deviations: a separate list instead of the trees. [`Layer`](crate::layer::Layer)'s mapping calls maintain it. It
+//! costs the simulated kernel nothing, and represents large pages by their frames.
 
 use std::collections::hash_map::Entry;
 
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use pagelab_base::addr::Pfn;
 
-/// A page of an address space of the layer: the space's number, and the page's (4 KiB).
+/// A page of an address space of the layer: number of the space, and number of the 4 KiB page.
 pub type PageOf = (u32, u64);
 
 /// See the module's text.
@@ -22,7 +22,7 @@ pub struct Rmap {
 }
 
 impl Rmap {
-    /// A page table maps the frame from now on.
+    /// Adds a page-table entry that maps the frame.
     pub fn add(&mut self, pfn: Pfn, page: PageOf) {
         match self.first.entry(pfn) {
             Entry::Vacant(first) => _ = first.insert(page),
@@ -30,7 +30,7 @@ impl Rmap {
         }
     }
 
-    /// It maps the frame no more.
+    /// Removes an entry that mapped the frame.
     pub fn remove(&mut self, pfn: Pfn, page: PageOf) {
         let further = self.further.get_mut(&pfn);
         if self.first.get(&pfn) == Some(&page) {
@@ -48,7 +48,7 @@ impl Rmap {
         }
     }
 
-    /// The pages that are mapped to a frame.
+    /// The pages that map a frame.
     pub fn pages(&self, pfn: Pfn) -> impl Iterator<Item = PageOf> + '_ {
         let further = self.further.get(&pfn).into_iter().flatten();
         self.first.get(&pfn).into_iter().chain(further).copied()

@@ -1,4 +1,4 @@
-//! One scan: the oldest pages of a kind are looked at, and leave or stay.
+//! A scan: examines the oldest pages of a kind, and reclaims them or keeps them.
 
 use super::lru::{LruEntry, LruPageKind};
 use super::swap::Swap;
@@ -15,40 +15,40 @@ use pagelab_base::io::{DeviceRequest, Lba, Requests};
 use pagelab_base::step::{RefKind, Step};
 use pagelab_tables::page_table::{Leaf, PteFlags, Removed, WalkList};
 
-/// What a scan did.
+/// Result of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// Pages whose translations are gone, with their sizes in bytes.
+    /// Pages whose translations were removed, with their sizes in bytes.
     pub gone: Vec<(u32, VirtAddr, u64)>,
-    /// Frames that it freed.
+    /// Number of frames freed.
     pub freed: u64,
-    /// What is to be written to the swap area, and back to files: a request per page.
+    /// Writes to the swap area and to files, one request per page.
     pub io: Requests,
-    /// Pages of files that are to be written, with their frames, and their places.
+    /// Pages of files to be written, with their frames.
     pub files: Vec<(FilePage, Pfn)>,
-    /// Where address spaces mapped the pages of files that are to be written: by number of the space.
+    /// Where address spaces mapped the pages of files to be written, by number of the space.
     pub written: Vec<(u32, VirtAddr)>,
-    /// Where the first page goes that it left alone since it is being written.
+    /// Block of the first page that the scan skipped because it is under write-back.
     pub in_the_way: Option<Lba>,
 }
 
-/// What becomes of a page.
+/// Decision about a page.
 enum Verdict {
-    /// Another round, on the active list or on the inactive one.
+    /// Another round, on the active or the inactive list.
     Stay {
         active: bool,
     },
     Leave,
 }
 
-/// What the PTEs of a page say.
+/// Summary of the PTEs of a page.
 #[derive(Default)]
 struct PteSummary {
     accessed: u32,
     dirty: bool,
     executable: bool,
     busy: bool,
-    /// Where it is being written to.
+    /// The block to which it is being written.
     written: Option<Lba>,
 }
 
@@ -56,8 +56,8 @@ fn va(page: u64) -> VirtAddr {
     VirtAddr::from_page_number(page)
 }
 
-/// Lists the references of a scan under some pressure: the lists' lock once, and for each page its metadata and the
-/// entries that map it.
+/// Lists the references of a scan under this pressure: the lock of the lists once, and for each page its metadata and
+/// the entries that map it.
 pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
     let Some(reclaim) = &layer.memory.reclaim else { return };
     let id = reclaim.next_group(pressure).group;
@@ -73,20 +73,20 @@ pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
 }
 
 impl Reclaim {
-    /// The kind of page that the next scan of a group is for.
+    /// Chooses the kind of page for the next scan of a group.
     fn next_kind(&self, id: GroupId) -> (LruPageKind, [i64; 2]) {
         let group = self.group(id);
         group.lru.choose(self.swappiness, self.possible(group))
     }
 
-    /// Decides about a page as `folio_check_references` does; `room` is what the swap area has left.
+    /// Decides about a page as `folio_check_references` does; `room` is the number of free slots in the swap area.
     fn judge(&self, entry: &LruEntry, seen: &PteSummary, room: &mut u64) -> Verdict {
         let file = entry.kind == LruPageKind::File && !entry.lazy_free;
         if seen.busy || seen.written.is_some() {
             return Verdict::Stay { active: false };
         }
         if seen.accessed > 0 {
-            // Until anonymous pages began on the inactive list (Linux 5.9), one access made them active.
+            // Before anonymous pages started on the inactive list (Linux 5.9), one access made them active.
             let active = entry.referenced || seen.accessed > 1 || file && seen.executable || !file && self.new_active;
             return Verdict::Stay { active };
         }
@@ -104,8 +104,8 @@ impl Reclaim {
 }
 
 impl Layer {
-    /// Scans the oldest inactive pages of one kind of one group once. `is_busy` tells of pages of address spaces that a
-    /// handler is working on: these stay.
+    /// Scans the oldest inactive pages of one kind of one group once. Pages stay if `is_busy` says that a fault handler
+    /// is working on them.
     pub fn scan_pages(
         &mut self,
         context: KernelContext,
@@ -118,14 +118,14 @@ impl Layer {
         let id = turn.group;
         reclaim.take_turn(turn);
         let (kind, credit) = reclaim.next_kind(id);
-        // The lists' own group is out of the way while page tables are looked at.
+        // The group's lists are taken out while page tables are examined.
         let mut lru = std::mem::take(&mut reclaim.group_mut(id).lru);
         lru.scanned(credit);
         if lru.inactive_is_low(kind) {
             for pfn in lru.oldest(kind, true) {
                 let entry = lru.get(pfn).expect("it is on a list");
                 let seen = self.look_at(&reclaim, pfn, &entry, &|_, _| false);
-                // Code that is in use stays active (`shrink_active_list`).
+                // Code in use stays active (`shrink_active_list`).
                 let stays = kind == LruPageKind::File && seen.executable && seen.accessed > 0;
                 lru.put(pfn, stays, false);
                 reclaim.counters.deactivated += u64::from(!stays);
@@ -158,7 +158,7 @@ impl Layer {
         scan
     }
 
-    /// Reads what the PTEs of a page say and clears their accessed bits.
+    /// Summarizes the PTEs of a page and clears their accessed bits.
     fn look_at(
         &mut self,
         reclaim: &Reclaim,
@@ -173,7 +173,8 @@ impl Layer {
                 seen.busy |= is_busy(space, page);
                 self.spaces[space].table.walk(&self.memory.contents, va(page), &mut list);
                 let Leaf::Present(mapping) = list.leaf else { unreachable!("the reverse map lists what is mapped") };
-                // Of a large page its first frame tells all; one whose other parts are pages of their own is in use.
+                // The first frame of a large page decides. A large page whose other parts are separate entries is in
+                // use.
                 if mapping.size.order() > entry.order {
                     seen.busy = true;
                 } else if mapping.pfn != frame {
@@ -186,11 +187,11 @@ impl Layer {
                 }
                 seen.executable |= mapping.flags.executable;
                 if mapping.flags.accessed {
-                    // Older kernels leave those out that are read in sequence.
+                    // Older kernels ignore accesses to mappings that are read sequentially.
                     seen.accessed += u32::from(order != Some(OrderAdvice::Sequential));
                     let flags = PteFlags { accessed: false, ..mapping.flags };
                     self.spaces[space].table.set_flags(&mut self.memory.contents, va(page), flags);
-                    // A shadow goes with the bit, or its page would never be seen to be used again.
+                    // The shadow entry is dropped with the bit; otherwise no later use of the page would be noticed.
                     let end = va(page) + FRAME_BYTES;
                     self.mechanisms.shadows.drop_range(space, VaRange { start: va(page), end });
                 }
@@ -201,7 +202,7 @@ impl Layer {
         seen
     }
 
-    /// Takes a page away from those who map it.
+    /// Unmaps a page from all address spaces.
     fn evict(&mut self, context: KernelContext, pfn: Pfn, entry: &LruEntry, scan: &mut Scan) {
         let reclaim = self.memory.reclaim.as_mut().expect("its lists named the page");
         let frames: Vec<(Pfn, Vec<PageOf>)> =
@@ -215,7 +216,7 @@ impl Layer {
         }
         reclaim.counters.freed_lazily += u64::from(entry.lazy_free);
         for &(space, page) in frames.iter().flat_map(|(_, places)| places) {
-            // The first frame of a large page takes the others with it.
+            // Unmapping the first frame of a large page unmaps the others, too.
             if let Some(&page) = self.mapped(space, va(page), va(page) + FRAME_BYTES).first() {
                 self.unmap(context, space, &page);
                 scan.gone.push((space, page.va, page.mapping.size.bytes()));
@@ -253,7 +254,7 @@ impl Layer {
         }
     }
 
-    /// A dirty page of a file loses a mapping: the page remembers what its PTE knew.
+    /// When a dirty page of a file loses a mapping, keeps the dirty bit of its PTE.
     pub fn note_dirty(&mut self, page: &Removed) {
         if page.mapping.flags.dirty && self.memory.reclaim.as_ref().is_some_and(|reclaim| reclaim.storage.is_some()) {
             self.memory.page_use.set_dirty(page.mapping.pfn);

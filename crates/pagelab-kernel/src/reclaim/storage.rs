@@ -1,14 +1,14 @@
-//! Storage: where on a device the blocks of files are.
+//! Storage: the blocks of files on a device.
 //!
-//! Models: extents. What a program maps of a file for the first time gets blocks that follow each other, behind all
-//! that have been given before; what follows on from the file's last extent extends it. A file that is cut keeps the
-//! blocks behind its new end, which are unwritten from then on: their pages need not be read until they have been
-//! written. What the file system moves gets other blocks, those first that were given up so.
-//! Source: Linux fs/ext4/extents.c (`ext4_ext_map_blocks`, unwritten extents), fs/ext4/move_extent.c, of a file system
+//! Models: extents. When a program maps a part of a file for the first time, the part gets consecutive blocks behind
+//! all blocks handed out before; if it continues the file's last extent, it extends that. A truncated file keeps the
+//! blocks behind its new end; from then on they are unwritten: their pages need not be read until they have been
+//! written. Pages that the file system moves get other blocks, first of all those that earlier moves released.
+//! Source: Linux fs/ext4/extents.c (`ext4_ext_map_blocks`, unwritten extents), fs/ext4/move_extent.c, for a file system
 //! on which files were written one after the other.
 //! Parameters: `kernel.storage`.
-//! Deviations: a cut file's blocks are not given to others, so a device never gets too full to write a page. Metadata
-//! of the file system costs nothing: it is in memory.
+//! Deviations: blocks of a truncated file are not given to others, so a device never gets too full to write a page.
+//! Metadata of the file system costs nothing, since it is in memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -20,55 +20,55 @@ use pagelab_base::addr::FRAME_BYTES;
 use pagelab_base::io::{DeviceRequest, Lba, Striping};
 use pagelab_hardware::device::{BlockDevice, Clock, DeviceConfig};
 
-/// Blocks that follow each other.
+/// Consecutive blocks.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     first: Lba,
     pages: u64,
 }
 
-/// Pages of a file, from one on, in blocks that follow each other.
+/// Consecutive pages of a file in consecutive blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Number of the first page in its file.
     pub page: u64,
     /// The block of the first page.
     pub first: Lba,
-    /// How many pages follow each other, of 4 KiB as the blocks.
+    /// Number of pages (4 KiB, as the blocks).
     pub pages: u64,
 }
 
-/// The device has too few blocks for a file: it holds so many bytes, and would need as many as this.
+/// Error: the device has too few blocks for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// Bytes that the device holds.
+    /// Capacity of the device, in bytes.
     pub capacity: u64,
-    /// Bytes that it would have to hold.
+    /// Capacity that it would need, in bytes.
     pub needed: u64,
 }
 
 /// See the module's text.
 #[derive(Clone)]
 pub struct Storage {
-    /// The drives that blocks are read from and written to.
+    /// The drives of the blocks.
     pub device: BlockDevice,
-    /// How its blocks lie on its drives.
+    /// Distribution of the blocks over the drives.
     pub striping: Striping,
-    /// Blocks that it has, and how many are given.
+    /// Number of blocks, and number of blocks handed out.
     blocks: u64,
     given: u64,
     /// By file and number of the first page.
     extents: BTreeMap<FilePage, Extent>,
-    /// Blocks that files have given up.
+    /// Blocks that files have released.
     free: VecDeque<Extent>,
-    /// Of files that were cut: the first page whose block is unwritten, and the pages behind that have been written
-    /// since.
+    /// For each truncated file: the first page whose block is unwritten. `rewritten` has the pages behind it that have
+    /// been written since.
     cut: FxHashMap<u32, u64>,
     rewritten: FxHashSet<FilePage>,
 }
 
 impl Storage {
-    /// A device with all of its blocks to give; one without a stated capacity has as many as are needed.
+    /// A device without files. If it has no stated capacity, it has as many blocks as are needed.
     pub fn new(config: &DeviceConfig, clock: Clock) -> Self {
         let blocks = config.capacity().map_or(u64::MAX, |bytes| bytes.0 / FRAME_BYTES);
         Self {
@@ -83,7 +83,7 @@ impl Storage {
         }
     }
 
-    /// Gives blocks to those of a file's pages that have none yet.
+    /// Gives blocks to those pages of a file that have none yet.
     pub fn lay_out(&mut self, file: u32, pages: Range<u64>) -> Result<(), Full> {
         let mut page = pages.start;
         while page < pages.end {
@@ -98,7 +98,7 @@ impl Storage {
                 let needed = (self.blocks - self.room()).saturating_add(more).saturating_mul(FRAME_BYTES);
                 return Err(Full { capacity: self.blocks * FRAME_BYTES, needed });
             }
-            // Where nobody has been, as far as there is such a place.
+            // In blocks that were never used, as far as there are enough.
             let places = if more <= self.blocks - self.given {
                 let first = Lba(self.given);
                 self.given += more;
@@ -115,26 +115,26 @@ impl Storage {
         Ok(())
     }
 
-    /// The extent that a page is in, with the number of its first page.
+    /// The extent of a page, with the number of its first page.
     fn extent_of(&self, file: u32, page: u64) -> Option<(u64, Extent)> {
         let (&(of, first), &extent) = self.extents.range(..=(file, page)).next_back()?;
         (of == file && page < first + extent.pages).then_some((first, extent))
     }
 
-    /// The block of a page that has been laid out.
+    /// The block of a page that has one.
     pub fn lba(&self, file: u32, page: u64) -> Lba {
         let (first, extent) = self.extent_of(file, page).expect("files are laid out when they are mapped");
         Lba(extent.first.0 + page - first)
     }
 
-    /// Whether a page's block holds nothing yet.
+    /// Whether a page's block is unwritten.
     pub fn is_unwritten(&self, file: u32, page: u64) -> bool {
         !self.cut.is_empty()
             && self.cut.get(&file).is_some_and(|&first| page >= first)
             && !self.rewritten.contains(&(file, page))
     }
 
-    /// A file ends before a page, or did: the blocks from there on are unwritten.
+    /// Records that a file was truncated at a page: the blocks from there on are unwritten.
     pub fn cut(&mut self, file: u32, first: u64) {
         let known = self.cut.entry(file).or_insert(first);
         *known = first.min(*known);
@@ -148,8 +148,8 @@ impl Storage {
         }
     }
 
-    /// Moves the blocks of pages of a file, of those that have any. Returns where they were; none, and nothing moves,
-    /// if the device has not so many that are free.
+    /// Moves the pages of a file in this range to other blocks, as far as they have any. Returns their old places;
+    /// `None`, without any change, if the device has too few free blocks.
     pub fn relocate(&mut self, file: u32, pages: Range<u64>) -> Option<Vec<Run>> {
         let moved = self.runs_of(file, pages);
         let mut places = self.places(moved.iter().map(|run| run.pages).sum())?.into_iter();
@@ -171,7 +171,7 @@ impl Storage {
         Some(moved)
     }
 
-    /// Which blocks the pages of a file in a range have.
+    /// The blocks of a file's pages in a range.
     fn runs_of(&self, file: u32, pages: Range<u64>) -> Vec<Run> {
         if pages.is_empty() {
             return Vec::new();
@@ -185,7 +185,7 @@ impl Storage {
         before.into_iter().chain(inside).map(clipped).collect()
     }
 
-    /// So many blocks that nobody has, those that were given up first; none if there are too few.
+    /// Takes this many free blocks, first those that were released; `None` if there are too few.
     fn places(&mut self, wanted: u64) -> Option<Vec<Extent>> {
         if wanted > self.room() {
             return None;
@@ -207,12 +207,12 @@ impl Storage {
         Some(taken)
     }
 
-    /// Blocks that nobody has.
+    /// Number of free blocks.
     fn room(&self) -> u64 {
         (self.blocks - self.given).saturating_add(self.free.iter().map(|of| of.pages).sum())
     }
 
-    /// Blocks are a file's from a page on, where it has none.
+    /// Adds blocks to a file from a page on that has none.
     fn append(&mut self, file: u32, page: u64, of: Extent) {
         match self.extents.range_mut(..(file, page)).next_back() {
             Some((&(before, start), extent))
@@ -224,7 +224,7 @@ impl Storage {
         }
     }
 
-    /// Takes blocks from a file.
+    /// Removes blocks from a file.
     fn cut_out(&mut self, file: u32, run: &Run) {
         let (at, extent) = self.extent_of(file, run.page).expect("the file has them");
         self.extents.remove(&(file, at));
@@ -237,7 +237,7 @@ impl Storage {
         }
     }
 
-    /// Nobody has some blocks any more.
+    /// Makes blocks free.
     fn give_up(&mut self, of: Extent) {
         match self.free.back_mut() {
             Some(last) if last.first.0 + last.pages == of.first.0 => last.pages += of.pages,
@@ -245,18 +245,18 @@ impl Storage {
         }
     }
 
-    /// Requests that read pages of a file, given in ascending order: one for blocks that follow each other.
+    /// Requests that read pages of a file, given in ascending order; one request for consecutive blocks.
     pub fn reads(&self, file: u32, pages: impl Iterator<Item = u64>) -> Vec<DeviceRequest> {
         joined(pages.map(|page| self.lba(file, page)), DeviceRequest::read)
     }
 
-    /// The same that write blocks.
+    /// Requests that write blocks; one request for consecutive blocks.
     pub fn writes(lbas: impl Iterator<Item = Lba>) -> Vec<DeviceRequest> {
         joined(lbas, DeviceRequest::write)
     }
 }
 
-/// One request for blocks that follow each other.
+/// Makes one request of consecutive blocks.
 fn joined(lbas: impl Iterator<Item = Lba>, request: fn(Lba, u32) -> DeviceRequest) -> Vec<DeviceRequest> {
     let mut all: Vec<DeviceRequest> = Vec::new();
     for lba in lbas {
@@ -283,7 +283,7 @@ mod tests {
         storage.lay_out(0, 10..20).unwrap();
         storage.lay_out(1, 0..5).unwrap();
         storage.lay_out(0, 5..30).unwrap();
-        // What was there stays; before it and behind it are extents of their own.
+        // What was there stays; the extents before and behind it are separate.
         let lbas = [(0, 10), (0, 19), (1, 0), (1, 4), (0, 5), (0, 9), (0, 20), (0, 29)];
         assert_eq!(lbas.map(|(file, page)| storage.lba(file, page).0), [0, 9, 10, 14, 15, 19, 20, 29]);
         storage.lay_out(0, 30..32).unwrap();
@@ -307,7 +307,7 @@ mod tests {
         };
         assert_eq!(storage.relocate(0, 5..8), Some(vec![Run { page: 5, first: Lba(5), pages: 3 }]));
         assert_eq!(lbas(&storage, 0, 3..10), [3, 4, 30, 31, 32, 8, 9]);
-        // What was given up comes first; pages without blocks stay so.
+        // Released blocks are used first; pages without blocks still have none.
         assert_eq!(storage.relocate(1, 8..30), Some(vec![Run { page: 8, first: Lba(28), pages: 2 }]));
         assert_eq!(lbas(&storage, 1, 7..10), [27, 5, 6]);
         assert_eq!(storage.relocate(1, 20..20), Some(vec![]));
@@ -332,7 +332,7 @@ mod tests {
             storage.relocate(0, 0..30).unwrap();
             assert_eq!((storage.reads(0, 0..30).len(), storage.extents.len()), (1, 1));
         }
-        // What it gave up is there for others.
+        // Others can use the blocks that it released.
         storage.lay_out(1, 0..70).unwrap();
         assert_eq!(storage.lay_out(2, 0..1), Err(Full { capacity: 100 << 12, needed: 101 << 12 }));
     }

@@ -1,12 +1,12 @@
-//! The swap area: which slots are in use, and what of them has been read back for some of its users.
+//! The swap area: slots in use, and the swap cache.
 //!
-//! Models: slots with a count of the entries that refer to them, and the swap cache: a page that several address
-//! spaces had before it was swapped out is read once; the others then find it in memory, by a minor fault.
+//! Models: slots with a count of the entries that refer to them, and the swap cache: a page that several address spaces
+//! had before it was swapped out is read once; the others then find it in memory, by a minor fault.
 //! Source: Linux mm/swapfile.c (`swap_duplicate`, `swap_free`), mm/swap_state.c, mm/memory.c (`do_swap_page`).
 //! Parameters: `kernel.swap`.
-//! Deviations: a page that is read back leaves its slot unless others refer to it, so it is written again even if it
-//! stays clean. A store that reads a slot which others refer to gets a frame of its own at once, and the others read
-//! the slot anew.
+//! Deviations: a page that is read back releases its slot unless other entries refer to it, so it is written again even
+//! if it stays clean. A store that reads a slot to which other entries refer gets a frame of its own at once, and the
+//! others read the slot again.
 
 use std::collections::BTreeSet;
 
@@ -17,33 +17,33 @@ use crate::entry_word::Slot;
 use pagelab_base::addr::{FRAME_SHIFT, Pfn};
 use pagelab_hardware::device::{BlockDevice, Clock};
 
-/// Where a page that was swapped out is.
+/// Location of a page that was swapped out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swapped {
     /// On the swap device only: it must be read.
     OnDevice,
-    /// In memory too: another user has read it back.
+    /// Also in memory, since another user has read it back.
     InMemory(Pfn),
 }
 
-/// See the module's text. Which page has which slot, page tables say
+/// See the module's text. Page tables record the slot of a page
 /// ([`EntryWord::Swap`](crate::entry_word::EntryWord::Swap)).
 #[derive(Clone)]
 pub struct Swap {
-    /// Entries that refer to each slot ever used.
+    /// By slot: the number of entries that refer to it.
     references: Vec<u32>,
-    /// Slots given back.
+    /// Released slots.
     free: BTreeSet<Slot>,
     slots: u32,
-    /// Frames that hold what is in a slot, and the same by frame.
+    /// Frames that have the contents of a slot, and the inverse.
     cached: FxHashMap<Slot, Pfn>,
     slot_of: FxHashMap<Pfn, Slot>,
-    /// The device that the area is on.
+    /// The device of the swap area.
     pub device: BlockDevice,
 }
 
 impl Swap {
-    /// An area without a page.
+    /// An empty swap area.
     pub fn new(config: &SwapConfig, clock: Clock) -> Self {
         Self {
             references: Vec::new(),
@@ -55,12 +55,13 @@ impl Swap {
         }
     }
 
-    /// Slots that are free.
+    /// Number of free slots.
     pub fn room(&self) -> u64 {
         self.free.len() as u64 + u64::from(self.slots) - self.references.len() as u64
     }
 
-    /// The contents of a frame leave for a slot, to which so many entries that mapped the frame refer from now on.
+    /// Assigns a slot to the contents of a frame. `entries` is the number of page-table entries that mapped the frame
+    /// and now refer to the slot.
     pub fn put(&mut self, frame: Pfn, entries: usize) -> Slot {
         let slot = match self.slot_of.remove(&frame) {
             Some(slot) => {
@@ -76,14 +77,14 @@ impl Swap {
         slot
     }
 
-    /// Where the contents of a slot are that entries refer to.
+    /// Location of the contents of a slot in use.
     pub fn find(&self, slot: Slot) -> Swapped {
         assert!(self.references[slot.0 as usize] > 0, "{slot:?} has been given back");
         self.cached.get(&slot).map_or(Swapped::OnDevice, |frame| Swapped::InMemory(*frame))
     }
 
-    /// A slot has been read into a frame, to which one of its entries refers now. If the page is to be `shared`, the
-    /// others will find it there; returns how many these are.
+    /// Records that a slot was read into a frame for one of its entries. If the page is to be `shared`, the other
+    /// entries will find it there; returns their number.
     pub fn read(&mut self, slot: Slot, frame: Pfn, shared: bool) -> u32 {
         let others = self.release(slot);
         if others == 0 || !shared {
@@ -94,14 +95,14 @@ impl Swap {
         others
     }
 
-    /// An entry refers to a slot no more. Returns the frame that it could have had, if there is one.
+    /// Removes an entry that refers to a slot. Returns the frame with the slot's contents, if any.
     pub fn remove(&mut self, slot: Slot) -> Option<Pfn> {
         let frame = self.cached.get(&slot).copied();
         self.release(slot);
         frame
     }
 
-    /// One entry less refers to a slot; returns how many do.
+    /// Decrements the number of entries that refer to a slot, and returns it.
     fn release(&mut self, slot: Slot) -> u32 {
         let left = &mut self.references[slot.0 as usize];
         *left -= 1;
@@ -114,24 +115,25 @@ impl Swap {
         *left
     }
 
-    /// One entry more refers to a slot: a forked child's. Returns the frame that has a user more by it.
+    /// Increments the number of entries that refer to a slot, for a forked child. Returns the frame with its contents,
+    /// if any.
     pub fn share(&mut self, slot: Slot) -> Option<Pfn> {
         self.references[slot.0 as usize] += 1;
         self.cached.get(&slot).copied()
     }
 
-    /// Frames that hold what is in a slot, each with the number of entries that refer to the slot still.
+    /// Frames with the contents of a slot, each with the number of entries that still refer to the slot.
     pub fn in_memory(&self) -> impl Iterator<Item = (Pfn, u32)> + '_ {
         self.cached.iter().map(|(&slot, &frame)| (frame, self.references[slot.0 as usize]))
     }
 
-    /// Slots that entries refer to, each with the number of these.
+    /// Slots in use, each with the number of entries that refer to it.
     pub fn in_use(&self) -> impl Iterator<Item = (Slot, u32)> + '_ {
         let slots = self.references.iter().enumerate().map(|(slot, &entries)| (Slot(slot as u32), entries));
         slots.filter(|(_, entries)| *entries > 0)
     }
 
-    /// Slots in use.
+    /// Number of slots in use.
     pub fn used_slots(&self) -> u64 {
         self.references.len() as u64 - self.free.len() as u64
     }
@@ -173,10 +175,10 @@ mod tests {
         assert_eq!(swap.find(slot), Swapped::InMemory(Pfn(9)));
         assert_eq!(swap.share(slot), Some(Pfn(9)));
         assert_eq!(swap.remove(slot), Some(Pfn(9)));
-        // It leaves again: those that had it refer to the same slot as those that never came back.
+        // It is swapped out again: entries that had mapped it refer to the same slot as those that never read it back.
         assert_eq!(swap.put(Pfn(9), 2), slot);
         assert_eq!((swap.in_use().collect::<Vec<_>>(), swap.find(slot)), (vec![(slot, 4)], Swapped::OnDevice));
-        // A store has its own, and the others nothing of it.
+        // A store gets its own copy, and the others get nothing from it.
         assert_eq!(swap.read(slot, Pfn(7), false), 0);
         assert_eq!(swap.find(slot), Swapped::OnDevice);
         (0..3).for_each(|_| assert_eq!(swap.remove(slot), None));

@@ -1,7 +1,7 @@
-//! What the configuration says of kernel threads: which there are, and with which parameters.
+//! Configuration of kernel threads: which ones run, and with which parameters.
 //!
-//! It lies below the kernels. Of a thread's file it knows the module `parameters` alone, which imports nothing of them
-//! either.
+//! This module is below the kernels. Of each thread's file it uses only the module `parameters`, which imports nothing
+//! from them either.
 
 use std::fmt::Debug;
 
@@ -10,30 +10,30 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use pagelab_base::error::EngineError;
-/// Whether kernels have a thread: `off`, or its parameters.
+/// Whether kernels run a thread: `off`, or its parameters.
 pub use pagelab_base::switched::Switched as ThreadConfig;
 
-/// Parameters of a kernel thread, which refuse unknown fields; a thread that needs none has a type without fields.
+/// Parameters of a kernel thread, which reject unknown fields. A thread without parameters has a type without fields.
 pub trait ThreadParameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema {
-    /// Whether the thread makes large pages of small ones, in the mappings that may have them.
+    /// Whether the thread makes large pages out of small ones, in mappings that may have them.
     const MAKES_LARGE_PAGES: bool = false;
 
-    /// Refuses impossible values; `key` is the part of the configuration that they are in.
+    /// Rejects impossible values; `key` is the prefix of their configuration keys.
     fn validate(&self, _key: &str) -> Result<(), EngineError> {
         Ok(())
     }
 
-    /// Those that the conformance tests run it with.
+    /// Parameters for the conformance tests.
     fn samples() -> Vec<Self>;
 }
 
-/// Makes the part of the configuration that has a key for each thread.
+/// Defines the configuration with a key for each thread.
 macro_rules! make_config {
     (of_kernels { $($module:ident::$Thread:ident = $text:literal;)+ } of_engines { $($engine:tt)+ }) => {
         /// Name and description of every kernel thread, for lists and error messages.
         pub const THREADS: &[(&str, &str)] = &[$((stringify!($module), $text)),+];
 
-        /// The threads of the kernels, but for those that have nothing to do in a layer.
+        /// Kernel threads. A thread that has nothing to do in a layer is not started there.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields, default)]
         pub struct ThreadsConfig {
@@ -41,7 +41,7 @@ macro_rules! make_config {
         }
 
         impl ThreadsConfig {
-            /// Refuses impossible parameters; `key` is the part of the configuration that they are in.
+            /// Rejects impossible parameters; `key` is the prefix of their configuration keys.
             pub fn validate(&self, key: &str) -> Result<(), EngineError> {
                 $(if let ThreadConfig::On(parameters) = &self.$module {
                     parameters.validate(&format!("{key}.{}", stringify!($module)))?;
@@ -49,7 +49,7 @@ macro_rules! make_config {
                 Ok(())
             }
 
-            /// Each thread alone, with each of its samples.
+            /// Each thread on its own, with each of its samples.
             pub fn samples() -> Vec<Self> {
                 let mut all = Vec::new();
                 $({

@@ -1,11 +1,11 @@
-//! Deleting what ended processes left in page tables that are cleared lazily.
+//! Removal of the entries of ended processes from page tables that are cleared lazily.
 //!
-//! Models: a scan over all of a layer's table, piece by piece. It is begun by the first CPU that has nothing else on
-//! its stack once enough processes have ended, and is for all of them. What a piece is, what is read and what is
-//! written, is the design's ([`Shared::plan_scan`](pagelab_tables::page_table::Shared::plan_scan)).
+//! Models: a scan over a layer's whole table, piece by piece. When enough processes have ended, the first CPU with
+//! nothing else on its stack starts it, for all of them. The page-table design defines what a piece is, and what is
+//! read and written ([`Shared::plan_scan`](pagelab_tables::page_table::Shared::plan_scan)).
 //! Source: Yaniv and Tsafrir, "Hash, Don't Cache (the Page Table)", SIGMETRICS 2016, 5.4: "a linear scan of the hash
 //! table", "carried out lazily".
-//! Deviations: the paper does not say who scans and when. Comparing tags costs the references only.
+//! Deviations: the paper does not say who scans and when. Comparing tags costs only the references.
 
 use crate::os::Os;
 use pagelab_base::ids::LayerId;
@@ -20,7 +20,7 @@ pub struct ExitScan {
 }
 
 impl ExitScan {
-    /// A scan that has been begun, of a layer's page tables.
+    /// Continues a scan of a layer's page tables that has been started.
     pub fn new(layer: LayerId, scan: Scan) -> Self {
         Self { layer, scan }
     }
@@ -51,7 +51,7 @@ impl ExitScan {
 }
 
 impl Os {
-    /// A scan that is due, of the first layer with one.
+    /// Starts a due scan, of the first layer that has one.
     pub fn take_exit_scan(&mut self) -> Option<ExitScan> {
         for (index, layer) in self.layers.iter_mut().enumerate() {
             if let Some(scan) = layer.spaces.tables.begin_scan() {

@@ -1,14 +1,14 @@
-//! khugepaged: replaces small pages by large ones.
+//! khugepaged: replaces small pages by large pages.
 //!
-//! Models: at each wake-up it goes on where it stopped, through the mappings that may have large pages. Of each aligned
-//! 2 MiB it reads the page table and the metadata of the pages; if enough of them are there, at least one has been
-//! accessed, and none is shared, swapped out or of a file, it takes a large page, copies them to it and maps it in
-//! their place.
+//! Models: at each wake-up it continues where it stopped, through the mappings that may have large pages. For each
+//! aligned 2 MiB it reads the page table and the metadata of the pages. If enough of them are present, at least one has
+//! been accessed, and none is shared, swapped out or of a file, it allocates a large page, copies them to it and maps
+//! it in their place.
 //! Source: Linux mm/khugepaged.c (`khugepaged_scan_mm_slot`, `hpage_collapse_scan_pmd`, `collapse_huge_page`).
 //! Parameters: `kernel.threads.khugepaged` (`scan_sleep_cycles`, `pages_to_scan`, `max_ptes_none`).
-//! Deviations: pages on the swap device are not read back (`max_ptes_swap` of 0), shared ones stay (`max_ptes_shared`
-//! of 0), files stay. The copy is made before the mapping is locked; if a fault is in the way then, the place is passed
-//! over.
+//! Deviations: pages on the swap device are not read back (`max_ptes_swap` of 0), and shared pages (`max_ptes_shared`
+//! of 0) and pages of files stay. The copy is made before the mapping is locked; if a fault prevents the lock then, the
+//! place is skipped.
 
 use crate::effects::Effects;
 use crate::fault::gets_large_pages;
@@ -27,7 +27,7 @@ use pagelab_tables::page_table::{Mapping, PteFlags, Removed, WalkList};
 use pagelab_trace::MapFlags;
 use parameters::Parameters;
 
-/// What the configuration says of it. It lies below the kernels, so this module imports nothing of them.
+/// Its configuration. This module is below the kernels and imports nothing from them.
 pub mod parameters {
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
@@ -35,15 +35,15 @@ pub mod parameters {
     use crate::threads::config::ThreadParameters;
     use pagelab_base::error::{EngineError, between};
 
-    /// What khugepaged does (`/sys/kernel/mm/transparent_hugepage/khugepaged`).
+    /// Parameters of khugepaged (`/sys/kernel/mm/transparent_hugepage/khugepaged`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
     pub struct Parameters {
         /// Cycles between two scans (`scan_sleep_millisecs`, 10 s in Linux).
         pub scan_sleep_cycles: u64,
-        /// 4 KiB pages that it looks at each time (4096 in Linux).
+        /// Number of 4 KiB pages that each scan examines (4096 in Linux).
         pub pages_to_scan: u32,
-        /// Pages of 512 that may be missing (511 in Linux).
+        /// Number of the 512 pages that may be missing (511 in Linux).
         pub max_ptes_none: u32,
     }
 
@@ -73,16 +73,16 @@ const LARGE: PageSize = PageSize::Size2M;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum KhugepagedState {
-    /// Look for the next place, and at its pages.
+    /// Find the next place, and examine its pages.
     Scan,
-    /// Copy the pages of the place to the large page.
+    /// Copy the pages of the place to a large page.
     Copy { frame: Pfn, pages: Vec<Removed> },
 }
 
-/// Where the first program may have memory.
+/// The first address space of a program, and its lowest address.
 const START: (u32, VirtAddr) = (DIRECT_MAP + 1, VirtAddr(0));
 
-/// What it did.
+/// Counters.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     scanned: u64,
@@ -95,31 +95,31 @@ struct Counts {
 pub struct Khugepaged {
     layer: LayerId,
     config: Parameters,
-    /// Where it goes on: the address space's number and the address.
+    /// Position of the next scan: number of the address space, and address.
     cursor: (u32, VirtAddr),
     counts: Counts,
-    /// The place under way: the address space's number and the address.
+    /// The current place: number of the address space, and address.
     at: Option<(u32, VirtAddr)>,
-    /// Pages that it has looked at since it woke up.
+    /// Pages examined since it woke up.
     scanned: u64,
-    /// It has begun anew since it woke up.
+    /// Whether it has started over since it woke up.
     wrapped: bool,
     state: KhugepagedState,
 }
 
 impl Khugepaged {
-    /// That of a layer, asleep, before its first pass.
+    /// The thread of a layer, asleep, before its first pass.
     pub fn new(layer: LayerId, config: Parameters) -> Self {
         let (cursor, counts) = (START, Counts::default());
         Self { layer, config, cursor, counts, at: None, scanned: 0, wrapped: false, state: KhugepagedState::Scan }
     }
 
-    /// The place under way, unless it has been unmapped meanwhile: a process that has ended has no table either.
+    /// The current place, unless it has been unmapped meanwhile. A process that has ended has no table either.
     fn place(&self, layer: &Layer) -> Option<(u32, VirtAddr)> {
         self.at.filter(|&(space, place)| layer.spaces[space].vmas.find(place).is_some())
     }
 
-    /// Goes to the next place, beginning anew behind the last one once, or ends.
+    /// Goes to the next place, starting over once after the last one, or ends.
     fn go_on(&mut self, os: &mut Os, config: &Parameters) -> Next {
         let layer = &mut os.layers[self.layer];
         if self.scanned >= u64::from(config.pages_to_scan) {
@@ -137,7 +137,7 @@ impl Khugepaged {
         Next::Continue
     }
 
-    /// Replaces the small pages by the large one, if nothing has changed and no fault is in the way.
+    /// Replaces the small pages by the large one, if nothing has changed and no fault has locked the place.
     fn collapse(&mut self, os: &mut Os, effects: &mut Effects, cpu: CpuId, frame: Pfn, pages: &[Removed]) {
         let (space, start) = self.at.expect("a place was copied");
         let end = start + LARGE.bytes();
@@ -158,7 +158,7 @@ impl Khugepaged {
         };
         os.account_for_taken(id);
         let layer = &mut os.layers[self.layer];
-        // Pages that an engine may map are none that are there.
+        // Unmapped pages that an engine may map must not be mapped any more.
         layer.drop_words(context, space, range);
         for page in &now {
             layer.unmap(context, space, page);
@@ -258,7 +258,7 @@ impl Thread for Khugepaged {
     }
 }
 
-/// The first aligned 2 MiB from `from` on that lies in a mapping which may have large pages, over all address spaces.
+/// Returns the first aligned 2 MiB from `from` on in a mapping that may have large pages, over all address spaces.
 fn next_place(layer: &Layer, from: (u32, VirtAddr)) -> Option<(u32, VirtAddr)> {
     let eligible = |vma: &Vma| {
         let anonymous = vma.kind != VmaKind::File && vma.kind != VmaKind::Special && !vma.is_shared();
@@ -277,14 +277,14 @@ fn next_place(layer: &Layer, from: (u32, VirtAddr)) -> Option<(u32, VirtAddr)> {
     None
 }
 
-/// A page that can be copied and given back: of one address space, or the zero page.
+/// Whether a page can be copied and freed: it belongs to one address space, or is the zero page.
 fn is_own(layer: &Layer, page: &Removed) -> bool {
     let pfn = page.mapping.pfn;
     let own = layer.memory.page_use.are_exclusive(pfn, 0) && !layer.memory.page_use.is_object(pfn);
     page.mapping.size == PageSize::Size4K && (own || pfn == layer.memory.page_use.zero_page())
 }
 
-/// Whether the pages of a place are to become a large one.
+/// Whether the pages of a place should become a large page.
 fn is_ripe(layer: &Layer, space: u32, place: VirtAddr, pages: &[Removed], config: &Parameters) -> bool {
     let range = VaRange { start: place, end: place + LARGE.bytes() };
     let zero = layer.memory.page_use.zero_page();

@@ -1,10 +1,10 @@
-//! kswapd: makes room before faults must.
+//! kswapd: reclaims memory before faults must.
 //!
-//! Models: from the moment a fault finds less free memory than the low watermark, scans of the LRU lists follow each
-//! other until the high watermark is reached or nothing is left that could leave.
+//! Models: when a fault finds less free memory than the low watermark, scans of the LRU lists follow until the high
+//! watermark is reached or no page is left that could be reclaimed.
 //! Source: Linux mm/vmscan.c (`balance_pgdat`, `kswapd_shrink_node`), mm/page_alloc.c (`wake_all_kswapds`).
 //! Parameters: none (`kernel.threads.kswapd`).
-//! Deviations: one for the layer, not one a node. It waits for what it writes.
+//! Deviations: one thread per layer, not per node. It waits for its writes.
 
 use super::{Need, Thread};
 use crate::effects::Effects;
@@ -17,14 +17,14 @@ use pagelab_base::ids::LayerId;
 use pagelab_base::step::{Next, Step};
 use parameters::Parameters;
 
-/// What the configuration says of it. It lies below the kernels, so this module imports nothing of them.
+/// Its configuration. This module is below the kernels and imports nothing from them.
 pub mod parameters {
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
 
     use crate::threads::config::ThreadParameters;
 
-    /// It has none.
+    /// No parameters.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
     pub struct Parameters {}
@@ -36,16 +36,16 @@ pub mod parameters {
     }
 }
 
-/// Scans in a row that may free nothing before it gives up.
+/// Number of consecutive scans that may free nothing before the thread gives up.
 const MAX_FRUITLESS: u32 = 1 << 12;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum KswapdState {
     Scan,
-    /// Requests go to the devices.
+    /// Send the requests to the devices.
     Submit(Scan),
     WriteBack(Scan),
-    /// The devices have answered so many.
+    /// Handle this many answers of the devices.
     Completion(u32),
 }
 
@@ -58,7 +58,7 @@ pub struct Kswapd {
 }
 
 impl Kswapd {
-    /// That of a layer, asleep.
+    /// The thread of a layer, asleep.
     pub fn new(layer: LayerId) -> Self {
         Self { layer, state: KswapdState::Scan, fruitless: 0 }
     }
@@ -116,7 +116,7 @@ impl Thread for Kswapd {
 }
 
 impl Kswapd {
-    /// Scans once, unless there is enough memory or nothing to be found.
+    /// Scans once, unless there is enough memory or nothing to reclaim.
     fn scan(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         let layer = &mut os.layers[self.layer];
         let free = layer.memory.free_frames();

@@ -1,15 +1,15 @@
-//! Kernel threads and other work of a kernel that no program waits for.
+//! Kernel threads and other work of a kernel for which no program waits.
 //!
-//! A kernel thread is one file here with a type that is a [`Thread`] and a module `parameters`, and one line below.
-//! `registry.rs` makes the enum [`KernelThread`] of these lines, `config.rs` what the configuration says of them. A
-//! line gives the thread its key below `kernel.threads`, its row in `pagelab list kernel-threads`, its place in error
-//! texts and in the conformance tests.
+//! A kernel thread is one file here, with a type that implements [`Thread`] and a module `parameters`, and one line
+//! below. `registry.rs` derives the enum [`KernelThread`] from these lines, and `config.rs` the configuration. A line
+//! gives the thread its key below `kernel.threads`, its row in `pagelab list kernel-threads`, and its place in error
+//! messages and in the conformance tests.
 //!
-//! The threads of a fault engine are files of the engine with a type that is an [`EngineThread`], and a line each. They
-//! are there where the engine is, with parameters of the engine.
+//! The threads of a fault engine are files of the engine, each with a type that implements [`EngineThread`], and one
+//! line each. They run wherever the engine is used, with parameters of the engine.
 
-/// The kernel threads, for a macro that makes something of them: the file, the type in it, and what the thread does.
-/// Then those of fault engines: the engine's folder, the file and the type.
+/// Lists the kernel threads for a macro `$make`: the file, its type, and a description. Then the threads of fault
+/// engines: the engine's folder, the file and the type.
 macro_rules! kernel_threads {
     ($make:ident) => {
         $make! {
@@ -44,7 +44,7 @@ use pagelab_base::step::{Next, Step};
 
 pub use registry::KernelThread;
 
-/// Declares the threads' files.
+/// Declares the modules of the threads.
 macro_rules! declare {
     (of_kernels { $($module:ident::$Thread:ident = $text:literal;)+ } of_engines { $($engine:tt)+ }) => {
         $(pub mod $module;)+
@@ -52,38 +52,38 @@ macro_rules! declare {
 }
 kernel_threads!(declare);
 
-/// A statistic of a kind of kernel thread: its name, what one thread has counted, and what it means.
+/// A statistic of a kind of kernel thread: its name, its value for one thread, and its meaning.
 pub type Counter<T> = (&'static str, fn(&T) -> u64, &'static str);
 
-/// A thread of a layer's kernel: a state machine that runs when it is awake and then sleeps again.
+/// A thread of a layer's kernel: a state machine that runs when it is woken and then sleeps again.
 ///
-/// What an implementor must uphold: [`Self::plan`] changes nothing; a step takes effect in [`Self::commit`], which
-/// looks again at what it relies on, since others have run since the plan; a step that makes requests to devices does
-/// nothing else; a lock is held from one step to another only if it is taken under the key of [`crate::locks`]; all
-/// that it allocates is given back or told by [`Self::held_frames`].
+/// Contract: [`Self::plan`] changes nothing. A step takes effect in [`Self::commit`], which checks its assumptions
+/// again, since others may have run since the plan. A step that sends requests to devices does nothing else. A lock is
+/// kept from one step to the next only if it is taken under a key of [`crate::locks`]. All allocated memory is freed or
+/// reported by [`Self::held_frames`].
 ///
-/// `tests/conformance` runs every registered thread, with its samples, where memory is short.
+/// `tests/conformance` runs every registered thread, with its samples, under memory pressure.
 pub trait Thread: Sized {
-    /// Those of its module `parameters`.
+    /// Its parameters, from its module `parameters`.
     type Parameters: ThreadParameters;
 
-    /// That of a layer, asleep; none if the layer has nothing for it to do.
+    /// Creates the thread of a layer, asleep; `None` if it has nothing to do in the layer.
     fn of_layer(layer: LayerId, of: &Layer, parameters: &Self::Parameters) -> Option<Self>;
 
-    /// The layer whose kernel it is of.
+    /// The layer of its kernel.
     fn layer(&self) -> LayerId;
 
-    /// After how many cycles it wakes up by itself; none: it waits to be woken.
+    /// Number of cycles after which it wakes up by itself; `None` if it must be woken.
     fn sleep_cycles(&self) -> Option<Cycles> {
         None
     }
 
-    /// Whether it is woken for this.
+    /// Whether this need wakes it.
     fn wakes_for(&self, _need: Need) -> bool {
         false
     }
 
-    /// It has woken up.
+    /// Starts its work after a wake-up.
     fn begin(&mut self);
 
     /// See `Activity::plan` of the simulation.
@@ -92,38 +92,38 @@ pub trait Thread: Sized {
     /// See `Activity::commit` of the simulation.
     fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next;
 
-    /// Frames that it has taken and not mapped.
+    /// Number of frames that it has allocated and not mapped.
     fn held_frames(&self) -> u64 {
         0
     }
 
-    /// The statistics of its kind, summed over the layers; none unless given.
+    /// The statistics of its kind, summed over the layers. Default: none.
     fn counters() -> &'static [Counter<Self>] {
         &[]
     }
 }
 
-/// A thread of a layer's kernel that serves its fault engine.
+/// A thread of a layer's kernel that works for its fault engine.
 ///
-/// What an implementor must uphold: what a [`Thread`] must; frames that it has in hand are told by the engine's
-/// [`held_frames`](crate::fault_engine::kernel_side::KernelSide::held_frames).
+/// Contract: that of [`Thread`], but the engine's
+/// [`held_frames`](crate::fault_engine::kernel_side::KernelSide::held_frames) reports the frames that it has allocated.
 pub trait EngineThread: Sized {
-    /// Those of a layer, asleep; none if it has another engine.
+    /// Creates the threads of a layer, asleep; empty if the layer has another engine.
     fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self>;
 
-    /// The layer whose kernel it is of.
+    /// The layer of its kernel.
     fn layer(&self) -> LayerId;
 
-    /// How long after the end of its work it begins anew, as delayed work does that queues itself; at boot it begins at
-    /// once. None: it waits to be woken.
+    /// Time from the end of its work until it starts again, as for delayed work that requeues itself; at boot it starts
+    /// at once. `None` if it must be woken.
     fn delay(&self, _of: &Layer) -> Option<Cycles> {
         None
     }
 
-    /// Whether it is woken for this.
+    /// Whether this need wakes it.
     fn wakes_for(&self, need: Need) -> bool;
 
-    /// It has woken up.
+    /// Starts its work after a wake-up.
     fn begin(&mut self);
 
     /// See `Activity::plan` of the simulation.

@@ -1,4 +1,4 @@
-//! The enum of the registered kernel threads, and what each of them is asked.
+//! The enum of the registered kernel threads, which dispatches to each of them.
 
 use super::config::{ThreadConfig, ThreadsConfig};
 use super::{EngineThread, Thread};
@@ -33,7 +33,7 @@ macro_rules! make_threads {
         })+
 
         impl KernelThread {
-            /// The threads of a layer that the configuration has.
+            /// The threads that the configuration starts in a layer.
             pub fn of_layer(layer: LayerId, of: &Layer, config: &ThreadsConfig) -> Vec<Self> {
                 let mut all = Vec::new();
                 $(if let ThreadConfig::On(parameters) = &config.$module {
@@ -43,7 +43,7 @@ macro_rules! make_threads {
                 all
             }
 
-            /// The threads of a layer that serve its engine.
+            /// The threads of a layer that work for its fault engine.
             pub fn of_engine(layer: LayerId, of: &Layer) -> Vec<Self> {
                 let mut all = Vec::new();
                 $(all.extend(
@@ -52,8 +52,8 @@ macro_rules! make_threads {
                 all
             }
 
-            /// What threads have counted: names, sums over those of a kind, and meanings, also of kinds that are not
-            /// among them.
+            /// Counters of threads: names, sums over the threads of a kind, and meanings, also for kinds without a
+            /// thread.
             pub fn counters<'a>(
                 threads: impl Iterator<Item = &'a Self> + Clone,
             ) -> Vec<(&'static str, u64, &'static str)> {
@@ -65,7 +65,7 @@ macro_rules! make_threads {
                 all
             }
 
-            /// The layer whose kernel it is of.
+            /// The layer of its kernel.
             pub fn layer(&self) -> LayerId {
                 match self {
                     $(Self::$Thread(of) => of.layer(),)+
@@ -73,7 +73,7 @@ macro_rules! make_threads {
                 }
             }
 
-            /// See [`Thread::sleep_cycles`]; none for threads of engines, which have a delay.
+            /// See [`Thread::sleep_cycles`]; `None` for threads of engines, which have a delay.
             pub fn sleep_cycles(&self) -> Option<Cycles> {
                 match self {
                     $(Self::$Thread(of) => of.sleep_cycles(),)+
@@ -89,7 +89,7 @@ macro_rules! make_threads {
                 }
             }
 
-            /// Whether it is woken for this.
+            /// Whether this need wakes it.
             pub fn wakes_for(&self, need: Need) -> bool {
                 match self {
                     $(Self::$Thread(of) => of.wakes_for(need),)+
@@ -97,7 +97,7 @@ macro_rules! make_threads {
                 }
             }
 
-            /// It has woken up.
+            /// Starts its work after a wake-up.
             pub fn begin(&mut self) {
                 match self {
                     $(Self::$Thread(of) => of.begin(),)+
@@ -121,7 +121,7 @@ macro_rules! make_threads {
                 }
             }
 
-            /// See [`Thread::held_frames`]; 0 for threads of engines, which count such frames themselves.
+            /// See [`Thread::held_frames`]; 0 for threads of engines, whose frames the engine counts.
             pub fn held_frames(&self) -> u64 {
                 match self {
                     $(Self::$Thread(of) => of.held_frames(),)+
@@ -129,7 +129,7 @@ macro_rules! make_threads {
                 }
             }
 
-            /// Counts cycles of its work for the engine that it serves, if it serves one.
+            /// Counts cycles of its work for its fault engine, if any.
             pub fn charge(&self, os: &mut Os, cycles: Cycles) {
                 match self {
                     $(Self::$Thread(_) => {})+

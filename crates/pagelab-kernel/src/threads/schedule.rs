@@ -1,11 +1,11 @@
-//! When kernel threads run: which there are, which are awake, and when the others wake up by themselves.
+//! Scheduling of kernel threads: which ones exist, which are awake, and when the others wake up by themselves.
 //!
-//! Models: threads that sleep until a fault wakes them or their time has come, and then run as activities on a CPU,
-//! each on its own: on a core that nobody has if the machine has one left, else a hardware thread that nobody has, else
-//! one that a source uses, whose program they interrupt.
+//! Models: threads that sleep until a fault or a timer wakes them, and then run as activities on a CPU. Each has its
+//! own CPU: on an unused core if the machine has one left, otherwise an unused hardware thread, otherwise one that a
+//! source uses, whose program they interrupt.
 //! Source: Linux mm/vmscan.c (`kswapd`), mm/khugepaged.c (`khugepaged`).
 //! Stats: `kthread.runs`, `kthread.cycles`.
-//! Deviations: a kernel thread stays on its CPU. Two that share one run one after the other, each to the end of its
+//! Deviations: a kernel thread stays on its CPU. Two threads on one CPU run one after the other, each to the end of its
 //! work or to its first wait.
 
 use super::KernelThread;
@@ -23,33 +23,33 @@ use pagelab_base::step::Next;
 struct Slot {
     thread: KernelThread,
     awake: bool,
-    /// When it wakes up by itself.
+    /// Time when it wakes up by itself.
     alarm: Option<Cycles>,
-    /// How long after the end of its work that is, if it is then that the time is set.
+    /// Delay from the end of its work until it wakes up by itself, for threads that set the time at the end.
     delay: Option<Cycles>,
 }
 
-/// See the module's text. Threads are known by their numbers.
+/// See the module's text. Threads are identified by number.
 #[derive(Clone, Debug, Default)]
 pub struct KernelThreads {
     slots: Vec<Slot>,
-    /// Those that have been woken, until their CPUs know.
+    /// Threads that have been woken and not yet dispatched to their CPUs.
     woken: Vec<usize>,
-    /// Cycles of their activities.
+    /// Cycles of the threads' activities.
     pub cycles: Cycles,
-    /// Times that a thread has woken up and run.
+    /// Number of times that a thread has woken up and run.
     pub runs: u64,
 }
 
 impl KernelThreads {
-    /// Adds a thread, asleep; returns its number.
+    /// Adds a thread, asleep, and returns its number.
     pub fn add(&mut self, thread: KernelThread) -> usize {
         let alarm = thread.sleep_cycles();
         self.slots.push(Slot { thread, awake: false, alarm, delay: None });
         self.slots.len() - 1
     }
 
-    /// Adds the threads of a layer that serve its fault engine.
+    /// Adds the threads of a layer that work for its fault engine.
     pub fn add_of_engine(&mut self, layer: LayerId, of: &Layer) {
         for thread in KernelThread::of_engine(layer, of) {
             let delay = thread.delay(of);
@@ -58,7 +58,7 @@ impl KernelThreads {
         }
     }
 
-    /// Adds the threads of a layer that the configuration has.
+    /// Adds the threads that the configuration starts in a layer.
     pub fn add_all(&mut self, layer: LayerId, of: &Layer, config: &ThreadsConfig) {
         KernelThread::of_layer(layer, of, config).into_iter().for_each(|thread| _ = self.add(thread));
     }
@@ -68,12 +68,12 @@ impl KernelThreads {
         KernelThread::counters(self.iter())
     }
 
-    /// Threads of all layers.
+    /// Number of threads, over all layers.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether no layer has a thread.
+    /// Whether there is no thread.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -88,7 +88,7 @@ impl KernelThreads {
         &self.slots[number].thread
     }
 
-    /// Wakes the threads of a layer that are there for this and sleep.
+    /// Wakes the sleeping threads of a layer that this need wakes.
     pub fn wake(&mut self, layer: LayerId, need: Need) {
         for (number, slot) in self.slots.iter_mut().enumerate() {
             if !slot.awake && slot.thread.layer() == layer && slot.thread.wakes_for(need) {
@@ -98,28 +98,28 @@ impl KernelThreads {
         }
     }
 
-    /// A thread that has been woken and not been taken.
+    /// Takes a thread that has been woken and not yet dispatched.
     #[inline]
     pub fn take_woken(&mut self) -> Option<usize> {
         self.woken.pop()
     }
 
-    /// When each wakes up by itself, if it does, with its number.
+    /// The times when threads wake up by themselves, with their numbers.
     pub fn alarms(&self) -> impl Iterator<Item = (Cycles, usize)> + '_ {
         self.slots.iter().enumerate().filter_map(|(number, slot)| Some((slot.alarm?, number)))
     }
 
-    /// The time of a thread has come.
+    /// Wakes a thread whose time has come.
     pub fn ring(&mut self, number: usize) {
         self.slots[number].awake = true;
     }
 
-    /// Whether the thread is to run and has not begun.
+    /// Whether the thread is awake and has not started.
     pub fn is_awake(&self, number: usize) -> bool {
         self.slots[number].awake
     }
 
-    /// A thread that is awake begins at `now`. Returns when it would have woken up by itself, and when it will.
+    /// Starts a thread that is awake, at `now`. Returns its old and its next wake-up time.
     pub fn begin(&mut self, number: usize, now: Cycles) -> (Option<Cycles>, Option<Cycles>) {
         let slot = &mut self.slots[number];
         slot.thread.begin();
@@ -129,7 +129,7 @@ impl KernelThreads {
         (std::mem::replace(&mut slot.alarm, next), next)
     }
 
-    /// The work of a thread has ended at `now`. Returns when it wakes up by itself, if that follows from it.
+    /// Records that the work of a thread has ended at `now`. Returns its next wake-up time, if it has a delay.
     pub fn end(&mut self, number: usize, now: Cycles) -> Option<Cycles> {
         let slot = &mut self.slots[number];
         slot.alarm = Some(now.saturating_add(slot.delay?));
@@ -142,12 +142,12 @@ impl KernelThreads {
         self.slots[number].thread.charge(os, cycles);
     }
 
-    /// Carries the planned step of a thread out.
+    /// Carries out the planned step of a thread.
     pub fn commit(&mut self, number: usize, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         self.slots[number].thread.commit(os, effects, task)
     }
 
-    /// Frames that the threads of a layer have taken and not mapped.
+    /// Number of frames that the threads of a layer have allocated and not mapped.
     pub fn held_frames(&self, layer: LayerId) -> u64 {
         self.iter().filter(|thread| thread.layer() == layer).map(KernelThread::held_frames).sum()
     }

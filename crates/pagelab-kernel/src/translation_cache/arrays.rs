@@ -1,5 +1,5 @@
-//! The arrays of one translation cache: where its tags and pointers are, and what look-ups and fills read and write of
-//! them.
+//! The arrays of one translation cache: locations of its tags and pointers, and the lines that look-ups and fills read
+//! and write.
 
 use arrayvec::ArrayVec;
 
@@ -8,46 +8,46 @@ use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, PhysAddr, VirtAddr};
 use pagelab_base::memory::PhysMem;
 
 const INDEX_BITS: u32 = 9;
-/// The lowest level whose entries are kept; pointers to those of level 1 would be of no use to any other page.
+/// The lowest level whose entries are cached; pointers to entries of level 1 would be useless for any other page.
 pub const LOWEST: u8 = 2;
 pub(super) const PUD: u8 = 3;
 const POINTER_BYTES: u64 = 8;
 
-/// Lines that the sets of four levels lie in: two each, and one more where they do not begin with a line.
+/// Lines of the sets of four levels: two each, and one more for sets that do not begin at a line.
 pub type Lines = ArrayVec<PhysAddr, 9>;
 
-/// What hits.
+/// When a look-up hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// A tag of everything above the entry hits by itself.
+    /// A tag has all address bits above the entry and hits on its own.
     FullPrefix,
-    /// A tag of the level's own offset hits if those of all levels above it hit.
+    /// A tag has the offset of its level and hits if the tags of all levels above hit.
     OwnOffset,
-    /// The same, with the index of level 3 for all.
+    /// As `OwnOffset`, but with the index of level 3 for all levels.
     PudIndex,
 }
 
-/// The pointer to an entry of a level.
+/// A hit: the cached pointer to an entry of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// Level of the entry that the pointer leads to.
+    /// Level of the entry that the pointer refers to.
     pub level: u8,
-    /// Where the pointer is, if not in a line of the tags.
+    /// Address of the pointer, if it is not in a line of the tags.
     pub pointer: Option<PhysAddr>,
-    /// What it says.
+    /// Value of the pointer: the address of the entry.
     pub entry: PhysAddr,
 }
 
-/// What a look-up read, and found.
+/// Result of a look-up, and the lines that it read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LookUp {
-    /// Lines of tags.
+    /// The lines of tags.
     pub tags: Lines,
     /// The deepest level that hits.
     pub hit: Option<Hit>,
 }
 
-/// The layout of an object: tags of all levels, then pointers of all levels.
+/// The layout of a cache object: tags of all levels, then pointers of all levels.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrays {
     rule: Rule,
@@ -59,7 +59,7 @@ pub struct Arrays {
 }
 
 impl Arrays {
-    /// For tables of `top` levels; none for a form without arrays.
+    /// The arrays for tables of `top` levels; `None` for a form without arrays.
     pub fn new(config: &TranslationCacheConfig, top: u8) -> Option<Self> {
         let rule = match config {
             TranslationCacheConfig::FullPrefix(_) => Rule::FullPrefix,
@@ -68,22 +68,22 @@ impl Arrays {
             TranslationCacheConfig::Generations(_) | TranslationCacheConfig::MmuAssisted(_) => return None,
         };
         let of = config.arrays()?;
-        // An offset of 9 bits fits two bytes, and so does one more for "empty".
+        // An offset of 9 bits, and one value more for "empty", fit into two bytes.
         let tag_bytes = if rule == Rule::FullPrefix { 8 } else { 2 };
         Some(Self { rule, entries: of.entries.into(), ways: of.ways.into(), top, tag_bytes })
     }
 
-    /// Size of an object.
+    /// Size of an object, in bytes.
     pub fn bytes(&self) -> u64 {
         self.pointers_at() + self.levels() * self.entries * POINTER_BYTES
     }
 
-    /// The lines that a new object's tags are in.
+    /// The lines of the tags of a new object.
     pub fn tag_lines(&self, object: PhysAddr) -> impl Iterator<Item = PhysAddr> + use<> {
         (object.0..object.0 + self.pointers_at()).step_by(LINE_BYTES as usize).map(PhysAddr)
     }
 
-    /// Whether a level's index alone says where its pointer is.
+    /// Whether a level's index alone gives the location of its pointer.
     pub fn is_direct_mapped(&self) -> bool {
         self.ways == 1
     }
@@ -96,12 +96,12 @@ impl Arrays {
         (self.levels() * self.entries * self.tag_bytes).next_multiple_of(POINTER_BYTES)
     }
 
-    /// What a level's tag of an address is; 0 is an empty place.
+    /// The tag of an address at a level; 0 is an empty place.
     fn tag(&self, level: u8, va: VirtAddr) -> u64 {
         1 + if self.rule == Rule::FullPrefix { prefix(level, va) } else { offset(level, va) }
     }
 
-    /// Number of the first place of an address's set, over all levels.
+    /// Number of the first place of an address's set, counted over all levels.
     fn set(&self, level: u8, va: VirtAddr) -> u64 {
         let index = offset(if self.rule == Rule::PudIndex { PUD } else { level }, va) & (self.entries / self.ways - 1);
         u64::from(level - LOWEST) * self.entries + index * self.ways
@@ -126,14 +126,14 @@ impl Arrays {
         mem.write(word, mem.read(word) & !(mask << shift) | tag << shift);
     }
 
-    /// The place of a level's set that has the tag of an address.
+    /// The place in a level's set that has the tag of an address.
     fn place(&self, mem: &PhysMem, object: PhysAddr, level: u8, va: VirtAddr) -> Option<u64> {
         let (set, tag) = (self.set(level, va), self.tag(level, va));
         (set..set + self.ways).find(|&place| self.read_tag(mem, self.tag_at(object, place)) == tag)
     }
 
-    /// Looks an address up: a full prefix from the lowest level on until one hits, the others from the root on until
-    /// one misses.
+    /// Looks up an address: full prefixes from the lowest level upwards until one hits, the other tags from the root
+    /// downwards until one misses.
     pub fn look_up(&self, mem: &PhysMem, object: PhysAddr, va: VirtAddr) -> LookUp {
         let mut found = LookUp::default();
         let upwards = self.rule == Rule::FullPrefix;
@@ -152,7 +152,7 @@ impl Arrays {
         found
     }
 
-    /// The lines of tags that filling the levels `from` to `to` writes.
+    /// The lines of tags written by a fill of the levels `from` to `to`.
     pub fn fill_tags(&self, object: PhysAddr, from: u8, to: u8, va: VirtAddr) -> Lines {
         let mut lines = Lines::new();
         for level in from..=to {
@@ -162,7 +162,7 @@ impl Arrays {
         lines
     }
 
-    /// Those of pointers.
+    /// The lines of pointers written by a fill.
     pub fn fill_pointers(&self, object: PhysAddr, from: u8, to: u8, va: VirtAddr) -> Lines {
         let mut lines = Lines::new();
         for level in from..=to {
@@ -171,7 +171,7 @@ impl Arrays {
         lines
     }
 
-    /// Adds the lines of a set that begins at an address.
+    /// Adds the lines of a set that starts at an address.
     fn set_lines(&self, at: PhysAddr, bytes: u64, lines: &mut Lines) {
         let (first, last) = (at.0 & !(LINE_BYTES - 1), at.0 + self.ways * bytes - 1);
         for line in (first..=last).step_by(LINE_BYTES as usize).map(PhysAddr) {
@@ -181,9 +181,9 @@ impl Arrays {
         }
     }
 
-    /// Enters the entry that an address has at a level, instead of the oldest of its set. Several levels: from the root
-    /// on. False if it would be wrong there: with one index for all levels, the ones above may have become another
-    /// path's since the walk.
+    /// Enters the entry of an address at a level, instead of the oldest entry of its set. If several levels are
+    /// filled, the order is from the root down. False if the entry would be wrong: with one index for all levels, the
+    /// tags above may have been replaced by another path since the walk.
     pub fn fill(&self, mem: &mut PhysMem, object: PhysAddr, level: u8, va: VirtAddr, entry: PhysAddr) -> bool {
         let above_hit = || (level + 1..=self.top).all(|above| self.place(mem, object, above, va).is_some());
         if self.rule == Rule::PudIndex && !above_hit() {
@@ -200,7 +200,7 @@ impl Arrays {
         self.write_tag(mem, self.tag_at(object, set), self.tag(level, va));
         mem.write(self.pointer_at(object, set), entry.0);
         if self.rule == Rule::PudIndex {
-            // The levels below belong to another path unless they are filled next.
+            // Levels below belong to another path unless they are filled next.
             for below in LOWEST..level {
                 self.write_tag(mem, self.tag_at(object, self.set(below, va)), 0);
             }
@@ -209,7 +209,7 @@ impl Arrays {
     }
 }
 
-/// Everything of an address above what an entry of a level maps.
+/// All bits of an address above the range that an entry of a level maps.
 pub(super) fn prefix(level: u8, va: VirtAddr) -> u64 {
     va.0 >> (FRAME_SHIFT + INDEX_BITS * u32::from(level - 1))
 }
@@ -230,13 +230,13 @@ mod tests {
     const FORMS: [Form; 3] =
         [TranslationCacheConfig::FullPrefix, TranslationCacheConfig::AsPublished, TranslationCacheConfig::PudIndex];
 
-    /// Hits, and false ones among them, by level, of accesses to random pages of a region with this many GiB.
+    /// Hits and false hits, by level, of accesses to random pages of a region of this many GiB.
     fn rates(form: Form, entries: u32, ways: u32, gigabytes: u64) -> ([u64; 5], [u64; 5]) {
         let arrays = Arrays::new(&form(TranslationCacheArrays { entries, ways, ..Default::default() }), 4).unwrap();
         let (mut mem, object) = (PhysMem::default(), PhysAddr(0));
         (0..arrays.bytes().div_ceil(4096)).for_each(|n| mem.create(Pfn(n)));
         let (mut hits, mut wrong, mut random) = ([0; 5], [0; 5], 1_u64);
-        // Of every path one entry a level, which is told from all others.
+        // One entry per level for each path, distinct from all others.
         let entry = |level: u8, va: VirtAddr| PhysAddr((u64::from(level) << 56 | prefix(level, va)) * 8);
         for _ in 0..200_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -275,7 +275,7 @@ mod tests {
             100.0 * wrong[2] as f64 / hits[2] as f64
         };
         assert!(percent(16, 1).abs() < f64::EPSILON);
-        // The entry is of any of the regions of 1 GiB alike.
+        // The entry belongs to any of the regions of 1 GiB with the same probability.
         for (gigabytes, expected) in [(2, 50.0), (4, 75.0), (8, 87.5)] {
             for entries in [16, 512] {
                 let found = percent(entries, gigabytes);
@@ -289,8 +289,8 @@ mod tests {
         let arrays = Arrays::new(&FORMS[2](TranslationCacheArrays::default()), 4).unwrap();
         let (mut mem, object) = (PhysMem::default(), PhysAddr(0));
         mem.create(Pfn(0));
-        // Puds of the same index. A walk has found the first one's, and the other path is filled before it fills its
-        // pmd.
+        // PUDs with the same index. A walk has read the first one, and the other path is filled before the first walk
+        // fills its PMD.
         let [first, second] = [1 << 30, 17 << 30].map(VirtAddr);
         (2..=4).rev().for_each(|level| assert!(arrays.fill(&mut mem, object, level, first, PhysAddr(64))));
         (2..=4).rev().for_each(|level| assert!(arrays.fill(&mut mem, object, level, second, PhysAddr(128))));
@@ -313,7 +313,7 @@ mod tests {
             assert!(arrays.fill(&mut mem, object, 2, va(n), PhysAddr(8 * n)));
         }
         assert_eq!(hits(&mem), [Some(8), Some(16), Some(24), Some(32), None]);
-        // Filled again, an entry is the youngest.
+        // A refilled entry is the youngest.
         assert!(arrays.fill(&mut mem, object, 2, va(1), PhysAddr(80)));
         assert!(arrays.fill(&mut mem, object, 2, va(5), PhysAddr(40)));
         assert_eq!(hits(&mem), [Some(80), None, Some(24), Some(32), Some(40)]);

@@ -1,17 +1,17 @@
-//! A software translation cache: what a kernel keeps of the walks that page faults trigger, so that later ones need not
-//! begin at the root.
+//! A software translation cache: the kernel caches results of the walks that page faults trigger, so that later walks
+//! need not start at the root.
 //!
-//! Models: for each level of a radix page table above the last (pgd, p4d, pud, pmd) an array of tags and one of
-//! pointers to entries, in kernel memory. A fault's walk looks its address up ([`Arrays`]), reads the pointer of the
-//! deepest level that hits, and goes on from that entry; after the walk it fills the levels below, or all of them if
-//! none hit. A cache is a mapping's, an address space's, or one of those that an address space has for each CPU; it is
-//! made by the first walk that has something to fill. Whatever frees page-table pages, or changes whose they are,
-//! empties the caches that may point to them ([`InvalidationCause`]). In the form `generations` there are slots
-//! instead, as in pagelab's Linux ([`Slots`]): of mappings or of CPUs, of PMD and PUD entries or of PMD tables. Their
-//! tags have the address space's generation beside the address. The first walk of a space gives it one; whenever a PMD
-//! table is freed it gets another, and nothing has to be emptied. In the form `mmu-assisted` there are no arrays:
-//! hardware gives the handler the last entry that it read, with the address space's count of times that page-table
-//! pages were freed, and the handler begins there if the count is still the same.
+//! Models: for each level of a radix page table above the last (pgd, p4d, pud, pmd), an array of tags and an array of
+//! pointers to entries, in kernel memory. The walk of a fault looks up its address ([`Arrays`]), reads the pointer of
+//! the deepest level that hits, and continues from that entry. After the walk, it fills the levels below, or all levels
+//! if none hit. A cache belongs to a mapping, to an address space, or to a CPU within an address space. The first walk
+//! that has something to fill creates it. Operations that free page-table pages, or change their owner, empty the
+//! caches that may point to them ([`InvalidationCause`]). The form `generations` has slots instead, as in pagelab's
+//! Linux ([`Slots`]): per mapping or per CPU, for PMD and PUD entries or for PMD tables. Their tags have the generation
+//! of the address space in addition to the address. The first walk of a space gives it a generation; it gets a new one
+//! whenever a PMD table is freed, and nothing has to be emptied. The form `mmu-assisted` has no arrays: hardware passes
+//! the last entry that it read to the handler, with the address space's counter of freed page-table pages; the handler
+//! starts there if the counter is unchanged.
 //! Source: Wu, Patel, "Accelerating Fault-Triggered Page Table Walks Using Software Translation Caches" (Rutgers
 //! University), for Linux 4.19.80 (`__handle_mm_fault`, mm/memory.c); the full prefix as a tag: Barr, Cox, Rixner,
 //! "Translation Caching: Skip, Don't Walk (the Page Table)" (ISCA 2010). Slots:
@@ -19,14 +19,15 @@
 //! Parameters: `kernel.translation_cache` (`form`, `entries`, `ways`, `per`, `cycles`, `level_cycles`, `fill_cycles`
 //! and the same of instructions; `kind`, `slots` and `costs` of slots), `system.layers.NAME.translation_cache`.
 //! Stats: `stc.*`.
-//! Deviations: the published rule hits wrongly where two regions of 1 GiB lie in one mapping. Such hits are counted,
-//! and the walk is made from the root beside what was paid for the look-up: no wrong entry is ever used. The paper says
-//! nothing of invalidation. Invalidations cost nothing, as what else mapping calls write. With tables of four levels
-//! there is no array of p4d, whose only entry the pgd's is (`p4d_offset`). A munmap that takes the first page of a
-//! mapping away takes the rest's cache too. `prune` frees tables that have become empty whoever's range they lie in,
-//! where `free_pgtables` looks at the neighbours, so theirs are emptied as well. A munmap gives a space one generation,
-//! whatever number of PMD tables it frees. The cache of a CPU takes memory with the first walk that has something to
-//! keep, until the last process ends; in Linux it is always there.
+//! Deviations: the published rule hits wrongly if two regions of 1 GiB lie in one mapping. Such hits are counted; the
+//! walk then starts from the root, in addition to the cost of the look-up, so no wrong entry is ever used. The paper
+//! does not mention invalidation. Invalidations cost nothing, like the other writes of mapping calls. With tables of
+//! four levels there is no array for p4d, whose only entry is that of the pgd (`p4d_offset`). A munmap that removes the
+//! first page of a mapping also removes the cache of the rest. `prune` frees tables that have become empty, whatever
+//! range they are in, while `free_pgtables` considers the neighbours; so the caches of those are emptied, too. A munmap
+//! gives a space one new generation, whatever the number of PMD tables that it frees. The cache of a CPU allocates
+//! memory at the first walk that has something to cache, and keeps it until the last process ends; in Linux it always
+//! exists.
 
 pub mod arrays;
 mod slab;
@@ -43,48 +44,48 @@ use pagelab_base::addr::{PhysAddr, VirtAddr};
 use pagelab_base::memory::PhysMem;
 use pagelab_tables::page_table::PageTableConfig;
 
-/// Levels by number, 0 and 1 unused.
+/// Levels by number; 0 and 1 are unused.
 const LEVELS: usize = 6;
 
-/// What the caches of a layer did.
+/// Counters of a layer's caches.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TranslationCacheCounters {
-    /// Look-ups, one per walk of a fault that has a cache to ask.
+    /// Look-ups, one per walk of a fault that has a cache.
     pub look_ups: u64,
-    /// By level.
+    /// Hits by level.
     pub hits: [u64; LEVELS],
-    /// Hits among them that led to an entry of another address, by level.
+    /// By level: hits that led to an entry of another address.
     pub false_hits: [u64; LEVELS],
-    /// Pointers that were written, one per level and walk.
+    /// Pointers written, one per level and walk.
     pub fills: u64,
-    /// By [`InvalidationCause`].
+    /// Invalidations by [`InvalidationCause`].
     pub invalidations: [u64; 6],
-    /// Walks that had something to keep, and no memory to keep it in.
+    /// Walks that had something to cache but found no memory for it.
     pub no_memory: u64,
-    /// References of walks that hits spared.
+    /// References of walks saved by hits.
     pub refs_spared: u64,
-    /// References that look-ups made.
+    /// References made by look-ups.
     pub refs_made: u64,
 }
 
 /// The translation caches of a layer.
 #[derive(Clone)]
 pub struct TranslationCaches {
-    /// The form, and its parameters.
+    /// The form of the caches, with its parameters.
     pub config: TranslationCacheConfig,
-    /// How an object lies in memory; none where a form has no objects.
+    /// Layout of a cache object; `None` for a form without objects.
     pub layout: Option<Layout>,
-    /// The memory that its objects are in.
+    /// Allocator of the objects' memory.
     pub slab: Slab,
-    /// What was counted, of all objects together.
+    /// Counters over all objects.
     pub counters: TranslationCacheCounters,
-    /// Those that a CPU has for all address spaces.
+    /// Objects that a CPU has for all address spaces.
     pub(crate) of_cpus: BTreeMap<u64, Object>,
-    /// The last generation given out.
+    /// The last generation assigned.
     pub(crate) generations: u64,
 }
 
-/// How an object is laid out, in forms that have some.
+/// Layout of an object, for forms that have objects.
 #[derive(Clone, Copy, Debug)]
 pub enum Layout {
     /// Arrays of tags and pointers.
@@ -106,7 +107,7 @@ impl Layout {
         }
     }
 
-    /// The highest level that is filled, in tables with this many levels.
+    /// The highest level that is filled, in tables of this many levels.
     pub fn highest(&self, levels: u8) -> u8 {
         match self {
             Self::Arrays(_) => levels,
@@ -114,7 +115,7 @@ impl Layout {
         }
     }
 
-    /// Adds the lines that a new object is written to.
+    /// Adds the lines that the initialization of a new object writes.
     pub fn new_lines(&self, object: PhysAddr, mut add: impl FnMut(PhysAddr)) {
         match self {
             Self::Arrays(arrays) => arrays.tag_lines(object).for_each(&mut add),
@@ -122,7 +123,7 @@ impl Layout {
         }
     }
 
-    /// Whether it is known where the pointer is before a tag was compared.
+    /// Whether the location of the pointer is known before a tag is compared.
     pub fn is_direct_mapped(&self) -> bool {
         match self {
             Self::Arrays(arrays) => arrays.is_direct_mapped(),
@@ -130,7 +131,7 @@ impl Layout {
         }
     }
 
-    /// Looks an address of a space of this generation up.
+    /// Looks up an address of a space with this generation.
     pub fn look_up(&self, mem: &PhysMem, object: PhysAddr, va: VirtAddr, generation: u64) -> LookUp {
         match self {
             Self::Arrays(arrays) => arrays.look_up(mem, object, va),
@@ -138,7 +139,7 @@ impl Layout {
         }
     }
 
-    /// The lines that filling the levels `from` to `to` writes: of tags, then of pointers that are not beside them.
+    /// Lines written by a fill of the levels `from` to `to`: those of tags, then those of pointers in other lines.
     pub fn fill_lines(&self, object: PhysAddr, (from, to): (u8, u8), va: VirtAddr, add: impl FnMut(PhysAddr)) {
         match self {
             Self::Arrays(arrays) => {
@@ -149,7 +150,7 @@ impl Layout {
         }
     }
 
-    /// Enters what a walk of a space of this generation read at a level; false if it is not kept.
+    /// Enters the entry that a walk of a space with this generation read at a level; false if it is not cached.
     pub fn fill(
         &self,
         mem: &mut PhysMem,
@@ -165,37 +166,37 @@ impl Layout {
     }
 }
 
-/// Those of an address space.
+/// The caches of an address space.
 #[derive(Clone, Debug, Default)]
 pub struct SpaceCaches {
-    /// By owner: where its mapping begins, a CPU, or 0.
+    /// By owner: the start of its mapping, a CPU, or 0.
     pub(crate) objects: BTreeMap<u64, Object>,
-    /// Times that page-table pages were freed, as far as a handler is told.
+    /// Number of times that page-table pages were freed, as a handler sees it.
     pub(crate) freed: u64,
-    /// The space's generation; 0 until a walk has given it one.
+    /// Generation of the space; 0 until a walk has assigned one.
     pub(crate) generation: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Object {
     pub(crate) at: PhysAddr,
-    /// End of its mapping when it was last looked at.
+    /// End of its mapping when the object was last used.
     pub(crate) end: VirtAddr,
 }
 
-/// Where a fault's walk begins.
+/// Start of a fault's walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At the root, since no cache knew a way.
+    /// At the root, since no cache hit.
     Root,
-    /// At an entry that a cache, or hardware, knew.
+    /// At an entry of this level, from a cache or from the hardware.
     Entry(u8),
-    /// At the root, since the cache gave another address's entry of this level.
+    /// At the root, since the cache returned an entry of this level that belongs to another address.
     False(u8),
 }
 
 impl TranslationCaches {
-    /// Those of a layer whose spaces have such tables; none if they are no trees.
+    /// The caches of a layer whose spaces have such tables; `None` if the tables are not trees.
     pub fn new(config: TranslationCacheConfig, table: &PageTableConfig) -> Option<Self> {
         let levels = table.levels()?;
         let layout = Layout::new(&config, levels);
@@ -212,7 +213,7 @@ impl TranslationCaches {
         self.config.omitted() != Some(cause)
     }
 
-    /// Whose they are; those of a CPU are its address spaces', or one for all of them.
+    /// Owner of a cache. A cache of a CPU serves one address space or, in slot forms, all of them.
     pub(crate) fn owner(&self) -> Option<CacheOwner> {
         let slots = || {
             self.config.slots().map(|slots| match slots.kind {
@@ -223,7 +224,7 @@ impl TranslationCaches {
         self.config.arrays().map(|arrays| arrays.per).or_else(slots)
     }
 
-    /// Whether a CPU has one for all address spaces.
+    /// Whether a CPU has one cache for all address spaces.
     pub(crate) fn is_shared(&self) -> bool {
         self.config.slots().is_some_and(|slots| slots.kind != SlotKind::Vma)
     }

@@ -1,5 +1,4 @@
-//! Memory of translation caches: objects of one size, several a frame or several frames each, as a slab cache gives
-//! them out.
+//! Memory of translation caches: objects of one size, several per frame or several frames each, as from a slab cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,18 +13,18 @@ pub struct Slab {
     /// First frame of each block → objects in use.
     blocks: BTreeMap<Pfn, u64>,
     in_use: u64,
-    /// The most objects that were in use at a time.
+    /// Largest number of objects in use at a time.
     pub peak_in_use: u64,
 }
 
 impl Slab {
-    /// For objects of `bytes`, rounded up to a power of two as `kmalloc` does.
+    /// An allocator for objects of `bytes`, rounded up to a power of two as by `kmalloc`.
     pub fn new(bytes: u64) -> Self {
         let object_bytes = bytes.next_power_of_two().max(LINE_BYTES);
         Self { object_bytes, free: BTreeSet::new(), blocks: BTreeMap::new(), in_use: 0, peak_in_use: 0 }
     }
 
-    /// Bytes that an object takes: a power of two.
+    /// Size of an object in bytes, a power of two.
     pub fn object_bytes(&self) -> u64 {
         self.object_bytes
     }
@@ -35,17 +34,18 @@ impl Slab {
         self.in_use * self.object_bytes
     }
 
-    /// Order of the blocks that it takes.
+    /// Order of the blocks that it allocates.
     pub fn order(&self) -> u32 {
         self.object_bytes.div_ceil(FRAME_BYTES).ilog2()
     }
 
-    /// Frames of 4 KiB of the blocks that it has.
+    /// Number of 4 KiB frames in its blocks.
     pub fn frames(&self) -> u64 {
         (self.blocks.len() as u64) << self.order()
     }
 
-    /// An object, all zero; from a block of `take` if no other has room. None if that gives none.
+    /// Allocates an object, all zero, from a new block of `take` if no other block has room. `None` if `take` returns
+    /// none.
     pub fn alloc(&mut self, mem: &mut PhysMem, take: impl FnOnce(u32) -> Option<Pfn>) -> Option<PhysAddr> {
         if self.free.is_empty() {
             let block = take(self.order())?;
@@ -60,7 +60,7 @@ impl Slab {
         Some(object)
     }
 
-    /// Takes an object back, and gives its block to `release` if that was the last one.
+    /// Frees an object, and passes its block to `release` if that was the last object in it.
     pub fn free(&mut self, mem: &mut PhysMem, object: PhysAddr, release: impl FnOnce(Pfn)) {
         self.wipe(mem, object);
         self.in_use -= 1;
@@ -76,7 +76,7 @@ impl Slab {
         }
     }
 
-    /// Makes an object all zero.
+    /// Zeroes an object.
     pub fn wipe(&self, mem: &mut PhysMem, object: PhysAddr) {
         (0..self.object_bytes).step_by(8).for_each(|at| mem.write(object + at, 0));
     }
@@ -87,7 +87,7 @@ impl Slab {
     }
 
     fn block(&self, object: PhysAddr) -> Pfn {
-        // Blocks do not overlap: it is the last one that does not begin behind the object.
+        // Blocks do not overlap, so it is the last one that begins at or before the object.
         *self.blocks.range(..=object.pfn()).next_back().expect("its block is there").0
     }
 }

@@ -1,4 +1,4 @@
-//! Slots of a tag, a generation and a pointer each: what pagelab's Linux keeps of the walks of faults
+//! Slots with a tag, a generation and a pointer each, as pagelab's Linux caches the walks of faults
 //! (`pagelab_linux/kernel/src/walk_cache.c`).
 
 use super::arrays::{Hit, LOWEST, Lines, LookUp, PUD, offset, prefix};
@@ -13,26 +13,26 @@ const GENERATION: u64 = 16;
 const POINTER: u64 = 24;
 const ENTRY_BYTES: u64 = 8;
 
-/// The layout of an object: slots of PMD entries, then of PUD entries; or of PMD tables alone.
+/// The layout of an object: slots of PMD entries, then of PUD entries; or only slots of PMD tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Slots {
     slots: u64,
-    /// They hold tables of PMD entries, by the tag of a PUD entry.
+    /// Whether slots have PMD tables, with the tag of a PUD entry.
     tables: bool,
 }
 
 impl Slots {
-    /// The layout of this kind of slots.
+    /// The layout for this kind of slots.
     pub fn new(config: &TranslationCacheSlots) -> Self {
         Self { slots: config.slots.into(), tables: config.kind == SlotKind::CpuTable }
     }
 
-    /// The highest level that a hit may begin at.
+    /// The highest level at which a hit may start a walk.
     pub fn highest(&self) -> u8 {
         if self.tables { LOWEST } else { PUD }
     }
 
-    /// Size of an object.
+    /// Size of an object, in bytes.
     pub fn bytes(&self) -> u64 {
         u64::from(self.highest() - LOWEST + 1) * self.slots * SLOT_BYTES
     }
@@ -42,7 +42,7 @@ impl Slots {
         (object.0..object.0 + self.bytes()).step_by(LINE_BYTES as usize).map(PhysAddr)
     }
 
-    /// All of an address above what the slot of a level serves.
+    /// All address bits above the range that the slot of a level serves.
     fn tag(&self, level: u8, va: VirtAddr) -> u64 {
         prefix(if self.tables { PUD } else { level }, va)
     }
@@ -52,14 +52,14 @@ impl Slots {
         object + (u64::from(level - LOWEST) * self.slots + index) * SLOT_BYTES
     }
 
-    /// Looks an address up, from the PMD entry upwards. A slot lies in one line, pointer and all.
+    /// Looks up an address, from the PMD entry upwards. A slot lies in one line, including its pointer.
     pub fn look_up(&self, mem: &PhysMem, object: PhysAddr, va: VirtAddr, generation: u64) -> LookUp {
         let mut found = LookUp::default();
         for level in LOWEST..=self.highest() {
             let slot = self.slot(object, level, va);
             found.tags.push(slot.align_down(LINE_BYTES));
             let word = |at: u64| mem.read(slot + at);
-            // Words of a slot that was never filled are 0, and so is no generation.
+            // All words of an unused slot are 0, which is not a valid generation.
             if word(TAG) == self.tag(level, va) && word(GENERATION) == generation && generation > 0 {
                 let within = if self.tables { ENTRY_BYTES * offset(LOWEST, va) } else { 0 };
                 found.hit = Some(Hit { level, pointer: None, entry: PhysAddr(word(POINTER) + within) });
@@ -69,12 +69,12 @@ impl Slots {
         found
     }
 
-    /// The lines that filling the levels `from` to `to` writes.
+    /// The lines written by a fill of the levels `from` to `to`.
     pub fn fill_lines(&self, object: PhysAddr, from: u8, to: u8, va: VirtAddr) -> Lines {
         (from..=to.min(self.highest())).map(|level| self.slot(object, level, va).align_down(LINE_BYTES)).collect()
     }
 
-    /// Enters the entry that an address has at a level, or the table that it is in. False if there is no slot for it.
+    /// Enters the entry of an address at a level, or its table. False if there is no slot for it.
     pub fn fill(
         &self,
         mem: &mut PhysMem,
@@ -126,7 +126,7 @@ mod tests {
                     assert_eq!(hit.unwrap().entry, entry(at));
                 }
             }
-            // Another generation's, and that of a space that has none yet.
+            // A tag of another generation, and of a space that has none yet.
             assert_eq!(slots.look_up(&mem, object, VirtAddr(va), 8).hit, None);
             assert_eq!(slots.look_up(&mem, object, VirtAddr(0), 0).hit, None);
         }

@@ -1,4 +1,4 @@
-//! From the events of a trace to changes of the VMAs.
+//! Application of trace events to the VMAs.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ pub(super) const MAP_NORESERVE: u32 = 0x4000;
 const MAP_NONBLOCK: u32 = 0x1_0000;
 const MAP_HUGE_SHIFT: u32 = 26;
 const MAP_HUGE_MASK: u32 = 0x3f;
-/// log2 of the huge page that `MAP_HUGETLB` means without a size.
+/// log2 of the huge-page size of `MAP_HUGETLB` without an explicit size.
 const DEFAULT_HUGE_SHIFT: u32 = 21;
 
-/// The bits that describe a mapping; the others (`MAP_FIXED`, `MAP_POPULATE` …) concern the call alone.
+/// Flags that describe a mapping; the others (`MAP_FIXED`, `MAP_POPULATE` …) concern only the call.
 const LASTING_FLAGS: u32 = MapFlags::SHARED
     | MapFlags::PRIVATE
     | MapFlags::ANONYMOUS
@@ -29,9 +29,8 @@ const LASTING_FLAGS: u32 = MapFlags::SHARED
     | MAP_HUGE_MASK << MAP_HUGE_SHIFT;
 
 impl VmaSet {
-    /// Carries out an event of the address space's process. Events that do not concern its VMAs change nothing: a
-    /// fork leaves the parent as it is, and the child starts with [`VmaSet::fork`].
-    /// Errors leave the set as it was.
+    /// Carries out an event of the address space's process. Events that do not concern its VMAs change nothing: a fork
+    /// leaves the parent as it is, and the child starts with [`VmaSet::fork`]. Errors leave the set unchanged.
     pub fn apply(&mut self, event: &EventKind) -> Result<Vec<Change>, VmaError> {
         match event {
             EventKind::Mmap { addr, len, prot, flags, file, file_offset } => {
@@ -90,7 +89,7 @@ impl VmaSet {
         if is_file && !file_offset.is_multiple_of(FRAME_BYTES) {
             return Err(VmaError::UnalignedOffset { offset: file_offset });
         }
-        // As `loff_t` has it (EOVERFLOW).
+        // The limit of `loff_t` (EOVERFLOW).
         if is_file && file_offset.checked_add(huge_len).is_none_or(|end| end > i64::MAX as u64) {
             return Err(VmaError::PastTheEndOfFiles { offset: file_offset, len: huge_len });
         }
@@ -100,7 +99,7 @@ impl VmaSet {
         }
         let mut lasting = MapFlags(flags.0 & LASTING_FLAGS);
         if kind == VmaKind::Stack {
-            // A main stack seen in /proc/PID/maps does not show that it grows.
+            // A main stack from /proc/PID/maps does not show that it grows.
             lasting.0 |= MapFlags::GROWSDOWN;
         }
         let has_offsets = is_file || flags.contains(MapFlags::SHARED);
@@ -119,7 +118,7 @@ impl VmaSet {
         if recorded {
             return Ok(self.put(vma, Change::Recorded { range }));
         }
-        // As in Linux, MAP_NONBLOCK takes MAP_POPULATE back, and locked memory is always populated.
+        // As in Linux, MAP_NONBLOCK cancels MAP_POPULATE, and locked memory is always populated.
         let populate = flags.0 & (MapFlags::POPULATE | MAP_NONBLOCK) == MapFlags::POPULATE;
         Ok(self.map(vma, populate || flags.contains(MAP_LOCKED)))
     }
@@ -165,7 +164,7 @@ fn huge_page_shift(flags: MapFlags) -> u32 {
     }
 }
 
-/// Mappings that were present when the recording began carry the bracketed names of `/proc/PID/maps`.
+/// Mappings from before the start of the recording have the bracketed names of `/proc/PID/maps`.
 fn kind_of(flags: MapFlags, name: Option<&str>) -> VmaKind {
     match name {
         Some("[heap]") => VmaKind::Heap,

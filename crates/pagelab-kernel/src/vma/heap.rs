@@ -1,18 +1,18 @@
-//! The heap of an address space: what `brk(2)` has made of it, and how far it is mapped.
+//! The heap of an address space: its end according to `brk(2)`, and how far it is mapped.
 //!
-//! Models: the heap ends where the trace says. With an alignment, it is mapped up to the next multiple of it, as by an
-//! allocator that moves the program break in steps of a huge page. A heap that shrinks gives whole steps back. A step
-//! must leave the gap to the next mapping that brk(2) asks for.
+//! Models: the heap ends where the trace says. With an alignment, it is mapped up to the next multiple, as by an
+//! allocator that moves the program break in steps of a huge page. A heap that shrinks releases whole steps. A step
+//! must keep the gap to the next mapping that brk(2) requires.
 //! Source: glibc 2.35 malloc/malloc.c (`sysmalloc`, `systrim` with `thp_pagesize`, which `glibc.malloc.hugetlb=1`
 //! sets); Linux 6.1 mm/mmap.c (`brk`).
 //! Parameters: `system.layers.NAME.brk_alignment_bytes`.
 //! Stats: `layer.NAME.brk.*`.
 //! Deviations from the source:
-//! - glibc goes on in a new mapping where brk(2) fails. Addresses of a trace cannot move, so the heap then ends where
+//! - glibc continues in a new mapping if brk(2) fails. Addresses of a trace cannot move, so the heap then ends where
 //!   the trace says.
-//! - A mapping that the trace has where the heap was extended to takes that place. Linux would have placed it
-//!   elsewhere.
-//! - glibc also asks for huge pages by madvise(2). Here `large_pages` decides, or the trace.
+//! - A mapping of the trace at a place to which the heap was extended replaces that part of the heap. Linux would have
+//!   placed the mapping elsewhere.
+//! - glibc also requests huge pages by madvise(2). Here `large_pages` or the trace decides.
 
 use pagelab_trace::event::{MapFlags, Protection};
 use pagelab_trace::quantity::Bytes;
@@ -23,7 +23,7 @@ use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use pagelab_base::error::LayerConfigError;
 use pagelab_base::measure::Measure;
 
-/// Refuses an alignment that no heap can have; `guest` is a layer that this one hosts.
+/// Rejects an impossible alignment; `guest` is a layer that this one hosts.
 pub fn check_brk_alignment(bytes: Bytes, guest: Option<&str>) -> Result<(), LayerConfigError> {
     const KEY: &str = "brk_alignment_bytes";
     let (least, most) = (FRAME_BYTES, PageSize::Size1G.bytes());
@@ -40,7 +40,7 @@ pub fn check_brk_alignment(bytes: Bytes, guest: Option<&str>) -> Result<(), Laye
     }
 }
 
-/// Calls of brk(2), by what became of the alignment.
+/// Number of brk(2) calls, by the effect of the alignment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BrkCounters {
     aligned: u64,
@@ -48,7 +48,7 @@ pub struct BrkCounters {
 }
 
 impl BrkCounters {
-    /// Counts the last brk call of an address space.
+    /// Counts the last brk(2) call of an address space.
     pub fn count(&mut self, outcome: BrkOutcome) {
         match outcome {
             BrkOutcome::AsRecorded => {}
@@ -57,34 +57,34 @@ impl BrkCounters {
         }
     }
 
-    /// What was counted, as statistics of a layer.
+    /// The counters, as statistics of a layer.
     pub fn measures(&self) -> Vec<Measure> {
         vec![
             Measure::count("brk.aligned", self.aligned, "Calls of brk(2) whose heap was extended to the next multiple"),
             Measure::count(
                 "brk.refused",
                 self.refused,
-                "Calls of brk(2) whose heap was not, as a mapping behind it left no room",
+                "Calls of brk(2) whose heap was not extended, because a mapping behind it left no room",
             ),
         ]
     }
 }
 
 impl VmaSet {
-    /// The same address space with a heap whose end is a multiple of `alignment`; of a page without one.
+    /// The same address space with a heap whose mapped end is a multiple of `alignment`; without an alignment, of a
+    /// page.
     pub fn with_brk_alignment(mut self, alignment: Option<Bytes>) -> Self {
         self.heap.alignment = alignment.map_or(FRAME_BYTES, |bytes| bytes.0);
         self
     }
 
-    /// What became of the alignment in the last brk call.
+    /// Effect of the alignment in the last brk(2) call.
     pub fn brk_outcome(&self) -> BrkOutcome {
         self.heap.outcome
     }
 
-    /// Makes the heap span `start..end` (bytes; pages that it touches count from the first whole one on, as in
-    /// `brk(2)`), or up to a later multiple of the alignment. Growth leaves other mappings alone; Linux would have
-    /// refused to grow into them.
+    /// Makes the heap span `start..end` (in bytes, rounded up to whole pages as by `brk(2)`), or extends it to the next
+    /// multiple of the alignment. Growth does not affect other mappings; Linux would have refused to grow into them.
     pub fn set_brk(&mut self, start: u64, end: u64) -> Result<Vec<Change>, VmaError> {
         if end < start {
             return Err(VmaError::HeapEndsBeforeStart { start, end });
@@ -103,7 +103,7 @@ impl VmaSet {
             }
         };
         let (aligned, outcome) = self.aligned_end(recorded);
-        // A heap that grows gives nothing back, and one that shrinks takes nothing.
+        // A heap that grows unmaps nothing, and one that shrinks maps nothing.
         let shrinks = recorded.end < old_end;
         let mapped_end = if shrinks { aligned.min(old_mapped_end) } else { aligned.max(old_mapped_end) };
         self.heap = Heap { recorded: Some(recorded), mapped_end, outcome, ..self.heap };
@@ -114,23 +114,24 @@ impl VmaSet {
         Ok(gaps.into_iter().flat_map(|gap| self.map(heap_vma(gap), false)).collect())
     }
 
-    /// Where a heap ends with the alignment.
+    /// End of a heap with the alignment.
     fn aligned_end(&self, recorded: VaRange) -> (VirtAddr, BrkOutcome) {
         let as_recorded = (recorded.end, BrkOutcome::AsRecorded);
-        // An allocator that has asked for nothing has no heap.
+        // An allocator that has requested nothing has no heap.
         if recorded.is_empty() || recorded.end.0.is_multiple_of(self.heap.alignment) {
             return as_recorded;
         }
         let refused = (recorded.end, BrkOutcome::Refused);
         let Some(end) = recorded.end.0.checked_next_multiple_of(self.heap.alignment) else { return refused };
         let next = self.vmas_behind(recorded.end).find(|vma| vma.kind != VmaKind::Heap);
-        // A page, and the gap of a stack, have to stay free.
+        // A page, and the guard gap of a stack, must stay free.
         let room = next.map_or(VaRange::ALL.end.0, |vma| vma.start.0.saturating_sub(self.guard_gap(vma)));
         if end.saturating_add(FRAME_BYTES) <= room { (VirtAddr(end), BrkOutcome::Aligned) } else { refused }
     }
 
-    /// Unmaps what a heap gives back that ended at `old_end` by the trace, and was mapped up to `old_mapped_end`: of
-    /// its own what lies behind the last step that it needs, and of other mappings what the trace has it give back.
+    /// Unmaps what a shrinking heap releases. `old_end` is its old end in the trace, `old_mapped_end` its old mapped
+    /// end. Of the heap itself, the part behind the last necessary step is unmapped; of other mappings, the part that
+    /// the heap releases in the trace.
     fn shrink_heap(&mut self, old_end: VirtAddr, old_mapped_end: VirtAddr) -> Vec<Change> {
         let end = self.heap.recorded.map_or(old_end, |recorded| recorded.end);
         let own = VaRange { start: self.heap.mapped_end, end: old_mapped_end };
@@ -144,8 +145,8 @@ impl VmaSet {
         gone.into_iter().flat_map(|range| self.unmap(range)).collect()
     }
 
-    /// Where the heap VMAs end that begin at `start` without a hole: a recording that begins in mid-run shows the heap
-    /// as a mapping before it shows the first `brk`.
+    /// End of the contiguous heap VMAs that begin at `start`. A recording that starts in mid-run shows the heap as a
+    /// mapping before its first `brk`.
     fn end_of_heap_vmas(&self, start: VirtAddr) -> VirtAddr {
         self.vmas_behind(start)
             .filter(|vma| vma.kind == VmaKind::Heap)
@@ -177,9 +178,9 @@ mod tests {
 
     const PAGE: u64 = FRAME_BYTES;
     const STEP: u64 = 2 << 20;
-    /// A part of a step behind the last multiple, as programs end anywhere.
+    /// Part of a step behind the last multiple, since programs end anywhere.
     const START: u64 = 16 * STEP + 5 * PAGE;
-    /// By how much glibc's heap grows.
+    /// Growth of glibc's heap, in bytes.
     const TOP_PAD: u64 = 132 << 10;
 
     fn aligned() -> VmaSet {
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!((spans(&set), set.brk_outcome()), (vec![heap(18 * STEP)], BrkOutcome::AsRecorded));
         brk(&mut set, 3 * STEP + TOP_PAD);
         assert_eq!(spans(&set), [heap(20 * STEP)]);
-        // Less than a step stays.
+        // The part of a step stays.
         assert_eq!(brk(&mut set, 3 * STEP), []);
         let changes = brk(&mut set, STEP);
         let range = VaRange { start: VirtAddr(18 * STEP), end: VirtAddr(20 * STEP) };
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_neighbour_refuses_the_step_and_keeps_its_place() {
-        // One byte more than brk(2) leaves free.
+        // One byte more than the gap that brk(2) requires.
         for (neighbour, outcome) in [(18 * STEP, BrkOutcome::Refused), (18 * STEP + PAGE, BrkOutcome::Aligned)] {
             let mut set = aligned();
             brk(&mut set, TOP_PAD);
@@ -261,7 +262,7 @@ mod tests {
         let neighbour = (inside, inside + PAGE, VmaKind::Anonymous);
         let behind = (inside + PAGE, 18 * STEP, VmaKind::Heap);
         assert_eq!(spans(&set), [heap(inside), neighbour, behind]);
-        // It grows, and has no room for a step: what was added before is not taken back.
+        // It grows, and there is no room for a step: the part added before stays.
         brk(&mut set, STEP + 2 * TOP_PAD);
         assert_eq!((spans(&set), set.brk_outcome()), (vec![heap(inside), neighbour, behind], BrkOutcome::Refused));
         brk(&mut set, TOP_PAD);
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(spans(&set), [neighbour]);
     }
 
-    /// Mappings of the trace are the same with and without an alignment; there is only more of the heap.
+    /// With and without an alignment, the mappings of the trace are the same; only the heap is larger.
     #[test]
     fn an_alignment_adds_pages_of_the_heap_and_changes_nothing_else() {
         const PAGES: u64 = 64;

@@ -1,12 +1,12 @@
-//! The virtual memory areas of an address space: what is mapped where, with which protection, backed by what.
+//! The virtual memory areas of an address space: mapped ranges with their protection and backing.
 //!
-//! [`VmaSet`] follows the memory-management events of a trace and answers a page fault's first question, whether the
-//! address is mapped. It knows nothing of page tables: every operation returns the [`Change`]s by which page
-//! tables and TLBs have to follow.
+//! [`VmaSet`] follows the memory-management events of a trace and answers the first question of a page fault: whether
+//! the address is mapped. It does not know page tables: every operation returns the [`Change`]s that page tables and
+//! TLBs have to follow.
 //!
 //! # Models
-//! Linux's VMAs: cut at the edges of a change, joined with equal neighbours, a stack that grows down on access, a heap
-//! that follows `brk(2)`. Lengths are rounded up to whole pages as the system calls do.
+//! Linux's VMAs: split at the edges of a change, merged with equal neighbours; a stack that grows down on access; a
+//! heap that follows `brk(2)`. Lengths are rounded up to whole pages as by the system calls.
 //!
 //! # Source
 //! Linux 6.1 `mm/mmap.c` (`mmap_region`, `do_mas_align_munmap`, `vma_merge`, `expand_downwards`, `brk`),
@@ -17,13 +17,13 @@
 //!
 //! # Deviations from the source
 //! - The events of a trace are calls that succeeded, so limits (map count, address-space size, overcommit) are not
-//!   enforced, and a change of a range with holes applies to what is mapped there.
-//! - Neighbours join if protection, flags, kind, advice and accounting are equal and, if a file or shared memory backs
-//!   them, they continue each other in it. Linux also looks at `anon_vma` and, after a move, at the page offset, and
-//!   may then keep apart what is joined here; it joins the heap with an equal anonymous mapping beside it, which stays
-//!   apart here.
-//! - Shared anonymous memory has no name, so two such mappings count as one object if their offsets continue; the
-//!   kernel model gives each an offset of its own.
+//!   enforced, and a change of a range with holes applies to its mapped parts.
+//! - Neighbours are merged if protection, flags, kind, advice and accounting are equal and, if a file or shared memory
+//!   backs them, their offsets are contiguous. Linux also compares `anon_vma` and, after a move, the page offset, and
+//!   may then keep VMAs separate that are merged here. It merges the heap with an equal adjacent anonymous mapping,
+//!   which stays separate here.
+//! - Shared anonymous memory has no name, so two such mappings count as one object if their offsets are contiguous; the
+//!   kernel model gives each its own offset.
 
 mod apply;
 mod heap;
@@ -44,15 +44,16 @@ pub use set::{StackLimits, VmaSet};
 pub struct VaRange {
     /// The first byte of the first page.
     pub start: VirtAddr,
-    /// The first byte behind the last page.
+    /// The first byte after the last page.
     pub end: VirtAddr,
 }
 
 impl VaRange {
-    /// Whatever can be mapped.
+    /// All addresses that can be mapped.
     pub const ALL: Self = Self { start: VirtAddr(0), end: VirtAddr(!(FRAME_BYTES - 1)) };
 
-    /// The pages of the `len_bytes` bytes from `addr`: `len_bytes` is rounded up to pages, as system calls do.
+    /// The pages of `len_bytes` bytes from `addr`; `len_bytes` is rounded up to pages, as by system calls. Errors:
+    /// `addr` is not page-aligned, or the range exceeds the end of the address space.
     /// Errors: `addr` is not page-aligned, or the range passes the end of the address space.
     pub fn of_bytes(addr: u64, len_bytes: u64) -> Result<Self, VmaError> {
         if !addr.is_multiple_of(FRAME_BYTES) {
@@ -89,64 +90,64 @@ impl VaRange {
         self.start < other.end && other.start < self.end
     }
 
-    /// The common part; empty ranges come out as `start == end`.
+    /// The intersection; an empty one has `start == end`.
     fn intersection(self, other: Self) -> Self {
         let start = self.start.max(other.start);
         Self { start, end: self.end.min(other.end).max(start) }
     }
 }
 
-/// What a VMA holds.
+/// Kind of a VMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VmaKind {
-    /// Memory of its own (with `MAP_SHARED`: shared with forked children).
+    /// Private memory (with `MAP_SHARED`: shared with forked children).
     Anonymous,
-    /// A file from `file_offset` on; stores go to it if the mapping is shared, else to copies.
+    /// A file from `file_offset` on; stores go to the file if the mapping is shared, otherwise to copies.
     File,
-    /// Grown and shrunk by `brk(2)`.
+    /// The heap, which grows and shrinks by `brk(2)`.
     Heap,
-    /// Grows down on access.
+    /// A stack, which grows down on access.
     Stack,
     /// Provided by the kernel (`[vdso]`, `[vvar]`, `[vsyscall]`).
     Special,
 }
 
-/// What `madvise(2)` said about huge pages.
+/// Advice of `madvise(2)` about huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum HugeAdvice {
-    /// Nothing was said: the system's setting decides.
+    /// No advice: the system's setting decides.
     #[default]
     None,
-    /// `MADV_HUGEPAGE`: large pages are welcome.
+    /// `MADV_HUGEPAGE`: large pages are wanted.
     Huge,
-    /// `MADV_NOHUGEPAGE`: none are.
+    /// `MADV_NOHUGEPAGE`: no large pages.
     NoHuge,
 }
 
-/// What `madvise(2)` said about the order of accesses.
+/// Advice of `madvise(2)` about the order of accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum OrderAdvice {
-    /// `MADV_NORMAL`, also where nothing was said.
+    /// `MADV_NORMAL`, or no advice.
     #[default]
     Normal,
-    /// `MADV_RANDOM`: reading ahead is no use.
+    /// `MADV_RANDOM`: read-ahead is useless.
     Random,
     /// `MADV_SEQUENTIAL`: pages are read once, in order.
     Sequential,
 }
 
-/// The advice that stays with a VMA.
+/// Advice that stays with a VMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct VmaAdvice {
     /// About huge pages.
     pub huge: HugeAdvice,
     /// About the order of accesses.
     pub order: OrderAdvice,
-    /// Forked children do not get the mapping.
+    /// Forked children do not inherit the mapping.
     pub dont_fork: bool,
-    /// Forked children find the mapping empty.
+    /// Forked children inherit an empty mapping.
     pub wipe_on_fork: bool,
-    /// Translated by the direct segment, and not joined to what is not.
+    /// Translated by the direct segment, and not merged with other mappings.
     pub direct_segment: bool,
 }
 
@@ -155,21 +156,22 @@ pub struct VmaAdvice {
 pub struct Vma {
     /// The first byte of the first page.
     pub start: VirtAddr,
-    /// The first byte behind the last page.
+    /// The first byte after the last page.
     pub end: VirtAddr,
     /// The accesses that are allowed.
     pub prot: Protection,
-    /// Of the bits passed to `mmap(2)` those that describe the mapping, not the call.
+    /// The flags of `mmap(2)` that describe the mapping, not the call.
     pub flags: MapFlags,
-    /// What the area holds.
+    /// Kind of the area.
     pub kind: VmaKind,
-    /// `None` if the trace does not know the name, or there is no file.
+    /// Name of the file; `None` if the trace does not know it, or if there is no file.
     pub file: Option<Arc<str>>,
     /// Byte offset of `start` in the file or the shared memory; 0 for private memory without a file.
     pub file_offset: u64,
-    /// What `madvise(2)` said about the area.
+    /// Advice of `madvise(2)` about the area.
     pub advice: VmaAdvice,
-    /// Memory was set aside for copies of all its pages, and stays so when it is no longer writable (`VM_ACCOUNT`).
+    /// Whether memory was reserved for copies of all its pages; this stays when the area is no longer writable
+    /// (`VM_ACCOUNT`).
     pub accounted: bool,
 }
 
@@ -191,33 +193,33 @@ impl Vma {
         self.range().pages()
     }
 
-    /// Number in its file (or its object) of the page at an address of it.
+    /// Number of the page at an address, in its file or object.
     pub fn file_page(&self, va: VirtAddr) -> u64 {
         (self.file_offset + (va.0 - self.start.0)) >> FRAME_SHIFT
     }
 
-    /// Numbers in its file of all its pages.
+    /// Numbers of all its pages in its file.
     pub fn file_pages(&self) -> Range<u64> {
         let first = self.file_page(self.start);
         first..first + self.pages()
     }
 
-    /// Whether forked children, and others that map the file, see stores (`MAP_SHARED`).
+    /// Whether forked children, and others that map the file, see its stores (`MAP_SHARED`).
     pub fn is_shared(&self) -> bool {
         self.flags.contains(MapFlags::SHARED)
     }
 
-    /// Whether accesses below it may extend it (`MAP_GROWSDOWN`), as a stack.
+    /// Whether accesses below it may extend it, as a stack (`MAP_GROWSDOWN`).
     pub fn grows_down(&self) -> bool {
         self.flags.contains(MapFlags::GROWSDOWN)
     }
 
-    /// Nothing was set aside for it (`MAP_NORESERVE`).
+    /// Whether no memory was reserved for it (`MAP_NORESERVE`).
     pub fn reserves_nothing(&self) -> bool {
         self.flags.contains(apply::MAP_NORESERVE)
     }
 
-    /// Sets memory aside if the mapping, as it now is, may come to need it (`accountable_mapping`, `mprotect_fixup`).
+    /// Reserves memory if the mapping, in its current state, may need it (`accountable_mapping`, `mprotect_fixup`).
     fn account(&mut self) {
         let elsewhere = self.is_shared() || self.flags.contains(MapFlags::HUGETLB) || self.reserves_nothing();
         self.accounted |= self.prot.write && !elsewhere;
@@ -227,12 +229,12 @@ impl Vma {
         self.prot.read || self.prot.write || self.prot.execute
     }
 
-    /// Whether a place in it is also a place in something that other mappings can see.
+    /// Whether its offsets refer to an object that other mappings can see.
     fn has_offsets(&self) -> bool {
         self.kind == VmaKind::File || self.is_shared()
     }
 
-    /// The same mapping over another range, which may begin before or end behind this one.
+    /// The same mapping over another range, which may begin before or end after this one.
     fn over(&self, range: VaRange) -> Self {
         let moved = range.start.0.wrapping_sub(self.start.0);
         let file_offset = if self.has_offsets() { self.file_offset.wrapping_add(moved) } else { self.file_offset };
@@ -244,13 +246,13 @@ impl Vma {
         self.end = start + self.range().len_bytes();
         self.start = start;
         if self.kind == VmaKind::Heap {
-            // The heap is where brk says; what is moved out of it is ordinary memory.
+            // The heap is where brk(2) says; what is moved out of it is ordinary memory.
             self.kind = VmaKind::Anonymous;
         }
         self
     }
 
-    /// Whether `next` can be joined to the end of this VMA; see the deviations in the module's text.
+    /// Whether `next` can be merged with this VMA; see the deviations in the module's text.
     fn continues_in(&self, next: &Self) -> bool {
         let same = self.end == next.start
             && self.prot == next.prot
@@ -258,7 +260,7 @@ impl Vma {
             && self.kind == next.kind
             && self.advice == next.advice
             && self.accounted == next.accounted;
-        // Linux never joins VM_SPECIAL areas, which include those of huge-page files.
+        // Linux never merges VM_SPECIAL areas, which include those of huge-page files.
         let joinable = self.kind != VmaKind::Special && !self.flags.contains(MapFlags::HUGETLB);
         let expected_offset = self.file_offset.wrapping_add(self.range().len_bytes());
         let continuous = !self.has_offsets() || self.file == next.file && next.file_offset == expected_offset;
@@ -266,7 +268,7 @@ impl Vma {
     }
 }
 
-/// Advice on pages that leaves the VMAs as they are.
+/// Advice about pages that does not change the VMAs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PageAdvice {
     /// `MADV_WILLNEED`: read ahead.
@@ -275,7 +277,7 @@ pub enum PageAdvice {
     Free,
     /// `MADV_REMOVE`: drop the contents and their backing store.
     Remove,
-    /// `MADV_COLD`: first candidates of reclaim.
+    /// `MADV_COLD`: candidates for reclaim.
     Cold,
     /// `MADV_PAGEOUT`: reclaim now.
     PageOut,
@@ -287,52 +289,52 @@ pub enum PageAdvice {
     Collapse,
 }
 
-/// How page tables, TLBs and frames have to follow a change of the VMAs, to be carried out in order.
+/// Change of the VMAs that page tables, TLBs and frames have to follow, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Newly mapped, without translations; `populate` asks for them to be made at once.
+    /// Newly mapped, without translations; with `populate` they are to be created at once.
     Mapped {
-        /// The pages that are mapped.
+        /// The mapped pages.
         range: VaRange,
-        /// Whether their translations are to be made at once.
+        /// Whether their translations are to be created at once.
         populate: bool,
     },
-    /// Newly mapped by a kernel that is recorded: the pages are to be there at once.
+    /// Newly mapped by a recorded kernel: the pages are to be present at once.
     Recorded {
-        /// The pages that are mapped.
+        /// The mapped pages.
         range: VaRange,
     },
-    /// The piece is gone and its translations with it.
+    /// Unmapped, together with its translations.
     Unmapped {
-        /// The piece as it was.
+        /// The unmapped piece in its old state.
         vma: Vma,
     },
     /// Translations stay but get another protection.
     Protected {
         /// The pages whose protection changes.
         range: VaRange,
-        /// The protection before.
+        /// The old protection.
         from: Protection,
-        /// The protection from now on.
+        /// The new protection.
         to: Protection,
     },
-    /// Translations of `from` now belong at `to`, same length, which has none.
+    /// Translations of `from` move to `to`, a range of the same length without translations.
     Moved {
-        /// Where the pages were.
+        /// Old range of the pages.
         from: VaRange,
-        /// Where the first of them is from now on.
+        /// New address of the first page.
         to: VirtAddr,
     },
-    /// Still mapped, but the translations and private contents are gone (`MADV_DONTNEED`).
+    /// Still mapped, but translations and private contents are discarded (`MADV_DONTNEED`).
     Discarded {
-        /// The pages that are empty now.
+        /// The pages that are now empty.
         range: VaRange,
     },
-    /// Still mapped, translations are up to the kernel.
+    /// Still mapped; the kernel decides about the translations.
     Advised {
-        /// The pages that the advice is about.
+        /// The pages that the advice concerns.
         range: VaRange,
-        /// What the program said about them.
+        /// The advice.
         advice: PageAdvice,
     },
 }
@@ -340,69 +342,69 @@ pub enum Change {
 /// An event that no kernel would have carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VmaError {
-    /// An address that no page begins at.
+    /// An address that is not page-aligned.
     #[error("address {addr:#x} is not a multiple of the page size of 4096 bytes")]
     Unaligned {
         /// The address of the call.
         addr: u64,
     },
-    /// A range that ends where no address is.
+    /// A range that exceeds the address space.
     #[error("{len} bytes from {addr:#x} pass the end of the address space")]
     PastTheEnd {
         /// The address of the call.
         addr: u64,
-        /// Bytes that it asks for.
+        /// Its length in bytes.
         len: u64,
     },
-    /// An offset in a file that no page begins at.
+    /// An offset in a file that is not page-aligned.
     #[error("offset {offset:#x} in a file is not a multiple of the page size of 4096 bytes")]
     UnalignedOffset {
         /// The offset of the call, in bytes.
         offset: u64,
     },
-    /// A range that ends where no file can reach.
+    /// A range that exceeds the largest possible file.
     #[error("{len} bytes from offset {offset:#x} pass the end of any file")]
     PastTheEndOfFiles {
         /// The offset of the call, in bytes.
         offset: u64,
-        /// Bytes that it asks for.
+        /// Its length in bytes.
         len: u64,
     },
     #[error(
         "the mapping at {addr:#x} is that of a recorded kernel (flag {:#x}), which must be MAP_SHARED and of a file",
         MapFlags::RECORDED
     )]
-    /// A mapping that a recorded kernel is said to have made, but of no file that it shares.
+    /// A mapping of a recorded kernel, but without a shared file.
     RecordedWithoutFile {
         /// The address of the call.
         addr: u64,
     },
-    /// A mapping without a page.
+    /// An empty mapping.
     #[error("a mapping of 0 bytes at {addr:#x}: at least one byte is needed")]
     Empty {
         /// The address of the call.
         addr: u64,
     },
-    /// An mremap of nothing.
+    /// A mremap(2) of an unmapped range.
     #[error("address {addr:#x} cannot be remapped: nothing is mapped there")]
     NotMapped {
         /// The address of the call.
         addr: u64,
     },
-    /// An mremap to a place that the old one overlaps.
+    /// A mremap(2) to a range that overlaps the old one.
     #[error("mappings cannot move from {old:#x} to {new:#x}: the two ranges overlap")]
     Overlap {
-        /// Where the mappings are.
+        /// Old address of the mappings.
         old: u64,
-        /// Where they are to be.
+        /// New address of the mappings.
         new: u64,
     },
-    /// A brk below the heap's start.
+    /// A brk(2) below the heap's start.
     #[error("the heap cannot end at {end:#x}, before its start {start:#x}")]
     HeapEndsBeforeStart {
-        /// Where the heap begins.
+        /// Start of the heap.
         start: u64,
-        /// Where the call wants it to end.
+        /// Requested end.
         end: u64,
     },
 }

@@ -7,10 +7,10 @@ use pagelab_trace::event::Protection;
 use super::{Change, VaRange, Vma, VmaAdvice, VmaError};
 use pagelab_base::addr::{FRAME_BYTES, VirtAddr};
 
-/// No mapping begins below (Linux `vm.mmap_min_addr`, default of most distributions).
+/// Lowest address of a mapping (Linux `vm.mmap_min_addr`, default of most distributions).
 const LOWEST_ADDRESS: VirtAddr = VirtAddr(0x1_0000);
 
-/// How far stacks grow.
+/// Limits of the growth of stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackLimits {
     /// Largest size of a stack VMA (`RLIMIT_STACK`, default 8 MiB).
@@ -25,8 +25,8 @@ impl Default for StackLimits {
     }
 }
 
-/// Where the last lookup hit. A hint: every use checks it, so a stale one costs time only and results never depend
-/// on it. Atomic so that a set can be looked at from several threads.
+/// Index of the last look-up's hit. It is a hint: every use checks it, so a stale one costs only time and results never
+/// depend on it. Atomic so that several threads can read a set.
 #[derive(Debug, Default)]
 struct LastHit(AtomicUsize);
 
@@ -36,15 +36,15 @@ impl Clone for LastHit {
     }
 }
 
-/// What became of the alignment in the last brk call.
+/// Effect of the alignment in the last brk(2) call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BrkOutcome {
     /// The heap ends where the trace says.
     #[default]
     AsRecorded,
-    /// It ends at a later multiple of the alignment.
+    /// The heap ends at a later multiple of the alignment.
     Aligned,
-    /// A neighbouring mapping leaves no room for that, so it ends where the trace says.
+    /// A neighbouring mapping leaves no room for that, so the heap ends where the trace says.
     Refused,
 }
 
@@ -52,9 +52,9 @@ pub enum BrkOutcome {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heap {
     pub(super) alignment: u64,
-    /// What the trace says, in whole pages; `None` before the first brk.
+    /// The heap according to the trace, in whole pages; `None` before the first brk(2).
     pub(super) recorded: Option<VaRange>,
-    /// Where what is mapped for it ends: with an alignment, often later than what is recorded.
+    /// End of its mapped pages; with an alignment, often later than the recorded end.
     pub(super) mapped_end: VirtAddr,
     pub(super) outcome: BrkOutcome,
 }
@@ -66,7 +66,7 @@ impl Default for Heap {
 }
 
 impl Heap {
-    /// The heap of the same process after it has been unmapped with everything else.
+    /// The heap of the same process after everything has been unmapped.
     fn cleared(self) -> Self {
         Self { alignment: self.alignment, ..Self::default() }
     }
@@ -75,9 +75,9 @@ impl Heap {
 /// The VMAs of one address space; see the folder's text.
 #[derive(Clone, Debug, Default)]
 pub struct VmaSet {
-    /// Ascending, disjoint, and no two neighbours that could be joined.
+    /// In ascending order and disjoint; no two neighbours can be merged.
     vmas: Vec<Vma>,
-    /// Their ends: what a lookup searches, eight to a cache line.
+    /// The ends of the VMAs, for look-ups: eight to a cache line.
     ends: Vec<VirtAddr>,
     last_hit: LastHit,
     mapped_pages: u64,
@@ -96,7 +96,7 @@ impl VmaSet {
         self.vmas.iter()
     }
 
-    /// How many VMAs there are.
+    /// Number of VMAs.
     pub fn len(&self) -> usize {
         self.vmas.len()
     }
@@ -106,12 +106,12 @@ impl VmaSet {
         self.vmas.is_empty()
     }
 
-    /// Pages of all VMAs, of 4 KiB.
+    /// Number of 4 KiB pages in all VMAs.
     pub fn mapped_pages(&self) -> u64 {
         self.mapped_pages
     }
 
-    /// The VMA that `addr` lies in.
+    /// The VMA that contains `addr`.
     #[inline]
     pub fn find(&self, addr: VirtAddr) -> Option<&Vma> {
         let hint = self.last_hit.0.load(Ordering::Relaxed);
@@ -124,8 +124,8 @@ impl VmaSet {
         Some(vma)
     }
 
-    /// As [`Self::find`] for an access by the program: a stack above `addr` grows down to it if the limits allow
-    /// (Linux `expand_downwards`). Growth needs no change of translations.
+    /// Like [`Self::find`], for an access by the program: a stack above `addr` grows down to it if the limits allow
+    /// (Linux `expand_downwards`). Growth does not change translations.
     pub fn find_or_grow(&mut self, addr: VirtAddr) -> Option<&Vma> {
         if let Some(range) = self.growth(addr) {
             let grown = self.vmas[self.first_ending_after(addr)].over(range);
@@ -134,7 +134,8 @@ impl VmaSet {
         self.find(addr)
     }
 
-    /// What a stack would take up if it grew down to `addr`; none if something maps that, or no stack may grow there.
+    /// The range that a stack would add if it grew down to `addr`; `None` if that is mapped, or no stack may grow
+    /// there.
     pub fn growth(&self, addr: VirtAddr) -> Option<VaRange> {
         if self.find(addr).is_some() {
             return None;
@@ -154,13 +155,13 @@ impl VmaSet {
         Some(VaRange { start, end: stack.start })
     }
 
-    /// Puts `vma` instead of whatever its range holds. `populate` is passed on.
+    /// Maps `vma` and replaces whatever is in its range. `populate` is passed on.
     pub fn map(&mut self, vma: Vma, populate: bool) -> Vec<Change> {
         let range = vma.range();
         self.put(vma, Change::Mapped { range, populate })
     }
 
-    /// Puts `vma` instead of whatever its range holds; returns what follows, `new` last.
+    /// Maps `vma` and replaces whatever is in its range; returns the changes, `new` last.
     pub(super) fn put(&mut self, vma: Vma, new: Change) -> Vec<Change> {
         let range = vma.range();
         let mut changes = self.unmap(range);
@@ -169,12 +170,12 @@ impl VmaSet {
         changes
     }
 
-    /// Removes every mapping of `range`; one [`Change::Unmapped`] for each piece, ascending.
+    /// Unmaps `range`; returns one [`Change::Unmapped`] for each piece, ascending.
     pub fn unmap(&mut self, range: VaRange) -> Vec<Change> {
         self.take(range).into_iter().map(|vma| Change::Unmapped { vma }).collect()
     }
 
-    /// Removes everything: what exec and exit do.
+    /// Unmaps everything, as exec and exit do.
     pub fn clear(&mut self) -> Vec<Change> {
         self.ends.clear();
         self.mapped_pages = 0;
@@ -182,8 +183,8 @@ impl VmaSet {
         self.vmas.drain(..).map(|vma| Change::Unmapped { vma }).collect()
     }
 
-    /// Gives what is mapped in `range` the protection `prot`; one [`Change::Protected`] for each piece that had
-    /// another.
+    /// Sets the protection of the mapped parts of `range` to `prot`; returns one [`Change::Protected`] for each piece
+    /// that had another protection.
     pub fn protect(&mut self, range: VaRange, prot: Protection) -> Vec<Change> {
         let pieces = self.modify(range, |vma| {
             vma.prot = prot;
@@ -193,28 +194,27 @@ impl VmaSet {
         changed.map(|old| Change::Protected { range: old.range(), from: old.prot, to: prot }).collect()
     }
 
-    /// Changes the advice of what is mapped in `range`.
+    /// Changes the advice of the mapped parts of `range`.
     pub fn advise(&mut self, range: VaRange, mut change: impl FnMut(&mut VmaAdvice)) {
         self.modify(range, |vma| change(&mut vma.advice));
     }
 
-    /// The mapped parts of `range`, ascending, one a VMA.
+    /// The mapped parts of `range`, ascending, one per VMA.
     pub fn mapped_parts(&self, range: VaRange) -> impl Iterator<Item = VaRange> + '_ {
         let first = self.first_ending_after(range.start);
         let inside = self.vmas[first..].iter().take_while(move |vma| vma.start < range.end && !range.is_empty());
         inside.map(move |vma| vma.range().intersection(range))
     }
 
-    /// Moves or resizes mappings as `mremap(2)`: `old` becomes `new_len` bytes at `new_addr`. What else `new` holds is
-    /// unmapped. An empty `old` makes a second mapping of the same shared memory.
-    /// Errors leave the set as it was.
+    /// Moves or resizes mappings as `mremap(2)` does: `old` becomes `new`. Other mappings in `new` are unmapped. An
+    /// empty `old` creates a second mapping of the same shared memory. Errors leave the set unchanged.
     pub fn remap(&mut self, old: VaRange, new: VaRange) -> Result<Vec<Change>, VmaError> {
         if new.is_empty() {
             return Err(VmaError::Empty { addr: new.start.0 });
         }
         let growth = new.len_bytes().saturating_sub(old.len_bytes());
         let last = if old.is_empty() { old.start } else { old.end - 1 };
-        // What the new pages, if any, continue.
+        // The VMA that new pages, if any, continue.
         let model = match (growth, self.find(last)) {
             (0, _) => None,
             (_, Some(vma)) => Some(vma.clone()),
@@ -271,7 +271,7 @@ impl VmaSet {
         gaps
     }
 
-    /// What a forked child starts with. Pages of VMAs advised `wipe_on_fork` must not be inherited.
+    /// The VMAs that a forked child starts with. Pages of VMAs advised `wipe_on_fork` must not be inherited.
     pub fn fork(&self) -> Self {
         let mut child = Self { heap: self.heap, ..Self::new(self.limits) };
         child.vmas = self.vmas.iter().filter(|vma| !vma.advice.dont_fork).cloned().collect();
@@ -285,7 +285,7 @@ impl VmaSet {
         self.vmas[self.first_ending_after(addr)..].iter()
     }
 
-    /// Bytes below a VMA into which nothing may grow.
+    /// Number of bytes below a VMA into which nothing may grow.
     pub(super) fn guard_gap(&self, vma: &Vma) -> u64 {
         if vma.grows_down() { self.limits.guard_gap_bytes } else { 0 }
     }
@@ -296,7 +296,7 @@ impl VmaSet {
         self.ends.partition_point(|&end| end <= addr)
     }
 
-    /// Cuts the mappings of `range` out and returns them, ascending.
+    /// Removes the mapped parts of `range` and returns them, ascending.
     fn take(&mut self, range: VaRange) -> Vec<Vma> {
         let mut taken = Vec::new();
         if self.mapped_parts(range).next().is_some() {
@@ -308,8 +308,8 @@ impl VmaSet {
         taken
     }
 
-    /// Applies `change` to what is mapped in `range`, cutting VMAs at its edges only where that makes a difference,
-    /// and returns the pieces that changed as they were.
+    /// Applies `change` to the mapped parts of `range`, and splits VMAs at its edges only where that makes a
+    /// difference. Returns the old state of the changed pieces.
     fn modify(&mut self, range: VaRange, mut change: impl FnMut(&mut Vma)) -> Vec<Vma> {
         let mut before = Vec::new();
         let parts: Vec<VaRange> = self.mapped_parts(range).collect();
@@ -325,12 +325,12 @@ impl VmaSet {
         before
     }
 
-    /// The one place where VMAs change: what lies in `range`, cut at its edges, is replaced by what `contents` makes of
-    /// it, which must be ascending and inside `range`; neighbours that fit are joined.
+    /// The only place where VMAs change: replaces the contents of `range`, split at its edges, by the result of
+    /// `contents`, which must be ascending and inside `range`. Neighbours are merged if possible.
     fn rebuild(&mut self, range: VaRange, contents: impl FnOnce(Vec<Vma>) -> Vec<Vma>) {
         let first = self.first_ending_after(range.start);
         let count = self.vmas[first..].iter().take_while(|vma| vma.start < range.end).count();
-        // One more on either side, which may be joined.
+        // One more on either side, which may be merged.
         let from = first.saturating_sub(1);
         let to = (first + count + 1).min(self.vmas.len());
 

@@ -29,7 +29,7 @@ fn spans(set: &VmaSet) -> Vec<(u64, u64)> {
     set.iter().map(|vma| (vma.start.0, vma.end.0)).collect()
 }
 
-/// What one page is, without VMAs: the offset is the page's own.
+/// State of one page, without VMAs: the offset is the page's own.
 #[derive(Clone, Debug, PartialEq)]
 struct Page {
     prot: Protection,
@@ -41,7 +41,7 @@ struct Page {
     accounted: bool,
 }
 
-/// An address space page by page, with a token for each page that was touched: its translation.
+/// An address space by page, with a token for the translation of each touched page.
 #[derive(Clone, Default)]
 struct NaiveSpace {
     pages: BTreeMap<u64, Page>,
@@ -173,7 +173,7 @@ impl NaiveSpace {
         }
     }
 
-    /// Pages from the growing stack above `addr` down to it.
+    /// Adds pages of the growing stack above `addr`, down to it.
     fn grow(&mut self, addr: u64, limits: StackLimits) -> bool {
         let start = addr & !(PAGE - 1);
         let Some((&low, stack)) = self.pages.range(start..).next() else { return false };
@@ -214,7 +214,7 @@ fn flatten(set: &VmaSet) -> BTreeMap<u64, Page> {
     pages
 }
 
-/// What page tables would do with the changes.
+/// Applies the changes as page tables would.
 fn follow(tokens: &mut BTreeMap<u64, u64>, changes: &[Change]) {
     for change in changes {
         match change {
@@ -236,7 +236,7 @@ fn follow(tokens: &mut BTreeMap<u64, u64>, changes: &[Change]) {
     }
 }
 
-/// Protection of each page, as far as the changes tell.
+/// Checks the protection of each page, as far as the changes specify it.
 fn check_protections(before: &BTreeMap<u64, Page>, after: &BTreeMap<u64, Page>, changes: &[Change]) {
     let mut told = BTreeMap::new();
     for change in changes {
@@ -267,7 +267,7 @@ fn random_event(rng: &mut Rng, heap_start: u64, space_pages: u64) -> EventKind {
                 3 => (ANON | MapFlags::GROWSDOWN, None),
                 _ => (ANON, None),
             };
-            // Often offsets that make neighbours of one file continue each other.
+            // Often with offsets that make neighbours of one file contiguous.
             let file_offset = if file.is_some() { addr - BASE + rng.below(2) * PAGE } else { 0 };
             EventKind::Mmap { addr, len, prot, flags: MapFlags(flags), file, file_offset }
         }
@@ -373,7 +373,7 @@ fn what_was_writable_stays_apart_from_what_never_was() {
         set.apply(&event).unwrap();
     }
     assert_eq!(spans(&set), [(0, 2), (2, 3), (3, 4)].map(|(start, end)| (BASE + start * PAGE, BASE + end * PAGE)));
-    // Writable for once is enough.
+    // Being writable once is enough.
     set.apply(&EventKind::Mprotect { addr: BASE, len: 2 * PAGE, prot: write }).unwrap();
     set.apply(&EventKind::Mprotect { addr: BASE, len: 2 * PAGE, prot: read }).unwrap();
     assert_eq!(spans(&set), [(0, 3), (3, 4)].map(|(start, end)| (BASE + start * PAGE, BASE + end * PAGE)));
@@ -384,7 +384,7 @@ fn neighbours_join_as_in_linux() {
     let mut set = VmaSet::default();
     let apply = |set: &mut VmaSet, event| set.apply(&event).unwrap();
     apply(&mut set, mmap(BASE, 2 * PAGE, ANON));
-    // The rest of the last page counts, and MAP_FIXED concerns the call, not the mapping.
+    // The rest of the last page counts, and MAP_FIXED concerns only the call.
     apply(&mut set, mmap(BASE + 2 * PAGE, 1, ANON | MapFlags::FIXED));
     assert_eq!(spans(&set), [(BASE, BASE + 3 * PAGE)]);
     let middle = EventKind::Mprotect { addr: BASE + PAGE, len: PAGE, prot: Protection::from_bits(1) };
@@ -395,7 +395,7 @@ fn neighbours_join_as_in_linux() {
     apply(&mut set, EventKind::Mprotect { addr: BASE, len: 3 * PAGE, prot: Protection::READ_WRITE });
     assert_eq!(set.len(), 1);
 
-    // Files join where they continue each other; so do the pieces of one mapping.
+    // Mappings of a file are merged if they are contiguous; so are the pieces of one mapping.
     apply(&mut set, file_mmap(BASE + 8 * PAGE, PAGE, "a", 0));
     apply(&mut set, file_mmap(BASE + 9 * PAGE, PAGE, "a", PAGE));
     apply(&mut set, file_mmap(BASE + 10 * PAGE, PAGE, "a", 3 * PAGE));
@@ -403,7 +403,7 @@ fn neighbours_join_as_in_linux() {
     assert_eq!(set.len(), 4);
     assert_eq!(set.find(VirtAddr(BASE + 9 * PAGE + 5)).unwrap().range(), range(BASE + 8 * PAGE, BASE + 10 * PAGE));
 
-    // Two shared mappings are two objects; huge-page mappings never join and are rounded to their pages.
+    // Two shared mappings are two objects; huge-page mappings are never merged and are rounded to their page size.
     apply(&mut set, mmap(BASE + 20 * PAGE, PAGE, MapFlags::SHARED | MapFlags::ANONYMOUS));
     apply(&mut set, mmap(BASE + 21 * PAGE, PAGE, MapFlags::SHARED | MapFlags::ANONYMOUS));
     assert_eq!(set.len(), 6);
@@ -432,12 +432,12 @@ fn the_stack_grows_within_its_limits() {
     assert_eq!(set.find_or_grow(VirtAddr(top)), None, "never upwards");
     assert_eq!(set.mapped_pages(), 10);
 
-    // A mapping 257 pages below the 20th page: the gap of 256 pages may just be kept.
+    // A mapping 257 pages below the 20th page: the gap of 256 pages is just kept.
     let below = top - 20 * PAGE - 257 * PAGE;
     set.apply(&mmap(below, PAGE, ANON)).unwrap();
     assert_eq!(set.find_or_grow(VirtAddr(top - 21 * PAGE)), None, "into the guard gap");
     assert_eq!(set.find_or_grow(VirtAddr(top - 20 * PAGE)).unwrap().pages(), 20);
-    // An inaccessible mapping below is a guard itself.
+    // An inaccessible mapping below serves as a guard.
     set.apply(&EventKind::Mprotect { addr: below, len: PAGE, prot: Protection::default() }).unwrap();
     assert_eq!(set.find_or_grow(VirtAddr(top - 21 * PAGE)).unwrap().pages(), 21);
     set.check_invariants();
@@ -456,7 +456,7 @@ fn the_heap_follows_brk() {
     let changes = brk(&mut set, BASE, BASE + PAGE);
     assert!(matches!(&changes[..], [Change::Unmapped { vma }] if vma.range() == range(BASE + PAGE, BASE + 3 * PAGE)));
 
-    // A recording that began in mid-run: the heap is there before its first brk.
+    // The recording started in mid-run: the heap exists before its first brk.
     let mut set = VmaSet::default();
     let heap = EventKind::Mmap {
         addr: BASE,
@@ -489,7 +489,7 @@ fn remap_reports_what_page_tables_must_do() {
     assert_eq!(spans(&set), [(BASE, BASE + PAGE), (to, to + 5 * PAGE)]);
     assert_eq!(set.find(VirtAddr(to)).unwrap().file_offset, 17 * PAGE);
 
-    // An old length of 0 makes a second mapping of shared memory.
+    // An old length of 0 creates a second mapping of shared memory.
     set.apply(&mmap(BASE + 64 * PAGE, 2 * PAGE, MapFlags::SHARED | MapFlags::ANONYMOUS)).unwrap();
     let (old_addr, new_addr) = (BASE + 65 * PAGE, BASE + 80 * PAGE);
     set.apply(&EventKind::Mremap { old_addr, old_len: 0, new_addr, new_len: PAGE }).unwrap();
@@ -575,7 +575,7 @@ fn impossible_events_are_errors_and_change_nothing() {
         assert!(error.contains(part), "{event:?}: {error}");
         assert_eq!(spans(&set), [(BASE, BASE + 4 * PAGE)]);
     }
-    // Nothing to do is no error.
+    // An event without any effect is no error.
     assert_eq!(set.apply(&EventKind::Munmap { addr: BASE, len: 0 }), Ok(vec![]));
     assert_eq!(set.apply(&EventKind::Munmap { addr: 0, len: BASE }), Ok(vec![]));
     // Growth of a mapping at the very end of the address space does not wrap.

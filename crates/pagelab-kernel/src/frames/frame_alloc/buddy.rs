@@ -1,10 +1,10 @@
 //! The binary buddy allocator of Linux.
 //!
 //! # Models
-//! Free memory as naturally aligned blocks of 2^order frames, one LIFO list an order. An allocation takes the newest
-//! block of the smallest order that suffices and cuts it in halves, keeping the lower one and queueing the upper
-//! ones; a free joins the block with its buddy while that is free as a whole. At boot the memory is queued in the
-//! largest blocks that its alignment allows, ascending, so the first allocations get ascending addresses.
+//! Free memory as naturally aligned blocks of 2^order frames, one LIFO list per order. An allocation takes the newest
+//! block of the smallest sufficient order and splits it in halves; it keeps the lower half and queues the upper ones. A
+//! free merges the block with its buddy as long as the buddy is completely free. At boot, memory is queued in the
+//! largest blocks that its alignment allows, in ascending order, so the first allocations get ascending addresses.
 //!
 //! # Source
 //! Linux 6.1 `mm/page_alloc.c`: `__rmqueue_smallest`, `expand`, `__free_one_page`; `mm/memblock.c`:
@@ -15,13 +15,13 @@
 //! `max_order`: the largest order, 0 to 18; default 10, the value of x86-64 Linux (blocks of 4 MiB).
 //!
 //! # Deviations from the source
-//! - One list an order: no migration types, zones, nodes, watermarks or per-CPU lists, which
-//!   [`super::PageAllocator`] has.
-//! - Linux never gives out more than order 10 here: it takes 1 GiB pages from a pool set aside at boot or from a
-//!   contiguous-memory area. With `max_order` 18 this allocator serves them itself, which is a model choice: such
-//!   memory is then shared with other users as long as nobody fragments it.
-//! - A freed block goes to the head of its list always; Linux puts a block at the tail when its buddy's parent
-//!   looks likely to be freed next (`buddy_merge_likely`).
+//! - One list per order: no migration types, zones, nodes, watermarks or per-CPU lists, which [`super::PageAllocator`]
+//!   has.
+//! - Linux never hands out blocks above order 10 here: it takes 1 GiB pages from a pool reserved at boot or from a
+//!   contiguous-memory area. With `max_order` 18 this allocator serves them itself, which is a choice of the model:
+//!   such memory is then shared with other users as long as nobody fragments it.
+//! - A freed block always goes to the head of its list; Linux puts a block at the tail if its buddy's parent is likely
+//!   to be freed next (`buddy_merge_likely`).
 
 use std::ops::Range;
 
@@ -52,22 +52,22 @@ pub struct Buddy {
     area: FreeArea,
 }
 
-/// The one type whose lists are used.
+/// The only type whose lists are used.
 const ANY: MigrateType = MigrateType::Movable;
 
 impl Buddy {
-    /// All of `count` frames from `first`, free.
+    /// An allocator for `count` frames from `first`, all free.
     pub fn new(first: Pfn, count: u64, config: &BuddyConfig) -> Result<Self, FrameAllocError> {
         Ok(Self { area: FreeArea::new(first, count, config.max_order)? })
     }
 
-    /// Takes `range` out of the memory for good (a kernel image, a firmware hole): it is neither free nor in use.
-    /// An empty range does nothing. Possible until the first allocation.
+    /// Reserves `range` permanently (a kernel image, a firmware hole): it is neither free nor in use. An empty range
+    /// has no effect. Possible only before the first allocation.
     pub fn reserve_range(&mut self, range: Range<Pfn>) -> Result<(), FrameAllocError> {
         self.area.reserve_range(range)
     }
 
-    /// Frames set aside by [`Self::reserve_range`].
+    /// Frames reserved by [`Self::reserve_range`].
     pub fn reserved_frames(&self) -> u64 {
         self.area.reserved_frames()
     }

@@ -4,14 +4,14 @@ use super::super::{FrameAllocator, FramePurpose, FrameRequest, MAX_MAX_ORDER};
 use super::*;
 use pagelab_base::rng::Rng;
 
-/// The algorithm with plain lists and linear searches; the last element of a list is its newest.
+/// The algorithm with plain lists and linear searches. The last element of a list is its newest.
 struct NaiveBuddy {
     lists: Vec<Vec<u64>>,
     max_order: u32,
 }
 
 impl NaiveBuddy {
-    /// Ascending from each free range's start, as Linux presents memory at boot.
+    /// Queues memory in ascending order from each free range's start, as Linux does at boot.
     fn new(ranges: &[Range<u64>], max_order: u32) -> Self {
         let mut lists = vec![Vec::new(); max_order as usize + 1];
         for range in ranges {
@@ -55,7 +55,7 @@ impl NaiveBuddy {
         Some(found - order)
     }
 
-    /// Runs of free blocks of this order or more, from `rover` on and round to it.
+    /// Runs of free blocks of at least this order, from `rover` on and wrapping around to it.
     fn runs(&self, order: u32, end: u64, rover: u64) -> Vec<Range<u64>> {
         let holds = |size: u32, pfn: u64| self.lists[size as usize].contains(&(pfn >> size << size));
         let free = |pfn: u64| (order..=self.max_order).any(|size| holds(size, pfn));
@@ -123,7 +123,7 @@ fn compare_with_naive(first: u64, count: u64, max_order: u32, reserved: &[Range<
         // Phases that mostly fill and phases that mostly drain, so that memory runs out and coalesces repeatedly.
         let filling = (step / 20_000) % 2 == 0;
         if rng.below(100) < if filling { 70 } else { 30 } {
-            // Small orders dominate as they do in a kernel; one above max_order comes by.
+            // Small orders dominate as in a kernel; one above max_order occurs.
             let order = (rng.next_u64().trailing_zeros() / 2).min(max_order + 1);
             if order > max_order {
                 assert_eq!(buddy.alloc(request(order), &mut effects), None);
@@ -174,7 +174,7 @@ fn compare_with_naive(first: u64, count: u64, max_order: u32, reserved: &[Range<
                 assert_eq!(buddy.free_blocks(order), naive.lists[order as usize].len() as u64);
             }
             for order in [max_order, max_order / 2] {
-                // As a place to go on at, the end of a block.
+                // As a hint for the next search: the end of a block.
                 let rover = ((first + rng.below(count)) >> order << order).max(first);
                 buddy.set_rover(Pfn(rover));
                 let runs = naive.runs(order, first + count, rover);
@@ -238,7 +238,7 @@ fn effects_name_the_descriptors_that_linux_touches() {
     assert_eq!(effects, AllocEffects { splits: 2, descriptors: vec![Pfn(8), Pfn(12), Pfn(10)], ..Default::default() });
     assert_eq!(buddy.alloc(request(0), &mut effects), Some(Pfn(10)));
     effects.clear();
-    // Frees 10: joins 11; freeing 8 then joins 10 and 12.
+    // Frees 10, which merges with 11; freeing 8 then merges with 10 and 12.
     buddy.free(Pfn(10), 0, 0, &mut effects);
     buddy.free(Pfn(8), 1, 0, &mut effects);
     assert_eq!((effects.splits, effects.merges), (0, 3));

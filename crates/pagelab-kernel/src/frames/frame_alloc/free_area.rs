@@ -1,18 +1,18 @@
 //! Free memory as naturally aligned blocks of 2^order frames: one LIFO list for each order and migrate type.
 //!
-//! This is the part that the plain [`super::Buddy`] and a zone of [`super::PageAllocator`] share. It takes the newest
-//! block of a list, cuts blocks in halves, joins free buddies, and remembers of every block in use its order and
-//! the mobility of its contents. Whoever owns it decides which list is asked.
+//! The plain [`super::Buddy`] and the zones of [`super::PageAllocator`] share it. It takes the newest block of a list,
+//! splits blocks in halves, merges free buddies, and keeps the order and the mobility of every block in use. Its owner
+//! decides from which list to allocate.
 //!
 //! # Source
 //! Linux 6.1 `mm/page_alloc.c`: `__rmqueue_smallest`, `expand`, `__free_one_page`, `move_to_free_list`;
 //! `mm/memblock.c`: `__free_pages_memory`; the boot-time tail placement of `__free_pages_core`.
 //!
 //! # Host memory
-//! One byte a frame for its state and four for links: of two buddies of order 0 at most one can be listed, else they
-//! were joined, so a pair of frames shares a place. The host backs only what is written. Blocks of the largest
-//! order that were never handed out stay out of the lists: they are the `untouched` ranges, which stand for the
-//! tail of the movable list of the largest order.
+//! One byte per frame for its state and four for links. Of two buddies of order 0 at most one can be listed, since two
+//! free ones would have been merged, so a pair of frames shares an entry. The host backs only what is written. Blocks
+//! of the largest order that were never handed out are on no list: the `untouched` ranges represent them, as the tail
+//! of the movable list of the largest order.
 
 mod runs;
 
@@ -28,14 +28,14 @@ const ORDERS: usize = MAX_MAX_ORDER as usize + 1;
 /// A frame's number relative to [`FreeArea::base`].
 pub(super) type Index = u32;
 
-/// What a frame is, in one byte: zero within a block, in a reserved range and in memory that was never touched;
-/// else the head of a block with its order in the lower five bits and its class above them.
+/// State of a frame in one byte: zero inside a block, in a reserved range and in memory that was never touched;
+/// otherwise the frame is the head of a block, with the order in the lower five bits and the class above them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FrameState(u8);
 
 impl FrameState {
     const NOT_A_HEAD: Self = Self(0);
-    /// A single frame on a per-CPU list: not free here, not in use either.
+    /// A single frame on a per-CPU list: neither free here nor in use.
     pub(super) const PER_CPU: Self = Self(7 << 5);
 
     /// The head of a free block on the list of `mobility`.
@@ -51,7 +51,7 @@ impl FrameState {
         u32::from(self.0 & 0x1f)
     }
 
-    /// The list that the block is on, if it is free.
+    /// The list of the block, if it is free.
     pub(super) fn free_list(self) -> Option<MigrateType> {
         match self.0 >> 5 {
             class @ 1..=3 => Some(MigrateType::ALL[usize::from(class) - 1]),
@@ -86,7 +86,7 @@ impl std::fmt::Display for FrameState {
     }
 }
 
-/// Frames by what they are, counted by [`FreeArea::check_invariants`].
+/// Number of frames by state, counted by [`FreeArea::check_invariants`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Census {
     pub(super) free: u64,
@@ -97,30 +97,30 @@ pub(super) struct Census {
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub(super) struct FreeArea {
-    /// The first frame rounded down to the largest block, so that alignment survives the subtraction.
+    /// The first frame rounded down to the largest block, so that alignment is kept when it is subtracted.
     base: u64,
     first: Pfn,
     end: Pfn,
     max_order: u32,
     /// [`FrameState`] by index.
     states: Vec<u8>,
-    /// Neighbours of a free block's head in its list, `[newer, older]`, as index + 1; 0 is none. By index >> `pair`.
+    /// Neighbours of a free block's head in its list, `[newer, older]`, as index + 1; 0 means none. By index >> `pair`.
     links: Vec<[u32; 2]>,
-    /// 1, or 0 if nothing is ever joined.
+    /// 1, or 0 if blocks are never merged.
     pair: u32,
-    /// Newest block by type and order, as index + 1; 0 is none.
+    /// Newest block by type and order, as index + 1; 0 means none.
     heads: [[u32; ORDERS]; MigrateType::COUNT],
     /// Listed blocks by type and order.
     listed: [[u64; ORDERS]; MigrateType::COUNT],
-    /// Bit `o`: the type's list of order `o` has a block.
+    /// Bit `o` is set if the type's list of order `o` has a block.
     nonempty: [u32; MigrateType::COUNT],
-    /// Ranges of whole blocks of the largest order, descending (the last is handed out first, from its start).
+    /// Ranges of whole blocks of the largest order, descending. The last range is handed out first, from its start.
     untouched: Vec<Range<Index>>,
     untouched_blocks: u64,
-    /// Ascending, disjoint.
+    /// In ascending order, disjoint.
     reserved: Vec<Range<Pfn>>,
     free_frames: u64,
-    /// Whether a block has been taken: boot is over.
+    /// Whether a block has been taken, so that boot is over.
     booted: bool,
     /// Where the next search for a run of free blocks begins.
     rover: Index,
@@ -128,11 +128,11 @@ pub(super) struct FreeArea {
 
 const NEWER: usize = 0;
 const OLDER: usize = 1;
-/// Linux's memory is movable at boot (`memmap_init`).
+/// At boot, all of Linux's memory is movable (`memmap_init`).
 const AT_BOOT: MigrateType = MigrateType::Movable;
 
 impl FreeArea {
-    /// All of `count` frames from `first`, free.
+    /// An area of `count` frames from `first`, all free.
     pub(super) fn new(first: Pfn, count: u64, max_order: u32) -> Result<Self, FrameAllocError> {
         if max_order > MAX_MAX_ORDER {
             return Err(FrameAllocError::MaxOrder { max_order });
@@ -171,7 +171,7 @@ impl FreeArea {
         Ok(area)
     }
 
-    /// Takes `range` out of the memory for good. An empty range does nothing. Possible until the first block is taken.
+    /// Reserves `range` permanently. An empty range has no effect. Possible only before the first block is taken.
     pub(super) fn reserve_range(&mut self, range: Range<Pfn>) -> Result<(), FrameAllocError> {
         let Range { start, end } = range;
         if self.booted {
@@ -192,12 +192,12 @@ impl FreeArea {
         Ok(())
     }
 
-    /// Frames set aside by [`Self::reserve_range`].
+    /// Frames reserved by [`Self::reserve_range`].
     pub(super) fn reserved_frames(&self) -> u64 {
         self.reserved.iter().map(|r| r.end.0 - r.start.0).sum()
     }
 
-    /// Fills the lists anew with everything that is not reserved.
+    /// Rebuilds the lists from all memory that is not reserved.
     fn queue_boot_memory(&mut self) {
         let mut scratch = AllocEffects::default();
         for order in 0..=self.max_order {
@@ -217,8 +217,8 @@ impl FreeArea {
         }
         gaps.push(start..self.end);
 
-        // Descending, since the block queued last is handed out first. Within an order the lists then ascend, as
-        // Linux's do, which fills them from the other end.
+        // In descending order, since the block queued last is handed out first. Within an order the lists then ascend,
+        // as in Linux, which fills them from the other end.
         for gap in gaps.into_iter().rev() {
             let (start, mut end) = (self.index(gap.start), (gap.end.0 - self.base) as Index);
             self.free_frames += u64::from(end - start);
@@ -270,7 +270,7 @@ impl FreeArea {
         self.states[index as usize] = state.0;
     }
 
-    /// Makes the free block at `index` the newest of its order and type.
+    /// Puts the free block at `index` at the head of the list of its order and type.
     #[inline]
     pub(super) fn link(&mut self, index: Index, order: u32, list: MigrateType, effects: &mut AllocEffects) {
         let older = self.heads[list as usize][order as usize];
@@ -287,7 +287,7 @@ impl FreeArea {
         self.listed[list as usize][order as usize] += 1;
     }
 
-    /// Takes the free block at `index` out of its list.
+    /// Removes the free block at `index` from its list.
     #[inline]
     pub(super) fn unlink(&mut self, index: Index, effects: &mut AllocEffects) {
         let state = self.state(index);
@@ -311,7 +311,7 @@ impl FreeArea {
         self.listed[list][order] -= 1;
     }
 
-    /// The order of the smallest block on the type's lists that holds 2^`order` frames.
+    /// Order of the smallest block on the type's lists that has at least 2^`order` frames.
     #[inline]
     pub(super) fn smallest(&self, order: u32, list: MigrateType) -> Option<u32> {
         let sufficient = self.nonempty[list as usize] >> order << order;
@@ -327,7 +327,7 @@ impl FreeArea {
             || (list == AT_BOOT && order == self.max_order && !self.untouched.is_empty())
     }
 
-    /// Takes the newest block of a list that [`Self::has`] one. It stays counted as free.
+    /// Takes the newest block of a list, which must have one ([`Self::has`]). The block still counts as free.
     #[inline]
     pub(super) fn pop(&mut self, order: u32, list: MigrateType, effects: &mut AllocEffects) -> Index {
         let head = self.heads[list as usize][order as usize];
@@ -346,7 +346,7 @@ impl FreeArea {
         index
     }
 
-    /// Takes a block of `order` from the type's lists for such contents; cuts a larger one if need be.
+    /// Takes a block of `order` from the type's lists for such contents; splits a larger one if necessary.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -368,7 +368,7 @@ impl FreeArea {
         Some(index)
     }
 
-    /// Frees the block at `index` into a list of `list`, joined with its free buddies whatever lists they are on.
+    /// Frees the block at `index` into a list of type `list`, merged with its free buddies, whatever lists they are on.
     #[inline]
     pub(super) fn give(&mut self, mut index: Index, mut order: u32, list: MigrateType, effects: &mut AllocEffects) {
         self.states[index as usize] = FrameState::NOT_A_HEAD.0;
@@ -386,7 +386,7 @@ impl FreeArea {
         self.link(index, order, list, effects);
     }
 
-    /// The index of `pfn`, which must be the head of a block of `order` that is in use.
+    /// Returns the index of `pfn`, which must be the head of a block of `order` in use.
     #[inline]
     pub(super) fn used_index(&self, pfn: Pfn, order: u32) -> Index {
         assert!((self.first..self.end).contains(&pfn), "{pfn:?} is outside the memory {:?}", self.frames());
@@ -438,7 +438,7 @@ impl FreeArea {
         self.untouched.get(at).is_some_and(|r| r.contains(&index))
     }
 
-    /// Compares the structures with each other and counts the frames.
+    /// Checks the structures against each other and counts the frames.
     ///
     /// # Panics
     /// If they contradict each other.
@@ -448,7 +448,7 @@ impl FreeArea {
         assert_eq!(untouched, self.untouched_blocks << self.max_order, "untouched blocks");
         assert_eq!(listed_frames + untouched, self.free_frames, "free frames");
 
-        // Every frame is covered exactly once: by a block, by an untouched range or by a reservation.
+        // Every frame is covered exactly once: by a block, by an untouched range or by a reserved range.
         let mut unlisted = self.untouched.iter().rev().cloned().collect::<Vec<_>>();
         unlisted.extend(self.reserved.iter().map(|r| self.index(r.start)..(r.end.0 - self.base) as Index));
         unlisted.sort_by_key(|r| r.start);
@@ -486,7 +486,7 @@ impl FreeArea {
         census
     }
 
-    /// Follows the lists of one type; the frames on them.
+    /// Checks the lists of one type and returns their number of frames.
     fn check_lists(&self, list: MigrateType) -> u64 {
         let mut frames = 0;
         for order in 0..=self.max_order {

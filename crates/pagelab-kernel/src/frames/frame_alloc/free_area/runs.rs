@@ -1,9 +1,9 @@
-//! Blocks that are taken at a place of the kernel's choice, and the runs of free blocks that it chooses among.
+//! Allocation of blocks at a given place, and the search for runs of free blocks.
 //!
 //! # Source
-//! Linux 6.1 `mm/page_alloc.c`: `break_down_buddy_pages`, `is_free_buddy_page`. The runs are the contiguity map of
-//! Alverti et al., "Enhancing and exploiting contiguity for fast memory virtualization" (ISCA 2020), found by a search
-//! instead of kept.
+//! Linux 6.1 `mm/page_alloc.c`: `break_down_buddy_pages`, `is_free_buddy_page`. The runs correspond to the contiguity
+//! map of Alverti et al., "Enhancing and exploiting contiguity for fast memory virtualization" (ISCA 2020); here they
+//! are found by a search instead of being kept.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use super::{AT_BOOT, FrameState, FreeArea, Index};
 use pagelab_base::addr::Pfn;
 
 impl FreeArea {
-    /// Takes exactly the block of `order` at `index` for such contents, out of whatever free block it lies in (Linux
-    /// `break_down_buddy_pages`). False if it is not free as a whole.
+    /// Takes exactly the block of `order` at `index` for such contents, out of the free block that contains it (Linux
+    /// `break_down_buddy_pages`). False if it is not completely free.
     pub(in crate::frames::frame_alloc) fn take_at(
         &mut self,
         index: Index,
@@ -41,12 +41,12 @@ impl FreeArea {
         true
     }
 
-    /// Whether the aligned block of `order` at `pfn` is one and lies inside the memory.
+    /// Whether `pfn` is aligned to a block of `order` that lies inside the memory.
     pub(in crate::frames::frame_alloc) fn holds(&self, pfn: Pfn, order: u32) -> bool {
         pfn.0.is_multiple_of(1 << order) && (self.first..self.end).contains(&pfn) && self.end.0 - pfn.0 >= 1 << order
     }
 
-    /// First frame and order of the free block that holds the aligned block of `order` at `index`.
+    /// First frame and order of the free block that contains the aligned block of `order` at `index`.
     fn free_block_around(&self, index: Index, order: u32) -> Option<(Index, u32)> {
         let mut blocks = (order..=self.max_order).map(|size| (index >> size << size, size));
         let listed = |&(head, size): &(Index, u32)| self.state(head).is_free_of(size);
@@ -55,7 +55,7 @@ impl FreeArea {
         blocks.find(listed).or_else(untouched)
     }
 
-    /// Takes one block out of the untouched ranges, wherever it lies.
+    /// Takes one block from the untouched ranges, wherever it lies.
     fn touch(&mut self, head: Index, effects: &mut AllocEffects) {
         let at = self.untouched.partition_point(|r| r.start > head);
         let Range { start, end } = self.untouched[at].clone();
@@ -65,8 +65,8 @@ impl FreeArea {
         effects.descriptors.push(self.pfn(head));
     }
 
-    /// The first run of free blocks of 2^`order` frames or more from the rover on, and round to it again, that has
-    /// `frames`; the largest if none has. The first frames of the runs that were looked at are added to `looked`.
+    /// Returns the first run of free blocks of at least 2^`order` frames that has `frames`, searching from the rover on
+    /// and wrapping around to it; the largest run if none has. Adds the first frames of all examined runs to `looked`.
     pub(in crate::frames::frame_alloc) fn find_run(
         &self,
         order: u32,
@@ -93,10 +93,10 @@ impl FreeArea {
         (!largest.is_empty()).then(|| pfns(largest))
     }
 
-    /// The next run of such blocks inside `within`, no further than it needs to have `frames`.
+    /// The next run of such blocks inside `within`, cut off where it has `frames`.
     fn next_run(&self, within: Range<Index>, order: u32, frames: u64) -> Option<Range<Index>> {
         let (step, until) = (1 << order, within.end);
-        // The end of the free block around the aligned block at `at`, as far as it lies inside.
+        // The end of the free block around the aligned block at `at`, clipped to `within`.
         let beyond = |at: Index| {
             let (head, size) = (until - at >= step).then(|| self.free_block_around(at, order)).flatten()?;
             Some((head + (1 << size)).min(until >> order << order))
@@ -110,7 +110,7 @@ impl FreeArea {
         Some(start..end)
     }
 
-    /// The next search begins at `pfn`.
+    /// Lets the next search begin at `pfn`.
     pub(in crate::frames::frame_alloc) fn set_rover(&mut self, pfn: Pfn) {
         self.rover = self.index(pfn.min(self.end));
     }

@@ -1,19 +1,19 @@
-//! Memory as a machine has it that has run for long: partly used, its free memory in pieces.
+//! Ageing: the memory of a machine that has run for a long time, partly used and with fragmented free memory.
 //!
 //! # Models
-//! Each zone gets the same mixture. Whole pageblocks, drawn at random in pairs, stay free; the other free frames lie in
-//! pageblocks that are half used, each cut at random like a buddy tree: a part's free frames are dealt out to its
-//! halves in any proportion, equally likely. Everything else is in use: blocks as large as their place. What is
-//! unmovable has pageblocks of its own as far as it fills them, as Linux's grouping by mobility strives for.
+//! All zones get the same mixture. Whole pageblocks, drawn at random in pairs, stay free. The other free frames lie in
+//! half-used pageblocks, which are split at random like a buddy tree: the free frames of a part are divided between its
+//! halves in any proportion, all equally likely. Everything else is in use, in blocks as large as their place.
+//! Unmovable contents have pageblocks of their own as far as they fill them, as Linux's grouping by mobility aims for.
 //!
 //! # Source
-//! The parameters are what Linux's `/proc/buddyinfo` and `/proc/pagetypeinfo` tell of such a machine. Panwar et al.,
-//! "Making huge pages actually useful", ASPLOS 2018, show why unmovable contents matter. How free pieces lie inside a
-//! pageblock is this model's choice.
+//! The parameters correspond to what Linux's `/proc/buddyinfo` and `/proc/pagetypeinfo` show of such a machine. Panwar
+//! et al., "Making huge pages actually useful", ASPLOS 2018, show why unmovable contents matter. The distribution of
+//! free frames inside a pageblock is a choice of this model.
 //!
 //! # Parameters
-//! [`AgeingConfig`]. Frames are counted exactly, so a zone misses the free memory by at most half a frame, its huge
-//! part and the unmovable part by less than a pageblock each; [`Aged`] says what was reached.
+//! [`AgeingConfig`]. Frames are counted exactly, so a zone misses the free memory by at most half a frame, and its huge
+//! part and the unmovable part by less than a pageblock each; [`Aged`] reports the result.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,21 +26,21 @@ use super::zone::{PAGEBLOCK_ORDER, Zone};
 use pagelab_base::addr::Pfn;
 use pagelab_base::rng::Rng;
 
-/// The state that [`PageAllocator::age`] brings memory into.
+/// The state of memory that [`PageAllocator::age`] produces.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgeingConfig {
-    /// Free memory afterwards, of all that is not reserved; 0 to 1.
+    /// Fraction of the memory that is not reserved to be free afterwards, 0 to 1.
     pub free_fraction: f64,
-    /// Of the free memory, what lies in free blocks of 2 MiB and larger; 0 to 1.
+    /// Fraction of the free memory in free blocks of 2 MiB and larger, 0 to 1.
     pub huge_free_fraction: f64,
-    /// Of the memory that ageing takes, what cannot be moved; 0 to 1.
+    /// Fraction of the memory used by ageing that cannot be moved, 0 to 1.
     pub unmovable_fraction: f64,
-    /// Seed of the random choice of blocks; each zone has a stream of its own.
+    /// Seed of the random choice of blocks. Each zone has its own random stream.
     pub seed: u64,
 }
 
-/// A block that ageing took, in eight bytes: there may be millions.
+/// A block used by ageing, in eight bytes, since there may be millions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgedBlock(u64);
 
@@ -54,7 +54,7 @@ impl AgedBlock {
         Pfn(self.0 >> 6)
     }
 
-    /// log2 of the frames of the block.
+    /// log2 of the number of frames in the block.
     pub fn order(self) -> u32 {
         (self.0 >> 1) as u32 & 0x1f
     }
@@ -65,41 +65,41 @@ impl AgedBlock {
     }
 }
 
-/// What ageing reached.
+/// Result of ageing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Aged {
     /// Frames that are not reserved.
     pub managed_frames: u64,
     /// Frames that are free afterwards.
     pub free_frames: u64,
-    /// Of the free ones, those in blocks of order 9 and above.
+    /// Free frames in blocks of order 9 and above.
     pub huge_free_frames: u64,
     /// Frames in [`Self::blocks`].
     pub taken_frames: u64,
-    /// Of the taken ones, those that cannot be moved.
+    /// Frames in [`Self::blocks`] that cannot be moved.
     pub unmovable_frames: u64,
-    /// What was taken, for [`FrameAllocator::free`].
+    /// The blocks used by ageing, for [`FrameAllocator::free`].
     pub blocks: Vec<AgedBlock>,
 }
 
 impl Aged {
-    /// Free frames of all that are not reserved, 0 to 1.
+    /// Fraction of the frames that are not reserved that is free, 0 to 1.
     pub fn free_fraction(&self) -> f64 {
         ratio(self.free_frames, self.managed_frames)
     }
 
-    /// Of the free frames, those in blocks of order 9 and above, 0 to 1.
+    /// Fraction of the free frames in blocks of order 9 and above, 0 to 1.
     pub fn huge_free_fraction(&self) -> f64 {
         ratio(self.huge_free_frames, self.free_frames)
     }
 
-    /// Of the frames that were taken, those that cannot be moved, 0 to 1.
+    /// Fraction of the used frames that cannot be moved, 0 to 1.
     pub fn unmovable_fraction(&self) -> f64 {
         ratio(self.unmovable_frames, self.taken_frames)
     }
 }
 
-/// What a user may ask for, to four decimals and not more than there is.
+/// The largest value to request, rounded down to four decimals.
 fn at_most(part: u64, whole: u64) -> f64 {
     (ratio(part, whole) * 1e4).floor() / 1e4
 }
@@ -109,19 +109,20 @@ fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 const PAGEBLOCK_FRAMES: u64 = 1 << PAGEBLOCK_ORDER;
-/// Pageblocks are drawn in pairs, the largest blocks of Linux: memory that nobody has cut for long is in those.
+/// Pageblocks are drawn in pairs, the largest blocks of Linux: memory that has not been split for a long time consists
+/// of those.
 const PAIR_ORDER: u32 = 10;
 
-/// What one zone is to look like.
+/// Target state of one zone.
 struct Plan {
     free: u64,
-    /// Whole pageblocks among it.
+    /// Number of pageblocks that are to be completely free.
     huge_blocks: u64,
 }
 
 impl PageAllocator {
-    /// Takes memory until the rest is free as `config` says. Blocks that are in use stay where they are; the CPUs'
-    /// lists are drained.
+    /// Uses memory until the rest is free as `config` requests. Blocks in use stay where they are; the per-CPU lists
+    /// are drained.
     pub fn age(&mut self, config: &AgeingConfig) -> Result<Aged, FrameAllocError> {
         let fractions = [
             ("free_fraction", config.free_fraction),
@@ -152,7 +153,7 @@ impl PageAllocator {
     }
 }
 
-/// Free frames in whole pageblocks.
+/// Free frames in completely free pageblocks.
 fn whole_frames(zone: &Zone) -> u64 {
     (PAGEBLOCK_ORDER..=zone.area.max_order()).map(|order| zone.area.free_blocks(order) << order).sum()
 }
@@ -171,7 +172,7 @@ fn plan(zone: &Zone, config: &AgeingConfig) -> Result<Plan, FrameAllocError> {
     }
     let whole = whole_frames(zone);
     let blocks = whole / PAGEBLOCK_FRAMES;
-    // What is free in no whole pageblock can make up for the rest of a pageblock only.
+    // Free frames outside completely free pageblocks can contribute less than one pageblock.
     let huge_blocks = (config.huge_free_fraction * free as f64 / PAGEBLOCK_FRAMES as f64).round() as u64;
     let huge_blocks = huge_blocks.min(free / PAGEBLOCK_FRAMES);
     if huge_blocks > blocks {
@@ -183,7 +184,7 @@ fn plan(zone: &Zone, config: &AgeingConfig) -> Result<Plan, FrameAllocError> {
         );
         return Err(error("huge_free_fraction", what));
     }
-    // A pageblock that is not to be free as a whole has a used frame at least.
+    // A pageblock that must not be completely free has at least one used frame.
     let in_pieces = now - whole + (blocks - huge_blocks) * (PAGEBLOCK_FRAMES - 1);
     let pieces = free - huge_blocks * PAGEBLOCK_FRAMES;
     if pieces > in_pieces {
@@ -201,12 +202,12 @@ struct Ageing<'a> {
     zone: &'a mut Zone,
     rng: &'a mut Rng,
     effects: AllocEffects,
-    /// The blocks of the pageblock at hand.
+    /// The used blocks of the current pageblock.
     taken: Vec<(Index, u32)>,
 }
 
 impl Ageing<'_> {
-    /// Takes all that is free and gives back what is to be free.
+    /// Takes all free memory and returns what is to be free.
     fn carry_out(mut self, plan: &Plan, unmovable_fraction: f64, aged: &mut Aged) {
         let taken = self.zone.area.free_frames() - plan.free;
         let whole = self.take_whole();
@@ -230,7 +231,7 @@ impl Ageing<'_> {
             self.give(index, PAGEBLOCK_ORDER);
         }
         let holes = self.deal(pieces, filled.len() as u64);
-        // Unmovable contents fill pageblocks of any kind, so the ones with holes are spread among the others.
+        // Unmovable contents fill any pageblocks, so those with free frames are spread among the others.
         let mut filled: Vec<_> = filled.iter().zip(holes).collect();
         shuffle(&mut filled, self.rng);
         for (&index, free) in filled {
@@ -246,7 +247,7 @@ impl Ageing<'_> {
         aged.unmovable_frames += asked - unmovable;
     }
 
-    /// Takes all whole pageblocks, in random order: two that make a block of [`PAIR_ORDER`] follow one another.
+    /// Takes all whole pageblocks, in random order; two that form a block of [`PAIR_ORDER`] stay adjacent.
     fn take_whole(&mut self) -> Vec<Index> {
         let mut units = Vec::new();
         for order in (PAGEBLOCK_ORDER..=self.zone.area.max_order()).rev() {
@@ -265,7 +266,7 @@ impl Ageing<'_> {
         pageblocks
     }
 
-    /// Takes blocks of this order until no free block holds one.
+    /// Takes blocks of this order until none is left.
     fn take_all(&mut self, order: u32) -> Vec<Index> {
         let mut blocks = Vec::new();
         for list in MigrateType::ALL {
@@ -278,8 +279,8 @@ impl Ageing<'_> {
         blocks
     }
 
-    /// How many frames of each of `blocks` pageblocks are to be free: of about twice as many as are needed, any number
-    /// below all; the others have none.
+    /// How many frames are to be free in each of `blocks` pageblocks. About twice as many pageblocks as necessary get
+    /// free frames, each any number below all of its frames; the others get none.
     fn deal(&mut self, pieces: u64, blocks: u64) -> Vec<u64> {
         let mut holes = vec![0; blocks as usize];
         let most = PAGEBLOCK_FRAMES - 1;
@@ -297,7 +298,7 @@ impl Ageing<'_> {
         holes
     }
 
-    /// A part of `both` for one of two places that hold `most` each.
+    /// A random part of `both` for one of two places with room for `most` each.
     fn share(&mut self, both: u64, most: u64) -> u64 {
         let (least, most) = (both.saturating_sub(most), both.min(most));
         least + self.rng.below(most - least + 1)
@@ -324,8 +325,8 @@ impl Ageing<'_> {
         self.effects.clear();
     }
 
-    /// Records the blocks that [`Self::carve`] left in use, as unmovable as far as they fit into `quota`; the frames
-    /// that did.
+    /// Records the blocks that [`Self::carve`] left in use, as unmovable as far as they fit into `quota`. Returns the
+    /// number of unmovable frames.
     fn record_used_blocks(&mut self, list: MigrateType, quota: u64, aged: &mut Aged) -> u64 {
         let mut unmovable = 0;
         for (index, order) in self.taken.drain(..) {

@@ -22,10 +22,10 @@ fn config(free_fraction: f64, huge_free_fraction: f64, unmovable_fraction: f64) 
     AgeingConfig { free_fraction, huge_free_fraction, unmovable_fraction, seed: 7 }
 }
 
-/// Free and huge free frames, by looking at every frame.
+/// Counts free and huge free frames by examining every frame.
 fn look(allocator: &PageAllocator) -> (u64, u64) {
     let free: Vec<bool> = (0..FRAMES).map(|pfn| allocator.is_free(Pfn(pfn))).collect();
-    // The zones meet inside a pageblock, which is therefore in no block.
+    // The boundary of the zones lies inside a pageblock, which therefore belongs to no block.
     let huge = (0..).zip(free.chunks(512)).filter(|(n, pageblock)| *n != 100_003 / 512 && pageblock.iter().all(|&f| f));
     let huge = huge.count() as u64 * 512;
     (free.iter().filter(|&&f| f).count() as u64, huge)
@@ -74,7 +74,7 @@ fn free_memory_lies_in_pieces_of_many_sizes_and_unmovable_contents_together() {
     }
     let mixed = of_block.values().filter(|[pinned, movable]| *pinned > 0 && *movable > 0).count();
     assert!(mixed <= 8, "{mixed} pageblocks of {} are mixed", of_block.len());
-    // An unmovable request finds a place of its own type.
+    // An unmovable request gets a place of its own type.
     let mut effects = AllocEffects::default();
     allocator.alloc(FrameRequest::new(0, FramePurpose::PageTable), &mut effects).unwrap();
     assert_eq!(effects.steals, 0);
@@ -139,7 +139,7 @@ fn impossible_states_are_refused_and_change_nothing() {
     says(config(0.5, 0.1, f64::NAN), &["unmovable_fraction: NaN", "0 to 1"]);
     let mut cut = fresh();
     let mut effects = AllocEffects::default();
-    // A frame in use in each of 300 of the 503 whole pageblocks, all in NORMAL or spilt into DMA32.
+    // One frame in use in each of 300 of the 503 whole pageblocks, all in NORMAL or spilt into DMA32.
     for _ in 0..300 {
         let pfn = cut.alloc(FrameRequest::new(9, FramePurpose::UserData), &mut effects).unwrap();
         cut.split_used(pfn, 9, 0);

@@ -1,4 +1,4 @@
-//! The parameters of a [`super::PageAllocator`] and what makes them impossible.
+//! Parameters of a [`super::PageAllocator`] and their validation.
 
 use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
@@ -22,7 +22,7 @@ pub struct PageAllocatorConfig {
     pub max_order: u32,
     /// NUMA nodes in the order of their memory; empty for one node with all of it.
     pub nodes: Vec<NodeConfig>,
-    /// The node of each CPU; empty to deal the CPUs out to the nodes in equal, contiguous parts.
+    /// The node of each CPU; empty to distribute the CPUs over the nodes in equal, contiguous parts.
     pub cpu_nodes: Vec<u32>,
     /// Physical memory below this address is the zone DMA32, memory from it on NORMAL: 4 GiB on x86-64
     /// (`MAX_DMA32_PFN`); 0 for no zone DMA32.
@@ -50,9 +50,9 @@ impl Default for PageAllocatorConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeConfig {
-    /// Memory of the node; all nodes together have that of the layer.
+    /// Memory of the node; the sum over all nodes must be the layer's memory.
     pub memory_bytes: Bytes,
-    /// Distance to each node, its own (10) included, as firmware's SLIT gives it; empty for 20 to every other.
+    /// Distance to each node, including its own (10), as in the firmware's SLIT; empty for 20 to every other node.
     #[serde(default)]
     pub distances: Vec<u32>,
 }
@@ -61,11 +61,11 @@ pub struct NodeConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PcpConfig {
-    /// Frames moved between a list and the zone at once. Without a value as in Linux 6.1 `zone_batchsize`: 63 for a
+    /// Number of frames moved between a list and the zone at once. Default as in Linux 6.1 `zone_batchsize`: 63 for a
     /// zone of 1 GiB or more, less for a smaller one.
     pub batch: Option<u32>,
-    /// Frames from which on a CPU's lists give a batch back. Without a value as in Linux 6.1 `zone_highsize`: the
-    /// zone's low watermark divided by the node's CPUs, at least four batches.
+    /// Number of frames at which a CPU's lists return a batch. Default as in Linux 6.1 `zone_highsize`: the zone's low
+    /// watermark divided by the node's CPUs, at least four batches.
     pub high: Option<u32>,
 }
 
@@ -73,14 +73,14 @@ pub struct PcpConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WatermarkConfig {
-    /// Sum of the min watermarks (`vm.min_free_kbytes`). Without a value as in Linux
-    /// `calculate_min_free_kbytes`: the square root of 16 times the memory, both in KiB, from 128 KiB to 256 MiB.
+    /// Sum of the min watermarks (`vm.min_free_kbytes`). Default as in Linux `calculate_min_free_kbytes`: the square
+    /// root of 16 times the memory, both in KiB, from 128 KiB to 256 MiB.
     pub min_free_bytes: Option<Bytes>,
-    /// Distance between the watermarks in ten-thousandths of the zone (`vm.watermark_scale_factor`, default 10), but
-    /// at least a quarter of min; 0 for that quarter always.
+    /// Distance between the watermarks in ten-thousandths of the zone (`vm.watermark_scale_factor`, default 10), but at
+    /// least a quarter of min; 0 to use always that quarter.
     pub scale_factor: u32,
-    /// DMA32 keeps the node's NORMAL memory divided by this from requests that NORMAL could serve
-    /// (`vm.lowmem_reserve_ratio`, default 256); 0 to keep nothing.
+    /// DMA32 reserves the size of the node's NORMAL memory divided by this number against requests that NORMAL could
+    /// serve (`vm.lowmem_reserve_ratio`, default 256); 0 to reserve nothing.
     pub lowmem_reserve_ratio: u32,
 }
 
@@ -94,12 +94,12 @@ pub(super) fn error(key: impl Into<String>, what: impl Into<String>) -> FrameAll
     FrameAllocError::Config { key: key.into(), what: what.into() }
 }
 
-/// A configuration with everything said that it may leave open.
+/// A configuration with all defaults filled in.
 pub(super) struct Topology {
     /// Frames of each node.
     pub(super) node_frames: Vec<u64>,
     pub(super) cpu_nodes: Vec<u32>,
-    /// Every node's nodes, nearest first.
+    /// For each node, all nodes in order of distance.
     pub(super) nearest: Vec<Vec<u32>>,
 }
 
@@ -173,8 +173,8 @@ impl PageAllocatorConfig {
         Ok(self.cpu_nodes.clone())
     }
 
-    /// The order of Linux `find_next_best_node`: by distance; among equals the nodes that follow come before those
-    /// with a smaller number.
+    /// The order of Linux `find_next_best_node`: by distance; among equals, nodes with a higher number than this one
+    /// come first.
     fn nearest(&self) -> Result<Vec<Vec<u32>>, FrameAllocError> {
         let count = self.nodes.len().max(1);
         (0..count)

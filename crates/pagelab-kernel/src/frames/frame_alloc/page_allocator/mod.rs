@@ -1,19 +1,18 @@
 //! The physical page allocator of Linux.
 //!
 //! # Models
-//! Memory is divided into NUMA nodes, and a node's into the zones DMA32 (below 4 GiB) and NORMAL. A request tries the
+//! Memory is divided into NUMA nodes, and each node into the zones DMA32 (below 4 GiB) and NORMAL. A request tries the
 //! zones in the order of its CPU's node: the node's own NORMAL, its DMA32, then those of the other nodes, nearest
-//! first. The first zone serves that stays above its low watermark; if none does, the request tells (kswapd would be
-//! woken) and may go down to min, an urgent one further. DMA32 keeps some memory from requests that NORMAL could
-//! serve.
+//! first. The first zone that stays above its low watermark serves it. If there is none, the request reports the
+//! shortage (Linux would wake kswapd) and may go down to min, an urgent request further. DMA32 reserves some memory
+//! against requests that NORMAL could serve.
 //!
-//! A zone has buddy lists by migrate type: what cannot be moved is kept together, so that large blocks survive
-//! elsewhere. Each pageblock of 2 MiB has a type, which says on whose lists its freed frames go. A type whose lists are
-//! empty steals the largest block of another one, and with it the pageblock if that is at least half free or suits.
-//! Single frames come from and go to lists of the CPU, hottest first, which exchange batches with the zone under
-//! its lock.
+//! A zone has buddy lists by migrate type: unmovable contents are kept together, so that large blocks survive
+//! elsewhere. Each pageblock of 2 MiB has a type, which decides on whose lists its freed frames go. A type with empty
+//! lists steals the largest block of another type, and the whole pageblock if that is at least half free or compatible.
+//! Single frames come from and go to per-CPU lists, hottest first, which exchange batches with the zone under its lock.
 //!
-//! [`PageAllocator::age`] brings memory into the state of a machine that has run for long.
+//! [`PageAllocator::age`] brings memory into the state of a machine that has run for a long time.
 //!
 //! # Source
 //! Linux 6.1 `mm/page_alloc.c`: `get_page_from_freelist`, `__zone_watermark_ok`, `rmqueue`, `rmqueue_bulk`,
@@ -23,16 +22,16 @@
 //! Linux Symposium 2006.
 //!
 //! # Parameters
-//! [`PageAllocatorConfig`], each with its default's origin.
+//! [`PageAllocatorConfig`], each with the origin of its default.
 //!
 //! # Deviations from the source
 //! - Per-CPU lists hold single frames; Linux since 5.13 also keeps orders 1 to 3 and 9 there.
-//! - A full per-CPU list gives back one batch; Linux doubles it while a CPU only frees (`free_factor`), and lowers
+//! - A full per-CPU list returns one batch; Linux doubles the batch while a CPU only frees (`free_factor`), and lowers
 //!   the limit during reclaim.
-//! - No HIGHATOMIC, CMA and ISOLATE pageblocks; no watermark boost after a theft; no preference of DMA32 over a theft
+//! - No HIGHATOMIC, CMA and ISOLATE pageblocks; no watermark boost after stealing; DMA32 is not preferred to stealing
 //!   in NORMAL (`ALLOC_NOFRAGMENT`).
-//! - No ZONE_DMA (16 MiB) and no hole below 4 GiB; NUMA policies are the caller's.
-//! - A freed block goes to the head of its list always (see [`super::Buddy`]).
+//! - No ZONE_DMA (16 MiB) and no hole below 4 GiB. NUMA policies are up to the caller.
+//! - A freed block always goes to the head of its list (see [`super::Buddy`]).
 
 mod ageing;
 mod config;
@@ -56,38 +55,38 @@ const MIN_FREE_KIB: Range<u64> = 128..(256 << 10);
 #[derive(Clone, Debug)]
 pub struct PageAllocator {
     config: PageAllocatorConfig,
-    /// In the order of their memory, without gaps.
+    /// In address order, without gaps.
     zones: Vec<Zone>,
     cpu_nodes: Vec<u32>,
-    /// The zones that a node's CPUs try, by node.
+    /// By node: the zones that its CPUs try.
     zonelists: Vec<Vec<ZoneIx>>,
 }
 
-/// A zone as reclaim and reports see it.
+/// State of a zone, for reclaim and reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneStatus {
-    /// Number of the node that the zone is of.
+    /// Number of the zone's node.
     pub node: u32,
-    /// Which part of the node's memory it is.
+    /// Which part of the node's memory the zone is.
     pub kind: ZoneKind,
-    /// The frames that it spans, reserved ones included.
+    /// The frames that it spans, including reserved ones.
     pub frames: Range<Pfn>,
-    /// Frames taken out for good at boot.
+    /// Frames permanently reserved at boot.
     pub reserved_frames: u64,
-    /// Frames in free blocks, those on per-CPU lists apart.
+    /// Frames in free blocks, without those on per-CPU lists.
     pub free_frames: u64,
-    /// Frames on per-CPU lists: free for one CPU only.
+    /// Frames on per-CPU lists: available to one CPU only.
     pub per_cpu_frames: u64,
-    /// Frames in blocks that are in use.
+    /// Frames in blocks in use.
     pub used_frames: u64,
-    /// Free frames below which something happens.
+    /// The watermarks, in free frames.
     pub watermarks: Watermarks,
-    /// Frames that requests served here because NORMAL was short must leave beyond the watermark.
+    /// Frames that requests which NORMAL could serve must leave here beyond the watermark.
     pub lowmem_reserve: u64,
 }
 
 impl PageAllocator {
-    /// All of `count` frames from `first`, free, for a machine of `cpus` CPUs.
+    /// An allocator for `count` frames from `first`, all free, for a machine with `cpus` CPUs.
     pub fn new(first: Pfn, count: u64, cpus: u32, config: &PageAllocatorConfig) -> Result<Self, FrameAllocError> {
         let end = first.0.checked_add(count).ok_or(FrameAllocError::TooLarge { first, count })?;
         let Topology { node_frames, cpu_nodes, nearest } = config.topology(count, cpus)?;
@@ -111,9 +110,9 @@ impl PageAllocator {
         Ok(allocator)
     }
 
-    /// Takes `range` out of the memory for good (a kernel image, the page descriptors): it is neither free nor in use,
-    /// and the watermarks shrink with the memory that is left. An empty range does nothing. Possible until the first
-    /// allocation from the zone. After an error the range may be reserved in part.
+    /// Reserves `range` permanently (a kernel image, the page descriptors): it is neither free nor in use, and the
+    /// watermarks shrink with the remaining memory. An empty range has no effect. Possible only before the first
+    /// allocation from the zone. After an error, a part of the range may be reserved.
     pub fn reserve_range(&mut self, range: Range<Pfn>) -> Result<(), FrameAllocError> {
         let Range { start: first, end: last } = self.frames();
         if range.start > range.end || range.start < first || range.end > last {
@@ -167,27 +166,27 @@ impl PageAllocator {
         Ok(())
     }
 
-    /// Numbers of all zones, in the order of their memory.
+    /// Numbers of all zones, in address order.
     pub fn zones(&self) -> impl Iterator<Item = ZoneIx> + use<> {
         (0..self.zones.len() as u16).map(ZoneIx)
     }
 
-    /// The zone of this kind that a node has, if it has one.
+    /// The zone of this kind in a node, if it exists.
     pub fn zone_of(&self, node: u32, kind: ZoneKind) -> Option<ZoneIx> {
         self.zones.iter().find(|z| z.node == node && z.kind == kind).map(|z| z.ix)
     }
 
-    /// The zone that a frame lies in.
+    /// The zone of a frame.
     ///
     /// # Panics
-    /// If it is outside the memory.
+    /// If the frame is outside the memory.
     pub fn zone_at(&self, pfn: Pfn) -> ZoneIx {
         let Range { start, end } = self.frames();
         assert!((start..end).contains(&pfn), "{pfn:?} is outside the memory {start:?}..{end:?}");
         ZoneIx((self.zones.partition_point(|z| z.area.frames().start <= pfn) - 1) as u16)
     }
 
-    /// The zones that a CPU's requests try, in order.
+    /// The zones that requests of a CPU try, in order.
     pub fn zonelist(&self, cpu: u32) -> &[ZoneIx] {
         &self.zonelists[self.cpu_nodes[cpu as usize] as usize]
     }
@@ -202,7 +201,7 @@ impl PageAllocator {
         self.zones[usize::from(zone.0)].area.free_frames()
     }
 
-    /// The state that a zone is in now.
+    /// The current state of a zone.
     pub fn zone_status(&self, zone: ZoneIx) -> ZoneStatus {
         let zone = &self.zones[usize::from(zone.0)];
         ZoneStatus {
@@ -223,14 +222,15 @@ impl PageAllocator {
         &mut self.zones[usize::from(ix.0)]
     }
 
-    /// The node whose zones a request tries first, and whether it tries no others.
+    /// The node whose zones a request tries first, and whether it tries only those.
     #[inline]
     fn nodes_for(&self, request: &FrameRequest) -> (u32, bool) {
         let near = request.near.unwrap_or(Near { cpu: request.cpu, only: false });
         (self.cpu_nodes[near.cpu as usize], near.only)
     }
 
-    /// The first zone of the CPU's list that passes `mark` and has a block (Linux `get_page_from_freelist`).
+    /// Takes a block from the first zone of the CPU's list that passes `mark` and has one (Linux
+    /// `get_page_from_freelist`).
     #[inline]
     fn take_from_zonelist(
         &mut self,
@@ -249,8 +249,8 @@ impl PageAllocator {
         })
     }
 
-    /// Second attempt of a request that no zone can serve above its low watermark (Linux `__alloc_pages_slowpath` up to
-    /// reclaim).
+    /// Second attempt of a request that no zone can serve above its low watermark (Linux `__alloc_pages_slowpath`,
+    /// before reclaim).
     #[cold]
     fn alloc_from_reserves(&mut self, request: &FrameRequest, effects: &mut AllocEffects) -> Option<Pfn> {
         let (node, only) = self.nodes_for(request);
@@ -258,7 +258,7 @@ impl PageAllocator {
             let all = self.zonelists[node as usize].iter().map(|ix| &self.zones[usize::from(ix.0)]);
             all.filter(move |zone| !only || zone.node == node)
         };
-        // What large blocks are missing is fragmentation, not shortage.
+        // Missing large blocks are fragmentation, not a shortage.
         let shortage = if zones().any(|z| z.stays_above(z.watermarks.low, request.order)) {
             Shortage::None
         } else if zones().any(|z| z.stays_above(z.watermarks.min, request.order)) {
@@ -314,7 +314,7 @@ impl FrameAllocator for PageAllocator {
     }
 
     fn set_rover(&mut self, pfn: Pfn) {
-        // The end of a run belongs to the zone that the run lies in.
+        // The end of a run belongs to the same zone as the run.
         self.zone_mut(pfn - 1).area.set_rover(pfn);
     }
 

@@ -1,4 +1,4 @@
-//! Random operations against a record of who uses which frame, and against the rules restated.
+//! Random operations, checked against a record of the frames in use and against a restatement of the rules.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +17,17 @@ const PURPOSES: [FramePurpose; 5] = [
     FramePurpose::ReclaimableObject,
 ];
 
-/// Operations between two times at which all memory is free.
+/// Operations between two states in which all memory is free.
 const EPISODE: u64 = 80_000;
 
 struct Machine {
     allocator: PageAllocator,
     cpus: u32,
-    /// Free blocks by zone and order at boot.
+    /// Free blocks at boot, by zone and order.
     at_boot: Vec<Vec<u64>>,
     rng: Rng,
     effects: AllocEffects,
-    /// Whether a frame is in use, from the first on.
+    /// Whether a frame is in use, by frame number from the first one.
     used: Vec<bool>,
     used_frames: u64,
     held: Vec<(Pfn, u32)>,
@@ -112,8 +112,8 @@ impl Machine {
         self.count("remote", u32::from(expected.zone != Some(self.allocator.zonelist(cpu)[0])));
     }
 
-    /// Asks for a block at a place: it is served exactly where all of it is on the zone's lists and the min watermark
-    /// stays.
+    /// Requests a block at a given place. It is granted exactly if the whole block is on the zone's lists and the min
+    /// watermark holds.
     fn alloc_at(&mut self) {
         let order = (self.rng.next_u64().trailing_zeros() / 2).min(self.allocator.max_order());
         let Range { start, end } = self.allocator.frames();
@@ -136,7 +136,7 @@ impl Machine {
         }
     }
 
-    /// What is found as a run is free; nothing is found only where there is no block.
+    /// A run consists of free memory; no run is found only if there is no block.
     fn find_run(&mut self) {
         let order = self.allocator.max_order() / 2;
         let frames = 1 + self.rng.below(400);
@@ -212,7 +212,7 @@ impl Machine {
         self.count("aged", 1);
     }
 
-    /// From empty memory to empty memory.
+    /// Starts and ends with empty memory.
     fn episode(&mut self, operations: u64) {
         if self.rng.below(3) == 0 {
             self.age();
@@ -243,13 +243,13 @@ impl Machine {
 struct Expected {
     zone: Option<ZoneIx>,
     shortage: Shortage,
-    /// The CPU has a frame of the type from that zone.
+    /// Whether the CPU's list has a frame of the type from that zone.
     per_cpu: bool,
-    /// How often a zone's lock is taken.
+    /// How often the zone's lock is taken.
     locks: usize,
 }
 
-/// Which zone serves, by the documentation's rules over the public state.
+/// Which zone serves a request, by the documented rules, from public state.
 fn expect(allocator: &PageAllocator, request: &FrameRequest) -> Expected {
     let status = |ix: ZoneIx| allocator.zone_status(ix);
     let left = |ix: ZoneIx| status(ix).free_frames as i64 - (1 << request.order) - status(ix).lowmem_reserve as i64;
@@ -290,7 +290,7 @@ fn expect(allocator: &PageAllocator, request: &FrameRequest) -> Expected {
         Urgency::Reclaim => list.iter().copied().find(serves),
     };
     let per_cpu = zone.is_some_and(listed);
-    // Reclaim asks every zone whether it has anything.
+    // Reclaim tries every zone.
     let in_vain = match request.urgency {
         Urgency::Reclaim => list.iter().take_while(|&&ix| Some(ix) != zone).count(),
         Urgency::Ordinary | Urgency::Atomic => 0,

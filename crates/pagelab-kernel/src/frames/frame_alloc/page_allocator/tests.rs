@@ -54,7 +54,7 @@ fn reserves_and_batches_are_those_of_linux() {
     let allocator = PageAllocator::new(Pfn(0), 64 * GIB, 4, &config).unwrap();
     assert_eq!(allocator.watermarks(normal), Watermarks { min: 7680, low: 7680 * 5 / 4, high: 7680 * 3 / 2 });
     let allocator = PageAllocator::new(Pfn(0), 64 * MIB, 1, &config).unwrap();
-    // 16 batches' worth a zone is too little for 63: 16384 >> 10 = 16, a quarter 4, rounded to 3.
+    // 16 batches per zone are too few for 63: 16384 >> 10 = 16, a quarter is 4, rounded to 3.
     assert_eq!((allocator.zones[0].batch, allocator.zones[0].high), (3, 320));
     assert_eq!(allocator.watermarks(ZoneIx(0)).min, 256);
 }
@@ -91,7 +91,7 @@ fn a_cpu_gets_its_hottest_frame_and_exchanges_batches() {
     assert_eq!((allocator.per_cpu_frames(), allocator.free_frames()), (3, 16 * MIB - 4));
     for n in 1..4 {
         let (pfn, effects) = take(&mut allocator, 0, FramePurpose::UserData);
-        // The frame that becomes the first of the list is written to as well.
+        // The frame that becomes the head of the list is written, too.
         let touched: Vec<_> = (n..4).take(2).map(Pfn).collect();
         assert_eq!(
             (pfn, effects),
@@ -105,7 +105,7 @@ fn a_cpu_gets_its_hottest_frame_and_exchanges_batches() {
     assert_eq!(take(&mut allocator, 0, FramePurpose::PageCache).0, Pfn(1), "the last one freed is the hottest");
     assert!(!allocator.is_free(Pfn(2)), "it is its CPU's");
 
-    // 3 of the second batch and frame 2 are listed; 1, 0 and 3 make seven, and 4 the eighth, which drains a batch.
+    // 3 of the second batch and frame 2 are listed; 1, 0 and 3 make seven, and 4 is the eighth, which drains a batch.
     for pfn in [1, 0, 3] {
         assert_eq!(give(&mut allocator, Pfn(pfn), 0).zone_locks, []);
     }
@@ -122,14 +122,14 @@ fn a_cpu_gets_its_hottest_frame_and_exchanges_batches() {
 fn purposes_are_grouped_by_mobility() {
     let mut allocator = normal(16 * MIB);
     let (table, effects) = take(&mut allocator, 0, FramePurpose::PageTable);
-    // The largest block of the only type that has one, both its pageblocks.
+    // The largest block of the only type that has any, with both of its pageblocks.
     assert_eq!((table, effects.steals, effects.conversions), (Pfn(0), 1, 2));
     let (data, effects) = take(&mut allocator, 0, FramePurpose::UserData);
     assert_eq!((data, effects.steals), (Pfn(1024), 0));
     let (object, effects) = take(&mut allocator, 3, FramePurpose::KernelObject);
     assert_eq!((object, effects.steals), (Pfn(8), 0));
     let (inode, effects) = take(&mut allocator, 1, FramePurpose::ReclaimableObject);
-    // Reclaimable contents rob unmovable lists first, but the largest block decides, and that is movable.
+    // Reclaimable contents steal from unmovable lists first, but the largest block decides, and that is movable.
     assert_eq!((inode, effects.steals, effects.conversions), (Pfn(2048), 1, 2));
     let pageblock = |pfn| allocator.zones[0].pageblock(pfn);
     assert_eq!(pageblock(0), MigrateType::Unmovable);
@@ -139,8 +139,9 @@ fn purposes_are_grouped_by_mobility() {
 #[test]
 fn a_pageblock_converts_if_half_of_it_is_free_or_suits() {
     use MigrateType::{Movable, Unmovable};
-    // What is kept of the only two pageblocks: user data on all of the first; on the second's first `data` frames, then
-    // `objects` of the kernel's, all else free. An unmovable request must rob the second.
+    // In the only two pageblocks these remain in use: user data on all of the first; on the second, `data` frames of
+    // user data, then `objects` frames of kernel objects; the rest is free. An unmovable request must steal from the
+    // second.
     let after = |data: u64, objects: u64| {
         let mut allocator = normal(4 * MIB);
         let (all, _) = take(&mut allocator, 10, FramePurpose::UserData);
@@ -173,7 +174,7 @@ fn movable_contents_take_the_smallest_block_if_they_must_intrude() {
     for pfn in [Pfn(0), Pfn(2), Pfn(520)] {
         give(&mut allocator, pfn, 1);
     }
-    // Free are a block of order 2 and one of order 1, both unmovable.
+    // A block of order 2 and one of order 1 are free, both unmovable.
     let (pfn, effects) = take(&mut allocator, 1, FramePurpose::UserData);
     assert_eq!((pfn, effects.steals, effects.conversions), (Pfn(520), 1, 0));
     give(&mut allocator, pfn, 1);
@@ -182,7 +183,7 @@ fn movable_contents_take_the_smallest_block_if_they_must_intrude() {
         1,
         "it returns to its pageblock's list"
     );
-    // An unmovable request among reclaimable memory takes the largest.
+    // An unmovable request takes the largest block of reclaimable memory.
     let mut allocator = normal(4 * MIB);
     let (all, _) = take(&mut allocator, 10, FramePurpose::ReclaimableObject);
     allocator.split_used(all, 10, 1);
@@ -226,7 +227,7 @@ fn a_shortage_is_told_and_ordinary_requests_leave_the_reserve() {
     assert!(found.is_sorted());
     assert_eq!(fill(Urgency::Atomic).0, 30, "three eighths of min");
     assert_eq!(fill(Urgency::Reclaim).0, 0);
-    // Fragmentation is no shortage: 300 frames are free, none beside another.
+    // Fragmentation is not a shortage: 300 frames are free, no two of them adjacent.
     let mut effects = AllocEffects::default();
     for pfn in (0..600).step_by(2) {
         allocator.free(Pfn(pfn), 0, 0, &mut effects);

@@ -8,34 +8,35 @@ use super::super::{AllocEffects, FrameAllocError, MigrateType, Urgency};
 use super::config::{PageAllocatorConfig, WatermarkConfig, error};
 use pagelab_base::addr::{FRAME_BYTES, Pfn};
 
-/// A zone of a [`super::PageAllocator`], counted over all nodes in the order of their memory.
+/// Number of a zone of a [`super::PageAllocator`], over all nodes in address order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ZoneIx(pub u16);
 
-/// Which part of a node's memory a zone is.
+/// Part of a node's memory that a zone covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ZoneKind {
     /// Below 4 GiB: for devices with 32 address bits.
     Dma32,
-    /// All other memory, from the end of DMA32 on.
+    /// All other memory, above DMA32.
     Normal,
 }
 
-/// Free frames of a zone below which something happens.
+/// Watermarks of a zone, in free frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Ordinary requests are refused.
+    /// Below it, ordinary requests are refused.
     pub min: u64,
-    /// kswapd is woken.
+    /// Below it, kswapd is woken.
     pub low: u64,
-    /// kswapd sleeps again.
+    /// Above it, kswapd sleeps again.
     pub high: u64,
 }
 
-/// log2 of the frames whose free memory shares a migrate type: those of a 2 MiB page (`pageblock_order`).
+/// log2 of the number of frames in a pageblock, whose free memory shares a migrate type: those of a 2 MiB page
+/// (`pageblock_order`).
 pub(super) const PAGEBLOCK_ORDER: u32 = 9;
 
-/// The types whose lists are robbed, in this order (Linux 6.1 `fallbacks`).
+/// The types to steal from, in this order (Linux 6.1 `fallbacks`).
 fn fallbacks(of: MigrateType) -> [MigrateType; 2] {
     use MigrateType::{Movable, Reclaimable, Unmovable};
     match of {
@@ -45,12 +46,12 @@ fn fallbacks(of: MigrateType) -> [MigrateType; 2] {
     }
 }
 
-/// The order-0 frames that one CPU keeps of one zone: by type, the hottest first.
+/// The order-0 frames of one zone that one CPU keeps, by type, hottest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pcp {
     pub(super) lists: [VecDeque<Index>; MigrateType::COUNT],
     pub(super) count: u32,
-    /// The list that the last drain took from.
+    /// The list from which the last drain took a frame.
     drained: usize,
 }
 
@@ -69,7 +70,7 @@ pub(super) struct Zone {
     pub(super) batch: u32,
     pub(super) high: u32,
     pub(super) watermarks: Watermarks,
-    /// What requests that a higher zone could serve must leave (`lowmem_reserve`).
+    /// Frames that requests which a higher zone could serve must leave (`lowmem_reserve`).
     pub(super) lowmem_reserve: u64,
     pub(super) used_frames: u64,
     pub(super) per_cpu_frames: u64,
@@ -116,7 +117,7 @@ impl Zone {
         self.watermarks = Watermarks { min, low: min + step, high: min + 2 * step };
     }
 
-    /// Linux 6.1 `zone_batchsize` and `zone_highsize`, where the configuration leaves them open.
+    /// Linux 6.1 `zone_batchsize` and `zone_highsize`, for limits without a configured value.
     pub(super) fn set_pcp_limits(
         &mut self,
         config: &PageAllocatorConfig,
@@ -137,19 +138,19 @@ impl Zone {
         Ok(())
     }
 
-    /// Whether `mark` frames stay if 2^`order` are taken (the first half of `__zone_watermark_ok`).
+    /// Whether `mark` frames remain after 2^`order` are taken (first half of `__zone_watermark_ok`).
     #[inline]
     pub(super) fn stays_above(&self, mark: u64, order: u32) -> bool {
         self.area.free_frames() + 1 > mark + self.lowmem_reserve + (1 << order)
     }
 
-    /// Whether a free block holds 2^`order` frames, of whatever type (its second half).
+    /// Whether there is a free block of at least 2^`order` frames, of any type (second half of `__zone_watermark_ok`).
     #[inline]
     pub(super) fn has_block(&self, order: u32) -> bool {
         order == 0 || MigrateType::ALL.into_iter().any(|list| self.area.smallest(order, list).is_some())
     }
 
-    /// What of min binds a request.
+    /// The part of the min watermark that applies to a request.
     pub(super) fn min_for(&self, urgency: Urgency) -> u64 {
         match urgency {
             Urgency::Ordinary => self.watermarks.min,
@@ -161,7 +162,7 @@ impl Zone {
         }
     }
 
-    /// A block for contents of type `contents`, from the CPU's list if it is a single frame (Linux `rmqueue`).
+    /// Allocates a block for contents of type `contents`; a single frame from the CPU's list (Linux `rmqueue`).
     #[inline]
     pub(super) fn alloc(
         &mut self,
@@ -178,7 +179,7 @@ impl Zone {
             }
             let list = &mut self.pcps[cpu].lists[contents as usize];
             let index = list.pop_front().expect("the list has just been filled");
-            // `list_del` writes to the neighbour that becomes the first.
+            // `list_del` writes to the neighbour, which becomes the head.
             let second = list.front().copied();
             self.pcps[cpu].count -= 1;
             self.per_cpu_frames -= 1;
@@ -194,7 +195,7 @@ impl Zone {
         Some(self.area.pfn(index))
     }
 
-    /// Takes exactly the block at `pfn`, if all of it is on the zone's lists and `mark` frames stay.
+    /// Takes exactly the block at `pfn`, if all of it is on the zone's lists and `mark` frames remain.
     pub(super) fn alloc_at(
         &mut self,
         pfn: Pfn,
@@ -214,7 +215,7 @@ impl Zone {
         taken
     }
 
-    /// Frees a block that is in use.
+    /// Frees a block in use.
     #[inline]
     pub(super) fn free(&mut self, pfn: Pfn, order: u32, cpu: usize, effects: &mut AllocEffects) {
         let index = self.area.used_index(pfn, order);
@@ -240,7 +241,7 @@ impl Zone {
         }
     }
 
-    /// Linux `rmqueue_bulk`: up to a batch under one lock, in the order in which the zone gives them.
+    /// Linux `rmqueue_bulk`: takes up to a batch under one lock, in the order in which the zone hands them out.
     #[cold]
     fn refill(&mut self, cpu: usize, contents: MigrateType, effects: &mut AllocEffects) -> Option<()> {
         effects.zone_locks.push(self.ix);
@@ -254,7 +255,7 @@ impl Zone {
         (!self.pcps[cpu].lists[contents as usize].is_empty()).then_some(())
     }
 
-    /// Linux 6.1 `free_pcppages_bulk`: the coldest frames, of the lists in turn, under one lock.
+    /// Linux 6.1 `free_pcppages_bulk`: frees the coldest frames, from the lists in turn, under one lock.
     #[cold]
     pub(super) fn drain(&mut self, cpu: usize, frames: u32, effects: &mut AllocEffects) {
         effects.zone_locks.push(self.ix);
@@ -274,7 +275,7 @@ impl Zone {
         }
     }
 
-    /// Linux `__rmqueue`: from the type's own lists, and if they have nothing, after a theft from another type's.
+    /// Linux `__rmqueue`: allocates from the type's own lists; if they are empty, steals from another type first.
     fn rmqueue(&mut self, order: u32, contents: MigrateType, effects: &mut AllocEffects) -> Option<Index> {
         loop {
             if let Some(index) = self.area.take(order, contents, contents, effects) {
@@ -286,9 +287,9 @@ impl Zone {
         }
     }
 
-    /// Linux 6.1 `__rmqueue_fallback`: puts a block of another type on the lists of `to`, the largest there is, so that
-    /// types mix rarely. Movable contents that may not convert a pageblock take the smallest instead: they leave no
-    /// harm where they go.
+    /// Linux 6.1 `__rmqueue_fallback`: moves a block of another type to the lists of `to`. It takes the largest block,
+    /// so that types mix rarely. Movable contents that may not convert a pageblock take the smallest instead, since
+    /// they do no harm there.
     fn steal(&mut self, order: u32, to: MigrateType, effects: &mut AllocEffects) -> bool {
         let source = |size: u32| fallbacks(to).into_iter().find(|&from| self.area.has(size, from));
         let Some(mut size) = (order..=self.area.max_order()).rev().find(|&size| source(size).is_some()) else {
@@ -317,14 +318,14 @@ impl Zone {
         size >= self.pageblock_order / 2 || to != MigrateType::Movable
     }
 
-    /// Linux 6.1 `steal_suitable_fallback` for a part of a pageblock: all its free blocks change lists, and it changes
-    /// its type if at least half of it is now free or holds contents that suit the new type.
+    /// Linux 6.1 `steal_suitable_fallback` for a part of a pageblock: all its free blocks change lists, and its type
+    /// changes if at least half of it is now free or has contents compatible with the new type.
     fn steal_pageblock(&mut self, block: Index, to: MigrateType, effects: &mut AllocEffects) {
         let start = block << self.pageblock_order;
         let frames = 1 << self.pageblock_order;
         let zone = self.area.frames();
         if self.area.pfn(start) < zone.start || self.area.pfn(start).0 + u64::from(frames) > zone.end.0 {
-            // The zone cuts the pageblock off (`move_freepages_block`).
+            // The zone ends inside the pageblock (`move_freepages_block`).
             return;
         }
         let (mut index, mut free, mut movable) = (start, 0, 0);
@@ -344,7 +345,7 @@ impl Zone {
         }
         let alike = match (to, self.pageblocks[block as usize]) {
             (MigrateType::Movable, _) => movable,
-            // What a movable pageblock holds that is not movable suits better than what is.
+            // Unmovable contents of a movable pageblock are more compatible than movable ones.
             (_, MigrateType::Movable) => frames - free - movable,
             _ => 0,
         };
@@ -359,7 +360,7 @@ impl Zone {
         *of = to;
     }
 
-    /// The type of the pageblock that a frame lies in.
+    /// The migrate type of a frame's pageblock.
     #[inline]
     pub(super) fn pageblock(&self, index: Index) -> MigrateType {
         self.pageblocks[(index >> self.pageblock_order) as usize]
@@ -384,10 +385,11 @@ impl Zone {
                 listed += 1;
             }
             assert_eq!(pcp.lists.iter().map(VecDeque::len).sum::<usize>(), pcp.count as usize, "per-CPU count");
-            // A refill looks at its own type's list only.
+            // A refill only considers the list of its own type.
             assert!(pcp.count < self.high + 2 * self.batch, "{:?}: per-CPU lists beyond their limit", self.ix);
         }
-        // With the states' count this also says that no frame is listed twice: each is visited once there.
+        // Together with the count of states, this also implies that no frame is listed twice: each is visited once
+        // there.
         assert_eq!(listed, census.per_cpu, "{:?}: frames listed by CPUs", self.ix);
     }
 }
