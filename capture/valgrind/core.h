@@ -55,6 +55,11 @@ extern SysRes VG_(am_shared_mmap_file_float_valgrind)(SizeT length, UInt protect
 /* Parts of the address space for the program, where Valgrind would put them, and new anonymous memory there. */
 extern Addr VG_(am_get_advisory_client_simple)(Addr start, SizeT length, Bool* ok);
 extern SysRes VG_(am_mmap_anon_fixed_client)(Addr start, SizeT length, UInt protection);
+typedef struct {
+   enum { MFixed, MHint, MAny, MAlign } rkind;
+   Addr start;
+   Addr len;
+} MapRequest;
 extern void VG_(discard_translations)(Addr start, ULong range, const HChar* who);
 
 /* ---- system calls ---- */

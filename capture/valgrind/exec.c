@@ -19,6 +19,7 @@
 #include "pub_tool_vkiscnums.h"
 
 #include "image.h"
+#include "proc_self.h"
 #include "process.h"
 #include "stream.h"
 
@@ -114,6 +115,8 @@ Bool __wrap_vgPlain_should_we_trace_this_child(const HChar* path, const HChar** 
       return False;
    }
    reason = pl_process_is_followed() ? reason_to_run_natively(path, INTERPRETER_DEPTH) : PL_NOT_FOLLOWED;
+   if (reason == NULL && pl_proc_self_is_debugged())
+      reason = "is debugged by another program (ptrace)";
    if (reason == NULL && !pl_image_prepare_recorded())
       reason = "was executed where Valgrind's own files cannot be reached";
    if (reason != NULL) {

@@ -187,7 +187,8 @@ void pl_image_begins(void)
    opened = VG_(open)("/proc/self/exe", O_PATH, 0);
    if (!sr_isError(opened)) {
       tool_fd = VG_(safe_fd)((Int)sr_Res(opened));
-      VG_(sprintf)(tool_path, "/proc/self/fd/%d", tool_fd);
+      /* The thread that calls execve may not be the first one, which Valgrind ends before. */
+      VG_(sprintf)(tool_path, "/proc/thread-self/fd/%d", tool_fd);
    }
    /* As execve names the process, which would have the name of Valgrind. */
    pl_system_call(__NR_prctl, PR_SET_NAME, (ULong)(Addr)name_in(path_of_image), 0, 0, 0, 0);
@@ -240,6 +241,8 @@ Bool pl_image_prepare_recorded(void)
    set_option("--log-fd=", "--log-file=", number);
    VG_(sprintf)(number, "%llu", pl_process_key());
    set_option("--key=", NULL, number);
+   VG_(sprintf)(number, "%d", pl_recorder_pid);
+   set_option("--recorder=", NULL, number);
    keep_descriptors(True);
    return True;
 }

@@ -111,3 +111,16 @@ Addr __wrap_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool
       start = whole % LARGE_PAGE_BYTES == 0 ? highest_aligned_gap(whole, 0) : highest_gap(whole);
    return __real_vgPlain_am_get_advisory_client_simple(start, length, ok);
 }
+
+extern Addr __real_vgPlain_am_get_advisory(const MapRequest* request, Bool for_client, Bool* ok);
+extern Addr __wrap_vgPlain_am_get_advisory(const MapRequest* request, Bool for_client, Bool* ok);
+
+/* Before the program runs, this is ld.so's place. The kernel puts it among the mappings, Valgrind in the heap's way. */
+Addr __wrap_vgPlain_am_get_advisory(const MapRequest* request, Bool for_client, Bool* ok)
+{
+   MapRequest high = {MHint, 0, request->len};
+
+   if (for_client && request->rkind == MAny && VG_(get_running_tid)() == VG_INVALID_THREADID)
+      high.start = highest_gap((request->len + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1));
+   return __real_vgPlain_am_get_advisory(high.start != 0 ? &high : request, for_client, ok);
+}

@@ -23,6 +23,7 @@
 #include "core.h"
 #include "io_uring.h"
 #include "memory.h"
+#include "proc_self.h"
 #include "process.h"
 #include "ranges.h"
 #include "stream.h"
@@ -155,6 +156,7 @@ void pl_memory_begins(ThreadId tid)
       }
    }
    send_brk(VG_(brk_limit));
+   pl_proc_self_begins(stack_pointer);
 }
 
 /* ---- lengths of files ---- */
@@ -457,7 +459,10 @@ void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
       close_path(descriptor);
       break;
    }
-   case __NR_brk: send_brk(value); break;
+   case __NR_brk:
+      send_brk(value);
+      pl_proc_self_heap_moved();
+      break;
    case __NR_shmat: {
       const NSegment* segment = VG_(am_find_nsegment)(value);
       if (segment != NULL && segment->start == value) {

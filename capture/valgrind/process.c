@@ -30,7 +30,7 @@
 #include "process.h"
 #include "stream.h"
 #include "translate.h"
-
+#include "vfork.h"
 
 #define PR_SET_PDEATHSIG 1
 
@@ -58,6 +58,8 @@ static ThreadId current = VG_INVALID_THREADID;
 static Bool forked = False;
 /* The system call under way makes a child that shares the program's memory. Valgrind gives it memory of its own. */
 static Bool fork_shares = False;
+/* And the parent waits until the child executes another program or ends. */
+static Bool fork_waits = False;
 /* Between the start of execve and its failure. What is recorded there is sent at once, since success leaves no
    moment to do so. */
 static Bool in_exec = False;
@@ -95,6 +97,8 @@ static void connect_and_greet(UInt how)
 
 void pl_process_hello(void)
 {
+   if (pl_recorder_pid == 0)
+      pl_recorder_pid = VG_(getppid)();
    is_first = VG_(getppid)() == pl_recorder_pid;
    key = pl_key_text != NULL ? VG_(strtoull10)(pl_key_text, NULL) : (ULong)VG_(getpid)();
    connect_and_greet(0);
@@ -178,6 +182,8 @@ static void before_fork(ThreadId tid)
    if (is_first)
       children_n++;
    pl_stream_flush();
+   if (fork_waits)
+      pl_vfork_begins();
    /* Process ids do not tell processes of several PID namespaces apart. */
    forks_n++;
    if (pl_system_call(__NR_getrandom, (ULong)(Addr)&child_key, sizeof child_key, 0, 0, 0, 0) != sizeof child_key)
@@ -196,6 +202,10 @@ static void after_fork_in_child(ThreadId tid)
 
    is_forked_from_first |= is_first;
    is_first = False;
+   if (fork_waits)
+      pl_vfork_in_child(fork_shares);
+   else
+      pl_vfork_forget();
    pl_stream_forget();
    if (!recording) {
       /* The encoder is ending the program and takes no more life lines: this child lives as long as its parent. */
@@ -261,9 +271,12 @@ static void before_system_call(ThreadId tid, UInt number, UWord* args, UInt args
    pl_edges_before_call(tid, number, args);
    pl_memory_before_call(tid, number, args);
    switch (number) {
-   case __NR_fork: fork_shares = False; break;
-   case __NR_vfork: fork_shares = True; break;
-   case __NR_clone: fork_shares = (args[0] & VKI_CLONE_VM) != 0; break;
+   case __NR_fork: fork_shares = fork_waits = False; break;
+   case __NR_vfork: fork_shares = fork_waits = True; break;
+   case __NR_clone:
+      fork_shares = (args[0] & VKI_CLONE_VM) != 0;
+      fork_waits = (args[0] & VKI_CLONE_VFORK) != 0;
+      break;
    case __NR_execve:
    case __NR_execveat: {
       const HChar* path = (const HChar*)args[number == __NR_execve ? 0 : 1];
@@ -273,6 +286,7 @@ static void before_system_call(ThreadId tid, UInt number, UWord* args, UInt args
       pl_put_string(path);
       pl_end();
       pl_stream_flush();
+      pl_vfork_give_back();
       in_exec = True;
       break;
    }
@@ -306,14 +320,17 @@ void pl_process_runs_natively(const HChar* reason)
 
 #define SIG_IGN 1
 
-/* The program may handle faults of its accesses from now on. */
+/* The program may handle faults of its accesses, or of its divisions, from now on. */
 static void after_sigaction(UWord* args)
 {
    const UWord* action = (const UWord*)args[1];
-   Bool of_faults = args[0] == VKI_SIGSEGV || args[0] == VKI_SIGBUS;
 
-   if (of_faults && action != NULL && action[0] > SIG_IGN)
+   if (action == NULL || action[0] <= SIG_IGN)
+      return;
+   if (args[0] == VKI_SIGSEGV || args[0] == VKI_SIGBUS)
       pl_translate_exactly();
+   if (args[0] == VKI_SIGFPE)
+      pl_translate_divisions_exactly();
 }
 
 /* `status` as wait4 reports it, WAIT_STATUS_UNKNOWN if the program did not ask for it. */
@@ -343,6 +360,7 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
       pl_put32(fork_shares);
       pl_end();
       pl_stream_flush();
+      pl_vfork_wait();
    }
    if (sr_isError(result)) {
       if (number == __NR_execve || number == __NR_execveat) {
@@ -380,6 +398,7 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
 
 void pl_process_exit(Int code)
 {
+   pl_vfork_give_back();
    pl_begin(PL_EXIT, 4);
    pl_put32((UInt)(exit_called ? exit_code : code != 0 ? code : EXIT_BY_SIGNAL));
    pl_end();

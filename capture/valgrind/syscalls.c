@@ -21,6 +21,7 @@
 
 #include "core.h"
 #include "memory.h"
+#include "mmap_flags.h"
 
 #define PR_GET_SECCOMP 21
 #define PR_SET_SECCOMP 22
@@ -210,7 +211,7 @@ SyscallTableEntry* __wrap_vgModuleLocal_get_linux_syscall_entry(UInt number)
    UInt i;
 
    if (entry != NULL)
-      return entry;
+      return number == __NR_mmap ? pl_mmap_entry(entry) : entry;
    for (i = 0; i < sizeof added / sizeof added[0]; i++) {
       if (added[i].number != number)
          continue;

@@ -28,6 +28,7 @@
 #include "translate.h"
 
 static Bool exact = False;
+static Bool exact_at_divisions = False;
 static Ranges mutable_code;
 static UInt (*valgrinds_check)(void*, VexRegisterUpdates*, const VexGuestExtents*);
 
@@ -36,6 +37,14 @@ void pl_translate_exactly(void)
    if (exact)
       return;
    exact = True;
+   VG_(discard_translations)(0, 1ULL << 47, "pagelab: exact registers");
+}
+
+void pl_translate_divisions_exactly(void)
+{
+   if (exact_at_divisions)
+      return;
+   exact_at_divisions = True;
    VG_(discard_translations)(0, 1ULL << 47, "pagelab: exact registers");
 }
 
@@ -56,6 +65,19 @@ void pl_translate_moved(Addr old_start, SizeT old_length, Addr new_start, SizeT 
    VG_(discard_translations)(new_start, new_length, "pagelab: code that moved");
 }
 
+/* Whether code may hold DIV or IDIV: opcode F6 or F7, extended by 6 or 7 in the byte behind it. Other instructions may hold
+   the same bytes; then the code is only slower. */
+static Bool may_divide(const UChar* code, SizeT length)
+{
+   SizeT i;
+
+   for (i = 0; i + 1 < length; i++) {
+      if ((code[i] & 0xfe) == 0xf6 && (code[i + 1] & 0x30) == 0x30)
+         return True;
+   }
+   return False;
+}
+
 static UInt needs_check(void* closure, VexRegisterUpdates* updates, const VexGuestExtents* extents)
 {
    UInt checked = valgrinds_check(closure, updates, extents), i;
@@ -66,6 +88,10 @@ static UInt needs_check(void* closure, VexRegisterUpdates* updates, const VexGue
    }
    if (exact && *updates < VexRegUpdAllregsAtMemAccess)
       *updates = VexRegUpdAllregsAtMemAccess;
+   for (i = 0; exact_at_divisions && i < extents->n_used; i++) {
+      if (may_divide((const UChar*)extents->base[i], extents->len[i]))
+         *updates = VexRegUpdAllregsAtEachInsn;
+   }
    return checked;
 }
 

@@ -18,6 +18,8 @@
 /* A handler of faults may look at registers, and repair what the faulting access needs: from here on all registers are
    exact at each access. */
 extern void pl_translate_exactly(void);
+/* The same for a handler of divisions by zero. */
+extern void pl_translate_divisions_exactly(void);
 
 /* Code in this range can change without a write to it: it is checked each time before it runs. */
 extern void pl_translate_mutable(Addr start, SizeT length);

@@ -1,0 +1,58 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+/* How far the program's heap grows. Valgrind leaves it 8 MiB; then brk fails. C libraries make mappings instead, but
+   programs that call brk themselves run out of memory. The linker is told (--wrap) to call these functions instead of
+   Valgrind's. */
+
+#include "pub_tool_aspacemgr.h"
+#include "pub_tool_basics.h"
+#include "pub_tool_libcprint.h"
+#include "pub_tool_vki.h"
+
+#include "core.h"
+
+/* The heap ends below Valgrind's tool. */
+#define LARGEST_HEAP (1UL << 30)
+#define NO_ADDRESS (1UL << 47)
+
+extern struct vki_rlimit VG_(client_rlimit_data);
+
+extern Bool __real_vgPlain_am_create_reservation(Addr start, SizeT length, ShrinkMode mode, SSizeT extra);
+extern Bool __wrap_vgPlain_am_create_reservation(Addr start, SizeT length, ShrinkMode mode, SSizeT extra);
+
+/* Room for the heap is kept free by a reservation that shrinks from below. */
+Bool __wrap_vgPlain_am_create_reservation(Addr start, SizeT length, ShrinkMode mode, SSizeT extra)
+{
+   SizeT most;
+
+   for (most = LARGEST_HEAP; mode == SmLower && most > length; most /= 2) {
+      if (VG_(client_rlimit_data).rlim_cur >= most && __real_vgPlain_am_create_reservation(start, most, mode, extra))
+         return True;
+   }
+   return __real_vgPlain_am_create_reservation(start, length, mode, extra);
+}
+
+typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
+extern Before __real_vgSysWrap_generic_sys_brk_before, __wrap_vgSysWrap_generic_sys_brk_before;
+
+void __wrap_vgSysWrap_generic_sys_brk_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                             SyscallStatus* status, UWord* flags)
+{
+   static Bool told = False;
+   Addr end = arguments->arg1;
+
+   __real_vgSysWrap_generic_sys_brk_before(tid, layout, arguments, status, flags);
+   if (told || end <= VG_(brk_limit) || end >= NO_ADDRESS || end - VG_(brk_base) > VG_(client_rlimit_data).rlim_cur)
+      return;
+   told = True;
+   VG_(umsg)("pagelab: its heap (brk) could not grow to %lu MiB: Valgrind leaves it %lu MiB at most\n",
+             (end - VG_(brk_base)) >> 20, LARGEST_HEAP >> 20);
+}

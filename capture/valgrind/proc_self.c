@@ -1,0 +1,117 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+/* What the kernel knows of the process's image is Valgrind's: where the first stack begins, the heap, arguments and
+   environment. Programs read that in /proc/self/maps ([heap] and [stack]) and stat, others in /proc/PID/cmdline. So the
+   kernel is told of the program's (PR_SET_MM_MAP). Kernels may refuse it; then the files stay as they are. */
+
+#include "pub_tool_aspacemgr.h"
+#include "pub_tool_basics.h"
+#include "pub_tool_libcbase.h"
+#include "pub_tool_libcfile.h"
+#include "pub_tool_libcprint.h"
+#include "pub_tool_libcproc.h"
+#include "pub_tool_vki.h"
+#include "pub_tool_vkiscnums.h"
+
+#include "core.h"
+#include "proc_self.h"
+#include "process.h"
+#include "stream.h"
+
+#define PR_SET_MM 35
+#define PR_SET_MM_MAP 14
+#define AT_NULL 0
+#define AT_ENTRY 9
+/* Ancestors of a process that are looked at. */
+#define MOST_ANCESTORS 1000
+
+/* linux/prctl.h: struct prctl_mm_map */
+static struct {
+   ULong start_code, end_code, start_data, end_data, start_brk, brk, start_stack;
+   ULong arg_start, arg_end, env_start, env_end;
+   const ULong* auxv;
+   UInt auxv_size, exe_fd;
+} image = {.exe_fd = ~0u};
+
+/* The strings of a list that ends with NULL; returns what follows the list. */
+static const Addr* strings(const Addr* list, ULong* start, ULong* end)
+{
+   *start = *end = *list;
+   while (*list != 0) {
+      *end = *list + VG_(strlen)((const HChar*)*list) + 1;
+      list++;
+   }
+   return list + 1;
+}
+
+static void tell_kernel(void)
+{
+   if (image.start_stack != 0)
+      pl_system_call(__NR_prctl, PR_SET_MM, PR_SET_MM_MAP, (ULong)(Addr)&image, sizeof image, 0, 0);
+}
+
+void pl_proc_self_begins(Addr stack_pointer)
+{
+   const Addr* auxiliary = strings((const Addr*)stack_pointer + 1, &image.arg_start, &image.arg_end);
+   const NSegment* code = NULL;
+
+   auxiliary = strings(auxiliary, &image.env_start, &image.env_end);
+   if (image.env_start == 0)
+      image.env_start = image.env_end = image.arg_end;
+   for (; auxiliary[0] != AT_NULL; auxiliary += 2) {
+      if (auxiliary[0] == AT_ENTRY)
+         code = VG_(am_find_nsegment)(auxiliary[1]);
+   }
+   if (code == NULL || image.arg_start == 0)
+      return;
+   image.start_code = code->start;
+   image.end_code = code->end + 1;
+   image.start_data = image.end_data = image.start_brk = VG_(brk_base);
+   image.start_stack = stack_pointer;
+   pl_proc_self_heap_moved();
+}
+
+void pl_proc_self_heap_moved(void)
+{
+   image.brk = VG_(brk_limit);
+   tell_kernel();
+}
+
+/* The number behind `name` in /proc/PID/status; 0 if there is none. */
+static Int status_of(Int pid, const HChar* name)
+{
+   static HChar text[2048];
+   const HChar* found;
+   SysRes file;
+   Int length;
+
+   VG_(sprintf)(text, "/proc/%d/status", pid);
+   file = VG_(open)(text, VKI_O_RDONLY, 0);
+   if (sr_isError(file))
+      return 0;
+   length = VG_(read)((Int)sr_Res(file), text, sizeof text - 1);
+   VG_(close)((Int)sr_Res(file));
+   text[length > 0 ? length : 0] = '\0';
+   found = VG_(strstr)(text, name);
+   return found == NULL ? 0 : (Int)VG_(strtoll10)(found + VG_(strlen)(name), NULL);
+}
+
+Bool pl_proc_self_is_debugged(void)
+{
+   Int pid = status_of(VG_(getpid)(), "\nTracerPid:\t"), i;
+
+   for (i = 0; i < MOST_ANCESTORS && pid > 1; i++) {
+      if (pid == pl_recorder_pid)
+         return i > 0;
+      pid = status_of(pid, "\nPPid:\t");
+   }
+   return False;
+}

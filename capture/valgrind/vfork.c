@@ -1,0 +1,193 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+/* vfork, and clone with CLONE_VFORK. The child borrows its parent's memory, and the parent waits until the child executes
+   another program or ends. Programs rely on both: posix_spawn learns so why its child could not execute a program.
+
+   Valgrind forks instead, with memory of its own for the child. So the child leaves a copy of the pages that it wrote in a
+   file in memory, and its parent takes them over. When the child has executed a program or has ended, the kernel closes its
+   end of a pipe, which the parent waits for. */
+
+#include "pub_tool_aspacemgr.h"
+#include "pub_tool_basics.h"
+#include "pub_tool_libcbase.h"
+#include "pub_tool_libcfile.h"
+#include "pub_tool_libcprint.h"
+#include "pub_tool_mallocfree.h"
+#include "pub_tool_vki.h"
+#include "pub_tool_vkiscnums.h"
+
+#include "core.h"
+#include "stream.h"
+#include "vfork.h"
+
+#define PAGE 4096UL
+#define MFD_CLOEXEC 1
+#define O_CLOEXEC 02000000
+
+/* Bits of /proc/self/pagemap. After a fork a page is mapped by one process once that one has written it. */
+#define PAGE_PRESENT (1ULL << 63)
+#define PAGE_OF_FILE (1ULL << 61)
+#define PAGE_MAPPED_ONCE (1ULL << 56)
+#define PAGES_AT_ONCE 4096
+
+/* What the child leaves for each page that it wrote. */
+typedef struct {
+   Addr address;
+   UChar bytes[PAGE];
+} Written;
+
+static Int written_fd = -1;
+/* The parent reads from it, and gets the end of the file once the child has closed its own end. */
+static Int parent_end = -1;
+static Int child_end = -1;
+/* This process is such a child, and its memory is its parent's. */
+static Bool borrows = False;
+
+static void close_fd(Int* descriptor)
+{
+   if (*descriptor >= 0)
+      VG_(close)(*descriptor);
+   *descriptor = -1;
+}
+
+void pl_vfork_forget(void)
+{
+   close_fd(&written_fd);
+   close_fd(&parent_end);
+   close_fd(&child_end);
+   borrows = False;
+}
+
+void pl_vfork_begins(void)
+{
+   Int ends[2];
+   Long memory;
+
+   pl_vfork_forget();
+   memory = pl_system_call(__NR_memfd_create, (ULong)(Addr) "pagelab-vfork", MFD_CLOEXEC, 0, 0, 0, 0);
+   if (memory < 0)
+      return;
+   written_fd = VG_(safe_fd)((Int)memory);
+   if (pl_system_call(__NR_pipe2, (ULong)(Addr)ends, O_CLOEXEC, 0, 0, 0, 0) < 0) {
+      pl_vfork_forget();
+      return;
+   }
+   parent_end = VG_(safe_fd)(ends[0]);
+   child_end = VG_(safe_fd)(ends[1]);
+}
+
+void pl_vfork_in_child(Bool shares)
+{
+   close_fd(&parent_end);
+   borrows = shares;
+}
+
+/* Copies the pages from `start` on that `entries` of the page map say are this process's alone. */
+static void give_pages(Addr start, const ULong* entries, SizeT entries_n)
+{
+   static Written page;
+   SizeT i;
+
+   for (i = 0; i < entries_n; i++) {
+      if ((entries[i] & (PAGE_PRESENT | PAGE_MAPPED_ONCE | PAGE_OF_FILE)) != (PAGE_PRESENT | PAGE_MAPPED_ONCE))
+         continue;
+      page.address = start + i * PAGE;
+      VG_(memcpy)(page.bytes, (const void*)page.address, PAGE);
+      VG_(write)(written_fd, &page, sizeof page);
+   }
+}
+
+static void give_segment(Int page_map, const NSegment* segment)
+{
+   static ULong entries[PAGES_AT_ONCE];
+   Addr at = segment->start;
+
+   while (at < segment->end) {
+      SizeT pages = (segment->end + 1 - at) / PAGE;
+      Long length;
+      if (pages > PAGES_AT_ONCE)
+         pages = PAGES_AT_ONCE;
+      length = pl_system_call(__NR_pread64, page_map, (ULong)(Addr)entries, pages * sizeof(ULong),
+                              at / PAGE * sizeof(ULong), 0, 0);
+      if (length <= 0)
+         return;
+      give_pages(at, entries, (SizeT)length / sizeof(ULong));
+      at += (SizeT)length / sizeof(ULong) * PAGE;
+   }
+}
+
+void pl_vfork_give_back(void)
+{
+   UInt kinds = SkAnonC | SkFileC;
+   SysRes page_map;
+   Addr none, *starts;
+   Int n, i;
+
+   if (!borrows || written_fd < 0)
+      return;
+   page_map = VG_(open)("/proc/self/pagemap", VKI_O_RDONLY, 0);
+   if (sr_isError(page_map)) {
+      VG_(umsg)("pagelab: it could not see what it wrote to its parent's memory after vfork, so its parent has not "
+                "got it\n");
+      return;
+   }
+   n = VG_(am_get_segment_starts)(kinds, &none, 1);
+   n = n < 0 ? -n : n;
+   starts = VG_(malloc)("pagelab.vfork", (SizeT)n * sizeof(Addr));
+   n = VG_(am_get_segment_starts)(kinds, starts, n);
+   for (i = 0; i < n; i++) {
+      const NSegment* segment = VG_(am_find_nsegment)(starts[i]);
+      if (segment->hasR && segment->hasW)
+         give_segment((Int)sr_Res(page_map), segment);
+   }
+   VG_(free)(starts);
+   VG_(close)((Int)sr_Res(page_map));
+}
+
+static void take_over(void)
+{
+   static Written page;
+
+   VG_(lseek)(written_fd, 0, VKI_SEEK_SET);
+   while (VG_(read)(written_fd, &page, sizeof page) == sizeof page) {
+      if (VG_(am_is_valid_for_client)(page.address, PAGE, VKI_PROT_READ | VKI_PROT_WRITE))
+         VG_(memcpy)((void*)page.address, page.bytes, PAGE);
+   }
+}
+
+void pl_vfork_wait(void)
+{
+   UChar byte;
+
+   if (parent_end < 0)
+      return;
+   close_fd(&child_end);
+   while (pl_system_call(__NR_read, parent_end, (ULong)(Addr)&byte, 1, 0, 0, 0) == -VKI_EINTR) {
+   }
+   take_over();
+   pl_vfork_forget();
+}
+
+typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
+extern Before __real_vgSysWrap_linux_sys_clone_before, __wrap_vgSysWrap_linux_sys_clone_before;
+
+/* The parent tells the encoder of the fork before it waits, so it waits in pl_vfork_wait and not in the kernel. */
+void __wrap_vgSysWrap_linux_sys_clone_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                             SyscallStatus* status, UWord* flags)
+{
+   SyscallArgs asked = *arguments;
+
+   if (arguments->arg1 & VKI_CLONE_VFORK)
+      arguments->arg1 &= ~(UWord)(VKI_CLONE_VFORK | VKI_CLONE_VM);
+   __real_vgSysWrap_linux_sys_clone_before(tid, layout, arguments, status, flags);
+   /* Valgrind wants a call that it has made itself to be as the program made it. */
+   *arguments = asked;
+}

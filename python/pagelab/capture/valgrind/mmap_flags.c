@@ -1,0 +1,1 @@
+../../../../capture/valgrind/mmap_flags.c

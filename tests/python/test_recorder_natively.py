@@ -1,0 +1,177 @@
+"""Recorded programs from public reports of other tools: each does what it does natively."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Pagelab, needs_recorder
+from test_recorder_programs import compiled, losses
+
+pytestmark = needs_recorder
+
+VFORKS = r"""
+#include <spawn.h>
+/* The child has its parent's memory, and the parent waits for it: rr's issue 1741, DynamoRIO's issue 6514. */
+int main(void) {
+    volatile int seen = 0, *on_heap = malloc(4);
+    *on_heap = 1;
+    if (!vfork()) {
+        usleep(50000);
+        *on_heap = 2;
+        execl("/nowhere", "nowhere", NULL);
+        seen = errno;
+        _exit(3);
+    }
+    int status, child, order[2];
+    printf("%d %d", seen, *on_heap);
+    wait(&status);
+    printf(" %d", WEXITSTATUS(status));
+    char *names[] = {"no-such-program", NULL};
+    printf(" %d", posix_spawnp(&child, names[0], 0, 0, names, names + 1));
+    pipe(order);
+    if (!vfork()) { usleep(50000); write(order[1], "c", 1); execl("/bin/true", "true", NULL); _exit(1); }
+    write(order[1], "p", 1);
+    char both[2];
+    read(order[0], both, 2);
+    printf(" %.2s\n", both);
+}
+"""
+
+BORROWS_MUCH = r"""
+/* What the child does before it ends is more than the recorder keeps waiting: it must not wait for its parent. */
+int main(void) {
+    static volatile char memory[1 << 20];
+    if (!vfork()) {
+        for (int round = 0; round < 20; round++) for (int i = 0; i < sizeof memory; i++) memory[i] += i;
+        _exit(0);
+    }
+    long sum = 0;
+    for (int i = 0; i < sizeof memory; i++) sum += memory[i];
+    printf("%ld\n", sum);
+}
+"""
+
+EXECUTES_IN_THREAD = r"""
+#include <pthread.h>
+static void *execute(void *nothing) { execl("/bin/echo", "echo", "executed", NULL); return NULL; }
+static void *sleeps(void *nothing) { for (;;) pause(); }
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, sleeps, 0);
+    pthread_create(&thread, 0, execute, 0);
+    for (;;) pause();
+}
+"""
+
+HEAP = r"""
+int main(void) {
+    char *heap = sbrk(300 << 20);
+    if (heap == (void *)-1) return 1;
+    for (size_t at = 0; at < 300 << 20; at += 1 << 20) heap[at] = 1;
+    puts("ok");
+}
+"""
+
+DIVIDES = r"""
+#include <ucontext.h>
+/* A handler of SIGFPE looks at a register, repairs it, and lets the division be made again. */
+static void repair(int number, siginfo_t *fault, void *context) {
+    greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+    printf("%lld ", registers[REG_RCX]);
+    registers[REG_RCX] = 5;
+}
+int main(void) {
+    struct sigaction action = {.sa_sigaction = repair, .sa_flags = SA_SIGINFO};
+    sigaction(SIGFPE, &action, 0);
+    for (long n = 100; n < 103; n++) {
+        long quotient = n;
+        __asm__ volatile("mov $7, %%rcx; sub $7, %%rcx; cqto; idivq %%rcx" : "+a"(quotient) : : "rcx", "rdx");
+        printf("%ld\n", quotient);
+    }
+}
+"""
+
+LOOKS_AT_ITSELF = r"""
+/* What garbage collectors look for: where the stack and the heap are. */
+int main(int n, char **names) {
+    char line[600];
+    unsigned long start, end;
+    void *heap = malloc(10);
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps)) {
+        sscanf(line, "%lx-%lx", &start, &end);
+        if (start <= (size_t)&n && (size_t)&n < end) printf("%d", strstr(line, "[stack]") != NULL);
+        if (start <= (size_t)heap && (size_t)heap < end) printf("%d", strstr(line, "[heap]") != NULL);
+    }
+    FILE *stat = fopen("/proc/self/stat", "r");
+    for (int i = 1; i < 28; i++) fscanf(stat, "%*s");
+    fscanf(stat, "%lu", &start);
+    printf(" %d\n", start >= (size_t)&n && start - (size_t)&n < 1 << 20);
+    fflush(stdout);
+    sprintf(line, "cd /proc/%d; tr '\\0' ' ' < cmdline; tr '\\0' '\\n' < environ | grep -c ^PATH=", getpid());
+    return system(line);
+}
+"""
+
+MAPS = r"""
+#include <sys/personality.h>
+int main(void) {
+    char *used = map(2, 0), code[] = "\xb8\x2a\0\0\0\xc3";
+    printf("%d", mmap(used + PAGE, 2 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0)
+                     == MAP_FAILED && errno == EEXIST);
+    munmap(used, 2 * PAGE);
+    printf(" %d", mmap(used, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == used);
+    personality(READ_IMPLIES_EXEC);
+    char *readable = map(1, 0);
+    memcpy(readable, code, sizeof code);
+    printf(" %d\n", ((int (*)(void))readable)());
+}
+"""
+
+DEBUGS = r"""
+#include <sys/ptrace.h>
+int main(void) {
+    int child = fork(), status;
+    if (!child) { ptrace(PTRACE_TRACEME, 0, 0, 0); execl("/bin/echo", "echo", "debugged", NULL); _exit(9); }
+    waitpid(child, &status, 0);
+    printf("%d", WSTOPSIG(status)); fflush(stdout);
+    ptrace(PTRACE_CONT, child, 0, 0);
+    waitpid(child, &status, 0);
+    printf(" %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+}
+"""
+
+
+def natively(program: Path) -> str:
+    return subprocess.run([program], capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "expected"),
+    [
+        pytest.param(VFORKS, [], "2 2 3 2 cp\n", id="vfork and posix_spawn"),
+        pytest.param(BORROWS_MUCH, [], None, id="a child of vfork that does much"),
+        pytest.param(EXECUTES_IN_THREAD, ["-pthread"], "executed\n", id="execve in a thread"),
+        pytest.param(HEAP, [], "ok\n", id="a heap of 300 MiB"),
+        pytest.param(DIVIDES, [], "0 20\n0 20\n0 20\n", id="divisions by zero are repaired"),
+        pytest.param(LOOKS_AT_ITSELF, [], None, id="files below /proc"),
+        pytest.param(MAPS, [], "1 1 42\n", id="flags of mmap"),
+    ],
+)
+def test_programs_of_reports_do_what_they_do_natively(
+    pagelab: Pagelab, tmp_path: Path, source: str, options: list[str], expected: str | None
+) -> None:
+    program = compiled(tmp_path, source, *options)
+    native = natively(program)
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", program)
+    assert (recorded.returncode, recorded.stdout) == (0, native), recorded.stderr
+    assert expected is None or native == expected
+    assert losses(pagelab) == []
+
+
+def test_a_program_that_is_debugged_runs_natively(pagelab: Pagelab, tmp_path: Path) -> None:
+    program = compiled(tmp_path, DEBUGS)
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", program)
+    assert (recorded.returncode, recorded.stdout) == (0, natively(program)), recorded.stderr
+    (loss,) = losses(pagelab)
+    assert "/bin/echo, which is debugged by another program (ptrace): it ran natively" in loss
