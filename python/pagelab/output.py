@@ -18,6 +18,8 @@ MISSING_FOLDERS = "Missing folders are created."
 _ENDINGS = {
     "HTML": (".html", ".htm"),
     "JSON": (".json", ".json.gz"),
+    "CSV": (".csv", ".txt"),
+    "Markdown": (".md", ".txt"),
     "TOML": (".toml",),
     "a trace": (".trace",),
     "a fault trace": (".faults",),

@@ -19,11 +19,21 @@ from pagelab.comparison.limits import Limit
 from pagelab.comparison.metrics import METRICS, PLACE_METRICS
 from pagelab.comparison.sides import Plan, ReplayOptions, Side, make, plan
 from pagelab.comparison.words import Table, parts, result
-from pagelab.output import MISSING_FOLDERS, ensure_absent, ensure_apart, ensure_writable, new_folder, write_atomically
+from pagelab.output import (
+    MISSING_FOLDERS,
+    ensure_absent,
+    ensure_apart,
+    ensure_ending,
+    ensure_writable,
+    new_folder,
+    write_atomically,
+)
 from pagelab.quantities import count
 
 _COMMANDS = "pagelab.compare.commands"
 _OWN_OPTIONS = ("--fail-if", "--markdown", "--even-if-different")
+_CONTENTS = {"--markdown": "Markdown", "--json": "JSON", "--csv": "CSV"}
+"""The name of each for `ensure_ending`"""
 _NOTHING = Path(os.devnull)
 _SYNTAX = "pagelab compare A B, pagelab compare A -- NEW ARGS, or pagelab compare -- OLD ARGS -- NEW ARGS"
 _OWN_DASHES = "one that takes `--` itself is written as sh -c 'exec PROGRAM -- ARGS'"
@@ -126,11 +136,15 @@ def command(
         raise UsageError(f"only one of {', '.join(outputs)} can go to standard output")
     try:
         files = {name: Path(file) for name, file in outputs.items() if file not in (None, "-")}
+        ensure_apart(*files.values(), save)
+        for name, path in files.items():
+            ensure_ending(path, _CONTENTS[name])
         if save and repeat > 1:
             ensure_absent(save)
+        elif save:
+            ensure_ending(save, "JSON")
         for path in (*files.values(), *([save] if save else [])):
             ensure_writable(path)
-        ensure_apart(*files.values(), save)
         limits = [Limit.parse(text) for text in fail_if or []]
         for limit in limits:
             limit.ensure_plausible()

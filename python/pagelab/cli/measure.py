@@ -90,7 +90,7 @@ def command(
     for path in (output, stdout):
         if path:
             ensure_writable(path)
-    ensure_apart(output, stdout, stdin)
+    ensure_apart(output, stdout, stdin, traces)
     replays = replay or trace is not None
     if not replays and (machine or nested or traces or whole):
         raise UsageError("--machine, --nested, --traces and --whole only affect replays: add --replay or --trace")

@@ -14,7 +14,7 @@ from rich.table import Table
 from pagelab import UsageError, _engine
 from pagelab.cli.command import App
 from pagelab.cli.terminal import Quiet, print_table
-from pagelab.output import MISSING_FOLDERS, ensure_ending, ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 from pagelab_linux import LinuxError, bench, guest, others, suite, tools
 from pagelab_linux.build import Variant, Workshop
 from pagelab_linux.initramfs import initramfs, programs
@@ -267,8 +267,9 @@ def trace_command(
         ensure_ending(preset_file, "TOML")
     if accesses:
         ensure_ending(accesses, "a trace")
-    for file in filter(None, (json, preset_file)):
+    for file in filter(None, (json, preset_file, accesses)):
         ensure_writable(file)
+    ensure_apart(json, preset_file, accesses)
     wanted = _workloads(trace.workloads(layout()), workloads or [], lambda step: trace.Workload(step, step))
     guest.Machine("icount", levels=levels).check()
     trace_output.check_machine(caches)
