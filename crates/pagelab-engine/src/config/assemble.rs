@@ -29,7 +29,7 @@ pub struct Assembly<'a> {
     pub set: &'a [String],
 }
 
-/// The effective configuration. Consistency between its keys is not yet checked (see `Config::validate`).
+/// Assembles the effective configuration. Consistency between its keys is not yet checked (see `Config::validate`).
 ///
 /// Errors: an unknown preset (the error lists the known ones), a file that cannot be read or parsed, an unknown key, or
 /// a value of the wrong type (the error contains the key's path and the allowed values).

@@ -246,7 +246,7 @@ pub(super) fn tag(variants: &[Value]) -> Option<&str> {
     properties.iter().find(|(_, schema)| schema["const"].is_string()).map(|(key, _)| key.as_str())
 }
 
-/// The names of variants that are names.
+/// Names of variants that have no keys.
 fn names(variants: &[Value]) -> Vec<&str> {
     variants
         .iter()

@@ -1,6 +1,6 @@
 //! Presets: the TOML files of the repository's `presets/` folder, built into the library.
 
-/// What a preset describes.
+/// Kind of a preset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PresetKind {
     /// Cores, TLBs, MMU caches, data caches and memory.
@@ -31,9 +31,9 @@ impl PresetKind {
 /// A built-in preset.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// What it describes.
+    /// Its kind.
     pub kind: PresetKind,
-    /// Its name on the command line: that of its file without `.toml`, plus `-cold` for a [cold form](Self::warm).
+    /// Its name on the command line: the name of its file without `.toml`, plus `-cold` for a [cold form](Self::warm).
     pub name: &'static str,
     /// The preset of which this is the cold form: the same virtual machine, just booted.
     pub warm: Option<&'static str>,
@@ -47,7 +47,7 @@ impl Preset {
         if self.warm.is_none() { self.toml.to_owned() } else { self.table().to_string() }
     }
 
-    /// Its keys. A cold form has those of its file, but the host allocates all guest memory on demand.
+    /// Its keys. A cold form has the keys of its file, but its host allocates all guest memory on demand.
     pub fn table(&self) -> toml::Table {
         let mut table: toml::Table = self.toml.parse().expect("built-in presets are valid TOML");
         if self.warm.is_some() {
@@ -141,7 +141,7 @@ mod tests {
             for layer in warm["layers"].as_array_mut().unwrap() {
                 let layer = layer.as_table_mut().unwrap();
                 let backing = layer.remove("backing");
-                assert_eq!(backing.is_some(), layer.contains_key("host"), "guests are warm, and nobody else is");
+                assert_eq!(backing.is_some(), layer.contains_key("host"), "only guests are warm");
                 assert!(backing.is_none_or(|backing| backing.as_str() == Some("present")));
             }
             assert_eq!(cold, warm);

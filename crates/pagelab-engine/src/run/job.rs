@@ -31,8 +31,7 @@ use pagelab_simulation::observe::statistics::Statistics;
 use pagelab_simulation::observe::windows::Windows;
 use pagelab_translate::translation_unit::TlbPrefetchConfig;
 
-/// What to run: the options of a run, by the names that every other list of them is compared with
-/// (`python/pagelab/run_options.py`).
+/// Options of a run. Tests compare every other list of options with these names (`python/pagelab/run_options.py`).
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -146,7 +145,7 @@ pub struct SystemResult {
     /// How the source was sampled, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<SampleReport>,
-    /// Sentences about what affects the run's results, such as rejected accesses.
+    /// Warnings about anything that affects the run's results, such as rejected accesses.
     pub warnings: Vec<String>,
     /// Page faults, if requested.
     #[serde(skip)]
@@ -155,7 +154,7 @@ pub struct SystemResult {
     meanings: BTreeMap<String, Meaning>,
 }
 
-/// All results of a request, in the order of its systems.
+/// Results of a request, in the order of its systems.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
     /// Version of pagelab that produced them.
@@ -358,7 +357,7 @@ impl<'r> System<'r> {
     }
 }
 
-/// Adds to an error in a global override which of several systems it does not fit.
+/// Adds to an error in a global override the name of the system for which it is wrong.
 fn name_system(error: EngineError, request: &Request, text: &str) -> EngineError {
     match error {
         EngineError::Config { key, what } if request.systems.len() > 1 && !request.set.is_empty() => {

@@ -11,16 +11,16 @@ const LABEL_SHIFT: u32 = 48;
 const WRITE: u64 = 1 << 62;
 const EMPTY_FIRST: u64 = 1 << 63;
 
-/// Where the references with one label hit.
+/// Hits of the references with one label, by cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LabelledRefs {
-    /// Found in the core's L1.
+    /// In the core's L1.
     pub l1: u64,
-    /// Found in its L2.
+    /// In the core's L2.
     pub l2: u64,
-    /// Found in the L3.
+    /// In the L3.
     pub l3: u64,
-    /// Found in no cache.
+    /// In no cache.
     pub dram: u64,
     /// Cycles beyond the L1's latency, without overlap.
     pub waited: u64,

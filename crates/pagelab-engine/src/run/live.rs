@@ -13,7 +13,7 @@ use pagelab_base::error::EngineError;
 /// program's threads are spread over `cpus` CPUs. The program waits for the slowest system.
 ///
 /// # Errors
-/// Of the simulation; the program is ended then. Of the recording, as [`Recording::run`].
+/// Errors of the simulation, which end the program, and errors of the recording, as in [`Recording::run`].
 pub fn run_live(
     request: &Request,
     mut recording: Recording<'_>,

@@ -1,4 +1,4 @@
-//! Which sources of a request run where: main sources, co-runners and arrivals.
+//! Placement of a request's sources on CPUs: main sources, co-runners and arrivals.
 //!
 //! `SPEC@CPUS` places a source on these CPUs; otherwise it goes to the next ones: first one hardware thread of each
 //! core, then the second ones. A suffix `,memory_limit=SIZE` puts it into its own memory cgroup. Threads stay on their
@@ -49,7 +49,7 @@ pub struct SourceResult {
     /// Maximum number of threads that run at once.
     #[serde(skip_serializing_if = "is_single")]
     pub threads: u32,
-    /// CPUs that its threads were spread over.
+    /// CPUs over which its threads were spread.
     pub cpus: Vec<usize>,
     /// Layer on which its processes ran.
     pub layer: String,
@@ -229,7 +229,7 @@ impl Cpus {
     }
 }
 
-/// Stands for a source that can be read only once, of which only the description is known.
+/// Placeholder for a source that can be read only once. It has only the source's description.
 pub(crate) struct Announced(pub SourceInfo);
 
 impl Source for Announced {
