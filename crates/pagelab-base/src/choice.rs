@@ -50,13 +50,13 @@ macro_rules! model_choice {
         impl<'de> serde::Deserialize<'de> for $Config {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 let part = <$crate::choice::Part as serde::Deserialize>::deserialize(from)?;
-                Self::of_part(part).map_err(serde::de::Error::custom)
+                Self::from_part(part).map_err(serde::de::Error::custom)
             }
         }
 
         impl $Config {
             /// Reads the remaining keys of a part of the configuration.
-            pub fn of_part(mut part: $crate::choice::Part) -> serde_json::Result<Self> {
+            pub fn from_part(mut part: $crate::choice::Part) -> serde_json::Result<Self> {
                 let model: Option<String> = part.take("model")?;
                 match model.as_deref().unwrap_or(DESIGNS[0].0) {
                     $($name => part.rest().map(Self::$Variant),)*

@@ -81,7 +81,7 @@ impl CodeCost {
     }
 
     /// A cost of these cycles without instructions.
-    pub fn of_cycles(cycles: impl Into<Cycles>) -> Self {
+    pub fn from_cycles(cycles: impl Into<Cycles>) -> Self {
         Self { cycles: cycles.into(), ..Self::NONE }
     }
 

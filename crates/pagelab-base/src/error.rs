@@ -78,7 +78,7 @@ impl LayerConfigError {
     }
 
     /// The error with the key's full path.
-    pub fn of_layer(self, layer: &str) -> EngineError {
+    pub fn into_engine_error(self, layer: &str) -> EngineError {
         EngineError::config(format!("system.layers.{layer}.{}", self.key), self.what)
     }
 }

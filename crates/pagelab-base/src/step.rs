@@ -102,7 +102,7 @@ impl Step {
     }
 
     /// Adds a kernel reference that overlaps the previous one.
-    pub fn kernel_beside(&mut self, kind: RefKind, addr: PhysAddr) {
+    pub fn kernel_overlapped(&mut self, kind: RefKind, addr: PhysAddr) {
         let step = self.refs.last().map_or(0, |r| r.step);
         self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step });
     }
@@ -162,7 +162,7 @@ pub enum BlockKey {
 
 impl BlockKey {
     /// Whether the activity waits for a device rather than another task.
-    pub fn is_of_device(self) -> bool {
+    pub fn waits_for_device(self) -> bool {
         matches!(self, Self::Answer { .. })
     }
 

@@ -42,7 +42,7 @@ pub fn import(input: &Path, output: &Path, facts: &Facts) -> Result<FaultTraceIn
         info.command.clone_from(command);
     }
     if facts.recorded_here {
-        info.host = Some(HostFacts::of_this_machine());
+        info.host = Some(HostFacts::this_machine());
     }
     if let (Some(duration), Some(origin)) = (facts.duration_ns, &facts.duration_origin) {
         (info.duration_ns, info.duration_origin) = (duration, origin.clone());

@@ -133,7 +133,7 @@ fn on_this_thread(path: &Path, touching: &Touching, going: &dyn Fn() -> bool) ->
     } else {
         timed(&pages, going, |page| Ok(mapping.read(page as usize)))
     }?;
-    let (host, major_faults) = (HostFacts::of_this_machine(), sys::major_faults() - before);
+    let (host, major_faults) = (HostFacts::this_machine(), sys::major_faults() - before);
     Ok(Touches { host, cycles_per_nanosecond, begin_ns, end_ns, pages, resident, major_faults, real_time })
 }
 

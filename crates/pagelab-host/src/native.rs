@@ -34,7 +34,7 @@ pub fn run(going: &(dyn Fn() -> bool + Sync)) -> io::Result<Report> {
     for operation in OPERATIONS {
         keep(operation.name, if going() { (operation.run)(&cpus) } else { Err(stopped()) });
     }
-    let host = HostFacts::of_this_machine();
+    let host = HostFacts::this_machine();
     let stated_rates = clock::stated();
     let mut report = Report { host, clock, stated_rates, cpus: cpus.len(), costs, walks: Vec::new(), missing };
     match if going() { walk::parts() } else { Err(stopped()) } {
@@ -60,7 +60,7 @@ pub fn one_fault(benchmark: &FaultBenchmark) -> io::Result<FaultCost> {
     let clock = clock::measure()?;
     let rate = clock.cycles_per_nanosecond;
     let samples = faults(benchmark)?.into_iter().map(|ns| ns * rate).collect();
-    Ok(FaultCost { host: HostFacts::of_this_machine(), clock, cost: Cost::from_samples(samples) })
+    Ok(FaultCost { host: HostFacts::this_machine(), clock, cost: Cost::from_samples(samples) })
 }
 
 fn stopped() -> io::Error {

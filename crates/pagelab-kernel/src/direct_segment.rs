@@ -91,7 +91,7 @@ impl SegmentMemory {
 
     /// Whether a new mapping should get it. Small mappings do not: programs make many of them before the important
     /// ones.
-    pub fn is_worth(&self, vma: &Vma, range: VaRange) -> bool {
+    pub fn qualifies(&self, vma: &Vma, range: VaRange) -> bool {
         let plain = vma.kind == VmaKind::Anonymous && vma.prot.read && vma.prot.write;
         let other = [MapFlags::SHARED, MapFlags::HUGETLB, MapFlags::GROWSDOWN];
         let large = range.len_bytes() >= WORTH_BYTES.min(self.bytes / 16);

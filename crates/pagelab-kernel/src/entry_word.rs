@@ -107,7 +107,7 @@ impl EntryWord {
     }
 
     /// The word of a representation in page tables; `None` for 0.
-    pub fn of_bits(bits: u64) -> Option<Self> {
+    pub fn from_bits(bits: u64) -> Option<Self> {
         match bits & ((1 << KIND_BITS) - 1) {
             0 if bits == 0 => None,
             SWAP => Some(Self::Swap(Slot((bits >> KIND_BITS) as u32))),
@@ -137,20 +137,20 @@ mod tests {
     fn words_are_read_as_they_were_written() {
         for slot in [0, 1, 0x1234_5678, u32::MAX] {
             let word = EntryWord::Swap(Slot(slot));
-            assert_eq!(EntryWord::of_bits(word.to_bits()), Some(word));
+            assert_eq!(EntryWord::from_bits(word.to_bits()), Some(word));
             assert!(word.to_bits() != 0 && word.to_bits() >> WORD_BITS == 0, "it fits into an entry");
         }
         for (owner, writable, executable) in [(0, true, false), (MOST_OWNERS - 1, false, true), (7, true, true)] {
             let word = EntryWord::Armed(Armed { owner, writable, executable });
-            assert_eq!(EntryWord::of_bits(word.to_bits()), Some(word));
+            assert_eq!(EntryWord::from_bits(word.to_bits()), Some(word));
             assert_eq!(word.to_bits() >> WORD_BITS, 0, "it fits into an entry");
         }
         let most = (7, 7, MOST_BLOCKS - 1, false, true);
         for (socket, device, lba, writable, executable) in [(0, 0, 0, true, false), most, (5, 2, 7, true, true)] {
             let word = EntryWord::Stored(Stored { socket, device, lba: Lba(lba), writable, executable });
-            assert_eq!(EntryWord::of_bits(word.to_bits()), Some(word));
+            assert_eq!(EntryWord::from_bits(word.to_bits()), Some(word));
             assert_eq!(word.to_bits() >> WORD_BITS, 0, "it fits into an entry");
         }
-        assert_eq!(EntryWord::of_bits(0), None);
+        assert_eq!(EntryWord::from_bits(0), None);
     }
 }

@@ -65,14 +65,14 @@ impl<'a> FilePart<'a> {
 
 impl Os {
     /// The key that an event of a file must wait for, if any.
-    pub fn in_the_way_of_file(&self, layer: LayerId, part: &FilePart<'_>) -> Option<BlockKey> {
+    pub fn file_block_key(&self, layer: LayerId, part: &FilePart<'_>) -> Option<BlockKey> {
         let of = &self.layers[layer];
         for (index, range) in part.places(of) {
             let space = SpaceId { layer, index };
             if !self.locks.may_change(space, Some(range), self.costs.fault_lock) {
                 return Some(BlockKey::Mappings { space });
             }
-            if let Some(key) = self.engine_in_the_way(space) {
+            if let Some(key) = self.engine_block_key(space) {
                 return Some(key);
             }
         }

@@ -105,11 +105,11 @@ impl Locks {
             start: VirtAddr(range.start.0.saturating_sub(1)),
             end: VirtAddr(range.end.0.saturating_add(1)),
         });
-        let in_the_way = |reader: &Reader| {
+        let under_writeback = |reader: &Reader| {
             let same_vma = lock == FaultLock::Mm || bordering.is_none_or(|range| range.overlaps(reader.vma));
             reader.space == space && same_vma
         };
-        !self.readers.iter().any(in_the_way)
+        !self.readers.iter().any(under_writeback)
     }
 
     /// Whether a handler works on the page that starts at this 4 KiB page of a space.

@@ -74,7 +74,7 @@ impl Os {
         let layer = &mut self.layers[space.layer];
         layer.follow_mappings(context, space.index);
         if let EventKind::Madvise { addr, len, .. } = *kind
-            && let Ok(range) = VaRange::of_bytes(addr, len)
+            && let Ok(range) = VaRange::from_bytes(addr, len)
         {
             // Advice does not change the mappings, but may split pages.
             self.account_for_taken(space);
@@ -90,7 +90,7 @@ impl Os {
                 gone.add(place, place.pages());
             }
         }
-        self.want_cut_armed(effects, context, space.layer);
+        self.request_arming_after_split(effects, context, space.layer);
         let layer = &mut self.layers[space.layer];
         let populate = populate
             .into_iter()
@@ -135,7 +135,7 @@ impl Os {
                 if layer.maps_ahead(context, space.index, range) {
                     populate.push((range, Ahead::Policy));
                 }
-                self.want_armed(effects, context, space, range);
+                self.request_arming(effects, context, space, range);
             }
             Change::Recorded { range } => {
                 self.mapping.pages_recorded += layer.map_recorded(context, space.index, range)?
@@ -164,7 +164,7 @@ impl Os {
                 gone.add(range, pages);
                 layer.protect_words(context, space.index, range)?;
                 if !(from.read || from.write) {
-                    self.want_armed(effects, context, space, range);
+                    self.request_arming(effects, context, space, range);
                 }
             }
             Change::Moved { from, to } => {
@@ -187,8 +187,8 @@ impl Os {
     }
 
     /// Requests that the entries of a new mapping are armed, if the layer has an engine for it.
-    pub fn want_armed(&mut self, effects: &mut Effects, context: KernelContext, space: SpaceId, range: VaRange) {
-        match self.layers[space.layer].want_armed(context, space.index, range) {
+    pub fn request_arming(&mut self, effects: &mut Effects, context: KernelContext, space: SpaceId, range: VaRange) {
+        match self.layers[space.layer].request_arming(context, space.index, range) {
             ArmingMode::Nothing => {}
             ArmingMode::Thread => effects.wake(space.layer, Need::Arming),
             ArmingMode::Filled(cycles) => self.mapping.fill_cycles += cycles,
@@ -204,23 +204,23 @@ impl Os {
     }
 
     /// Requests that entries are armed in another size where words of large pages were removed.
-    pub fn want_cut_armed(&mut self, effects: &mut Effects, context: KernelContext, layer: LayerId) {
+    pub fn request_arming_after_split(&mut self, effects: &mut Effects, context: KernelContext, layer: LayerId) {
         for (index, range) in std::mem::take(&mut self.layers[layer].spaces.cut) {
-            self.want_all_armed(effects, context, SpaceId { layer, index }, range);
+            self.request_arming_of_all(effects, context, SpaceId { layer, index }, range);
         }
     }
 
-    /// [`Self::want_armed`] for all mappings in a range.
-    fn want_all_armed(&mut self, effects: &mut Effects, context: KernelContext, space: SpaceId, range: VaRange) {
+    /// [`Self::request_arming`] for all mappings in a range.
+    fn request_arming_of_all(&mut self, effects: &mut Effects, context: KernelContext, space: SpaceId, range: VaRange) {
         let vmas = &self.layers[space.layer].spaces[space.index].vmas;
         let inside = |vma: &Vma| VaRange { start: vma.start.max(range.start), end: vma.end.min(range.end) };
         let parts: Vec<VaRange> = vmas.iter().map(inside).filter(|part| part.start < part.end).collect();
-        parts.into_iter().for_each(|part| self.want_armed(effects, context, space, part));
+        parts.into_iter().for_each(|part| self.request_arming(effects, context, space, part));
     }
 
     /// The key that a mapping call must wait for, if any: the lock under which a kernel thread accounts for pages of
     /// the space.
-    pub fn engine_in_the_way(&self, space: SpaceId) -> Option<BlockKey> {
+    pub fn engine_block_key(&self, space: SpaceId) -> Option<BlockKey> {
         let layer = &self.layers[space.layer];
         let engine = layer.mechanisms.engine.as_ref()?;
         let tables =
@@ -440,7 +440,7 @@ fn move_pages(
         if offset.is_multiple_of(page.mapping.size.bytes()) {
             Ok(())
         } else {
-            split_wholly(context, layer, index, page)
+            split_into_small_pages(context, layer, index, page)
         }
     })?;
     layer.move_words(context, index, from, to)?;
@@ -457,7 +457,12 @@ fn move_pages(
 }
 
 /// Splits a large page into 4 KiB pages.
-fn split_wholly(context: KernelContext, layer: &mut Layer, index: u32, page: &Removed) -> Result<(), EngineError> {
+fn split_into_small_pages(
+    context: KernelContext,
+    layer: &mut Layer,
+    index: u32,
+    page: &Removed,
+) -> Result<(), EngineError> {
     let end = page.va.0 + page.mapping.size.bytes();
     let mut edge = page.va.0 + FRAME_BYTES;
     while edge < end {

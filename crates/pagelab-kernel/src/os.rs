@@ -146,7 +146,8 @@ impl Os {
         host.spaces[space].vmas.apply(&whole).expect("the mapping is aligned and not empty");
         host.begin_guest_segment(space, memory);
         let host_id = SpaceId { layer: host_index.into(), index: space };
-        let wanted = host.want_armed(KernelContext::BOOT, space, VaRange { start: VirtAddr(0), end: VirtAddr(memory) });
+        let wanted =
+            host.request_arming(KernelContext::BOOT, space, VaRange { start: VirtAddr(0), end: VirtAddr(memory) });
         if wanted == ArmingMode::Thread {
             effects.wake(host_id.layer, Need::Arming);
         }

@@ -77,7 +77,7 @@ impl Sync {
         if flags & !(both | MS_INVALIDATE) != 0 || flags & both == both {
             return Err(ImpossibleSync);
         }
-        let left = VaRange::of_bytes(addr, len).map_err(|_| ImpossibleSync)?;
+        let left = VaRange::from_bytes(addr, len).map_err(|_| ImpossibleSync)?;
         let waits = !left.is_empty() && flags & MS_SYNC != 0;
         Ok(waits.then_some(Self { space, left, state: WritebackState::Look }))
     }

@@ -176,7 +176,7 @@ impl Pass {
                 }
                 Segment::Event(event) => spaces.event(event, |left| self.leave(left))?,
                 &Segment::Run { thread, end } => {
-                    self.enter(spaces.of_thread(thread))?;
+                    self.enter(spaces.for_thread(thread))?;
                     let left = usize::try_from(most - self.accesses).unwrap_or(usize::MAX);
                     self.run(&batch.accesses[begin..end.min(begin.saturating_add(left))])?;
                     begin = end;

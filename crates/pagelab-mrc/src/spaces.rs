@@ -35,7 +35,7 @@ pub(crate) enum DroppedPages {
 const DROPPING_ADVICE: [u32; 2] = [4, 9];
 
 impl Spaces {
-    pub fn of_thread(&mut self, thread: ThreadIx) -> usize {
+    pub fn for_thread(&mut self, thread: ThreadIx) -> usize {
         let process = self.process_of.get(thread.0 as usize).copied().unwrap_or(ProcessIx(0));
         self.of_process(process)
     }
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(left(&mut spaces, 1, EventKind::Exec { path: "a".into() }), []);
         assert_eq!(left(&mut spaces, 1, EventKind::Munmap { addr: 0, len: 1 }), [range(1, 0, 0)]);
         assert_eq!(left(&mut spaces, 1, EventKind::Exit { code: 0 }), [DroppedPages::All { space: 1 }]);
-        assert_eq!(spaces.of_thread(ThreadIx(0)), 0);
+        assert_eq!(spaces.for_thread(ThreadIx(0)), 0);
         assert_eq!(left(&mut spaces, 0, EventKind::Exit { code: 0 }), [DroppedPages::All { space: 0 }]);
     }
 

@@ -59,11 +59,11 @@ fn import_json(
     leave_out_kernel: bool,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    tell(py, progress.as_ref(), |told| {
+    run_with_progress(py, progress.as_ref(), |update| {
         let limits = ImportOptions { max_accesses, max_records, ..ImportOptions::default() };
         let options = ImportOptions { fields, record_bytes, remove_tags, leave_out_kernel, ..limits };
         let format = Format::from_name(format)?;
-        import::import(input, output, format, &options, &mut |p| told(p.read_bytes, p.total_bytes))
+        import::import(input, output, format, &options, &mut |p| update(p.read_bytes, p.total_bytes))
     })
 }
 
@@ -79,9 +79,9 @@ fn export_json(
     thread: Option<u32>,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    tell(py, progress.as_ref(), |told| {
+    run_with_progress(py, progress.as_ref(), |update| {
         let format = export::Format::from_name(format)?;
-        export::export(trace, output, format, thread, &mut |done, all| told(done, Some(all)))
+        export::export(trace, output, format, thread, &mut |done, all| update(done, Some(all)))
     })
 }
 
@@ -100,9 +100,9 @@ fn save_sample_json(
     reach: Option<u64>,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    tell(py, progress.as_ref(), |told| {
+    run_with_progress(py, progress.as_ref(), |update| {
         let sampling = sample.map(str::parse).transpose()?;
-        sample::save(source, &output, sampling, seed, max_accesses, reach, told)
+        sample::save(source, &output, sampling, seed, max_accesses, reach, update)
     })
 }
 
@@ -127,20 +127,20 @@ fn replace_advice(
 
 /// Does work that takes long, and gives its result as JSON. The work says how far it has come, and of how much if that
 /// is known; `progress` is called with that about ten times a second, and Ctrl-C breaks the work.
-fn tell<R: Serialize>(
+fn run_with_progress<R: Serialize>(
     py: Python<'_>,
     progress: Option<&Bound<'_, PyAny>>,
     work: impl FnOnce(&mut dyn FnMut(u64, Option<u64>) -> ControlFlow<()>) -> Result<R, TraceError> + Send,
 ) -> PyResult<String> {
     let latest: Mutex<Option<(u64, Option<u64>)>> = Mutex::default();
-    let told = |stop: &Stop| {
+    let update = |stop: &Stop| {
         let done = work(&mut |done, all| {
             *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some((done, all));
             if stop.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         Ok::<_, TraceError>(json(&done))
     };
-    supervise(py, told, |_| {
+    supervise(py, update, |_| {
         let report = latest.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (progress, report) {
             (Some(progress), Some(report)) => progress.call1(report).map(drop),

@@ -250,7 +250,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// Whether it reports an allocation, which does not change an address space.
-    pub const fn is_of_allocations(&self) -> bool {
+    pub const fn reports_allocation(&self) -> bool {
         matches!(self, Self::Allocated { .. } | Self::Freed { .. })
     }
 

@@ -21,7 +21,7 @@ impl Rng {
     }
 
     /// The stream of thread `thread` for `purpose` under `seed`.
-    pub fn of_thread(seed: u64, purpose: &str, thread: u64) -> Self {
+    pub fn for_thread(seed: u64, purpose: &str, thread: u64) -> Self {
         Self { state: mix(Self::new(seed, purpose).state.wrapping_add(thread)) }
     }
 
@@ -73,16 +73,16 @@ mod tests {
     #[test]
     fn streams_repeat_differ_and_can_be_peeked() {
         let draw = |seed, purpose, thread| {
-            let mut rng = Rng::of_thread(seed, purpose, thread);
+            let mut rng = Rng::for_thread(seed, purpose, thread);
             [rng.next_u64(), rng.next_u64(), rng.next_u64()]
         };
         assert_eq!(draw(1, "a", 0), draw(1, "a", 0));
         for other in [draw(2, "a", 0), draw(1, "b", 0), draw(1, "a", 1)] {
             assert_ne!(draw(1, "a", 0), other);
         }
-        let rng = Rng::of_thread(1, "a", 0);
+        let rng = Rng::for_thread(1, "a", 0);
         assert_eq!(draw(1, "a", 0), [rng.peek(0), rng.peek(1), rng.peek(2)]);
-        let mut below = Rng::of_thread(3, "below", 0);
+        let mut below = Rng::for_thread(3, "below", 0);
         let mut seen = [0; 7];
         (0..7000).for_each(|_| seen[below.below(7) as usize] += 1);
         assert!(seen.iter().all(|&n| (850..1150).contains(&n)), "{seen:?}");
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn streams_are_those_of_older_versions() {
         let mut component = Rng::new(7, "cache.l3");
-        let mut thread = Rng::of_thread(7, "random", 1);
+        let mut thread = Rng::for_thread(7, "random", 1);
         assert_eq!(
             [component.next_u64(), component.next_u64()],
             [17_667_324_226_215_948_178, 5_270_014_465_304_335_517]

@@ -200,7 +200,7 @@ impl Sampled {
         Self {
             source,
             info,
-            schedule: Schedule::of_periods(periods),
+            schedule: Schedule::from_periods(periods),
             processes: BTreeMap::new(),
             threads: BTreeMap::new(),
             last_touches: LastTouches::default(),
@@ -454,12 +454,12 @@ impl Source for Sampled {
         &self.info
     }
 
-    fn leave_dependencies_out(&mut self) {
-        self.source.leave_dependencies_out();
+    fn omit_dependencies(&mut self) {
+        self.source.omit_dependencies();
     }
 
-    fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, TraceError> {
-        self.source.tell_call_stacks()
+    fn enable_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, TraceError> {
+        self.source.enable_call_stacks()
     }
 
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {

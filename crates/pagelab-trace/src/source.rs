@@ -116,14 +116,14 @@ pub trait Source: Send {
 
     /// Call it before the first batch if dependencies and branches are not needed; the source may then omit them, which
     /// saves time.
-    fn leave_dependencies_out(&mut self) {}
+    fn omit_dependencies(&mut self) {}
 
     /// Requests, before the first batch, contexts of accesses and events of allocations. Returns the contexts; none if
     /// they are unknown. Without a request, a source omits all of that.
     ///
     /// # Errors
     /// [`TraceError::Io`] and [`TraceError::Corrupt`] of a trace whose contexts cannot be read.
-    fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, TraceError> {
+    fn enable_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, TraceError> {
         Ok(None)
     }
 

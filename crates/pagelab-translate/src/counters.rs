@@ -193,7 +193,7 @@ impl WalkCounters {
     }
 
     /// Completed program walks of the current account.
-    pub fn of_programs(&mut self) -> &mut WalkCounts {
+    pub fn program_counts(&mut self) -> &mut WalkCounts {
         &mut self.accounts[self.current].program
     }
 
@@ -259,7 +259,7 @@ impl LevelCounters {
     }
 
     /// Moves what was counted since `before` to the retries.
-    fn set_apart(&mut self, before: &Self) {
+    fn move_to_retries(&mut self, before: &Self) {
         for (kind, retries) in self.retries.iter_mut().enumerate() {
             let all = |of: &[u64; 3], others: &[u64; 3]| of[kind] - others[kind];
             *retries += all(&self.misses, &before.misses) + all(&self.unwritable, &before.unwritable);
@@ -271,9 +271,9 @@ impl LevelCounters {
 impl TlbCounters {
     /// Moves the look-ups since `before` to the retries: they belong to an access that is retried after a fault.
     #[cold]
-    pub fn set_retries_apart(&mut self, before: &Self) {
-        self.l1.set_apart(&before.l1);
-        self.l2.set_apart(&before.l2);
+    pub fn move_retries(&mut self, before: &Self) {
+        self.l1.move_to_retries(&before.l1);
+        self.l2.move_to_retries(&before.l2);
     }
 }
 

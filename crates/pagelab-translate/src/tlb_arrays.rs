@@ -111,12 +111,12 @@ impl<A: Arrays> Level<'_, A> {
         // Unrolled: most programs have 4 KiB pages alone, and one check should rule out all other sizes.
         let mut found = TlbLookup::Nothing;
         if *self.seen & 1 != 0 {
-            found = self.look_up_of(PageSize::Size4K, asid, va, store);
+            found = self.look_up_size(PageSize::Size4K, asid, va, store);
         }
         if *self.seen > 1 {
             for size in [PageSize::Size2M, PageSize::Size1G] {
                 if found == TlbLookup::Nothing && *self.seen & 1 << size as u8 != 0 {
-                    found = self.look_up_of(size, asid, va, store);
+                    found = self.look_up_size(size, asid, va, store);
                 }
             }
         }
@@ -124,7 +124,7 @@ impl<A: Arrays> Level<'_, A> {
     }
 
     #[inline(always)]
-    fn look_up_of(&mut self, size: PageSize, asid: Asid, va: VirtAddr, store: bool) -> TlbLookup {
+    fn look_up_size(&mut self, size: PageSize, asid: Asid, va: VirtAddr, store: bool) -> TlbLookup {
         let vpn = vpn(va, size);
         let fits = |word| !store || <Translation>::from_word(word).stores();
         match self.arrays.look_up(size, vpn, key(asid, vpn, size), fits) {

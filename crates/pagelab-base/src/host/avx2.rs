@@ -124,11 +124,11 @@ impl Vectors for Avx2 {
     #[inline(always)]
     fn run<W: Work>(work: W) -> W::Output {
         #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-        fn compiled_for_it<W: Work>(work: W) -> W::Output {
+        fn run_with_avx2<W: Work>(work: W) -> W::Output {
             work.run::<Avx2>()
         }
         // SAFETY: the processor has the features, or `Avx2` would not have been named.
-        unsafe { compiled_for_it(work) }
+        unsafe { run_with_avx2(work) }
     }
 
     #[inline(always)]

@@ -414,7 +414,7 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
             assert_eq!(reclaim.used_frames(), mapped.len() as u64 + cached + held, "frames that programs use");
         }
         let total = layer.memory_bytes() / FRAME_BYTES;
-        let set_aside = layer.frames_set_aside();
+        let set_aside = layer.boot_reserved_frames();
         let tables = layer.table_frames();
         // The allocator's, the zero page, one per CPU and one per space, including the direct map.
         let kernel = 2 + layer.data.cpus.len() as u64 + 1 + spaces.len() as u64 + layer.request_frames();

@@ -70,8 +70,10 @@ pub fn cycles_with_branches(mut core: CoreModel, steps: impl IntoIterator<Item =
         sums += stall;
     };
     for (step, number) in steps.into_iter().zip(1000..) {
-        let stall =
-            core.meet(IncomingAccess { access: &step.access, again: false, tells: true, branches: step.branches }, at);
+        let stall = core.begin_access(
+            IncomingAccess { access: &step.access, again: false, tells: true, branches: step.branches },
+            at,
+        );
         spend(&mut at, stall);
         if step.walk > 0 {
             let of = L1TlbMiss { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };

@@ -5,7 +5,7 @@ use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, con
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::ids::{LayerId, SpaceId};
 use pagelab_engine::config::Config;
-use pagelab_engine::fault_engine::smu::of_layer::smu;
+use pagelab_engine::fault_engine::smu::engine_access::smu;
 use pagelab_engine::kernel::entry_word::EntryWord;
 use pagelab_engine::kernel::reclaim::SCAN_PAGES;
 use pagelab_engine::kernel::vma::VaRange;

@@ -15,7 +15,7 @@ use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::base::translation::Translation;
-use pagelab_engine::fault_engine::smu::of_layer::smu;
+use pagelab_engine::fault_engine::smu::engine_access::smu;
 use pagelab_engine::fault_engine::smu::state::Counters;
 use pagelab_engine::kernel;
 use pagelab_engine::kernel::effects::Effects;

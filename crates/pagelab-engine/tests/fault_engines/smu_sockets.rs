@@ -4,7 +4,7 @@ use crate::common::{ScriptWriter, assert_conserved, run};
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::base::ids::LayerId;
 use pagelab_engine::config::{Assembly, Config, assemble};
-use pagelab_engine::fault_engine::smu::of_layer::smu;
+use pagelab_engine::fault_engine::smu::engine_access::smu;
 use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, MapFlags, Protection};

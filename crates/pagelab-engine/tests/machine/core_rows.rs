@@ -90,7 +90,7 @@ impl Program {
     fn make(&mut self, of: &Drawn, tells: bool, walk: Option<L1TlbMiss>) {
         for (number, (access, found)) in of.accesses.iter().zip(&of.found).enumerate() {
             let branches = of.branches.get(number).copied().unwrap_or_default();
-            let stall = self.core.meet(IncomingAccess { access, again: false, tells, branches }, self.at);
+            let stall = self.core.begin_access(IncomingAccess { access, again: false, tells, branches }, self.at);
             self.spend(stall);
             if let Some(walk) = walk.filter(|_| number == 0) {
                 let stall = self.core.translation_stall(walk, self.at);
@@ -150,8 +150,8 @@ fn rows_are_as_their_accesses_one_by_one() {
                     if let (Some(first), Some(second)) = held {
                         let siblings = Siblings { active: rng.below(2) as u32, now: apart.at.now };
                         active[siblings.active as usize] += 1;
-                        apart.core.go_on(first, siblings);
-                        rows.core.go_on(second, siblings);
+                        apart.core.resume(first, siblings);
+                        rows.core.resume(second, siblings);
                     }
                 }
                 if rng.below(6) == 0 {

@@ -41,7 +41,7 @@ impl Threads {
             let first = others.iter().min().copied().unwrap_or(Cycles::MAX);
             let siblings = Siblings { active: others.len() as u32, now: first };
             let limit = first.saturating_add(Cycles(quantum));
-            self.cores[thread].go_on(common.take().unwrap(), siblings);
+            self.cores[thread].resume(common.take().unwrap(), siblings);
             while self.at[thread].now <= limit && ends[thread].is_none() {
                 let number = (thread << 32) as u64 + self.steps[thread].len() as u64;
                 match self.steps[thread].next() {
@@ -65,7 +65,7 @@ impl Threads {
 
     fn make(&mut self, thread: usize, step: Step, number: u64) {
         let met = IncomingAccess { access: &step.access, again: false, tells: true, branches: step.branches };
-        let stall = self.cores[thread].meet(met, self.at[thread]);
+        let stall = self.cores[thread].begin_access(met, self.at[thread]);
         self.spend(thread, stall);
         if step.walk > 0 {
             let of = L1TlbMiss { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };
@@ -202,7 +202,7 @@ fn windows_and_queues_are_divided_as_soon_as_another_thread_wakes() {
         let (mut common, mut at) = (core.common(), CoreTime { instructions: 0, now: Cycles::ZERO });
         let access = Access { gap: 16, kind, ..load().access };
         let stalls = [0, 0, 1].map(|active| {
-            core.go_on(common.take().unwrap(), Siblings { active, now: Cycles::ZERO });
+            core.resume(common.take().unwrap(), Siblings { active, now: Cycles::ZERO });
             let found = DataLocation { latency: Cycles(LATENCY), line: at.instructions };
             let row = Row { accesses: &[access], branches: &[], found: &[found], tells: true };
             let stall = core.make_all(&row, at);

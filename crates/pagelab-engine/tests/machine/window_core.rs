@@ -290,12 +290,12 @@ fn every_misprediction_of_a_row_costs_its_penalty_and_is_counted() {
     let (mut branches, at) = (Branches::NONE, CoreTime { instructions: 0, now: Cycles::ZERO });
     // Of three branches the first and the last are not taken; different addresses keep their counters separate.
     [false, true, false].into_iter().for_each(|taken| branches.push(taken));
-    let stall = core.meet(IncomingAccess { access: &load().access, again: false, tells: true, branches }, at);
+    let stall = core.begin_access(IncomingAccess { access: &load().access, again: false, tells: true, branches }, at);
     assert_eq!(stall.branch, Cycles(40));
     let counts = core.branches().unwrap();
     assert_eq!((counts.met, counts.mispredicted), (3, 2));
     // An access repeated after a fault has already had its branches.
-    let stall = core.meet(IncomingAccess { access: &load().access, again: true, tells: true, branches }, at);
+    let stall = core.begin_access(IncomingAccess { access: &load().access, again: true, tells: true, branches }, at);
     assert_eq!((stall, core.branches().unwrap()), (Stall::default(), counts));
 }
 
@@ -306,7 +306,7 @@ fn what_is_met_and_asks_for_no_data_takes_its_entry() {
     let mut at = at;
     let stalls = [Some(LATENCY), None, Some(L1_LATENCY), Some(L1_LATENCY)].map(|latency| {
         let met = IncomingAccess { access: &store().access, again: false, tells: true, branches: Branches::NONE };
-        let stall = core.meet(met, at);
+        let stall = core.begin_access(met, at);
         at.now += stall.sum();
         if let Some(latency) = latency {
             let stall = core.data_stall(Data { latency: Cycles(latency), line: latency, traffic: None }, at);

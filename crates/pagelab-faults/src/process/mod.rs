@@ -130,7 +130,7 @@ impl FaultProcess {
         let mut all = Vec::new();
         for core in 0..count {
             let pattern = (process.pattern)(values, &PerCore { core, cores: count, latency_ns: latency.mean_ns() })?;
-            let stream = |purpose| Rng::of_thread(values.seed(), purpose, core);
+            let stream = |purpose| Rng::for_thread(values.seed(), purpose, core);
             all.push(Core { pattern, times: stream("fault.times"), latencies: stream("fault.latencies"), faults: 0 });
         }
         let end_ns = (seconds * 1e9) as u64;

@@ -12,7 +12,7 @@ use super::index::SetIndex;
 use super::replacement::Policy;
 use super::ways::{
     ANY_SETS, AnyWays, EMPTY, Masked, POWER_OF_TWO_SETS, STATE_MASK, TAG_LIMIT, Ways, move_to_front_any,
-    push_front_any, take_out,
+    push_front_any, remove_way,
 };
 use pagelab_base::addr::LineAddr;
 use pagelab_base::host::{prefer_large_pages, prefetch};
@@ -325,11 +325,11 @@ impl Array {
     pub fn remove(&mut self, at: SetAndTag, way: usize) -> LineState {
         let (ways, lru) = (self.ways, matches!(self.policy, Policy::Lru));
         let set = &mut self.set_mut(at)[..ways];
-        let word = if lru { take_out(set, way, EMPTY) } else { std::mem::replace(&mut set[way], EMPTY) };
+        let word = if lru { remove_way(set, way, EMPTY) } else { std::mem::replace(&mut set[way], EMPTY) };
         if !self.presence.is_empty() {
             let presence = self.presence_of(at);
             if lru {
-                take_out(presence, way, 0);
+                remove_way(presence, way, 0);
             } else {
                 presence[way] = 0;
             }

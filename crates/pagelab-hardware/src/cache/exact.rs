@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use self::page::LINES;
 use super::array::LineState;
 use super::shape::Shape;
-use super::ways::{EMPTY, FixedShape, STATE_MASK, take_out};
+use super::ways::{EMPTY, FixedShape, STATE_MASK, remove_way};
 use super::{CoreCacheStats, Hierarchy, HitLevel, Outcome, Requester, SharedCacheStats};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::host::{Vectors, prefetch};
@@ -260,8 +260,8 @@ impl<
         let in_l1 = find::<V, W1>(&self.l1[set1], wanted1);
         let in_l2 = find::<V, W2>(&self.l2[set2], wanted2);
         self.stats.back_invalidations += u64::from(in_l1.is_some() || in_l2.is_some());
-        let newest = in_l1.is_some_and(|way| is_modified(take_out(&mut self.l1[set1], way, EMPTY)));
-        in_l2.is_some_and(|way| is_modified(take_out(&mut self.l2[set2], way, EMPTY))) || newest
+        let newest = in_l1.is_some_and(|way| is_modified(remove_way(&mut self.l1[set1], way, EMPTY)));
+        in_l2.is_some_and(|way| is_modified(remove_way(&mut self.l2[set2], way, EMPTY))) || newest
     }
 }
 

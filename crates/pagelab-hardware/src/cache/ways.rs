@@ -137,7 +137,7 @@ pub(super) fn push_front_any<T: Copy>(set: &mut [T], word: T) -> T {
 
 /// Removes the word at `way`, moves those after it forward by one and puts `empty` at the end.
 #[inline(never)]
-pub(super) fn take_out<T: Copy>(set: &mut [T], way: usize, empty: T) -> T {
+pub(super) fn remove_way<T: Copy>(set: &mut [T], way: usize, empty: T) -> T {
     let mut word = empty;
     for other in set[way..].iter_mut().rev() {
         std::mem::swap(other, &mut word);
@@ -200,7 +200,7 @@ mod tests {
                 let mut expected = set_of(len);
                 let word = expected.remove(way);
                 let mut set = set_of(len);
-                assert_eq!(take_out(&mut set, way, EMPTY), word);
+                assert_eq!(remove_way(&mut set, way, EMPTY), word);
                 assert_eq!(set, [expected.clone(), vec![EMPTY]].concat());
                 expected.insert(0, word);
                 let mut set = set_of(len);

@@ -134,7 +134,7 @@ impl<C: Timing> CpuClock<C> {
         self.add(Class::DataStall, accesses * self.core.repeat_stall());
     }
 
-    /// Whether the core model needs a call of [`Self::meet`] for each access.
+    /// Whether the core model needs a call of [`Self::begin_access`] for each access.
     #[inline]
     pub fn models_dependencies(&self) -> bool {
         self.core.models_dependencies()
@@ -156,8 +156,8 @@ impl<C: Timing> CpuClock<C> {
     }
 
     /// Resumes the CPU beside the core's other hardware threads; it owns the shared state until [`Self::pause`].
-    pub fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
-        self.core.go_on(common, siblings);
+    pub fn resume(&mut self, common: Box<Common>, siblings: Siblings) {
+        self.core.resume(common, siblings);
     }
 
     /// Pauses the CPU and returns the shared state.
@@ -168,8 +168,9 @@ impl<C: Timing> CpuClock<C> {
     /// Passes the program's next access and the branches before it to the core model; `again` if the access is
     /// repeated after a fault.
     #[inline]
-    pub fn meet(&mut self, access: &Access, branches: Branches, again: bool) {
-        let stall = self.core.meet(IncomingAccess { access, again, tells: self.tells, branches }, self.moment());
+    pub fn begin_access(&mut self, access: &Access, branches: Branches, again: bool) {
+        let stall =
+            self.core.begin_access(IncomingAccess { access, again, tells: self.tells, branches }, self.moment());
         self.stall(stall);
     }
 
@@ -198,7 +199,8 @@ impl<C: Timing> CpuClock<C> {
     pub fn make_translated(&mut self, access: &Access, branches: Branches, miss: L1TlbMiss, found: DataLocation) {
         let at = self.moment();
         let behind = |stall: Stall| CoreTime { now: at.now + stall.sum(), ..at };
-        let mut stall = self.core.meet(IncomingAccess { access, again: false, tells: self.tells, branches }, at);
+        let mut stall =
+            self.core.begin_access(IncomingAccess { access, again: false, tells: self.tells, branches }, at);
         stall += self.core.translation_stall(miss, behind(stall));
         let data = Data { latency: found.latency, line: found.line, traffic: None };
         stall += self.core.data_stall(data, behind(stall));

@@ -207,7 +207,7 @@ pub struct SmtThread {
 impl SmtThread {
     /// Resumes the thread with the shared resources; returns whether the number of active threads has changed since it
     /// last ran.
-    pub fn go_on(&mut self, common: Box<Common>, siblings: Siblings) -> bool {
+    pub fn resume(&mut self, common: Box<Common>, siblings: Siblings) -> bool {
         let differs = siblings.active != self.others;
         if differs {
             self.fills = UnitShare::new(common.fills.0.len(), siblings.active + 1);

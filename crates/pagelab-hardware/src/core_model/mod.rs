@@ -9,10 +9,10 @@
 mod registry;
 pub mod clock;
 mod common;
+mod in_flight;
 mod pool;
 mod ring;
 mod tage;
-mod under_way;
 
 use std::fmt::Debug;
 
@@ -201,23 +201,23 @@ pub trait Timing {
         false
     }
 
-    /// Begins the next access; the calls until the next `meet` are for this one. Returns how long the program stalls
-    /// before it.
+    /// Begins the next access; the calls until the next `begin_access` are for this one. Returns how long the program
+    /// stalls before it.
     #[inline]
-    fn meet(&mut self, _incoming: IncomingAccess, _at: CoreTime) -> Stall {
+    fn begin_access(&mut self, _incoming: IncomingAccess, _at: CoreTime) -> Stall {
         Stall::default()
     }
 
     /// How long the program stalls for the data of an access. The model calls [`Data::arrival`] once.
     fn data_stall(&mut self, data: Data, at: CoreTime) -> Stall;
 
-    /// [`Self::meet`] and [`Self::data_stall`] of each access of a row, in order, with nothing between them. Returns
-    /// the sum of their stalls.
+    /// [`Self::begin_access`] and [`Self::data_stall`] of each access of a row, in order, with nothing between them.
+    /// Returns the sum of their stalls.
     fn make_all(&mut self, row: &Row, mut at: CoreTime) -> Stall {
         let mut all = Stall::default();
         for (number, (access, found)) in row.accesses.iter().zip(row.found).enumerate() {
             let branches = row.branches.get(number).copied().unwrap_or_default();
-            let mut stall = self.meet(IncomingAccess { access, again: false, tells: row.tells, branches }, at);
+            let mut stall = self.begin_access(IncomingAccess { access, again: false, tells: row.tells, branches }, at);
             let data = Data { latency: found.latency, line: found.line, traffic: None };
             stall += self.data_stall(data, CoreTime { now: at.now + stall.sum(), ..at });
             let instructions = at.instructions + u64::from(access.gap);
@@ -241,7 +241,7 @@ pub trait Timing {
 
     /// The hardware thread runs until it [pauses](Self::pause), and owns the shared state meanwhile.
     #[expect(clippy::boxed_local, reason = "the box goes from thread to thread")]
-    fn go_on(&mut self, _common: Box<Common>, _siblings: Siblings) {}
+    fn resume(&mut self, _common: Box<Common>, _siblings: Siblings) {}
 
     /// The hardware thread stops running and returns the shared state.
     fn pause(&mut self) -> Option<Box<Common>> {

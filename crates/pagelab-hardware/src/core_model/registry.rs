@@ -43,8 +43,8 @@ macro_rules! cores {
             }
 
             #[inline(always)]
-            fn meet(&mut self, incoming: IncomingAccess, at: CoreTime) -> Stall {
-                match self { $($(Self::$Variant(core) => core.meet(incoming, at),)*)* }
+            fn begin_access(&mut self, incoming: IncomingAccess, at: CoreTime) -> Stall {
+                match self { $($(Self::$Variant(core) => core.begin_access(incoming, at),)*)* }
             }
 
             #[inline(always)]
@@ -66,8 +66,8 @@ macro_rules! cores {
                 match self { $($(Self::$Variant(core) => core.common(),)*)* }
             }
 
-            fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
-                match self { $($(Self::$Variant(core) => core.go_on(common, siblings),)*)* }
+            fn resume(&mut self, common: Box<Common>, siblings: Siblings) {
+                match self { $($(Self::$Variant(core) => core.resume(common, siblings),)*)* }
             }
 
             fn pause(&mut self) -> Option<Box<Common>> {

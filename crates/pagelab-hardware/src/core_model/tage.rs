@@ -325,7 +325,7 @@ impl Default for Tables {
 impl Tables {
     /// Predicts a branch and learns its outcome; returns whether it was mispredicted.
     #[inline(always)]
-    fn meet(&mut self, sought: &TableIndices) -> bool {
+    fn predict_branch(&mut self, sought: &TableIndices) -> bool {
         let &TableIndices { tags, base, taken, .. } = sought;
         let entries = lanes(std::array::from_fn(|table| self.tagged[sought.place(table)].0));
         let counter = &mut self.base[usize::from(base) & ((1 << BASE_BITS) - 1)];
@@ -388,12 +388,12 @@ impl Tage {
     /// Predicts the branches between accesses. Each item contains the instruction address of the previous access, the
     /// branches, and the number of the next access. Adds the mispredictions to `missed`, by that number.
     #[inline(always)]
-    pub fn meet_all(&mut self, all: impl Iterator<Item = (u64, Branches, u8)>, missed: &mut [u8; ROW]) {
+    pub fn predict_branches(&mut self, all: impl Iterator<Item = (u64, Branches, u8)>, missed: &mut [u8; ROW]) {
         // A local copy stays in the host's registers.
         let mut past = self.past;
         for (before, branches, number) in all {
             if self.batch.count + Branches::MOST as usize > BATCH {
-                self.meet_batch(missed);
+                self.predict_batch(missed);
             }
             // Identifies the branch by the previous access and the outcomes since.
             let mut name = before << 8 | 1;
@@ -404,16 +404,16 @@ impl Tage {
             }
         }
         self.past = past;
-        self.meet_batch(missed);
+        self.predict_batch(missed);
     }
 
     /// Predicts all branches of the batch.
     #[inline(always)]
-    fn meet_batch(&mut self, missed: &mut [u8; ROW]) {
+    fn predict_batch(&mut self, missed: &mut [u8; ROW]) {
         let Self { tables, batch, counts, .. } = self;
         batch.seek();
         for at in 0..batch.count {
-            let is_missed = tables.meet(&batch.get(at));
+            let is_missed = tables.predict_branch(&batch.get(at));
             missed[usize::from(batch.number[at % BATCH]) % ROW] += u8::from(is_missed);
             counts.mispredicted += u64::from(is_missed);
             counts.met += 1;
@@ -435,10 +435,10 @@ mod tests {
     use super::*;
 
     /// Whether the branch after an access by this instruction is mispredicted.
-    fn meet(tage: &mut Tage, pc: u64, taken: bool) -> bool {
+    fn predict_branch(tage: &mut Tage, pc: u64, taken: bool) -> bool {
         let (mut branches, mut missed) = (Branches::NONE, [0; ROW]);
         branches.push(taken);
-        tage.meet_all([(pc, branches, 5)].into_iter(), &mut missed);
+        tage.predict_branches([(pc, branches, 5)].into_iter(), &mut missed);
         assert_eq!(missed.iter().sum::<u8>(), missed[5]);
         missed[5] > 0
     }
@@ -447,7 +447,7 @@ mod tests {
     fn missed(outcomes: impl Iterator<Item = bool> + Clone) -> usize {
         let mut tage = Tage::default();
         let half = outcomes.clone().count() / 2;
-        outcomes.map(|taken| meet(&mut tage, 7, taken)).skip(half).filter(|missed| *missed).count()
+        outcomes.map(|taken| predict_branch(&mut tage, 7, taken)).skip(half).filter(|missed| *missed).count()
     }
 
     #[test]
@@ -458,7 +458,7 @@ mod tests {
         for _ in 0..1000 {
             outcomes.push_front(draw.below(3) > 0);
             outcomes.pop_back();
-            meet(&mut tage, 7, outcomes[0]);
+            predict_branch(&mut tage, 7, outcomes[0]);
             for (table, length) in LENGTHS.into_iter().enumerate() {
                 let taken = (0..length).filter(|&age| outcomes[age as usize]);
                 let whole = taken.fold(0, |hash: u32, age| hash.wrapping_add(FACTOR.wrapping_pow(age)));
@@ -485,7 +485,7 @@ mod tests {
         let (mut coins, mut followers) = (0, 0);
         for round in 0..100_000 {
             let coin = draw.below(2) == 0;
-            let (first, second) = (meet(&mut tage, 1, coin), meet(&mut tage, 2, coin));
+            let (first, second) = (predict_branch(&mut tage, 1, coin), predict_branch(&mut tage, 2, coin));
             if round >= 50_000 {
                 coins += u32::from(first);
                 followers += u32::from(second);

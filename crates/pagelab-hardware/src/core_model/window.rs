@@ -43,10 +43,10 @@ use lines::Lines;
 use pagelab_trace::{Access, Branches};
 
 use super::common::SmtThread;
+use super::in_flight::InFlight;
 use super::in_order::InOrder;
 use super::pool::Pool;
 use super::tage::Tage;
-use super::under_way::UnderWay;
 use super::{CoreTime, Data, IncomingAccess, ROW, Stall, Timing};
 use pagelab_base::addr::{LINE_SHIFT, PageSize};
 use pagelab_base::cycles::Cycles;
@@ -76,7 +76,7 @@ struct Current {
 #[derive(Clone, Debug, Default)]
 struct PendingPages {
     /// By [`page_number`].
-    under_way: UnderWay,
+    in_flight: InFlight,
     /// For each page size: whether there were pages of this size.
     sizes: [bool; PageSize::ALL.len()],
 }
@@ -90,19 +90,19 @@ impl PendingPages {
     /// When the page of a line is translated for an access ready at `ready`, if the first-level TLB contains the page.
     #[inline(always)]
     fn arrival(&self, ready: Cycles, line: u64) -> Cycles {
-        if self.under_way.last() <= ready { ready } else { self.still_under_way(ready, line) }
+        if self.in_flight.last() <= ready { ready } else { self.arrival_in_flight(ready, line) }
     }
 
     #[inline]
-    fn still_under_way(&self, ready: Cycles, line: u64) -> Cycles {
-        let of_size = |size: usize| self.under_way.arrival(page_number(line, size));
+    fn arrival_in_flight(&self, ready: Cycles, line: u64) -> Cycles {
+        let of_size = |size: usize| self.in_flight.arrival(page_number(line, size));
         (0..self.sizes.len()).fold(ready, |ready, size| if self.sizes[size] { ready.max(of_size(size)) } else { ready })
     }
 
     /// When all are translated.
     #[inline]
     fn last(&self) -> Cycles {
-        self.under_way.last()
+        self.in_flight.last()
     }
 
     /// Records that the translation of a page arrives at `there`.
@@ -110,7 +110,7 @@ impl PendingPages {
     fn note(&mut self, page: Translation, there: Cycles) {
         let size = page.size_index();
         self.sizes[size] = true;
-        self.under_way.note(page_number(page.page().line().0, size), there);
+        self.in_flight.note(page_number(page.page().line().0, size), there);
     }
 }
 
@@ -196,7 +196,7 @@ impl WindowState {
         }
         if let Some(predictor) = &mut self.predictor {
             let all = found[..count].iter().map(|&number| (before(number), branches[usize::from(number)], number));
-            predictor.meet_all(all, missed);
+            predictor.predict_branches(all, missed);
         }
         self.last_pc = accesses.last().map_or(self.last_pc, |last| last.pc);
     }
@@ -213,16 +213,16 @@ impl WindowState {
     }
 
     /// Makes `access` the current access.
-    fn come_to(&mut self, access: &Access, at: CoreTime) {
+    fn set_access(&mut self, access: &Access, at: CoreTime) {
         let gap = u64::from(access.gap);
         let (loads, stores) = (is_load(access), access.kind.writes());
         self.current = Current { gap, enters: self.enters(at, gap), loads, stores, ..Current::default() };
     }
 
     /// Starts a new access after `missed` mispredicted branches. Returns the stall until it is in the window.
-    fn come_in(&mut self, incoming: &IncomingAccess, missed: u64, at: CoreTime) -> Stall {
+    fn enter_window(&mut self, incoming: &IncomingAccess, missed: u64, at: CoreTime) -> Stall {
         self.progress = self.progress.with(incoming.access);
-        self.come_to(incoming.access, at);
+        self.set_access(incoming.access, at);
         let stall = self.hindered(incoming.branches, missed, at);
         self.issue(incoming, at.now + stall.sum());
         stall

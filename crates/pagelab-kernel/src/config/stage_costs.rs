@@ -142,7 +142,7 @@ impl StageCost {
 
     /// The cost without lines, for a fault that maps one page.
     pub fn cost(&self) -> CodeCost {
-        CodeCost::new(self.instructions, self.cycles) + CodeCost::of_cycles(self.hardware_cycles)
+        CodeCost::new(self.instructions, self.cycles) + CodeCost::from_cycles(self.hardware_cycles)
     }
 
     /// The additional cost of each further page.

@@ -33,7 +33,7 @@ impl<'de> Deserialize<'de> for SwapConfig {
         let mut part = Part::deserialize(from)?;
         let size_bytes = part.take("size_bytes").map_err(D::Error::custom)?;
         let size_bytes = size_bytes.ok_or_else(|| D::Error::missing_field("size_bytes"))?;
-        let device = DeviceConfig::of_part(part).map_err(D::Error::custom)?;
+        let device = DeviceConfig::from_part(part).map_err(D::Error::custom)?;
         Ok(Self { size_bytes, device })
     }
 }

@@ -69,7 +69,7 @@ impl Fault {
             return Ok(FaultState::Allocation);
         }
         if limited {
-            return Err(layer.at_its_limit(context));
+            return Err(layer.cgroup_limit_error(context));
         }
         if tries && layer.memory.can_reclaim(Pressure::Memory) {
             return Ok(FaultState::Reclaim { pressure: Pressure::Memory });
@@ -139,7 +139,7 @@ impl Fault {
         let layer = self.request.space.layer;
         let scan = os.scan_pages(effects, layer, pressure, task);
         if scan.freed == 0 {
-            if let Some(lba) = scan.in_the_way {
+            if let Some(lba) = scan.under_writeback {
                 return Err(BlockKey::Writeback { layer, lba });
             }
             self.progress.fruitless += 1;

@@ -110,11 +110,11 @@ impl Fault {
                 Some(slots) => begin.cost_with_slots(slots, levels, step.preset),
                 None => begin.cost(&caches.config.costs(&os.costs.fault.walk), &list, step.preset),
             };
-            begin.checks.iter().for_each(|&line| step.kernel_beside(RefKind::Read, line));
+            begin.checks.iter().for_each(|&line| step.kernel_overlapped(RefKind::Read, line));
             // If its address is known, a core uses the pointer of a predicted hit before the tags are compared.
-            let read = if begin.direct { Step::kernel_beside } else { Step::kernel };
+            let read = if begin.direct { Step::kernel_overlapped } else { Step::kernel };
             begin.pointer.iter().for_each(|&pointer| read(step, RefKind::Read, pointer));
-            begin.counted.iter().for_each(|&line| step.kernel_beside(RefKind::Write, line));
+            begin.counted.iter().for_each(|&line| step.kernel_overlapped(RefKind::Write, line));
         }
         if begin.as_ref().is_none_or(Begin::needs_root) {
             // `mm->pgd`, in the line of the lock (Linux 4.9 and 4.19: `mmap_sem`), or in one that faults only read
@@ -125,7 +125,7 @@ impl Fault {
         let mut before = None;
         for r in list.refs().iter().filter(|r| begin.as_ref().is_none_or(|begin| begin.made(r.level))) {
             if before.replace(r.step) == Some(r.step) {
-                step.kernel_beside(RefKind::Read, r.addr);
+                step.kernel_overlapped(RefKind::Read, r.addr);
             } else {
                 step.kernel(RefKind::Read, r.addr);
             }
@@ -190,21 +190,21 @@ impl Fault {
         };
         let Some(caches) = &layer.mechanisms.translation_caches else { return };
         if new {
-            layout.new_lines(object, |line| step.kernel_beside(RefKind::Write, line));
+            layout.new_lines(object, |line| step.kernel_overlapped(RefKind::Write, line));
         }
         let (filled, walk) = (u64::from(to - from + 1), &os.costs.fault.walk);
         if let Some(slots) = caches.config.slots() {
             let costs = slots.costs();
             let instructions = u64::from(costs.fill) + filled * u64::from(costs.fill_slot);
             step.preset += walk.cost().in_proportion(instructions);
-            step.kernel_beside(RefKind::Write, layer.data.cpu_line(self.request.cpu, CpuLine::WalkCounters));
+            step.kernel_overlapped(RefKind::Write, layer.data.cpu_line(self.request.cpu, CpuLine::WalkCounters));
         } else {
             step.preset += filled * caches.config.costs(walk).fill;
         }
         step.fills = true;
         // Writes do not wait. A slot that several threads may fill has a counter that is changed atomically.
         let kind = if caches.config.fills_atomically() { RefKind::Locked } else { RefKind::Write };
-        layout.fill_lines(object, (from, to), self.request.va, |line| step.kernel_beside(kind, line));
+        layout.fill_lines(object, (from, to), self.request.va, |line| step.kernel_overlapped(kind, line));
         step.before_pte = step.refs.len();
     }
 }

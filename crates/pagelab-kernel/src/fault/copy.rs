@@ -12,7 +12,7 @@ use pagelab_trace::MapFlags;
 
 impl Fault {
     /// Chooses the work for a write-protected page.
-    pub(super) fn choose_of_present(&mut self, layer: &mut Layer, vma: &Vma, mapping: Mapping) -> Work {
+    pub(super) fn choose_for_present(&mut self, layer: &mut Layer, vma: &Vma, mapping: Mapping) -> Work {
         self.target.set_size(mapping.size, self.request.va);
         self.held.contend_at(self.target.order, &self.request);
         let reuse = vma.is_shared() || layer.memory.page_use.are_exclusive(mapping.pfn, self.target.order);

@@ -17,7 +17,7 @@ use super::read_ahead::window;
 
 impl Fault {
     /// Chooses the work for a page of a file's mapping.
-    pub(super) fn choose_of_file(&mut self, layer: &mut Layer, vma: &Vma, around: u64) -> Result<Work, EngineError> {
+    pub(super) fn choose_for_file(&mut self, layer: &mut Layer, vma: &Vma, around: u64) -> Result<Work, EngineError> {
         let context = self.context_in(layer);
         let store = self.request.intent == Intent::Store;
         let file = layer.memory.page_use.file(vma.file.as_ref().expect("it is of a file"));

@@ -415,7 +415,7 @@ impl Fault {
         if self.layer(os).link_table(context, self.request.space.index, self.target.page, self.target.size, block) {
             self.counters(os).tables += 1;
         }
-        os.want_cut_armed(effects, context, self.request.space.layer);
+        os.request_arming_after_split(effects, context, self.request.space.layer);
     }
 
     /// The lock of the page-table page that contains an entry.

@@ -86,7 +86,7 @@ impl Target {
 
     /// Limits the page to the size that an entry of a table of this level maps.
     pub fn shrink_to(&mut self, level: u8, va: VirtAddr) {
-        while self.size > PageSize::of_level(level) {
+        while self.size > PageSize::from_level(level) {
             self.set_size(smaller(self.size), va);
         }
     }

@@ -17,13 +17,13 @@ impl Fault {
         let context = self.context(os);
         let layer = &os.layers[self.request.space.layer];
         let step = self
-            .wanted(os, layer)
+            .wanted_page(os, layer)
             .and_then(|page| layer.mechanisms.placement.begin(&page, &layer.memory.view(context)));
         step.map_or(FaultState::Allocation, FaultState::Place)
     }
 
     /// The page, if a policy may choose its frame: private anonymous memory that has none yet.
-    pub(super) fn wanted(&self, os: &Os, layer: &Layer) -> Option<WantedPage> {
+    pub(super) fn wanted_page(&self, os: &Os, layer: &Layer) -> Option<WantedPage> {
         if !layer.mechanisms.placement.chooses()
             || self.target.skips_policy
             || !matches!(self.progress.work, Work::Fresh | Work::SwapIn)
@@ -66,7 +66,7 @@ impl Fault {
         {
             return Ok(state);
         }
-        let page = self.wanted(os, &os.layers[self.request.space.layer]);
+        let page = self.wanted_page(os, &os.layers[self.request.space.layer]);
         let (placement, mut memory) = os.layers[self.request.space.layer].placing(context);
         let mut locks = TaskLocks { locks: &mut os.locks, task };
         Ok(match placement.commit(page.as_ref(), step, &mut memory, &mut locks) {

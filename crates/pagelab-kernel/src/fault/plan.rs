@@ -48,7 +48,7 @@ impl Fault {
         match &self.progress.state {
             FaultState::Entry => {
                 if os.hosts(self.request.space.layer) {
-                    step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
+                    step.preset += CodeCost::from_cycles(os.costs.vm_exit_cycles);
                 }
                 for line in 0..REGISTER_LINES {
                     step.kernel(RefKind::Write, cpu(CpuLine::Stack) + line * LINE_BYTES);
@@ -67,7 +67,12 @@ impl Fault {
                 }
             }
             FaultState::Place(of) => {
-                layer.mechanisms.placement.plan(self.wanted(os, layer).as_ref(), of, &layer.memory.view(context), step);
+                layer.mechanisms.placement.plan(
+                    self.wanted_page(os, layer).as_ref(),
+                    of,
+                    &layer.memory.view(context),
+                    step,
+                );
             }
             FaultState::Allocation => step.kernel(RefKind::Write, cpu(CpuLine::FreeLists)),
             FaultState::Refill { descriptors } => {
@@ -142,17 +147,17 @@ impl Fault {
             let cost = os.costs.stage_cost(self.progress.kind, stage);
             step.preset += cost.cost();
             if cost.page_instructions > 0 {
-                step.preset += self.pages_beside(layer) * cost.page_cost();
+                step.preset += self.extra_pages(layer) * cost.page_cost();
             }
             layer.plan_stage_lines(stage, cost.lines, self.request.cpu, self.request.space.index, step);
         }
         if layer.paging.shadowed && self.writes_tables() {
-            step.preset += CodeCost::of_cycles(os.costs.vm_exit_cycles);
+            step.preset += CodeCost::from_cycles(os.costs.vm_exit_cycles);
         }
     }
 
     /// Number of further pages to map: of a folio, or around a page of a file.
-    fn pages_beside(&self, layer: &Layer) -> u64 {
+    fn extra_pages(&self, layer: &Layer) -> u64 {
         match self.progress.work {
             Work::Cached { .. } => {
                 let comes = |&at: &VirtAddr| {

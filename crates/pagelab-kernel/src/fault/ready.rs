@@ -39,11 +39,11 @@ impl Fault {
         layer.plan_stage_lines(Stage::Zeroing as usize, again, self.request.cpu, self.request.space.index, step);
         let (own, space) =
             (layer.data.cpu_line(self.request.cpu, CpuLine::Rings), &layer.spaces[self.request.space.index]);
-        (0..cost.cpu).for_each(|n| step.kernel_beside(RefKind::Write, own + u64::from(n) * LINE_BYTES));
-        (0..cost.space).for_each(|n| step.kernel_beside(RefKind::Read, space.object_line(OBJECTS + u64::from(n))));
+        (0..cost.cpu).for_each(|n| step.kernel_overlapped(RefKind::Write, own + u64::from(n) * LINE_BYTES));
+        (0..cost.space).for_each(|n| step.kernel_overlapped(RefKind::Read, space.object_line(OBJECTS + u64::from(n))));
         if self.progress.defers {
             step.preset += CodeCost::new(cost.instructions, cost.cycles);
-            step.kernel_beside(RefKind::Write, page_metadata(self.target.frame));
+            step.kernel_overlapped(RefKind::Write, page_metadata(self.target.frame));
         }
     }
 

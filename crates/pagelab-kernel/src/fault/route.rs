@@ -33,7 +33,7 @@ impl Fault {
                 if layer.mechanisms.engine.as_ref().is_some_and(EngineState::maps_files) {
                     self.progress.accounted += layer.account_for_taken(self.request.space.index);
                 }
-                return Ok(Some(self.choose_of_present(layer, &vma, mapping)));
+                return Ok(Some(self.choose_for_present(layer, &vma, mapping)));
             }
             Leaf::NotPresent { level, .. } => level,
         };
@@ -50,12 +50,12 @@ impl Fault {
             self.target.set_size(PageSize::Size4K, self.request.va);
         }
         match word.map(|of| of.word) {
-            Some(EntryWord::Swap(slot)) => return Ok(Some(self.choose_of_swapped(layer, slot))),
+            Some(EntryWord::Swap(slot)) => return Ok(Some(self.choose_for_swapped(layer, slot))),
             Some(EntryWord::Armed(_)) if layer.serves_faults() => return Ok(Some(Work::Ready)),
             Some(EntryWord::Armed(_) | EntryWord::Stored(_)) | None => {}
         }
         if is_file(&vma) {
-            return self.choose_of_file(layer, &vma, around).map(Some);
+            return self.choose_for_file(layer, &vma, around).map(Some);
         }
         let work = self.choose_anonymous(layer, &vma, zero_page);
         let ready = work == Work::Fresh && self.target.order == 0 && layer.takes_in_faults();

@@ -10,7 +10,7 @@ use pagelab_base::page_fault::Intent;
 
 impl Fault {
     /// Chooses the work for a page that was swapped out.
-    pub(super) fn choose_of_swapped(&mut self, layer: &mut Layer, slot: Slot) -> Work {
+    pub(super) fn choose_for_swapped(&mut self, layer: &mut Layer, slot: Slot) -> Work {
         let swap = layer.swap().expect("a slot is one of the swap area");
         let Swapped::InMemory(frame) = swap.find(slot) else { return Work::SwapIn };
         self.target.frame = frame;

@@ -86,7 +86,7 @@ pub(super) fn pages(range: VaRange) -> impl Iterator<Item = VirtAddr> {
     (range.start.0..range.end.0).step_by(FRAME_BYTES as usize).map(VirtAddr)
 }
 
-/// The largest page that a fault at `va` may map; `wanted` is the limit for mappings that ask for no size.
+/// The largest page that a fault at `va` may map; `wanted_page` is the limit for mappings that ask for no size.
 pub fn largest_page(vma: &Vma, va: VirtAddr, policy: LargePages, wanted: PageSize) -> PageSize {
     if is_file(vma) || !gets_large_pages(vma, policy) {
         return PageSize::Size4K;
@@ -101,7 +101,7 @@ fn explicit_size(vma: &Vma) -> Option<PageSize> {
     vma.flags.contains(MapFlags::HUGETLB).then(|| sizes.clone().find(asked).unwrap_or(PageSize::Size2M))
 }
 
-/// The largest page up to `wanted` that contains `va`, is aligned and lies inside the VMA.
+/// The largest page up to `wanted_page` that contains `va`, is aligned and lies inside the VMA.
 fn largest_inside(vma: &Vma, va: VirtAddr, wanted: PageSize) -> PageSize {
     let inside = |size: &PageSize| {
         let start = va.0 & !(size.bytes() - 1);

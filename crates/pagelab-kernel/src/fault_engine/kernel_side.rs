@@ -82,7 +82,7 @@ pub trait KernelSide: Sized {
     }
 
     /// Asks for pages of a space to be armed or disarmed. For engines that do not fill at once.
-    fn want(&mut self, job: Job);
+    fn queue_job(&mut self, job: Job);
 
     /// From now on, a file has several mappings. Errors: the configuration says that the engine serves it.
     fn share(&mut self, _file: &Arc<str>) -> Result<(), LayerConfigError> {
@@ -236,9 +236,9 @@ macro_rules! make_state {
                 match self { $(Self::$Engine(of) => of.supply(memory, in_fault),)+ }
             }
 
-            /// See [`KernelSide::want`].
-            pub fn want(&mut self, job: Job) {
-                match self { $(Self::$Engine(of) => of.want(job),)+ }
+            /// See [`KernelSide::queue_job`].
+            pub fn queue_job(&mut self, job: Job) {
+                match self { $(Self::$Engine(of) => of.queue_job(job),)+ }
             }
 
             /// See [`KernelSide::page_sizes`].

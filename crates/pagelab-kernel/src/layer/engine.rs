@@ -68,7 +68,7 @@ impl Layer {
     }
 
     /// Requests that the entries of a new mapping are armed.
-    pub fn want_armed(&mut self, context: KernelContext, index: u32, range: VaRange) -> ArmingMode {
+    pub fn request_arming(&mut self, context: KernelContext, index: u32, range: VaRange) -> ArmingMode {
         if !self.is_served(index, range.start) || self.takes_in_faults() {
             return ArmingMode::Nothing;
         }
@@ -76,7 +76,7 @@ impl Layer {
         if let Some(each) = engine.fills_at_once() {
             return ArmingMode::Filled(self.fill_entries(context, index, range) * each);
         }
-        engine.want(Job { space: index, range, arm: true });
+        engine.queue_job(Job { space: index, range, arm: true });
         ArmingMode::Thread
     }
 
@@ -145,7 +145,7 @@ impl Layer {
         sharers.dedup();
         let name = vma.file.as_ref().expect("it is of a file");
         let engine = self.mechanisms.engine.as_mut().expect("it was there just now");
-        engine.share(name).map_err(|misfit| misfit.of_layer(&self.name))?;
+        engine.share(name).map_err(|misfit| misfit.into_engine_error(&self.name))?;
         let (mut accounted, mut taken_back) = (0, 0);
         for index in sharers {
             accounted += self.account_for_taken(index);

@@ -202,7 +202,7 @@ impl Layer {
     }
 
     /// Frames that were reserved at boot, for page metadata, tables and a segment.
-    pub fn frames_set_aside(&self) -> u64 {
+    pub fn boot_reserved_frames(&self) -> u64 {
         self.memory.set_aside
     }
 
@@ -250,7 +250,7 @@ impl Layer {
             misses: MmapMisses::default(),
             resident: 0,
             words: 0,
-            words_beside: BTreeMap::new(),
+            small_page_words: BTreeMap::new(),
             objects,
             record,
         });
@@ -262,7 +262,7 @@ impl Layer {
         let placeholder = PageTable::x86_64(4, &mut PhysMem::default(), &mut |_| Some(Pfn(0)));
         let Ok(placeholder) = placeholder else { unreachable!("a frame was given") };
         let space = &mut self.spaces[index];
-        assert_eq!((space.words, space.words_beside.len()), (0, 0), "words of a space that ends");
+        assert_eq!((space.words, space.small_page_words.len()), (0, 0), "words of a space that ends");
         let (table, objects) = (std::mem::replace(&mut space.table, placeholder), space.objects);
         self.spaces
             .tables

@@ -12,7 +12,7 @@ impl Layer {
         let bytes = |frames: u64| pagelab_trace::quantity::format_bytes(frames << FRAME_SHIFT);
         let (free, files, tables) =
             (self.memory.free_frames(), self.memory.page_use.cached_frames(), self.table_frames());
-        let (total, set_aside) = (self.memory_bytes() >> FRAME_SHIFT, self.frames_set_aside());
+        let (total, set_aside) = (self.memory_bytes() >> FRAME_SHIFT, self.boot_reserved_frames());
         let others = total - free - files - tables - set_aside;
         let metadata = match (
             self.spaces.tables.set_aside().what,
@@ -45,7 +45,7 @@ impl Layer {
     }
 
     /// The error for a page whose cgroup is at its limit and has nothing to reclaim.
-    pub fn at_its_limit(&self, context: KernelContext) -> EngineError {
+    pub fn cgroup_limit_error(&self, context: KernelContext) -> EngineError {
         let reclaim = self.memory.reclaim.as_ref().expect("only such layers have limits");
         let group = &reclaim.groups()[usize::from(context.group.0)];
         let key = match group.name.as_str() {

@@ -62,7 +62,7 @@ impl Layer {
         let mut list = WalkList::new();
         self.spaces[index].table.walk(&self.memory.contents, va, &mut list);
         let Leaf::NotPresent { level, .. } = list.leaf else { unreachable!("nothing is mapped at {va:?} yet") };
-        if PageSize::of_level(level) < size { None } else { self.file_block(context, file, vma.file_page(va)) }
+        if PageSize::from_level(level) < size { None } else { self.file_block(context, file, vma.file_page(va)) }
     }
 
     /// The block that holds 2 MiB of a file from a page on; allocated if none of these pages is in memory.

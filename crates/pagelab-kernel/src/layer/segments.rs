@@ -15,7 +15,7 @@ impl Layer {
             self.set_segment(index, self.spaces[index].segment);
             vma = find(self).expect("it is mapped");
         }
-        let free = |memory: &&mut SegmentMemory| memory.owner.is_none() && memory.is_worth(&vma, range);
+        let free = |memory: &&mut SegmentMemory| memory.owner.is_none() && memory.qualifies(&vma, range);
         let Some(memory) = self.mechanisms.segment_memory.as_mut().filter(free) else { return };
         memory.owner = Some(index);
         let end = VirtAddr(range.end.0.min(range.start.0 + memory.bytes));

@@ -42,7 +42,7 @@ pub struct AddressSpace {
     /// Number of entries that are not present and hold a word.
     pub(super) words: u64,
     /// These words by 4 KiB page, if the page table has no room for them.
-    pub(super) words_beside: BTreeMap<u64, EntryWord>,
+    pub(super) small_page_words: BTreeMap<u64, EntryWord>,
     /// The frame of the kernel's objects of this space (mm, VMAs).
     pub(super) objects: Pfn,
     /// With `--check`: 4 KiB page → frame and whether stores are allowed, as the kernel decided, independent of page

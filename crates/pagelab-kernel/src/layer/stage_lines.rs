@@ -78,7 +78,7 @@ impl LineMemory {
             if at == 0 {
                 step.kernel(kind, addr);
             } else {
-                step.kernel_beside(kind, addr);
+                step.kernel_overlapped(kind, addr);
             }
         }
     }

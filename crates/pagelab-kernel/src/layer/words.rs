@@ -62,10 +62,10 @@ impl Layer {
         let (size, word) = match *leaf {
             Leaf::Present(_) => return None,
             Leaf::NotPresent { level, word } if space.table.keeps_words() => {
-                let word = EntryWord::of_bits(word)?;
-                (PageSize::of_level(level), word)
+                let word = EntryWord::from_bits(word)?;
+                (PageSize::from_level(level), word)
             }
-            Leaf::NotPresent { .. } => (PageSize::Size4K, space.words_beside.get(&number(va)).copied()?),
+            Leaf::NotPresent { .. } => (PageSize::Size4K, space.small_page_words.get(&number(va)).copied()?),
         };
         Some(WordOf { va: va.align_down(size.bytes()), size, word })
     }
@@ -74,7 +74,7 @@ impl Layer {
     /// pages.
     pub fn is_untouched(&self, index: u32, va: VirtAddr, size: PageSize) -> bool {
         let leaf = self.leaf(index, va);
-        let is_free = matches!(leaf, Leaf::NotPresent { level, .. } if size == PageSize::Size4K || PageSize::of_level(level) >= size);
+        let is_free = matches!(leaf, Leaf::NotPresent { level, .. } if size == PageSize::Size4K || PageSize::from_level(level) >= size);
         is_free && self.word_behind(index, va, &leaf).is_none()
     }
 
@@ -105,7 +105,7 @@ impl Layer {
     fn first_words(&self, index: u32, range: VaRange, most: usize) -> Vec<WordOf> {
         let space = &self.spaces[index];
         if !space.table.keeps_words() {
-            let beside = space.words_beside.range(number(range.start)..number(range.end).max(number(range.start)));
+            let beside = space.small_page_words.range(number(range.start)..number(range.end).max(number(range.start)));
             let size = PageSize::Size4K;
             let word = |(&page, &word): (&u64, &EntryWord)| WordOf { va: VirtAddr::from_page_number(page), size, word };
             return beside.take(most).map(word).collect();
@@ -113,7 +113,7 @@ impl Layer {
         let mut found = Vec::new();
         space.table.words(&self.memory.contents, range.start, range.end, most, &mut found);
         let word = |Word { va, size, word }| {
-            let word = EntryWord::of_bits(word).expect("an entry without a word is not listed");
+            let word = EntryWord::from_bits(word).expect("an entry without a word is not listed");
             WordOf { va, size, word }
         };
         found.into_iter().map(word).collect()
@@ -132,7 +132,7 @@ impl Layer {
             self.spaces[index].table.set_word(&mut self.memory.contents, va, size, word.to_bits());
         } else {
             assert_eq!(size, PageSize::Size4K, "words beside a table are of small pages");
-            self.spaces[index].words_beside.insert(number(va), word);
+            self.spaces[index].small_page_words.insert(number(va), word);
         }
         self.spaces[index].words += 1;
         Ok(())
@@ -159,7 +159,7 @@ impl Layer {
         if space.table.keeps_words() {
             space.table.set_word(&mut self.memory.contents, of.va, of.size, 0);
         } else {
-            space.words_beside.remove(&number(va));
+            space.small_page_words.remove(&number(va));
         }
         space.words -= 1;
         Some(of)

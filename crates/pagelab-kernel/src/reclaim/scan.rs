@@ -29,7 +29,7 @@ pub struct Scan {
     /// Where address spaces mapped the pages of files to be written, by number of the space.
     pub written: Vec<(u32, VirtAddr)>,
     /// Block of the first page that the scan skipped because it is under write-back.
-    pub in_the_way: Option<Lba>,
+    pub under_writeback: Option<Lba>,
 }
 
 /// Decision about a page.
@@ -137,7 +137,7 @@ impl Layer {
             let entry = lru.get(pfn).expect("it is on a list");
             let seen = self.look_at(&reclaim, pfn, &entry, is_busy);
             reclaim.counters.scanned += 1;
-            scan.in_the_way = scan.in_the_way.or(seen.written);
+            scan.under_writeback = scan.under_writeback.or(seen.written);
             if entry.lazy_free && seen.dirty {
                 lru.set_lazy_free(pfn, false);
                 continue;

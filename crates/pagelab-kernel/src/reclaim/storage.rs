@@ -167,7 +167,7 @@ impl Storage {
                 page += part;
             }
         }
-        moved.iter().for_each(|run| self.give_up(Extent { first: run.first, pages: run.pages }));
+        moved.iter().for_each(|run| self.release(Extent { first: run.first, pages: run.pages }));
         Some(moved)
     }
 
@@ -238,7 +238,7 @@ impl Storage {
     }
 
     /// Makes blocks free.
-    fn give_up(&mut self, of: Extent) {
+    fn release(&mut self, of: Extent) {
         match self.free.back_mut() {
             Some(last) if last.first.0 + last.pages == of.first.0 => last.pages += of.pages,
             _ => self.free.push_back(of),

@@ -120,7 +120,7 @@ impl Khugepaged {
     }
 
     /// Goes to the next place, starting over once after the last one, or ends.
-    fn go_on(&mut self, os: &mut Os, config: &Parameters) -> Next {
+    fn advance(&mut self, os: &mut Os, config: &Parameters) -> Next {
         let layer = &mut os.layers[self.layer];
         if self.scanned >= u64::from(config.pages_to_scan) {
             return Next::Done;
@@ -143,14 +143,14 @@ impl Khugepaged {
         let end = start + LARGE.bytes();
         let range = VaRange { start, end };
         let id = SpaceId { layer: self.layer, index: space };
-        let free = os.locks.may_change(id, Some(range), os.costs.fault_lock) && os.engine_in_the_way(id).is_none();
+        let free = os.locks.may_change(id, Some(range), os.costs.fault_lock) && os.engine_block_key(id).is_none();
         let layer = &mut os.layers[self.layer];
         let context = layer.context(cpu, space);
         let vma = layer.spaces[space].vmas.find(start).filter(|vma| vma.end >= end).cloned();
         let now = if vma.is_some() { layer.mapped(space, start, end) } else { Vec::new() };
         let same = now.len() == pages.len()
             && now.iter().zip(pages).all(|(a, b)| (a.va, a.mapping.pfn) == (b.va, b.mapping.pfn))
-            && pages.iter().all(|page| is_own(layer, page))
+            && pages.iter().all(|page| is_exclusive(layer, page))
             && !layer.has_contents(space, range);
         let Some(vma) = vma.filter(|_| free && same) else {
             layer.free_block(context, frame, LARGE.order());
@@ -178,7 +178,7 @@ impl Khugepaged {
 impl Thread for Khugepaged {
     type Parameters = Parameters;
 
-    fn of_layer(layer: LayerId, of: &Layer, parameters: &Parameters) -> Option<Self> {
+    fn new_in_layer(layer: LayerId, of: &Layer, parameters: &Parameters) -> Option<Self> {
         (of.paging.page_size > PageSize::Size4K).then(|| Self::new(layer, *parameters))
     }
 
@@ -229,12 +229,12 @@ impl Thread for Khugepaged {
                     self.counts.scanned += 1;
                     let context = layer.context(task.cpu, space);
                     let pages = layer.mapped(space, place, place + LARGE.bytes());
-                    if is_ripe(layer, space, place, &pages, &config) {
+                    if can_collapse(layer, space, place, &pages, &config) {
                         let limited =
                             matches!(layer.memory.pressure(LARGE.order(), context.group), Some(Pressure::Limit(_)));
                         let Some(frame) = (if limited { None } else { layer.take_page(context, LARGE.order()) }) else {
                             self.counts.no_frame += 1;
-                            return self.go_on(os, &config);
+                            return self.advance(os, &config);
                         };
                         self.state = KhugepagedState::Copy { frame, pages };
                         return Next::Continue;
@@ -242,7 +242,7 @@ impl Thread for Khugepaged {
                 }
             }
         }
-        self.go_on(os, &config)
+        self.advance(os, &config)
     }
 
     fn held_frames(&self) -> u64 {
@@ -278,14 +278,14 @@ fn next_place(layer: &Layer, from: (u32, VirtAddr)) -> Option<(u32, VirtAddr)> {
 }
 
 /// Whether a page can be copied and freed: it belongs to one address space, or is the zero page.
-fn is_own(layer: &Layer, page: &Removed) -> bool {
+fn is_exclusive(layer: &Layer, page: &Removed) -> bool {
     let pfn = page.mapping.pfn;
     let own = layer.memory.page_use.are_exclusive(pfn, 0) && !layer.memory.page_use.is_object(pfn);
     page.mapping.size == PageSize::Size4K && (own || pfn == layer.memory.page_use.zero_page())
 }
 
 /// Whether the pages of a place should become a large page.
-fn is_ripe(layer: &Layer, space: u32, place: VirtAddr, pages: &[Removed], config: &Parameters) -> bool {
+fn can_collapse(layer: &Layer, space: u32, place: VirtAddr, pages: &[Removed], config: &Parameters) -> bool {
     let range = VaRange { start: place, end: place + LARGE.bytes() };
     let zero = layer.memory.page_use.zero_page();
     let there = pages.iter().filter(|page| page.mapping.pfn != zero).count() as u64;
@@ -295,5 +295,5 @@ fn is_ripe(layer: &Layer, space: u32, place: VirtAddr, pages: &[Removed], config
         && none <= u64::from(config.max_ptes_none)
         && accessed
         && !layer.has_contents(space, range)
-        && pages.iter().all(|page| is_own(layer, page))
+        && pages.iter().all(|page| is_exclusive(layer, page))
 }

@@ -67,7 +67,7 @@ impl Kswapd {
 impl Thread for Kswapd {
     type Parameters = Parameters;
 
-    fn of_layer(layer: LayerId, of: &Layer, Parameters {}: &Parameters) -> Option<Self> {
+    fn new_in_layer(layer: LayerId, of: &Layer, Parameters {}: &Parameters) -> Option<Self> {
         of.memory.reclaim.is_some().then(|| Self::new(layer))
     }
 

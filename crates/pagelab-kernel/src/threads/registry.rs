@@ -34,20 +34,20 @@ macro_rules! make_threads {
 
         impl KernelThread {
             /// The threads that the configuration starts in a layer.
-            pub fn of_layer(layer: LayerId, of: &Layer, config: &ThreadsConfig) -> Vec<Self> {
+            pub fn new_in_layer(layer: LayerId, of: &Layer, config: &ThreadsConfig) -> Vec<Self> {
                 let mut all = Vec::new();
                 $(if let ThreadConfig::On(parameters) = &config.$module {
-                    let thread = super::$module::$Thread::of_layer(layer, of, parameters);
+                    let thread = super::$module::$Thread::new_in_layer(layer, of, parameters);
                     all.extend(thread.map(Self::$Thread));
                 })+
                 all
             }
 
             /// The threads of a layer that work for its fault engine.
-            pub fn of_engine(layer: LayerId, of: &Layer) -> Vec<Self> {
+            pub fn new_for_engine(layer: LayerId, of: &Layer) -> Vec<Self> {
                 let mut all = Vec::new();
                 $(all.extend(
-                    crate::fault_engine::$engine::$file::$OfEngine::of_layer(layer, of).into_iter().map(Self::$OfEngine),
+                    crate::fault_engine::$engine::$file::$OfEngine::new_in_layer(layer, of).into_iter().map(Self::$OfEngine),
                 );)+
                 all
             }

@@ -50,8 +50,8 @@ impl KernelThreads {
     }
 
     /// Adds the threads of a layer that work for its fault engine.
-    pub fn add_of_engine(&mut self, layer: LayerId, of: &Layer) {
-        for thread in KernelThread::of_engine(layer, of) {
+    pub fn add_engine_threads(&mut self, layer: LayerId, of: &Layer) {
+        for thread in KernelThread::new_for_engine(layer, of) {
             let delay = thread.delay(of);
             let alarm = delay.map(|_| Cycles::ZERO);
             self.slots.push(Slot { thread, awake: false, alarm, delay });
@@ -60,7 +60,7 @@ impl KernelThreads {
 
     /// Adds the threads that the configuration starts in a layer.
     pub fn add_all(&mut self, layer: LayerId, of: &Layer, config: &ThreadsConfig) {
-        KernelThread::of_layer(layer, of, config).into_iter().for_each(|thread| _ = self.add(thread));
+        KernelThread::new_in_layer(layer, of, config).into_iter().for_each(|thread| _ = self.add(thread));
     }
 
     /// See [`KernelThread::counters`].
@@ -110,7 +110,7 @@ impl KernelThreads {
     }
 
     /// Wakes a thread whose time has come.
-    pub fn ring(&mut self, number: usize) {
+    pub fn wake_by_alarm(&mut self, number: usize) {
         self.slots[number].awake = true;
     }
 

@@ -36,13 +36,13 @@ impl VmaSet {
             EventKind::Mmap { addr, len, prot, flags, file, file_offset } => {
                 self.apply_mmap(*addr, *len, *prot, *flags, file.as_ref(), *file_offset)
             }
-            EventKind::Munmap { addr, len } => Ok(self.unmap(VaRange::of_bytes(*addr, *len)?)),
+            EventKind::Munmap { addr, len } => Ok(self.unmap(VaRange::from_bytes(*addr, *len)?)),
             EventKind::Mremap { old_addr, old_len, new_addr, new_len } => {
-                self.remap(VaRange::of_bytes(*old_addr, *old_len)?, VaRange::of_bytes(*new_addr, *new_len)?)
+                self.remap(VaRange::from_bytes(*old_addr, *old_len)?, VaRange::from_bytes(*new_addr, *new_len)?)
             }
-            EventKind::Mprotect { addr, len, prot } => Ok(self.protect(VaRange::of_bytes(*addr, *len)?, *prot)),
+            EventKind::Mprotect { addr, len, prot } => Ok(self.protect(VaRange::from_bytes(*addr, *len)?, *prot)),
             EventKind::Madvise { addr, len, advice } => {
-                Ok(self.apply_madvise(VaRange::of_bytes(*addr, *len)?, *advice))
+                Ok(self.apply_madvise(VaRange::from_bytes(*addr, *len)?, *advice))
             }
             EventKind::Brk { start, end } => self.set_brk(*start, *end),
             EventKind::Exec { .. } | EventKind::Exit { .. } => Ok(self.clear()),
@@ -80,7 +80,7 @@ impl VmaSet {
         } else {
             len
         };
-        let range = VaRange::of_bytes(addr, huge_len)?;
+        let range = VaRange::from_bytes(addr, huge_len)?;
         if range.is_empty() {
             return Err(VmaError::Empty { addr });
         }

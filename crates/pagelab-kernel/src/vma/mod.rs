@@ -55,7 +55,7 @@ impl VaRange {
     /// The pages of `len_bytes` bytes from `addr`; `len_bytes` is rounded up to pages, as by system calls. Errors:
     /// `addr` is not page-aligned, or the range exceeds the end of the address space.
     /// Errors: `addr` is not page-aligned, or the range passes the end of the address space.
-    pub fn of_bytes(addr: u64, len_bytes: u64) -> Result<Self, VmaError> {
+    pub fn from_bytes(addr: u64, len_bytes: u64) -> Result<Self, VmaError> {
         if !addr.is_multiple_of(FRAME_BYTES) {
             return Err(VmaError::Unaligned { addr });
         }

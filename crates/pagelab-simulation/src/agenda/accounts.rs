@@ -37,7 +37,7 @@ impl Simulation {
 
     /// Makes a CPU work for a source.
     #[inline]
-    pub(crate) fn own(&mut self, cpu: CpuId, input: usize) {
+    pub(crate) fn assign_source(&mut self, cpu: CpuId, input: usize) {
         if self.scheduler.cpus[cpu].owner != Some(input) {
             self.charge_account(cpu);
             self.scheduler.cpus[cpu].owner = Some(input);
@@ -46,7 +46,7 @@ impl Simulation {
     }
 
     /// Makes a CPU work for no source: it becomes idle.
-    pub(crate) fn disown(&mut self, cpu: CpuId) {
+    pub(crate) fn release_source(&mut self, cpu: CpuId) {
         self.charge_account(cpu);
         self.scheduler.cpus[cpu].owner = None;
         self.begin_account(cpu);

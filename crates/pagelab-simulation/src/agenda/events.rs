@@ -23,7 +23,7 @@ impl Simulation {
     /// Whether an event of a space can be carried out now. If not, the CPU waits for the fault in progress that
     /// prevents it.
     pub fn may_carry_out(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> bool {
-        let in_the_way = self.kernels.in_the_way(space, kind);
+        let in_the_way = self.kernels.event_block_key(space, kind);
         in_the_way.into_iter().for_each(|key| self.scheduler.cpus[cpu].wait_for(key));
         in_the_way.is_none()
     }
@@ -67,7 +67,7 @@ impl Simulation {
             }
             EventKind::Fault { addr, write } => {
                 let intent = if *write { Intent::Store } else { Intent::Load };
-                self.meet_recorded_fault(cpu, space, VirtAddr(*addr), intent);
+                self.simulate_recorded_fault(cpu, space, VirtAddr(*addr), intent);
             }
             EventKind::Msync { addr, len, flags } => {
                 self.kernels.os.mapping.calls += 1;

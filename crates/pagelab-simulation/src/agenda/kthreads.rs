@@ -19,23 +19,23 @@ impl Simulation {
     pub(crate) fn wake_kthreads(&mut self, by: CpuId, effects: &mut Effects) {
         self.kernels.wake_needed_threads(effects);
         while let Some(thread) = self.kernels.threads.take_woken() {
-            self.rouse_thread(thread, self.scheduler.cpus[by].clock.now());
+            self.wake_thread_at(thread, self.scheduler.cpus[by].clock.now());
             // The CPU that woke them ends its turn.
             self.scheduler.woke = true;
         }
     }
 
     /// Handles the alarm of a kernel thread.
-    pub(crate) fn ring(&mut self, thread: usize, at: Cycles) {
-        self.kernels.threads.ring(thread);
-        self.rouse_thread(thread, at);
+    pub(crate) fn handle_alarm(&mut self, thread: usize, at: Cycles) {
+        self.kernels.threads.wake_by_alarm(thread);
+        self.wake_thread_at(thread, at);
     }
 
-    fn rouse_thread(&mut self, thread: usize, time: Cycles) {
+    fn wake_thread_at(&mut self, thread: usize, time: Cycles) {
         let cpu = self.kernels.thread_cpus[thread];
-        if self.scheduler.stir(cpu, Class::Idle, time, &self.kernels.os.locks) {
+        if self.scheduler.make_ready(cpu, Class::Idle, time, &self.kernels.os.locks) {
             self.scheduler.cpus[cpu].discard_idle();
-            self.leave_idle(cpu);
+            self.exit_idle(cpu);
         }
     }
 
@@ -49,7 +49,7 @@ impl Simulation {
         }
         let back = matches!(of.seat, TaskSlot::Kernel(_)).then_some(TaskSlot::Queue(of.lane));
         let next = of.awake_thread(&self.kernels.threads).or(back);
-        next.map_or(Ok(()), |seat| self.go_over(cpu, seat))?;
+        next.map_or(Ok(()), |seat| self.switch_task(cpu, seat))?;
         Ok(next.is_some())
     }
 
@@ -61,7 +61,7 @@ impl Simulation {
             return;
         }
         let (before, next) = self.kernels.threads.begin(thread, of.clock.now());
-        before.into_iter().for_each(|at| self.scheduler.agenda.strike(at, AgendaEntry::Alarm { thread }));
+        before.into_iter().for_each(|at| self.scheduler.agenda.remove(at, AgendaEntry::Alarm { thread }));
         if let Some(next) = next {
             self.scheduler.enter(next, AgendaEntry::Alarm { thread });
         }

@@ -23,21 +23,21 @@ impl Simulation {
         let cpu = self.scheduler.least_busy(cpus).expect("a stream has CPUs");
         let input = self.programs.add_arrival(stream, at, cpu, models_dependencies)?;
         self.scheduler.add_lane(cpu, input);
-        self.rouse(cpu, input, at);
+        self.wake_idle_cpu(cpu, input, at);
         Ok(())
     }
 
     /// Makes a CPU that has nothing to run continue with an input, at `time` at the earliest.
-    fn rouse(&mut self, cpu: CpuId, input: usize, time: Cycles) {
+    fn wake_idle_cpu(&mut self, cpu: CpuId, input: usize, time: Cycles) {
         let of = &mut self.scheduler.cpus[cpu];
         if of.state == CpuState::Finished {
             of.state = CpuState::Waiting;
         }
-        if self.scheduler.stir(cpu, Class::Idle, time, &self.kernels.os.locks) {
+        if self.scheduler.make_ready(cpu, Class::Idle, time, &self.kernels.os.locks) {
             let of = &mut self.scheduler.cpus[cpu];
             of.discard_idle();
             of.owner = Some(input);
-            self.leave_idle(cpu);
+            self.exit_idle(cpu);
         }
     }
 
@@ -83,7 +83,7 @@ impl Simulation {
         match role {
             Role::Main => {
                 if self.programs.load.end_main(now) {
-                    self.scheduler.agenda.strike_arrivals();
+                    self.scheduler.agenda.remove_arrivals();
                 }
                 self.scheduler.drop_lanes(input);
             }
@@ -108,7 +108,7 @@ impl Simulation {
     fn restart(&mut self, input: usize, number: usize, now: Cycles) -> Result<(), EngineError> {
         for cpu in self.programs.restart(input, number, self.scheduler.models_dependencies())? {
             self.scheduler.cpus[cpu].lane_of(input).state = LaneState::Ready;
-            self.rouse(cpu, input, now);
+            self.wake_idle_cpu(cpu, input, now);
         }
         Ok(())
     }

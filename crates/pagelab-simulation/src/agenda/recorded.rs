@@ -17,14 +17,14 @@ use pagelab_translate::walker::TranslationRequest;
 
 impl Simulation {
     /// Simulates the processor's part of a recorded fault, see the module's text.
-    pub(crate) fn meet_recorded_fault(&mut self, cpu: CpuId, space: SpaceId, va: VirtAddr, intent: Intent) {
+    pub(crate) fn simulate_recorded_fault(&mut self, cpu: CpuId, space: SpaceId, va: VirtAddr, intent: Intent) {
         self.load_space(cpu, space);
         let core = self.scheduler.cpus[cpu].core;
         let wanted = TranslationRequest { cpu, core, space, va, intent, origin: Origin::Program };
         let before = self.hw.units[core].tlb;
         let mut cycles = Cycles::ZERO;
         let found = self.hw.translate(&mut self.kernels.os.layers, &wanted, &mut cycles);
-        self.hw.units[core].tlb.set_retries_apart(&before);
+        self.hw.units[core].tlb.move_retries(&before);
         let of = &mut self.scheduler.cpus[cpu];
         of.clock.wait_for_translation(self.hw.translating(cycles, None, false));
         of.filter.forget_data();

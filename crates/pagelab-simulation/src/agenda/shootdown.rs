@@ -56,7 +56,7 @@ impl Simulation {
     }
 
     /// Takes a CPU out of idle.
-    pub(crate) fn leave_idle(&mut self, cpu: CpuId) {
+    pub(crate) fn exit_idle(&mut self, cpu: CpuId) {
         let of = &mut self.scheduler.cpus[cpu];
         of.presence = Presence::Running;
         if let Some(space) = of.space {

@@ -73,7 +73,7 @@ impl Cpus {
     }
 
     /// Passes the location of their CPUs to the kernels.
-    fn tell(&self, os: &mut Os, machine: &MachineConfig) {
+    fn pass_cpu_locations(&self, os: &mut Os, machine: &MachineConfig) {
         os.cores = self.machine_cores();
         if machine.memory.sizes_for_kernel().is_empty() {
             return;
@@ -110,7 +110,7 @@ impl Simulation {
         let threads = machine.threads_per_core as usize;
         let places = Cpus::new(used, kernels.threads.len(), threads, machine.cores as usize * threads);
         let (core_of, cores) = places.cores();
-        places.tell(&mut kernels.os, machine);
+        places.pass_cpu_locations(&mut kernels.os, machine);
         let model = CoreModel::new(&machine.core, machine.cache.l1.latency_cycles.into());
         let cpu = |(core, &apart)| Cpu::new(core, apart, model.clone(), config.kernel.pcids);
         let mut cpus: Vec<Cpu> = core_of.into_iter().zip(&places.apart).map(cpu).collect();

@@ -25,28 +25,28 @@ use pagelab_base::step::BlockKey;
 
 impl Simulation {
     /// Whether no CPU spins for a holder that does not run, and none is stuck although one of its tasks can run.
-    pub(crate) fn nobody_waits_in_vain(&self) -> bool {
+    pub(crate) fn no_cpu_is_stuck(&self) -> bool {
         let could_go_on = |cpu| {
             let sibling = self.sibling(cpu).map(|(_, next)| next);
-            self.scheduler.cpus[cpu].first_left().is_some()
+            self.scheduler.cpus[cpu].first_resumable().is_some()
                 || matches!(sibling, Some(NextItem::At(_) | NextItem::Suspended(_)))
         };
         CpuId::all(self.scheduler.cpus.len()).all(|cpu| match self.scheduler.cpus[cpu].state {
             CpuState::Ready | CpuState::Finished => true,
-            CpuState::Spins(_) => !self.scheduler.spins_in_vain(cpu, &self.kernels.os.locks),
+            CpuState::Spins(_) => !self.scheduler.spins_needlessly(cpu, &self.kernels.os.locks),
             CpuState::Blocked(_) | CpuState::Waiting => !could_go_on(cpu),
         })
     }
 
     /// Switches a CPU whose task waits to another task. False if there is none, or if the task spins.
-    pub(crate) fn give_away(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
+    pub(crate) fn yield_cpu(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         let key = self.scheduler.cpus[cpu].task.waits_for.expect("its task waits");
         if self.scheduler.spins(cpu, key, &self.kernels.os.locks) {
             self.scheduler.cpus[cpu].state = CpuState::Spins(key);
             return Ok(false);
         }
         let overtakes = self.has_sibling(cpu)?;
-        let gone = (overtakes || !self.scheduler.cpus[cpu].has_one_task()) && self.leave(cpu, key, overtakes)?;
+        let gone = (overtakes || !self.scheduler.cpus[cpu].has_one_task()) && self.switch_from(cpu, key, overtakes)?;
         if !gone {
             self.scheduler.cpus[cpu].state = CpuState::Blocked(self.scheduler.cpus[cpu].awaited().unwrap_or(key));
         }
@@ -56,17 +56,17 @@ impl Simulation {
 
     /// Switches from a task that waits for a key to another one, if there is any; with `overtakes`, it may be a thread
     /// of the same lane.
-    fn leave(&mut self, cpu: CpuId, key: BlockKey, overtakes: bool) -> Result<bool, EngineError> {
+    fn switch_from(&mut self, cpu: CpuId, key: BlockKey, overtakes: bool) -> Result<bool, EngineError> {
         if overtakes {
             self.scheduler.cpus[cpu].overtake();
         }
         loop {
             let next = self.scheduler.cpus[cpu]
-                .first_left()
+                .first_resumable()
                 .or_else(|| self.scheduler.cpus[cpu].awake_thread(&self.kernels.threads));
             let next = if next.is_some() { next } else { self.look_for_lane(cpu)? };
             self.scheduler.cpus[cpu].state = if next.is_some() { CpuState::Ready } else { CpuState::Blocked(key) };
-            next.map_or(Ok(()), |seat| self.go_over(cpu, seat))?;
+            next.map_or(Ok(()), |seat| self.switch_task(cpu, seat))?;
             // At the end of an input, a co-runner may restart.
             if !self.end_inputs(cpu)? || next.is_some() {
                 return Ok(next.is_some());
@@ -101,21 +101,21 @@ impl Simulation {
         if !std::mem::take(&mut self.scheduler.cpus[cpu].preempt) {
             return Ok(false);
         }
-        let next = self.scheduler.cpus[cpu].first_left();
+        let next = self.scheduler.cpus[cpu].first_resumable();
         if let Some(seat) = next {
             // There may be more such tasks.
             self.scheduler.cpus[cpu].preempt = true;
-            self.go_over(cpu, seat)?;
+            self.switch_task(cpu, seat)?;
         }
         Ok(next.is_some())
     }
 
     /// Suspends a CPU's task and switches to another.
-    pub(crate) fn go_over(&mut self, cpu: CpuId, seat: TaskSlot) -> Result<(), EngineError> {
+    pub(crate) fn switch_task(&mut self, cpu: CpuId, seat: TaskSlot) -> Result<(), EngineError> {
         self.charge_faults(cpu);
         let of = &mut self.scheduler.cpus[cpu];
         let before = of.lane;
-        of.go_over(seat);
+        of.switch_task(seat);
         let seat = of.seat;
         let changes = matches!(seat, TaskSlot::Queue(lane) if lane != before);
         of.filter.forget_data();
@@ -127,8 +127,8 @@ impl Simulation {
         match seat {
             TaskSlot::Queue(lane) if lane < of.lanes.len() => {
                 let input = of.lanes[lane].input;
-                self.own(cpu, input);
-                self.take_up_thread(cpu)?;
+                self.assign_source(cpu, input);
+                self.resume_thread(cpu)?;
             }
             // A CPU of kernel threads alone has no lane, and is idle between their steps.
             TaskSlot::Queue(_) => {}
@@ -139,16 +139,16 @@ impl Simulation {
     }
 
     /// Whether the current task of a CPU can continue; if so, the CPU runs as the task's thread.
-    pub(crate) fn goes_on(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
+    pub(crate) fn resume_task(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         let waits = self.scheduler.cpus[cpu].task.waits_for.is_some();
         if !waits {
-            self.take_up_thread(cpu)?;
+            self.resume_thread(cpu)?;
         }
         Ok(!waits)
     }
 
     /// Makes a CPU run as the thread that its current task was suspended as, if it does not already.
-    fn take_up_thread(&mut self, cpu: CpuId) -> Result<(), EngineError> {
+    fn resume_thread(&mut self, cpu: CpuId) -> Result<(), EngineError> {
         let left_as = self.scheduler.cpus[cpu].task.thread.take();
         left_as.map_or(Ok(()), |(input, thread)| self.switch_to(cpu, input, thread))
     }
@@ -156,7 +156,7 @@ impl Simulation {
     /// Sets the state of a CPU none of whose queues has work.
     pub(crate) fn rest(&mut self, cpu: CpuId) {
         if self.scheduler.cpus[cpu].rest() {
-            self.disown(cpu);
+            self.release_source(cpu);
             self.enter_idle(cpu);
         }
     }

@@ -29,7 +29,7 @@ impl Simulation {
                 self.accounted_turn(cpu, limit, progress)?;
             }
             while !self.programs.load.is_over() {
-                debug_assert!(self.nobody_waits_in_vain(), "a CPU stands still though it could go on");
+                debug_assert!(self.no_cpu_is_stuck(), "a CPU stands still though it could go on");
                 match (self.scheduler.next_turn(), self.scheduler.agenda.next()) {
                     (Some((cpu, limit)), entry) if entry.is_none_or(|at| self.scheduler.cpus[cpu].clock.now() < at) => {
                         self.accounted_turn(cpu, entry.map_or(limit, |at| limit.min(at)), progress)?;
@@ -52,7 +52,7 @@ impl Simulation {
             .os
             .locks
             .all_holders()
-            .all(|holder| self.scheduler.cpus[holder.cpu].is_of_thread(holder.number));
+            .all(|holder| self.scheduler.cpus[holder.cpu].runs_thread(holder.number));
         assert!(self.programs.load.has_co_runners() || of_threads, "a lock is held after the end");
         self.hw.end_check()?;
         self.scheduler.cpus.iter_mut().for_each(|cpu| cpu.clock.drain());
@@ -71,7 +71,7 @@ impl Simulation {
             AgendaEntry::Answer { request, stalls } => {
                 self.scheduler.wake(BlockKey::Answer { request, stalls }, at, &self.kernels.os);
             }
-            AgendaEntry::Alarm { thread } => self.ring(thread, at),
+            AgendaEntry::Alarm { thread } => self.handle_alarm(thread, at),
             AgendaEntry::Arrival { stream } => self.arrive(at, stream)?,
         }
         Ok(true)
@@ -105,8 +105,8 @@ impl Simulation {
             self.scheduler.cpus[cpu].filter.forget_data();
         }
         loop {
-            if MANY && !self.goes_on(cpu)? || self.run_stack::<MANY>(cpu, limit)? == StackOutcome::Yields {
-                if MANY && self.scheduler.cpus[cpu].task.waits_for.is_some() && self.give_away(cpu)? {
+            if MANY && !self.resume_task(cpu)? || self.run_stack::<MANY>(cpu, limit)? == StackOutcome::Yields {
+                if MANY && self.scheduler.cpus[cpu].task.waits_for.is_some() && self.yield_cpu(cpu)? {
                     continue;
                 }
                 return Ok(());
@@ -128,7 +128,7 @@ impl Simulation {
             let (input, mut ended) = (lane.input, false);
             let item = lane.queue.get(lane.at).expect("a chosen lane has work").clone();
             if MANY && self.waits_before(cpu, input, &item) {
-                if self.give_away(cpu)? {
+                if self.yield_cpu(cpu)? {
                     continue;
                 }
                 return Ok(());
@@ -229,13 +229,13 @@ impl Simulation {
         loop {
             let chosen = self.look_for_lane(cpu)?;
             if let Some(seat) = chosen.filter(|&seat| self.scheduler.cpus[cpu].seat != seat) {
-                self.go_over(cpu, seat)?;
+                self.switch_task(cpu, seat)?;
             }
             // At the end of an input, a co-runner may restart.
             if !self.end_inputs(cpu)? || chosen.is_some() {
                 match chosen {
                     Some(TaskSlot::Queue(_) | TaskSlot::Suspended { .. }) if MANY => {
-                        self.own(cpu, self.scheduler.cpus[cpu].lanes[self.scheduler.cpus[cpu].lane].input);
+                        self.assign_source(cpu, self.scheduler.cpus[cpu].lanes[self.scheduler.cpus[cpu].lane].input);
                     }
                     Some(_) => {}
                     None => self.rest(cpu),
@@ -263,7 +263,7 @@ impl Simulation {
             }
         }
         // A suspended thread may continue although its lane's own task waits.
-        Ok(self.scheduler.cpus[cpu].first_left())
+        Ok(self.scheduler.cpus[cpu].first_resumable())
     }
 
     /// The task that runs if a lane continues; `None` if none of its tasks can.
@@ -389,9 +389,9 @@ impl Simulation {
 
     /// Lets a CPU that waits for others continue at `time` at the earliest, on behalf of an input.
     fn resume(&mut self, cpu: CpuId, input: usize, class: Class, time: Cycles) {
-        if self.scheduler.stir(cpu, class, time, &self.kernels.os.locks) {
+        if self.scheduler.make_ready(cpu, class, time, &self.kernels.os.locks) {
             self.scheduler.cpus[cpu].owner = Some(input);
-            self.leave_idle(cpu);
+            self.exit_idle(cpu);
         }
     }
 

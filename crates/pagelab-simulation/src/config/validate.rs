@@ -147,9 +147,9 @@ impl Config {
                 folios: !layer.folios.is_empty(),
             };
             if let Some(bytes) = layer.brk_alignment_bytes {
-                check_brk_alignment(bytes, around.guest).map_err(|misfit| misfit.of_layer(&layer.name))?;
+                check_brk_alignment(bytes, around.guest).map_err(|misfit| misfit.into_engine_error(&layer.name))?;
             }
-            layer.placement.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))?;
+            layer.placement.check(&around).map_err(|misfit| misfit.into_engine_error(&layer.name))?;
             validate_engine(layer, layers, self)?;
             if let Some(bytes) = layer.memory_bytes {
                 memory(&key("memory_bytes"), bytes.0)?;
@@ -163,9 +163,8 @@ impl Config {
 fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig], config: &Config) -> Result<(), EngineError> {
     let Some(engine) = &layer.fault_engine else {
         return match layer.fault_engine_for {
-            Some(_) => {
-                Err(LayerConfigError::new("fault_engine_for", "the layer has no fault_engine").of_layer(&layer.name))
-            }
+            Some(_) => Err(LayerConfigError::new("fault_engine_for", "the layer has no fault_engine")
+                .into_engine_error(&layer.name)),
             None => Ok(()),
         };
     };
@@ -182,7 +181,7 @@ fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig], config: &Config)
         cores: config.machine.cores,
         walked: !shadow(layer) && !guest_is_shadowed && layer.direct_segment_bytes.is_none(),
     };
-    engine.check(&around).map_err(|misfit| misfit.of_layer(&layer.name))
+    engine.check(&around).map_err(|misfit| misfit.into_engine_error(&layer.name))
 }
 
 /// `madvise` requires large pages, folios, or a kernel thread that makes large pages.

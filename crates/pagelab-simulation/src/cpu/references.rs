@@ -131,13 +131,13 @@ impl RefIssuer<'_> {
     ) -> RefOutcome {
         match miss {
             None => self.make(entry, counters, is_over),
-            Some(miss) => self.make_noted(entry, counters, is_over, miss),
+            Some(miss) => self.make_and_record(entry, counters, is_over, miss),
         }
     }
 
     /// [`Self::make`], one reference at a time; records how much each prolonged the step, and where its lines were.
     #[cold]
-    fn make_noted(
+    fn make_and_record(
         &mut self,
         entry: &mut StackEntry,
         counters: &mut [FaultCounters],

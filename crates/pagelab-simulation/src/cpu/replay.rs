@@ -74,7 +74,7 @@ impl Simulation {
                 let of = &mut self.scheduler.cpus[cpu];
                 if of.clock.models_dependencies() {
                     let branches = branches.get(at).copied().unwrap_or_default();
-                    of.clock.meet(access, branches, of.task.outcome.is_some() || of.task.split.lines > 0);
+                    of.clock.begin_access(access, branches, of.task.outcome.is_some() || of.task.split.lines > 0);
                 }
                 let flow = if self.scheduler.cpus[cpu].is_plain(access) {
                     self.plain_access::<MANY>(cpu, access, limit)
@@ -426,7 +426,7 @@ impl Simulation {
         let (counted, made) = (fault.is_some().then(|| self.hw.units[wanted.core].tlb), self.hw.walks.made);
         let found = self.hw.translate(&mut self.kernels.os.layers, &wanted, &mut cycles);
         if let Some(counted) = counted {
-            self.hw.units[wanted.core].tlb.set_retries_apart(&counted);
+            self.hw.units[wanted.core].tlb.move_retries(&counted);
         }
         let of = &mut self.scheduler.cpus[cpu];
         if cycles > Cycles::ZERO {

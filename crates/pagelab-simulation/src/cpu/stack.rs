@@ -42,7 +42,9 @@ impl Simulation {
                 charge_step(entry, clock, kernels, miss);
                 if !entry.step.io.is_empty() {
                     let layer = entry.layer;
-                    if self.ask_devices::<MANY>(cpu, layer, limit)? || MANY && self.scheduler.turn_is_over(cpu, limit) {
+                    if self.submit_to_devices::<MANY>(cpu, layer, limit)?
+                        || MANY && self.scheduler.turn_is_over(cpu, limit)
+                    {
                         return Ok(StackOutcome::Yields);
                     }
                     continue;
@@ -70,7 +72,7 @@ impl Simulation {
             }
             // Requests are left over if devices have answered them with errors. A fault engine is then told.
             let io_failed = !entry.step.io.is_empty();
-            if io_failed && entry.activity.asks_again() {
+            if io_failed && entry.activity.retries_request() {
                 entry.begun = false;
                 continue;
             }
@@ -128,7 +130,7 @@ impl Simulation {
     /// Submits the requests of the current step to the devices of a layer; requests that will fail stay in the step. If
     /// nothing else could use the CPU until the answer, the clock advances to it; otherwise the task waits. Returns
     /// whether it waits.
-    fn ask_devices<const MANY: bool>(
+    fn submit_to_devices<const MANY: bool>(
         &mut self,
         cpu: CpuId,
         layer: LayerId,

@@ -59,7 +59,7 @@ impl Activity {
     }
 
     /// Whether it repeats a request that a device answered with an error (Linux `nvme_retry_req`).
-    pub fn asks_again(&self) -> bool {
+    pub fn retries_request(&self) -> bool {
         match self {
             Self::Fault(_) | Self::Populate(_) | Self::Sync(_) | Self::Kernel { .. } | Self::ExitScan(_) => true,
             Self::Engine(_) => false,

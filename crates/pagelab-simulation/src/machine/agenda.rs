@@ -39,12 +39,12 @@ impl Agenda {
         BlockKey::Answer { request, stalls }
     }
 
-    pub fn strike(&mut self, at: Cycles, entry: AgendaEntry) {
+    pub fn remove(&mut self, at: Cycles, entry: AgendaEntry) {
         self.entries.remove(&(at, entry));
     }
 
     /// Removes all arrivals.
-    pub fn strike_arrivals(&mut self) {
+    pub fn remove_arrivals(&mut self) {
         self.entries.retain(|(_, entry)| !matches!(entry, AgendaEntry::Arrival { .. }));
     }
 

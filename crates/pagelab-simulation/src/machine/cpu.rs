@@ -252,7 +252,7 @@ impl Cpu {
         let task = self.number_task();
         self.lanes.push(CpuQueue::new(input, task));
         if self.seat == TaskSlot::Queue(self.lanes.len() - 1) {
-            self.take_up();
+            self.activate_slot();
         }
     }
 
@@ -268,7 +268,7 @@ impl Cpu {
         if matches!(self.seat, TaskSlot::Queue(_)) {
             self.seat = TaskSlot::Queue(self.lane);
             if own {
-                self.take_up();
+                self.activate_slot();
             }
         }
     }
@@ -291,7 +291,7 @@ impl Cpu {
     }
 
     /// Makes the task of the CPU's slot the current one.
-    fn take_up(&mut self) {
+    fn activate_slot(&mut self) {
         self.task = self.place(self.seat).map(std::mem::take).unwrap_or_default();
     }
 
@@ -302,7 +302,7 @@ impl Cpu {
     }
 
     /// Suspends the current task and makes that of another slot the current one.
-    pub fn go_over(&mut self, seat: TaskSlot) {
+    pub fn switch_task(&mut self, seat: TaskSlot) {
         let mut task = std::mem::take(&mut self.task);
         task.thread =
             task.thread.or(self.thread).filter(|_| matches!(self.seat, TaskSlot::Queue(_)) && !task.stack.is_empty());
@@ -319,7 +319,7 @@ impl Cpu {
         if let TaskSlot::Queue(lane) = self.seat {
             self.lane = lane;
         }
-        self.take_up();
+        self.activate_slot();
     }
 
     /// Suspends the running thread of its lane, so that others of the queue can overtake it; an idle task takes its
@@ -394,14 +394,14 @@ impl Cpu {
     }
 
     /// Whether a task belongs to one of its kernel threads.
-    pub fn is_of_thread(&self, number: u32) -> bool {
+    pub fn runs_thread(&self, number: u32) -> bool {
         let in_hand = matches!(self.seat, TaskSlot::Kernel(_)) && self.task.number == number;
         in_hand || self.threads.iter().any(|thread| thread.task.number == number)
     }
 
     /// A key that one of its tasks waits for; that of a device if there is one.
     pub fn awaited(&self) -> Option<BlockKey> {
-        self.seats().filter_map(|seat| self.task_at(seat).waits_for).max_by_key(|key| key.is_of_device())
+        self.seats().filter_map(|seat| self.task_at(seat).waits_for).max_by_key(|key| key.waits_for_device())
     }
 
     /// Its queue for an input that runs here.
@@ -429,8 +429,8 @@ impl Cpu {
     }
 
     /// The first suspended task that can continue, kernel threads first.
-    pub(crate) fn first_left(&self) -> Option<TaskSlot> {
-        self.seats().find(|&seat| seat != self.seat && self.task_at(seat).can_go_on())
+    pub(crate) fn first_resumable(&self) -> Option<TaskSlot> {
+        self.seats().find(|&seat| seat != self.seat && self.task_at(seat).can_resume())
     }
 
     /// The first kernel thread that is awake and has not begun.

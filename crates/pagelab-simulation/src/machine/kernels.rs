@@ -52,7 +52,7 @@ impl Kernels {
         let os = Os::boot(&config.boot(), &mut effects)?;
         let mut threads = KernelThreads::default();
         os.tops().iter().for_each(|&top| threads.add_all(top, &os.layers[top], &config.kernel.threads));
-        LayerId::all(os.layers.len()).for_each(|layer| threads.add_of_engine(layer, &os.layers[layer]));
+        LayerId::all(os.layers.len()).for_each(|layer| threads.add_engine_threads(layer, &os.layers[layer]));
         effects.wakeups.into_iter().for_each(|(layer, need)| threads.wake(layer, need));
         let (generations, shootdowns) = (Generations::default(), ShootdownCounters::default());
         Ok(Self { os, threads, thread_cpus: Vec::new(), exit_scan_due: false, generations, shootdowns })
@@ -70,13 +70,13 @@ impl Kernels {
     }
 
     /// The key that an event of a space must wait for before it can be carried out; `None` if it need not wait.
-    pub(crate) fn in_the_way(&mut self, space: SpaceId, kind: &EventKind) -> Option<BlockKey> {
+    pub(crate) fn event_block_key(&mut self, space: SpaceId, kind: &EventKind) -> Option<BlockKey> {
         if let Some(part) = FilePart::from_event(kind) {
-            return self.os.in_the_way_of_file(space.layer, &part);
+            return self.os.file_block_key(space.layer, &part);
         }
         let range = changed_range(kind)?;
         let free = self.os.locks.may_change(space, range, self.os.costs.fault_lock);
-        if free { self.os.engine_in_the_way(space) } else { Some(BlockKey::Mappings { space }) }
+        if free { self.os.engine_block_key(space) } else { Some(BlockKey::Mappings { space }) }
     }
 
     /// Costs of the shootdown for an invalidation. A recorded kernel's work for it is in the trace.
@@ -121,7 +121,7 @@ impl Kernels {
 
 /// The addresses whose mappings an event changes: `None`, a range, or `Some(None)` for its whole space.
 fn changed_range(kind: &EventKind) -> Option<Option<VaRange>> {
-    let range = |addr: u64, len: u64| Some(VaRange::of_bytes(addr, len).ok());
+    let range = |addr: u64, len: u64| Some(VaRange::from_bytes(addr, len).ok());
     match *kind {
         EventKind::ProcessStart { .. }
         | EventKind::ThreadStart { .. }

@@ -113,7 +113,7 @@ impl Scheduler {
                 until = until.min(time);
             }
         }
-        self.cpus[cpu].clock.go_on(common, siblings);
+        self.cpus[cpu].clock.resume(common, siblings);
         until
     }
 

@@ -81,7 +81,7 @@ impl Simulation {
     /// # Errors
     /// [`EngineError`] of a trace whose call stacks cannot be read.
     pub fn start_profile(&mut self, seed: u64, begins: u64) -> Result<(), EngineError> {
-        let stacks = self.programs.tell_call_stacks()?;
+        let stacks = self.programs.enable_call_stacks()?;
         self.observers.profile = Some(Box::new(Profile::new(seed, begins, stacks)));
         self.replay.fast_path = None;
         Ok(())

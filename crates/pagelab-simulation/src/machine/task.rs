@@ -178,7 +178,7 @@ impl Task {
     }
 
     /// Whether it was suspended within an access or an activity and waits for nothing.
-    pub fn can_go_on(&self) -> bool {
+    pub fn can_resume(&self) -> bool {
         self.waits_for.is_none() && !self.stack.is_empty()
     }
 

@@ -14,7 +14,7 @@ use pagelab_kernel::os::Os;
 
 /// Class of a CPU's cycles while its task waits for a key and nothing else can run.
 fn class_of(key: BlockKey) -> Class {
-    if key.is_of_device() { Class::Io } else { Class::LockWait }
+    if key.waits_for_device() { Class::Io } else { Class::LockWait }
 }
 
 impl Scheduler {
@@ -29,7 +29,7 @@ impl Scheduler {
         if key.stalls() {
             return true;
         }
-        !key.is_of_device() && locks.holders(key).all(at_work) && self.cpus[cpu].first_left().is_none()
+        !key.waits_for_device() && locks.holders(key).all(at_work) && self.cpus[cpu].first_resumable().is_none()
     }
 
     /// Whether any CPU spins for a lock that the current task of `cpu` holds.
@@ -40,7 +40,7 @@ impl Scheduler {
     }
 
     /// Whether a CPU spins for a holder that does not run.
-    pub(crate) fn spins_in_vain(&self, cpu: CpuId, locks: &Locks) -> bool {
+    pub(crate) fn spins_needlessly(&self, cpu: CpuId, locks: &Locks) -> bool {
         matches!(self.cpus[cpu].state, CpuState::Spins(key) if !self.spins(cpu, key, locks))
     }
 
@@ -48,14 +48,14 @@ impl Scheduler {
     pub(crate) fn end_spins(&mut self, by: CpuId, locks: &Locks) {
         let now = self.cpus[by].clock.now();
         // A CPU that stops may itself hold a lock that another spins for.
-        while let Some(cpu) = CpuId::all(self.cpus.len()).find(|&cpu| self.spins_in_vain(cpu, locks)) {
-            self.stir(cpu, Class::LockWait, now, locks);
+        while let Some(cpu) = CpuId::all(self.cpus.len()).find(|&cpu| self.spins_needlessly(cpu, locks)) {
+            self.make_ready(cpu, Class::LockWait, now, locks);
         }
     }
 
     /// Makes a CPU ready, since one of its tasks can run from `time` on. `class` is the class of its cycles until then
     /// if it had nothing to run at all. Returns whether that was so.
-    pub(crate) fn stir(&mut self, cpu: CpuId, class: Class, time: Cycles, locks: &Locks) -> bool {
+    pub(crate) fn make_ready(&mut self, cpu: CpuId, class: Class, time: Cycles, locks: &Locks) -> bool {
         let waits_for = match self.cpus[cpu].state {
             CpuState::Ready | CpuState::Finished => return false,
             CpuState::Waiting => None,
@@ -90,8 +90,8 @@ impl Scheduler {
                 any = true;
             }
             if any {
-                of.preempt |= key.is_of_device() && os.costs.wakeup_preemption.0;
-                self.stir(cpu, Class::Idle, time, &os.locks);
+                of.preempt |= key.waits_for_device() && os.costs.wakeup_preemption.0;
+                self.make_ready(cpu, Class::Idle, time, &os.locks);
             }
         }
     }

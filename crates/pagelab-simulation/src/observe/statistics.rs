@@ -118,7 +118,7 @@ impl Statistics {
 
     /// The statistics of the measured part of a program, plus those of the whole program that are exact despite skipped
     /// stretches.
-    pub fn of_a_part_of(mut self, whole: &Self) -> Self {
+    pub fn with_whole_program(mut self, whole: &Self) -> Self {
         self.meanings.clone_from(&whole.meanings);
         for (state, _) in whole.meanings.iter().filter(|(_, meaning)| meaning.is_state) {
             self.values.entry(state.clone()).or_insert(whole.values[state]);

@@ -135,7 +135,7 @@ impl Windows {
     pub fn counted(&self, end: &Statistics) -> Statistics {
         if self.stretches.is_some() {
             let parts = self.parts(end).into_iter();
-            return parts.reduce(Statistics::and_then).unwrap_or_default().of_a_part_of(end);
+            return parts.reduce(Statistics::and_then).unwrap_or_default().with_whole_program(end);
         }
         match self.noted.first().filter(|_| self.warm_up.is_some()) {
             Some(begin) => end.clone().since(begin),

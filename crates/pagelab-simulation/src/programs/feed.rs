@@ -50,9 +50,9 @@ impl Feed {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Like [`Source::tell_call_stacks`].
-    pub fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, EngineError> {
-        Ok(self.lock().source.tell_call_stacks()?)
+    /// Like [`Source::enable_call_stacks`].
+    pub fn enable_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, EngineError> {
+        Ok(self.lock().source.enable_call_stacks()?)
     }
 
     /// The next batch, `None` at the end. Reuses the memory of `free` if nothing else refers to it.

@@ -181,7 +181,7 @@ impl Input {
         window: u64,
     ) -> Self {
         if !models_dependencies {
-            source.leave_dependencies_out();
+            source.omit_dependencies();
         }
         Self {
             info: source.info().clone(),
@@ -204,8 +204,8 @@ impl Input {
     }
 
     /// Makes the source deliver call stacks; must be called before it is read.
-    pub fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, EngineError> {
-        self.source.as_mut().map_or(Ok(None), Feed::tell_call_stacks)
+    pub fn enable_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, EngineError> {
+        self.source.as_mut().map_or(Ok(None), Feed::enable_call_stacks)
     }
 
     /// Accesses that it will have dispatched at the end, if known.

@@ -101,7 +101,7 @@ impl Reordered {
     }
 
     /// Reads a stretch: everything up to the next event other than an edge, or as much as fits in the window.
-    fn take_up(&mut self) -> Result<(), TraceError> {
+    fn read_stretch(&mut self) -> Result<(), TraceError> {
         self.accesses.clear();
         self.branches.clear();
         self.contexts.clear();
@@ -213,12 +213,12 @@ impl Source for Reordered {
         self.source.info()
     }
 
-    fn leave_dependencies_out(&mut self) {
-        self.source.leave_dependencies_out();
+    fn omit_dependencies(&mut self) {
+        self.source.omit_dependencies();
     }
 
-    fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, TraceError> {
-        self.source.tell_call_stacks()
+    fn enable_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, TraceError> {
+        self.source.enable_call_stacks()
     }
 
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
@@ -237,7 +237,7 @@ impl Source for Reordered {
                     self.taken.0 += 1;
                     batch.push_event(event);
                 }
-                Some(_) => self.take_up()?,
+                Some(_) => self.read_stretch()?,
             }
         }
         Ok(!batch.is_empty())

@@ -83,8 +83,8 @@ impl Programs {
     }
 
     /// Makes all sources deliver call stacks; must be called before they are read.
-    pub(crate) fn tell_call_stacks(&mut self) -> Result<Vec<Option<Arc<CallStacks>>>, EngineError> {
-        self.inputs.iter_mut().map(Input::tell_call_stacks).collect()
+    pub(crate) fn enable_call_stacks(&mut self) -> Result<Vec<Option<Arc<CallStacks>>>, EngineError> {
+        self.inputs.iter_mut().map(Input::enable_call_stacks).collect()
     }
 
     /// Whether windows and the warm-up are counted in the accesses of this source.

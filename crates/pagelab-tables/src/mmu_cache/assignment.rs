@@ -55,7 +55,7 @@ impl MmuCaches {
 
     /// The caches of two layers, if they are different.
     #[inline(always)]
-    pub fn of_both(&mut self, core: usize, one: LayerId, other: LayerId) -> Option<[&mut MmuCache; 2]> {
+    pub fn pair_mut(&mut self, core: usize, one: LayerId, other: LayerId) -> Option<[&mut MmuCache; 2]> {
         let numbers = [one, other].map(|layer| self.used[core * self.layers + layer.index()] as usize);
         self.caches.get_disjoint_mut(numbers).ok()
     }

@@ -49,7 +49,7 @@ pub fn encode(level: u8, mapping: &Mapping) -> u64 {
 pub fn decode(level: u8, entry: u64) -> Mapping {
     Mapping {
         pfn: target(entry),
-        size: PageSize::of_level(level),
+        size: PageSize::from_level(level),
         flags: PteFlags {
             writable: entry & WRITABLE != 0,
             user: entry & USER != 0,

@@ -312,7 +312,7 @@ impl Design for Flattened {
             let absent = entry & PRESENT == 0;
             let continues = !absent || out.len() < most;
             if absent && continues {
-                out.push(Word::of_4k(va, word_of(entry)));
+                out.push(Word::for_4k(va, word_of(entry)));
             }
             continues
         });

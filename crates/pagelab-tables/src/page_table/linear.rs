@@ -202,7 +202,7 @@ impl Design for Linear {
     fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Word>) {
         self.visit(mem, start, end, |va, entry| {
             if out.len() < most && entry & PRESENT == 0 {
-                out.push(Word::of_4k(va, word_of(entry)));
+                out.push(Word::for_4k(va, word_of(entry)));
             }
             out.len() < most
         });

@@ -99,7 +99,7 @@ pub struct Word {
 
 impl Word {
     /// The word of a 4 KiB page.
-    pub const fn of_4k(va: VirtAddr, word: u64) -> Self {
+    pub const fn for_4k(va: VirtAddr, word: u64) -> Self {
         Self { va, size: PageSize::Size4K, word }
     }
 }

@@ -356,7 +356,7 @@ impl Design for Radix {
             let absent = entry & PRESENT == 0;
             let continues = !absent || out.len() < most;
             if absent && continues {
-                out.push(Word { va: VirtAddr(va), size: PageSize::of_level(level), word: word_of(entry) });
+                out.push(Word { va: VirtAddr(va), size: PageSize::from_level(level), word: word_of(entry) });
             }
             continues
         });
@@ -553,7 +553,7 @@ mod tests {
         table.mapped(&mem, VirtAddr(0), VirtAddr(1 << 48), 9, &mut listed.0);
         table.words(&mem, VirtAddr(0), VirtAddr(1 << 48), 9, &mut listed.1);
         assert_eq!(listed.0.iter().map(|r| r.va.0).collect::<Vec<_>>(), [0x1000], "a word maps nothing");
-        assert_eq!(listed.1, [Word::of_4k(VirtAddr(0x3000), word)]);
+        assert_eq!(listed.1, [Word::for_4k(VirtAddr(0x3000), word)]);
         table.unmap(&mut mem, VirtAddr(0x1000));
         table.prune(&mut mem, VirtAddr(0), VirtAddr(1 << 48), &mut |pfn| panic!("{pfn:?} has a word"));
         // A new mapping replaces the word.

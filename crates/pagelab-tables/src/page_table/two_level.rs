@@ -228,7 +228,7 @@ impl Design for TwoLevel {
     fn words(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Word>) {
         self.visit(mem, (start, end), |va, word| {
             if word & PRESENT == 0 && out.len() < most {
-                out.push(Word::of_4k(va, word_of(word)));
+                out.push(Word::for_4k(va, word_of(word)));
             }
             out.len() < most
         });

@@ -47,7 +47,7 @@ impl Way {
     pub fn translation(&self) -> Translation<PhysAddr> {
         Translation::new(
             target(self.entry).addr(),
-            PageSize::of_level(self.leaf),
+            PageSize::from_level(self.leaf),
             self.entry & WRITABLE != 0,
             self.entry & DIRTY != 0,
         )

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::{
     TraceMeta, call_parts, columns, event_part,
     folder::Folder,
-    meta::is_of_a_stop,
+    meta::reports_stop,
     part::{self, ContentHash, Table},
     writer::create_folder,
 };
@@ -109,7 +109,7 @@ impl TraceMeta {
             self.losses = vec![format!("{} losses, whose texts were left out", self.losses.len())];
         }
         let all = self.notes.len();
-        self.notes.retain(|note| is_of_a_stop(note));
+        self.notes.retain(|note| reports_stop(note));
         let dropped = all - self.notes.len();
         let also = if dropped > 0 { format!(", and {dropped} notes were left out") } else { String::new() };
         self.notes.push(format!("made anonymous: files have numbers instead of names{also}"));

@@ -11,7 +11,7 @@ impl LastWaits {
     }
 
     /// Replaces each word of a page by its exclusive or with the last word of the same site.
-    pub(super) fn leave_repeated_out(&mut self, sites: &[u16], words: &mut [u32]) {
+    pub(super) fn omit_repeated(&mut self, sites: &[u16], words: &mut [u32]) {
         self.begin(MAX_VALUES);
         for (&site, word) in sites.iter().zip(words) {
             let last = std::mem::replace(&mut self.0[usize::from(site)], *word);
@@ -43,7 +43,7 @@ mod tests {
         let (mut last, mut stored) = (LastWaits::new(), words);
         for _ in 0..2 {
             stored = words;
-            last.leave_repeated_out(&sites, &mut stored);
+            last.omit_repeated(&sites, &mut stored);
             assert_eq!(stored, [5, 0, 1, 3, 0, 3, 3]);
         }
         last.begin(MAX_VALUES);

@@ -213,7 +213,7 @@ impl EventCounts {
 
 impl HostFacts {
     /// Facts about this machine; `unknown` where Linux does not report them.
-    pub fn of_this_machine() -> Self {
+    pub fn this_machine() -> Self {
         let read = |path: &str| fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let fact = |name: &str| {
@@ -230,7 +230,7 @@ impl HostFacts {
 
 /// Whether a note says that recording or sampling was stopped before the program's end. Such notes contain only
 /// numbers.
-pub(crate) fn is_of_a_stop(note: &str) -> bool {
+pub(crate) fn reports_stop(note: &str) -> bool {
     ["recording was stopped after", "sampling was stopped after"].iter().any(|begin| note.starts_with(begin))
 }
 
@@ -263,7 +263,7 @@ impl TraceMeta {
 
     /// Whether recording or sampling was stopped before the program's end.
     pub fn was_stopped(&self) -> bool {
-        self.notes.iter().any(|note| is_of_a_stop(note))
+        self.notes.iter().any(|note| reports_stop(note))
     }
 
     /// Format version it was written with.

@@ -297,7 +297,7 @@ impl OpenPage {
             indices::put(&mut page.sites, &self.indices[..page.rows]);
             if self.dependencies {
                 let waits = &mut self.waits[..page.rows];
-                self.last_waits.leave_repeated_out(&self.indices[..page.rows], waits);
+                self.last_waits.omit_repeated(&self.indices[..page.rows], waits);
                 page.waits.get_or_insert_default().split_words(waits);
             }
         }

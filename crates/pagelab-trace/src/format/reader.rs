@@ -143,12 +143,12 @@ impl Source for TraceReader {
         &self.info
     }
 
-    fn leave_dependencies_out(&mut self) {
+    fn omit_dependencies(&mut self) {
         self.tells = false;
         (self.info.dependencies, self.info.branches) = (false, false);
     }
 
-    fn tell_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, TraceError> {
+    fn enable_call_stacks(&mut self) -> Result<Option<Arc<CallStacks>>, TraceError> {
         let stacks = read_stacks(&self.folder)?;
         self.contexts = stacks.as_ref().map(|stacks| stacks.contexts.len());
         Ok(stacks.map(Arc::new))
@@ -260,7 +260,7 @@ impl Merger {
         for run in &self.runs {
             while let Some(event) = self.events.next_before(self.position + run.end as u64)? {
                 let at = (event.position - self.position) as usize;
-                if event.kind.is_of_allocations() {
+                if event.kind.reports_allocation() {
                     if self.calls.is_some() {
                         batch.allocations.push((at, event));
                     }
@@ -285,7 +285,7 @@ impl Merger {
             while batch.segments.len() < event_part::MAX_ROWS
                 && let Some(event) = self.events.next_before(u64::MAX)?
             {
-                if !event.kind.is_of_allocations() {
+                if !event.kind.reports_allocation() {
                     batch.push_event(event);
                 }
             }

@@ -35,12 +35,12 @@ pub(super) fn is_zip_of_files(path: &Path) -> bool {
     let members = File::open(path).ok().and_then(|file| ZipArchive::new(file).ok());
     members.is_some_and(|members| {
         let mut names = members.file_names().flatten();
-        names.any(|name| !name.ends_with('/') && is_of_thread(Path::new(&*name)))
+        names.any(|name| !name.ends_with('/') && is_thread_trace(Path::new(&*name)))
     })
 }
 
 /// Whether a name is that of a thread's trace in DynamoRIO's folder.
-pub(super) fn is_of_thread(path: &Path) -> bool {
+pub(super) fn is_thread_trace(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.split('.').skip(1).any(|part| part == "trace" || part == "memtrace")
 }
@@ -126,7 +126,7 @@ impl Unpacked {
 
     /// The trace's files: those of threads, or the only file; each with what messages call it.
     pub(super) fn files(&self) -> Result<Vec<(PathBuf, PathBuf)>, TraceError> {
-        let mut threads: Vec<&PathBuf> = self.names.iter().filter(|name| is_of_thread(name)).collect();
+        let mut threads: Vec<&PathBuf> = self.names.iter().filter(|name| is_thread_trace(name)).collect();
         threads.sort_unstable();
         let wrong = |what: String| Err(TraceError::corrupt(&self.archive, what));
         if threads.windows(2).any(|pair| pair[0].parent() != pair[1].parent()) {
@@ -135,7 +135,7 @@ impl Unpacked {
         let names = if threads.is_empty() { self.names.iter().collect() } else { threads };
         match names[..] {
             [] => wrong("an archive without a file".to_owned()),
-            [first, second, ..] if !is_of_thread(first) => wrong(format!(
+            [first, second, ..] if !is_thread_trace(first) => wrong(format!(
                 "an archive of {} files, such as {:?} and {:?}, none of which is a thread's trace of DynamoRIO; unpack it \
                  and name one",
                 names.len(),

@@ -130,7 +130,7 @@ impl Thread {
             22 => (self.thread, self.entered) = (value, false),
             23 => {
                 self.enter(sink)?;
-                sink.leave();
+                sink.end_thread();
                 self.entered = false;
             }
             24 => (self.process, self.entered) = (value, false),
@@ -253,7 +253,7 @@ enum Stop {
 
 impl Stream<'_> {
     /// Takes entries up to the next time.
-    fn go_on(&mut self, sink: &mut Sink) -> Result<Stop, TraceError> {
+    fn read_entries(&mut self, sink: &mut Sink) -> Result<Stop, TraceError> {
         self.thread.entered = false;
         loop {
             let begin = self.input.offset();
@@ -293,7 +293,7 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, _: &ImportOptions) -> 
     let mut turns: BinaryHeap<_> = (0..streams.len()).map(|index| Reverse((0, index))).collect();
     while let Some(Reverse((_, index))) = turns.pop() {
         let stream = &mut streams[index];
-        match stream.go_on(sink)? {
+        match stream.read_entries(sink)? {
             Stop::Time => turns.push(Reverse((stream.thread.time, index))),
             Stop::End => {}
             Stop::Full => break,

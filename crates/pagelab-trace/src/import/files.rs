@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Compression, Input, Progress,
-    archive::{self, Unpacked, is_of_thread},
+    archive::{self, Unpacked, is_thread_trace},
     input::{BUFFER_BYTES, SMALL_BUFFER_BYTES},
 };
 use crate::TraceError;
@@ -70,7 +70,7 @@ fn of_threads(folder: &Path) -> Result<Vec<PathBuf>, TraceError> {
         };
         for entry in entries {
             let path = entry.map_err(|e| TraceError::io(&candidate, e))?.path();
-            if is_of_thread(&path) && path.is_file() {
+            if is_thread_trace(&path) && path.is_file() {
                 paths.push(path);
             }
         }

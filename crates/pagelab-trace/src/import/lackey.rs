@@ -86,7 +86,7 @@ fn parse(line: &[u8]) -> Line {
         [] | [b'=', b'=', ..] | [b'-', b'-', ..] | [b'*', b'*', ..] => return Line::Skip,
         [b'I', b' ', b' ', rest @ ..] => (b'I', rest),
         [b' ', op @ (b'L' | b'S' | b'M'), b' ', rest @ ..] => (*op, rest),
-        _ => return behind_a_stranger(line),
+        _ => return parse_program_line(line),
     };
     let Some((address, size_bytes)) = numbers(rest) else {
         return Line::Wrong;
@@ -132,7 +132,7 @@ fn process(line: &[u8]) -> Option<u64> {
 
 /// A line of lackey's that ends a line of the program's.
 #[cold]
-fn behind_a_stranger(line: &[u8]) -> Line {
+fn parse_program_line(line: &[u8]) -> Line {
     // The longest one has 3 bytes of kind, 16 digits, a comma and 9 digits.
     for from in line.len().saturating_sub(29)..line.len() {
         let rest = &line[from..];
@@ -231,7 +231,7 @@ fn too_long(size_bytes: u64) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::lines::tests::usual_means_the_same, *};
+    use super::{super::lines::tests::check_usual, *};
 
     #[test]
     fn usual_lines_mean_what_they_mean_alone() {
@@ -246,7 +246,7 @@ mod tests {
             "I 12,3",
             " =  1,2",
         ];
-        usual_means_the_same(usual, parse, &known, &others);
+        check_usual(usual, parse, &known, &others);
     }
 
     #[test]

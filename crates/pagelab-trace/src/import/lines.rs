@@ -72,7 +72,7 @@ pub(super) mod tests {
 
     /// `usual` knows each of the `known` lines, and whatever it knows is what `parse` makes of the line alone: of
     /// these, of the `others`, and of all of them with random changes, before every kind of text.
-    pub(in crate::import) fn usual_means_the_same<L: Debug + PartialEq>(
+    pub(in crate::import) fn check_usual<L: Debug + PartialEq>(
         usual: impl Fn(&[u8]) -> Option<(L, usize)>,
         parse: impl Fn(&[u8]) -> L,
         known: &[&str],

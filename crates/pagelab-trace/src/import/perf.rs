@@ -459,7 +459,7 @@ pub(super) fn notes(options: &ImportOptions) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::lines::tests::usual_means_the_same, *};
+    use super::{super::lines::tests::check_usual, *};
 
     const LOAD: Operation = Operation::Access(AccessKind::Load);
     const STORE: Operation = Operation::Access(AccessKind::Store);
@@ -487,7 +487,7 @@ mod tests {
             "a 1/2 5.1: cpu-clock:      7fdec7c8e0af     7fac80c21df9",
             "t 7/7 5.000001: 9 e: 5080022 |OP STORE|LVL L1 hit|LCK No| 7 7f0d3c0a5e10 f+0x1 (/x)",
         ];
-        usual_means_the_same(usual, parse, &known, &others);
+        check_usual(usual, parse, &known, &others);
     }
 
     #[test]

@@ -139,7 +139,7 @@ fn begin(input: &mut Input) -> Result<Layout, TraceError> {
             "samples without the addresses of their data; record them by `perf mem record` or `perf record -d`",
         ));
     }
-    if attributes.len() > 1 && !Attribute::are_told_apart(&attributes) {
+    if attributes.len() > 1 && !Attribute::can_be_distinguished(&attributes) {
         return Err(input.corrupt("samples of several events that cannot be told apart; record one event alone"));
     }
     Ok(Layout { attributes, data_bytes: data.1 })
@@ -222,7 +222,7 @@ impl Reader<'_> {
     }
 
     fn hold(&mut self, misc: u16, body: &[u8], sink: &mut Sink) -> Result<(), Problem> {
-        let attribute = Attribute::of_sample(&self.layout.attributes, body)
+        let attribute = Attribute::find_for_sample(&self.layout.attributes, body)
             .ok_or_else(|| "a sample of an event that the file does not name".to_owned())?;
         let raw =
             RawSample::new(attribute, body).ok_or_else(|| "a sample that is shorter than its fields".to_owned())?;

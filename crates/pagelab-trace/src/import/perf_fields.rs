@@ -85,20 +85,20 @@ impl Layout {
             return Some(Line::Skip);
         }
         if !self.comm {
-            return self.parse_behind_command(line);
+            return self.parse_after_command(line);
         }
         // The command has one word or several, which may be numbers.
         let mut rest = line;
         for _ in 0..MAX_COMMAND_WORDS {
             rest = word(rest)?.1;
-            if let Some(sample) = self.parse_behind_command(rest) {
+            if let Some(sample) = self.parse_after_command(rest) {
                 return Some(sample);
             }
         }
         None
     }
 
-    fn parse_behind_command(&self, text: &[u8]) -> Option<Line> {
+    fn parse_after_command(&self, text: &[u8]) -> Option<Line> {
         let (mut rest, mut process, mut thread) = (text, 0, 0);
         let mut next = || {
             let (word, behind) = word(rest)?;

@@ -70,7 +70,7 @@ impl Attribute {
     }
 
     /// Whether samples tell their event: each has its number at the same place, or all have the same fields.
-    pub(super) fn are_told_apart(all: &[Self]) -> bool {
+    pub(super) fn can_be_distinguished(all: &[Self]) -> bool {
         all.iter().all(|attribute| attribute.has(field::IDENTIFIER))
             || all.windows(2).all(|pair| {
                 let fields = |attribute: &Self| {
@@ -87,7 +87,7 @@ impl Attribute {
 
     /// The event of a sample; none if it is not among them.
     #[inline]
-    pub(super) fn of_sample<'a>(all: &'a [Self], body: &[u8]) -> Option<&'a Self> {
+    pub(super) fn find_for_sample<'a>(all: &'a [Self], body: &[u8]) -> Option<&'a Self> {
         match all {
             [one] => Some(one),
             [first, ..] if !first.has(field::IDENTIFIER) => Some(first),
@@ -258,10 +258,13 @@ mod tests {
         let first = attribute(field::IDENTIFIER | field::IP, 0, 0, 0);
         let second = Attribute { ids: vec![9], ..attribute(field::IDENTIFIER | field::ADDR, 0, 0, 0) };
         let both = [first, second];
-        assert!(Attribute::are_told_apart(&both));
-        assert!(Attribute::of_sample(&both, &body(&[9])).unwrap().has_address());
-        assert!(!Attribute::of_sample(&both, &body(&[8])).unwrap().has_address());
-        assert!(Attribute::of_sample(&both, &body(&[10])).is_none() && Attribute::of_sample(&both, &[1]).is_none());
-        assert!(!Attribute::are_told_apart(&[attribute(field::IP, 0, 0, 0), attribute(field::ADDR, 0, 0, 0)]));
+        assert!(Attribute::can_be_distinguished(&both));
+        assert!(Attribute::find_for_sample(&both, &body(&[9])).unwrap().has_address());
+        assert!(!Attribute::find_for_sample(&both, &body(&[8])).unwrap().has_address());
+        assert!(
+            Attribute::find_for_sample(&both, &body(&[10])).is_none()
+                && Attribute::find_for_sample(&both, &[1]).is_none()
+        );
+        assert!(!Attribute::can_be_distinguished(&[attribute(field::IP, 0, 0, 0), attribute(field::ADDR, 0, 0, 0)]));
     }
 }

@@ -142,7 +142,7 @@ pub(super) fn notes(_: &ImportOptions) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::lines::tests::usual_means_the_same, *};
+    use super::{super::lines::tests::check_usual, *};
 
     fn access(pc: u64, kind: AccessKind, vaddr: u64, size_bytes: Option<u64>) -> Option<Line> {
         Some(Line::Access { pc, kind, vaddr, size_bytes })
@@ -158,7 +158,7 @@ mod tests {
             "0x401000:R 0x1",
             "0x401000: W (nil)",
         ];
-        usual_means_the_same(usual, parse, &known, &others);
+        check_usual(usual, parse, &known, &others);
     }
 
     #[test]

@@ -224,7 +224,7 @@ pub(super) fn notes(options: &ImportOptions) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::lines::tests::usual_means_the_same, *};
+    use super::{super::lines::tests::check_usual, *};
 
     #[test]
     fn usual_lines_mean_what_they_mean_alone() {
@@ -238,7 +238,7 @@ mod tests {
         ];
         let others =
             ["W 0X10", "0x12345680 R", "R 0,1,2", "ST\t4096", "1 2 3 4", "0x1 2", "0 18446744073709551616", "# 1 2"];
-        usual_means_the_same(usual, parse, &known, &others);
+        check_usual(usual, parse, &known, &others);
     }
 
     #[test]

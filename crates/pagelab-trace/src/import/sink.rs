@@ -207,7 +207,7 @@ impl<'a> Sink<'a> {
     }
 
     /// The current thread ends here.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn end_thread(&mut self) {
         let ended = self.accesses();
         self.threads[self.current].ended = Some(ended);
     }

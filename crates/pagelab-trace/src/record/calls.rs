@@ -239,7 +239,7 @@ impl Calls {
     }
 
     /// Writes a row for a thread that begins or resumes, with its context.
-    pub(super) fn goes_on(&mut self, stacks: &ProcessStacks, thread: ThreadIx, position: u64) {
+    pub(super) fn write_resumption(&mut self, stacks: &ProcessStacks, thread: ThreadIx, position: u64) {
         self.writer.push(CallRow { position, thread: thread.0, context: stacks.context() });
     }
 

@@ -431,7 +431,7 @@ impl<'a> Collector<'a> {
         let child_ix = child.ix;
         let event = if shares { EventKind::Vfork { child: child_ix } } else { EventKind::Fork { child: child_ix } };
         self.output.event(parent.process.ix, parent.process.thread(), event)?;
-        child.tell_context(&mut self.output);
+        child.write_context(&mut self.output);
         self.unborn.insert(child_key, child);
         self.bind_child(child_key)
     }

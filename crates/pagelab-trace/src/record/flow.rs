@@ -130,7 +130,7 @@ fn links(number: u16, registers: u64) -> impl Iterator<Item = Link> {
 
 /// Orders simultaneous moves between registers so that executing them one after the other has the same result. Where
 /// that is impossible, as in an exchange, additional slots save overwritten values.
-fn one_after_the_other(mut moves: Vec<(u8, u64)>) -> Vec<(u8, u64)> {
+fn sequentialize(mut moves: Vec<(u8, u64)>) -> Vec<(u8, u64)> {
     let (mut ordered, mut spare) = (Vec::new(), REGISTERS as u8);
     while let Some(&(first, _)) = moves.first() {
         let is_read = |to: u8| moves.iter().any(|&(other, from)| other != to && from >> to & 1 != 0);
@@ -160,7 +160,7 @@ impl Waits {
         let addresses = all.len() as u16;
         let set = || others().copied().chain((branch != OriginRecord::default()).then_some((BRANCH, branch)));
         let moves = set().filter(|(_, origin)| origin.registers != 0 || origin.back == 0);
-        for (to, from) in one_after_the_other(moves.map(|(to, origin)| (to, origin.registers)).collect()) {
+        for (to, from) in sequentialize(moves.map(|(to, origin)| (to, origin.registers)).collect()) {
             // Without any dependency, it copies the slot that never depends on a load.
             all.extend(links(to.into(), if from == 0 { 1 << NOTHING } else { from }));
         }

@@ -99,7 +99,7 @@ impl<'a> Output<'a> {
     }
 
     #[inline]
-    pub(super) fn give_calls_back(&mut self, mut calls: Option<Box<Calls>>) -> Result<(), TraceError> {
+    pub(super) fn return_calls(&mut self, mut calls: Option<Box<Calls>>) -> Result<(), TraceError> {
         let written = calls.as_mut().map_or(Ok(()), |calls| calls.write_full_parts());
         self.calls = calls;
         written
@@ -131,7 +131,7 @@ impl<'a> Output<'a> {
     }
 
     /// Sets process and thread of the following records.
-    pub(super) fn come_to(&mut self, process: ProcessIx, thread: ThreadIx) {
+    pub(super) fn set_thread(&mut self, process: ProcessIx, thread: ThreadIx) {
         self.now = Some((process, thread));
         self.switch_to(thread);
     }
@@ -204,7 +204,7 @@ impl<'a> Output<'a> {
 
     fn write_event(&mut self, process: ProcessIx, thread: ThreadIx, kind: EventKind) -> Result<(), TraceError> {
         // Only traces with call stacks contain allocations.
-        if self.is_full() || kind.is_of_allocations() && self.calls.is_none() {
+        if self.is_full() || kind.reports_allocation() && self.calls.is_none() {
             return Ok(());
         }
         let kind = match &mut self.names {

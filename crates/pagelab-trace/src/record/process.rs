@@ -160,14 +160,14 @@ impl Process {
         if let Some(calls) = output.calls() {
             calls.image(self.ix.0, pid, &mut self.stacks);
         }
-        self.tell_context(output);
+        self.write_context(output);
     }
 
     /// Writes the context of the current thread.
-    pub(super) fn tell_context(&self, output: &mut Output<'_>) {
+    pub(super) fn write_context(&self, output: &mut Output<'_>) {
         let position = output.written();
         if let Some(calls) = output.calls() {
-            calls.goes_on(&self.stacks, self.current.ix, position);
+            calls.write_resumption(&self.stacks, self.current.ix, position);
         }
     }
 
@@ -227,7 +227,7 @@ impl Process {
         numbers: &mut ThreadNumbers,
         output: &mut Output<'_>,
     ) -> Result<Option<Turn>, DecodeError> {
-        output.come_to(self.ix, self.current.ix);
+        output.set_thread(self.ix, self.current.ix);
         loop {
             output.begin_due_stretch()?;
             self.known_segments(frame, at, output)?;
@@ -248,7 +248,7 @@ impl Process {
                 *at = frame.len();
                 break;
             }
-            output.come_to(self.ix, self.current.ix);
+            output.set_thread(self.ix, self.current.ix);
         }
         if *at == frame.len() {
             Ok(None)
@@ -295,7 +295,7 @@ impl Process {
             (false, false, false) => segment::execute_known::<false, false, false>,
         };
         page.fill(|columns| execute(&known, frame, at, run, columns, &mut executed, &mut transferred));
-        output.give_calls_back(calls)?;
+        output.return_calls(calls)?;
         output.executed(executed, 0);
         Ok(())
     }
@@ -546,7 +546,7 @@ impl Process {
         self.current = Thread::new(ix);
         self.current_tid = tid;
         self.stacks.switch_to(tid);
-        self.tell_context(output);
+        self.write_context(output);
         self.threads.insert(tid, self.current);
         if !(is_main && std::mem::replace(&mut self.main_started, true)) {
             output.event(self.ix, ix, EventKind::ThreadStart { os_tid })?;

@@ -154,7 +154,7 @@ impl<'a> Recording<'a> {
         self.check()?;
         let command: Vec<String> = self.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
         let mut meta = TraceMeta::new(command);
-        meta.host = Some(HostFacts::of_this_machine());
+        meta.host = Some(HostFacts::this_machine());
         meta.dependencies = self.dependencies;
         meta.call_stacks = self.call_stacks;
         meta.tools.insert("valgrind".to_owned(), valgrind.version.trim_start_matches("valgrind-").to_owned());

@@ -233,7 +233,7 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     /// A schedule of windows in periods from the beginning on.
-    pub(crate) fn of_periods(periods: Periods) -> Self {
+    pub(crate) fn from_periods(periods: Periods) -> Self {
         let (start_at, stop_at) = (Vec::new(), Vec::new());
         Self::new(&Stretches { skip: 0, periods: Some(periods), start_at, stop_at, on_signal: false })
     }
@@ -344,15 +344,15 @@ impl Schedule {
         }
         if let Some(record) = self.requested.take() {
             match (record, self.phase) {
-                (true, Phase::Skipped) => self.go_over(Phase::Measured, &mut events),
-                (false, Phase::Measured) => self.go_over(Phase::Skipped, &mut events),
+                (true, Phase::Skipped) => self.enter_phase(Phase::Measured, &mut events),
+                (false, Phase::Measured) => self.enter_phase(Phase::Skipped, &mut events),
                 _ => {}
             }
         }
         while self.instructions >= self.until {
             let (phase, until) = self.next();
             self.until = until;
-            self.go_over(phase, &mut events);
+            self.enter_phase(phase, &mut events);
         }
         events
     }
@@ -372,7 +372,7 @@ impl Schedule {
         }
     }
 
-    fn go_over(&mut self, phase: Phase, events: &mut Vec<EventKind>) {
+    fn enter_phase(&mut self, phase: Phase, events: &mut Vec<EventKind>) {
         match (self.phase, phase) {
             (Phase::Skipped, Phase::Warming | Phase::Measured) => {
                 let (instructions, accesses) = (self.skipped_instructions, self.skipped_accesses);

@@ -48,7 +48,7 @@ struct Page {
 }
 
 /// Pages that a thread has touched.
-struct OfThread {
+struct ThreadPages {
     process: ProcessIx,
     pages: Vec<Page>,
     /// Index of a page, by its key.
@@ -61,7 +61,7 @@ struct OfThread {
     most: usize,
 }
 
-impl OfThread {
+impl ThreadPages {
     fn new(process: ProcessIx, most: usize) -> Self {
         let recent = vec![(NONE, 0); RECENT].into_boxed_slice();
         Self { process, pages: Vec::new(), index: HashMap::new(), recent, code_page: 0, most }
@@ -92,7 +92,7 @@ impl OfThread {
     }
 
     /// Switches to another code page. For code only pages are recorded, since there are no instruction caches.
-    fn go_over(&mut self, code_page: u64, when: u32) {
+    fn enter_code_page(&mut self, code_page: u64, when: u32) {
         let left = std::mem::replace(&mut self.code_page, code_page);
         for (page, when) in [(left, when), (code_page, when.saturating_add(1))] {
             if page != 0 {
@@ -155,7 +155,7 @@ impl Touch {
 /// The last touches of a skipped stretch.
 pub(super) struct LastTouches {
     limits: Limits,
-    threads: BTreeMap<ThreadIx, OfThread>,
+    threads: BTreeMap<ThreadIx, ThreadPages>,
     /// The current stretch; a new stretch begins without touches.
     stretch: u64,
     /// Number of accesses so far. Beyond 4 G accesses in a stretch, the order of the last ones is lost.
@@ -182,7 +182,7 @@ impl LastTouches {
             (self.stretch, self.clock) = (stretch, 0);
             self.threads.clear();
         }
-        let thread = self.threads.entry(thread).or_insert_with(|| OfThread::new(process, self.limits.pages));
+        let thread = self.threads.entry(thread).or_insert_with(|| ThreadPages::new(process, self.limits.pages));
         Touching { thread, clock: &mut self.clock }
     }
 
@@ -278,7 +278,7 @@ impl LastTouches {
 
 /// Records the accesses of a thread.
 pub(super) struct Touching<'a> {
-    thread: &'a mut OfThread,
+    thread: &'a mut ThreadPages,
     clock: &'a mut u32,
 }
 
@@ -290,7 +290,7 @@ impl Touching<'_> {
         *self.clock = before.saturating_add(1);
         let code_page = access.pc >> PAGE_SHIFT;
         if code_page != self.thread.code_page && !access.maker.is_kernel() {
-            self.thread.go_over(code_page, before);
+            self.thread.enter_code_page(code_page, before);
         }
         let fetched = u64::from(access.kind == AccessKind::Fetch);
         let first = access.vaddr >> LINE_SHIFT;

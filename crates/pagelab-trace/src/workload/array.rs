@@ -239,7 +239,7 @@ impl Sweep {
             offset: 0,
             advance,
             mix: Mix::new(values, width(step)),
-            rng: Rng::of_thread(values.seed(), values.name(), part.thread),
+            rng: Rng::for_thread(values.seed(), values.name(), part.thread),
         }
     }
 }

@@ -61,7 +61,7 @@ fn search(values: &Values) -> Result<(Layout, GraphProgram<Search>), TraceError>
         Ok(Search {
             array_bytes: vertices * index,
             roots,
-            root_rng: Rng::of_thread(values.seed(), "roots", 0),
+            root_rng: Rng::for_thread(values.seed(), "roots", 0),
             parents: Vec::new(),
             queues: vec![Queue::default(); threads as usize],
             at: Cursor::default(),
@@ -242,8 +242,8 @@ mod tests {
         {
             let spec = format!("bfs:vertices={vertices},degree={degree},threads={threads}");
             let (accesses, events) = replay(&spec, 6);
-            let graph = AnyGraph::Stored(Graph::random(vertices, degree, &Rng::of_thread(6, "graph", 0)).unwrap());
-            let root = root(&graph, &mut Rng::of_thread(6, "roots", 0));
+            let graph = AnyGraph::Stored(Graph::random(vertices, degree, &Rng::for_thread(6, "graph", 0)).unwrap());
+            let root = root(&graph, &mut Rng::for_thread(6, "roots", 0));
             let distance = distances(&graph, root);
             let arrays = arrays(&events);
             let [neighbours, parents] = [arrays[1].0, arrays[2].0];
@@ -293,8 +293,8 @@ mod tests {
         for index in [4_u64, 8] {
             let spec = format!("bfs:vertices=4096,degree=16,graph=kronecker,index={index},threads=2,init=no");
             let (accesses, events) = replay(&spec, 6);
-            let graph = AnyGraph::Drawn(Kronecker::new(12, 16, &Rng::of_thread(6, "graph", 0)).unwrap());
-            let distance = distances(&graph, root(&graph, &mut Rng::of_thread(6, "roots", 0)));
+            let graph = AnyGraph::Drawn(Kronecker::new(12, 16, &Rng::for_thread(6, "graph", 0)).unwrap());
+            let distance = distances(&graph, root(&graph, &mut Rng::for_thread(6, "roots", 0)));
             let [neighbours, parents] = [1, 2].map(|array| arrays(&events)[array].0);
             let claimed = at_site(&accesses, CLAIM).map(|(_, a)| ((a.vaddr - parents) / index) as u32);
             assert_eq!(claimed.collect::<HashSet<_>>().len() + 1, distance.len());

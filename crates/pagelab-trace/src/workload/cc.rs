@@ -79,7 +79,7 @@ fn components(values: &Values) -> Result<(Layout, GraphProgram<Components>), Tra
             trials,
             phase: Phase::Done,
             hooked: false,
-            sample_rng: Rng::of_thread(values.seed(), "samples", 0),
+            sample_rng: Rng::for_thread(values.seed(), "samples", 0),
             deal: Deal::new(vertices, values.threads() as usize),
             parents: Parents { by_vertex: Vec::new(), addr: layout.map(0, vertices * csr.index)?, index: csr.index },
             own: site(0),

@@ -51,7 +51,7 @@ impl Chase {
             base: part.base,
             node,
             nodes,
-            order: Permutation::new(nodes, Rng::of_thread(values.seed(), "chase", stream)),
+            order: Permutation::new(nodes, Rng::for_thread(values.seed(), "chase", stream)),
             at: part.share(nodes).0 % nodes,
             distance: 0,
             site: Site::new(0, width(node), values.gap()),

@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn rows_hold_both_ends_of_every_edge() {
         for (vertices, degree) in [(1, 1), (1, 4), (2, 1), (1000, 8), (1001, 7)] {
-            let graph = Graph::random(vertices, degree, &Rng::of_thread(1, "test", 0)).unwrap();
+            let graph = Graph::random(vertices, degree, &Rng::for_thread(1, "test", 0)).unwrap();
             assert_eq!(graph.vertices(), vertices);
             assert_eq!(graph.neighbours.len() as u64, 2 * (vertices * degree / 2));
             assert_eq!((graph.offsets[0], graph.row(vertices as u32 - 1).end), (0, graph.neighbours.len() as u64));
@@ -146,7 +146,7 @@ mod tests {
     /// Degrees of a random graph follow Poisson's law: the variance is the mean.
     #[test]
     fn ends_are_uniform() {
-        let graph = Graph::random(100_000, 8, &Rng::of_thread(2, "test", 0)).unwrap();
+        let graph = Graph::random(100_000, 8, &Rng::for_thread(2, "test", 0)).unwrap();
         let degrees = (0..100_000).map(|v| (graph.row(v).end - graph.row(v).start) as f64);
         let variance = degrees.map(|d| (d - 8.0).powi(2)).sum::<f64>() / 1e5;
         assert!((7.7..8.3).contains(&variance), "{variance}");

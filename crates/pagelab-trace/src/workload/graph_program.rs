@@ -267,7 +267,7 @@ pub(super) fn build<A: Algorithm>(
         degree,
         kronecker,
         entries,
-        rng: Rng::of_thread(values.seed(), "graph", 0),
+        rng: Rng::for_thread(values.seed(), "graph", 0),
         graph: None,
         team,
         left: values.optional(ACCESSES_OF_WORK.name).unwrap_or(u64::MAX),

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     fn graph() -> Kronecker {
-        Kronecker::new(14, 16, &Rng::of_thread(3, "test", 0)).unwrap()
+        Kronecker::new(14, 16, &Rng::for_thread(3, "test", 0)).unwrap()
     }
 
     #[test]

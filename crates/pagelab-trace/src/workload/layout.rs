@@ -130,7 +130,7 @@ impl Layout {
     ///
     /// # Errors
     /// If there is no room for `least` of them.
-    pub fn set_slots_aside(&mut self, bytes: u64, least: u64) -> Result<Slots, TraceError> {
+    pub fn reserve_slots(&mut self, bytes: u64, least: u64) -> Result<Slots, TraceError> {
         let stride = bytes.next_multiple_of(PAGE_BYTES).next_multiple_of(self.align);
         let top = self.cursor & !(self.align - 1);
         let most = top.saturating_sub(MMAP_BOTTOM) / stride;

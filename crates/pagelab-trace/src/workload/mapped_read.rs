@@ -121,7 +121,7 @@ fn build(values: &Values) -> Result<Plan, TraceError> {
             left: 0,
             choice: 0,
             mix: Mix::new(values, LINE as u16),
-            rng: Rng::of_thread(values.seed(), "mapped-read", thread),
+            rng: Rng::for_thread(values.seed(), "mapped-read", thread),
         },
         accesses: portion(total, thread, threads) * each,
     });

@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn every_number_is_hit_once() {
         for len in [1, 2, 3, 4, 5, 7, 8, 100, 1000, 1024, 1025, 65_536, 100_003] {
-            let permutation = Permutation::new(len, Rng::of_thread(len, "test", 0));
+            let permutation = Permutation::new(len, Rng::for_thread(len, "test", 0));
             let mut hit = vec![false; len as usize];
             for x in 0..len {
                 assert!(!std::mem::replace(&mut hit[permutation.apply(x) as usize], true), "{len}: {x}");
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn neighbours_part() {
         let len = 1u64 << 20;
-        let permutation = Permutation::new(len, Rng::of_thread(5, "test", 0));
+        let permutation = Permutation::new(len, Rng::for_thread(5, "test", 0));
         let images: Vec<u64> = (0..len).map(|x| permutation.apply(x)).collect();
         let near = images.windows(2).filter(|w| w[0].abs_diff(w[1]) < len / 64).count() as f64;
         let expected = len as f64 / 32.0;

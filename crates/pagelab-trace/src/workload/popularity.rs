@@ -36,7 +36,7 @@ impl Popularity {
         match law {
             "uniform" | "random" => Self::Uniform,
             "zipf" => {
-                let spread = Permutation::new(items, Rng::of_thread(values.seed(), "popularity", 0));
+                let spread = Permutation::new(items, Rng::for_thread(values.seed(), "popularity", 0));
                 Self::Zipf { ranks: ranks(), spread }
             }
             "latest" => Self::Latest(ranks()),

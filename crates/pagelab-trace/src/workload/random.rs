@@ -63,7 +63,7 @@ impl Random {
             every: values.number(EVERY.name) as usize,
             next: part.share(elements).0 % elements,
             mix: Mix::new(values, width(granularity)),
-            rng: Rng::of_thread(values.seed(), "random", part.thread),
+            rng: Rng::for_thread(values.seed(), "random", part.thread),
         }
     }
 }

@@ -58,7 +58,7 @@ impl SemiRandom {
             steps: values.number(STEPS.name) as usize,
             step: values.number(STEP.name),
             mix: Mix::new(values, WORD as u16),
-            rng: Rng::of_thread(values.seed(), "semirandom", part.thread),
+            rng: Rng::for_thread(values.seed(), "semirandom", part.thread),
         }
     }
 }

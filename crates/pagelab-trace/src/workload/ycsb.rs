@@ -139,7 +139,7 @@ struct Keys {
 
 impl Keys {
     fn new(values: &Values, loaded: u64, room: u64) -> Self {
-        let order = |purpose, len: u64| Permutation::new(len.max(1), Rng::of_thread(values.seed(), purpose, 0));
+        let order = |purpose, len: u64| Permutation::new(len.max(1), Rng::for_thread(values.seed(), purpose, 0));
         let hashed = values.word(INSERT_ORDER.name) == "hashed";
         let hashed =
             hashed.then(|| (order("loaded keys", loaded), order("later keys", room), mix(values.seed() ^ loaded)));
@@ -199,7 +199,7 @@ impl Requests {
             most: loaded + room,
             fields: if values.has(FIELDS.name) { values.number(FIELDS.name) } else { 1 },
             scan: values.number(SCAN.name),
-            rng: Rng::of_thread(values.seed(), "requests", 0),
+            rng: Rng::for_thread(values.seed(), "requests", 0),
             operations,
         })
     }

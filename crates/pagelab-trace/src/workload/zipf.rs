@@ -60,14 +60,14 @@ impl Zipf {
     fn new(values: &Values, part: &Part, granularity: u64) -> Self {
         let elements = part.bytes / granularity;
         // One order for all threads: threads that share the array agree on what is frequent.
-        let spread = || Permutation::new(elements, Rng::of_thread(values.seed(), "zipf order", 0));
+        let spread = || Permutation::new(elements, Rng::for_thread(values.seed(), "zipf order", 0));
         Self {
             base: part.base,
             granularity,
             ranks: Ranks::new(elements, values.real(THETA.name)),
             spread: values.is_yes(SCRAMBLED.name).then(spread),
             mix: Mix::new(values, width(granularity)),
-            rng: Rng::of_thread(values.seed(), "zipf", part.thread),
+            rng: Rng::for_thread(values.seed(), "zipf", part.thread),
         }
     }
 }
@@ -191,7 +191,7 @@ mod tests {
     /// least 50 are expected per pool.
     fn deviation(n: u64, theta: f64, draws: u32) -> f64 {
         let ranks = Ranks::new(n, theta);
-        let mut rng = Rng::of_thread(17, "test", 0);
+        let mut rng = Rng::for_thread(17, "test", 0);
         let mut counts = vec![0u32; n as usize];
         (0..draws).for_each(|_| counts[ranks.draw(&mut rng) as usize] += 1);
         let weights: Vec<f64> = (1..=n).map(|r| (r as f64).powf(-theta)).collect();
@@ -254,7 +254,7 @@ mod tests {
     fn extreme_parameters_stay_in_range() {
         for (n, theta) in [(1, 0.0), (1, 1.0), (1, 10.0), (1 << 46, 0.0), (1 << 46, 0.99), (1 << 46, 10.0), (3, 10.0)] {
             let ranks = Ranks::new(n, theta);
-            let mut rng = Rng::of_thread(1, "test", 0);
+            let mut rng = Rng::for_thread(1, "test", 0);
             assert!((0..10_000).all(|_| ranks.draw(&mut rng) < n), "n {n}, theta {theta}");
         }
     }

@@ -57,9 +57,9 @@ impl Stage {
 
     /// All statistics of the stage.
     pub fn statistics(&self) -> StageStatistics {
-        fn of_unit<U: TranslationUnit>(unit: &Counted<U>) -> StageStatistics {
+        fn from_unit<U: TranslationUnit>(unit: &Counted<U>) -> StageStatistics {
             StageStatistics { prefix: U::STATISTICS, are_timed: U::PREFETCHES, measures: unit.stage_measures() }
         }
-        each_stage!(self, unit => of_unit(unit))
+        each_stage!(self, unit => from_unit(unit))
     }
 }

@@ -75,7 +75,7 @@ macro_rules! prefetchers {
 
         impl AnyPrefetcher {
             /// The prefetchers of a level.
-            pub fn of_level(config: &LevelPrefetchConfig) -> Vec<Self> {
+            pub fn from_config(config: &LevelPrefetchConfig) -> Vec<Self> {
                 let mut all = Vec::new();
                 $(all.extend(config.$module.on().map(|parameters| Self::$Design($Design::new(parameters))));)*
                 all

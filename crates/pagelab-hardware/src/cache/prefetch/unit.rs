@@ -48,7 +48,7 @@ struct Fetch {
 #[derive(Clone, Debug)]
 pub(in crate::cache) struct Unit {
     prefetchers: Vec<AnyPrefetcher>,
-    under_way: Vec<Fetch>,
+    in_flight: Vec<Fetch>,
     /// Arrival of the last line in flight.
     last_arrival: Cycles,
     /// Lines of the level without any request so far. Never iterated, so their order does not matter.
@@ -62,8 +62,8 @@ impl Unit {
     pub fn new(config: &LevelPrefetchConfig) -> Self {
         let none = Fetch { line: LineAddr(u64::MAX), issued: Cycles::ZERO, arrives: Cycles::ZERO };
         Self {
-            prefetchers: AnyPrefetcher::of_level(config),
-            under_way: vec![none; config.buffers as usize],
+            prefetchers: AnyPrefetcher::from_config(config),
+            in_flight: vec![none; config.buffers as usize],
             last_arrival: Cycles::ZERO,
             unused: FxHashSet::default(),
             displaced: vec![None; DISPLACED],
@@ -96,14 +96,14 @@ impl Unit {
 
     /// Whether a buffer is free at a time; otherwise counts a dropped prefetch.
     pub fn has_room(&mut self, at: Cycles) -> bool {
-        let free = self.under_way.iter().any(|fetch| fetch.arrives <= at);
+        let free = self.in_flight.iter().any(|fetch| fetch.arrives <= at);
         self.counts.dropped_busy += u64::from(!free);
         free
     }
 
     /// Records that a line is fetched into the level.
     pub fn begin(&mut self, line: LineAddr, issued: Cycles, arrives: Cycles, from_memory: bool) {
-        let place = self.under_way.iter_mut().min_by_key(|fetch| fetch.arrives).expect("there is a buffer at least");
+        let place = self.in_flight.iter_mut().min_by_key(|fetch| fetch.arrives).expect("there is a buffer at least");
         *place = Fetch { line, issued, arrives };
         self.last_arrival = self.last_arrival.max(arrives);
         self.unused.insert(line);
@@ -117,7 +117,7 @@ impl Unit {
         if self.last_arrival <= hit {
             return hit;
         }
-        let fetch = self.under_way.iter().find(|fetch| fetch.line == line);
+        let fetch = self.in_flight.iter().find(|fetch| fetch.line == line);
         fetch.map_or(hit, |of| hit.max(of.arrives - of.issued.saturating_sub(from)))
     }
 

@@ -3,8 +3,8 @@
 use super::entered::Times;
 use crate::core_model::Data;
 use crate::core_model::common::SmtThread;
+use crate::core_model::in_flight::InFlight;
 use crate::core_model::pool::Pool;
-use crate::core_model::under_way::UnderWay;
 use pagelab_base::cycles::Cycles;
 
 /// Lines in flight and fill buffers of a thread.
@@ -12,20 +12,20 @@ use pagelab_base::cycles::Cycles;
 pub(super) struct Lines {
     /// Latency of a hit.
     pub l1_latency: Cycles,
-    under_way: UnderWay,
+    in_flight: InFlight,
     fills: Pool,
 }
 
 impl Lines {
     /// No lines in flight, for a core with this many buffers.
     pub fn new(fill_buffers: u32, l1_latency: Cycles) -> Self {
-        Self { l1_latency, under_way: UnderWay::default(), fills: Pool::new(fill_buffers) }
+        Self { l1_latency, in_flight: InFlight::default(), fills: Pool::new(fill_buffers) }
     }
 
     /// Arrival of the last line that the thread has requested.
     #[inline(always)]
     pub fn last(&self) -> Cycles {
-        self.under_way.last()
+        self.in_flight.last()
     }
 
     /// When an access has its line. It could request the line at `begin` and does so at `ready`, after its translation.
@@ -51,7 +51,7 @@ impl Lines {
     /// [`Self::get`] of a line that the cache contains, possibly still in flight.
     #[inline(never)]
     fn hit(&self, smt_thread: &SmtThread, line: u64, hit: Cycles, translation: Cycles) -> Times {
-        match self.own(line, hit) {
+        match self.own_arrival(line, hit) {
             Cycles::ZERO => hit_at(smt_thread.line_there(line, hit), hit, translation),
             own => hit_at(hit.max(own), hit, translation),
         }
@@ -60,13 +60,13 @@ impl Lines {
     /// [`Self::hit`] if no other thread competes.
     #[inline(always)]
     pub fn hit_alone(&self, line: u64, hit: Cycles, translation: Cycles) -> Times {
-        hit_at(hit.max(self.own(line, hit)), hit, translation)
+        hit_at(hit.max(self.own_arrival(line, hit)), hit, translation)
     }
 
     /// Arrival of a line that the thread requested and that may be in flight at `hit`; 0 if it is not.
     #[inline(always)]
-    fn own(&self, line: u64, hit: Cycles) -> Cycles {
-        if self.last() > hit { self.under_way.arrival(line) } else { Cycles::ZERO }
+    fn own_arrival(&self, line: u64, hit: Cycles) -> Cycles {
+        if self.last() > hit { self.in_flight.arrival(line) } else { Cycles::ZERO }
     }
 
     /// [`Self::get`] of a line that the cache does not contain.
@@ -85,7 +85,7 @@ impl Lines {
         smt_thread.note_line(line, from, there);
         let earlier = if begin < ready { self.fills.earlier(free, begin, latency) } else { Cycles::ZERO };
         self.fills.occupy(self.fills.from(free, from), there);
-        self.under_way.note(line, there);
+        self.in_flight.note(line, there);
         Times { complete: there, translation: earlier.min(ready - begin) }
     }
 }
@@ -94,6 +94,6 @@ impl Lines {
 /// earlier, but a line in flight would not arrive earlier.
 #[inline(always)]
 fn hit_at(complete: Cycles, hit: Cycles, translation: Cycles) -> Times {
-    let under_way = if complete > hit { complete } else { Cycles::ZERO };
-    Times { complete, translation: complete - under_way.max(hit - translation) }
+    let in_flight = if complete > hit { complete } else { Cycles::ZERO };
+    Times { complete, translation: complete - in_flight.max(hit - translation) }
 }

@@ -1,5 +1,5 @@
 //! Rows of accesses, most of which never have to wait. Those are made in a loop that keeps its state in the host's
-//! registers. It has the same effect as `WindowState::come_in` and `WindowState::access`.
+//! registers. It has the same effect as `WindowState::enter_window` and `WindowState::access`.
 
 use super::WindowState;
 use super::entered::{Times, is_load};
@@ -29,7 +29,7 @@ impl WindowState {
     fn make_hindered(&mut self, row: &Row, number: usize, missed: u64, at: CoreTime) -> Stall {
         let branches = row.branches.get(number).copied().unwrap_or_default();
         let incoming = IncomingAccess { access: &row.accesses[number], again: false, tells: row.tells, branches };
-        let mut stall = self.come_in(&incoming, missed, at);
+        let mut stall = self.enter_window(&incoming, missed, at);
         let data = Data { latency: row.found[number].latency, line: row.found[number].line, traffic: None };
         stall += self.data_stall(data, CoreTime { now: at.now + stall.sum(), ..at });
         stall

@@ -57,15 +57,15 @@ impl Timing for Window {
         true
     }
 
-    fn meet(&mut self, incoming: IncomingAccess, at: CoreTime) -> Stall {
+    fn begin_access(&mut self, incoming: IncomingAccess, at: CoreTime) -> Stall {
         let state = &mut *self.0;
         if incoming.again {
-            state.come_to(incoming.access, at);
+            state.set_access(incoming.access, at);
             state.current.ready = at.now + state.current.enters;
             return Stall::default();
         }
         let missed = state.predict(&incoming);
-        state.come_in(&incoming, missed, at)
+        state.enter_window(&incoming, missed, at)
     }
 
     fn data_stall(&mut self, data: Data, at: CoreTime) -> Stall {
@@ -108,9 +108,9 @@ impl Timing for Window {
         Some(Box::new(Common::new(fill_buffers, page_walkers)))
     }
 
-    fn go_on(&mut self, common: Box<Common>, siblings: Siblings) {
+    fn resume(&mut self, common: Box<Common>, siblings: Siblings) {
         let state = &mut *self.0;
-        if state.smt_thread.go_on(common, siblings) {
+        if state.smt_thread.resume(common, siblings) {
             let room = Room::new(&state.config, siblings.active + 1);
             state.entered.divide(&mut state.progress, room);
         }

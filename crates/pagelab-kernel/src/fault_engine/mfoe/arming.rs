@@ -13,7 +13,7 @@
 use crate::effects::Effects;
 use crate::entry_word::EntryWord;
 use crate::fault_engine::kernel_side::{Job, KernelSide};
-use crate::fault_engine::mfoe::of_layer::{self, mfoe, mfoe_mut};
+use crate::fault_engine::mfoe::engine_access::{self, mfoe, mfoe_mut};
 use crate::fault_engine::mfoe::parameters::HUGE;
 use crate::layer::Layer;
 use crate::layer::words::WordOf;
@@ -169,7 +169,7 @@ impl Arming {
             let armed = layer.armed(context, job.space, va);
             if let Some(word) = armed.filter(|_| layer.is_untouched(job.space, va, size)) {
                 layer.put_word(context, job.space, WordOf { va, size, word }).expect("its tables are there");
-                mfoe_mut(layer).of_mut(size).counters.armed += 1;
+                mfoe_mut(layer).ready_mut(size).counters.armed += 1;
             }
             va.0 += size.bytes();
         }
@@ -217,7 +217,7 @@ impl Arming {
                 busy = Some(key);
             } else if matches!(word, EntryWord::Armed(_)) {
                 layer.take_word(job.space, va);
-                mfoe_mut(layer).of_mut(size).counters.disarmed += 1;
+                mfoe_mut(layer).ready_mut(size).counters.disarmed += 1;
             }
         }
         if let Some(key) = busy {
@@ -229,9 +229,9 @@ impl Arming {
 }
 
 impl EngineThread for Arming {
-    fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
+    fn new_in_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
         let thread = |_| Self { layer, state: ArmingState::Begin, job: None, at: VirtAddr(0), size: PageSize::Size4K };
-        of_layer::find(of).map(thread).into_iter().collect()
+        engine_access::find(of).map(thread).into_iter().collect()
     }
 
     fn layer(&self) -> LayerId {
@@ -254,7 +254,7 @@ impl EngineThread for Arming {
             return;
         }
         match self.state {
-            ArmingState::Begin => step.preset += CodeCost::of_cycles(of.parameters.spawn_cycles),
+            ArmingState::Begin => step.preset += CodeCost::from_cycles(of.parameters.spawn_cycles),
             ArmingState::Find => {
                 let space = &layer.spaces[self.space().index];
                 step.kernel(RefKind::Locked, space.lock_line());
@@ -274,13 +274,13 @@ impl EngineThread for Arming {
             }
             ArmingState::Line => {
                 let entries = self.line().pages() >> self.size.order();
-                step.preset += CodeCost::of_cycles(entries * Cycles::from(of.parameters.arm_cycles));
+                step.preset += CodeCost::from_cycles(entries * Cycles::from(of.parameters.arm_cycles));
                 let space = &layer.spaces[self.space().index];
                 step.kernel(RefKind::Write, space.table.entry(&layer.memory.contents, self.at));
             }
             ArmingState::Disarm => {
                 let Some((part, entries)) = self.next_part(layer) else { return };
-                step.preset += CodeCost::of_cycles(entries * Cycles::from(of.parameters.arm_cycles));
+                step.preset += CodeCost::from_cycles(entries * Cycles::from(of.parameters.arm_cycles));
                 let space = &layer.spaces[self.space().index];
                 let first = space.table.entry(&layer.memory.contents, part.start).0 & !(LINE_BYTES - 1);
                 (0..entries.div_ceil(LINE_PAGES))

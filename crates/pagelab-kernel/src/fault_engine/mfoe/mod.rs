@@ -44,7 +44,7 @@
 //! from guests, so this needs no protection (4.9).
 
 pub mod arming;
-pub mod of_layer;
+pub mod engine_access;
 pub mod offload;
 pub mod parameters;
 pub mod ready;

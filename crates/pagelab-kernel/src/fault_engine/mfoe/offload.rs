@@ -10,7 +10,7 @@
 use crate::effects::Effects;
 use crate::entry_word::{Armed, EntryWord};
 use crate::fault_engine::kernel_side::KernelSide;
-use crate::fault_engine::mfoe::of_layer::{mfoe, mfoe_mut, with_memory};
+use crate::fault_engine::mfoe::engine_access::{mfoe, mfoe_mut, with_memory};
 use crate::fault_engine::mfoe::tables::TableEntry;
 use crate::fault_engine::work::{Verdict, Work};
 use crate::layer::Layer;
@@ -212,7 +212,7 @@ impl Work for Offload {
                 let TableEntry::Ready(_) =
                     tables.entry(tables.tail(of_cpu, &layer.memory.contents), &layer.memory.contents)
                 else {
-                    mfoe_mut(layer).of_mut(size).note_empty(of_cpu);
+                    mfoe_mut(layer).ready_mut(size).note_empty(of_cpu);
                     return self.end(Verdict::Kernel);
                 };
                 self.state = OffloadState::Lock;

@@ -38,7 +38,8 @@ pub enum Numa {
     /// The CPU's own node only: once that has none left, the kernel handles its pages.
     LocalOnly,
     /// The node of the CPU on which the background thread runs.
-    OfThread,
+    #[serde(rename = "of-thread")]
+    Thread,
 }
 
 /// What happens to ready frames when no process is served any more.
@@ -170,7 +171,7 @@ impl EngineParameters for Parameters {
             least_entries: 2,
             period_cycles: 200_000,
             unused: Unused::Free,
-            numa: Numa::OfThread,
+            numa: Numa::Thread,
             ..Self::default()
         };
         let huge = Self { entries: 16, huge_entries: 2, period_cycles: 100_000, ..Self::default() };

@@ -16,7 +16,7 @@ use crate::context::KernelContext;
 use crate::effects::Effects;
 use crate::fault::stage::Stage;
 use crate::fault_engine::kernel_side::{Job, KernelSide, UnaccountedPage};
-use crate::fault_engine::mfoe::of_layer::{self, mfoe, mfoe_mut, with_memory};
+use crate::fault_engine::mfoe::engine_access::{self, mfoe, mfoe_mut, with_memory};
 use crate::fault_engine::mfoe::parameters::Numa;
 use crate::fault_engine::mfoe::ready::Ready;
 use crate::fault_engine::mfoe::tables::TableEntry;
@@ -96,7 +96,7 @@ impl Refill {
 
     /// Address of the current entry.
     fn place(&self, layer: &Layer) -> PhysAddr {
-        self.ready(layer).tables.behind_head(self.table, self.passed, &layer.memory.contents)
+        self.ready(layer).tables.after_head(self.table, self.passed, &layer.memory.contents)
     }
 
     /// Decides what to do about the next entry. Fails with the lock of its page if a task is about to map that page.
@@ -137,7 +137,7 @@ impl Refill {
     fn account(&self, os: &mut Os, effects: &mut Effects, owner: u32, page: UnaccountedPage) {
         let layer = &mut os.layers[self.layer];
         let (of, contents) = with_memory(layer);
-        let of = of.of_mut(self.size);
+        let of = of.ready_mut(self.size);
         of.tables.clear(page.place, contents);
         of.counters.accounted += 1;
         let (cpu, group) = (self.cpu, layer.spaces[owner].group);
@@ -159,7 +159,7 @@ impl Refill {
         let only = match mfoe(layer).parameters.numa {
             Numa::PreferLocal => false,
             Numa::LocalOnly => true,
-            Numa::OfThread => return None,
+            Numa::Thread => return None,
         };
         Some(Near { cpu: self.table.0, only })
     }
@@ -179,7 +179,7 @@ impl Refill {
             Some(near) => memory.take_near(order, FramePurpose::UserData, near),
         };
         let Some(frame) = frame else {
-            mfoe_mut(layer).of_mut(size).counters.no_frame += 1;
+            mfoe_mut(layer).ready_mut(size).counters.no_frame += 1;
             // Reclaimed pages do not form a contiguous block, and may be on other nodes than the required one.
             if short || order == 0 && near.is_none_or(|near| !near.only) {
                 effects.wake(self.layer, Need::Memory);
@@ -187,7 +187,7 @@ impl Refill {
             self.is_short = true;
             return self.pass(&os.layers[self.layer]);
         };
-        mfoe_mut(layer).of_mut(size).in_hand += 1;
+        mfoe_mut(layer).ready_mut(size).in_hand += 1;
         let effects = layer.last_effects();
         if effects.zone_locks.is_empty() {
             return RefillState::Zero { frame };
@@ -200,7 +200,7 @@ impl Refill {
         let context = KernelContext::on(cpu);
         let layer = &mut os.layers[self.layer];
         let (of, contents) = with_memory(layer);
-        if let Some(frame) = of.of_mut(self.size).withdraw(self.table, contents) {
+        if let Some(frame) = of.ready_mut(self.size).withdraw(self.table, contents) {
             layer.memory_for(context).free(frame, self.size.order());
         }
     }
@@ -208,7 +208,7 @@ impl Refill {
     /// Goes to the next table, or ends the pass.
     fn next_table(&mut self, os: &mut Os) -> Next {
         let layer = &mut os.layers[self.layer];
-        mfoe_mut(layer).of_mut(self.size).counters.passes += 1;
+        mfoe_mut(layer).ready_mut(self.size).counters.passes += 1;
         let sizes = mfoe(layer).page_sizes();
         (self.state, self.filled, self.passed, self.is_short) = (RefillState::Lock, 0, 0, false);
         if let Some(&larger) = sizes.iter().find(|&&size| size > self.size) {
@@ -237,8 +237,8 @@ fn is_beyond_limit(layer: &Layer, owner: u32) -> bool {
 }
 
 impl EngineThread for Refill {
-    fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
-        let Some(mfoe) = of_layer::find(of) else { return Vec::new() };
+    fn new_in_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
+        let Some(mfoe) = engine_access::find(of) else { return Vec::new() };
         let threads = (mfoe.parameters.threads as usize).min(of.data.cpus.len());
         let thread = |first| Self {
             layer,
@@ -311,7 +311,7 @@ impl EngineThread for Refill {
                 step.kernel(RefKind::Zero { bytes: self.size.bytes() }, frame.addr());
             }
             RefillState::Put { .. } => {
-                step.kernel(RefKind::Write, tables.behind_head(self.table, 0, &layer.memory.contents));
+                step.kernel(RefKind::Write, tables.after_head(self.table, 0, &layer.memory.contents));
                 step.kernel(RefKind::Write, tables.header(self.table));
             }
             RefillState::Free => {
@@ -331,7 +331,7 @@ impl EngineThread for Refill {
                     return Next::Block(self.key());
                 }
                 self.cpu = cpu;
-                mfoe_mut(&mut os.layers[self.layer]).of_mut(self.size).adapt(self.table);
+                mfoe_mut(&mut os.layers[self.layer]).ready_mut(self.size).adapt(self.table);
                 RefillState::Look
             }
             RefillState::Look => match self.look(os) {
@@ -352,7 +352,7 @@ impl EngineThread for Refill {
             RefillState::Zero { frame } => RefillState::Put { frame },
             RefillState::Put { frame } => {
                 let (of, contents) = with_memory(&mut os.layers[self.layer]);
-                let of = of.of_mut(self.size);
+                let of = of.ready_mut(self.size);
                 of.put(self.table, frame, contents);
                 let counters = &mut of.counters;
                 *if self.replaces { &mut counters.replaced } else { &mut counters.first_filled } += 1;
@@ -372,7 +372,7 @@ impl EngineThread for Refill {
     }
 
     fn charge(&self, os: &mut Os, cycles: Cycles) {
-        let counters = &mut mfoe_mut(&mut os.layers[self.layer]).of_mut(self.size).counters;
+        let counters = &mut mfoe_mut(&mut os.layers[self.layer]).ready_mut(self.size).counters;
         *match self.state {
             RefillState::Lock | RefillState::Look | RefillState::Free | RefillState::Unlock => {
                 &mut counters.pass_cycles

@@ -140,7 +140,7 @@ impl Mfoe {
     }
 
     /// The ready frames for a page size, mutable.
-    pub fn of_mut(&mut self, size: PageSize) -> &mut Ready {
+    pub fn ready_mut(&mut self, size: PageSize) -> &mut Ready {
         &mut self.ready[size as usize]
     }
 
@@ -199,7 +199,7 @@ impl KernelSide for Mfoe {
         arms.then_some(EntryWord::Armed(Armed { owner: space, writable, executable }))
     }
 
-    fn want(&mut self, job: Job) {
+    fn queue_job(&mut self, job: Job) {
         self.users.insert(job.space);
         self.jobs.push_back(job);
     }
@@ -213,7 +213,7 @@ impl KernelSide for Mfoe {
     }
 
     fn clear_used(&mut self, _: u32, page: UnaccountedPage, _: &mut PageTable, contents: &mut PhysMem) {
-        let of = self.of_mut(page.size);
+        let of = self.ready_mut(page.size);
         of.tables.clear(page.place, contents);
         of.counters.accounted_by_calls += 1;
     }
@@ -254,7 +254,7 @@ impl KernelSide for Mfoe {
     }
 
     fn take(&mut self, (cpu, size): Table, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
-        self.of_mut(size).take(cpu, space, va, contents)
+        self.ready_mut(size).take(cpu, space, va, contents)
     }
 
     fn space_ended(&mut self, space: u32) {

@@ -93,7 +93,7 @@ impl Tables {
     }
 
     /// Address of the entry that is `many` places after the head.
-    pub fn behind_head(&self, cpu: CpuId, many: u32, mem: &PhysMem) -> PhysAddr {
+    pub fn after_head(&self, cpu: CpuId, many: u32, mem: &PhysMem) -> PhysAddr {
         let number = self.places(cpu, mem).0 + many;
         self.slot(cpu, if number > self.entries { number - self.entries } else { number })
     }

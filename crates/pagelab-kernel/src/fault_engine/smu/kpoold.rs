@@ -8,7 +8,7 @@
 use crate::effects::Effects;
 use crate::fault::supply::plan_supply;
 use crate::fault_engine::kernel_side::SupplyOutcome;
-use crate::fault_engine::smu::of_layer::{self, smu, smu_mut};
+use crate::fault_engine::smu::engine_access::{self, smu, smu_mut};
 use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::needs::Need;
@@ -26,8 +26,8 @@ pub struct Kpoold {
 }
 
 impl EngineThread for Kpoold {
-    fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
-        let wanted = of_layer::find(of).filter(|of| of.parameters.kpoold_cycles > 0);
+    fn new_in_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
+        let wanted = engine_access::find(of).filter(|of| of.parameters.kpoold_cycles > 0);
         wanted.map(|_| Self { layer, cpu: CpuId(0) }).into_iter().collect()
     }
 

@@ -12,7 +12,7 @@
 use crate::effects::Effects;
 use crate::fault::stage::Stage;
 use crate::fault_engine::kernel_side::UnaccountedPage;
-use crate::fault_engine::smu::of_layer::{self, smu, smu_mut};
+use crate::fault_engine::smu::engine_access::{self, smu, smu_mut};
 use crate::fault_engine::smu::state::LEAF;
 use crate::layer::Layer;
 use crate::locks::TaskId;
@@ -142,7 +142,7 @@ impl Kpted {
 }
 
 impl EngineThread for Kpted {
-    fn of_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
+    fn new_in_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
         let at = VirtAddr(0);
         let thread = Self {
             layer,
@@ -153,7 +153,7 @@ impl EngineThread for Kpted {
             level: TOP,
             until: [at; TOP as usize + 1],
         };
-        of_layer::find(of).map(|_| thread).into_iter().collect()
+        engine_access::find(of).map(|_| thread).into_iter().collect()
     }
 
     fn layer(&self) -> LayerId {

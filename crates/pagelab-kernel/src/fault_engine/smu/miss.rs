@@ -12,7 +12,7 @@
 use crate::context::KernelContext;
 use crate::effects::Effects;
 use crate::entry_word::{EntryWord, Stored};
-use crate::fault_engine::smu::of_layer::{smu, smu_mut, with_memory};
+use crate::fault_engine::smu::engine_access::{smu, smu_mut, with_memory};
 use crate::fault_engine::smu::queue_pair::{Completion, DriveRead};
 use crate::fault_engine::smu::state::{LEAF, UPPER};
 use crate::fault_engine::smu::unit::Unit;
@@ -190,7 +190,7 @@ impl Offload {
     }
 
     /// Leaves the page to the kernel.
-    fn give_up(&self, os: &mut Os, task: TaskId, frame: Pfn) -> Next {
+    fn leave_to_kernel(&self, os: &mut Os, task: TaskId, frame: Pfn) -> Next {
         let cpu = task.cpu;
         let context = KernelContext::on(cpu);
         let (unit, contents) = self.unit_with_memory(os);
@@ -217,7 +217,7 @@ impl Offload {
         let (unit, contents) = self.unit_with_memory(os);
         if unit.complete(self.stored.device as usize, self.id, contents) {
             smu_mut(self.layer_mut(os)).counters.failed += 1;
-            return self.give_up(os, task, frame);
+            return self.leave_to_kernel(os, task, frame);
         }
         self.state = MissState::Map { frame };
         Next::Continue
@@ -230,7 +230,7 @@ impl Offload {
         let (index, page) = (self.fault.space.index, self.page);
         let EntryContent::Stored(stored) = Self::look(&self.fault, self.layer(os)) else {
             smu_mut(self.layer_mut(os)).counters.gone += 1;
-            return self.give_up(os, task, frame);
+            return self.leave_to_kernel(os, task, frame);
         };
         let Stored { writable, executable, socket, device, lba } = stored;
         let asked = (self.stored.socket, self.stored.device, self.stored.lba);

@@ -38,11 +38,11 @@
 //! Deviations: memory is one node, so a unit's queue holds frames from anywhere. A miss that waits while its page moves
 //! to another socket's drive pays no second way. The mapping call that fills entries makes no references for it.
 
+pub mod engine_access;
 pub mod free_pages;
 pub mod kpoold;
 pub mod kpted;
 pub mod miss;
-pub mod of_layer;
 pub mod parameters;
 pub mod queue_pair;
 pub mod state;

@@ -184,7 +184,7 @@ impl KernelSide for Smu {
         Some(Cycles::from(self.parameters.fill_cycles))
     }
 
-    fn want(&mut self, _: Job) {
+    fn queue_job(&mut self, _: Job) {
         unreachable!("calls fill the entries of their mappings")
     }
 

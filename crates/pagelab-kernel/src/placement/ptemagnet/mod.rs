@@ -255,7 +255,7 @@ impl Ptemagnet {
     }
 
     /// Hands out a page of its group's reservation; `None` if the group has no reservation or the page was handed out.
-    fn give_out(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) -> Option<Pfn> {
+    fn hand_out(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) -> Option<Pfn> {
         let (group, order) = (self.group(va), self.order());
         let reservation = self.reservation(&memory.contents, space, group)?;
         let n = va.page_number() & ((1 << order) - 1);
@@ -289,7 +289,7 @@ impl Ptemagnet {
     }
 
     /// The next missing part, with the leaf's lock held.
-    fn look_further(&mut self, space: u32, group: u64, memory: &mut Memory) -> Option<Reserve> {
+    fn next_missing_part(&mut self, space: u32, group: u64, memory: &mut Memory) -> Option<Reserve> {
         if self.reservation(&memory.contents, space, group).is_some() {
             return Some(Reserve::Take { new: false, descriptors: Vec::new() });
         }
@@ -328,13 +328,13 @@ impl Ptemagnet {
         let lines = |kind: RefKind, place: usize, from: u32, number: u32, step: &mut Step| {
             let Some(Some(frame)) = self.own.get(place) else { return };
             for line in from..from + number {
-                step.kernel_beside(kind, frame.addr() + u64::from(line) * LINE_BYTES);
+                step.kernel_overlapped(kind, frame.addr() + u64::from(line) * LINE_BYTES);
             }
         };
         lines(RefKind::Write, 1 + page.cpu.0 as usize, before.cpu, path.cpu, step);
         lines(RefKind::Read, 0, before.kernel, path.kernel, step);
         for line in before.space..before.space + path.space {
-            step.kernel_beside(RefKind::Read, page.object_line(SPACE_LINES + u64::from(line)));
+            step.kernel_overlapped(RefKind::Read, page.object_line(SPACE_LINES + u64::from(line)));
         }
     }
 
@@ -487,17 +487,17 @@ impl Policy for Ptemagnet {
                 if !locks.acquire(key) {
                     return Progress::Wait(key, Reserve::Look);
                 }
-                self.look_further(space, group, memory)
+                self.next_missing_part(space, group, memory)
             }
             Reserve::Node { node } => {
                 if !self.part(space).link(&mut memory.contents, group, node) {
                     memory.free(node, self.entry_size().node_order());
                 }
-                self.look_further(space, group, memory)
+                self.next_missing_part(space, group, memory)
             }
             Reserve::Block => self.take_block(space, group, memory),
             Reserve::Take { .. } => {
-                let frame = self.give_out(space, page.va, memory);
+                let frame = self.hand_out(space, page.va, memory);
                 locks.release(key);
                 return frame.map_or(Progress::Ordinary, |frame| Progress::Taken { frame, refilled: None });
             }

@@ -91,7 +91,7 @@ struct CpuParts<'a> {
 
 /// Passes accesses that were looked up to the core model, in a loop that is compiled for `V` on its own.
 #[inline(never)]
-fn tell<V: Vectors, C: CompiledCore>(
+fn pass_to_core<V: Vectors, C: CompiledCore>(
     clock: &mut CpuClock<C>,
     accesses: &[Access],
     branches: &[Branches],
@@ -162,7 +162,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
             second_latency: *l2_tlb_latency,
             tlb,
             walker,
-            walks: walks.of_programs(),
+            walks: walks.program_counts(),
             memory: Memory { caches, refs: Default::default() },
             looks_ahead,
             filter_hits_only: simulation.replay.filter_hits_only,
@@ -233,7 +233,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
         let found = row.take();
         let begin = accesses.len() - found.len();
         if !found.is_empty() {
-            tell::<V, C>(&mut self.clock, &accesses[begin..], branches.get(begin..).unwrap_or_default(), found);
+            pass_to_core::<V, C>(&mut self.clock, &accesses[begin..], branches.get(begin..).unwrap_or_default(), found);
         }
     }
 

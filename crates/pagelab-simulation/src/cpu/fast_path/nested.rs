@@ -88,7 +88,7 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         if layers[host.layer].host.is_some() {
             return None;
         }
-        let [upper, host_upper] = mmu_caches.of_both(core, space.layer, host.layer)?;
+        let [upper, host_upper] = mmu_caches.pair_mut(core, space.layer, host.layer)?;
         Some(Self {
             guest: Table::new(layers, space, M::upper(upper), 0)?,
             host: Table::new(layers, host, M::upper(host_upper), 1)?,

@@ -199,10 +199,10 @@ pub struct Profile {
 
 impl Profile {
     /// An empty profile. `seed` selects the samples, and counting begins after `begins` accesses of the main sources.
-    /// `told` has the call stacks of the sources that have any.
-    pub fn new(seed: u64, begins: u64, told: Vec<Option<Arc<CallStacks>>>) -> Self {
+    /// `call_stacks` has the call stacks of the sources that have any.
+    pub fn new(seed: u64, begins: u64, call_stacks: Vec<Option<Arc<CallStacks>>>) -> Self {
         Self {
-            stacks: Stacks::new(told),
+            stacks: Stacks::new(call_stacks),
             begins,
             seed,
             code: Code::default(),
@@ -262,7 +262,7 @@ impl Profile {
 
     /// Records an event that affects the memory of a source's process, if the source has call stacks.
     pub fn note(&mut self, source: u32, event: &Event) {
-        if self.stacks.are_told(source) {
+        if self.stacks.has_call_stacks(source) {
             self.stacks.note(source, event);
         }
     }

@@ -145,7 +145,7 @@ struct Site {
 #[derive(Clone, Debug)]
 pub(super) struct Stacks {
     /// Call stacks by source.
-    told: Vec<Option<Arc<CallStacks>>>,
+    call_stacks: Vec<Option<Arc<CallStacks>>>,
     costs: FxHashMap<(ProcessId, u32, u64), (Instruction, Cost)>,
     memory: FxHashMap<ProcessId, Memory>,
     sites: Vec<Site>,
@@ -155,10 +155,10 @@ pub(super) struct Stacks {
 }
 
 impl Stacks {
-    /// `told` has the call stacks of the sources.
-    pub fn new(told: Vec<Option<Arc<CallStacks>>>) -> Self {
+    /// `call_stacks` has the call stacks of the sources.
+    pub fn new(call_stacks: Vec<Option<Arc<CallStacks>>>) -> Self {
         let (costs, memory, site_of, outside) = Default::default();
-        Self { told, costs, memory, sites: Vec::new(), site_of, outside }
+        Self { call_stacks, costs, memory, sites: Vec::new(), site_of, outside }
     }
 
     /// Discards costs, but keeps allocations.
@@ -168,8 +168,8 @@ impl Stacks {
         self.sites.iter_mut().for_each(|site| site.cost = Cost::default());
     }
 
-    pub fn are_told(&self, source: u32) -> bool {
-        self.told.get(source as usize).is_some_and(Option::is_some)
+    pub fn has_call_stacks(&self, source: u32) -> bool {
+        self.call_stacks.get(source as usize).is_some_and(Option::is_some)
     }
 
     fn site(&mut self, kind: &'static str, source: u32, context: u32) -> usize {
@@ -249,7 +249,7 @@ impl Stacks {
     /// Adds the cost of an access.
     pub fn count(&mut self, place: &Place, cost: &Cost) {
         let source = place.process.source;
-        if !self.are_told(source) {
+        if !self.has_call_stacks(source) {
             return;
         }
         let new = || (place.instruction.clone(), Cost::default());
@@ -267,7 +267,7 @@ impl Stacks {
 
     /// The innermost allocating call that contains a context, if any.
     fn allocating_call(&self, source: u32, context: u32) -> Option<usize> {
-        let contexts = &self.told[source as usize].as_ref()?.contexts;
+        let contexts = &self.call_stacks[source as usize].as_ref()?.contexts;
         let mut at = context;
         loop {
             let of = contexts.get(at as usize).filter(|of| is_call(of))?;
@@ -295,11 +295,11 @@ impl Stacks {
 
     /// The report; `None` if no source has call stacks.
     pub fn report(mut self) -> Option<StacksReport> {
-        if self.told.iter().all(Option::is_none) {
+        if self.call_stacks.iter().all(Option::is_none) {
             return None;
         }
         self.charge_outside();
-        let mut nodes = Nodes::new(&self.told);
+        let mut nodes = Nodes::new(&self.call_stacks);
         // One address may have held instructions of two files, one after the other.
         let mut costs: Vec<_> = self.costs.into_iter().map(|(key, (at, cost))| (key, at, cost)).collect();
         costs.sort_unstable_by(|(a, _, x), (b, _, y)| y.cycles().cmp(&x.cycles()).then_with(|| a.cmp(b)));
@@ -339,23 +339,23 @@ fn is_call(context: &Context) -> bool {
 
 /// The contexts of the rows, and the contexts that these are called in.
 struct Nodes<'a> {
-    told: &'a [Option<Arc<CallStacks>>],
+    call_stacks: &'a [Option<Arc<CallStacks>>],
     rows: Vec<ContextRow>,
     index: FxHashMap<(u32, u32), u32>,
 }
 
 impl<'a> Nodes<'a> {
-    fn new(told: &'a [Option<Arc<CallStacks>>]) -> Self {
+    fn new(call_stacks: &'a [Option<Arc<CallStacks>>]) -> Self {
         let first = ContextRow { parent: None, source: 0, process: 0, file: None, offset: 0, name: None };
-        Self { told, rows: vec![first], index: FxHashMap::default() }
+        Self { call_stacks, rows: vec![first], index: FxHashMap::default() }
     }
 
     fn context(&self, source: u32, context: u32) -> Option<&'a Context> {
-        self.told[source as usize].as_ref()?.contexts.get(context as usize)
+        self.call_stacks[source as usize].as_ref()?.contexts.get(context as usize)
     }
 
     fn name_of(&self, source: u32, process: u32, is_generated: bool, address: u64) -> Option<Arc<str>> {
-        let stacks = self.told[source as usize].as_ref().filter(|_| is_generated)?;
+        let stacks = self.call_stacks[source as usize].as_ref().filter(|_| is_generated)?;
         stacks.name_of(process, address).cloned()
     }
 

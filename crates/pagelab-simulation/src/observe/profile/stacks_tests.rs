@@ -10,7 +10,7 @@ const PROCESS: ProcessId = ProcessId { source: 0, process: 0 };
 
 /// Contexts: 0 is the start; 1 is called in it; 2 and 3 in 1; 4 is the start of another image; 5 is generated code
 /// called in 4.
-fn told() -> Stacks {
+fn call_stacks() -> Stacks {
     let call = |parent, file: Option<&str>, offset| Context { parent, process: 0, file: file.map(Arc::from), offset };
     let contexts = vec![
         call(None, None, 0),
@@ -62,7 +62,7 @@ fn stack(report: &StacksReport, node: u32) -> Vec<u64> {
 
 #[test]
 fn costs_are_by_instruction_and_context() {
-    let mut stacks = told();
+    let mut stacks = call_stacks();
     stacks.count(&place(0, 7, 2, "anonymous"), &walks(5));
     stacks.count(&place(0, 7, 3, "anonymous"), &walks(50));
     stacks.count(&place(0, 7, 2, "anonymous"), &walks(6));
@@ -78,7 +78,7 @@ fn costs_are_by_instruction_and_context() {
 
 #[test]
 fn memory_belongs_to_its_block_before_its_mapping() {
-    let mut stacks = told();
+    let mut stacks = call_stacks();
     stacks.note(0, &allocated(1, 0x1000, 0x4000, 1, true));
     stacks.note(0, &allocated(2, 0x2000, 0x100, 2, false));
     // Recorded again, as by another CPU.
@@ -104,7 +104,7 @@ fn memory_belongs_to_its_block_before_its_mapping() {
 
 #[test]
 fn an_allocators_own_memory_is_of_the_call_that_it_serves() {
-    let mut stacks = told();
+    let mut stacks = call_stacks();
     let count = |stacks: &mut Stacks, va, context, kind| stacks.count(&place(va, 1, context, kind), &walks(1));
     // Before the first block of context 2 is known: in that call, and in a call that it makes.
     count(&mut stacks, 0x2ff0, 2, "heap");
@@ -136,7 +136,7 @@ fn an_allocators_own_memory_is_of_the_call_that_it_serves() {
 
 #[test]
 fn blocks_without_a_call_claim_no_accesses() {
-    let mut stacks = told();
+    let mut stacks = call_stacks();
     for image in [0, 4] {
         stacks.note(0, &allocated(u64::from(image), 0x1000 + u64::from(image), 1, image, false));
     }
@@ -148,7 +148,7 @@ fn blocks_without_a_call_claim_no_accesses() {
 
 #[test]
 fn mappings_are_cut_moved_and_copied() {
-    let mut stacks = told();
+    let mut stacks = call_stacks();
     let remap = EventKind::Mremap { old_addr: 0x3000, old_len: 0x1000, new_addr: 0x8000, new_len: 0x2000 };
     stacks.note(0, &allocated(1, 0x1000, 0x4000, 1, true));
     stacks.note(0, &event(2, EventKind::Munmap { addr: 0x2000, len: 0x1000 }));
@@ -172,7 +172,7 @@ fn mappings_are_cut_moved_and_copied() {
 
 #[test]
 fn what_is_allocated_stays_when_counting_begins() {
-    let mut stacks = told();
+    let mut stacks = call_stacks();
     stacks.note(0, &allocated(1, 0x1000, 0x1000, 1, false));
     stacks.count(&place(0x1000, 1, 0, "heap"), &walks(1));
     stacks.begin();

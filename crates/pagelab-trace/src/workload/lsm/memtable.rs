@@ -56,7 +56,7 @@ impl Memtable {
             nodes: Vec::new(),
             links: Vec::new(),
             height: 1,
-            rng: Rng::of_thread(values.seed(), "memtable", 0),
+            rng: Rng::for_thread(values.seed(), "memtable", 0),
             link: site(0, LINK_BYTES),
             head: site(1, HEAD_BYTES),
             value: site(2, 64),

@@ -137,7 +137,7 @@ fn store(values: &Values) -> Result<(Layout, Requests, Lsm), TraceError> {
     let log = layout.map_file(0, per_memtable * log_record, "/data/lsm/log")?;
     let level0 = values.number("level0");
     let tables = level0 + targets.iter().map(|records| records.div_ceil(per_table)).sum::<u64>();
-    let slots = layout.set_slots_aside(format.file_bytes(per_table.max(per_memtable)), tables)?;
+    let slots = layout.reserve_slots(format.file_bytes(per_table.max(per_memtable)), tables)?;
     let site = |number, bytes| Site::new(number, bytes, values.gap());
     let mut lsm = Lsm {
         memtable,

@@ -248,7 +248,7 @@ fn tables_are_read_and_written_from_their_beginning_to_their_end() {
 fn a_memtable_is_a_sorted_map_whose_nodes_do_not_overlap() {
     let values = values("records=1");
     let mut memtable = Memtable::new(&values, 0x10_0000, 1 << 20, 136);
-    let (mut map, mut rng) = (BTreeMap::new(), Rng::of_thread(1, "test", 0));
+    let (mut map, mut rng) = (BTreeMap::new(), Rng::for_thread(1, "test", 0));
     let mut stored = Vec::new();
     for version in 1..3000 {
         let key = Key { place: rng.below(1000), sequence: rng.below(2) };

@@ -9,13 +9,13 @@ const SETS: usize = 128;
 
 /// Arrival times of requests in flight. In each set the most recent comes first.
 #[derive(Clone, Debug)]
-pub(super) struct UnderWay {
+pub(super) struct InFlight {
     sets: [[(u64, Cycles); 2]; SETS],
     /// Arrival of the last one.
     last: Cycles,
 }
 
-impl Default for UnderWay {
+impl Default for InFlight {
     fn default() -> Self {
         Self { sets: [[(u64::MAX, Cycles::ZERO); 2]; SETS], last: Cycles::ZERO }
     }
@@ -25,7 +25,7 @@ fn set_of(number: u64) -> usize {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SETS.ilog2())) as usize
 }
 
-impl UnderWay {
+impl InFlight {
     /// Arrival of the last of all recorded requests.
     #[inline]
     pub fn last(&self) -> Cycles {
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn what_is_under_way_is_known_until_it_is_there() {
-        let mut lines = UnderWay::default();
+        let mut lines = InFlight::default();
         // At most as many as a core's buffers, with different strides of programs.
         for step in [1, 64, 4096, 12345] {
             let first = step << 30;
