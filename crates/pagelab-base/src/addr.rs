@@ -15,6 +15,14 @@ macro_rules! number {
         #[repr(transparent)]
         pub struct $name(pub $inner);
 
+        impl $name {
+            /// Whether the number is a multiple of `step`.
+            #[inline(always)]
+            pub fn is_aligned(self, step: $inner) -> bool {
+                self.0.is_multiple_of(step)
+            }
+        }
+
         impl Add<$inner> for $name {
             type Output = Self;
 

@@ -86,7 +86,7 @@ impl SegmentMemory {
 
     /// The first frame after it.
     pub fn end(&self) -> Pfn {
-        Pfn(self.first.0 + (self.bytes >> FRAME_SHIFT))
+        self.first + (self.bytes >> FRAME_SHIFT)
     }
 
     /// Whether a new mapping should get it. Small mappings do not: programs make many of them before the important

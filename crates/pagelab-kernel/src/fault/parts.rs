@@ -70,7 +70,7 @@ impl Target {
 
     /// The first address after the page or folio.
     pub fn end(&self) -> VirtAddr {
-        VirtAddr(self.page.0 + (FRAME_BYTES << self.order))
+        self.page + (FRAME_BYTES << self.order)
     }
 
     /// Content of the page-table entry.

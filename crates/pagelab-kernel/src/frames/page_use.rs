@@ -94,7 +94,7 @@ impl PageUse {
 
     /// True if each of 2^order anonymous frames is mapped by only one page table.
     pub fn are_exclusive(&self, pfn: Pfn, order: u32) -> bool {
-        let shared = |n| self.further.contains_key(&Pfn(pfn.0 + n));
+        let shared = |n| self.further.contains_key(&(pfn + n));
         self.is_anonymous(pfn) && (self.further.is_empty() || !(0..1 << order).any(shared))
     }
 

@@ -189,7 +189,7 @@ impl Layer {
     ) -> Result<(), EngineError> {
         let Some(word) = self.armed(context, index, va) else { return Ok(()) };
         let of = WordOf { va, size, word };
-        let may_be_whole = va.0.is_multiple_of(size.bytes()) && self.largest_page(index, va) >= size;
+        let may_be_whole = va.is_aligned(size.bytes()) && self.largest_page(index, va) >= size;
         if size == PageSize::Size4K || may_be_whole && self.is_untouched(index, va, size) {
             return self.put_word(context, index, of);
         }

@@ -72,7 +72,7 @@ impl Layer {
         let mut others = 1..1 << order;
         match held(0) {
             Some(pfn) => {
-                let whole = pfn.0.is_multiple_of(1 << order) && others.all(|n| held(n) == Some(pfn + n));
+                let whole = pfn.is_aligned(1 << order) && others.all(|n| held(n) == Some(pfn + n));
                 whole.then_some(pfn)
             }
             None if others.any(|n| held(n).is_some()) => None,

@@ -181,7 +181,7 @@ impl Layer {
         let of_pmd_table = 1 << (FRAME_SHIFT + 9 * u32::from(LOWEST));
         let caches = self.mechanisms.translation_caches.as_mut().expect("it has slots");
         let generation = &mut self.spaces[space].caches.generation;
-        if *generation > 0 && around.end.0 - around.start.0 >= of_pmd_table {
+        if *generation > 0 && around.end - around.start >= of_pmd_table {
             *generation = caches.next_generation();
             caches.invalidated(cause);
         }

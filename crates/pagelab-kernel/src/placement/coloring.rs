@@ -157,7 +157,7 @@ impl Policy for Coloring {
             Search::Cut { block, descriptors } => {
                 step.kernel(RefKind::Locked, page.zone);
                 descriptors.iter().for_each(|&of| step.kernel(RefKind::Write, page_metadata(of)));
-                let frames = (0..u64::from(self.config.colours)).map(|n| Pfn(block.0 + n));
+                let frames = (0..u64::from(self.config.colours)).map(|n| *block + n);
                 frames.for_each(|pfn| step.kernel(RefKind::Write, page_metadata(pfn)));
             }
             Search::GiveBack { .. } => unreachable!("it was planned above"),

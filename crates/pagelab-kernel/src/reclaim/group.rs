@@ -104,7 +104,7 @@ impl Reclaim {
         group.lru.forget(pfn, order);
         group.used_frames -= 1 << order;
         if id != GroupId::REST {
-            (0..1 << order).for_each(|n| _ = self.members.remove(&Pfn(pfn.0 + n)));
+            (0..1 << order).for_each(|n| _ = self.members.remove(&(pfn + n)));
         }
     }
 

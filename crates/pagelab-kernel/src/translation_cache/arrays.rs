@@ -294,7 +294,7 @@ mod tests {
         let [first, second] = [1 << 30, 17 << 30].map(VirtAddr);
         (2..=4).rev().for_each(|level| assert!(arrays.fill(&mut mem, object, level, first, PhysAddr(64))));
         (2..=4).rev().for_each(|level| assert!(arrays.fill(&mut mem, object, level, second, PhysAddr(128))));
-        let next = |va: VirtAddr| VirtAddr(va.0 + (1 << 21));
+        let next = |va: VirtAddr| va + (1 << 21);
         assert!(!arrays.fill(&mut mem, object, 2, next(first), PhysAddr(72)));
         let hit = arrays.look_up(&mem, object, next(second)).hit.expect("its pud is there");
         assert_eq!((hit.level, hit.entry), (3, PhysAddr(128)));

@@ -118,7 +118,7 @@ impl VmaSet {
     fn aligned_end(&self, recorded: VaRange) -> (VirtAddr, BrkOutcome) {
         let as_recorded = (recorded.end, BrkOutcome::AsRecorded);
         // An allocator that has requested nothing has no heap.
-        if recorded.is_empty() || recorded.end.0.is_multiple_of(self.heap.alignment) {
+        if recorded.is_empty() || recorded.end.is_aligned(self.heap.alignment) {
             return as_recorded;
         }
         let refused = (recorded.end, BrkOutcome::Refused);

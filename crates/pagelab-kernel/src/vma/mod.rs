@@ -66,7 +66,7 @@ impl VaRange {
 
     /// Bytes of the range.
     pub fn len_bytes(self) -> u64 {
-        self.end.0 - self.start.0
+        self.end - self.start
     }
 
     /// Pages of 4 KiB in the range.

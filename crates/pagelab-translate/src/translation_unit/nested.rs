@@ -58,7 +58,7 @@ pub struct NestedTlb {
 
 #[inline(always)]
 fn frame(va: VirtAddr) -> u64 {
-    va.0 >> FRAME_SHIFT
+    va.page_number()
 }
 
 #[inline(always)]

@@ -185,7 +185,7 @@ impl Arming {
     fn next_part(&self, layer: &Layer) -> Option<(VaRange, u64)> {
         let job = self.job.expect("a mapping is under way");
         let first = layer.first_word(job.space, VaRange { start: self.at, end: job.range.end })?;
-        let start = VirtAddr(first.va.0 & !(TABLE_REACH - 1));
+        let start = first.va.align_down(TABLE_REACH);
         let mut part = VaRange { start, end: start + TABLE_REACH };
         if first.size == PageSize::Size4K {
             return Some((part, TABLE_ENTRIES));

@@ -194,7 +194,7 @@ impl FreeArea {
 
     /// Frames reserved by [`Self::reserve_range`].
     pub(super) fn reserved_frames(&self) -> u64 {
-        self.reserved.iter().map(|r| r.end.0 - r.start.0).sum()
+        self.reserved.iter().map(|r| r.end - r.start).sum()
     }
 
     /// Rebuilds the lists from all memory that is not reserved.

@@ -43,7 +43,7 @@ impl FreeArea {
 
     /// Whether `pfn` is aligned to a block of `order` that lies inside the memory.
     pub(in crate::frames::frame_alloc) fn holds(&self, pfn: Pfn, order: u32) -> bool {
-        pfn.0.is_multiple_of(1 << order) && (self.first..self.end).contains(&pfn) && self.end.0 - pfn.0 >= 1 << order
+        pfn.is_aligned(1 << order) && (self.first..self.end).contains(&pfn) && self.end.0 - pfn.0 >= 1 << order
     }
 
     /// First frame and order of the free block that contains the aligned block of `order` at `index`.

@@ -299,7 +299,7 @@ impl FrameAllocator for PageAllocator {
     }
 
     fn find_run(&self, order: u32, frames: u64, cpu: u32, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
-        let frames_of = |run: &Range<Pfn>| run.end.0 - run.start.0;
+        let frames_of = |run: &Range<Pfn>| run.end - run.start;
         let mut largest: Option<Range<Pfn>> = None;
         for ix in self.zonelist(cpu) {
             let Some(run) = self.zones[usize::from(ix.0)].area.find_run(order, frames, looked) else { continue };

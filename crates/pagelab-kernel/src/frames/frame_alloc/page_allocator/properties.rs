@@ -101,7 +101,7 @@ impl Machine {
         assert_eq!(self.effects.per_cpu_hits, per_cpu_hits, "{request:?}");
         assert_eq!(self.effects.zone_locks.len(), expected.locks, "{request:?}");
         let Some(pfn) = got else { return self.count("refused", 1) };
-        assert!(pfn.0.is_multiple_of(1 << order) && !self.allocator.is_free(pfn));
+        assert!(pfn.is_aligned(1 << order) && !self.allocator.is_free(pfn));
         assert!(self.effects.descriptors.contains(&pfn));
         self.mark(pfn, order, true);
         self.held.push((pfn, order));
@@ -148,7 +148,7 @@ impl Machine {
         };
         assert!((run.start.0..run.end.0).all(|pfn| self.allocator.is_free(Pfn(pfn))), "{run:?}");
         assert_eq!(self.allocator.zone_at(run.start), self.allocator.zone_at(run.end - 1));
-        self.count(if run.end.0 - run.start.0 >= frames { "fitting run" } else { "short run" }, 1);
+        self.count(if run.end - run.start >= frames { "fitting run" } else { "short run" }, 1);
         if self.rng.below(2) == 0 {
             self.allocator.set_rover(run.end);
         }
@@ -160,7 +160,7 @@ impl Machine {
         if order > 0 && self.rng.below(16) == 0 {
             let into = self.rng.below(u64::from(order)) as u32;
             self.allocator.split_used(pfn, order, into);
-            self.held.extend((1..1 << (order - into)).map(|n| (Pfn(pfn.0 + (n << into)), into)));
+            self.held.extend((1..1 << (order - into)).map(|n| (pfn + (n << into), into)));
             order = into;
         }
         let cpu = self.rng.below(u64::from(self.cpus)) as u32;

@@ -107,7 +107,7 @@ impl Zone {
     /// Frames that are not reserved (`zone_managed_pages`).
     pub(super) fn managed_frames(&self) -> u64 {
         let frames = self.area.frames();
-        frames.end.0 - frames.start.0 - self.area.reserved_frames()
+        frames.end - frames.start - self.area.reserved_frames()
     }
 
     /// Linux 6.1 `__setup_per_zone_wmarks`.
