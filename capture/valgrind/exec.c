@@ -75,6 +75,22 @@ static const HChar* interpreter_of(HChar* head, Int length)
    return head + begin;
 }
 
+static Bool is_foreign(const HChar* head)
+{
+   return head[ELF_MACHINE] != MACHINE_X86_64 || head[ELF_MACHINE + 1] != 0;
+}
+
+Bool pl_exec_is_refused(const HChar* path)
+{
+   HChar head[HEAD_BYTES];
+   struct vg_stat facts;
+
+   if (read_head(path, head) < ELF_MACHINE + 2 || VG_(memcmp)(head, "\177ELF", 4) != 0 || !is_foreign(head))
+      return False;
+   /* An emulator may run it (binfmt_misc). */
+   return sr_isError(VG_(stat)("/proc/sys/fs/binfmt_misc/status", &facts));
+}
+
 /* Why the program runs natively; NULL if it can be recorded, or if its execve will fail whoever makes it. */
 static const HChar* reason_to_run_natively(const HChar* path, Int depth)
 {
@@ -97,7 +113,7 @@ static const HChar* reason_to_run_natively(const HChar* path, Int depth)
       return NULL;
    if (head[ELF_CLASS] == 1)
       return "is a 32-bit program";
-   return head[ELF_MACHINE] == MACHINE_X86_64 && head[ELF_MACHINE + 1] == 0 ? NULL : "is not an x86-64 program";
+   return is_foreign(head) ? "is not an x86-64 program" : NULL;
 }
 
 /* Valgrind asks this before each execve. The linker is told (--wrap) to call the function below instead. */

@@ -25,6 +25,7 @@
 
 #include "core.h"
 #include "image.h"
+#include "limits.h"
 #include "process.h"
 #include "stream.h"
 
@@ -118,7 +119,7 @@ Int __wrap_vgPlain_mkstemp(const HChar* part_of_name, HChar* name)
    if (descriptor < 0)
       return __real_vgPlain_mkstemp(part_of_name, name);
    name[0] = '\0';
-   return (Int)descriptor;
+   return VG_(safe_fd)((Int)descriptor);
 }
 
 Int __wrap_vgPlain_unlink(const HChar* name)
@@ -243,12 +244,14 @@ Bool pl_image_prepare_recorded(void)
    set_option("--key=", NULL, number);
    VG_(sprintf)(number, "%d", pl_recorder_pid);
    set_option("--recorder=", NULL, number);
+   set_option("--descriptors=", NULL, pl_limits_text());
    keep_descriptors(True);
    return True;
 }
 
 void pl_image_prepare_native(void)
 {
+   pl_limits_tell_kernel();
    keep_descriptors(False);
 }
 
@@ -343,6 +346,12 @@ static void leave_argv0(Addr arguments, const HChar* path)
    set_option("--argv0=", NULL, argv0 == NULL || VG_(strcmp)(argv0, path) == 0 ? "" : argv0);
 }
 
+static void refuse(SyscallStatus* status)
+{
+   status->what = SsComplete;
+   status->sres = VG_(mk_SysRes_Error)(VKI_ENOEXEC);
+}
+
 typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
 extern Before __real_vgSysWrap_generic_sys_execve_before, __wrap_vgSysWrap_generic_sys_execve_before;
 extern Before __real_vgSysWrap_linux_sys_execveat_before, __wrap_vgSysWrap_linux_sys_execveat_before;
@@ -357,6 +366,10 @@ void __wrap_vgSysWrap_generic_sys_execve_before(ThreadId tid, SyscallArgLayout* 
       return;
    }
    path = path_to_execute((const HChar*)arguments->arg1);
+   if (pl_exec_is_refused(path)) {
+      refuse(status);
+      return;
+   }
    leave_argv0(arguments->arg2, path);
    handle_pre_sys_execve(tid, status, (Addr)path, arguments->arg2, arguments->arg3, PL_EXECVE, False);
 }
@@ -372,6 +385,10 @@ void __wrap_vgSysWrap_linux_sys_execveat_before(ThreadId tid, SyscallArgLayout* 
          path = path_of_descriptor((Int)arguments->arg1);
       else
          path = path[0] == '/' ? path_to_execute(path) : NULL;
+   }
+   if (path != NULL && pl_exec_is_refused(path)) {
+      refuse(status);
+      return;
    }
    leave_argv0(arguments->arg3, path == NULL ? "" : path);
    if (path == NULL)

@@ -21,6 +21,7 @@
 #include "allocations.h"
 #include "image.h"
 #include "instrument.h"
+#include "limits.h"
 #include "process.h"
 
 static Bool on_option(const HChar* argument)
@@ -41,6 +42,7 @@ static Bool on_option(const HChar* argument)
       return True;
    }
    if (VG_STR_CLO(argument, "--key", pl_key_text) || VG_STR_CLO(argument, "--argv0", pl_argv0)
+       || VG_STR_CLO(argument, "--descriptors", pl_descriptors_text)
        || VG_BINT_CLO(argument, "--door", pl_door, 0, 0x7fffffff))
       return True;
    if VG_BINT_CLO(argument, "--recorder", pl_recorder_pid, 1, 0x7fffffff) {
@@ -56,7 +58,7 @@ static void print_usage(void)
    VG_(printf)("    --follow-from=K           begin with the child of this number, from 0 on [0]\n");
    VG_(printf)("    --stacks=yes|no           tell calls, returns and allocations [no]\n");
    VG_(printf)("    --recorder=PID            parent of the first program\n");
-   VG_(printf)("    --door=FD --key=N --argv0=TEXT    what a program leaves to the one that it executes\n");
+   VG_(printf)("    --door=FD --key=N --argv0=TEXT --descriptors=SOFT:HARD    what a program leaves to the one that it executes\n");
 }
 
 static void print_debug_usage(void)
@@ -69,6 +71,7 @@ static void on_options_read(void)
    if (pl_socket_path == NULL && pl_door < 0)
       VG_(fmsg_bad_option)("--socket", "this tool is started by 'pagelab record', which passes the socket\n");
    pl_image_begins();
+   pl_limits_begin();
    pl_process_hello();
 }
 
@@ -88,6 +91,7 @@ static void before_options(void)
    VG_(basic_tool_funcs)(on_options_read, pl_instrument, on_end);
    VG_(needs_superblock_discards)(pl_discard_superblock);
    VG_(needs_command_line_options)(on_option, print_usage, print_debug_usage);
+   pl_limits_make_room();
    pl_instrument_init();
    pl_process_init();
 }

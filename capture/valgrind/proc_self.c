@@ -10,7 +10,10 @@
 
 /* What the kernel knows of the process's image is Valgrind's: where the first stack begins, the heap, arguments and
    environment. Programs read that in /proc/self/maps ([heap] and [stack]) and stat, others in /proc/PID/cmdline. So the
-   kernel is told of the program's (PR_SET_MM_MAP). Kernels may refuse it; then the files stay as they are. */
+   kernel is told of the program's (PR_SET_MM_MAP). Kernels may refuse it; then the files stay as they are.
+
+   Valgrind adds two variables to the environment. One of them has ld.so load a library that this tool does not need. They
+   are taken away before the program sees them. */
 
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
@@ -30,6 +33,8 @@
 #define PR_SET_MM_MAP 14
 #define AT_NULL 0
 #define AT_ENTRY 9
+#define PRELOAD "LD_PRELOAD="
+#define VALGRIND_LIB "VALGRIND_LIB="
 /* Ancestors of a process that are looked at. */
 #define MOST_ANCESTORS 1000
 
@@ -58,11 +63,60 @@ static void tell_kernel(void)
       pl_system_call(__NR_prctl, PR_SET_MM, PR_SET_MM_MAP, (ULong)(Addr)&image, sizeof image, 0, 0);
 }
 
+/* Removes Valgrind's own library from `variable`, an LD_PRELOAD; returns whether nothing is left. */
+static Bool remove_preload(HChar* variable)
+{
+   HChar* list = variable + VG_(strlen)(PRELOAD);
+   HChar* own = VG_(strstr)(list, "/vgpreload_core");
+   HChar *start = own, *end = own;
+
+   if (own == NULL)
+      return False;
+   while (start > list && start[-1] != ':')
+      start--;
+   while (*end != '\0' && *end != ':')
+      end++;
+   if (*end == ':')
+      end++;
+   VG_(memmove)(start, end, VG_(strlen)(end) + 1);
+   return *list == '\0';
+}
+
+/* What follows a variable of the environment on the stack, down to the auxiliary vector, takes its place. */
+static void remove_variable(Addr* variable)
+{
+   Addr* end = variable;
+
+   VG_(memset)((void*)*variable, 0, VG_(strlen)((const HChar*)*variable));
+   while (*end != 0)
+      end++;
+   for (end++; end[0] != AT_NULL; end += 2) {
+   }
+   VG_(memmove)(variable, variable + 1, (SizeT)((UChar*)(end + 2) - (UChar*)(variable + 1)));
+}
+
+static void clean_environment(Addr* stack_pointer)
+{
+   /* The number of arguments, the arguments, and NULL come first. */
+   Addr* variable = stack_pointer + 1 + stack_pointer[0] + 1;
+
+   while (*variable != 0) {
+      HChar* text = (HChar*)*variable;
+      if (VG_(strncmp)(text, VALGRIND_LIB, VG_(strlen)(VALGRIND_LIB)) == 0
+          || (VG_(strncmp)(text, PRELOAD, VG_(strlen)(PRELOAD)) == 0 && remove_preload(text)))
+         remove_variable(variable);
+      else
+         variable++;
+   }
+}
+
 void pl_proc_self_begins(Addr stack_pointer)
 {
-   const Addr* auxiliary = strings((const Addr*)stack_pointer + 1, &image.arg_start, &image.arg_end);
+   const Addr* auxiliary;
    const NSegment* code = NULL;
 
+   clean_environment((Addr*)stack_pointer);
+   auxiliary = strings((const Addr*)stack_pointer + 1, &image.arg_start, &image.arg_end);
    auxiliary = strings(auxiliary, &image.env_start, &image.env_end);
    if (image.env_start == 0)
       image.env_start = image.env_end = image.arg_end;

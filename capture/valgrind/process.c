@@ -28,6 +28,7 @@
 #include "image.h"
 #include "memory.h"
 #include "process.h"
+#include "signals.h"
 #include "stream.h"
 #include "translate.h"
 #include "vfork.h"
@@ -129,6 +130,8 @@ static void on_first_instruction(ThreadId tid)
    pl_edges_thread_begins(tid);
    if (!begun) {
       begun = True;
+      if (pl_door < 0)
+         pl_signals_begin();
       pl_memory_begins(tid);
    }
 }
@@ -154,6 +157,7 @@ static void on_start_client_code(ThreadId tid, ULong blocks)
 {
    (void)blocks;
    run_as(tid);
+   pl_signals_goes_on(tid);
 }
 
 /* A signal that the program's own access raised: the segment was left in the middle, and its record is still
@@ -164,6 +168,7 @@ static void on_signal(ThreadId tid, Int signal, Bool alternate_stack)
 
    (void)alternate_stack;
    run_as(tid);
+   pl_signals_before_delivery(tid, signal);
    if (signal != VKI_SIGSEGV && signal != VKI_SIGBUS && signal != VKI_SIGFPE && signal != VKI_SIGILL
        && signal != VKI_SIGTRAP)
       return;

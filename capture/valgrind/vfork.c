@@ -179,14 +179,30 @@ void pl_vfork_wait(void)
 typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
 extern Before __real_vgSysWrap_linux_sys_clone_before, __wrap_vgSysWrap_linux_sys_clone_before;
 
-/* The parent tells the encoder of the fork before it waits, so it waits in pl_vfork_wait and not in the kernel. */
+#define OF_VFORK (VKI_CLONE_VFORK | VKI_CLONE_VM)
+#define OF_THREADS (VKI_CLONE_VM | VKI_CLONE_FS | VKI_CLONE_FILES)
+
+/* Valgrind makes threads, and processes that share nothing; at other flags it ends the program. The parent tells the encoder
+   of the fork before it waits for its child, so it waits in pl_vfork_wait and not in the kernel. */
 void __wrap_vgSysWrap_linux_sys_clone_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                              SyscallStatus* status, UWord* flags)
 {
    SyscallArgs asked = *arguments;
+   UWord shared = asked.arg1 & (OF_VFORK | OF_THREADS);
 
-   if (arguments->arg1 & VKI_CLONE_VFORK)
-      arguments->arg1 &= ~(UWord)(VKI_CLONE_VFORK | VKI_CLONE_VM);
+   if (shared != OF_THREADS && (shared & OF_VFORK) == VKI_CLONE_VM) {
+      VG_(umsg)("pagelab: its call for a child that shares its memory (clone with CLONE_VM) failed with EINVAL: "
+                "Valgrind cannot make one\n");
+      status->what = SsComplete;
+      status->sres = VG_(mk_SysRes_Error)(VKI_EINVAL);
+      return;
+   }
+   if (shared != OF_THREADS) {
+      if (shared & (VKI_CLONE_FS | VKI_CLONE_FILES))
+         VG_(umsg)("pagelab: its child has descriptors or folders of its own, which it was to share (clone with "
+                   "CLONE_FILES or CLONE_FS)\n");
+      arguments->arg1 &= ~(UWord)(OF_VFORK | OF_THREADS);
+   }
    __real_vgSysWrap_linux_sys_clone_before(tid, layout, arguments, status, flags);
    /* Valgrind wants a call that it has made itself to be as the program made it. */
    *arguments = asked;

@@ -1,0 +1,149 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+/* The limit of descriptors. Valgrind raises the kernel's, and keeps the descriptors above the program's limit for itself: too
+   few for this tool, which has more. The kernel's limit stays when the program lowers its own, so an executed program would
+   get a higher one. And Valgrind lets no program lower its hard limit.
+
+   The limit of file sizes would hold for what the tool writes, too: it has no effect, and the trace says so. */
+
+#include "pub_tool_aspacemgr.h"
+#include "pub_tool_basics.h"
+#include "pub_tool_libcbase.h"
+#include "pub_tool_libcprint.h"
+#include "pub_tool_libcproc.h"
+#include "pub_tool_vki.h"
+#include "pub_tool_vkiscnums.h"
+
+#include "core.h"
+#include "limits.h"
+#include "stream.h"
+
+#define RLIMIT_FSIZE 1
+#define RLIMIT_NOFILE 7
+
+extern Int VG_(fd_soft_limit);
+extern Int VG_(fd_hard_limit);
+
+/* Descriptors of the tool beyond those that Valgrind itself needs. */
+#define MORE 16
+
+const HChar* pl_descriptors_text = NULL;
+static Bool has_lowered_hard_limit = False;
+
+/* One of the kernel's, which are set if `limit` is not NULL. */
+static Bool kernel_limit(const struct vki_rlimit* limit, struct vki_rlimit* old)
+{
+   return pl_system_call(__NR_prlimit64, 0, RLIMIT_NOFILE, (ULong)(Addr)limit, (ULong)(Addr)old, 0, 0) >= 0;
+}
+
+void pl_limits_make_room(void)
+{
+   struct vki_rlimit limit;
+
+   if (!kernel_limit(NULL, &limit))
+      return;
+   limit.rlim_cur += MORE;
+   if (limit.rlim_max < limit.rlim_cur)
+      limit.rlim_max = limit.rlim_cur;
+   if (kernel_limit(&limit, NULL))
+      return;
+   VG_(fd_soft_limit) -= MORE;
+   VG_(fd_hard_limit) -= MORE;
+}
+
+void pl_limits_begin(void)
+{
+   HChar* end;
+   Long soft, hard;
+
+   if (pl_descriptors_text == NULL)
+      return;
+   soft = VG_(strtoll10)(pl_descriptors_text, &end);
+   hard = *end == ':' ? VG_(strtoll10)(end + 1, NULL) : soft;
+   if (hard < VG_(fd_hard_limit))
+      VG_(fd_hard_limit) = (Int)hard;
+   VG_(fd_soft_limit) = soft < VG_(fd_hard_limit) ? (Int)soft : VG_(fd_hard_limit);
+}
+
+const HChar* pl_limits_text(void)
+{
+   static HChar text[24];
+
+   VG_(sprintf)(text, "%d:%d", VG_(fd_soft_limit), VG_(fd_hard_limit));
+   return text;
+}
+
+void pl_limits_tell_kernel(void)
+{
+   struct vki_rlimit limit;
+
+   if (!kernel_limit(NULL, &limit))
+      return;
+   limit.rlim_cur = (UWord)VG_(fd_soft_limit);
+   if (has_lowered_hard_limit)
+      limit.rlim_max = (UWord)VG_(fd_hard_limit);
+   kernel_limit(&limit, NULL);
+}
+
+/* Valgrind checks the limit that the program asks for, and keeps it. */
+static void ask_for_descriptors(const struct vki_rlimit* asked)
+{
+   if (asked->rlim_max >= (UWord)VG_(fd_hard_limit) || asked->rlim_cur > asked->rlim_max)
+      return;
+   has_lowered_hard_limit = True;
+   VG_(fd_hard_limit) = (Int)asked->rlim_max;
+}
+
+static void pretend_file_size(SyscallStatus* status)
+{
+   static Bool told = False;
+
+   if (!told)
+      VG_(umsg)("pagelab: its limit of file sizes (ulimit -f) had no effect: it would hold for the recorder's memory\n");
+   told = True;
+   status->what = SsComplete;
+   status->sres = VG_(mk_SysRes_Success)(0);
+}
+
+/* True if nothing is left to do. */
+static Bool set_limit(UWord resource, Addr address, SyscallStatus* status)
+{
+   const struct vki_rlimit* asked = (const struct vki_rlimit*)address;
+
+   if (!VG_(am_is_valid_for_client)(address, sizeof *asked, VKI_PROT_READ))
+      return False;
+   if (resource == RLIMIT_NOFILE)
+      ask_for_descriptors(asked);
+   if (resource != RLIMIT_FSIZE || asked->rlim_cur == ~0UL)
+      return False;
+   pretend_file_size(status);
+   return True;
+}
+
+typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
+extern Before __real_vgSysWrap_generic_sys_setrlimit_before, __wrap_vgSysWrap_generic_sys_setrlimit_before;
+extern Before __real_vgSysWrap_linux_sys_prlimit64_before, __wrap_vgSysWrap_linux_sys_prlimit64_before;
+
+void __wrap_vgSysWrap_generic_sys_setrlimit_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                                   SyscallStatus* status, UWord* flags)
+{
+   if (!set_limit(arguments->arg1, arguments->arg2, status))
+      __real_vgSysWrap_generic_sys_setrlimit_before(tid, layout, arguments, status, flags);
+}
+
+void __wrap_vgSysWrap_linux_sys_prlimit64_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                                 SyscallStatus* status, UWord* flags)
+{
+   Bool of_itself = arguments->arg1 == 0 || arguments->arg1 == (UWord)VG_(getpid)();
+
+   if (!of_itself || !set_limit(arguments->arg2, arguments->arg3, status))
+      __real_vgSysWrap_linux_sys_prlimit64_before(tid, layout, arguments, status, flags);
+}

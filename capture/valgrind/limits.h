@@ -1,0 +1,26 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+#ifndef PAGELAB_LIMITS_H
+#define PAGELAB_LIMITS_H
+
+#include "pub_tool_basics.h"
+
+/* Before the tool opens any: keeps descriptors for it. */
+extern void pl_limits_make_room(void);
+/* What an image leaves the next one (--descriptors=): its limits of descriptors, "soft:hard"; NULL in the first one. */
+extern const HChar* pl_descriptors_text;
+extern const HChar* pl_limits_text(void);
+/* As options have been read. */
+extern void pl_limits_begin(void);
+/* The kernel's limits become the program's, as what is executed will run natively. */
+extern void pl_limits_tell_kernel(void);
+
+#endif
