@@ -40,9 +40,8 @@
 //! without a program counter. The first fetch from each code page of a process after it was mapped.
 //!
 //! **What differs from a run without Valgrind.** Threads take turns instead of running in parallel. The program sees a
-//! processor without AVX-512, a small preloaded library of Valgrind (`vgpreload_core`), no vdso, and a `VALGRIND_LIB`
-//! variable. Valgrind places the program, ld.so, heap and stack; the program's own mappings are placed as the kernel
-//! would, below 64 GiB.
+//! processor without AVX-512, and no vdso. Valgrind places the program, its heap and its stack; ld.so and the program's
+//! own mappings are placed as the kernel would, below 64 GiB.
 
 mod bounds;
 mod calls;

@@ -46,6 +46,9 @@ fn check_file(path: &Path, depth: u32) -> Result<(), TraceError> {
     if meta.mode() & SET_ID_BITS != 0 {
         return refuse("is setuid or setgid, which Valgrind cannot run; record a copy without these bits");
     }
+    if has_capabilities(path) {
+        return refuse("has capabilities of its own, which Valgrind cannot run; record a copy without them");
+    }
     let mut head = Vec::new();
     File::open(path).and_then(|file| file.take(256).read_to_end(&mut head)).map_err(|e| TraceError::io(path, e))?;
     if let Some(line) = head.strip_prefix(b"#!") {
@@ -67,6 +70,10 @@ fn check_file(path: &Path, depth: u32) -> Result<(), TraceError> {
         Ok(FileKind::Elf32) => refuse("is a 32-bit program; only x86-64 programs can be recorded"),
         _ => refuse("is neither an ELF program nor a script with `#!`"),
     }
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    rustix::fs::getxattr(path, "security.capability", &mut [0_u8; 64][..]).is_ok()
 }
 
 fn is_x86_64(head: &[u8]) -> bool {

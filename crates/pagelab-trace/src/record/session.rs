@@ -371,7 +371,7 @@ enum End {
 
 fn gave_up(collector: &Collector<'_>, has_ended: bool, patience: Duration) -> String {
     let pids: Vec<String> = collector.connected_pids().iter().map(u32::to_string).collect();
-    let (seconds, pids) = (patience.as_secs(), pids.join(", "));
+    let (seconds, pids) = (patience.as_secs_f64(), pids.join(", "));
     if has_ended {
         format!("the program has ended, but not its processes {pids}; they did nothing for {seconds} s and were ended")
     } else {
@@ -490,7 +490,9 @@ impl Signals {
             Ok::<_, TraceError>((flag, id))
         };
         let (mut watched, mut stretches) = (Vec::new(), Vec::new());
-        for (number, signal) in [(SIGINT, Signal::INT), (SIGTERM, Signal::TERM), (SIGHUP, Signal::HUP)] {
+        let all = [(SIGINT, Signal::INT), (SIGTERM, Signal::TERM), (SIGHUP, Signal::HUP)];
+        // As after `nohup`: the program inherits that a signal is ignored only if no handler takes its place.
+        for (number, signal) in all.into_iter().filter(|(number, _)| !is_ignored(*number)) {
             let (flag, id) = watch(number)?;
             watched.push((signal, flag, id));
         }
@@ -525,6 +527,14 @@ impl Signals {
         }
         false
     }
+}
+
+/// Whether this process ignores the signal.
+fn is_ignored(number: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or_default();
+    mask >> (number - 1) & 1 == 1
 }
 
 impl Drop for Signals {
