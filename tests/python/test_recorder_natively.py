@@ -1,10 +1,12 @@
 """Recorded programs from public reports of other tools: each does what it does natively."""
 
+import os
+import struct
 import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Pagelab, needs_recorder
+from conftest import COMMAND, Pagelab, assert_fails, needs_recorder
 from test_recorder_programs import compiled, losses
 
 pytestmark = needs_recorder
@@ -128,6 +130,43 @@ int main(void) {
 }
 """
 
+BLOCKS = r"""
+/* With SA_NODEFER, a handler blocks the signals of its mask, and not its own. SBCL ends otherwise. */
+static void look(int number) {
+    sigset_t blocked;
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    printf("%d%d ", sigismember(&blocked, SIGUSR2), sigismember(&blocked, SIGUSR1));
+}
+int main(void) {
+    struct sigaction action = {.sa_handler = look, .sa_flags = SA_NODEFER};
+    sigaddset(&action.sa_mask, SIGUSR2);
+    sigaction(SIGUSR1, &action, 0);
+    sigaction(SIGTRAP, &action, 0);
+    raise(SIGUSR1);
+    __asm__ volatile("int3");
+    look(0);
+    sigaction(SIGXFSZ, 0, &action);
+    printf("%d\n", action.sa_handler == SIG_DFL);
+}
+"""
+
+SHARES_MEMORY = r"""
+#include <sched.h>
+static int child(void *nothing) { return 0; }
+int main(void) { printf("%d\n", clone(child, map(16, 0) + 16 * PAGE, CLONE_VM | SIGCHLD, 0) < 0 && errno == EINVAL); }
+"""
+
+LIMITS_FILES = r"""
+#include <sys/resource.h>
+int main(void) {
+    struct rlimit limit = {4096, 4096};
+    puts(setrlimit(RLIMIT_FSIZE, &limit) ? "error" : "set");
+    fflush(stdout);
+    if (!fork()) execl("/bin/echo", "echo", "more", NULL);
+    wait(0);
+}
+"""
+
 DEBUGS = r"""
 #include <sys/ptrace.h>
 int main(void) {
@@ -156,6 +195,7 @@ def natively(program: Path) -> str:
         pytest.param(DIVIDES, [], "0 20\n0 20\n0 20\n", id="divisions by zero are repaired"),
         pytest.param(LOOKS_AT_ITSELF, [], None, id="files below /proc"),
         pytest.param(MAPS, [], "1 1 42\n", id="flags of mmap"),
+        pytest.param(BLOCKS, [], "10 10 00 1\n", id="signals blocked in handlers"),
     ],
 )
 def test_programs_of_reports_do_what_they_do_natively(
@@ -175,3 +215,63 @@ def test_a_program_that_is_debugged_runs_natively(pagelab: Pagelab, tmp_path: Pa
     assert (recorded.returncode, recorded.stdout) == (0, natively(program)), recorded.stderr
     (loss,) = losses(pagelab)
     assert "/bin/echo, which is debugged by another program (ptrace): it ran natively" in loss
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "loss"),
+    [
+        pytest.param(SHARES_MEMORY, "1\n", "clone with CLONE_VM) failed with EINVAL", id="a child that shares memory"),
+        pytest.param(LIMITS_FILES, "set\nmore\n", "ulimit -f) had no effect", id="a limit of file sizes"),
+    ],
+)
+def test_what_cannot_be_had_is_a_loss(pagelab: Pagelab, tmp_path: Path, source: str, output: str, loss: str) -> None:
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", compiled(tmp_path, source))
+    assert recorded.stdout == output, recorded.stderr
+    assert any(loss in told for told in losses(pagelab))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param("env -i PATH=$PATH env", id="environment"),
+        pytest.param("env -i PATH=$PATH LD_PRELOAD=libm.so.6 env", id="environment with a library to preload"),
+        # The limit holds for what is executed, and descriptors are the lowest free ones.
+        pytest.param('ulimit -n 50; sh -c "ulimit -n; exec 3<.; ls -l /proc/self/fd/4"', id="limit of descriptors"),
+        pytest.param("python3 -c 'import os; print(os.open(\".\", 0))' <&- 2>/dev/null", id="closed standard input"),
+        # ELF for another architecture.
+        pytest.param(
+            "cp /bin/true f; printf '\\267' | dd of=f bs=1 seek=18 conv=notrunc status=none; ./f", id="foreign"
+        ),
+    ],
+)
+def test_shells_do_what_they_do_natively(pagelab: Pagelab, tmp_path: Path, script: str) -> None:
+    command = ("sh", "-c", f"({script}) 2>&1; echo $?")
+    (tmp_path / "own").mkdir()
+    native = subprocess.run(command, cwd=tmp_path / "own", capture_output=True, text=True, timeout=60, check=False)
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", "env", "-C", tmp_path / "own", *command)
+    assert (recorded.returncode, recorded.stdout) == (0, native.stdout), recorded.stderr
+    assert losses(pagelab) == []
+
+
+def test_the_program_ignores_what_the_recorder_was_told_to_ignore(tmp_path: Path) -> None:
+    """As after nohup, and in the background of a script."""
+    script = "trap '' INT HUP; \"$@\""
+    program = ("sh", "-c", "kill -INT $$; kill -HUP $$; echo survived")
+    recorded = subprocess.run(
+        ["sh", "-c", script, "sh", *COMMAND, "record", "-q", "-o", "t.trace", "--", *program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (recorded.returncode, recorded.stdout) == (0, "survived\n"), recorded.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file capabilities")
+def test_a_program_with_capabilities_is_refused_before_valgrind_is_asked(pagelab: Pagelab, tmp_path: Path) -> None:
+    program = compiled(tmp_path, "int main(void) { return 0; }")
+    version_2_effective, net_raw = 0x02000001, 1 << 13
+    os.setxattr(program, "security.capability", struct.pack("<5I", version_2_effective, net_raw, 0, 0, 0))
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", program)
+    assert_fails(recorded, 2, "has capabilities of its own", "record a copy without them")
