@@ -12,6 +12,8 @@ fn folder() -> &'static PathBuf {
     FOLDER.get_or_init(|| tempfile::tempdir().unwrap().keep())
 }
 
+/// Not used by every target.
+#[allow(dead_code)]
 pub fn check(data: &[u8], format: Format) {
     check_with(data, format, &ImportOptions::default());
 }

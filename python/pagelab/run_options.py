@@ -2,7 +2,7 @@
 
 Requests to the engine, the requests that results keep, commands that make a run again, and the keys of sweeps are made
 of this list. A test compares it with what is typed by hand (`tests/python/test_run_options.py`): the engine's `Request`
-(`crates/pagelab-engine/src/run/job.rs`), the arguments of `pagelab.run` and `pagelab.run_live`, and the options of
+(`crates/pagelab-engine/src/run/request.rs`), the arguments of `pagelab.run` and `pagelab.run_live`, and the options of
 `pagelab run`.
 """
 

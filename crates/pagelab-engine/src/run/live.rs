@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pagelab_trace::record::{RecordSummary, Recording, live};
 use pagelab_trace::{Source, SourceInfo};
 
-use crate::run::job::{OnProgress, Request, Results, System, prepare, run_systems};
+use crate::run::job::{prepare, run_systems};
+use crate::run::request::{OnProgress, Request, Results};
+use crate::run::system_run::System;
 use pagelab_base::error::EngineError;
 
 /// Records a program and replays it at the same time under every system of a request, as its first main source. The
