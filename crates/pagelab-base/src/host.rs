@@ -10,7 +10,7 @@
 pub mod avx2;
 
 /// A piece of work that is compiled for several instruction sets.
-pub trait Work {
+pub trait VectorWork {
     /// What [`Self::run`] returns.
     type Output;
 
@@ -21,7 +21,7 @@ pub trait Work {
 /// Operations on a set of `N` words in recency order.
 pub trait Vectors: 'static {
     /// Does work that is compiled for this instruction set.
-    fn run<W: Work>(work: W) -> W::Output;
+    fn run<W: VectorWork>(work: W) -> W::Output;
 
     /// The way of `wanted`.
     fn position_of_word<const N: usize>(words: &[u64; N], wanted: u64) -> Option<usize>;
@@ -43,7 +43,7 @@ pub struct Portable;
 
 impl Vectors for Portable {
     #[inline(always)]
-    fn run<W: Work>(work: W) -> W::Output {
+    fn run<W: VectorWork>(work: W) -> W::Output {
         work.run::<Self>()
     }
 

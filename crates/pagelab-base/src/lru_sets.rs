@@ -95,13 +95,13 @@ mod tests {
     use super::*;
     #[cfg(target_arch = "x86_64")]
     use crate::host::avx2;
-    use crate::host::{Portable, Work};
+    use crate::host::{Portable, VectorWork};
     use crate::rng::Rng;
 
     /// Applies the same operations to an array and to the sets of a copy, and compares.
     struct Compared<const N: usize, const SETS: usize>;
 
-    impl<const N: usize, const SETS: usize> Work for Compared<N, SETS> {
+    impl<const N: usize, const SETS: usize> VectorWork for Compared<N, SETS> {
         type Output = ();
 
         fn run<V: Vectors>(self) {

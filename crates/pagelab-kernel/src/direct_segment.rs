@@ -2,7 +2,7 @@
 //! (`pagelab_translate::scheme::segment` says what they model).
 
 use crate::config::LayerConfig;
-use crate::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
+use crate::vma::{PageAdvice, VaRange, Vma, VmaChange, VmaKind};
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::translation::Translation;
@@ -100,14 +100,14 @@ impl SegmentMemory {
 }
 
 /// The part of an address space that a change removes from a segment.
-pub fn taken_by(change: &Change) -> Option<VaRange> {
+pub fn taken_by(change: &VmaChange) -> Option<VaRange> {
     match change {
-        Change::Unmapped { vma } => Some(vma.range()),
-        Change::Protected { range, .. } | Change::Discarded { range } | Change::Moved { from: range, .. } => {
+        VmaChange::Unmapped { vma } => Some(vma.range()),
+        VmaChange::Protected { range, .. } | VmaChange::Discarded { range } | VmaChange::Moved { from: range, .. } => {
             Some(*range)
         }
-        Change::Advised { range, advice } => (*advice == PageAdvice::Remove).then_some(*range),
-        Change::Mapped { .. } | Change::Recorded { .. } => None,
+        VmaChange::Advised { range, advice } => (*advice == PageAdvice::Remove).then_some(*range),
+        VmaChange::Mapped { .. } | VmaChange::Recorded { .. } => None,
     }
 }
 

@@ -37,9 +37,9 @@ pub const MOST_OWNERS: u32 = 1 << 22;
 
 /// A slot of the swap area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(pub u32);
+pub struct SwapSlot(pub u32);
 
-impl Slot {
+impl SwapSlot {
     /// The slot's block on the swap device.
     pub fn lba(self) -> Lba {
         Lba(self.0.into())
@@ -78,7 +78,7 @@ pub struct Stored {
 pub enum EntryWord {
     /// The page's contents are in a slot of the swap area ([`Swap`](crate::reclaim::Swap)), which counts the entries
     /// that refer to it.
-    Swap(Slot),
+    Swap(SwapSlot),
     /// The page is untouched, and its attributes are known. The word may be removed and restored freely, since nothing
     /// else depends on it.
     Armed(Armed),
@@ -92,7 +92,7 @@ impl EntryWord {
     pub fn to_bits(self) -> u64 {
         let flag = |set: bool, bit: u64| if set { bit } else { 0 };
         match self {
-            Self::Swap(Slot(slot)) => u64::from(slot) << KIND_BITS | SWAP,
+            Self::Swap(SwapSlot(slot)) => u64::from(slot) << KIND_BITS | SWAP,
             Self::Stored(Stored { socket, device, lba, writable, executable }) => {
                 assert!(lba.0 < MOST_BLOCKS, "{lba:?} does not fit into an entry");
                 assert!(socket >> SOCKET_BITS == 0 && device >> DEVICE_BITS == 0, "{socket}, {device} do not fit");
@@ -110,7 +110,7 @@ impl EntryWord {
     pub fn from_bits(bits: u64) -> Option<Self> {
         match bits & ((1 << KIND_BITS) - 1) {
             0 if bits == 0 => None,
-            SWAP => Some(Self::Swap(Slot((bits >> KIND_BITS) as u32))),
+            SWAP => Some(Self::Swap(SwapSlot((bits >> KIND_BITS) as u32))),
             ARMED => Some(Self::Armed(Armed {
                 owner: (bits >> OWNER_SHIFT) as u32,
                 writable: bits & WRITABLE != 0,
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn words_are_read_as_they_were_written() {
         for slot in [0, 1, 0x1234_5678, u32::MAX] {
-            let word = EntryWord::Swap(Slot(slot));
+            let word = EntryWord::Swap(SwapSlot(slot));
             assert_eq!(EntryWord::from_bits(word.to_bits()), Some(word));
             assert!(word.to_bits() != 0 && word.to_bits() >> WORD_BITS == 0, "it fits into an entry");
         }

@@ -22,7 +22,7 @@ pub struct TaskId {
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
     held: Vec<(BlockKey, TaskId)>,
-    readers: Vec<Reader>,
+    readers: Vec<MappingReader>,
     /// Released keys whose waiting tasks have not been woken yet.
     released: Vec<BlockKey>,
 }
@@ -49,7 +49,7 @@ impl TaskLocks<'_> {
 
 /// A fault that relies on the mappings of a space.
 #[derive(Clone, Debug)]
-struct Reader {
+struct MappingReader {
     space: SpaceId,
     vma: VaRange,
     holder: TaskId,
@@ -87,7 +87,7 @@ impl Locks {
 
     /// From here on, a task relies on a VMA of a space for its fault.
     pub fn read_mappings(&mut self, space: SpaceId, vma: VaRange, holder: TaskId) {
-        self.readers.push(Reader { space, vma, holder });
+        self.readers.push(MappingReader { space, vma, holder });
     }
 
     /// The task no longer relies on it.
@@ -105,7 +105,7 @@ impl Locks {
             start: VirtAddr(range.start.0.saturating_sub(1)),
             end: VirtAddr(range.end.0.saturating_add(1)),
         });
-        let under_writeback = |reader: &Reader| {
+        let under_writeback = |reader: &MappingReader| {
             let same_vma = lock == FaultLock::Mm || bordering.is_none_or(|range| range.overlaps(reader.vma));
             reader.space == space && same_vma
         };

@@ -18,7 +18,7 @@ use crate::layer::Layer;
 use crate::layer::engine::ArmingMode;
 use crate::needs::Need;
 use crate::os::Os;
-use crate::vma::{Change, PageAdvice, VaRange, Vma, VmaKind};
+use crate::vma::{PageAdvice, VaRange, Vma, VmaChange, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, LayerId, SpaceId};
@@ -105,14 +105,14 @@ impl Os {
         effects: &mut Effects,
         context: KernelContext,
         space: SpaceId,
-        change: Change,
+        change: VmaChange,
         gone: &mut Invalidation,
         populate: &mut Vec<(VaRange, Ahead)>,
     ) -> Result<(), EngineError> {
-        if !matches!(change, Change::Mapped { .. } | Change::Recorded { .. }) {
+        if !matches!(change, VmaChange::Mapped { .. } | VmaChange::Recorded { .. }) {
             self.account_for_taken(space);
         }
-        if let Change::Mapped { range, .. } | Change::Recorded { range } = change {
+        if let VmaChange::Mapped { range, .. } | VmaChange::Recorded { range } = change {
             self.layers[space.layer].lay_out(space.index, range)?;
             self.note_sharing(space, range)?;
         }
@@ -123,30 +123,30 @@ impl Os {
             gone.add(left, left.pages());
         }
         match change {
-            Change::Mapped { range, populate: true } => {
+            VmaChange::Mapped { range, populate: true } => {
                 // For private writable mappings, the pages are copied at once (`populate_vma_page_range`).
                 let vma = layer.spaces[space.index].vmas.find(range.start);
                 let store = vma.is_some_and(|vma| vma.prot.write && !vma.is_shared());
                 populate.push((range, Ahead::Asked(if store { Intent::Store } else { Intent::Load })));
                 layer.begin_segment(space.index, range);
             }
-            Change::Mapped { range, populate: false } => {
+            VmaChange::Mapped { range, populate: false } => {
                 layer.begin_segment(space.index, range);
                 if layer.maps_ahead(context, space.index, range) {
                     populate.push((range, Ahead::Policy));
                 }
                 self.request_arming(effects, context, space, range);
             }
-            Change::Recorded { range } => {
+            VmaChange::Recorded { range } => {
                 self.mapping.pages_recorded += layer.map_recorded(context, space.index, range)?
             }
-            Change::Advised { range, advice: PageAdvice::PopulateRead } => {
+            VmaChange::Advised { range, advice: PageAdvice::PopulateRead } => {
                 populate.push((range, Ahead::Asked(Intent::Load)));
             }
-            Change::Advised { range, advice: PageAdvice::PopulateWrite } => {
+            VmaChange::Advised { range, advice: PageAdvice::PopulateWrite } => {
                 populate.push((range, Ahead::Asked(Intent::Store)));
             }
-            Change::Unmapped { vma } => {
+            VmaChange::Unmapped { vma } => {
                 let pages = remove_pages(context, layer, space.index, vma.range())?;
                 layer.drop_translation_caches(context, space.index, vma.range(), InvalidationCause::Unmap);
                 layer.prune(context, space.index, vma.start, vma.end, InvalidationCause::Unmap);
@@ -154,12 +154,12 @@ impl Os {
                 self.mapping.pages_unmapped += pages;
                 gone.add(vma.range(), pages);
             }
-            Change::Discarded { range } => {
+            VmaChange::Discarded { range } => {
                 let pages = remove_pages(context, layer, space.index, range)?;
                 self.mapping.pages_unmapped += pages;
                 gone.add(range, pages);
             }
-            Change::Protected { range, from, to } => {
+            VmaChange::Protected { range, from, to } => {
                 let pages = protect_pages(context, layer, space.index, range, to)?;
                 gone.add(range, pages);
                 layer.protect_words(context, space.index, range)?;
@@ -167,21 +167,21 @@ impl Os {
                     self.request_arming(effects, context, space, range);
                 }
             }
-            Change::Moved { from, to } => {
+            VmaChange::Moved { from, to } => {
                 let pages = move_pages(context, layer, space.index, from, to)?;
                 layer.mechanisms.placement.mapping_moved(space.index, from, to);
                 gone.add(from, pages);
             }
-            Change::Advised { range, advice: PageAdvice::Remove } => {
+            VmaChange::Advised { range, advice: PageAdvice::Remove } => {
                 let pages = remove_pages(context, layer, space.index, range)?;
                 self.mapping.pages_unmapped += pages;
                 gone.add(range, pages);
             }
-            Change::Advised { range, advice: PageAdvice::Free } => {
+            VmaChange::Advised { range, advice: PageAdvice::Free } => {
                 let pages = free_lazily(context, layer, space.index, range)?;
                 gone.add(range, pages);
             }
-            Change::Advised { .. } => {}
+            VmaChange::Advised { .. } => {}
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::layer::{AsidAllocator, Layer};
 use crate::locks::Locks;
 use crate::locks::TaskId;
 use crate::needs::Need;
-use crate::reclaim::{Group, GroupId, Pressure, Reclaim, Scan};
+use crate::reclaim::{Cgroup, GroupId, Pressure, Reclaim, ReclaimScan};
 use crate::translation_cache::TranslationCaches;
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
@@ -156,7 +156,13 @@ impl Os {
 
     /// Scans a layer's pages once for pages to reclaim. File pages that must be written cannot be read again before the
     /// write completes ([`Self::written_back`]).
-    pub fn scan_pages(&mut self, effects: &mut Effects, layer: LayerId, pressure: Pressure, task: TaskId) -> Scan {
+    pub fn scan_pages(
+        &mut self,
+        effects: &mut Effects,
+        layer: LayerId,
+        pressure: Pressure,
+        task: TaskId,
+    ) -> ReclaimScan {
         let cpu = task.cpu;
         let context = KernelContext::on(cpu);
         let locks = &self.locks;
@@ -222,7 +228,7 @@ impl Os {
     }
 
     /// Ends the writing of pages that a scan found. The task is that of the scan.
-    pub fn written_back(&mut self, layer: LayerId, scan: &Scan, task: TaskId) {
+    pub fn written_back(&mut self, layer: LayerId, scan: &ReclaimScan, task: TaskId) {
         let cpu = task.cpu;
         let pages = scan.files.iter().zip(&scan.io.storage);
         let pages: Vec<(FilePage, Lba)> = pages.map(|(&(page, _), request)| (page, request.first)).collect();
@@ -253,7 +259,7 @@ impl Os {
         let Some(limit) = limit else { return Ok(home) };
         check_limit(&format!("memory_limit of {name}"), limit, &self.costs)?;
         let reclaim = self.layers[layer].memory.reclaim.as_mut().expect("there is a device");
-        Ok(ProcessTarget { group: reclaim.add_group(Group::new(name, limit.0 >> FRAME_SHIFT)), ..home })
+        Ok(ProcessTarget { group: reclaim.add_group(Cgroup::new(name, limit.0 >> FRAME_SHIFT)), ..home })
     }
 
     /// Number of stages in [`Stage::ALL`] that its faults may have.

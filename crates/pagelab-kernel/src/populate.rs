@@ -8,7 +8,7 @@
 //! Deviations: the VMA is looked up for every page; Linux looks it up once per VMA.
 
 use crate::effects::Effects;
-use crate::fault::{Ahead, Fault, Outcome};
+use crate::fault::{Ahead, Fault, FaultOutcome};
 use crate::locks::TaskId;
 use crate::os::Os;
 use crate::vma::VaRange;
@@ -41,7 +41,7 @@ impl Populate {
     pub fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Result<Next, EngineError> {
         let cpu = task.cpu;
         let next = self.fault.commit(os, effects, task)?;
-        let refused = self.fault.outcome() == Outcome::Refused;
+        let refused = self.fault.outcome() == FaultOutcome::Refused;
         let reached = self.fault.present_to();
         if next != Next::Done || refused || reached >= self.range.end {
             return Ok(next);

@@ -35,7 +35,7 @@ const PAGES_AT_A_TIME: usize = 256;
 
 /// Pages on their way to storage.
 #[derive(Clone, Debug)]
-struct Batch {
+struct WriteBatch {
     pages: Vec<(FilePage, Lba)>,
     io: Vec<DeviceRequest>,
 }
@@ -45,8 +45,8 @@ enum WritebackState {
     /// Find the next dirty pages, and clean their entries.
     Look,
     /// Pay for the requests to the device.
-    Submit(Batch),
-    Device(Batch),
+    Submit(WriteBatch),
+    Device(WriteBatch),
     /// Handle this number of completed requests.
     Completion(u32),
 }
@@ -174,7 +174,7 @@ impl Sync {
             return Next::Block(BlockKey::Writeback { layer: id, lba });
         }
         self.left.start = on;
-        let mut batch = Batch { pages: Vec::with_capacity(found.len()), io: Vec::new() };
+        let mut batch = WriteBatch { pages: Vec::with_capacity(found.len()), io: Vec::new() };
         for Dirty { frame, page } in found {
             for (index, range) in os.layers[id].clean(frame) {
                 effects.invalidate(SpaceId { layer: id, index }, range);

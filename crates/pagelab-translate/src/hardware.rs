@@ -11,7 +11,7 @@ use pagelab_base::ids::LayerId;
 use pagelab_base::page_fault::Intent;
 use pagelab_base::rng::Rng;
 use pagelab_base::translation::Translation;
-use pagelab_hardware::cache::{Hierarchy, HitLevel, Outcome, Requester};
+use pagelab_hardware::cache::{Hierarchy, HitLevel, RequestOutcome, Requester};
 use pagelab_hardware::core_model::L1TlbMiss;
 use pagelab_kernel::config::LayerConfig;
 use pagelab_tables::mmu_cache::{MmuCacheKind, MmuCaches};
@@ -168,7 +168,7 @@ impl Hardware {
         if !self.kernel_refs {
             return SystemRef { served: None, cycles: self.l1_latency };
         }
-        let Outcome { served, cycles } = if locked {
+        let RequestOutcome { served, cycles } = if locked {
             self.caches.access_locked(core, addr.line(), by)
         } else {
             self.caches.access(core, addr.line(), write, by)

@@ -1,7 +1,7 @@
 //! Units after the TLBs: when they are looked up and filled, and when they prefetch.
 
 use crate::hardware::{CoreUnits, Hardware};
-use crate::translation_unit::{Entry, FillSource, LookUp, PrefetchWalk};
+use crate::translation_unit::{Entry, FillSource, PrefetchWalk, UnitLookUp};
 use crate::walker::TranslationRequest;
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
@@ -73,9 +73,9 @@ impl CoreUnits {
 }
 
 impl Hardware {
-    fn stage_look_up(&self, asid: Asid, wanted: &TranslationRequest) -> LookUp {
+    fn stage_look_up(&self, asid: Asid, wanted: &TranslationRequest) -> UnitLookUp {
         let &TranslationRequest { va, intent, origin, .. } = wanted;
-        LookUp { asid, va, intent, origin, now: self.caches.time() }
+        UnitLookUp { asid, va, intent, origin, now: self.caches.time() }
     }
 
     /// Looks up a page that the TLBs do not hold in each stage of the core, in order.

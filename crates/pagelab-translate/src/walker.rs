@@ -9,7 +9,7 @@
 use crate::counters::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
 use crate::hardware::Hardware;
 use crate::scheme::segment::through_segments;
-use crate::translation_unit::{Entry, FillSource, LookUp};
+use crate::translation_unit::{Entry, FillSource, UnitLookUp};
 use pagelab_base::addr::{MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, LayerId, SpaceId};
@@ -186,7 +186,7 @@ impl Hardware {
         let asid = layers[space.layer].spaces[space.index].asid;
         let intent = if store { Intent::Store } else { Intent::Load };
         let mut spent = Cycles::ZERO;
-        let look_up = LookUp { asid, va, intent, origin: Origin::Program, now: self.caches.time() };
+        let look_up = UnitLookUp { asid, va, intent, origin: Origin::Program, now: self.caches.time() };
         let held = guest.look_up(&look_up, &mut spent);
         *cycles += spent;
         self.caches.pass(spent);
@@ -355,7 +355,7 @@ impl Hardware {
                 return Ok(found);
             }
             let mut spent = Cycles::ZERO;
-            let look_up = LookUp { asid, va, intent, origin: Origin::Program, now: self.caches.time() };
+            let look_up = UnitLookUp { asid, va, intent, origin: Origin::Program, now: self.caches.time() };
             let held = nested.look_up(&look_up, &mut spent);
             *cycles += spent;
             self.caches.pass(spent);

@@ -16,7 +16,7 @@ use std::arch::x86_64::{
     _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_setzero_si256, _mm256_storeu_si256,
 };
 
-use super::{Portable, Vectors, Work, first_bit};
+use super::{Portable, VectorWork, Vectors, first_bit};
 
 /// The AVX2 instruction set. Use it only where [`is_available`] has returned true.
 pub struct Avx2;
@@ -122,9 +122,9 @@ fn store4<const N: usize>(set: &mut [u32; N], words: __m128i) {
 
 impl Vectors for Avx2 {
     #[inline(always)]
-    fn run<W: Work>(work: W) -> W::Output {
+    fn run<W: VectorWork>(work: W) -> W::Output {
         #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-        fn run_with_avx2<W: Work>(work: W) -> W::Output {
+        fn run_with_avx2<W: VectorWork>(work: W) -> W::Output {
             work.run::<Avx2>()
         }
         // SAFETY: the processor has the features, or `Avx2` would not have been named.

@@ -9,7 +9,7 @@ use crate::run::sample::SampleReport;
 use crate::run::sources::SourceResult;
 use pagelab_base::error::EngineError;
 use pagelab_base::measure::Meaning;
-use pagelab_kernel::frames::contiguity::Run;
+use pagelab_kernel::frames::contiguity::ContiguousRun;
 use pagelab_simulation::config::Config;
 use pagelab_simulation::observe::page_faults::SeenFault;
 use pagelab_simulation::observe::profile::ProfileReport;
@@ -121,7 +121,7 @@ pub struct SystemResult {
     pub orders: Vec<BTreeMap<String, u64>>,
     /// By layer: runs of adjacent pages in adjacent frames, as first page, first frame and length.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub contiguity_map: BTreeMap<String, Vec<Run>>,
+    pub contiguity_map: BTreeMap<String, Vec<ContiguousRun>>,
     /// The profile, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileReport>,

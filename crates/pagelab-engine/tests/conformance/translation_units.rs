@@ -11,7 +11,7 @@ use pagelab_engine::config::Config;
 use pagelab_engine::mmu_cache::{Asid, MmuCacheKind};
 use pagelab_engine::page_table::PageTableConfig;
 use pagelab_engine::translate::translation_unit::{
-    self, Entry, FillSource, LookUp, TlbPrefetchConfig, TlbStagesConfig, TranslationUnit, Visitor,
+    self, Entry, FillSource, TlbPrefetchConfig, TlbStagesConfig, TranslationUnit, UnitLookUp, Visitor,
 };
 use pagelab_trace::cases;
 
@@ -61,7 +61,7 @@ fn torture<U: TranslationUnit>(parameters: &U::Parameters, key: &str, steps: u64
         match rng.below(100) {
             0..40 => {
                 let intent = [Intent::Load, Intent::Store, Intent::Fetch][rng.below(3) as usize];
-                let look_up = LookUp { asid: Asid(asid), va, intent, origin: Origin::Program, now: Cycles(now) };
+                let look_up = UnitLookUp { asid: Asid(asid), va, intent, origin: Origin::Program, now: Cycles(now) };
                 let ask = |unit: &mut U| {
                     let mut cycles = Cycles::ZERO;
                     let held = unit.look_up(&look_up, &mut cycles);

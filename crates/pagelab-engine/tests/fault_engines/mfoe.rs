@@ -3,7 +3,7 @@
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_all, run_workload};
 use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::ids::{LayerId, SpaceId};
-use pagelab_engine::fault_engine::kernel_side::{EngineState, Job};
+use pagelab_engine::fault_engine::kernel_side::{ArmingJob, EngineState};
 use pagelab_engine::kernel::context::KernelContext;
 use pagelab_engine::kernel::entry_word::EntryWord;
 use pagelab_engine::kernel::reclaim::LruPageKind;
@@ -370,7 +370,7 @@ fn entries_move_as_armed_only_while_their_process_is_served() {
         layer.drop_words(KernelContext::BOOT, index, pages(ELSEWHERE));
         let Some(EngineState::Mfoe(of)) = &mut layer.mechanisms.engine else { panic!("the layer has an engine") };
         if stopped {
-            assert!(of.stop(Job { space: index, range: VaRange::ALL, arm: false }));
+            assert!(of.stop(ArmingJob { space: index, range: VaRange::ALL, arm: false }));
         }
         layer
             .move_words(KernelContext::BOOT, index, pages(BASE), VirtAddr(ELSEWHERE))

@@ -12,7 +12,7 @@ use crate::common::{ScriptWriter, assert_frames_conserved, config, explore, run}
 use pagelab_engine::base::addr::{PageSize, VirtAddr};
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
-use pagelab_engine::fault_engine::kernel_side::{EngineState, Job, KernelSide};
+use pagelab_engine::fault_engine::kernel_side::{ArmingJob, EngineState, KernelSide};
 use pagelab_engine::fault_engine::mfoe::state::Mfoe;
 use pagelab_engine::kernel::context::KernelContext;
 use pagelab_engine::kernel::fault::stage::Stage;
@@ -214,7 +214,7 @@ impl Race {
                     unreachable!("it is there")
                 };
                 let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 47) };
-                mfoe.stop(Job { space: self.space.index, range, arm: false });
+                mfoe.stop(ArmingJob { space: self.space.index, range, arm: false });
                 self.arming
             }
             Unmap { .. } | UnmapElsewhere | Exit => unreachable!("it is one step"),

@@ -16,7 +16,7 @@ use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::base::translation::Translation;
 use pagelab_engine::fault_engine::smu::engine_access::smu;
-use pagelab_engine::fault_engine::smu::state::Counters;
+use pagelab_engine::fault_engine::smu::state::SmuCounters;
 use pagelab_engine::kernel;
 use pagelab_engine::kernel::effects::Effects;
 use pagelab_engine::kernel::fault::stage::Stage;
@@ -90,7 +90,7 @@ struct Race {
     threads: Vec<(&'static str, usize)>,
     /// Steps of kswapd so far.
     scan_steps: u32,
-    before: Counters,
+    before: SmuCounters,
 }
 
 impl Race {
@@ -131,7 +131,7 @@ impl Race {
         let named: Vec<String> = simulation.kernels.threads.iter().map(|thread| format!("{thread:?}")).collect();
         let number = |name: &str| named.iter().position(|of| of.starts_with(name)).expect("there is such a thread");
         let threads = ["Kpted", "Kpoold", "Kswapd"].map(|name| (name, number(name))).into();
-        let mut race = Self { simulation, space, threads, scan_steps: 0, before: Counters::default() };
+        let mut race = Self { simulation, space, threads, scan_steps: 0, before: SmuCounters::default() };
         for cpu in &mut race.simulation.scheduler.cpus {
             cpu.state = CpuState::Ready;
             cpu.presence = Presence::Running;
@@ -216,7 +216,7 @@ impl Race {
     }
 
     /// Counts during the race.
-    fn counted(&self, get: fn(&Counters) -> u64) -> u64 {
+    fn counted(&self, get: fn(&SmuCounters) -> u64) -> u64 {
         get(&smu(&self.simulation.kernels.os.layers[LAYER]).counters) - get(&self.before)
     }
 }

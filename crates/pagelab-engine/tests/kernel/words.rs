@@ -12,7 +12,7 @@ use pagelab_engine::base::rng::Rng;
 use pagelab_engine::base::step::Next;
 use pagelab_engine::config::Config;
 use pagelab_engine::kernel::effects::Effects;
-use pagelab_engine::kernel::entry_word::{EntryWord, Slot};
+use pagelab_engine::kernel::entry_word::{EntryWord, SwapSlot};
 use pagelab_engine::kernel::fault::Fault;
 use pagelab_engine::kernel::home::ProcessTarget;
 use pagelab_engine::kernel::layer::Layer;
@@ -45,7 +45,7 @@ type Contents = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Frame(Pfn),
-    Slot(Slot),
+    Slot(SwapSlot),
 }
 
 /// A kernel without a program, and the expected contents of its pages.
@@ -59,7 +59,7 @@ struct Lab {
     pages: BTreeMap<Page, Contents>,
     /// Contents of frames and slots. Unused ones may remain here.
     frames: BTreeMap<Pfn, Contents>,
-    slots: BTreeMap<Slot, Contents>,
+    slots: BTreeMap<SwapSlot, Contents>,
     /// Counts of words that were kept, moved, inherited, dropped or read back, and of new large pages.
     seen: BTreeMap<&'static str, usize>,
 }

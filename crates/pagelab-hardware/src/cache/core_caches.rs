@@ -1,14 +1,14 @@
 //! The caches as one core sees them, for code that makes many accesses in sequence.
 
 use super::exact::Tables;
-use super::{Hierarchy, HitLevel, Outcome, Requester};
+use super::{Hierarchy, HitLevel, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::host::Vectors;
 
 /// The caches of a core, of known or unknown shape.
 pub trait CoreCaches {
     /// See [`Hierarchy::access`].
-    fn access(&mut self, line: LineAddr, write: bool, by: Requester) -> Outcome;
+    fn access(&mut self, line: LineAddr, write: bool, by: Requester) -> RequestOutcome;
 
     /// See [`Hierarchy::hint`].
     fn hint(&self, line: LineAddr);
@@ -24,7 +24,7 @@ pub struct AnyCaches<'a> {
 
 impl CoreCaches for AnyCaches<'_> {
     #[inline(always)]
-    fn access(&mut self, line: LineAddr, write: bool, by: Requester) -> Outcome {
+    fn access(&mut self, line: LineAddr, write: bool, by: Requester) -> RequestOutcome {
         self.all.access(self.core, line, write, by)
     }
 
@@ -73,9 +73,9 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
     CoreCaches for KnownCaches<'_, V, W1, S1, W2, S2, W3, S3>
 {
     #[inline(always)]
-    fn access(&mut self, line: LineAddr, write: bool, by: Requester) -> Outcome {
+    fn access(&mut self, line: LineAddr, write: bool, by: Requester) -> RequestOutcome {
         let served = self.tables.access(line.0, write, by);
-        Outcome { served, cycles: self.latency[served as usize] }
+        RequestOutcome { served, cycles: self.latency[served as usize] }
     }
 
     #[inline(always)]

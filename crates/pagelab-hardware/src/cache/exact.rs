@@ -14,7 +14,7 @@ use self::page::LINES;
 use super::array::LineState;
 use super::shape::Shape;
 use super::ways::{EMPTY, FixedShape, STATE_MASK, remove_way};
-use super::{CoreCacheStats, Hierarchy, HitLevel, Outcome, Requester, SharedCacheStats};
+use super::{CoreCacheStats, Hierarchy, HitLevel, RequestOutcome, Requester, SharedCacheStats};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::host::{Vectors, prefetch};
 
@@ -38,13 +38,19 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
     type L3 = FixedShape<W3, S3, V>;
 
     #[inline(always)]
-    fn serve_miss(caches: &mut Hierarchy, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
+    fn serve_miss(
+        caches: &mut Hierarchy,
+        core: usize,
+        line: LineAddr,
+        write: bool,
+        requester: Requester,
+    ) -> RequestOutcome {
         if requester == Requester::Walk && caches.walker_at_l2 {
             return caches.serve_miss::<Self>(core, line, write, requester);
         }
         let served = Tables::<V, W1, S1, W2, S2, W3, S3>::from_hierarchy(caches).request(line.0, write);
         caches.private[0].stats.served[requester as usize][served as usize] += 1;
-        Outcome { served, cycles: caches.latency[served as usize] }
+        RequestOutcome { served, cycles: caches.latency[served as usize] }
     }
 
     #[inline(always)]

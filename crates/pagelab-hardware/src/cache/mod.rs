@@ -161,7 +161,7 @@ impl HitLevel {
 
 /// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RequestOutcome {
     /// The level at which the line was found.
     pub served: HitLevel,
     /// Load-to-use latency including all additional cycles.
@@ -280,9 +280,9 @@ impl Hierarchy {
 
     /// One read or write of `line` by `core`.
     #[inline(always)]
-    pub fn access(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
+    pub fn access(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> RequestOutcome {
         if self.hit_l1(core, line, write, requester) {
-            return Outcome { served: HitLevel::L1, cycles: self.l1_latency() };
+            return RequestOutcome { served: HitLevel::L1, cycles: self.l1_latency() };
         }
         self.miss_l1(core, line, write, requester)
     }
@@ -302,14 +302,14 @@ impl Hierarchy {
 
     /// The rest of [`Self::access`] after [`Self::hit_l1`] has returned false for the same arguments.
     #[inline(always)]
-    pub fn miss_l1(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
+    pub fn miss_l1(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> RequestOutcome {
         (self.code.miss_l1)(self, core, line, write, requester)
     }
 
     /// A locked read-modify-write.
-    pub fn access_locked(&mut self, core: usize, line: LineAddr, requester: Requester) -> Outcome {
+    pub fn access_locked(&mut self, core: usize, line: LineAddr, requester: Requester) -> RequestOutcome {
         let outcome = self.access(core, line, true, requester);
-        Outcome { cycles: outcome.cycles + self.locked_extra, ..outcome }
+        RequestOutcome { cycles: outcome.cycles + self.locked_extra, ..outcome }
     }
 
     /// Cycles of an L1 hit.

@@ -10,7 +10,7 @@ use super::exact::Exact;
 use super::prefetch::CacheLevel;
 use super::shape::{Anything, Code, ManyCores, OneCore, Shape};
 use super::ways::{AnyWays, Masked, Plain};
-use super::{Hierarchy, HitLevel, Outcome, Private, Requester};
+use super::{Hierarchy, HitLevel, Private, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
 #[cfg(target_arch = "x86_64")]
 use pagelab_base::host::avx2;
@@ -88,14 +88,14 @@ impl Hierarchy {
         line: LineAddr,
         write: bool,
         requester: Requester,
-    ) -> Outcome {
+    ) -> RequestOutcome {
         let at_l2 = requester == Requester::Walk && self.walker_at_l2;
         let (served, mut extra) = self.request::<S>(core, line, write, at_l2);
         if S::COHERENT && served == HitLevel::Dram {
             extra += self.perturbation.draw();
         }
         self.core::<S>(core).stats.served[requester as usize][served as usize] += 1;
-        Outcome { served, cycles: self.latency[served as usize] + extra }
+        RequestOutcome { served, cycles: self.latency[served as usize] + extra }
     }
 
     #[inline(always)]

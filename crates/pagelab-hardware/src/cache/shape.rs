@@ -3,9 +3,9 @@
 use std::marker::PhantomData;
 
 use super::ways::{AnyWays, Ways};
-use super::{Hierarchy, Outcome, Requester};
+use super::{Hierarchy, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
-use pagelab_base::host::{Vectors, Work};
+use pagelab_base::host::{VectorWork, Vectors};
 
 /// Compile-time knowledge about a hierarchy.
 pub(super) trait Shape: Sized {
@@ -19,7 +19,13 @@ pub(super) trait Shape: Sized {
 
     /// Implements [`Hierarchy::miss_l1`].
     #[inline(always)]
-    fn serve_miss(caches: &mut Hierarchy, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
+    fn serve_miss(
+        caches: &mut Hierarchy,
+        core: usize,
+        line: LineAddr,
+        write: bool,
+        requester: Requester,
+    ) -> RequestOutcome {
         caches.serve_miss::<Self>(core, line, write, requester)
     }
 
@@ -61,7 +67,13 @@ impl<const COHERENT: bool> Shape for AnyCores<COHERENT> {
     type L2 = AnyWays;
     type L3 = AnyWays;
 
-    fn serve_miss(caches: &mut Hierarchy, core: usize, line: LineAddr, write: bool, requester: Requester) -> Outcome {
+    fn serve_miss(
+        caches: &mut Hierarchy,
+        core: usize,
+        line: LineAddr,
+        write: bool,
+        requester: Requester,
+    ) -> RequestOutcome {
         caches.serve_timed::<Self>(core, line, write, requester)
     }
 
@@ -74,7 +86,7 @@ impl<const COHERENT: bool> Shape for AnyCores<COHERENT> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Code {
     /// Implements [`Hierarchy::miss_l1`].
-    pub miss_l1: fn(&mut Hierarchy, usize, LineAddr, bool, Requester) -> Outcome,
+    pub miss_l1: fn(&mut Hierarchy, usize, LineAddr, bool, Requester) -> RequestOutcome,
     /// The loop of [`Hierarchy::zero_lines`]. Arguments: core, first line, number of lines, and counters by
     /// [`HitLevel`](super::HitLevel).
     pub write_lines: fn(&mut Hierarchy, usize, LineAddr, u64, &mut [u64; 5]),
@@ -94,13 +106,13 @@ fn serve_miss<S: Shape, V: Vectors>(
     line: LineAddr,
     write: bool,
     requester: Requester,
-) -> Outcome {
+) -> RequestOutcome {
     struct Miss<'a, S>(&'a mut Hierarchy, usize, LineAddr, bool, Requester, PhantomData<S>);
-    impl<S: Shape> Work for Miss<'_, S> {
-        type Output = Outcome;
+    impl<S: Shape> VectorWork for Miss<'_, S> {
+        type Output = RequestOutcome;
 
         #[inline(always)]
-        fn run<V: Vectors>(self) -> Outcome {
+        fn run<V: Vectors>(self) -> RequestOutcome {
             S::serve_miss(self.0, self.1, self.2, self.3, self.4)
         }
     }
@@ -116,7 +128,7 @@ fn write_lines<S: Shape, V: Vectors>(
     found: &mut [u64; 5],
 ) {
     struct Lines<'a, S>(&'a mut Hierarchy, usize, LineAddr, u64, &'a mut [u64; 5], PhantomData<S>);
-    impl<S: Shape> Work for Lines<'_, S> {
+    impl<S: Shape> VectorWork for Lines<'_, S> {
         type Output = ();
 
         #[inline(always)]

@@ -10,7 +10,7 @@ use super::memory::{Memory, MemoryConfig, MemoryCounts, RequestKind};
 use super::prefetch::unit::Unit;
 use super::prefetch::{CacheLevel, Demand, LevelPrefetchConfig, ObservedAccess, PrefetchCounts, Proposals};
 use super::shape::{AnyCores, Anything, Code, Shape};
-use super::{Hierarchy, HitLevel, Outcome, Requester};
+use super::{Hierarchy, HitLevel, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::host::Portable;
@@ -216,7 +216,13 @@ impl Hierarchy {
 
     /// A whole request with traffic. For a program's request, the returned latency excludes traffic, since the core
     /// model knows when the access issues and asks for the arrival; for other requests it includes traffic.
-    pub(super) fn serve_timed<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool, by: Requester) -> Outcome {
+    pub(super) fn serve_timed<S: Shape>(
+        &mut self,
+        core: usize,
+        line: LineAddr,
+        write: bool,
+        by: Requester,
+    ) -> RequestOutcome {
         if let Some(traffic) = &mut self.traffic {
             traffic.filling = Filling::Request(line, by);
         }
@@ -224,7 +230,7 @@ impl Hierarchy {
         let in_l1 = !(by == Requester::Walk && self.walker_at_l2) && private.l1.access_any(line, write);
         let outcome = if in_l1 {
             private.stats.served[by as usize][HitLevel::L1 as usize] += 1;
-            Outcome { served: HitLevel::L1, cycles: self.l1_latency() }
+            RequestOutcome { served: HitLevel::L1, cycles: self.l1_latency() }
         } else {
             self.serve_miss::<S>(core, line, write, by)
         };
@@ -235,7 +241,7 @@ impl Hierarchy {
         }
         let now = traffic.now;
         let there = traffic.arrival(now, outcome.cycles.into());
-        Outcome { cycles: (there - now).0 as u32, ..outcome }
+        RequestOutcome { cycles: (there - now).0 as u32, ..outcome }
     }
 
     /// The loop of a bulk write with traffic.

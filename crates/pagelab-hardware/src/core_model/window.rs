@@ -54,7 +54,7 @@ use pagelab_base::translation::Translation;
 
 /// The access in progress.
 #[derive(Clone, Copy, Debug, Default)]
-struct Current {
+struct CurrentAccess {
     /// Its instructions, including its own.
     gap: u64,
     /// Time in which these instructions enter the window.
@@ -132,7 +132,7 @@ struct WindowState {
     predictor: Option<Box<Tage>>,
     /// Address of the previous access's instruction.
     last_pc: u64,
-    current: Current,
+    current: CurrentAccess,
 }
 
 impl WindowState {
@@ -216,7 +216,7 @@ impl WindowState {
     fn set_access(&mut self, access: &Access, at: CoreTime) {
         let gap = u64::from(access.gap);
         let (loads, stores) = (is_load(access), access.kind.writes());
-        self.current = Current { gap, enters: self.enters(at, gap), loads, stores, ..Current::default() };
+        self.current = CurrentAccess { gap, enters: self.enters(at, gap), loads, stores, ..CurrentAccess::default() };
     }
 
     /// Starts a new access after `missed` mispredicted branches. Returns the stall until it is in the window.
@@ -232,7 +232,7 @@ impl WindowState {
     fn hindered(&mut self, branches: Branches, missed: u64, at: CoreTime) -> Stall {
         let behind = self.mispredict(branches, missed, at);
         let at = CoreTime { now: at.now + behind.sum(), ..at };
-        let Current { gap, enters, loads, stores, .. } = self.current;
+        let CurrentAccess { gap, enters, loads, stores, .. } = self.current;
         let mut stall = self.make_room(self.progress.entries, gap, at);
         let begins = self.after(at, gap.saturating_sub(1));
         if loads && self.progress.is_full_of_loads() {
@@ -269,7 +269,7 @@ impl WindowState {
 
     /// Accesses the data of the current access, or those of its next line.
     fn access(&mut self, data: Data, at: CoreTime) {
-        let Current { loads, stores, distance, .. } = self.current;
+        let CurrentAccess { loads, stores, distance, .. } = self.current;
         let entered = at.now + self.current.enters;
         let mut ready = self.current.ready.max(entered);
         let begin = if self.current.is_translated { self.current.begin } else { ready };

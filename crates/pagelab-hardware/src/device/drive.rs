@@ -108,7 +108,7 @@ impl DriveConfig {
 
 /// Statistics. Cycles are from request to completion.
 #[derive(Clone)]
-struct Counts {
+struct DriveCounts {
     read_blocks: u64,
     read_latencies: Latencies,
     slow_reads: u64,
@@ -151,7 +151,7 @@ pub struct Drive {
     clock: Clock,
     rng: Rng,
     members: Vec<Member>,
-    counts: Box<Counts>,
+    counts: Box<DriveCounts>,
 }
 
 /// When one of `most` slots is free: `now` after removing those free by then, otherwise when the first becomes free.
@@ -259,7 +259,7 @@ impl Device for Drive {
             clock,
             rng: Rng::new(config.seed, "drive"),
             members: vec![Member::new(config.units); config.drives as usize],
-            counts: Box::new(Counts {
+            counts: Box::new(DriveCounts {
                 read_blocks: 0,
                 read_latencies: Latencies::default(),
                 slow_reads: 0,

@@ -1,14 +1,14 @@
 //! Allocating frames for a fault in the ordinary way, and making room for them.
 
 use super::parts::smaller;
-use super::work::Work;
+use super::work::FaultWork;
 use super::{Fault, FaultState};
 use crate::effects::Effects;
 use crate::frames::frame_alloc::FramePurpose;
 use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
-use crate::reclaim::{Pressure, Scan};
+use crate::reclaim::{Pressure, ReclaimScan};
 use pagelab_base::addr::FRAME_BYTES;
 use pagelab_base::addr::PageSize;
 use pagelab_base::error::EngineError;
@@ -30,7 +30,7 @@ impl Fault {
         let layer = self.layer(os);
         // A fault may dip into the reserves when memory is short, but may not exceed its cgroup's limit.
         let limited = matches!(layer.memory.pressure(order, context.group), Some(Pressure::Limit(_)));
-        if let Work::Read { file, page } = self.progress.work {
+        if let FaultWork::Read { file, page } = self.progress.work {
             let pages = self.take_window(os, file, page);
             let layer = self.layer(os);
             return match () {
@@ -49,10 +49,10 @@ impl Fault {
             self.target.frame = frame;
             return Ok(refilled.map_or(FaultState::Zeroing, |descriptors| FaultState::Refill { descriptors }));
         }
-        if let (Work::Copy { .. }, true) = (self.progress.work, self.target.size > PageSize::Size4K) {
+        if let (FaultWork::Copy { .. }, true) = (self.progress.work, self.target.size > PageSize::Size4K) {
             // A large page that should have been copied whole is split, so that a part of it can be copied.
             let frame = layer.take_frame(context, FramePurpose::PageTable, "the table of a page that is split")?;
-            self.progress.work = Work::Split;
+            self.progress.work = FaultWork::Split;
             return Ok(FaultState::Split { frame });
         }
         // No contiguous block: a smaller page works as well.
@@ -82,10 +82,10 @@ impl Fault {
 
     /// The frames have their contents: zeros, a copy, or a page from the swap area.
     pub(super) fn filled(&mut self, os: &mut Os, effects: &mut Effects) -> FaultState {
-        if self.progress.work == Work::SwapIn {
+        if self.progress.work == FaultWork::SwapIn {
             effects.note_page_read(self.request.space.layer, self.target.frame);
         }
-        let zeroed = matches!(self.progress.work, Work::Fresh | Work::Shared { .. });
+        let zeroed = matches!(self.progress.work, FaultWork::Fresh | FaultWork::Shared { .. });
         self.counters(os).zeroed_bytes += u64::from(zeroed) * (FRAME_BYTES << self.target.order);
         FaultState::Charge
     }
@@ -122,7 +122,7 @@ impl Fault {
     }
 
     /// Pages of a scan have been written back.
-    pub(super) fn written_back(&self, os: &mut Os, scan: &Scan, task: TaskId) -> FaultState {
+    pub(super) fn written_back(&self, os: &mut Os, scan: &ReclaimScan, task: TaskId) -> FaultState {
         os.written_back(self.request.space.layer, scan, task);
         self.begin_allocation(os)
     }

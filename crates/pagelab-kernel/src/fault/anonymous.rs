@@ -1,7 +1,7 @@
 //! Faults on untouched anonymous memory: zeroed frames, folios, the zero page, and shared memory.
 
 use super::Fault;
-use crate::fault::work::{Work, gets_large_pages, pages};
+use crate::fault::work::{FaultWork, gets_large_pages, pages};
 use crate::layer::Layer;
 use crate::vma::{VaRange, Vma, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
@@ -12,25 +12,25 @@ use pagelab_trace::MapFlags;
 
 impl Fault {
     /// Chooses the work for a missing page of anonymous memory.
-    pub(super) fn choose_anonymous(&mut self, layer: &mut Layer, vma: &Vma, zero_page: bool) -> Work {
+    pub(super) fn choose_anonymous(&mut self, layer: &mut Layer, vma: &Vma, zero_page: bool) -> FaultWork {
         if vma.is_shared() && self.target.size == PageSize::Size4K {
             let page = vma.file_page(self.target.page);
             let frame = layer.memory.page_use.object(page);
             self.target.frame = frame.unwrap_or(self.target.frame);
-            return Work::Shared { page, present: frame.is_some() };
+            return FaultWork::Shared { page, present: frame.is_some() };
         }
         let untouched =
             self.request.intent != Intent::Store && !vma.is_shared() && !vma.flags.contains(MapFlags::WRITTEN_BEFORE);
         if zero_page && untouched && self.target.size == PageSize::Size4K && vma.kind != VmaKind::Special {
             (self.target.flags.writable, self.target.flags.dirty) = (false, false);
             self.target.frame = layer.memory.page_use.zero_page();
-            return Work::ZeroPage;
+            return FaultWork::ZeroPage;
         }
         if self.target.size == PageSize::Size4K && !vma.is_shared() && self.gets_folios(layer, vma) {
             let most = layer.paging.folio_orders.last().copied().unwrap_or(0);
             self.set_folio(layer, vma, most);
         }
-        Work::Fresh
+        FaultWork::Fresh
     }
 
     /// Whether several pages may be mapped at once; with eager paging, only pages that are mapped ahead.

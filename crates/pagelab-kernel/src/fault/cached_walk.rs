@@ -8,7 +8,7 @@ use super::{Fault, FaultState};
 use crate::config::{TranslationCacheConfig, TranslationCacheCosts, TranslationCacheSlots};
 use crate::layer::{CpuLine, Layer};
 use crate::os::Os;
-use crate::translation_cache::{LOWEST, Layout, Lines, Start};
+use crate::translation_cache::{CacheLayout, LOWEST, Lines, WalkStart};
 use pagelab_base::addr::PhysAddr;
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::error::EngineError;
@@ -27,13 +27,13 @@ struct Begin {
     counted: Option<PhysAddr>,
     /// Whether the pointer's address is independent of which tag hits.
     direct: bool,
-    start: Start,
+    start: WalkStart,
 }
 
 impl Begin {
     /// Whether the walk reads the entry of this level.
     fn made(&self, level: u8) -> bool {
-        if let Start::Entry(first) = self.start { level <= first } else { true }
+        if let WalkStart::Entry(first) = self.start { level <= first } else { true }
     }
 
     /// Number of entries that it skips.
@@ -43,7 +43,7 @@ impl Begin {
 
     /// Whether it must find the root.
     fn needs_root(&self) -> bool {
-        !matches!(self.start, Start::Entry(_))
+        !matches!(self.start, WalkStart::Entry(_))
     }
 
     /// Cost of the walk in a kernel with slots. Its cycles are those of the stage in proportion to its instructions.
@@ -51,9 +51,9 @@ impl Begin {
         let costs = slots.costs();
         let beyond = i64::from(costs.level) * i64::from(levels.saturating_sub(4));
         let added = match self.start {
-            Start::Entry(LOWEST) => i64::from(costs.pmd_hit) - beyond,
-            Start::Entry(_) => i64::from(costs.pud_hit) - beyond,
-            Start::Root | Start::False(_) => costs.miss.into(),
+            WalkStart::Entry(LOWEST) => i64::from(costs.pmd_hit) - beyond,
+            WalkStart::Entry(_) => i64::from(costs.pud_hit) - beyond,
+            WalkStart::Root | WalkStart::False(_) => costs.miss.into(),
         };
         preset.in_proportion(preset.instructions.saturating_add_signed(added))
     }
@@ -74,14 +74,15 @@ impl Fault {
     fn begin_walk(&self, layer: &Layer, list: &WalkList) -> Option<Begin> {
         layer.mechanisms.translation_caches.as_ref()?;
         let space = self.request.space.index;
-        let mut begin = Begin { checks: Lines::new(), pointer: None, counted: None, direct: false, start: Start::Root };
+        let mut begin =
+            Begin { checks: Lines::new(), pointer: None, counted: None, direct: false, start: WalkStart::Root };
         let found = if let Some((layout, object)) = layer.translation_cache(space, self.request.cpu, self.request.va) {
             let of = &layer.spaces[space];
             let found = layout.look_up(&layer.memory.contents, object, self.request.va, of.caches.generation);
             begin.checks = found.tags;
             begin.pointer = found.hit.and_then(|hit| hit.pointer);
             begin.direct = layout.is_direct_mapped();
-            if let Layout::Slots(_) = layout {
+            if let CacheLayout::Slots(_) = layout {
                 begin.checks.push(of.object_line(GENERATION));
                 begin.counted = found.hit.map(|_| layer.data.cpu_line(self.request.cpu, CpuLine::WalkCounters));
             }
@@ -95,7 +96,7 @@ impl Fault {
         };
         if let Some((level, entry)) = found {
             let right = list.refs().iter().any(|r| (r.level, r.addr) == (level, entry));
-            begin.start = if right { Start::Entry(level) } else { Start::False(level) };
+            begin.start = if right { WalkStart::Entry(level) } else { WalkStart::False(level) };
         }
         Some(begin)
     }
@@ -151,11 +152,11 @@ impl Fault {
         counters.refs_made += begin.reads();
         counters.refs_spared += begin.skipped(list) + u64::from(!begin.needs_root());
         let mut filled_from = layer.spaces[space.index].table.levels() + 1;
-        if let Start::Entry(level) | Start::False(level) = begin.start {
+        if let WalkStart::Entry(level) | WalkStart::False(level) = begin.start {
             counters.hits[usize::from(level)] += 1;
             filled_from = level;
         }
-        if let Start::False(level) = begin.start {
+        if let WalkStart::False(level) = begin.start {
             counters.false_hits[usize::from(level)] += 1;
             if !matches!(caches.config, TranslationCacheConfig::AsPublished(_)) {
                 let what = format!(

@@ -2,7 +2,7 @@
 
 use super::Fault;
 use crate::effects::Effects;
-use crate::fault::work::Work;
+use crate::fault::work::FaultWork;
 use crate::layer::Layer;
 use crate::os::Os;
 use crate::vma::{VaRange, Vma};
@@ -12,7 +12,7 @@ use pagelab_trace::MapFlags;
 
 impl Fault {
     /// Chooses the work for a write-protected page.
-    pub(super) fn choose_for_present(&mut self, layer: &mut Layer, vma: &Vma, mapping: Mapping) -> Work {
+    pub(super) fn choose_for_present(&mut self, layer: &mut Layer, vma: &Vma, mapping: Mapping) -> FaultWork {
         self.target.set_size(mapping.size, self.request.va);
         self.held.contend_at(self.target.order, &self.request);
         let reuse = vma.is_shared() || layer.memory.page_use.are_exclusive(mapping.pfn, self.target.order);
@@ -21,11 +21,11 @@ impl Fault {
         }
         self.target.flags = PteFlags { writable: true, dirty: true, ..mapping.flags };
         match () {
-            () if reuse => Work::Reuse,
-            () if mapping.pfn == layer.memory.page_use.zero_page() => Work::Fresh,
+            () if reuse => FaultWork::Reuse,
+            () if mapping.pfn == layer.memory.page_use.zero_page() => FaultWork::Fresh,
             // Explicit huge pages are copied whole (`hugetlb_wp`), others in parts (`do_huge_pmd_wp_page`).
-            () if self.target.size > PageSize::Size4K && !vma.flags.contains(MapFlags::HUGETLB) => Work::Split,
-            () => Work::Copy { from: mapping.pfn },
+            () if self.target.size > PageSize::Size4K && !vma.flags.contains(MapFlags::HUGETLB) => FaultWork::Split,
+            () => FaultWork::Copy { from: mapping.pfn },
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::effects::Effects;
 use crate::entry_word::EntryWord;
-use crate::fault::work::{Work, pages};
+use crate::fault::work::{FaultWork, pages};
 use crate::layer::Layer;
 use crate::os::Os;
 use crate::vma::{VaRange, Vma};
@@ -17,18 +17,23 @@ use super::read_ahead::window;
 
 impl Fault {
     /// Chooses the work for a page of a file's mapping.
-    pub(super) fn choose_for_file(&mut self, layer: &mut Layer, vma: &Vma, around: u64) -> Result<Work, EngineError> {
+    pub(super) fn choose_for_file(
+        &mut self,
+        layer: &mut Layer,
+        vma: &Vma,
+        around: u64,
+    ) -> Result<FaultWork, EngineError> {
         let context = self.context_in(layer);
         let store = self.request.intent == Intent::Store;
         let file = layer.memory.page_use.file(vma.file.as_ref().expect("it is of a file"));
         let page = vma.file_page(self.request.va);
         if layer.must_be_read(context, file, page) {
-            return Ok(Work::Read { file, page });
+            return Ok(FaultWork::Read { file, page });
         }
         let within = vma.file_pages();
         let frame = layer.cached_page(context, file, page, &within)?;
         if store && !vma.is_shared() {
-            return Ok(Work::Copy { from: frame });
+            return Ok(FaultWork::Copy { from: frame });
         }
         // Until the first store, a writable page is clean (shared) or not yet a copy (private).
         (self.target.flags.writable, self.target.flags.dirty) = (store, store);
@@ -42,7 +47,7 @@ impl Fault {
                 }
             }
         }
-        Ok(Work::Cached { file, page })
+        Ok(FaultWork::Cached { file, page })
     }
 
     /// Maps a page of the page cache and those pages around it that are in the cache. Returns the number of mapped

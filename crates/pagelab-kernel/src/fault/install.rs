@@ -1,6 +1,6 @@
 //! The end of a fault's work on a page: writing its translation.
 
-use super::work::Work;
+use super::work::FaultWork;
 use super::{Fault, FaultState, PageSize};
 use crate::effects::Effects;
 use crate::locks::TaskId;
@@ -21,20 +21,20 @@ impl Fault {
         self.progress.present_to = self.target.end();
         let layer = self.layer(os);
         let mapped = match (self.progress.work, leaf) {
-            (Work::Cached { file, page: number }, _) => self.map_cached(layer, file, number)?,
-            (Work::Reuse, Leaf::Present(old)) => {
+            (FaultWork::Cached { file, page: number }, _) => self.map_cached(layer, file, number)?,
+            (FaultWork::Reuse, Leaf::Present(old)) => {
                 layer.remap(space, page, Mapping { flags: self.target.flags, ..old });
                 1
             }
-            (Work::SwapIn | Work::SwapCached, _) => self.map_swapped(layer)?,
+            (FaultWork::SwapIn | FaultWork::SwapCached, _) => self.map_swapped(layer)?,
             (_, Leaf::Present(old)) => {
                 layer.remap(space, page, self.target.mapping());
                 layer.put_page(context, &old);
                 effects.invalidate(self.request.space, VaRange { start: page, end: self.target.end() });
                 1
             }
-            (Work::Shared { page: number, present }, _) => self.map_shared(layer, number, present)?,
-            (Work::Ready, _) => {
+            (FaultWork::Shared { page: number, present }, _) => self.map_shared(layer, number, present)?,
+            (FaultWork::Ready, _) => {
                 layer.map_ready(context, space, page, self.target.mapping())?;
                 1
             }
@@ -63,7 +63,7 @@ impl Fault {
         entry: PhysAddr,
     ) -> Result<Result<FaultState, Next>, EngineError> {
         let context = self.context(os);
-        if let Work::Copy { .. } = self.progress.work {
+        if let FaultWork::Copy { .. } = self.progress.work {
             let (placement, mut memory) = os.layers[self.request.space.layer].placing(context);
             placement.copied(self.request.space.index, self.request.va, &mut memory);
         }
@@ -86,13 +86,13 @@ impl Fault {
             (self.progress.work, self.request.exception, self.target.size, self.target.order);
         let counters = self.counters(os);
         match work {
-            Work::ZeroPage => counters.zero_page += 1,
-            Work::Copy { .. } => counters.copied += 1,
-            Work::Reuse => counters.reused += 1,
-            Work::Cached { .. } => {
+            FaultWork::ZeroPage => counters.zero_page += 1,
+            FaultWork::Copy { .. } => counters.copied += 1,
+            FaultWork::Reuse => counters.reused += 1,
+            FaultWork::Cached { .. } => {
                 (counters.cached, counters.around) = (counters.cached + 1, counters.around + mapped - 1);
             }
-            Work::Fresh if size == PageSize::Size4K && order > 0 => counters.folios[order as usize] += 1,
+            FaultWork::Fresh if size == PageSize::Size4K && order > 0 => counters.folios[order as usize] += 1,
             _ => {}
         }
         counters.populated += if exception { 0 } else { mapped };

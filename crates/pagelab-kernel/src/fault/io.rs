@@ -15,7 +15,7 @@ use super::{Fault, FaultState};
 use crate::config::{BlockIoConfig, CompletionBy, StageCost};
 use crate::effects::{DmaWrite, Effects};
 use crate::fault::stage::Stage;
-use crate::fault::work::Work;
+use crate::fault::work::FaultWork;
 use crate::layer::requests::Requested;
 use crate::layer::{CpuLine, Layer};
 use crate::os::Os;
@@ -91,7 +91,7 @@ impl Fault {
         let requests = match &self.progress.state {
             FaultState::Read { pages } => self.reads(&os.layers[self.request.space.layer], pages).len() as u32,
             FaultState::WriteBack { scan } => scan.io.len(),
-            FaultState::Zeroing => u32::from(self.progress.work == Work::SwapIn),
+            FaultState::Zeroing => u32::from(self.progress.work == FaultWork::SwapIn),
             _ => 0,
         };
         self.progress.phase = Phase::Plain;

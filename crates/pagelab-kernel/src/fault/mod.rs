@@ -4,8 +4,8 @@
 //! and references to the kernel's data, which go through TLB and caches: saved registers on the CPU's stack, the lock
 //! and the nodes of the VMA index, page-table entries, the allocator's lists, page metadata, the CPU's batches for
 //! cgroup and LRU lists, and, whenever a batch is exhausted, the line that all CPUs share. After its walk the fault
-//! decides what to map (`Work`): a zeroed frame, the zero page, a copy of a write-protected page, that page itself if
-//! it is not shared, or a page of the page cache and those around it.
+//! decides what to map (`FaultWork`): a zeroed frame, the zero page, a copy of a write-protected page, that page itself
+//! if it is not shared, or a page of the page cache and those around it.
 //!
 //! The first handler of a page takes the page's key and does the work. Others that fault on the page meanwhile wait,
 //! then find the translation and return. The PTE is written under the lock of its page-table page.
@@ -53,15 +53,15 @@ use pagelab_base::error::EngineError;
 use pagelab_base::page_fault::{Intent, PageFault};
 use pagelab_base::step::{BlockKey, Next};
 use pagelab_tables::page_table::{Leaf, TableBlock, WalkList};
-use parts::{FaultState, Held, Progress, Request, Target};
-use work::Work;
+use parts::{FaultProgress, FaultRequest, FaultState, HeldLocks, Target};
+use work::FaultWork;
 
 /// Size of a PTE.
 const ENTRY_BYTES: u64 = 8;
 
 /// How a finished fault ended, for the access that raised it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum FaultOutcome {
     /// Translate again.
     Retry,
     /// The access is impossible: there is no mapping, or it forbids the access.
@@ -80,10 +80,10 @@ pub enum Ahead {
 /// The handling of a fault, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    request: Request,
+    request: FaultRequest,
     target: Target,
-    held: Held,
-    progress: Progress,
+    held: HeldLocks,
+    progress: FaultProgress,
 }
 
 impl Fault {
@@ -91,7 +91,7 @@ impl Fault {
     pub fn new(fault: &PageFault, cpu: CpuId) -> Self {
         let page = fault.va.align_down(FRAME_BYTES);
         Self {
-            request: Request {
+            request: FaultRequest {
                 space: fault.space,
                 va: fault.va,
                 intent: fault.intent,
@@ -100,12 +100,12 @@ impl Fault {
                 reached: fault.reached,
             },
             target: Target::new(page),
-            held: Held {
+            held: HeldLocks {
                 key: BlockKey::Page { space: fault.space, page: fault.va.page_number() },
                 page: false,
                 mappings: false,
             },
-            progress: Progress::new(page),
+            progress: FaultProgress::new(page),
         }
     }
 
@@ -128,11 +128,11 @@ impl Fault {
 
     /// Whether it read a device.
     pub fn is_major(&self) -> bool {
-        self.progress.major || self.progress.work == Work::SwapIn
+        self.progress.major || self.progress.work == FaultWork::SwapIn
     }
 
     /// How it ended, when it is done.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> FaultOutcome {
         self.progress.outcome
     }
 
@@ -247,10 +247,14 @@ impl Fault {
             FaultState::Refill { .. } => FaultState::Zeroing,
             FaultState::Zeroing => self.filled(os, effects),
             FaultState::Charge => self.charged(os, cpu),
-            FaultState::Rmap if matches!(self.progress.work, Work::SwapCached | Work::Shared { present: true, .. }) => {
+            FaultState::Rmap
+                if matches!(self.progress.work, FaultWork::SwapCached | FaultWork::Shared { present: true, .. }) =>
+            {
                 FaultState::Lock
             }
-            FaultState::Rmap if self.progress.work == Work::Ready => FaultState::TakeReady { entry: self.entry(os) },
+            FaultState::Rmap if self.progress.work == FaultWork::Ready => {
+                FaultState::TakeReady { entry: self.entry(os) }
+            }
             FaultState::Rmap => FaultState::Lru,
             FaultState::Lru => {
                 let (batch, frame) = (os.costs.lru_batch, self.target.frame);
@@ -285,7 +289,7 @@ impl Fault {
                 }
             },
             FaultState::Read { pages } => {
-                let Work::Read { file, .. } = self.progress.work else { unreachable!("only such a fault reads") };
+                let FaultWork::Read { file, .. } = self.progress.work else { unreachable!("only such a fault reads") };
                 self.finish_read(os, effects, file, &pages);
                 self.progress.major = true;
                 self.look_again(os, task)
@@ -316,7 +320,7 @@ impl Fault {
             self.progress.state = FaultState::Lock;
             return Err(Next::Block(key));
         }
-        let takes = self.progress.work == Work::Ready && !self.layer(os).takes_in_faults();
+        let takes = self.progress.work == FaultWork::Ready && !self.layer(os).takes_in_faults();
         Ok(if takes { FaultState::TakeReady { entry } } else { FaultState::Install { entry } })
     }
 
@@ -350,7 +354,7 @@ impl Fault {
             (layer.paging.page_size, layer.paging.large_pages, layer.paging.folio_orders.last().copied());
         let vmas = &mut layer.spaces[self.request.space.index].vmas;
         let Some(vma) = vmas.find_or_grow(self.request.va) else {
-            self.progress.outcome = Outcome::Refused;
+            self.progress.outcome = FaultOutcome::Refused;
             self.counters(os).outside += u64::from(self.request.exception);
             return FaultState::Return;
         };
@@ -361,7 +365,7 @@ impl Fault {
             Intent::Fetch => vma.prot.execute || vma.prot.read,
         };
         if !allowed {
-            self.progress.outcome = Outcome::Refused;
+            self.progress.outcome = FaultOutcome::Refused;
             self.counters(os).forbidden += u64::from(self.request.exception);
             return FaultState::Return;
         }
@@ -395,11 +399,13 @@ impl Fault {
     fn after_walk(&self, os: &Os) -> FaultState {
         match self.progress.work {
             work if work.allocates() => self.begin_allocation(os),
-            Work::Ready if os.layers[self.request.space.layer].takes_in_faults() => {
+            FaultWork::Ready if os.layers[self.request.space.layer].takes_in_faults() => {
                 FaultState::TakeReady { entry: self.entry(os) }
             }
-            Work::Read { .. } => FaultState::Allocation,
-            Work::Cached { .. } | Work::SwapCached | Work::Shared { present: true, .. } => FaultState::Rmap,
+            FaultWork::Read { .. } => FaultState::Allocation,
+            FaultWork::Cached { .. } | FaultWork::SwapCached | FaultWork::Shared { present: true, .. } => {
+                FaultState::Rmap
+            }
             _ => FaultState::Lock,
         }
     }
@@ -436,7 +442,7 @@ impl Fault {
                 *if major { &mut counters.major } else { &mut counters.minor } += 1;
             }
         }
-        if self.progress.further > 0 && matches!(self.progress.work, Work::Fresh) {
+        if self.progress.further > 0 && matches!(self.progress.work, FaultWork::Fresh) {
             self.progress.further -= 1;
             let before = self.entry(os);
             // For a page that is already present, `page` is still at the one before.

@@ -1,11 +1,11 @@
 //! Parts of a fault: the request, the target, the locks that it holds, and its progress.
 
-use super::Outcome;
+use super::FaultOutcome;
 use super::io::Phase;
-use super::work::Work;
+use super::work::FaultWork;
 use crate::config::FaultKind;
 use crate::placement::PlacementStep;
-use crate::reclaim::{Pressure, Scan};
+use crate::reclaim::{Pressure, ReclaimScan};
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::ids::{CpuId, SpaceId};
@@ -15,7 +15,7 @@ use pagelab_tables::page_table::{Mapping, PteFlags, TableBlock};
 
 /// The request to the handler.
 #[derive(Clone, Debug)]
-pub(super) struct Request {
+pub(super) struct FaultRequest {
     pub space: SpaceId,
     /// Address to map: the faulting one, then those of further pages.
     pub va: VirtAddr,
@@ -99,7 +99,7 @@ pub(super) fn smaller(size: PageSize) -> PageSize {
 
 /// The locks that the handler holds.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct HeldLocks {
     /// The page's key. The handler that maps the page holds it from the walk to the end of the page.
     pub key: BlockKey,
     /// Whether the handler holds that key.
@@ -110,10 +110,10 @@ pub(super) struct Held {
 
 /// Progress of the handler.
 #[derive(Clone, Debug)]
-pub(super) struct Progress {
+pub(super) struct FaultProgress {
     pub state: FaultState,
     pub phase: Phase,
-    pub work: Work,
+    pub work: FaultWork,
     /// The kind of fault, `None` for a first touch; known after the walk.
     pub kind: Option<FaultKind>,
     /// Pages still to be mapped after this one.
@@ -132,23 +132,23 @@ pub(super) struct Progress {
     pub defers: bool,
     /// Levels of the last walk that the translation cache lacks.
     pub unfilled: Option<(u8, u8)>,
-    pub outcome: Outcome,
+    pub outcome: FaultOutcome,
 }
 
-impl Held {
+impl HeldLocks {
     /// Makes handlers of 2^`order` 4 KiB pages compete for the key of the first page.
-    pub fn contend_at(&mut self, order: u32, request: &Request) {
+    pub fn contend_at(&mut self, order: u32, request: &FaultRequest) {
         self.key = BlockKey::Page { space: request.space, page: request.va.page_number() >> order << order };
     }
 }
 
-impl Progress {
+impl FaultProgress {
     /// Progress at the entry of the handler.
     pub fn new(page: VirtAddr) -> Self {
         Self {
             state: FaultState::Entry,
             phase: Phase::Plain,
-            work: Work::Fresh,
+            work: FaultWork::Fresh,
             kind: None,
             further: 0,
             present_to: page,
@@ -158,7 +158,7 @@ impl Progress {
             accounted: 0,
             defers: false,
             unfilled: None,
-            outcome: Outcome::Retry,
+            outcome: FaultOutcome::Retry,
         }
     }
 }
@@ -197,7 +197,7 @@ pub(super) enum FaultState {
     },
     /// Wait until reclaimed pages are written.
     WriteBack {
-        scan: Box<Scan>,
+        scan: Box<ReclaimScan>,
     },
     /// Read pages of a file into these frames.
     Read {

@@ -1,13 +1,13 @@
 //! Faults in kernels with a placement policy ([`crate::placement`]): the steps to the frame that it chooses.
 
-use super::work::Work;
+use super::work::FaultWork;
 use super::{Fault, FaultState};
 use crate::effects::Effects;
 use crate::fault::stage::Stage;
 use crate::layer::{CpuLine, Layer};
 use crate::locks::{TaskId, TaskLocks};
 use crate::os::Os;
-use crate::placement::{PlacementStep, Progress, WantedPage};
+use crate::placement::{PlacementProgress, PlacementStep, WantedPage};
 use crate::vma::VmaKind;
 use pagelab_base::step::BlockKey;
 
@@ -26,7 +26,7 @@ impl Fault {
     pub(super) fn wanted_page(&self, os: &Os, layer: &Layer) -> Option<WantedPage> {
         if !layer.mechanisms.placement.chooses()
             || self.target.skips_policy
-            || !matches!(self.progress.work, Work::Fresh | Work::SwapIn)
+            || !matches!(self.progress.work, FaultWork::Fresh | FaultWork::SwapIn)
         {
             return None;
         }
@@ -41,7 +41,7 @@ impl Fault {
             page: self.target.page,
             order: self.target.order,
             mapping: vma.range(),
-            fresh: self.progress.work == Work::Fresh,
+            fresh: self.progress.work == FaultWork::Fresh,
             cpu: self.request.cpu,
             allocation: os.costs.stage_cost(self.progress.kind, Stage::Allocation as usize).cost(),
             free_lists: layer.data.cpu_line(self.request.cpu, CpuLine::FreeLists),
@@ -70,18 +70,18 @@ impl Fault {
         let (placement, mut memory) = os.layers[self.request.space.layer].placing(context);
         let mut locks = TaskLocks { locks: &mut os.locks, task };
         Ok(match placement.commit(page.as_ref(), step, &mut memory, &mut locks) {
-            Progress::Go(step) => FaultState::Place(step),
-            Progress::Wait(key, step) => return Err((key, step)),
-            Progress::Taken { frame, refilled } => {
+            PlacementProgress::Go(step) => FaultState::Place(step),
+            PlacementProgress::Wait(key, step) => return Err((key, step)),
+            PlacementProgress::Taken { frame, refilled } => {
                 self.target.frame = frame;
                 refilled.map_or(FaultState::Zeroing, |descriptors| FaultState::Refill { descriptors })
             }
-            Progress::Ordinary => {
+            PlacementProgress::Ordinary => {
                 self.target.skips_policy = true;
                 FaultState::Allocation
             }
-            Progress::Again => self.begin_allocation(os),
-            Progress::Reclaim(pressure) => FaultState::Reclaim { pressure },
+            PlacementProgress::Again => self.begin_allocation(os),
+            PlacementProgress::Reclaim(pressure) => FaultState::Reclaim { pressure },
         })
     }
 

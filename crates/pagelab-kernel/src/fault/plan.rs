@@ -1,6 +1,6 @@
 //! Costs of each step of a fault: cycles of the preset, and references to the kernel's data.
 
-use super::work::{Work, pages};
+use super::work::{FaultWork, pages};
 use super::{Fault, FaultState};
 use crate::config::{FaultLock, VmaIndex};
 use crate::entry_word::EntryWord;
@@ -95,7 +95,7 @@ impl Fault {
                 }
                 step.io.storage = self.reads(layer, pages);
             }
-            FaultState::Zeroing if self.progress.work == Work::SwapIn => self.plan_swap_in(layer, step),
+            FaultState::Zeroing if self.progress.work == FaultWork::SwapIn => self.plan_swap_in(layer, step),
             FaultState::Zeroing => self.plan_zeroing(step),
             FaultState::Charge => layer.plan_charge(self.request.cpu, space.group, 1 << self.target.order, step),
             FaultState::Rmap => self.plan_rmap(layer, space, step),
@@ -106,7 +106,7 @@ impl Fault {
             }
             FaultState::TakeReady { .. } => self.plan_take_ready(layer, step),
             FaultState::Install { entry } => {
-                if let Work::Copy { .. } = self.progress.work {
+                if let FaultWork::Copy { .. } = self.progress.work {
                     layer.mechanisms.placement.plan_copied(
                         self.request.space.index,
                         self.request.va,
@@ -159,7 +159,7 @@ impl Fault {
     /// Number of further pages to map: of a folio, or around a page of a file.
     fn extra_pages(&self, layer: &Layer) -> u64 {
         match self.progress.work {
-            Work::Cached { .. } => {
+            FaultWork::Cached { .. } => {
                 let comes = |&at: &VirtAddr| {
                     at != self.target.page
                         && layer.is_unmapped(self.request.space.index, at)
@@ -167,14 +167,14 @@ impl Fault {
                 };
                 pages(self.target.around).filter(comes).count() as u64
             }
-            Work::Fresh => (1 << (self.target.order - self.target.size.order())) - 1,
+            FaultWork::Fresh => (1 << (self.target.order - self.target.size.order())) - 1,
             _ => 0,
         }
     }
 
     /// The page of the page cache that belongs to an address around the fault's.
     fn cached(&self, layer: &Layer, at: VirtAddr) -> Option<Pfn> {
-        let Work::Cached { file, page } = self.progress.work else { return None };
+        let FaultWork::Cached { file, page } = self.progress.work else { return None };
         layer
             .memory
             .page_use
@@ -193,7 +193,7 @@ impl Fault {
 
     /// Requests for pages of a file that are read together.
     pub(super) fn reads(&self, layer: &Layer, pages: &[(u64, Pfn)]) -> Vec<DeviceRequest> {
-        let Work::Read { file, .. } = self.progress.work else { unreachable!("only such a fault reads") };
+        let FaultWork::Read { file, .. } = self.progress.work else { unreachable!("only such a fault reads") };
         let storage = layer.storage().expect("pages are read from storage");
         // Pages whose blocks are still unwritten are not read.
         let held = pages.iter().map(|&(number, _)| number).filter(|&number| !storage.is_unwritten(file, number));
@@ -205,7 +205,7 @@ impl Fault {
     /// Plans zeroing of the frame, or copying.
     fn plan_zeroing(&self, step: &mut Step) {
         step.kernel(RefKind::Write, page_metadata(self.target.frame));
-        if let Work::Copy { from } = self.progress.work {
+        if let FaultWork::Copy { from } = self.progress.work {
             step.kernel(RefKind::Load { bytes: FRAME_BYTES << self.target.order }, from.addr());
         }
         step.kernel(RefKind::Zero { bytes: FRAME_BYTES << self.target.order }, self.target.frame.addr());
@@ -215,7 +215,7 @@ impl Fault {
         // The VMA's anon_vma or the file's mapping, then the page's map count.
         step.kernel(RefKind::Read, space.object_line(!self.vma_start(space).0));
         match self.progress.work {
-            Work::Cached { .. } => {
+            FaultWork::Cached { .. } => {
                 for frame in pages(self.target.around).filter_map(|at| self.cached(layer, at)) {
                     step.kernel(RefKind::Locked, page_metadata(frame));
                 }
@@ -249,9 +249,9 @@ impl Fault {
     fn plan_install(&self, entry: PhysAddr, layer: &Layer, space: &AddressSpace, step: &mut Step) {
         let mut line = u64::MAX;
         let several = match self.progress.work {
-            Work::Cached { .. } => self.target.around,
+            FaultWork::Cached { .. } => self.target.around,
             // A folio.
-            Work::Fresh if self.target.order > self.target.size.order() => {
+            FaultWork::Fresh if self.target.order > self.target.size.order() => {
                 VaRange { start: self.target.page, end: self.target.end() }
             }
             _ => VaRange { start: self.target.page, end: self.target.page },

@@ -12,7 +12,7 @@
 //! to the thread. (The thread updates the counters of cgroups and lists together with the page; the fault has paid for
 //! its part.) A fault that finds no frame executes no instructions beyond those of its allocation.
 
-use super::work::Work;
+use super::work::FaultWork;
 use super::{Fault, FaultState};
 use crate::config::StageLines;
 use crate::fault::stage::Stage;
@@ -69,7 +69,7 @@ impl Fault {
         let vma = layer.spaces[space].vmas.find(self.request.va);
         let vma = vma.expect("mappings do not change during a fault").clone();
         self.progress.work = self.choose_anonymous(layer, &vma, zero_page);
-        debug_assert_ne!(self.progress.work, Work::Ready);
+        debug_assert_ne!(self.progress.work, FaultWork::Ready);
         self.after_walk(os)
     }
 }

@@ -1,12 +1,12 @@
 //! Routing of a fault: choosing the kind of work that its page needs, from the result of the walk.
 //!
-//! A walk begins where a translation cache says ([`super::cached_walk`]). Its result and the VMA decide the [`Work`]:
-//! for anonymous memory ([`super::anonymous`]), for a file ([`super::file`]), for a present page that must be copied
-//! ([`super::copy`]), or for a page in the swap area ([`super::swap`]).
+//! A walk begins where a translation cache says ([`super::cached_walk`]). Its result and the VMA decide the
+//! [`FaultWork`]: for anonymous memory ([`super::anonymous`]), for a file ([`super::file`]), for a present page that
+//! must be copied ([`super::copy`]), or for a page in the swap area ([`super::swap`]).
 
 use super::{Fault, FaultState};
 use crate::entry_word::EntryWord;
-use crate::fault::work::{Work, is_file};
+use crate::fault::work::{FaultWork, is_file};
 use crate::fault_engine::kernel_side::EngineState;
 use crate::frames::frame_alloc::FramePurpose;
 use crate::locks::TaskId;
@@ -20,7 +20,7 @@ use pagelab_tables::page_table::{Leaf, WalkList};
 
 impl Fault {
     /// Chooses the work for the page at `va`, given the result of a walk; `None` if it can be accessed by now.
-    pub(super) fn choose(&mut self, os: &mut Os, leaf: &Leaf) -> Result<Option<Work>, EngineError> {
+    pub(super) fn choose(&mut self, os: &mut Os, leaf: &Leaf) -> Result<Option<FaultWork>, EngineError> {
         let (zero_page, around) = (os.costs.zero_page.0, os.costs.fault_around_bytes.0);
         let layer = self.layer(os);
         let vma = layer.spaces[self.request.space.index].vmas.find(self.request.va);
@@ -51,20 +51,24 @@ impl Fault {
         }
         match word.map(|of| of.word) {
             Some(EntryWord::Swap(slot)) => return Ok(Some(self.choose_for_swapped(layer, slot))),
-            Some(EntryWord::Armed(_)) if layer.serves_faults() => return Ok(Some(Work::Ready)),
+            Some(EntryWord::Armed(_)) if layer.serves_faults() => return Ok(Some(FaultWork::Ready)),
             Some(EntryWord::Armed(_) | EntryWord::Stored(_)) | None => {}
         }
         if is_file(&vma) {
             return self.choose_for_file(layer, &vma, around).map(Some);
         }
         let work = self.choose_anonymous(layer, &vma, zero_page);
-        let ready = work == Work::Fresh && self.target.order == 0 && layer.takes_in_faults();
-        Ok(Some(if ready && layer.is_served(self.request.space.index, self.request.va) { Work::Ready } else { work }))
+        let ready = work == FaultWork::Fresh && self.target.order == 0 && layer.takes_in_faults();
+        Ok(Some(if ready && layer.is_served(self.request.space.index, self.request.va) {
+            FaultWork::Ready
+        } else {
+            work
+        }))
     }
 
     /// The key of a file's page that must be read, since it may be in the middle of being written.
-    fn written(&self, os: &Os, work: Work) -> Option<BlockKey> {
-        let Work::Read { file, page } = work else { return None };
+    fn written(&self, os: &Os, work: FaultWork) -> Option<BlockKey> {
+        let FaultWork::Read { file, page } = work else { return None };
         let layer = self.request.space.layer;
         let storage = os.layers[layer].storage()?;
         Some(BlockKey::Writeback { layer, lba: storage.lba(file, page) })
@@ -108,18 +112,18 @@ impl Fault {
         }
         (self.held.page, self.progress.work) = (true, work);
         self.progress.kind = work.kind(matches!(leaf, Leaf::Present(_)), self.request.intent == Intent::Store);
-        if let Work::Read { file, .. } = work {
+        if let FaultWork::Read { file, .. } = work {
             self.note_miss(os, file);
         }
         Ok(Ok(match (work, leaf) {
-            (Work::Split, _) => {
+            (FaultWork::Split, _) => {
                 let frame =
                     self.layer(os).take_frame(context, FramePurpose::PageTable, "the table of a page that is split")?;
                 FaultState::Split { frame }
             }
             (_, Leaf::Present(_)) => self.after_tables(os),
             (_, Leaf::NotPresent { .. }) => {
-                if let Work::Shared { present: true, .. } = work {
+                if let FaultWork::Shared { present: true, .. } = work {
                     // From here on it cannot be freed.
                     let frame = self.target.frame;
                     self.layer(os).memory.page_use.share(frame);

@@ -1,8 +1,8 @@
 //! Faults on pages in the swap area, or that another user has read back from it.
 
 use super::Fault;
-use crate::entry_word::{EntryWord, Slot};
-use crate::fault::work::Work;
+use crate::entry_word::{EntryWord, SwapSlot};
+use crate::fault::work::FaultWork;
 use crate::layer::Layer;
 use crate::reclaim::Swapped;
 use pagelab_base::error::EngineError;
@@ -10,14 +10,14 @@ use pagelab_base::page_fault::Intent;
 
 impl Fault {
     /// Chooses the work for a page that was swapped out.
-    pub(super) fn choose_for_swapped(&mut self, layer: &mut Layer, slot: Slot) -> Work {
+    pub(super) fn choose_for_swapped(&mut self, layer: &mut Layer, slot: SwapSlot) -> FaultWork {
         let swap = layer.swap().expect("a slot is one of the swap area");
-        let Swapped::InMemory(frame) = swap.find(slot) else { return Work::SwapIn };
+        let Swapped::InMemory(frame) = swap.find(slot) else { return FaultWork::SwapIn };
         self.target.frame = frame;
         if self.request.intent == Intent::Store && !layer.memory.page_use.are_exclusive(frame, 0) {
-            return Work::Copy { from: frame };
+            return FaultWork::Copy { from: frame };
         }
-        Work::SwapCached
+        FaultWork::SwapCached
     }
 
     /// Maps a page that was read back from the swap device, by this fault or by another user; 0 if it has left memory
@@ -25,7 +25,7 @@ impl Fault {
     pub(super) fn map_swapped(&mut self, layer: &mut Layer) -> Result<u64, EngineError> {
         let context = self.context_in(layer);
         let (space, page) = (self.request.space.index, self.target.page);
-        let own = (self.progress.work == Work::SwapIn).then_some(self.target.frame);
+        let own = (self.progress.work == FaultWork::SwapIn).then_some(self.target.frame);
         let of = layer.word(space, page).expect("mappings do not change during a fault");
         let EntryWord::Swap(slot) = of.word else { unreachable!("{page:?} was in the swap area: {of:?}") };
         let swap = layer.swap().expect("a slot is one of the swap area");

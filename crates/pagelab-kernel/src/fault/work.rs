@@ -7,7 +7,7 @@ use pagelab_trace::MapFlags;
 
 /// The work for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum FaultWork {
     /// Map a zeroed frame, or a folio of several.
     Fresh,
     ZeroPage,
@@ -42,7 +42,7 @@ pub(super) enum Work {
     Split,
 }
 
-impl Work {
+impl FaultWork {
     /// Whether it allocates a frame for the program.
     pub(super) fn allocates(self) -> bool {
         matches!(self, Self::Fresh | Self::SwapIn | Self::Copy { .. } | Self::Shared { present: false, .. })

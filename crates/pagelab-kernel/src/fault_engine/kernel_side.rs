@@ -82,7 +82,7 @@ pub trait KernelSide: Sized {
     }
 
     /// Asks for pages of a space to be armed or disarmed. For engines that do not fill at once.
-    fn queue_job(&mut self, job: Job);
+    fn queue_job(&mut self, job: ArmingJob);
 
     /// From now on, a file has several mappings. Errors: the configuration says that the engine serves it.
     fn share(&mut self, _file: &Arc<str>) -> Result<(), LayerConfigError> {
@@ -164,7 +164,7 @@ pub trait KernelSide: Sized {
 
 /// A request to arm or disarm the entries of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct ArmingJob {
     /// Number of the space in its layer.
     pub space: u32,
     /// The part of the space with these pages.
@@ -237,7 +237,7 @@ macro_rules! make_state {
             }
 
             /// See [`KernelSide::queue_job`].
-            pub fn queue_job(&mut self, job: Job) {
+            pub fn queue_job(&mut self, job: ArmingJob) {
                 match self { $(Self::$Engine(of) => of.queue_job(job),)+ }
             }
 

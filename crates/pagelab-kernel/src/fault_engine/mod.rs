@@ -7,8 +7,8 @@
 //! takes it back.
 //!
 //! An engine is a folder here, its `pub mod` line and one line in `engines!` below: a type that is a
-//! [`kernel_side::KernelSide`], one that is a [`work::Work`], and parameters in a module that imports nothing of the
-//! kernels. The line gives it its `kind` in configurations (`system.layers.NAME.fault_engine`), its row in `pagelab
+//! [`kernel_side::KernelSide`], one that is a [`work::PageWork`], and parameters in a module that imports nothing of
+//! the kernels. The line gives it its `kind` in configurations (`system.layers.NAME.fault_engine`), its row in `pagelab
 //! list fault-engines`, and its place in error messages and conformance tests. Its kernel threads are lines of
 //! [`crate::threads`].
 

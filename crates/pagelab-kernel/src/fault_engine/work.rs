@@ -12,7 +12,7 @@ use pagelab_tables::page_table::Mapping;
 
 /// Result of an engine's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum EngineVerdict {
     /// The page is mapped, and the walker can insert it in the TLB.
     Mapped(Mapping),
     /// A page fault is raised: the kernel's handler runs.
@@ -25,7 +25,7 @@ pub enum Verdict {
 /// table, or the kernel's data, only while it holds the page's key ([`pagelab_base::step::BlockKey::Page`]), and checks
 /// again what it relies on when it has got the key. While it holds it, mapping calls that affect what the key covers
 /// wait for it ([`crate::locks::Locks::read_mappings`]).
-pub trait Work: Sized {
+pub trait PageWork: Sized {
     /// Starts the work for a fault; `None` if the engine does not handle the page.
     fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self>;
 
@@ -43,21 +43,21 @@ pub trait Work: Sized {
     fn charge(&self, os: &mut Os, cycles: Cycles);
 
     /// The result, when it is done.
-    fn verdict(&self) -> Verdict;
+    fn verdict(&self) -> EngineVerdict;
 }
 
 macro_rules! make_work {
     ($($module:ident::$Engine:ident = $name:literal, $text:literal;)+) => {
         #[derive(Clone, Debug)]
-        enum Any {
+        enum AnyPageWork {
             $($Engine(super::$module::Offload),)+
         }
 
-        /// The work of any engine, with its start time. Other methods call those of [`Work`].
+        /// The work of any engine, with its start time. Other methods call those of [`PageWork`].
         #[derive(Clone, Debug)]
         pub struct EngineWork {
             began: Cycles,
-            of: Any,
+            of: AnyPageWork,
         }
 
         impl EngineWork {
@@ -65,33 +65,33 @@ macro_rules! make_work {
             /// engine, or it does not handle the page.
             pub fn begin(fault: &PageFault, cpu: CpuId, os: &Os, now: Cycles) -> Option<Self> {
                 let of = match os.layers[fault.space.layer].mechanisms.engine.as_ref()? {
-                    $(EngineState::$Engine(_) => Any::$Engine(super::$module::Offload::begin(fault, cpu, os)?),)+
+                    $(EngineState::$Engine(_) => AnyPageWork::$Engine(super::$module::Offload::begin(fault, cpu, os)?),)+
                 };
                 Some(Self { began: now, of })
             }
 
-            /// See [`Work::fault`].
+            /// See [`PageWork::fault`].
             pub fn fault(&self) -> &PageFault {
-                match &self.of { $(Any::$Engine(of) => of.fault(),)+ }
+                match &self.of { $(AnyPageWork::$Engine(of) => of.fault(),)+ }
             }
 
-            /// See [`Work::plan`].
+            /// See [`PageWork::plan`].
             pub fn plan(&self, os: &Os, step: &mut Step) {
-                match &self.of { $(Any::$Engine(of) => of.plan(os, step),)+ }
+                match &self.of { $(AnyPageWork::$Engine(of) => of.plan(os, step),)+ }
             }
 
-            /// See [`Work::commit`].
+            /// See [`PageWork::commit`].
             pub fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId, io_failed: bool) -> Next {
-                match &mut self.of { $(Any::$Engine(of) => of.commit(os, effects, task, io_failed),)+ }
+                match &mut self.of { $(AnyPageWork::$Engine(of) => of.commit(os, effects, task, io_failed),)+ }
             }
 
-            /// See [`Work::charge`].
+            /// See [`PageWork::charge`].
             pub fn charge(&self, os: &mut Os, cycles: Cycles) {
-                match &self.of { $(Any::$Engine(of) => of.charge(os, cycles),)+ }
+                match &self.of { $(AnyPageWork::$Engine(of) => of.charge(os, cycles),)+ }
             }
 
-            fn verdict(&self) -> Verdict {
-                match &self.of { $(Any::$Engine(of) => of.verdict(),)+ }
+            fn verdict(&self) -> EngineVerdict {
+                match &self.of { $(AnyPageWork::$Engine(of) => of.verdict(),)+ }
             }
         }
     };
@@ -105,10 +105,10 @@ impl EngineWork {
     }
 
     /// Ends the work: returns its result, and reports its latency to the engine.
-    pub fn end(&self, os: &mut Os, now: Cycles) -> Verdict {
+    pub fn end(&self, os: &mut Os, now: Cycles) -> EngineVerdict {
         let verdict = self.verdict();
         let engine = os.layers[self.layer()].mechanisms.engine.as_mut().expect("its work has ended just now");
-        engine.note(matches!(verdict, Verdict::Mapped(_)), now.saturating_sub(self.began));
+        engine.note(matches!(verdict, EngineVerdict::Mapped(_)), now.saturating_sub(self.began));
         verdict
     }
 }

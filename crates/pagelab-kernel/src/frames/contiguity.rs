@@ -32,7 +32,7 @@ impl Contiguity {
         self.contiguous += other.contiguous;
     }
 
-    pub(crate) fn add_group(&mut self, group: &Group) {
+    pub(crate) fn add_group(&mut self, group: &PageGroup) {
         self.groups += u64::from(group.pages > 0);
         self.lines += group.count as u64;
         self.full += u64::from(group.pages == 1 << LINE_ORDER);
@@ -42,18 +42,18 @@ impl Contiguity {
 
 /// A run of adjacent pages in adjacent frames: number of the first page, of its frame, and length in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Run(pub u64, pub u64, pub u64);
+pub struct ContiguousRun(pub u64, pub u64, pub u64);
 
 /// The group that is being counted.
 #[derive(Default)]
-pub(crate) struct Group {
+pub(crate) struct PageGroup {
     pub(crate) number: u64,
     pub(crate) pages: u32,
     pub(crate) lines: [u64; 1 << LINE_ORDER],
     pub(crate) count: usize,
 }
 
-impl Group {
+impl PageGroup {
     pub(crate) fn add(&mut self, pfn: u64) {
         self.pages += 1;
         let line = pfn >> LINE_ORDER;

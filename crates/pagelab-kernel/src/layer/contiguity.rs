@@ -1,18 +1,18 @@
 //! Contiguity of the memory of a layer's spaces.
 
-use crate::frames::contiguity::{Contiguity, Group, LINE_ORDER, Run};
+use crate::frames::contiguity::{Contiguity, ContiguousRun, LINE_ORDER, PageGroup};
 use crate::layer::Layer;
 use crate::vma::VmaKind;
 
 impl Layer {
     /// Contiguity of the anonymous memory of a space.
     pub fn contiguity(&self, space: u32) -> Contiguity {
-        let (mut sum, mut group) = (Contiguity::default(), Group::default());
+        let (mut sum, mut group) = (Contiguity::default(), PageGroup::default());
         self.for_anonymous(space, |page, frame| {
             let number = page >> LINE_ORDER;
             if number != group.number {
                 sum.add_group(&group);
-                group = Group { number, ..Group::default() };
+                group = PageGroup { number, ..PageGroup::default() };
             }
             group.add(frame);
         });
@@ -21,11 +21,11 @@ impl Layer {
     }
 
     /// The anonymous memory of a space as runs of adjacent pages in adjacent frames.
-    pub fn contiguous_runs(&self, space: u32) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    pub fn contiguous_runs(&self, space: u32) -> Vec<ContiguousRun> {
+        let mut runs: Vec<ContiguousRun> = Vec::new();
         self.for_anonymous(space, |page, frame| match runs.last_mut() {
-            Some(Run(first, at, pages)) if page == *first + *pages && frame == *at + *pages => *pages += 1,
-            _ => runs.push(Run(page, frame, 1)),
+            Some(ContiguousRun(first, at, pages)) if page == *first + *pages && frame == *at + *pages => *pages += 1,
+            _ => runs.push(ContiguousRun(page, frame, 1)),
         });
         runs
     }
@@ -68,7 +68,7 @@ impl Layer {
     }
 
     /// The contiguity map of the reported spaces, if it is recorded.
-    pub fn measured_map(&self) -> Option<Vec<Run>> {
+    pub fn measured_map(&self) -> Option<Vec<ContiguousRun>> {
         let mut map = self.counters.contiguity_map.clone()?;
         let live = (0..self.spaces.len() as u32).filter(|&index| self.spaces[index].reported);
         live.for_each(|index| map.extend(self.contiguous_runs(index)));

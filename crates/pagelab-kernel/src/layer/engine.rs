@@ -3,7 +3,7 @@
 use crate::context::KernelContext;
 use crate::entry_word::EntryWord;
 use crate::fault::largest_page;
-use crate::fault_engine::kernel_side::{EngineState, Job, UnaccountedPage};
+use crate::fault_engine::kernel_side::{ArmingJob, EngineState, UnaccountedPage};
 use crate::frames::page_use::FilePage;
 use crate::layer::words::WordOf;
 use crate::layer::{AddressSpace, Layer};
@@ -76,7 +76,7 @@ impl Layer {
         if let Some(each) = engine.fills_at_once() {
             return ArmingMode::Filled(self.fill_entries(context, index, range) * each);
         }
-        engine.queue_job(Job { space: index, range, arm: true });
+        engine.queue_job(ArmingJob { space: index, range, arm: true });
         ArmingMode::Thread
     }
 

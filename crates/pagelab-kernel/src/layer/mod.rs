@@ -37,7 +37,7 @@ use crate::config::{Backing, InvalidationCause, LargePages};
 use crate::context::KernelContext;
 use crate::direct_segment::SegmentMemory;
 use crate::fault_engine::kernel_side::EngineState;
-use crate::frames::contiguity::{Contiguity, Run};
+use crate::frames::contiguity::{Contiguity, ContiguousRun};
 use crate::frames::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
 use crate::frames::supply::FrameCounters;
 use crate::memory::{LayerMemory, Memory};
@@ -130,7 +130,7 @@ pub struct LayerCounters {
     /// Contiguity of the memory of spaces that have ended.
     pub ended_contiguity: Contiguity,
     /// Runs of adjacent frames of those spaces, if they are recorded.
-    pub contiguity_map: Option<Vec<Run>>,
+    pub contiguity_map: Option<Vec<ContiguousRun>>,
 }
 
 impl Layer {

@@ -4,7 +4,7 @@ use crate::config::{CacheOwner, InvalidationCause};
 use crate::context::KernelContext;
 use crate::frames::frame_alloc::FramePurpose;
 use crate::layer::Layer;
-use crate::translation_cache::{LOWEST, Layout, Object, TranslationCaches};
+use crate::translation_cache::{CacheLayout, LOWEST, Object, TranslationCaches};
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_SHIFT, PhysAddr, VirtAddr};
 use pagelab_base::ids::CpuId;
@@ -35,7 +35,7 @@ impl Layer {
     }
 
     /// The layout of caches, and the address of the cache for an address, if it exists.
-    pub fn translation_cache(&self, space: u32, cpu: CpuId, va: VirtAddr) -> Option<(&Layout, PhysAddr)> {
+    pub fn translation_cache(&self, space: u32, cpu: CpuId, va: VirtAddr) -> Option<(&CacheLayout, PhysAddr)> {
         let caches = self.mechanisms.translation_caches.as_ref()?;
         let layout = caches.layout.as_ref()?;
         let objects = if caches.is_shared() { &caches.of_cpus } else { &self.spaces[space].caches.objects };

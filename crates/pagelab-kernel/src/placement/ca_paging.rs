@@ -26,7 +26,7 @@ use std::ops::Range;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Policy, PolicyContext, Progress, WantedPage};
+use super::{PlacementProgress, Policy, PolicyContext, WantedPage};
 use crate::locks::TaskLocks;
 use crate::memory::{Memory, MemoryView, page_metadata};
 use crate::reclaim::Pressure;
@@ -286,10 +286,10 @@ impl Policy for CaPaging {
         of: AllocTarget,
         memory: &mut Memory,
         _: &mut TaskLocks,
-    ) -> Progress<AllocTarget> {
+    ) -> PlacementProgress<AllocTarget> {
         let page = page.expect("it keeps no memory that another fault would give back");
         if let Some(Pressure::Limit(_)) = memory.view().pressure(page.order) {
-            return Progress::Ordinary;
+            return PlacementProgress::Ordinary;
         }
         let offset = self.offset(page);
         match of {
@@ -298,7 +298,7 @@ impl Policy for CaPaging {
             AllocTarget::Place { failed } if offset != failed => {}
             AllocTarget::Place { .. } => {
                 if !self.place(page, memory) {
-                    return Progress::Ordinary;
+                    return PlacementProgress::Ordinary;
                 }
             }
         }
@@ -306,12 +306,15 @@ impl Policy for CaPaging {
             let taken = memory.take_page_at(target, page.order);
             *if taken { &mut self.counters.hits } else { &mut self.counters.misses } += 1;
             if taken {
-                return Progress::Taken { frame: target, refilled: Some(memory.frames.effects.descriptors.clone()) };
+                return PlacementProgress::Taken {
+                    frame: target,
+                    refilled: Some(memory.frames.effects.descriptors.clone()),
+                };
             }
         }
         match of {
-            AllocTarget::Target => Progress::Go(AllocTarget::Place { failed: offset }),
-            AllocTarget::Place { .. } => Progress::Ordinary,
+            AllocTarget::Target => PlacementProgress::Go(AllocTarget::Place { failed: offset }),
+            AllocTarget::Place { .. } => PlacementProgress::Ordinary,
         }
     }
 

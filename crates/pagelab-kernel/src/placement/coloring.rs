@@ -17,7 +17,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Policy, PolicyContext, Progress, WantedPage};
+use super::{PlacementProgress, Policy, PolicyContext, WantedPage};
 use crate::frames::frame_alloc::FramePurpose;
 use crate::locks::TaskLocks;
 use crate::memory::{Memory, MemoryView, page_metadata};
@@ -92,13 +92,13 @@ impl Coloring {
     }
 
     /// Allocates a block for the lists, or goes the ordinary way.
-    fn take_block(&mut self, memory: &mut Memory) -> Progress<Search> {
+    fn take_block(&mut self, memory: &mut Memory) -> PlacementProgress<Search> {
         if self.is_crowded(&memory.view()) {
-            return Progress::Ordinary;
+            return PlacementProgress::Ordinary;
         }
         let Some(block) = memory.take(self.config.colours.ilog2(), FramePurpose::UserData) else {
             self.no_block += 1;
-            return Progress::Ordinary;
+            return PlacementProgress::Ordinary;
         };
         self.blocks += 1;
         // The frames are on the lists from here on, so that they cannot be lost; the next step pays for it.
@@ -106,7 +106,7 @@ impl Coloring {
             let pfn = block + n;
             self.free[(pfn.0 % u64::from(self.config.colours)) as usize].push(pfn);
         }
-        Progress::Go(Search::Cut { block, descriptors: memory.frames.effects.descriptors.clone() })
+        PlacementProgress::Go(Search::Cut { block, descriptors: memory.frames.effects.descriptors.clone() })
     }
 }
 
@@ -170,7 +170,7 @@ impl Policy for Coloring {
         of: Search,
         memory: &mut Memory,
         _: &mut TaskLocks,
-    ) -> Progress<Search> {
+    ) -> PlacementProgress<Search> {
         match (of, page) {
             (Search::GiveBack { frames }, _) => {
                 for pfn in frames {
@@ -182,20 +182,20 @@ impl Policy for Coloring {
                         self.given_back += 1;
                     }
                 }
-                Progress::Again
+                PlacementProgress::Again
             }
             (Search::Take, Some(page)) => {
                 if let Some(Pressure::Limit(_)) = memory.view().pressure(0) {
-                    return Progress::Ordinary;
+                    return PlacementProgress::Ordinary;
                 }
                 let colour = self.colour_of(page);
-                let Some(frame) = self.free[colour].pop() else { return Progress::Go(Search::Block) };
+                let Some(frame) = self.free[colour].pop() else { return PlacementProgress::Go(Search::Block) };
                 self.taken += 1;
                 memory.charge(frame, 0);
-                Progress::Taken { frame, refilled: None }
+                PlacementProgress::Taken { frame, refilled: None }
             }
             (Search::Block, _) => self.take_block(memory),
-            (Search::Cut { .. }, _) => Progress::Go(Search::Take),
+            (Search::Cut { .. }, _) => PlacementProgress::Go(Search::Take),
             (Search::Take, None) => unreachable!("a fault that gives nothing back wants a page"),
         }
     }

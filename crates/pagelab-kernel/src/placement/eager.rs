@@ -21,7 +21,7 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Policy, PolicyContext, Progress, WantedPage};
+use super::{PlacementProgress, Policy, PolicyContext, WantedPage};
 use crate::locks::TaskLocks;
 use crate::memory::{Memory, MemoryView};
 use crate::vma::{Vma, VmaKind};
@@ -94,7 +94,7 @@ impl Policy for Eager {
         of: Infallible,
         _: &mut Memory,
         _: &mut TaskLocks,
-    ) -> Progress<Infallible> {
+    ) -> PlacementProgress<Infallible> {
         match of {}
     }
 

@@ -63,7 +63,7 @@ impl WantedPage {
 
 /// What follows a committed step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress<S> {
+pub enum PlacementProgress<S> {
     /// Continue with this step.
     Go(S),
     /// Wait until the key is released, then plan this step again.
@@ -101,7 +101,7 @@ pub struct PolicyContext<'a> {
 /// - [`Self::begin`] and [`Self::plan`] change nothing; a plan lists everything that its commit reads and writes in the
 ///   kernel's memory.
 /// - A commit checks again what it relies on, since others may have run since the plan. It releases a lock
-///   ([`BlockKey::Placement`]) before it returns anything except [`Progress::Go`].
+///   ([`BlockKey::Placement`]) before it returns anything except [`PlacementProgress::Go`].
 /// - A frame that it hands out is charged ([`Memory::charge`]) and handed out once. Frames that it keeps are not
 ///   charged, and it counts them in [`Self::held_frames`]. When [`Self::space_ended`] was called for all spaces it
 ///   keeps none.
@@ -144,7 +144,7 @@ pub trait Policy: Sized {
         of: Self::Step,
         memory: &mut Memory,
         locks: &mut TaskLocks,
-    ) -> Progress<Self::Step>;
+    ) -> PlacementProgress<Self::Step>;
 
     /// Whether the kernel makes room for the page, if memory is short, before a step of the policy is carried out.
     fn wants_room_first(&self) -> bool {
@@ -330,7 +330,7 @@ macro_rules! policies {
                 of: PlacementStep,
                 memory: &mut Memory,
                 locks: &mut TaskLocks,
-            ) -> Progress<PlacementStep> {
+            ) -> PlacementProgress<PlacementStep> {
                 match of {
                     $(PlacementStep::$policy(of) => {
                         let Self::$policy(policy) = self else { unreachable!("{ANOTHERS_STEP}") };
@@ -371,15 +371,15 @@ impl PlacementConfig {
     }
 }
 
-impl<S> Progress<S> {
-    fn map<T>(self, step: impl FnOnce(S) -> T) -> Progress<T> {
+impl<S> PlacementProgress<S> {
+    fn map<T>(self, step: impl FnOnce(S) -> T) -> PlacementProgress<T> {
         match self {
-            Self::Go(of) => Progress::Go(step(of)),
-            Self::Wait(key, of) => Progress::Wait(key, step(of)),
-            Self::Taken { frame, refilled } => Progress::Taken { frame, refilled },
-            Self::Ordinary => Progress::Ordinary,
-            Self::Again => Progress::Again,
-            Self::Reclaim(pressure) => Progress::Reclaim(pressure),
+            Self::Go(of) => PlacementProgress::Go(step(of)),
+            Self::Wait(key, of) => PlacementProgress::Wait(key, step(of)),
+            Self::Taken { frame, refilled } => PlacementProgress::Taken { frame, refilled },
+            Self::Ordinary => PlacementProgress::Ordinary,
+            Self::Again => PlacementProgress::Again,
+            Self::Reclaim(pressure) => PlacementProgress::Reclaim(pressure),
         }
     }
 }

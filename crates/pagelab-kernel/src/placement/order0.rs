@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Policy, PolicyContext, Progress, WantedPage};
+use super::{PlacementProgress, Policy, PolicyContext, WantedPage};
 use crate::locks::TaskLocks;
 use crate::memory::Memory;
 use pagelab_base::error::LayerConfigError;
@@ -51,7 +51,7 @@ impl Policy for Order0 {
         of: Infallible,
         _: &mut Memory,
         _: &mut TaskLocks,
-    ) -> Progress<Infallible> {
+    ) -> PlacementProgress<Infallible> {
         match of {}
     }
 }

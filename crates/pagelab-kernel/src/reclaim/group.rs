@@ -33,7 +33,7 @@ pub enum Pressure {
 
 /// A group and its pages.
 #[derive(Clone, Default)]
-pub struct Group {
+pub struct Cgroup {
     /// The source that the group was created for; empty for the rest.
     pub name: String,
     pub(super) lru: Lru,
@@ -50,12 +50,12 @@ pub struct Group {
 }
 
 /// The group whose turn it is to be scanned, and the credits of all groups after the turn.
-pub(super) struct Turn {
+pub(super) struct ScanTurn {
     pub group: GroupId,
     credits: Vec<i64>,
 }
 
-impl Group {
+impl Cgroup {
     /// A group without pages, for the source of this name, with a limit in frames.
     pub fn new(name: &str, limit_frames: u64) -> Self {
         Self { name: name.to_owned(), limit_frames, ..Self::default() }
@@ -64,13 +64,13 @@ impl Group {
 
 impl Reclaim {
     /// A new group.
-    pub fn add_group(&mut self, group: Group) -> GroupId {
+    pub fn add_group(&mut self, group: Cgroup) -> GroupId {
         self.groups.push(group);
         GroupId(self.groups.len() as u16 - 1)
     }
 
     /// All groups; [`GroupId::REST`] is the first.
-    pub fn groups(&self) -> &[Group] {
+    pub fn groups(&self) -> &[Cgroup] {
         &self.groups
     }
 
@@ -79,11 +79,11 @@ impl Reclaim {
         if self.members.is_empty() { GroupId::REST } else { self.members.get(&pfn).copied().unwrap_or_default() }
     }
 
-    pub(super) fn group(&self, id: GroupId) -> &Group {
+    pub(super) fn group(&self, id: GroupId) -> &Cgroup {
         &self.groups[usize::from(id.0)]
     }
 
-    pub(super) fn group_mut(&mut self, id: GroupId) -> &mut Group {
+    pub(super) fn group_mut(&mut self, id: GroupId) -> &mut Cgroup {
         &mut self.groups[usize::from(id.0)]
     }
 
@@ -129,7 +129,7 @@ impl Reclaim {
     }
 
     /// By kind: whether pages of a group can be reclaimed.
-    pub(super) fn possible(&self, group: &Group) -> [bool; 2] {
+    pub(super) fn possible(&self, group: &Cgroup) -> [bool; 2] {
         let swap = self.swap.as_ref().is_some_and(|swap| swap.room() > 0);
         let listed = |kind| group.lru.frames(kind) > 0;
         [swap && listed(LruPageKind::Anonymous), listed(LruPageKind::File)]
@@ -144,11 +144,11 @@ impl Reclaim {
     }
 
     /// Chooses the group for the next scan.
-    pub(super) fn next_group(&self, pressure: Pressure) -> Turn {
+    pub(super) fn next_group(&self, pressure: Pressure) -> ScanTurn {
         if let Pressure::Limit(group) = pressure {
-            return Turn { group, credits: Vec::new() };
+            return ScanTurn { group, credits: Vec::new() };
         }
-        let due = |group: &Group| {
+        let due = |group: &Cgroup| {
             let [anonymous, file] = self.possible(group);
             let of = |kind, counts: bool| if counts { group.lru.frames(kind) as i64 } else { 0 };
             of(LruPageKind::Anonymous, anonymous) + of(LruPageKind::File, file)
@@ -158,11 +158,11 @@ impl Reclaim {
         // Among equals, the first.
         let chosen = with_pages.max_by_key(|&n| (credits[n], std::cmp::Reverse(n))).unwrap_or(0);
         credits[chosen] -= self.groups.iter().map(due).sum::<i64>();
-        Turn { group: GroupId(chosen as u16), credits }
+        ScanTurn { group: GroupId(chosen as u16), credits }
     }
 
     /// Records that the group which [`Self::next_group`] returned is scanned.
-    pub(super) fn take_turn(&mut self, turn: Turn) {
+    pub(super) fn take_turn(&mut self, turn: ScanTurn) {
         if turn.credits.is_empty() {
             self.group_mut(turn.group).limit_scans += 1;
         }
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn scans_for_the_machine_go_to_groups_in_proportion_and_those_at_a_limit_to_its_own() {
         let mut reclaim = reclaim();
-        let other = reclaim.add_group(Group::new("other", 100));
+        let other = reclaim.add_group(Cgroup::new("other", 100));
         for (first, count, id) in [(0, 300, GroupId::REST), (1000, 100, other)] {
             for n in first..first + count {
                 reclaim.charge(Pfn(n), 0, id);

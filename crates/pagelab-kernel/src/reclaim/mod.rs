@@ -3,7 +3,7 @@
 //! Models: a scan takes the oldest inactive pages and checks the accessed bits of all PTEs that map them. Pages in use
 //! get another round. Others are unmapped: anonymous pages go to the swap area, dirty pages of files are written back
 //! to storage, and clean ones are dropped. kswapd scans between the low and the high watermark; below the min
-//! watermark, or at the limit of its cgroup ([`Group`]), a fault scans itself.
+//! watermark, or at the limit of its cgroup ([`Cgroup`]), a fault scans itself.
 //! Source: Linux mm/vmscan.c (`shrink_folio_list`, `shrink_active_list`, `folio_check_references`, `balance_pgdat`),
 //! mm/page_alloc.c (`calculate_min_free_kbytes`, `__setup_per_zone_wmarks`), mm/rmap.c (`try_to_unmap`,
 //! `folio_referenced_one`), include/linux/mm_inline.h (`vma_has_recency`).
@@ -21,11 +21,11 @@ mod scan;
 mod storage;
 mod swap;
 
-pub use group::{Group, GroupId, Pressure};
+pub use group::{Cgroup, GroupId, Pressure};
 pub use lru::{LruPageKind, SCAN_PAGES};
 pub use rmap::{PageOf, Rmap};
-pub use scan::{Scan, plan_scan};
-pub use storage::{Full, Run, Storage};
+pub use scan::{ReclaimScan, plan_scan};
+pub use storage::{BlockRun, Full, Storage};
 pub use swap::{Swap, Swapped};
 
 use rustc_hash::FxHashMap;
@@ -57,7 +57,7 @@ pub struct ReclaimCounters {
 
 /// Watermarks, in free frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marks {
+pub struct ReclaimMarks {
     /// Below it, faults reclaim memory themselves.
     pub min: u64,
     /// Below it, kswapd is woken.
@@ -66,7 +66,7 @@ pub struct Marks {
     pub high: u64,
 }
 
-impl Marks {
+impl ReclaimMarks {
     /// The watermarks of a kernel with this many frames.
     fn for_frames(frames: u64) -> Self {
         let kib = frames * FRAME_BYTES / 1024;
@@ -83,7 +83,7 @@ impl Marks {
 #[derive(Clone)]
 pub struct Reclaim {
     /// The group of all programs in no other group is the first.
-    groups: Vec<Group>,
+    groups: Vec<Cgroup>,
     /// The group of each frame that is charged to another group than the first.
     members: FxHashMap<Pfn, GroupId>,
     /// The entries of page tables that map each frame.
@@ -93,7 +93,7 @@ pub struct Reclaim {
     advised_recency: bool,
     swappiness: u32,
     /// Free frames at which faults and kswapd reclaim memory.
-    pub marks: Marks,
+    pub marks: ReclaimMarks,
     /// The swap area, if the kernel has one; without it anonymous pages stay in memory.
     pub swap: Option<Swap>,
     /// Storage of the files; `None` if files stay in memory.
@@ -110,13 +110,13 @@ impl Reclaim {
         }
         let limit = kernel.cgroup_limit_bytes.map_or(u64::MAX, |bytes| bytes.0 / FRAME_BYTES);
         Some(Self {
-            groups: vec![Group::new("", limit)],
+            groups: vec![Cgroup::new("", limit)],
             members: FxHashMap::default(),
             rmap: Rmap::default(),
             new_active: kernel.new_pages == LruList::Active,
             advised_recency: kernel.advised_recency.0,
             swappiness: kernel.swappiness,
-            marks: Marks::for_frames(frames),
+            marks: ReclaimMarks::for_frames(frames),
             swap: kernel.swap.as_ref().map(|swap| Swap::new(swap, clock)),
             storage: kernel.storage.as_ref().map(|device| Storage::new(device, clock)),
             counters: ReclaimCounters::default(),
@@ -152,9 +152,9 @@ mod tests {
     fn watermarks_are_those_of_linux() {
         // 8 GiB: min_free_kbytes is 11585, and the distance of the watermarks is a thousandth of memory.
         let frames = 8 << 18;
-        let Marks { min, low, high } = Marks::for_frames(frames);
+        let ReclaimMarks { min, low, high } = ReclaimMarks::for_frames(frames);
         assert_eq!((min, low - min, high - low), (11_585 / 4, frames / 1000, frames / 1000));
-        let tiny = Marks::for_frames(1024);
+        let tiny = ReclaimMarks::for_frames(1024);
         assert_eq!((tiny.min, tiny.low, tiny.high), (64, 80, 96));
     }
 }

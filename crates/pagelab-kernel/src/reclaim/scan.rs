@@ -4,7 +4,7 @@ use super::lru::{LruEntry, LruPageKind};
 use super::swap::Swap;
 use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
 use crate::context::KernelContext;
-use crate::entry_word::{EntryWord, Slot};
+use crate::entry_word::{EntryWord, SwapSlot};
 use crate::frames::page_use::FilePage;
 use crate::layer::Layer;
 use crate::layer::words::WordOf;
@@ -17,7 +17,7 @@ use pagelab_tables::page_table::{Leaf, PteFlags, Removed, WalkList};
 
 /// Result of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scan {
+pub struct ReclaimScan {
     /// Pages whose translations were removed, with their sizes in bytes.
     pub gone: Vec<(u32, VirtAddr, u64)>,
     /// Number of frames freed.
@@ -33,7 +33,7 @@ pub struct Scan {
 }
 
 /// Decision about a page.
-enum Verdict {
+enum PageVerdict {
     /// Another round, on the active or the inactive list.
     Stay {
         active: bool,
@@ -80,25 +80,25 @@ impl Reclaim {
     }
 
     /// Decides about a page as `folio_check_references` does; `room` is the number of free slots in the swap area.
-    fn judge(&self, entry: &LruEntry, seen: &PteSummary, room: &mut u64) -> Verdict {
+    fn judge(&self, entry: &LruEntry, seen: &PteSummary, room: &mut u64) -> PageVerdict {
         let file = entry.kind == LruPageKind::File && !entry.lazy_free;
         if seen.busy || seen.written.is_some() {
-            return Verdict::Stay { active: false };
+            return PageVerdict::Stay { active: false };
         }
         if seen.accessed > 0 {
             // Before anonymous pages started on the inactive list (Linux 5.9), one access made them active.
             let active = entry.referenced || seen.accessed > 1 || file && seen.executable || !file && self.new_active;
-            return Verdict::Stay { active };
+            return PageVerdict::Stay { active };
         }
         if file || entry.lazy_free {
-            return Verdict::Leave;
+            return PageVerdict::Leave;
         }
         match room.checked_sub(1 << entry.order) {
             Some(left) => {
                 *room = left;
-                Verdict::Leave
+                PageVerdict::Leave
             }
-            None => Verdict::Stay { active: true },
+            None => PageVerdict::Stay { active: true },
         }
     }
 }
@@ -111,8 +111,8 @@ impl Layer {
         context: KernelContext,
         pressure: Pressure,
         is_busy: &dyn Fn(u32, u64) -> bool,
-    ) -> Scan {
-        let mut scan = Scan::default();
+    ) -> ReclaimScan {
+        let mut scan = ReclaimScan::default();
         let Some(mut reclaim) = self.memory.reclaim.take() else { return scan };
         let turn = reclaim.next_group(pressure);
         let id = turn.group;
@@ -143,11 +143,11 @@ impl Layer {
                 continue;
             }
             match reclaim.judge(&entry, &seen, &mut room) {
-                Verdict::Stay { active } => {
+                PageVerdict::Stay { active } => {
                     reclaim.counters.activated += u64::from(active);
                     lru.put(pfn, active, seen.accessed > 0);
                 }
-                Verdict::Leave => leaving.push((pfn, entry)),
+                PageVerdict::Leave => leaving.push((pfn, entry)),
             }
         }
         reclaim.group_mut(id).lru = lru;
@@ -203,7 +203,7 @@ impl Layer {
     }
 
     /// Unmaps a page from all address spaces.
-    fn evict(&mut self, context: KernelContext, pfn: Pfn, entry: &LruEntry, scan: &mut Scan) {
+    fn evict(&mut self, context: KernelContext, pfn: Pfn, entry: &LruEntry, scan: &mut ReclaimScan) {
         let reclaim = self.memory.reclaim.as_mut().expect("its lists named the page");
         let frames: Vec<(Pfn, Vec<PageOf>)> =
             (0..1 << entry.order).map(|n| pfn + n).map(|f| (f, reclaim.rmap.pages(f).collect())).collect();
@@ -211,7 +211,7 @@ impl Layer {
         let mut slots = Vec::new();
         if let Some(swap) = swap {
             slots.extend(frames.iter().map(|(frame, places)| swap.put(*frame, places.len())));
-            scan.io.swap.extend(slots.iter().map(|slot: &Slot| DeviceRequest::write(slot.lba(), 1)));
+            scan.io.swap.extend(slots.iter().map(|slot: &SwapSlot| DeviceRequest::write(slot.lba(), 1)));
             reclaim.counters.swapped_out += frames.len() as u64;
         }
         reclaim.counters.freed_lazily += u64::from(entry.lazy_free);

@@ -29,7 +29,7 @@ struct Extent {
 
 /// Consecutive pages of a file in consecutive blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct BlockRun {
     /// Number of the first page in its file.
     pub page: u64,
     /// The block of the first page.
@@ -150,7 +150,7 @@ impl Storage {
 
     /// Moves the pages of a file in this range to other blocks, as far as they have any. Returns their old places;
     /// `None`, without any change, if the device has too few free blocks.
-    pub fn relocate(&mut self, file: u32, pages: Range<u64>) -> Option<Vec<Run>> {
+    pub fn relocate(&mut self, file: u32, pages: Range<u64>) -> Option<Vec<BlockRun>> {
         let moved = self.runs_of(file, pages);
         let mut places = self.places(moved.iter().map(|run| run.pages).sum())?.into_iter();
         let mut place = Extent { first: Lba(0), pages: 0 };
@@ -172,7 +172,7 @@ impl Storage {
     }
 
     /// The blocks of a file's pages in a range.
-    fn runs_of(&self, file: u32, pages: Range<u64>) -> Vec<Run> {
+    fn runs_of(&self, file: u32, pages: Range<u64>) -> Vec<BlockRun> {
         if pages.is_empty() {
             return Vec::new();
         }
@@ -180,7 +180,7 @@ impl Storage {
         let inside = self.extents.range((file, pages.start)..(file, pages.end)).map(|(&(_, at), &extent)| (at, extent));
         let clipped = |(at, extent): (u64, Extent)| {
             let (start, end) = (at.max(pages.start), (at + extent.pages).min(pages.end));
-            Run { page: start, first: Lba(extent.first.0 + start - at), pages: end - start }
+            BlockRun { page: start, first: Lba(extent.first.0 + start - at), pages: end - start }
         };
         before.into_iter().chain(inside).map(clipped).collect()
     }
@@ -225,7 +225,7 @@ impl Storage {
     }
 
     /// Removes blocks from a file.
-    fn cut_out(&mut self, file: u32, run: &Run) {
+    fn cut_out(&mut self, file: u32, run: &BlockRun) {
         let (at, extent) = self.extent_of(file, run.page).expect("the file has them");
         self.extents.remove(&(file, at));
         let end = run.page + run.pages;
@@ -305,10 +305,10 @@ mod tests {
         let lbas = |storage: &Storage, file, pages: Range<u64>| {
             pages.map(|page| storage.lba(file, page).0).collect::<Vec<_>>()
         };
-        assert_eq!(storage.relocate(0, 5..8), Some(vec![Run { page: 5, first: Lba(5), pages: 3 }]));
+        assert_eq!(storage.relocate(0, 5..8), Some(vec![BlockRun { page: 5, first: Lba(5), pages: 3 }]));
         assert_eq!(lbas(&storage, 0, 3..10), [3, 4, 30, 31, 32, 8, 9]);
         // Released blocks are used first; pages without blocks still have none.
-        assert_eq!(storage.relocate(1, 8..30), Some(vec![Run { page: 8, first: Lba(28), pages: 2 }]));
+        assert_eq!(storage.relocate(1, 8..30), Some(vec![BlockRun { page: 8, first: Lba(28), pages: 2 }]));
         assert_eq!(lbas(&storage, 1, 7..10), [27, 5, 6]);
         assert_eq!(storage.relocate(1, 20..20), Some(vec![]));
         assert_eq!(storage.relocate(0, 0..20), None, "of 20 blocks there are 10");

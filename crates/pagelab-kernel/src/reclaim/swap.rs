@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use crate::config::SwapConfig;
-use crate::entry_word::Slot;
+use crate::entry_word::SwapSlot;
 use pagelab_base::addr::{FRAME_SHIFT, Pfn};
 use pagelab_hardware::device::{BlockDevice, Clock};
 
@@ -33,11 +33,11 @@ pub struct Swap {
     /// By slot: the number of entries that refer to it.
     references: Vec<u32>,
     /// Released slots.
-    free: BTreeSet<Slot>,
+    free: BTreeSet<SwapSlot>,
     slots: u32,
     /// Frames that have the contents of a slot, and the inverse.
-    cached: FxHashMap<Slot, Pfn>,
-    slot_of: FxHashMap<Pfn, Slot>,
+    cached: FxHashMap<SwapSlot, Pfn>,
+    slot_of: FxHashMap<Pfn, SwapSlot>,
     /// The device of the swap area.
     pub device: BlockDevice,
 }
@@ -62,7 +62,7 @@ impl Swap {
 
     /// Assigns a slot to the contents of a frame. `entries` is the number of page-table entries that mapped the frame
     /// and now refer to the slot.
-    pub fn put(&mut self, frame: Pfn, entries: usize) -> Slot {
+    pub fn put(&mut self, frame: Pfn, entries: usize) -> SwapSlot {
         let slot = match self.slot_of.remove(&frame) {
             Some(slot) => {
                 self.cached.remove(&slot);
@@ -70,7 +70,7 @@ impl Swap {
             }
             None => self.free.pop_first().unwrap_or_else(|| {
                 self.references.push(0);
-                Slot(self.references.len() as u32 - 1)
+                SwapSlot(self.references.len() as u32 - 1)
             }),
         };
         self.references[slot.0 as usize] += entries as u32;
@@ -78,14 +78,14 @@ impl Swap {
     }
 
     /// Location of the contents of a slot in use.
-    pub fn find(&self, slot: Slot) -> Swapped {
+    pub fn find(&self, slot: SwapSlot) -> Swapped {
         assert!(self.references[slot.0 as usize] > 0, "{slot:?} has been given back");
         self.cached.get(&slot).map_or(Swapped::OnDevice, |frame| Swapped::InMemory(*frame))
     }
 
     /// Records that a slot was read into a frame for one of its entries. If the page is to be `shared`, the other
     /// entries will find it there; returns their number.
-    pub fn read(&mut self, slot: Slot, frame: Pfn, shared: bool) -> u32 {
+    pub fn read(&mut self, slot: SwapSlot, frame: Pfn, shared: bool) -> u32 {
         let others = self.release(slot);
         if others == 0 || !shared {
             return 0;
@@ -96,14 +96,14 @@ impl Swap {
     }
 
     /// Removes an entry that refers to a slot. Returns the frame with the slot's contents, if any.
-    pub fn remove(&mut self, slot: Slot) -> Option<Pfn> {
+    pub fn remove(&mut self, slot: SwapSlot) -> Option<Pfn> {
         let frame = self.cached.get(&slot).copied();
         self.release(slot);
         frame
     }
 
     /// Decrements the number of entries that refer to a slot, and returns it.
-    fn release(&mut self, slot: Slot) -> u32 {
+    fn release(&mut self, slot: SwapSlot) -> u32 {
         let left = &mut self.references[slot.0 as usize];
         *left -= 1;
         if *left == 0 {
@@ -117,7 +117,7 @@ impl Swap {
 
     /// Increments the number of entries that refer to a slot, for a forked child. Returns the frame with its contents,
     /// if any.
-    pub fn share(&mut self, slot: Slot) -> Option<Pfn> {
+    pub fn share(&mut self, slot: SwapSlot) -> Option<Pfn> {
         self.references[slot.0 as usize] += 1;
         self.cached.get(&slot).copied()
     }
@@ -128,8 +128,8 @@ impl Swap {
     }
 
     /// Slots in use, each with the number of entries that refer to it.
-    pub fn in_use(&self) -> impl Iterator<Item = (Slot, u32)> + '_ {
-        let slots = self.references.iter().enumerate().map(|(slot, &entries)| (Slot(slot as u32), entries));
+    pub fn in_use(&self) -> impl Iterator<Item = (SwapSlot, u32)> + '_ {
+        let slots = self.references.iter().enumerate().map(|(slot, &entries)| (SwapSlot(slot as u32), entries));
         slots.filter(|(_, entries)| *entries > 0)
     }
 
@@ -156,7 +156,7 @@ mod tests {
     fn slots_are_given_back_by_their_last_user() {
         let mut swap = swap(3);
         let slots = [10, 11, 12].map(|frame| swap.put(Pfn(frame), 1));
-        assert_eq!((swap.room(), slots), (0, [0, 1, 2].map(Slot)));
+        assert_eq!((swap.room(), slots), (0, [0, 1, 2].map(SwapSlot)));
         assert_eq!((swap.share(slots[0]), swap.share(slots[1])), (None, None));
         slots.iter().for_each(|&slot| assert_eq!(swap.remove(slot), None));
         assert_eq!(swap.in_use().collect::<Vec<_>>(), [(slots[0], 1), (slots[1], 1)]);

@@ -10,18 +10,18 @@
 use crate::os::Os;
 use pagelab_base::ids::LayerId;
 use pagelab_base::step::{Next, RefKind, Step};
-use pagelab_tables::page_table::Scan;
+use pagelab_tables::page_table::TableScan;
 
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct ExitScan {
     layer: LayerId,
-    scan: Scan,
+    scan: TableScan,
 }
 
 impl ExitScan {
     /// Continues a scan of a layer's page tables that has been started.
-    pub fn new(layer: LayerId, scan: Scan) -> Self {
+    pub fn new(layer: LayerId, scan: TableScan) -> Self {
         Self { layer, scan }
     }
 

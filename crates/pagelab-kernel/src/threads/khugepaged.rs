@@ -84,7 +84,7 @@ const START: (u32, VirtAddr) = (DIRECT_MAP + 1, VirtAddr(0));
 
 /// Counters.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct KhugepagedCounts {
     scanned: u64,
     collapsed: u64,
     no_frame: u64,
@@ -97,7 +97,7 @@ pub struct Khugepaged {
     config: Parameters,
     /// Position of the next scan: number of the address space, and address.
     cursor: (u32, VirtAddr),
-    counts: Counts,
+    counts: KhugepagedCounts,
     /// The current place: number of the address space, and address.
     at: Option<(u32, VirtAddr)>,
     /// Pages examined since it woke up.
@@ -110,7 +110,7 @@ pub struct Khugepaged {
 impl Khugepaged {
     /// The thread of a layer, asleep, before its first pass.
     pub fn new(layer: LayerId, config: Parameters) -> Self {
-        let (cursor, counts) = (START, Counts::default());
+        let (cursor, counts) = (START, KhugepagedCounts::default());
         Self { layer, config, cursor, counts, at: None, scanned: 0, wrapped: false, state: KhugepagedState::Scan }
     }
 

@@ -12,7 +12,7 @@ use crate::fault::io::{plan_completion, plan_submit};
 use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::os::Os;
-use crate::reclaim::{Pressure, Scan, plan_scan};
+use crate::reclaim::{Pressure, ReclaimScan, plan_scan};
 use pagelab_base::ids::LayerId;
 use pagelab_base::step::{Next, Step};
 use parameters::Parameters;
@@ -43,8 +43,8 @@ const MAX_FRUITLESS: u32 = 1 << 12;
 enum KswapdState {
     Scan,
     /// Send the requests to the devices.
-    Submit(Scan),
-    WriteBack(Scan),
+    Submit(ReclaimScan),
+    WriteBack(ReclaimScan),
     /// Handle this many answers of the devices.
     Completion(u32),
 }

@@ -20,7 +20,7 @@ use pagelab_base::ids::LayerId;
 use pagelab_base::step::Next;
 
 #[derive(Clone, Debug)]
-struct Slot {
+struct ThreadSlot {
     thread: KernelThread,
     awake: bool,
     /// Time when it wakes up by itself.
@@ -32,7 +32,7 @@ struct Slot {
 /// See the module's text. Threads are identified by number.
 #[derive(Clone, Debug, Default)]
 pub struct KernelThreads {
-    slots: Vec<Slot>,
+    slots: Vec<ThreadSlot>,
     /// Threads that have been woken and not yet dispatched to their CPUs.
     woken: Vec<usize>,
     /// Cycles of the threads' activities.
@@ -45,7 +45,7 @@ impl KernelThreads {
     /// Adds a thread, asleep, and returns its number.
     pub fn add(&mut self, thread: KernelThread) -> usize {
         let alarm = thread.sleep_cycles();
-        self.slots.push(Slot { thread, awake: false, alarm, delay: None });
+        self.slots.push(ThreadSlot { thread, awake: false, alarm, delay: None });
         self.slots.len() - 1
     }
 
@@ -54,7 +54,7 @@ impl KernelThreads {
         for thread in KernelThread::new_for_engine(layer, of) {
             let delay = thread.delay(of);
             let alarm = delay.map(|_| Cycles::ZERO);
-            self.slots.push(Slot { thread, awake: false, alarm, delay });
+            self.slots.push(ThreadSlot { thread, awake: false, alarm, delay });
         }
     }
 

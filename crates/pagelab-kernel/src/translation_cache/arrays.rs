@@ -29,7 +29,7 @@ enum Rule {
 
 /// A hit: the cached pointer to an entry of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hit {
+pub struct CacheHit {
     /// Level of the entry that the pointer refers to.
     pub level: u8,
     /// Address of the pointer, if it is not in a line of the tags.
@@ -40,16 +40,16 @@ pub struct Hit {
 
 /// Result of a look-up, and the lines that it read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LookUp {
+pub struct CacheLookUp {
     /// The lines of tags.
     pub tags: Lines,
     /// The deepest level that hits.
-    pub hit: Option<Hit>,
+    pub hit: Option<CacheHit>,
 }
 
 /// The layout of a cache object: tags of all levels, then pointers of all levels.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrays {
+pub struct CacheArrays {
     rule: Rule,
     entries: u64,
     ways: u64,
@@ -58,7 +58,7 @@ pub struct Arrays {
     tag_bytes: u64,
 }
 
-impl Arrays {
+impl CacheArrays {
     /// The arrays for tables of `top` levels; `None` for a form without arrays.
     pub fn new(config: &TranslationCacheConfig, top: u8) -> Option<Self> {
         let rule = match config {
@@ -134,8 +134,8 @@ impl Arrays {
 
     /// Looks up an address: full prefixes from the lowest level upwards until one hits, the other tags from the root
     /// downwards until one misses.
-    pub fn look_up(&self, mem: &PhysMem, object: PhysAddr, va: VirtAddr) -> LookUp {
-        let mut found = LookUp::default();
+    pub fn look_up(&self, mem: &PhysMem, object: PhysAddr, va: VirtAddr) -> CacheLookUp {
+        let mut found = CacheLookUp::default();
         let upwards = self.rule == Rule::FullPrefix;
         for n in 0..=self.top - LOWEST {
             let level = if upwards { LOWEST + n } else { self.top - n };
@@ -143,7 +143,7 @@ impl Arrays {
             let place = self.place(mem, object, level, va);
             if let Some(place) = place {
                 let pointer = self.pointer_at(object, place);
-                found.hit = Some(Hit { level, pointer: Some(pointer), entry: PhysAddr(mem.read(pointer)) });
+                found.hit = Some(CacheHit { level, pointer: Some(pointer), entry: PhysAddr(mem.read(pointer)) });
             }
             if place.is_some() == upwards {
                 break;
@@ -232,7 +232,8 @@ mod tests {
 
     /// Hits and false hits, by level, of accesses to random pages of a region of this many GiB.
     fn rates(form: Form, entries: u32, ways: u32, gigabytes: u64) -> ([u64; 5], [u64; 5]) {
-        let arrays = Arrays::new(&form(TranslationCacheArrays { entries, ways, ..Default::default() }), 4).unwrap();
+        let arrays =
+            CacheArrays::new(&form(TranslationCacheArrays { entries, ways, ..Default::default() }), 4).unwrap();
         let (mut mem, object) = (PhysMem::default(), PhysAddr(0));
         (0..arrays.bytes().div_ceil(4096)).for_each(|n| mem.create(Pfn(n)));
         let (mut hits, mut wrong, mut random) = ([0; 5], [0; 5], 1_u64);
@@ -286,7 +287,7 @@ mod tests {
 
     #[test]
     fn one_index_does_not_mix_the_paths_of_two_cpus() {
-        let arrays = Arrays::new(&FORMS[2](TranslationCacheArrays::default()), 4).unwrap();
+        let arrays = CacheArrays::new(&FORMS[2](TranslationCacheArrays::default()), 4).unwrap();
         let (mut mem, object) = (PhysMem::default(), PhysAddr(0));
         mem.create(Pfn(0));
         // PUDs with the same index. A walk has read the first one, and the other path is filled before the first walk
@@ -303,7 +304,8 @@ mod tests {
     #[test]
     fn a_set_gives_its_oldest_entry_up() {
         let arrays =
-            Arrays::new(&FORMS[0](TranslationCacheArrays { entries: 4, ways: 4, ..Default::default() }), 5).unwrap();
+            CacheArrays::new(&FORMS[0](TranslationCacheArrays { entries: 4, ways: 4, ..Default::default() }), 5)
+                .unwrap();
         let (mut mem, object) = (PhysMem::default(), PhysAddr(0));
         mem.create(Pfn(0));
         let va = |n: u64| VirtAddr(n << 21);

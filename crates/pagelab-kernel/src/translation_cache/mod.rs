@@ -2,16 +2,16 @@
 //! need not start at the root.
 //!
 //! Models: for each level of a radix page table above the last (pgd, p4d, pud, pmd), an array of tags and an array of
-//! pointers to entries, in kernel memory. The walk of a fault looks up its address ([`Arrays`]), reads the pointer of
-//! the deepest level that hits, and continues from that entry. After the walk, it fills the levels below, or all levels
-//! if none hit. A cache belongs to a mapping, to an address space, or to a CPU within an address space. The first walk
-//! that has something to fill creates it. Operations that free page-table pages, or change their owner, empty the
-//! caches that may point to them ([`InvalidationCause`]). The form `generations` has slots instead, as in pagelab's
-//! Linux ([`Slots`]): per mapping or per CPU, for PMD and PUD entries or for PMD tables. Their tags have the generation
-//! of the address space in addition to the address. The first walk of a space gives it a generation; it gets a new one
-//! whenever a PMD table is freed, and nothing has to be emptied. The form `mmu-assisted` has no arrays: hardware passes
-//! the last entry that it read to the handler, with the address space's counter of freed page-table pages; the handler
-//! starts there if the counter is unchanged.
+//! pointers to entries, in kernel memory. The walk of a fault looks up its address ([`CacheArrays`]), reads the pointer
+//! of the deepest level that hits, and continues from that entry. After the walk, it fills the levels below, or all
+//! levels if none hit. A cache belongs to a mapping, to an address space, or to a CPU within an address space. The
+//! first walk that has something to fill creates it. Operations that free page-table pages, or change their owner,
+//! empty the caches that may point to them ([`InvalidationCause`]). The form `generations` has slots instead, as in
+//! pagelab's Linux ([`CacheSlots`]): per mapping or per CPU, for PMD and PUD entries or for PMD tables. Their tags have
+//! the generation of the address space in addition to the address. The first walk of a space gives it a generation; it
+//! gets a new one whenever a PMD table is freed, and nothing has to be emptied. The form `mmu-assisted` has no arrays:
+//! hardware passes the last entry that it read to the handler, with the address space's counter of freed page-table
+//! pages; the handler starts there if the counter is unchanged.
 //! Source: Wu, Patel, "Accelerating Fault-Triggered Page Table Walks Using Software Translation Caches" (Rutgers
 //! University), for Linux 4.19.80 (`__handle_mm_fault`, mm/memory.c); the full prefix as a tag: Barr, Cox, Rixner,
 //! "Translation Caching: Skip, Don't Walk (the Page Table)" (ISCA 2010). Slots:
@@ -35,9 +35,9 @@ mod slots;
 
 use std::collections::BTreeMap;
 
-pub use arrays::{Arrays, Hit, LOWEST, Lines, LookUp};
+pub use arrays::{CacheArrays, CacheHit, CacheLookUp, LOWEST, Lines};
 pub use slab::Slab;
-pub use slots::Slots;
+pub use slots::CacheSlots;
 
 use crate::config::{CacheOwner, InvalidationCause, SlotKind, TranslationCacheConfig};
 use pagelab_base::addr::{PhysAddr, VirtAddr};
@@ -74,7 +74,7 @@ pub struct TranslationCaches {
     /// The form of the caches, with its parameters.
     pub config: TranslationCacheConfig,
     /// Layout of a cache object; `None` for a form without objects.
-    pub layout: Option<Layout>,
+    pub layout: Option<CacheLayout>,
     /// Allocator of the objects' memory.
     pub slab: Slab,
     /// Counters over all objects.
@@ -87,17 +87,17 @@ pub struct TranslationCaches {
 
 /// Layout of an object, for forms that have objects.
 #[derive(Clone, Copy, Debug)]
-pub enum Layout {
+pub enum CacheLayout {
     /// Arrays of tags and pointers.
-    Arrays(Arrays),
+    Arrays(CacheArrays),
     /// Slots of a tag and a pointer each.
-    Slots(Slots),
+    Slots(CacheSlots),
 }
 
-impl Layout {
+impl CacheLayout {
     fn new(config: &TranslationCacheConfig, levels: u8) -> Option<Self> {
-        let arrays = Arrays::new(config, levels).map(Self::Arrays);
-        arrays.or_else(|| config.slots().map(|slots| Self::Slots(Slots::new(slots))))
+        let arrays = CacheArrays::new(config, levels).map(Self::Arrays);
+        arrays.or_else(|| config.slots().map(|slots| Self::Slots(CacheSlots::new(slots))))
     }
 
     fn bytes(&self) -> u64 {
@@ -132,7 +132,7 @@ impl Layout {
     }
 
     /// Looks up an address of a space with this generation.
-    pub fn look_up(&self, mem: &PhysMem, object: PhysAddr, va: VirtAddr, generation: u64) -> LookUp {
+    pub fn look_up(&self, mem: &PhysMem, object: PhysAddr, va: VirtAddr, generation: u64) -> CacheLookUp {
         match self {
             Self::Arrays(arrays) => arrays.look_up(mem, object, va),
             Self::Slots(slots) => slots.look_up(mem, object, va, generation),
@@ -186,7 +186,7 @@ pub(crate) struct Object {
 
 /// Start of a fault's walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum WalkStart {
     /// At the root, since no cache hit.
     Root,
     /// At an entry of this level, from a cache or from the hardware.
@@ -199,7 +199,7 @@ impl TranslationCaches {
     /// The caches of a layer whose spaces have such tables; `None` if the tables are not trees.
     pub fn new(config: TranslationCacheConfig, table: &PageTableConfig) -> Option<Self> {
         let levels = table.levels()?;
-        let layout = Layout::new(&config, levels);
+        let layout = CacheLayout::new(&config, levels);
         let slab = Slab::new(layout.map_or(0, |layout| layout.bytes()));
         let (counters, of_cpus) = (TranslationCacheCounters::default(), BTreeMap::new());
         Some(Self { config, layout, slab, counters, of_cpus, generations: 0 })

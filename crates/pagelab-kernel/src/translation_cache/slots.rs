@@ -1,7 +1,7 @@
 //! Slots with a tag, a generation and a pointer each, as pagelab's Linux caches the walks of faults
 //! (`pagelab_linux/kernel/src/walk_cache.c`).
 
-use super::arrays::{Hit, LOWEST, Lines, LookUp, PUD, offset, prefix};
+use super::arrays::{CacheHit, CacheLookUp, LOWEST, Lines, PUD, offset, prefix};
 use crate::config::{SlotKind, TranslationCacheSlots};
 use pagelab_base::addr::{LINE_BYTES, PhysAddr, VirtAddr};
 use pagelab_base::memory::PhysMem;
@@ -15,13 +15,13 @@ const ENTRY_BYTES: u64 = 8;
 
 /// The layout of an object: slots of PMD entries, then of PUD entries; or only slots of PMD tables.
 #[derive(Clone, Copy, Debug)]
-pub struct Slots {
+pub struct CacheSlots {
     slots: u64,
     /// Whether slots have PMD tables, with the tag of a PUD entry.
     tables: bool,
 }
 
-impl Slots {
+impl CacheSlots {
     /// The layout for this kind of slots.
     pub fn new(config: &TranslationCacheSlots) -> Self {
         Self { slots: config.slots.into(), tables: config.kind == SlotKind::CpuTable }
@@ -53,8 +53,8 @@ impl Slots {
     }
 
     /// Looks up an address, from the PMD entry upwards. A slot lies in one line, including its pointer.
-    pub fn look_up(&self, mem: &PhysMem, object: PhysAddr, va: VirtAddr, generation: u64) -> LookUp {
-        let mut found = LookUp::default();
+    pub fn look_up(&self, mem: &PhysMem, object: PhysAddr, va: VirtAddr, generation: u64) -> CacheLookUp {
+        let mut found = CacheLookUp::default();
         for level in LOWEST..=self.highest() {
             let slot = self.slot(object, level, va);
             found.tags.push(slot.align_down(LINE_BYTES));
@@ -62,7 +62,7 @@ impl Slots {
             // All words of an unused slot are 0, which is not a valid generation.
             if word(TAG) == self.tag(level, va) && word(GENERATION) == generation && generation > 0 {
                 let within = if self.tables { ENTRY_BYTES * offset(LOWEST, va) } else { 0 };
-                found.hit = Some(Hit { level, pointer: None, entry: PhysAddr(word(POINTER) + within) });
+                found.hit = Some(CacheHit { level, pointer: None, entry: PhysAddr(word(POINTER) + within) });
                 break;
             }
         }
@@ -102,10 +102,10 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn new_slots(kind: SlotKind) -> (Slots, PhysMem) {
+    fn new_slots(kind: SlotKind) -> (CacheSlots, PhysMem) {
         let mut mem = PhysMem::default();
         mem.create(Pfn(0));
-        (Slots::new(&TranslationCacheSlots { kind, ..Default::default() }), mem)
+        (CacheSlots::new(&TranslationCacheSlots { kind, ..Default::default() }), mem)
     }
 
     #[test]

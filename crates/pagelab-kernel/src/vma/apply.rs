@@ -6,7 +6,7 @@ use pagelab_trace::event::{EventKind, MapFlags, Protection};
 
 use pagelab_base::addr::FRAME_BYTES;
 
-use super::{Change, HugeAdvice, OrderAdvice, PageAdvice, VaRange, Vma, VmaAdvice, VmaError, VmaKind, VmaSet};
+use super::{HugeAdvice, OrderAdvice, PageAdvice, VaRange, Vma, VmaAdvice, VmaChange, VmaError, VmaKind, VmaSet};
 
 // More MAP_* bits of x86-64 Linux (include/uapi/linux/mman.h, asm-generic/mman.h).
 const MAP_LOCKED: u32 = 0x2000;
@@ -31,7 +31,7 @@ const LASTING_FLAGS: u32 = MapFlags::SHARED
 impl VmaSet {
     /// Carries out an event of the address space's process. Events that do not concern its VMAs change nothing: a fork
     /// leaves the parent as it is, and the child starts with [`VmaSet::fork`]. Errors leave the set unchanged.
-    pub fn apply(&mut self, event: &EventKind) -> Result<Vec<Change>, VmaError> {
+    pub fn apply(&mut self, event: &EventKind) -> Result<Vec<VmaChange>, VmaError> {
         match event {
             EventKind::Mmap { addr, len, prot, flags, file, file_offset } => {
                 self.apply_mmap(*addr, *len, *prot, *flags, file.as_ref(), *file_offset)
@@ -73,7 +73,7 @@ impl VmaSet {
         flags: MapFlags,
         file: Option<&Arc<str>>,
         file_offset: u64,
-    ) -> Result<Vec<Change>, VmaError> {
+    ) -> Result<Vec<VmaChange>, VmaError> {
         let huge_len = if flags.contains(MapFlags::HUGETLB) {
             let size = 1_u64 << huge_page_shift(flags);
             len.checked_next_multiple_of(size).ok_or(VmaError::PastTheEnd { addr, len })?
@@ -116,7 +116,7 @@ impl VmaSet {
         };
         vma.account();
         if recorded {
-            return Ok(self.put(vma, Change::Recorded { range }));
+            return Ok(self.put(vma, VmaChange::Recorded { range }));
         }
         // As in Linux, MAP_NONBLOCK cancels MAP_POPULATE, and locked memory is always populated.
         let populate = flags.0 & (MapFlags::POPULATE | MAP_NONBLOCK) == MapFlags::POPULATE;
@@ -125,7 +125,7 @@ impl VmaSet {
 
     /// `advice` as in `madvise(2)` (include/uapi/asm-generic/mman-common.h). Advice that concerns neither translations
     /// nor later faults (core dumps, page merging, poisoning) is ignored.
-    fn apply_madvise(&mut self, range: VaRange, advice: u32) -> Vec<Change> {
+    fn apply_madvise(&mut self, range: VaRange, advice: u32) -> Vec<VmaChange> {
         let page_advice = match advice {
             3 => PageAdvice::WillNeed,
             8 => PageAdvice::Free,
@@ -136,7 +136,7 @@ impl VmaSet {
             23 => PageAdvice::PopulateWrite,
             25 => PageAdvice::Collapse,
             // MADV_DONTNEED, MADV_DONTNEED_LOCKED.
-            4 | 24 => return self.mapped_parts(range).map(|range| Change::Discarded { range }).collect(),
+            4 | 24 => return self.mapped_parts(range).map(|range| VmaChange::Discarded { range }).collect(),
             _ => {
                 self.advise(range, |kept| match advice {
                     0 => kept.order = OrderAdvice::Normal,
@@ -153,7 +153,7 @@ impl VmaSet {
                 return Vec::new();
             }
         };
-        self.mapped_parts(range).map(|range| Change::Advised { range, advice: page_advice }).collect()
+        self.mapped_parts(range).map(|range| VmaChange::Advised { range, advice: page_advice }).collect()
     }
 }
 

@@ -18,7 +18,7 @@ use pagelab_trace::event::{MapFlags, Protection};
 use pagelab_trace::quantity::Bytes;
 
 use super::set::{BrkOutcome, Heap};
-use super::{Change, VaRange, Vma, VmaAdvice, VmaError, VmaKind, VmaSet};
+use super::{VaRange, Vma, VmaAdvice, VmaChange, VmaError, VmaKind, VmaSet};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use pagelab_base::error::LayerConfigError;
 use pagelab_base::measure::Measure;
@@ -85,7 +85,7 @@ impl VmaSet {
 
     /// Makes the heap span `start..end` (in bytes, rounded up to whole pages as by `brk(2)`), or extends it to the next
     /// multiple of the alignment. Growth does not affect other mappings; Linux would have refused to grow into them.
-    pub fn set_brk(&mut self, start: u64, end: u64) -> Result<Vec<Change>, VmaError> {
+    pub fn set_brk(&mut self, start: u64, end: u64) -> Result<Vec<VmaChange>, VmaError> {
         if end < start {
             return Err(VmaError::HeapEndsBeforeStart { start, end });
         }
@@ -132,7 +132,7 @@ impl VmaSet {
     /// Unmaps what a shrinking heap releases. `old_end` is its old end in the trace, `old_mapped_end` its old mapped
     /// end. Of the heap itself, the part behind the last necessary step is unmapped; of other mappings, the part that
     /// the heap releases in the trace.
-    fn shrink_heap(&mut self, old_end: VirtAddr, old_mapped_end: VirtAddr) -> Vec<Change> {
+    fn shrink_heap(&mut self, old_end: VirtAddr, old_mapped_end: VirtAddr) -> Vec<VmaChange> {
         let end = self.heap.recorded.map_or(old_end, |recorded| recorded.end);
         let own = VaRange { start: self.heap.mapped_end, end: old_mapped_end };
         let others = VaRange { start: end, end: old_end };
@@ -187,7 +187,7 @@ mod tests {
         VmaSet::default().with_brk_alignment(Some(Bytes(STEP)))
     }
 
-    fn brk(set: &mut VmaSet, bytes: u64) -> Vec<Change> {
+    fn brk(set: &mut VmaSet, bytes: u64) -> Vec<VmaChange> {
         let changes = set.apply(&EventKind::Brk { start: START, end: START + bytes }).unwrap();
         set.check_invariants();
         changes
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(brk(&mut set, 0), [], "nothing was asked for");
         assert_eq!(set.brk_outcome(), BrkOutcome::AsRecorded);
         let range = VaRange { start: VirtAddr(START), end: VirtAddr(17 * STEP) };
-        assert_eq!(brk(&mut set, TOP_PAD), [Change::Mapped { range, populate: false }]);
+        assert_eq!(brk(&mut set, TOP_PAD), [VmaChange::Mapped { range, populate: false }]);
         assert_eq!(set.brk_outcome(), BrkOutcome::Aligned);
         assert_eq!(brk(&mut set, 2 * TOP_PAD), []);
         brk(&mut set, STEP + TOP_PAD);
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(brk(&mut set, 3 * STEP), []);
         let changes = brk(&mut set, STEP);
         let range = VaRange { start: VirtAddr(18 * STEP), end: VirtAddr(20 * STEP) };
-        assert!(matches!(&changes[..], [Change::Unmapped { vma }] if vma.range() == range), "{changes:?}");
+        assert!(matches!(&changes[..], [VmaChange::Unmapped { vma }] if vma.range() == range), "{changes:?}");
         assert_eq!(spans(&set), [heap(18 * STEP)]);
         brk(&mut set, 0);
         assert_eq!(spans(&set), []);

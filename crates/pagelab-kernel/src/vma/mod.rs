@@ -1,7 +1,7 @@
 //! The virtual memory areas of an address space: mapped ranges with their protection and backing.
 //!
 //! [`VmaSet`] follows the memory-management events of a trace and answers the first question of a page fault: whether
-//! the address is mapped. It does not know page tables: every operation returns the [`Change`]s that page tables and
+//! the address is mapped. It does not know page tables: every operation returns the [`VmaChange`]s that page tables and
 //! TLBs have to follow.
 //!
 //! # Models
@@ -291,7 +291,7 @@ pub enum PageAdvice {
 
 /// Change of the VMAs that page tables, TLBs and frames have to follow, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum VmaChange {
     /// Newly mapped, without translations; with `populate` they are to be created at once.
     Mapped {
         /// The mapped pages.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pagelab_trace::event::Protection;
 
-use super::{Change, VaRange, Vma, VmaAdvice, VmaError};
+use super::{VaRange, Vma, VmaAdvice, VmaChange, VmaError};
 use pagelab_base::addr::{FRAME_BYTES, VirtAddr};
 
 /// Lowest address of a mapping (Linux `vm.mmap_min_addr`, default of most distributions).
@@ -156,13 +156,13 @@ impl VmaSet {
     }
 
     /// Maps `vma` and replaces whatever is in its range. `populate` is passed on.
-    pub fn map(&mut self, vma: Vma, populate: bool) -> Vec<Change> {
+    pub fn map(&mut self, vma: Vma, populate: bool) -> Vec<VmaChange> {
         let range = vma.range();
-        self.put(vma, Change::Mapped { range, populate })
+        self.put(vma, VmaChange::Mapped { range, populate })
     }
 
     /// Maps `vma` and replaces whatever is in its range; returns the changes, `new` last.
-    pub(super) fn put(&mut self, vma: Vma, new: Change) -> Vec<Change> {
+    pub(super) fn put(&mut self, vma: Vma, new: VmaChange) -> Vec<VmaChange> {
         let range = vma.range();
         let mut changes = self.unmap(range);
         self.rebuild(range, |_| vec![vma]);
@@ -170,28 +170,28 @@ impl VmaSet {
         changes
     }
 
-    /// Unmaps `range`; returns one [`Change::Unmapped`] for each piece, ascending.
-    pub fn unmap(&mut self, range: VaRange) -> Vec<Change> {
-        self.take(range).into_iter().map(|vma| Change::Unmapped { vma }).collect()
+    /// Unmaps `range`; returns one [`VmaChange::Unmapped`] for each piece, ascending.
+    pub fn unmap(&mut self, range: VaRange) -> Vec<VmaChange> {
+        self.take(range).into_iter().map(|vma| VmaChange::Unmapped { vma }).collect()
     }
 
     /// Unmaps everything, as exec and exit do.
-    pub fn clear(&mut self) -> Vec<Change> {
+    pub fn clear(&mut self) -> Vec<VmaChange> {
         self.ends.clear();
         self.mapped_pages = 0;
         self.heap = self.heap.cleared();
-        self.vmas.drain(..).map(|vma| Change::Unmapped { vma }).collect()
+        self.vmas.drain(..).map(|vma| VmaChange::Unmapped { vma }).collect()
     }
 
-    /// Sets the protection of the mapped parts of `range` to `prot`; returns one [`Change::Protected`] for each piece
-    /// that had another protection.
-    pub fn protect(&mut self, range: VaRange, prot: Protection) -> Vec<Change> {
+    /// Sets the protection of the mapped parts of `range` to `prot`; returns one [`VmaChange::Protected`] for each
+    /// piece that had another protection.
+    pub fn protect(&mut self, range: VaRange, prot: Protection) -> Vec<VmaChange> {
         let pieces = self.modify(range, |vma| {
             vma.prot = prot;
             vma.account();
         });
         let changed = pieces.into_iter();
-        changed.map(|old| Change::Protected { range: old.range(), from: old.prot, to: prot }).collect()
+        changed.map(|old| VmaChange::Protected { range: old.range(), from: old.prot, to: prot }).collect()
     }
 
     /// Changes the advice of the mapped parts of `range`.
@@ -208,7 +208,7 @@ impl VmaSet {
 
     /// Moves or resizes mappings as `mremap(2)` does: `old` becomes `new`. Other mappings in `new` are unmapped. An
     /// empty `old` creates a second mapping of the same shared memory. Errors leave the set unchanged.
-    pub fn remap(&mut self, old: VaRange, new: VaRange) -> Result<Vec<Change>, VmaError> {
+    pub fn remap(&mut self, old: VaRange, new: VaRange) -> Result<Vec<VmaChange>, VmaError> {
         if new.is_empty() {
             return Err(VmaError::Empty { addr: new.start.0 });
         }
@@ -238,7 +238,7 @@ impl VmaSet {
         if !in_place && !old.is_empty() {
             let pieces = self.take(VaRange { start: old.start, end: kept });
             let target = |addr: VirtAddr| new.start + (addr.0 - old.start.0);
-            changes.extend(pieces.iter().map(|p| Change::Moved { from: p.range(), to: target(p.start) }));
+            changes.extend(pieces.iter().map(|p| VmaChange::Moved { from: p.range(), to: target(p.start) }));
             self.rebuild(VaRange { start: new.start, end: moved_end }, |_| {
                 pieces
                     .into_iter()

@@ -215,12 +215,12 @@ fn flatten(set: &VmaSet) -> BTreeMap<u64, Page> {
 }
 
 /// Applies the changes as page tables would.
-fn follow(tokens: &mut BTreeMap<u64, u64>, changes: &[Change]) {
+fn follow(tokens: &mut BTreeMap<u64, u64>, changes: &[VmaChange]) {
     for change in changes {
         match change {
-            Change::Unmapped { vma } => tokens.retain(|at, _| !vma.contains(VirtAddr(*at))),
-            Change::Discarded { range } => tokens.retain(|at, _| !range.contains(VirtAddr(*at))),
-            Change::Moved { from, to } => {
+            VmaChange::Unmapped { vma } => tokens.retain(|at, _| !vma.contains(VirtAddr(*at))),
+            VmaChange::Discarded { range } => tokens.retain(|at, _| !range.contains(VirtAddr(*at))),
+            VmaChange::Moved { from, to } => {
                 for at in pages_of(from.start.0, from.len_bytes()) {
                     if let Some(token) = tokens.remove(&at) {
                         let old = tokens.insert(to.0 + (at - from.start.0), token);
@@ -228,19 +228,19 @@ fn follow(tokens: &mut BTreeMap<u64, u64>, changes: &[Change]) {
                     }
                 }
             }
-            Change::Mapped { range, .. } | Change::Recorded { range } => {
+            VmaChange::Mapped { range, .. } | VmaChange::Recorded { range } => {
                 assert!(tokens.range(range.start.0..range.end.0).next().is_none(), "mapped over a translation");
             }
-            Change::Protected { .. } | Change::Advised { .. } => {}
+            VmaChange::Protected { .. } | VmaChange::Advised { .. } => {}
         }
     }
 }
 
 /// Checks the protection of each page, as far as the changes specify it.
-fn check_protections(before: &BTreeMap<u64, Page>, after: &BTreeMap<u64, Page>, changes: &[Change]) {
+fn check_protections(before: &BTreeMap<u64, Page>, after: &BTreeMap<u64, Page>, changes: &[VmaChange]) {
     let mut told = BTreeMap::new();
     for change in changes {
-        if let Change::Protected { range, from, to } = change {
+        if let VmaChange::Protected { range, from, to } = change {
             for at in pages_of(range.start.0, range.len_bytes()) {
                 assert_eq!(before[&at].prot, *from);
                 told.insert(at, *to);
@@ -309,7 +309,7 @@ fn equals_a_map_page_by_page() {
                             if matches!(event, EventKind::Mprotect { .. }) {
                                 check_protections(&before, &flatten(&set), &changes);
                             }
-                            moves += u64::from(changes.iter().any(|c| matches!(c, Change::Moved { .. })));
+                            moves += u64::from(changes.iter().any(|c| matches!(c, VmaChange::Moved { .. })));
                         }
                         Err(VmaError::NotMapped { .. } | VmaError::Overlap { .. }) => {
                             assert!(matches!(event, EventKind::Mremap { .. }));
@@ -390,7 +390,7 @@ fn neighbours_join_as_in_linux() {
     let middle = EventKind::Mprotect { addr: BASE + PAGE, len: PAGE, prot: Protection::from_bits(1) };
     let changes = apply(&mut set, middle);
     let (from, to) = (Protection::READ_WRITE, Protection::from_bits(1));
-    assert_eq!(changes, [Change::Protected { range: range(BASE + PAGE, BASE + 2 * PAGE), from, to }]);
+    assert_eq!(changes, [VmaChange::Protected { range: range(BASE + PAGE, BASE + 2 * PAGE), from, to }]);
     assert_eq!(set.len(), 3);
     apply(&mut set, EventKind::Mprotect { addr: BASE, len: 3 * PAGE, prot: Protection::READ_WRITE });
     assert_eq!(set.len(), 1);
@@ -448,13 +448,15 @@ fn the_heap_follows_brk() {
     let mut set = VmaSet::default();
     let brk = |set: &mut VmaSet, start, end| set.apply(&EventKind::Brk { start, end }).unwrap();
     assert_eq!(brk(&mut set, BASE, BASE), []);
-    let mapped = |start, end| Change::Mapped { range: range(start, end), populate: false };
+    let mapped = |start, end| VmaChange::Mapped { range: range(start, end), populate: false };
     assert_eq!(brk(&mut set, BASE, BASE + 1), [mapped(BASE, BASE + PAGE)]);
     assert_eq!(brk(&mut set, BASE, BASE + PAGE), []);
     assert_eq!(brk(&mut set, BASE, BASE + 3 * PAGE - 1), [mapped(BASE + PAGE, BASE + 3 * PAGE)]);
     assert_eq!(spans(&set), [(BASE, BASE + 3 * PAGE)]);
     let changes = brk(&mut set, BASE, BASE + PAGE);
-    assert!(matches!(&changes[..], [Change::Unmapped { vma }] if vma.range() == range(BASE + PAGE, BASE + 3 * PAGE)));
+    assert!(
+        matches!(&changes[..], [VmaChange::Unmapped { vma }] if vma.range() == range(BASE + PAGE, BASE + 3 * PAGE))
+    );
 
     // The recording started in mid-run: the heap exists before its first brk.
     let mut set = VmaSet::default();
@@ -482,9 +484,9 @@ fn remap_reports_what_page_tables_must_do() {
     let to = BASE + 31 * PAGE;
     let event = EventKind::Mremap { old_addr: BASE + PAGE, old_len: 3 * PAGE, new_addr: to, new_len: 5 * PAGE };
     let changes = set.apply(&event).unwrap();
-    assert!(matches!(&changes[0], Change::Unmapped { vma } if vma.start.0 == BASE + 32 * PAGE));
-    assert_eq!(changes[1], Change::Moved { from: range(BASE + PAGE, BASE + 4 * PAGE), to: VirtAddr(to) });
-    assert_eq!(changes[2], Change::Mapped { range: range(to + 3 * PAGE, to + 5 * PAGE), populate: false });
+    assert!(matches!(&changes[0], VmaChange::Unmapped { vma } if vma.start.0 == BASE + 32 * PAGE));
+    assert_eq!(changes[1], VmaChange::Moved { from: range(BASE + PAGE, BASE + 4 * PAGE), to: VirtAddr(to) });
+    assert_eq!(changes[2], VmaChange::Mapped { range: range(to + 3 * PAGE, to + 5 * PAGE), populate: false });
     assert_eq!(changes.len(), 3);
     assert_eq!(spans(&set), [(BASE, BASE + PAGE), (to, to + 5 * PAGE)]);
     assert_eq!(set.find(VirtAddr(to)).unwrap().file_offset, 17 * PAGE);
@@ -507,7 +509,7 @@ fn mappings_of_recorded_kernels_replace_others_and_are_of_files() {
         unreachable!("it maps")
     };
     let changes = set.apply(&EventKind::Mmap { addr, len, prot, flags, file, file_offset }).unwrap();
-    let [Change::Unmapped { vma }, Change::Recorded { range: new }] = &changes[..] else { panic!("{changes:?}") };
+    let [VmaChange::Unmapped { vma }, VmaChange::Recorded { range: new }] = &changes[..] else { panic!("{changes:?}") };
     assert_eq!((vma.range(), *new), (range(BASE + PAGE, BASE + 2 * PAGE), range(BASE + PAGE, BASE + 2 * PAGE)));
     assert_eq!(set.find(new.start).unwrap().flags, MapFlags(MapFlags::SHARED), "a child's mapping is an ordinary one");
     let of_no_file = set.apply(&mmap(BASE, PAGE, MapFlags::SHARED | MapFlags::ANONYMOUS | MapFlags::RECORDED));
@@ -519,7 +521,7 @@ fn mappings_of_recorded_kernels_replace_others_and_are_of_files() {
 fn populate_advice_and_process_events() {
     let mut set = VmaSet::default();
     let populate = |set: &mut VmaSet, flags| match &set.apply(&mmap(BASE, 8 * PAGE, ANON | flags)).unwrap()[..] {
-        [.., Change::Mapped { populate, .. }] => *populate,
+        [.., VmaChange::Mapped { populate, .. }] => *populate,
         other => panic!("{other:?}"),
     };
     assert!(populate(&mut set, MapFlags::POPULATE));
@@ -528,7 +530,7 @@ fn populate_advice_and_process_events() {
     assert!(!populate(&mut set, 0));
     set.apply(&EventKind::Munmap { addr: BASE + 2 * PAGE, len: PAGE }).unwrap();
     let changes = set.apply(&EventKind::Madvise { addr: BASE + PAGE, len: 3 * PAGE, advice: 22 }).unwrap();
-    let advised = |start, end| Change::Advised { range: range(start, end), advice: PageAdvice::PopulateRead };
+    let advised = |start, end| VmaChange::Advised { range: range(start, end), advice: PageAdvice::PopulateRead };
     assert_eq!(changes, [advised(BASE + PAGE, BASE + 2 * PAGE), advised(BASE + 3 * PAGE, BASE + 4 * PAGE)]);
     assert_eq!(set.apply(&EventKind::Madvise { addr: BASE, len: PAGE, advice: 77 }), Ok(vec![]));
     assert_eq!(set.apply(&EventKind::Fork { child: ProcessIx(1) }), Ok(vec![]));

@@ -3,7 +3,7 @@
 use crate::observe::statistics::Statistics;
 use pagelab_base::measure::Measure;
 use pagelab_translate::hardware::CoreUnits;
-use pagelab_translate::translation_unit::{Counts, GuestTlb, NestedTlb, TranslationUnit};
+use pagelab_translate::translation_unit::{GuestTlb, NestedTlb, TranslationUnit, UnitCounts};
 
 impl Statistics {
     pub(super) fn translation_units(&mut self, units: &[CoreUnits]) {
@@ -25,8 +25,8 @@ impl Statistics {
     }
 
     /// Statistics of a unit that walks use. They are reported (as 0) even if the machine has no such unit.
-    fn unit_of_walks<U: TranslationUnit>(&mut self, units: &[CoreUnits], counts: fn(&CoreUnits) -> Option<Counts>) {
-        let mut sum = Counts::default().look_up_measures(U::PLACE).to_vec();
+    fn unit_of_walks<U: TranslationUnit>(&mut self, units: &[CoreUnits], counts: fn(&CoreUnits) -> Option<UnitCounts>) {
+        let mut sum = UnitCounts::default().look_up_measures(U::PLACE).to_vec();
         units.iter().filter_map(counts).for_each(|more| add(&mut sum, more.look_up_measures(U::PLACE).into()));
         self.add_all(U::STATISTICS, sum);
     }

@@ -10,7 +10,7 @@ use pagelab_translate::hardware::Hardware;
 const CLASSES: [Class; 3] = [Class::Base, Class::DataStall, Class::Translation];
 
 /// Counts before some of these accesses.
-pub(super) struct Mark {
+pub(super) struct CountsBefore {
     instructions: u64,
     cycles: [Cycles; CLASSES.len()],
     tlb_misses: [u64; 2],
@@ -22,8 +22,8 @@ fn tlb_misses(tlb: &TlbCounters) -> [u64; 2] {
 
 impl Cpu {
     /// The counts so far.
-    pub(super) fn mark(&self, hw: &Hardware) -> Mark {
-        Mark {
+    pub(super) fn mark(&self, hw: &Hardware) -> CountsBefore {
+        CountsBefore {
             instructions: self.clock.instructions(),
             cycles: CLASSES.map(|class| self.clock.spent(class)),
             tlb_misses: tlb_misses(&hw.units[self.core].tlb),
@@ -31,8 +31,8 @@ impl Cpu {
     }
 
     /// Attributes the counts since a mark to the kernel.
-    pub(super) fn count_by_kernel(&mut self, hw: &Hardware, since: &Mark) {
-        let Mark { instructions, cycles, tlb_misses } = self.mark(hw);
+    pub(super) fn count_by_kernel(&mut self, hw: &Hardware, since: &CountsBefore) {
+        let CountsBefore { instructions, cycles, tlb_misses } = self.mark(hw);
         let of = &mut self.counters.by_kernel;
         of.instructions += instructions - since.instructions;
         for (sum, (now, before)) in of.cycles.iter_mut().zip(cycles.into_iter().zip(since.cycles)) {

@@ -6,8 +6,8 @@ use crate::observe::page_faults::SeenFault;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::CpuId;
 use pagelab_base::page_fault::PageFault;
-use pagelab_kernel::fault::{Ahead, Fault, Outcome};
-use pagelab_kernel::fault_engine::work::{EngineWork, Verdict};
+use pagelab_kernel::fault::{Ahead, Fault, FaultOutcome};
+use pagelab_kernel::fault_engine::work::{EngineVerdict, EngineWork};
 
 impl Simulation {
     /// Starts the fault engine of the page's layer, or the kernel's handler.
@@ -28,13 +28,13 @@ impl Simulation {
     pub(super) fn end_engine_work(&mut self, cpu: CpuId, work: &EngineWork) {
         let of = &mut self.scheduler.cpus[cpu];
         match work.end(&mut self.kernels.os, of.clock.now()) {
-            Verdict::Kernel => self.begin_handler(cpu, work.fault()),
-            Verdict::Mapped(mapping) if of.task.stack.is_empty() => {
-                of.task.outcome = Some(Outcome::Retry);
+            EngineVerdict::Kernel => self.begin_handler(cpu, work.fault()),
+            EngineVerdict::Mapped(mapping) if of.task.stack.is_empty() => {
+                of.task.outcome = Some(FaultOutcome::Retry);
                 self.hw.fill(&self.kernels.os.layers, of.core, work.fault(), &mapping);
                 self.profile_miss_end(cpu, false);
             }
-            Verdict::Mapped(_) => {}
+            EngineVerdict::Mapped(_) => {}
         }
     }
 

@@ -6,7 +6,8 @@ use pagelab_trace::Batch;
 
 use crate::machine::simulation::Simulation;
 use crate::observe::profile::{
-    Area, Instruction, Miss, Place, ProcessId, SampledRef, SampledStage, SampledStep, StageCounts, StepMade, WalkMade,
+    Area, Instruction, Miss, ProcessId, ProfiledAccess, SampledRef, SampledStage, SampledStep, StageCounts, StepMade,
+    WalkMade,
 };
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
@@ -25,7 +26,7 @@ fn stage_counts(layers: &[FaultCounters]) -> Vec<StageCounts> {
 
 impl Simulation {
     /// Describes the access of a CPU to `va`, by the instruction at `pc`.
-    fn place(&self, cpu: CpuId, va: VirtAddr, pc: u64, intent: Intent) -> Place {
+    fn place(&self, cpu: CpuId, va: VirtAddr, pc: u64, intent: Intent) -> ProfiledAccess {
         let of = &self.scheduler.cpus[cpu];
         let (input, thread) = of.thread.expect("a thread made the access");
         let space = of.running();
@@ -37,7 +38,7 @@ impl Simulation {
         };
         let process = ProcessId { source: input as u32, process: self.programs.inputs[input].process_of(thread).0 };
         let (area, context, at) = (Area::from_vma(vmas.find(va)), of.context, of.clock.now());
-        Place { process, va, area, instruction, pc, context, intent, at }
+        ProfiledAccess { process, va, area, instruction, pc, context, intent, at }
     }
 
     /// [`Self::replay`] of a part of a batch.
@@ -137,7 +138,7 @@ impl Simulation {
 
     #[cold]
     fn count_miss(&mut self, cpu: CpuId, miss: &Miss, major: bool) {
-        let place = Place { context: miss.context, ..self.place(cpu, miss.va, miss.pc, miss.intent) };
+        let place = ProfiledAccess { context: miss.context, ..self.place(cpu, miss.va, miss.pc, miss.intent) };
         let (spent, took) = (self.scheduler.cpus[cpu].clock.spent(Class::Fault) - miss.spent, place.at - miss.at);
         let (now, layers) = (stage_counts(&self.kernels.os.faults), &self.kernels.os.layers);
         // If other CPUs handled faults meanwhile, their costs are in the counts, too.

@@ -2,7 +2,7 @@
 
 use crate::machine::cpu::Filter;
 use crate::machine::simulation::{Simulation, StackOutcome};
-use crate::machine::task::Split;
+use crate::machine::task::SplitAccess;
 use crate::observe::RefusedAccess;
 use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -14,7 +14,7 @@ use pagelab_hardware::cache::prefetch::ObservedAccess;
 use pagelab_hardware::cache::{HitLevel, Requester};
 use pagelab_hardware::core_model::clock::CpuClock;
 use pagelab_hardware::core_model::{CoreModel, DataLocation, Timing};
-use pagelab_kernel::fault::Outcome;
+use pagelab_kernel::fault::FaultOutcome;
 use pagelab_trace::{Access, AccessKind, Branches};
 use pagelab_translate::counters::place_index;
 use pagelab_translate::walker::{Faulted, TranslationRequest};
@@ -58,7 +58,7 @@ impl Simulation {
             let Some(access) = accesses.get(at) else { break };
             let of = &self.scheduler.cpus[cpu];
             if of.filter.answers(access) {
-                let stop = Stop { clock: &of.clock, limit };
+                let stop = StopCondition { clock: &of.clock, limit };
                 let hits = scan::<MANY, _>(&accesses[at..], &of.filter, &stop);
                 self.count_filtered(
                     cpu,
@@ -288,7 +288,7 @@ impl Simulation {
             }
             line += 1;
         }
-        self.scheduler.cpus[cpu].task.split = Split::default();
+        self.scheduler.cpus[cpu].task.split = SplitAccess::default();
         Ok(AccessOutcome::Done)
     }
 
@@ -416,7 +416,7 @@ impl Simulation {
         self.set_time(cpu);
         let of = &mut self.scheduler.cpus[cpu];
         let fault = of.task.outcome.take();
-        if fault == Some(Outcome::Refused) {
+        if fault == Some(FaultOutcome::Refused) {
             return Ok(TranslationOutcome::Refused);
         }
         let mut cycles = Cycles::ZERO;
@@ -458,7 +458,7 @@ pub(super) struct Hits {
 }
 
 /// Condition under which a CPU must stop if there are others.
-pub(super) struct Stop<'a, C = CoreModel> {
+pub(super) struct StopCondition<'a, C = CoreModel> {
     pub clock: &'a CpuClock<C>,
     pub limit: Cycles,
 }
@@ -475,7 +475,7 @@ impl Hits {
 /// The leading accesses that the filter answers: hits of the last line that change no state. Not inlined, so that the
 /// loop has all registers of the processor.
 #[inline(never)]
-pub(super) fn scan<const MANY: bool, C: Timing>(accesses: &[Access], filter: &Filter, stop: &Stop<C>) -> Hits {
+pub(super) fn scan<const MANY: bool, C: Timing>(accesses: &[Access], filter: &Filter, stop: &StopCondition<C>) -> Hits {
     let by_kernel = accesses.first().is_some_and(|access| access.maker.is_kernel());
     let mut hits = Hits { accesses: 0, instructions: 0, writes: 0, by_kernel };
     let filter = *filter;

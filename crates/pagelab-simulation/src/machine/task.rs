@@ -11,7 +11,7 @@ use crate::programs::input::Item;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::LayerId;
 use pagelab_base::step::{BlockKey, Step};
-use pagelab_kernel::fault::Outcome;
+use pagelab_kernel::fault::FaultOutcome;
 use pagelab_kernel::fault::stage::Stage;
 use pagelab_trace::ThreadIx;
 use std::collections::VecDeque;
@@ -143,7 +143,7 @@ impl Activities {
 
 /// Progress of an access that crosses lines.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Split {
+pub struct SplitAccess {
     /// Lines that are done.
     pub lines: u64,
     /// Whether it has already missed in L1, L2 and L3.
@@ -158,13 +158,13 @@ pub struct Task {
     /// Its activities in progress.
     pub stack: Activities,
     /// Outcome of the last program-level fault, until the access checks it.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<FaultOutcome>,
     /// The program-level fault in progress, if faults are observed one by one.
     pub fault: Option<SeenFault>,
     /// The program's miss in progress, if a profile is recorded.
     pub miss: Option<Box<Miss>>,
     /// Progress of an access that a fault handler interrupted.
-    pub split: Split,
+    pub split: SplitAccess,
     /// The key that its top activity, or its next event, waits for.
     pub waits_for: Option<BlockKey>,
     /// The thread as which it continues, if it was suspended with activities on its stack: an input and a number.

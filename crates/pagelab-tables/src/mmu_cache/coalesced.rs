@@ -12,7 +12,7 @@
 //! line of the page table (8 entries); the paper merges more.
 
 use super::paging_structure::{PagingStructureCache, PagingStructureConfig};
-use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable, position, prefix};
+use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable, position, prefix};
 use crate::page_table::{UpperEntries, WalkList, WalkRef, table_of};
 use pagelab_base::addr::{PhysAddr, VirtAddr};
 use pagelab_base::assoc::{AssocArray, array};
@@ -101,12 +101,12 @@ impl Design for CoalescedCache {
         }
     }
 
-    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
+    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> SparedRefs {
         let refs = list.refs();
         if let (Some(merged), Some(at)) = (&mut self.merged, position(&refs[..cacheable(list)], MERGED)) {
             let run = Run::from_walk(va, refs, at);
             if merged.lookup(run.group, run.key(asid)).is_some_and(|word| run.is_in(word)) {
-                return Spared { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
+                return SparedRefs { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
             }
         }
         self.others.look_up(asid, va, list)
@@ -170,7 +170,7 @@ mod tests {
             let va = VirtAddr(BASE + ((n as u64) << 21));
             let mut list = WalkList::new();
             table.walk(&mem, va, &mut list);
-            let Spared { skip, .. } = cache.look_up(Asid(1), va, &list);
+            let SparedRefs { skip, .. } = cache.look_up(Asid(1), va, &list);
             cache.fill(Asid(1), va, &list, 3, skip, &mem);
             let again = cache.look_up(Asid(1), va, &list).skip;
             assert_eq!(again, 0b111, "what has been read is held");

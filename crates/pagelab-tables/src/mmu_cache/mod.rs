@@ -73,7 +73,7 @@ pub struct Asid(pub u16);
 
 /// References of a walk that an MMU cache hit makes unnecessary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spared {
+pub struct SparedRefs {
     /// Bit n: the walk can skip its n-th reference.
     pub skip: u32,
     /// Whether the cache must be asked for each of the other entries ([`MmuCache::holds`]).
@@ -127,7 +127,7 @@ pub trait Design: Sized {
     fn keeps(entries: UpperEntries) -> Result<(), &'static str>;
 
     /// Which references of the walk `list` for `va` can be skipped.
-    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared;
+    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> SparedRefs;
 
     /// Whether it holds the entry at a machine address, if the design is asked by entry; adds the cycles of the
     /// look-up. A missing entry is inserted, since the walker reads it next.
@@ -192,7 +192,7 @@ impl MmuCacheKind {
 impl MmuCache {
     /// See [`Design::look_up`].
     #[inline]
-    pub fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
+    pub fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> SparedRefs {
         each_cache!(self, cache => cache.look_up(asid, va, list))
     }
 
@@ -285,7 +285,7 @@ impl Pass for &mut MmuCache {
 #[inline(never)]
 fn pass_by_list<D: Design>(cache: &mut D, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads {
     let list = way.list(va);
-    let Spared { skip, by_entry, cycles } = cache.look_up(asid, va, &list);
+    let SparedRefs { skip, by_entry, cycles } = cache.look_up(asid, va, &list);
     assert!(!by_entry, "a cache that is asked by entry is not passed");
     let read = cacheable(&list);
     if (skip.trailing_ones() as usize) < read {

@@ -2,7 +2,7 @@
 //!
 //! Models: every walk reads every level.
 
-use super::{Asid, Design, MmuCacheGeometry, RequiredReads, Spared};
+use super::{Asid, Design, MmuCacheGeometry, RequiredReads, SparedRefs};
 use crate::page_table::{UpperEntries, WalkList, Way};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
@@ -28,8 +28,8 @@ impl Design for Nothing {
     }
 
     #[inline]
-    fn look_up(&mut self, _: Asid, _: VirtAddr, _: &WalkList) -> Spared {
-        Spared { skip: 0, by_entry: false, cycles: Cycles::ZERO }
+    fn look_up(&mut self, _: Asid, _: VirtAddr, _: &WalkList) -> SparedRefs {
+        SparedRefs { skip: 0, by_entry: false, cycles: Cycles::ZERO }
     }
 
     #[inline]

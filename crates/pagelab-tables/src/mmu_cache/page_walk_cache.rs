@@ -15,7 +15,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable};
+use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable};
 use crate::page_table::{UpperEntries, WalkList};
 use pagelab_base::addr::{MachineAddr, VirtAddr};
 use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
@@ -69,7 +69,7 @@ impl Design for PageWalkCache {
     }
 
     #[inline]
-    fn look_up(&mut self, _: Asid, _: VirtAddr, list: &WalkList) -> Spared {
+    fn look_up(&mut self, _: Asid, _: VirtAddr, list: &WalkList) -> SparedRefs {
         let mut skip = 0;
         for (n, reference) in list.refs()[..cacheable(list)].iter().enumerate() {
             let tag = reference.addr.0 >> 3;
@@ -77,7 +77,7 @@ impl Design for PageWalkCache {
                 skip |= 1 << n;
             }
         }
-        Spared { skip, by_entry: false, cycles: self.latency_cycles * cacheable(list) as u64 }
+        SparedRefs { skip, by_entry: false, cycles: self.latency_cycles * cacheable(list) as u64 }
     }
 
     fn fill(&mut self, _: Asid, _: VirtAddr, list: &WalkList, read: usize, skip: u32, _: &PhysMem) {
@@ -116,8 +116,8 @@ impl Design for SharedPageWalkCache {
     }
 
     #[inline]
-    fn look_up(&mut self, _: Asid, _: VirtAddr, _: &WalkList) -> Spared {
-        Spared { skip: 0, by_entry: true, cycles: Cycles::ZERO }
+    fn look_up(&mut self, _: Asid, _: VirtAddr, _: &WalkList) -> SparedRefs {
+        SparedRefs { skip: 0, by_entry: true, cycles: Cycles::ZERO }
     }
 
     fn holds(&mut self, entry: MachineAddr, cycles: &mut Cycles) -> bool {

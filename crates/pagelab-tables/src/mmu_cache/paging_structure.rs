@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Pass, RequiredReads, Spared, cacheable, position, prefix,
+    Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Pass, RequiredReads, SparedRefs, cacheable, position,
+    prefix,
 };
 use crate::page_table::{UpperEntries, WalkList, Way};
 use pagelab_base::addr::VirtAddr;
@@ -112,17 +113,17 @@ impl Design for PagingStructureCache {
     }
 
     #[inline(always)]
-    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
+    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> SparedRefs {
         let refs = &list.refs()[..cacheable(list)];
         for of in &mut self.levels {
             // The arrays hold only entries above a leaf, but this walk's leaf may be at a higher level.
             let Some(at) = position(refs, of.level) else { continue };
             let prefix = prefix(va, refs[at].shift.into());
             if of.array.lookup(prefix, key(asid, prefix)).is_some() {
-                return Spared { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
+                return SparedRefs { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
             }
         }
-        Spared { skip: 0, by_entry: false, cycles: self.latency_cycles }
+        SparedRefs { skip: 0, by_entry: false, cycles: self.latency_cycles }
     }
 
     #[inline(never)]

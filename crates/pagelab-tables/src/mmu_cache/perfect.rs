@@ -3,7 +3,7 @@
 //! Models: it holds every entry except the leaf's, even of tables that no walk has read: a walk reads its leaf only.
 //! Parameters: `latency_cycles` of `machine.mmu_cache.paging_structure`, the latency of a look-up.
 
-use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, RequiredReads, Spared, cacheable};
+use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, RequiredReads, SparedRefs, cacheable};
 use crate::page_table::{UpperEntries, WalkList, Way};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
@@ -31,8 +31,8 @@ impl Design for Perfect {
     }
 
     #[inline]
-    fn look_up(&mut self, _: Asid, _: VirtAddr, list: &WalkList) -> Spared {
-        Spared { skip: (1 << cacheable(list)) - 1, by_entry: false, cycles: self.latency_cycles }
+    fn look_up(&mut self, _: Asid, _: VirtAddr, list: &WalkList) -> SparedRefs {
+        SparedRefs { skip: (1 << cacheable(list)) - 1, by_entry: false, cycles: self.latency_cycles }
     }
 
     #[inline]

@@ -14,7 +14,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Spared, cacheable, position, prefix};
+use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable, position, prefix};
 use crate::page_table::{UpperEntries, WalkList};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
@@ -86,17 +86,17 @@ impl Design for UnifiedTranslationCache {
     }
 
     #[inline]
-    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> Spared {
+    fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> SparedRefs {
         let refs = &list.refs()[..cacheable(list)];
         let top = refs.first().map_or(0, |first| first.level);
         for level in 2..=top {
             let Some(at) = position(refs, level) else { continue };
             let prefix = prefix(va, refs[at].shift.into());
             if self.array.lookup(prefix, key(asid, level, prefix)).is_some() {
-                return Spared { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
+                return SparedRefs { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
             }
         }
-        Spared { skip: 0, by_entry: false, cycles: self.latency_cycles }
+        SparedRefs { skip: 0, by_entry: false, cycles: self.latency_cycles }
     }
 
     #[inline(never)]
@@ -141,7 +141,7 @@ mod tests {
         let (list, asid) = (full_walk(), Asid(1));
         let mut out = [0; 4];
         for &va in std::iter::repeat_n(addresses, rounds).flatten() {
-            let Spared { skip, .. } = cache.look_up(asid, VirtAddr(va), &list);
+            let SparedRefs { skip, .. } = cache.look_up(asid, VirtAddr(va), &list);
             out[3 - skip.trailing_ones() as usize] += 1;
             cache.fill(asid, VirtAddr(va), &list, 3, skip, &PhysMem::default());
         }

@@ -246,17 +246,17 @@ pub trait Shared<D: Design>: Sized {
     }
 
     /// Begins such a scan if one is due.
-    fn begin_scan(&mut self) -> Option<Scan> {
+    fn begin_scan(&mut self) -> Option<TableScan> {
         None
     }
 
     /// The references of the scan's next step. Changes nothing.
-    fn plan_scan(&self, _: &PhysMem, _: &Scan) -> ScanStep {
+    fn plan_scan(&self, _: &PhysMem, _: &TableScan) -> ScanStep {
         unreachable!("no scan was begun")
     }
 
     /// Executes the step; returns false if it was the last.
-    fn commit_scan(&mut self, _: &mut PhysMem, _: &mut Scan) -> bool {
+    fn commit_scan(&mut self, _: &mut PhysMem, _: &mut TableScan) -> bool {
         unreachable!("no scan was begun")
     }
 
@@ -397,7 +397,7 @@ pub struct TableWork {
 
 /// A scan in progress that deletes the entries of ended spaces.
 #[derive(Clone, Debug)]
-pub struct Scan {
+pub struct TableScan {
     /// The tags of these spaces.
     pub tags: Vec<u16>,
     /// Number of the next step.

@@ -4,7 +4,8 @@ use arrayvec::ArrayVec;
 
 use super::{
     Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageTable, PageTableConfig, PteFlags,
-    Removed, Scan, ScanStep, SetAside, Shared, TableBlock, TableFrames, TableWork, UpperEntries, WalkList, Ways, Word,
+    Removed, ScanStep, SetAside, Shared, TableBlock, TableFrames, TableScan, TableWork, UpperEntries, WalkList, Ways,
+    Word,
 };
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -266,15 +267,15 @@ impl<D: Design> OfLayer<D> {
         self.shared.is_scan_due()
     }
 
-    fn begin_scan(&mut self) -> Option<Scan> {
+    fn begin_scan(&mut self) -> Option<TableScan> {
         self.shared.begin_scan()
     }
 
-    fn plan_scan(&self, mem: &PhysMem, scan: &Scan) -> ScanStep {
+    fn plan_scan(&self, mem: &PhysMem, scan: &TableScan) -> ScanStep {
         self.shared.plan_scan(mem, scan)
     }
 
-    fn commit_scan(&mut self, mem: &mut PhysMem, scan: &mut Scan) -> bool {
+    fn commit_scan(&mut self, mem: &mut PhysMem, scan: &mut TableScan) -> bool {
         self.shared.commit_scan(mem, scan)
     }
 
@@ -332,17 +333,17 @@ impl LayerTables {
     }
 
     /// See [`Shared::begin_scan`].
-    pub fn begin_scan(&mut self) -> Option<Scan> {
+    pub fn begin_scan(&mut self) -> Option<TableScan> {
         each_layer!(self, of => of.begin_scan())
     }
 
     /// See [`Shared::plan_scan`].
-    pub fn plan_scan(&self, mem: &PhysMem, scan: &Scan) -> ScanStep {
+    pub fn plan_scan(&self, mem: &PhysMem, scan: &TableScan) -> ScanStep {
         each_layer!(self, of => of.plan_scan(mem, scan))
     }
 
     /// See [`Shared::commit_scan`].
-    pub fn commit_scan(&mut self, mem: &mut PhysMem, scan: &mut Scan) -> bool {
+    pub fn commit_scan(&mut self, mem: &mut PhysMem, scan: &mut TableScan) -> bool {
         each_layer!(self, of => of.commit_scan(mem, scan))
     }
 

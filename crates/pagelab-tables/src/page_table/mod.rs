@@ -19,7 +19,7 @@ mod walk_list;
 mod way;
 
 pub use design::{
-    Boot, Context, Design, Exhausted, NoRoom, NoTable, PageSizes, Scan, ScanStep, SetAside, Shared, TableWork,
+    Boot, Context, Design, Exhausted, NoRoom, NoTable, PageSizes, ScanStep, SetAside, Shared, TableScan, TableWork,
     UpperEntries,
 };
 pub use entry::{WORD_BITS, table_of};

@@ -1,6 +1,6 @@
 //! Counters that every translation unit has, whatever its design.
 
-use super::{Entry, FillSource, LookUp, Place, TranslationUnit};
+use super::{Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -23,7 +23,7 @@ pub struct PrefetchWalk {
 
 /// Counters of a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct UnitCounts {
     /// Look-ups, including hits.
     pub look_ups: u64,
     /// Look-ups that found no entry, or none that allows the access.
@@ -38,19 +38,19 @@ pub struct Counts {
     walk_refs: [u64; HitLevel::ALL.len()],
 }
 
-impl Counts {
+impl UnitCounts {
     /// Statistics of look-ups and misses of a unit at this place.
-    pub fn look_up_measures(&self, place: Place) -> [Measure; 2] {
+    pub fn look_up_measures(&self, place: LookUpPlace) -> [Measure; 2] {
         let [look_ups, misses] = match place {
-            Place::AfterTlbs => [
+            LookUpPlace::AfterTlbs => [
                 "Look-ups after a miss of all TLBs, and of the stages before",
                 "Look-ups that found nothing, or a page that does not allow the store",
             ],
-            Place::GuestPages => [
+            LookUpPlace::GuestPages => [
                 "Look-ups in the TLB of guests' large pages, one per walk of a guest",
                 "Look-ups that missed, so that the walk read the guest's tables",
             ],
-            Place::HostPages => [
+            LookUpPlace::HostPages => [
                 "Guest-physical addresses looked up during walks",
                 "Guest-physical addresses that needed a walk of the host's page table",
             ],
@@ -91,18 +91,18 @@ impl Counts {
 pub struct Counted<U> {
     unit: U,
     /// The counters. Prefetch walks restore them, since no access waits for these walks.
-    pub counts: Counts,
+    pub counts: UnitCounts,
 }
 
 impl<U: TranslationUnit> Counted<U> {
     /// An empty unit; `key` is the configuration key of its parameters. Errors: impossible parameters.
     pub fn new(parameters: &U::Parameters, key: &str, rng: &Rng) -> Result<Self, EngineError> {
-        Ok(Self { unit: U::new(parameters, key, rng)?, counts: Counts::default() })
+        Ok(Self { unit: U::new(parameters, key, rng)?, counts: UnitCounts::default() })
     }
 
     /// See [`TranslationUnit::look_up`].
     #[inline(always)]
-    pub fn look_up(&mut self, look_up: &LookUp, cycles: &mut Cycles) -> Option<Translation<U::Target>> {
+    pub fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation<U::Target>> {
         let held = self.unit.look_up(look_up, cycles);
         debug_assert!(held.is_none_or(|held| look_up.is_allowed_by(&held)), "what it returns allows the access");
         self.counts.look_ups += 1;
@@ -122,7 +122,7 @@ impl<U: TranslationUnit> Counted<U> {
     }
 
     /// See [`TranslationUnit::next_walk`].
-    pub fn next_walk(&mut self, look_up: &LookUp, found: Translation) -> Option<VirtAddr> {
+    pub fn next_walk(&mut self, look_up: &UnitLookUp, found: Translation) -> Option<VirtAddr> {
         if U::PREFETCHES { self.unit.next_walk(look_up, found) } else { None }
     }
 

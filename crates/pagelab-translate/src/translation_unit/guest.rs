@@ -12,7 +12,7 @@
 //! Deviations: a page of 1 GiB takes one entry per 2 MiB. Pages of 4 KiB are looked up too, and always miss.
 
 use super::nested::NestedTlbConfig;
-use super::{Entry, FillSource, LookUp, Place, TranslationUnit};
+use super::{Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::{PageSize, PhysAddr, VirtAddr};
 use pagelab_base::assoc::AssocArray;
 use pagelab_base::cycles::Cycles;
@@ -42,7 +42,7 @@ impl TranslationUnit for GuestTlb {
     type Parameters = NestedTlbConfig;
     type Target = PhysAddr;
 
-    const PLACE: Place = Place::GuestPages;
+    const PLACE: LookUpPlace = LookUpPlace::GuestPages;
     const STATISTICS: &'static str = "guest_tlb";
 
     fn new(parameters: &NestedTlbConfig, key: &str, rng: &Rng) -> Result<Self, EngineError> {
@@ -55,7 +55,7 @@ impl TranslationUnit for GuestTlb {
     }
 
     #[inline(always)]
-    fn look_up(&mut self, look_up: &LookUp, cycles: &mut Cycles) -> Option<Translation<PhysAddr>> {
+    fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation<PhysAddr>> {
         *cycles += self.latency;
         let number = number(look_up.va);
         let held = self.array.lookup(number, key(look_up.asid, number)).map(Translation::from_word);
@@ -101,7 +101,7 @@ mod tests {
         let (asid, other, va) = (Asid(1), Asid(2), VirtAddr(0x60_3000));
         let mut cycles = Cycles::ZERO;
         let mut look_up = |tlb: &mut GuestTlb, asid, va, intent| {
-            tlb.look_up(&LookUp { asid, va, intent, origin: Origin::Program, now: Cycles::ZERO }, &mut cycles)
+            tlb.look_up(&UnitLookUp { asid, va, intent, origin: Origin::Program, now: Cycles::ZERO }, &mut cycles)
         };
         let fill = |tlb: &mut GuestTlb, va, size, dirty| {
             let translation = Translation::new(PhysAddr(0x4000_0000), size, true, dirty);

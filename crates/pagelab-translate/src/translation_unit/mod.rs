@@ -1,7 +1,7 @@
 //! Translation units: hardware that remembers translations, besides the TLBs.
 //!
-//! A unit is looked up at a [`Place`]: after the last TLB has missed, or within the walk of a guest. It is filled by
-//! walks, by entries that the last TLB evicts, or by prefetch walks that it asks for. Every core has its own units,
+//! A unit is looked up at a [`LookUpPlace`]: after the last TLB has missed, or within the walk of a guest. It is filled
+//! by walks, by entries that the last TLB evicts, or by prefetch walks that it asks for. Every core has its own units,
 //! which its hardware threads share. The TLBs themselves are not units: an access looks them up first, in code that
 //! knows their shapes.
 //!
@@ -24,7 +24,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use self::counted::{Counted, Counts, PrefetchWalk};
+pub use self::counted::{Counted, PrefetchWalk, UnitCounts};
 pub use self::entry::{Entry, VA_MASK};
 pub use self::nested::NestedTlbConfig;
 pub use self::stage::StageStatistics;
@@ -61,7 +61,7 @@ mod stage;
 
 /// Where a unit is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum LookUpPlace {
     /// After a miss of all TLBs, before the walk. Translates pages of a space to the machine. The designs at this place
     /// are the variants of [`Stage`].
     AfterTlbs,
@@ -72,7 +72,7 @@ pub enum Place {
     HostPages,
 }
 
-impl Place {
+impl LookUpPlace {
     /// Whether the fast path looks up units at this place. It refuses a machine that has one elsewhere.
     pub const fn is_on_fast_path(self) -> bool {
         match self {
@@ -84,7 +84,7 @@ impl Place {
 
 /// A look-up in a unit.
 #[derive(Clone, Copy, Debug)]
-pub struct LookUp {
+pub struct UnitLookUp {
     /// Tag of the address space.
     pub asid: Asid,
     /// The virtual address.
@@ -97,7 +97,7 @@ pub struct LookUp {
     pub now: Cycles,
 }
 
-impl LookUp {
+impl UnitLookUp {
     /// Whether a translation allows the access without a walk: before the first store, a walk must set the dirty bit.
     #[inline(always)]
     pub fn is_allowed_by<A: Target>(&self, translation: &Translation<A>) -> bool {
@@ -126,7 +126,8 @@ pub enum FillSource {
 /// - [`look_up`](Self::look_up) returns the last translation of the page that was passed to [`fill`](Self::fill), or
 ///   nothing. A unit may forget a translation at any time. It never returns one that was invalidated or flushed since,
 ///   nor one of another space.
-/// - A returned translation allows the access ([`LookUp::is_allowed_by`]). It may cover only a part of a larger page.
+/// - A returned translation allows the access ([`UnitLookUp::is_allowed_by`]). It may cover only a part of a larger
+///   page.
 /// - `look_up` adds the cycles of the look-up to `cycles`, hit or miss, and nothing else.
 /// - [`invalidate`](Self::invalidate) drops every page that overlaps the range; a page is a range of its own size.
 ///   [`flush`](Self::flush) drops all pages of a space. A unit may drop more than that.
@@ -138,11 +139,11 @@ pub enum FillSource {
 pub trait TranslationUnit: Sized + Clone + Debug {
     /// Parameters in the configuration. Unknown fields are an error.
     type Parameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;
-    /// The addresses that it translates to: machine addresses, or guest-physical ones at [`Place::GuestPages`].
+    /// The addresses that it translates to: machine addresses, or guest-physical ones at [`LookUpPlace::GuestPages`].
     type Target: Target;
 
     /// Where it is looked up.
-    const PLACE: Place;
+    const PLACE: LookUpPlace;
     /// Prefix of its statistics.
     const STATISTICS: &'static str;
     /// Whether it asks for prefetch walks ([`next_walk`](Self::next_walk)). Page tables that the walker does not read
@@ -156,7 +157,7 @@ pub trait TranslationUnit: Sized + Clone + Debug {
     fn samples() -> Vec<Self::Parameters>;
 
     /// The translation of an address, if there is one that allows the access; adds the cycles of the look-up.
-    fn look_up(&mut self, look_up: &LookUp, cycles: &mut Cycles) -> Option<Translation<Self::Target>>;
+    fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation<Self::Target>>;
 
     /// Whether it holds a translation of an address; does not change its state.
     fn holds(&self, asid: Asid, va: VirtAddr) -> bool;
@@ -166,7 +167,7 @@ pub trait TranslationUnit: Sized + Clone + Debug {
 
     /// An address for a prefetch walk, after a TLB miss whose translation is `found`. The walk is skipped if a data TLB
     /// or a stage holds the page. No access waits for it, and it never faults.
-    fn next_walk(&mut self, _: &LookUp, _found: Translation) -> Option<VirtAddr> {
+    fn next_walk(&mut self, _: &UnitLookUp, _found: Translation) -> Option<VirtAddr> {
         None
     }
 

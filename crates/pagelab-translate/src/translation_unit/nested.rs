@@ -11,7 +11,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, FillSource, LookUp, Place, TranslationUnit};
+use super::{Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
 use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
 use pagelab_base::cycles::Cycles;
@@ -70,7 +70,7 @@ impl TranslationUnit for NestedTlb {
     type Parameters = NestedTlbConfig;
     type Target = MachineAddr;
 
-    const PLACE: Place = Place::HostPages;
+    const PLACE: LookUpPlace = LookUpPlace::HostPages;
     const STATISTICS: &'static str = "nested_tlb";
 
     fn new(parameters: &NestedTlbConfig, key: &str, rng: &Rng) -> Result<Self, EngineError> {
@@ -83,7 +83,7 @@ impl TranslationUnit for NestedTlb {
     }
 
     #[inline(always)]
-    fn look_up(&mut self, look_up: &LookUp, cycles: &mut Cycles) -> Option<Translation> {
+    fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation> {
         *cycles += self.latency;
         let frame = frame(look_up.va);
         let held = self.array.lookup(frame, key(look_up.asid, frame)).map(Translation::from_word);

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, FillSource, LookUp, Place, TranslationUnit};
+use super::{Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::{MachineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::{EngineError, between};
@@ -44,7 +44,7 @@ impl Default for NextPageConfig {
 /// Counts of prefetched translations. `entered` is the sum of `useful`, `late`, `useless` and those that are still in
 /// the buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
+struct PrefetchCounts {
     entered: u64,
     useful: u64,
     late: u64,
@@ -65,7 +65,7 @@ pub struct NextPage {
     size: usize,
     /// Oldest first.
     buffer: VecDeque<Prefetched>,
-    counts: Counts,
+    counts: PrefetchCounts,
 }
 
 impl NextPage {
@@ -80,14 +80,14 @@ impl TranslationUnit for NextPage {
     type Parameters = NextPageConfig;
     type Target = MachineAddr;
 
-    const PLACE: Place = Place::AfterTlbs;
+    const PLACE: LookUpPlace = LookUpPlace::AfterTlbs;
     const STATISTICS: &'static str = "prefetch.tlb";
     const PREFETCHES: bool = true;
 
     fn new(parameters: &NextPageConfig, key: &str, _: &Rng) -> Result<Self, EngineError> {
         between(&format!("{key}.entries"), parameters.entries, 1, 1 << 16)?;
         let size = parameters.entries as usize;
-        Ok(Self { size, buffer: VecDeque::with_capacity(size + 1), counts: Counts::default() })
+        Ok(Self { size, buffer: VecDeque::with_capacity(size + 1), counts: PrefetchCounts::default() })
     }
 
     fn samples() -> Vec<NextPageConfig> {
@@ -95,7 +95,7 @@ impl TranslationUnit for NextPage {
     }
 
     /// Removes the entry. Waits for a walk that is still in progress.
-    fn look_up(&mut self, look_up: &LookUp, cycles: &mut Cycles) -> Option<Translation> {
+    fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation> {
         if look_up.origin != Origin::Program {
             return None;
         }
@@ -134,7 +134,7 @@ impl TranslationUnit for NextPage {
         }
     }
 
-    fn next_walk(&mut self, look_up: &LookUp, found: Translation) -> Option<VirtAddr> {
+    fn next_walk(&mut self, look_up: &UnitLookUp, found: Translation) -> Option<VirtAddr> {
         let is_data_of_program = look_up.origin == Origin::Program && look_up.intent != Intent::Fetch;
         let last = look_up.va.0 | found.size().offset_mask();
         last.checked_add(1).map(VirtAddr).filter(|_| is_data_of_program)
@@ -149,7 +149,7 @@ impl TranslationUnit for NextPage {
     }
 
     fn measures(&self) -> Vec<Measure> {
-        let Counts { entered, useful, late, late_cycles, useless } = self.counts;
+        let PrefetchCounts { entered, useful, late, late_cycles, useless } = self.counts;
         let unused = self.buffer.len() as u64;
         vec![
             Measure::count("entered", entered, "Translations that prefetch walks inserted into the buffer"),
@@ -204,7 +204,7 @@ mod tests {
     fn take(unit: &mut NextPage, asid: Asid, page: u64, store: bool, now: u64) -> Option<Cycles> {
         let intent = if store { Intent::Store } else { Intent::Load };
         let va = VirtAddr(page << 12 | 8);
-        let look_up = LookUp { asid, va, intent, origin: Origin::Program, now: Cycles(now) };
+        let look_up = UnitLookUp { asid, va, intent, origin: Origin::Program, now: Cycles(now) };
         let mut waited = Cycles::ZERO;
         unit.look_up(&look_up, &mut waited).map(|_| waited)
     }
@@ -221,9 +221,9 @@ mod tests {
         assert_eq!(take(&mut hit, ASID, 2, false, 100), Some(Cycles::ZERO));
         assert_eq!(
             unit.counts,
-            Counts { entered: 3, late: 1, late_cycles: Cycles(60), useless: 2, ..Counts::default() }
+            PrefetchCounts { entered: 3, late: 1, late_cycles: Cycles(60), useless: 2, ..PrefetchCounts::default() }
         );
-        assert_eq!(hit.counts, Counts { entered: 1, useful: 1, ..Counts::default() });
+        assert_eq!(hit.counts, PrefetchCounts { entered: 1, useful: 1, ..PrefetchCounts::default() });
     }
 
     #[test]

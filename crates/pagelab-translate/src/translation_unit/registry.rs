@@ -75,16 +75,16 @@ macro_rules! translation_units {
             }
         )*
 
-        /// A unit at [`Place::AfterTlbs`] of any registered design. See [`TranslationUnit`] for what each function
-        /// does.
+        /// A unit at [`LookUpPlace::AfterTlbs`] of any registered design. See [`TranslationUnit`] for what each
+        /// function does.
         #[derive(Clone, Debug)]
         pub enum Stage {
             $($(#[doc = $about] $Stage(Counted<$Stage>),)*)*
         }
 
         // All stages translate to machine addresses.
-        $($(const _: () = assert!(matches!($Stage::PLACE, Place::AfterTlbs));)*)*
-        $(const _: () = assert!(!matches!($Design::PLACE, Place::AfterTlbs));)*
+        $($(const _: () = assert!(matches!($Stage::PLACE, LookUpPlace::AfterTlbs));)*)*
+        $(const _: () = assert!(!matches!($Design::PLACE, LookUpPlace::AfterTlbs));)*
 
         translation_units! { @each ($) $($($Stage)*)* }
 

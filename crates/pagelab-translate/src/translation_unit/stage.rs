@@ -1,6 +1,6 @@
 //! Functions of a [`Stage`], which call those of its design.
 
-use super::{Counted, Entry, FillSource, LookUp, PrefetchWalk, Stage, TranslationUnit};
+use super::{Counted, Entry, FillSource, PrefetchWalk, Stage, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::measure::Measure;
@@ -21,7 +21,7 @@ pub struct StageStatistics {
 /// See [`TranslationUnit`] for what each of these does.
 impl Stage {
     /// See [`TranslationUnit::look_up`].
-    pub fn look_up(&mut self, look_up: &LookUp, cycles: &mut Cycles) -> Option<Translation> {
+    pub fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation> {
         each_stage!(self, unit => unit.look_up(look_up, cycles))
     }
 
@@ -36,7 +36,7 @@ impl Stage {
     }
 
     /// See [`TranslationUnit::next_walk`].
-    pub fn next_walk(&mut self, look_up: &LookUp, found: Translation) -> Option<VirtAddr> {
+    pub fn next_walk(&mut self, look_up: &UnitLookUp, found: Translation) -> Option<VirtAddr> {
         each_stage!(self, unit => unit.next_walk(look_up, found))
     }
 

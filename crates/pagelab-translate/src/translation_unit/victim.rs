@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, FillSource, LookUp, Place, TranslationUnit};
+use super::{Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::{MachineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::{EngineError, between};
@@ -56,7 +56,7 @@ impl TranslationUnit for VictimTlb {
     type Parameters = VictimTlbConfig;
     type Target = MachineAddr;
 
-    const PLACE: Place = Place::AfterTlbs;
+    const PLACE: LookUpPlace = LookUpPlace::AfterTlbs;
     const STATISTICS: &'static str = "tlb.stages.victim";
 
     fn new(parameters: &VictimTlbConfig, key: &str, _: &Rng) -> Result<Self, EngineError> {
@@ -70,7 +70,7 @@ impl TranslationUnit for VictimTlb {
         [1, 8].map(|entries| VictimTlbConfig { entries, ..VictimTlbConfig::default() }).into()
     }
 
-    fn look_up(&mut self, look_up: &LookUp, cycles: &mut Cycles) -> Option<Translation> {
+    fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation> {
         *cycles += self.latency;
         let at = self.entries.iter().position(|entry| entry.covers(look_up.asid, look_up.va))?;
         // If it does not allow the access, the walk that follows inserts a newer one in the TLB.
@@ -118,7 +118,7 @@ mod tests {
 
     fn hits(unit: &mut VictimTlb, page: u64, intent: Intent) -> bool {
         let va = VirtAddr(page << 12 | 8);
-        let look_up = LookUp { asid: Asid(1), va, intent, origin: Origin::Program, now: Cycles::ZERO };
+        let look_up = UnitLookUp { asid: Asid(1), va, intent, origin: Origin::Program, now: Cycles::ZERO };
         unit.look_up(&look_up, &mut Cycles(0)).is_some()
     }
 

@@ -53,13 +53,13 @@ impl Chained {
 
 /// A thread's share of the resources that its core divides: entries of the window and of the queues.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct ThreadShare {
     pub window: u64,
     loads: u64,
     stores: u64,
 }
 
-impl Room {
+impl ThreadShare {
     /// The share if `threads` threads have something to run.
     pub fn new(config: &WindowConfig, threads: u32) -> Self {
         let part = |whole: u32| u64::from((whole / threads).max(1));
@@ -163,7 +163,7 @@ fn slot(number: u64) -> usize {
 /// Data about recent accesses.
 #[derive(Clone, Debug)]
 pub(super) struct RecentAccesses {
-    pub room: Room,
+    pub room: ThreadShare,
     in_window: Ring<InWindow>,
     /// When each store is written, by its number modulo a power of two.
     stores: Box<[Cycles]>,
@@ -178,7 +178,7 @@ impl RecentAccesses {
     /// No accesses yet.
     pub fn new(config: &WindowConfig) -> Self {
         Self {
-            room: Room::new(config, 1),
+            room: ThreadShare::new(config, 1),
             in_window: Ring::new(config.window as usize + 1),
             stores: vec![Cycles::ZERO; (config.store_queue as usize + 1).next_power_of_two()].into(),
             written: 0,
@@ -188,7 +188,7 @@ impl RecentAccesses {
     }
 
     /// Changes the thread's share.
-    pub fn divide(&mut self, progress: &mut WindowProgress, room: Room) {
+    pub fn divide(&mut self, progress: &mut WindowProgress, room: ThreadShare) {
         self.room = room;
         self.forget(progress, Cycles::ZERO);
         self.forget_stores(progress, Cycles::ZERO);

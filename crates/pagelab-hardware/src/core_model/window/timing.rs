@@ -1,9 +1,9 @@
 //! The window core's implementation of [`Timing`] and [`Core`](super::super::Core).
 
 use super::config::{BranchPredictor, UnknownDependencies, WindowConfig};
-use super::entered::{RecentAccesses, Room, Times, WindowProgress, wait};
+use super::entered::{RecentAccesses, ThreadShare, Times, WindowProgress, wait};
 use super::lines::Lines;
-use super::{Current, PendingPages, Window, WindowState};
+use super::{CurrentAccess, PendingPages, Window, WindowState};
 use crate::core_model::common::{Common, Siblings, SmtThread};
 use crate::core_model::in_order::{InOrder, InOrderConfig};
 use crate::core_model::pool::Pool;
@@ -27,7 +27,7 @@ impl Core for Window {
             pages: PendingPages::default(),
             predictor: (config.branch_predictor == BranchPredictor::Tage).then(Box::default),
             last_pc: 0,
-            current: Current::default(),
+            current: CurrentAccess::default(),
         }))
     }
 
@@ -111,7 +111,7 @@ impl Timing for Window {
     fn resume(&mut self, common: Box<Common>, siblings: Siblings) {
         let state = &mut *self.0;
         if state.smt_thread.resume(common, siblings) {
-            let room = Room::new(&state.config, siblings.active + 1);
+            let room = ThreadShare::new(&state.config, siblings.active + 1);
             state.entered.divide(&mut state.progress, room);
         }
     }

@@ -12,7 +12,7 @@
 
 use crate::effects::Effects;
 use crate::entry_word::EntryWord;
-use crate::fault_engine::kernel_side::{Job, KernelSide};
+use crate::fault_engine::kernel_side::{ArmingJob, KernelSide};
 use crate::fault_engine::mfoe::engine_access::{self, mfoe, mfoe_mut};
 use crate::fault_engine::mfoe::parameters::HUGE;
 use crate::layer::Layer;
@@ -58,7 +58,7 @@ pub struct Arming {
     layer: LayerId,
     state: ArmingState,
     /// The current mapping, how far it is done, and the size of the page there.
-    job: Option<Job>,
+    job: Option<ArmingJob>,
     at: VirtAddr,
     size: PageSize,
 }

@@ -12,7 +12,7 @@ use crate::entry_word::{Armed, EntryWord};
 use crate::fault_engine::kernel_side::KernelSide;
 use crate::fault_engine::mfoe::engine_access::{mfoe, mfoe_mut, with_memory};
 use crate::fault_engine::mfoe::tables::TableEntry;
-use crate::fault_engine::work::{Verdict, Work};
+use crate::fault_engine::work::{EngineVerdict, PageWork};
 use crate::layer::Layer;
 use crate::layer::words::WordOf;
 use crate::locks::TaskId;
@@ -50,7 +50,7 @@ pub struct Offload {
     /// The lock of the page's entry, while it is held.
     key: Option<BlockKey>,
     state: OffloadState,
-    verdict: Verdict,
+    verdict: EngineVerdict,
 }
 
 impl Offload {
@@ -85,7 +85,7 @@ impl Offload {
         }
     }
 
-    fn end(&mut self, verdict: Verdict) -> Next {
+    fn end(&mut self, verdict: EngineVerdict) -> Next {
         self.verdict = verdict;
         Next::Done
     }
@@ -118,10 +118,10 @@ impl Offload {
         let counters = &mut mfoe_mut(self.layer_mut(os)).counters;
         let Some(mapping) = present else {
             counters.gone += 1;
-            return self.end(Verdict::Kernel);
+            return self.end(EngineVerdict::Kernel);
         };
         counters.raced += 1;
-        self.end(Verdict::Mapped(mapping))
+        self.end(EngineVerdict::Mapped(mapping))
     }
 
     /// Takes the frame at the tail.
@@ -132,7 +132,7 @@ impl Offload {
         let Some(frame) = mfoe.take(of, owner, page, contents) else {
             // Another task of this CPU has taken it meanwhile.
             self.unlock(os, task);
-            return self.end(Verdict::Kernel);
+            return self.end(EngineVerdict::Kernel);
         };
         self.state = OffloadState::Map { frame, armed };
         Next::Continue
@@ -153,11 +153,11 @@ impl Offload {
             effects.wake(id, Need::ReadyFrames);
         }
         self.unlock(os, task);
-        self.end(Verdict::Mapped(mapping))
+        self.end(EngineVerdict::Mapped(mapping))
     }
 }
 
-impl Work for Offload {
+impl PageWork for Offload {
     fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self> {
         let page = |size: PageSize| fault.va.align_down(size.bytes());
         let size = PageSize::Size4K;
@@ -168,7 +168,7 @@ impl Work for Offload {
             size,
             key: None,
             state: OffloadState::Header,
-            verdict: Verdict::Kernel,
+            verdict: EngineVerdict::Kernel,
         };
         let of = mfoe(work.layer(os));
         if of.serves_faults() || !of.is_enabled() {
@@ -213,7 +213,7 @@ impl Work for Offload {
                     tables.entry(tables.tail(of_cpu, &layer.memory.contents), &layer.memory.contents)
                 else {
                     mfoe_mut(layer).ready_mut(size).note_empty(of_cpu);
-                    return self.end(Verdict::Kernel);
+                    return self.end(EngineVerdict::Kernel);
                 };
                 self.state = OffloadState::Lock;
             }
@@ -235,7 +235,7 @@ impl Work for Offload {
         } += cycles;
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> EngineVerdict {
         self.verdict
     }
 }

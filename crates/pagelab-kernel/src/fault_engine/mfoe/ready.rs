@@ -15,7 +15,7 @@ use pagelab_base::memory::PhysMem;
 
 /// Counters for pages of one size.
 #[derive(Clone, Debug, Default)]
-pub struct Counters {
+pub struct ReadyCounters {
     /// Pages that got a ready frame.
     pub hits: u64,
     /// Armed pages for which no frame was ready.
@@ -66,7 +66,7 @@ pub struct Ready {
     /// The tables of all CPUs, in the layer's memory.
     pub tables: Tables,
     /// Counters for pages of this size.
-    pub counters: Counters,
+    pub counters: ReadyCounters,
     /// Most frames that each table holds, and with adaptive sizes the least; otherwise 0.
     pub entries: u32,
     least: u32,
@@ -87,7 +87,7 @@ impl Ready {
         Some(Self {
             size,
             tables: Tables::boot(entries, cpus, memory)?,
-            counters: Counters::default(),
+            counters: ReadyCounters::default(),
             entries,
             least,
             stocks: vec![Stock { ready: 0, wanted, taken: 0, missed: false }; cpus as usize],

@@ -15,7 +15,7 @@
 use crate::context::KernelContext;
 use crate::effects::Effects;
 use crate::fault::stage::Stage;
-use crate::fault_engine::kernel_side::{Job, KernelSide, UnaccountedPage};
+use crate::fault_engine::kernel_side::{ArmingJob, KernelSide, UnaccountedPage};
 use crate::fault_engine::mfoe::engine_access::{self, mfoe, mfoe_mut, with_memory};
 use crate::fault_engine::mfoe::parameters::Numa;
 use crate::fault_engine::mfoe::ready::Ready;
@@ -147,7 +147,7 @@ impl Refill {
         layer.gather(cpu, page.frame, os.costs.lru_batch);
         layer.account(owner, page);
         if is_beyond_limit(layer, owner) {
-            let job = Job { space: owner, range: VaRange::ALL, arm: false };
+            let job = ArmingJob { space: owner, range: VaRange::ALL, arm: false };
             if mfoe_mut(layer).stop(job) {
                 effects.wake(self.layer, Need::Arming);
             }

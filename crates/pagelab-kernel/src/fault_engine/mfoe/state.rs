@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::entry_word::{Armed, EntryWord, MOST_OWNERS};
 use crate::fault_engine::config::RingCosts;
-use crate::fault_engine::kernel_side::{EngineScope, Job, KernelSide, Table, UnaccountedPage};
+use crate::fault_engine::kernel_side::{ArmingJob, EngineScope, KernelSide, Table, UnaccountedPage};
 use crate::fault_engine::mfoe::parameters::{Form, HUGE, Parameters, Unused};
 use crate::fault_engine::mfoe::ready::Ready;
 use crate::fault_engine::mfoe::tables::TableEntry;
@@ -29,7 +29,7 @@ const WITH_HUGE: &[PageSize] = &[PageSize::Size4K, HUGE];
 
 /// Cycles of the walker's steps.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Steps {
+pub struct MfoeSteps {
     /// Reading the header of the CPU's table.
     pub header: Cycles,
     /// Reading the table's entry.
@@ -44,7 +44,7 @@ pub struct Steps {
 
 /// Counters for pages of all sizes together.
 #[derive(Clone, Debug, Default)]
-pub struct Counters {
+pub struct MfoeCounters {
     /// Pages that were already mapped when the engine had locked their entry.
     pub raced: u64,
     /// Pages whose entry was no longer armed when the engine had locked it.
@@ -56,7 +56,7 @@ pub struct Counters {
     /// Processes that exceeded their share of memory.
     pub stopped: u64,
     /// Cycles of the walker's steps in the hardware form.
-    pub steps: Steps,
+    pub steps: MfoeSteps,
 }
 
 /// Latencies of tens of cycles, counted exactly, with the deviation that the paper reports.
@@ -119,13 +119,13 @@ pub struct Mfoe {
     /// Its parameters.
     pub parameters: Parameters,
     /// Counters for pages of all sizes together.
-    pub counters: Counters,
+    pub counters: MfoeCounters,
     /// Ready frames by page size: 4 KiB, and 2 MiB if the engine maps such pages.
     ready: Vec<Ready>,
     /// Number of spaces that have ended. When it changes, the threads' knowledge of a space's pages is obsolete.
     pub ended: u64,
     /// Requests to arm or disarm mappings. The first one is in progress.
-    pub jobs: VecDeque<Job>,
+    pub jobs: VecDeque<ArmingJob>,
     /// Spaces whose pages are armed or being armed, and spaces that get no more frames from the engine.
     users: BTreeSet<u32>,
     stopped: BTreeSet<u32>,
@@ -155,7 +155,7 @@ impl Mfoe {
     }
 
     /// Excludes a space, and requests that its entries are disarmed. False if it already was excluded.
-    pub fn stop(&mut self, job: Job) -> bool {
+    pub fn stop(&mut self, job: ArmingJob) -> bool {
         let new = self.stopped.insert(job.space);
         if new {
             self.jobs.retain(|of| of.space != job.space);
@@ -176,7 +176,7 @@ impl KernelSide for Mfoe {
             sizes.iter().map(|&size| Ready::boot(size, parameters, served.cpus, memory)).collect::<Option<_>>()?;
         Some(Self {
             parameters: parameters.clone(),
-            counters: Counters::default(),
+            counters: MfoeCounters::default(),
             ready,
             ended: 0,
             jobs: VecDeque::new(),
@@ -199,7 +199,7 @@ impl KernelSide for Mfoe {
         arms.then_some(EntryWord::Armed(Armed { owner: space, writable, executable }))
     }
 
-    fn queue_job(&mut self, job: Job) {
+    fn queue_job(&mut self, job: ArmingJob) {
         self.users.insert(job.space);
         self.jobs.push_back(job);
     }

@@ -19,7 +19,7 @@ use crate::locks::TaskId;
 use crate::memory::page_metadata;
 use crate::needs::Need;
 use crate::os::Os;
-use crate::reclaim::{Pressure, Scan, plan_scan};
+use crate::reclaim::{Pressure, ReclaimScan, plan_scan};
 use crate::threads::EngineThread;
 use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -42,7 +42,7 @@ enum KptedState {
     Line,
     /// A process is at its cgroup's limit.
     Reclaim(Pressure),
-    WriteBack(Scan),
+    WriteBack(ReclaimScan),
 }
 
 /// The thread, see the module's text.

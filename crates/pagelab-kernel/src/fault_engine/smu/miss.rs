@@ -16,7 +16,7 @@ use crate::fault_engine::smu::engine_access::{smu, smu_mut, with_memory};
 use crate::fault_engine::smu::queue_pair::{Completion, DriveRead};
 use crate::fault_engine::smu::state::{LEAF, UPPER};
 use crate::fault_engine::smu::unit::Unit;
-use crate::fault_engine::work::{Verdict, Work};
+use crate::fault_engine::work::{EngineVerdict, PageWork};
 use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::os::Os;
@@ -74,7 +74,7 @@ pub struct Offload {
     joined: bool,
     stalled: bool,
     state: MissState,
-    verdict: Verdict,
+    verdict: EngineVerdict,
 }
 
 /// Content of an entry, if it allows the access.
@@ -153,7 +153,7 @@ impl Offload {
         match Self::look(&self.fault, self.layer(os)) {
             EntryContent::Page(mapping) => {
                 smu_mut(self.layer_mut(os)).counters.joined += u64::from(self.joined);
-                self.verdict = Verdict::Mapped(mapping);
+                self.verdict = EngineVerdict::Mapped(mapping);
                 return Next::Done;
             }
             EntryContent::Nothing => {
@@ -258,12 +258,12 @@ impl Offload {
             layer.spaces[self.fault.space.index].table.set_mark(&mut layer.memory.contents, self.page, level, true);
         }
         self.unit_mut(os).free.fetch();
-        self.verdict = Verdict::Mapped(mapping);
+        self.verdict = EngineVerdict::Mapped(mapping);
         self.release(os, task)
     }
 }
 
-impl Work for Offload {
+impl PageWork for Offload {
     fn begin(fault: &PageFault, cpu: CpuId, os: &Os) -> Option<Self> {
         let EntryContent::Stored(stored) = Self::look(fault, &os.layers[fault.space.layer]) else { return None };
         Some(Self {
@@ -276,7 +276,7 @@ impl Work for Offload {
             joined: false,
             stalled: false,
             state: MissState::Lookup,
-            verdict: Verdict::Kernel,
+            verdict: EngineVerdict::Kernel,
         })
     }
 
@@ -367,7 +367,7 @@ impl Work for Offload {
         } += cycles;
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> EngineVerdict {
         self.verdict
     }
 }

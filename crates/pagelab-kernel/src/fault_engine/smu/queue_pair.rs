@@ -37,14 +37,14 @@ pub struct QueuePair {
     tail: u32,
     read_to: u32,
     /// The drive's state: where it reads the next submission and writes the next completion, and its phase.
-    device: Device,
+    device: NvmeDevice,
     /// Where the unit reads the next completion, and its phase.
     head: u32,
     phase: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Device {
+struct NvmeDevice {
     read_to: u32,
     tail: u32,
     phase: bool,
@@ -66,7 +66,7 @@ impl QueuePair {
     pub fn boot(entries: u32, memory: &mut Memory) -> Option<Self> {
         let (submissions, first) = memory.take_ring(u64::from(entries) * LINE_BYTES)?;
         let (completions, second) = memory.take_ring(u64::from(entries) * NVME_COMPLETION_BYTES)?;
-        let device = Device { read_to: 0, tail: 0, phase: true, commands: Vec::new() };
+        let device = NvmeDevice { read_to: 0, tail: 0, phase: true, commands: Vec::new() };
         let frames = first + second;
         Some(Self { submissions, completions, entries, frames, tail: 0, read_to: 0, device, head: 0, phase: true })
     }
@@ -152,7 +152,7 @@ mod tests {
     fn pair(entries: u32) -> (QueuePair, PhysMem) {
         let mut mem = PhysMem::default();
         [50, 60].into_iter().for_each(|frame| mem.create(Pfn(frame)));
-        let device = Device { read_to: 0, tail: 0, phase: true, commands: Vec::new() };
+        let device = NvmeDevice { read_to: 0, tail: 0, phase: true, commands: Vec::new() };
         let (submissions, completions) = (Pfn(50), Pfn(60));
         let frames = 2;
         (

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pagelab_trace::MapFlags;
 
 use crate::entry_word::{EntryWord, MOST_BLOCKS, Stored};
-use crate::fault_engine::kernel_side::{EngineScope, Job, KernelSide, SupplyOutcome, Table, UnaccountedPage};
+use crate::fault_engine::kernel_side::{ArmingJob, EngineScope, KernelSide, SupplyOutcome, Table, UnaccountedPage};
 use crate::fault_engine::smu::parameters::Parameters;
 use crate::fault_engine::smu::unit::Unit;
 use crate::frames::page_use::FilePage;
@@ -30,7 +30,7 @@ pub const UPPER: [u8; 2] = [2, 3];
 
 /// Cycles of the unit's steps.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Steps {
+pub struct SmuSteps {
     /// Page-miss handler and look-up in the PMSHR, including the way from another socket.
     pub lookup: Cycles,
     /// Taking a free page.
@@ -47,7 +47,7 @@ pub struct Steps {
 
 /// Counters of all units.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counters {
+pub struct SmuCounters {
     /// Pages that the unit has read and mapped.
     pub mapped: u64,
     /// Misses that waited for another miss on the same page.
@@ -83,7 +83,7 @@ pub struct Counters {
     /// Cycles of kpted.
     pub kpted_cycles: Cycles,
     /// Cycles of the unit's steps.
-    pub steps: Steps,
+    pub steps: SmuSteps,
 }
 
 /// The kernel's part, see the module's text.
@@ -92,7 +92,7 @@ pub struct Smu {
     /// Its parameters.
     pub parameters: Parameters,
     /// Counters of all units together.
-    pub counters: Box<Counters>,
+    pub counters: Box<SmuCounters>,
     /// By socket.
     pub units: Vec<Unit>,
     cores: u32,
@@ -184,7 +184,7 @@ impl KernelSide for Smu {
         Some(Cycles::from(self.parameters.fill_cycles))
     }
 
-    fn queue_job(&mut self, _: Job) {
+    fn queue_job(&mut self, _: ArmingJob) {
         unreachable!("calls fill the entries of their mappings")
     }
 
@@ -283,7 +283,7 @@ impl KernelSide for Smu {
     }
 
     fn idle(&self) -> Option<String> {
-        let Counters { mapped, empty, failed, gone, .. } = *self.counters;
+        let SmuCounters { mapped, empty, failed, gone, .. } = *self.counters;
         let why = if self.parameters.files.is_empty() {
             "no program missed a page of a file that only it has mapped and that is not in memory (kernel.page_cache = cold)"
         } else {

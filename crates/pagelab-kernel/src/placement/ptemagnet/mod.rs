@@ -2,10 +2,10 @@
 //! many programs allocate memory at once.
 //!
 //! Models: the first fault in a group of 8 pages allocates a block of 8 frames, and hands out, zeroes and maps one of
-//! them. Later faults in the group get their frames from the block (`Part` finds it). A reservation ends, and returns
-//! frames that were not handed out, when all of its pages are handed out, when a page of the group is unmapped, copied
-//! or reclaimed, with the address space, and when memory is needed. Frames are charged to a cgroup when they are handed
-//! out.
+//! them. Later faults in the group get their frames from the block (`SpaceTable` finds it). A reservation ends, and
+//! returns frames that were not handed out, when all of its pages are handed out, when a page of the group is unmapped,
+//! copied or reclaimed, with the address space, and when memory is needed. Frames are charged to a cgroup when they are
+//! handed out.
 //! Source: Margaritov, Ustiugov, Shahab, Grot, "PTEMagnet: fine-grained physical memory reservation for faster page
 //! walks in public clouds" (ASPLOS 2021), and its artefact for Linux 4.19 (`do_anonymous_page`, `wp_page_copy`,
 //! `try_to_unmap_one`).
@@ -33,7 +33,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Policy, PolicyContext, Progress, WantedPage};
+use super::{PlacementProgress, Policy, PolicyContext, WantedPage};
 use crate::frames::frame_alloc::FramePurpose;
 use crate::locks::TaskLocks;
 use crate::memory::{LayerMemory, Memory, MemoryView, page_metadata};
@@ -46,7 +46,7 @@ use pagelab_base::ids::SpaceId;
 use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::step::{BlockKey, RefKind, Step};
-use part::{EntrySize, KEY_BITS, Part, Reservation, Way};
+use part::{EntrySize, KEY_BITS, Reservation, SpaceTable, Way};
 
 /// Parameters of PTEMagnet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -181,7 +181,7 @@ struct ReservationCounters {
 pub struct Ptemagnet {
     config: PtemagnetConfig,
     /// By number of the space: its reservation table.
-    parts: Vec<Part>,
+    parts: Vec<SpaceTable>,
     /// Space and number of each group with a reservation, to find some to return.
     live: BTreeSet<(u32, u64)>,
     /// Frames reserved and not handed out.
@@ -231,11 +231,11 @@ impl Ptemagnet {
         self.parts.get(space as usize)?.get(contents, group)
     }
 
-    fn part(&mut self, space: u32) -> &mut Part {
+    fn part(&mut self, space: u32) -> &mut SpaceTable {
         let index = space as usize;
         if index >= self.parts.len() {
             let entry = self.entry_size();
-            self.parts.resize_with(index + 1, || Part::new(entry));
+            self.parts.resize_with(index + 1, || SpaceTable::new(entry));
         }
         &mut self.parts[index]
     }
@@ -468,10 +468,10 @@ impl Policy for Ptemagnet {
         of: Reserve,
         memory: &mut Memory,
         locks: &mut TaskLocks,
-    ) -> Progress<Reserve> {
+    ) -> PlacementProgress<Reserve> {
         if let Reserve::GiveBack { groups } = of {
             groups.into_iter().for_each(|(space, group)| self.end(space, group, End::Pressure, memory));
-            return Progress::Again;
+            return PlacementProgress::Again;
         }
         let page = page.expect("a fault that gives nothing back wants a page");
         let (space, group) = (page.space.index, self.group_of(page).expect("the page has a group"));
@@ -482,10 +482,10 @@ impl Policy for Ptemagnet {
                 if let Some(pressure @ Pressure::Limit(_)) = memory.view().pressure(0) {
                     // The ordinary way handles the case that none of the group's pages can be reclaimed.
                     let can = memory.view().can_reclaim(pressure);
-                    return if can { Progress::Reclaim(pressure) } else { Progress::Ordinary };
+                    return if can { PlacementProgress::Reclaim(pressure) } else { PlacementProgress::Ordinary };
                 }
                 if !locks.acquire(key) {
-                    return Progress::Wait(key, Reserve::Look);
+                    return PlacementProgress::Wait(key, Reserve::Look);
                 }
                 self.next_missing_part(space, group, memory)
             }
@@ -499,16 +499,17 @@ impl Policy for Ptemagnet {
             Reserve::Take { .. } => {
                 let frame = self.hand_out(space, page.va, memory);
                 locks.release(key);
-                return frame.map_or(Progress::Ordinary, |frame| Progress::Taken { frame, refilled: None });
+                return frame
+                    .map_or(PlacementProgress::Ordinary, |frame| PlacementProgress::Taken { frame, refilled: None });
             }
             Reserve::GiveBack { .. } => unreachable!("it was carried out above"),
         };
         next.map_or_else(
             || {
                 locks.release(key);
-                Progress::Ordinary
+                PlacementProgress::Ordinary
             },
-            Progress::Go,
+            PlacementProgress::Go,
         )
     }
 
@@ -564,7 +565,7 @@ impl Policy for Ptemagnet {
     }
 
     fn table_frames(&self) -> u64 {
-        self.parts.iter().map(Part::frames).sum::<u64>() + self.own.iter().flatten().count() as u64
+        self.parts.iter().map(SpaceTable::frames).sum::<u64>() + self.own.iter().flatten().count() as u64
     }
 
     fn held_frames(&self) -> u64 {

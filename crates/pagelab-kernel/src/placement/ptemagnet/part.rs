@@ -88,13 +88,13 @@ impl EntrySize {
 
 /// The table of a space, see the module's text.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct SpaceTable {
     entry: EntrySize,
     root: Option<Pfn>,
     nodes: u64,
 }
 
-impl Part {
+impl SpaceTable {
     pub fn new(entry: EntrySize) -> Self {
         Self { entry, root: None, nodes: 0 }
     }
@@ -183,7 +183,7 @@ mod tests {
     fn check(entry: EntrySize) {
         let frames = 1 << entry.node_order();
         assert_eq!(frames, entry.bytes() / 8);
-        let (mut part, mut mem, mut next) = (Part::new(entry), PhysMem::default(), 100);
+        let (mut part, mut mem, mut next) = (SpaceTable::new(entry), PhysMem::default(), 100);
         let keys = [0, 511, 512, 1 << 35, (1 << KEY_BITS) - 1];
         for (n, &key) in keys.iter().enumerate() {
             assert_eq!(part.get(&mem, key), None);

@@ -2,10 +2,10 @@
 
 use std::marker::PhantomData;
 
-use super::core::Core;
+use super::core::FastCore;
 use super::eligibility::{hardware_is_eligible, is_eligible};
 use super::listed::Listed;
-use super::machine::{Any, Machine, OneCore};
+use super::machine::{AnyMachine, MachineShape, OneCore};
 use super::native::Native;
 use super::nested::Nested;
 use super::walker::Walker;
@@ -14,7 +14,7 @@ use crate::machine::simulation::{FastPath, Simulation};
 use pagelab_base::cycles::Cycles;
 #[cfg(target_arch = "x86_64")]
 use pagelab_base::host::avx2;
-use pagelab_base::host::{Portable, Vectors, Work};
+use pagelab_base::host::{Portable, VectorWork, Vectors};
 use pagelab_base::ids::CpuId;
 use pagelab_hardware::core_model::{CompiledCore, CoreConfig, InOrder, Window};
 use pagelab_kernel::layer::Layer;
@@ -53,19 +53,19 @@ fn code_of<C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
     if avx2::is_available() {
         return vector_code::<avx2::Avx2, C>(hw, walks);
     }
-    code::<Any, Portable, C>(walks)
+    code::<AnyMachine, Portable, C>(walks)
 }
 
-/// The code for those preset machines that have a shape of their own; for others, the code for [`Any`].
+/// The code for those preset machines that have a shape of their own; for others, the code for [`AnyMachine`].
 fn vector_code<V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
     None.or_else(|| fitting::<OneCore<V, 12, 8, 64, 4, 1024, 12, 8192>, V, C>(hw, walks))
         .or_else(|| fitting::<OneCore<V, 12, 8, 64, 4, 1024, 16, 12288>, V, C>(hw, walks))
         .or_else(|| fitting::<OneCore<V, 8, 8, 64, 8, 512, 20, 16384>, V, C>(hw, walks))
         .or_else(|| fitting::<OneCore<V, 4, 8, 128, 8, 1024, 20, 12288>, V, C>(hw, walks))
-        .unwrap_or_else(|| code::<Any, V, C>(walks))
+        .unwrap_or_else(|| code::<AnyMachine, V, C>(walks))
 }
 
-fn fitting<M: Machine, V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> Option<FastPath> {
+fn fitting<M: MachineShape, V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> Option<FastPath> {
     // All cores have the same shape.
     let unit = &mut hw.units[0];
     let fits = M::first(&mut unit.l1d).is_some()
@@ -74,46 +74,46 @@ fn fitting<M: Machine, V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Wa
     fits.then(|| code::<M, V, C>(walks))
 }
 
-/// With several programs there are usually several cores: that variant is compiled for [`Any`] machine only.
-fn code<M: Machine, V: Vectors, C: CompiledCore>(walks: Walks) -> FastPath {
+/// With several programs there are usually several cores: that variant is compiled for [`AnyMachine`] machine only.
+fn code<M: MachineShape, V: Vectors, C: CompiledCore>(walks: Walks) -> FastPath {
     match walks {
         Walks::Native => FastPath {
             alone: replay::<ByNative<M>, C, V, false>,
-            among_others: replay::<ByNative<Any>, C, Portable, true>,
+            among_others: replay::<ByNative<AnyMachine>, C, Portable, true>,
         },
         Walks::Listed => FastPath {
             alone: replay::<ByListed<M>, C, V, false>,
-            among_others: replay::<ByListed<Any>, C, Portable, true>,
+            among_others: replay::<ByListed<AnyMachine>, C, Portable, true>,
         },
         Walks::Nested => FastPath {
             alone: replay::<ByNested<M>, C, V, false>,
-            among_others: replay::<ByNested<Any>, C, Portable, true>,
+            among_others: replay::<ByNested<AnyMachine>, C, Portable, true>,
         },
     }
 }
 
 /// A machine and a walker.
 trait Pair {
-    type Machine: Machine;
-    type Walker<'a>: Walker<'a, Self::Machine>;
+    type Shape: MachineShape;
+    type Walker<'a>: Walker<'a, Self::Shape>;
 }
 
 struct ByNative<M>(PhantomData<M>);
 struct ByListed<M>(PhantomData<M>);
 struct ByNested<M>(PhantomData<M>);
 
-impl<M: Machine> Pair for ByNative<M> {
-    type Machine = M;
+impl<M: MachineShape> Pair for ByNative<M> {
+    type Shape = M;
     type Walker<'a> = Native<'a, M::Upper<'a>>;
 }
 
-impl<M: Machine> Pair for ByListed<M> {
-    type Machine = M;
+impl<M: MachineShape> Pair for ByListed<M> {
+    type Shape = M;
     type Walker<'a> = Listed<'a>;
 }
 
-impl<M: Machine> Pair for ByNested<M> {
-    type Machine = M;
+impl<M: MachineShape> Pair for ByNested<M> {
+    type Shape = M;
     type Walker<'a> = Nested<'a, M::Upper<'a>>;
 }
 
@@ -133,14 +133,14 @@ fn replay<P: Pair, C: CompiledCore, V: Vectors, const MANY: bool>(
         limit: Cycles,
         of: PhantomData<(P, C)>,
     }
-    impl<'a, P: Pair, C: CompiledCore, const MANY: bool> Work for Loop<'a, P, C, MANY> {
+    impl<'a, P: Pair, C: CompiledCore, const MANY: bool> VectorWork for Loop<'a, P, C, MANY> {
         type Output = usize;
 
         #[inline(always)]
         fn run<V: Vectors>(self) -> usize {
             // No closure around the loop: it would be a separate function, which is not compiled for the vector
             // instructions.
-            let Some(core) = Core::<P::Machine, P::Walker<'a>, C>::new(self.simulation, self.cpu) else { return 0 };
+            let Some(core) = FastCore::<P::Shape, P::Walker<'a>, C>::new(self.simulation, self.cpu) else { return 0 };
             core.replay::<V, MANY>(self.accesses, self.branches, self.limit)
         }
     }

@@ -1,13 +1,13 @@
 //! A core and its program on the fast path.
 
-use super::machine::Machine;
-use super::walker::{Memory, Walker, WalkerParts};
-use crate::cpu::replay::{Stop, scan};
+use super::machine::MachineShape;
+use super::walker::{WalkMemory, Walker, WalkerParts};
+use crate::cpu::replay::{StopCondition, scan};
 use crate::machine::cpu::{AccessCounters, Filter};
 use crate::machine::simulation::Simulation;
 use pagelab_base::addr::{FRAME_SHIFT, LINE_SHIFT, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::host::{Vectors, Work};
+use pagelab_base::host::{VectorWork, Vectors};
 use pagelab_base::ids::CpuId;
 use pagelab_base::page_fault::Origin;
 use pagelab_base::translation::Translation;
@@ -33,7 +33,7 @@ struct RegisterCounts {
 }
 
 /// A core on the fast path, see the module's text.
-pub(super) struct Core<'a, M: Machine, W, C> {
+pub(super) struct FastCore<'a, M: MachineShape, W, C> {
     asid: Asid,
     filter: Filter,
     clock: CpuClock<C>,
@@ -46,7 +46,7 @@ pub(super) struct Core<'a, M: Machine, W, C> {
     tlb: &'a mut TlbCounters,
     walker: W,
     walks: &'a mut WalkCounts,
-    memory: Memory<M::Caches<'a>>,
+    memory: WalkMemory<M::Caches<'a>>,
     looks_ahead: bool,
     /// Like the field of [`Simulation`].
     filter_hits_only: bool,
@@ -98,7 +98,7 @@ fn pass_to_core<V: Vectors, C: CompiledCore>(
     found: &[DataLocation],
 ) {
     struct ClockUpdate<'a, C>(&'a mut CpuClock<C>, &'a [Access], &'a [Branches], &'a [DataLocation]);
-    impl<C: CompiledCore> Work for ClockUpdate<'_, C> {
+    impl<C: CompiledCore> VectorWork for ClockUpdate<'_, C> {
         type Output = ();
 
         #[inline(always)]
@@ -110,7 +110,7 @@ fn pass_to_core<V: Vectors, C: CompiledCore>(
     V::run(ClockUpdate(clock, accesses, branches, found));
 }
 
-impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
+impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, C> {
     /// `None` if the fast path cannot make the CPU's next access.
     #[inline(always)]
     pub fn new(simulation: &'a mut Simulation, cpu: CpuId) -> Option<Self> {
@@ -163,7 +163,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
             tlb,
             walker,
             walks: walks.program_counts(),
-            memory: Memory { caches, refs: Default::default() },
+            memory: WalkMemory { caches, refs: Default::default() },
             looks_ahead,
             filter_hits_only: simulation.replay.filter_hits_only,
         })
@@ -184,7 +184,7 @@ impl<'a, M: Machine, W: Walker<'a, M>, C: CompiledCore> Core<'a, M, W, C> {
             }
             let answers = self.filter.answers(access);
             if answers && (MANY || !self.clock.models_dependencies()) {
-                let hits = scan::<MANY, _>(&accesses[at..], &self.filter, &Stop { clock: &self.clock, limit });
+                let hits = scan::<MANY, _>(&accesses[at..], &self.filter, &StopCondition { clock: &self.clock, limit });
                 if self.clock.models_dependencies() {
                     let hits = &accesses[at..at + hits.accesses];
                     self.clock.make_hits(hits, branches.get(at..).unwrap_or_default(), self.last_line());

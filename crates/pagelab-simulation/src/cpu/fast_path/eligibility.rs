@@ -10,7 +10,7 @@ use pagelab_hardware::cache::MemoryConfig;
 use pagelab_kernel::config::{HostMode, LayerConfig, SystemConfig};
 use pagelab_translate::config::{MachineConfig, PrefetchConfig, TlbConfig};
 use pagelab_translate::hardware::{CoreUnits, Hardware};
-use pagelab_translate::translation_unit::Place;
+use pagelab_translate::translation_unit::LookUpPlace;
 
 /// Whether the fast path can simulate this configuration.
 pub(super) fn is_eligible(config: &Config) -> bool {
@@ -104,10 +104,10 @@ fn engine_is_eligible(engine: &EngineConfig) -> bool {
 pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
     let is_eligible = |unit: &CoreUnits| {
         let CoreUnits { l1d: _, l1i: _, l2: _, nested, guest, stages, tlb: _ } = unit;
-        let asks = |place: Place, is_there: bool| place.is_on_fast_path() || !is_there;
-        asks(Place::AfterTlbs, !stages.is_empty())
-            && asks(Place::HostPages, nested.is_some())
-            && asks(Place::GuestPages, guest.is_some())
+        let asks = |place: LookUpPlace, is_there: bool| place.is_on_fast_path() || !is_there;
+        asks(LookUpPlace::AfterTlbs, !stages.is_empty())
+            && asks(LookUpPlace::HostPages, nested.is_some())
+            && asks(LookUpPlace::GuestPages, guest.is_some())
     };
     !hw.units.is_empty()
         && hw.units.iter().all(is_eligible)

@@ -1,8 +1,8 @@
 //! Walks of one layer on the bare machine whose page table lists the references of a walk: tables that do not remember
 //! ways.
 
-use super::machine::Machine;
-use super::walker::{Memory, References, Walker, WalkerParts, add_refs, hint_tags};
+use super::machine::MachineShape;
+use super::walker::{References, WalkMemory, Walker, WalkerParts, add_refs, hint_tags};
 use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD};
 use pagelab_base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -24,7 +24,7 @@ pub(super) struct Listed<'a> {
     layer: usize,
 }
 
-impl<'a, M: Machine> Walker<'a, M> for Listed<'a> {
+impl<'a, M: MachineShape> Walker<'a, M> for Listed<'a> {
     #[inline(always)]
     fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
         let WalkerParts { layers, space, core, mmu_caches, nested_tlb: _, guest_tlb: _ } = parts;
@@ -44,7 +44,7 @@ impl<'a, M: Machine> Walker<'a, M> for Listed<'a> {
     #[inline(always)]
     fn walk(
         &mut self,
-        memory: &mut Memory<M::Caches<'a>>,
+        memory: &mut WalkMemory<M::Caches<'a>>,
         va: VirtAddr,
         write: bool,
         cycles: &mut Cycles,

@@ -12,7 +12,7 @@ use pagelab_translate::tlb_arrays::{AnyArrays, Arrays, Level, SharedArray, Split
 
 /// The shapes of a machine that the fast path is compiled for. A function returns `None` if the machine has another
 /// shape.
-pub(super) trait Machine {
+pub(super) trait MachineShape {
     type First<'a>: Arrays;
     type Second<'a>: Arrays;
     type Upper<'a>: Pass;
@@ -29,9 +29,9 @@ pub(super) trait Machine {
 }
 
 /// A machine of any shape.
-pub(super) struct Any;
+pub(super) struct AnyMachine;
 
-impl Machine for Any {
+impl MachineShape for AnyMachine {
     type First<'a> = AnyArrays<'a>;
     type Second<'a> = AnyArrays<'a>;
     type Upper<'a> = &'a mut MmuCache;
@@ -81,7 +81,7 @@ impl<
     const S2: usize,
     const W3: usize,
     const S3: usize,
-> Machine for OneCore<V, T, W1, S1, W2, S2, W3, S3>
+> MachineShape for OneCore<V, T, W1, S1, W2, S2, W3, S3>
 {
     type First<'a> = SplitArrays<LruSets<'a, V, 4, 16>, LruSets<'a, V, 4, 8>, &'a mut AssocArray>;
     type Second<'a> = SharedArray<LruSets<'a, V, T, 128>, &'a mut AssocArray>;

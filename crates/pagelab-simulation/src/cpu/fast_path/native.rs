@@ -1,7 +1,7 @@
 //! Walks of one layer on the bare machine whose page table remembers ways.
 
-use super::machine::Machine;
-use super::walker::{Memory, References, Walker, WalkerParts, add_refs, hint_tags};
+use super::machine::MachineShape;
+use super::walker::{References, WalkMemory, Walker, WalkerParts, add_refs, hint_tags};
 use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD, WAYS_AHEAD};
 use pagelab_base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -46,7 +46,7 @@ impl<'a, U: Pass> Table<'a, U> {
 
     /// A whole walk on the bare machine.
     #[inline(always)]
-    pub fn walk<C: CoreCaches>(&mut self, memory: &mut Memory<C>, va: VirtAddr, way: &Way, cycles: &mut Cycles) {
+    pub fn walk<C: CoreCaches>(&mut self, memory: &mut WalkMemory<C>, va: VirtAddr, way: &Way, cycles: &mut Cycles) {
         for level in self.pass(va, way, cycles) {
             *cycles += memory.read(self.place, level, MachineAddr(way.entry_addr(level, va).0));
         }
@@ -75,7 +75,7 @@ impl Iterator for Levels {
 /// The walker, see the module's text.
 pub(super) struct Native<'a, U>(Table<'a, U>);
 
-impl<'a, M: Machine> Walker<'a, M> for Native<'a, M::Upper<'a>> {
+impl<'a, M: MachineShape> Walker<'a, M> for Native<'a, M::Upper<'a>> {
     #[inline(always)]
     fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
         // Only walks of guests use these.
@@ -90,7 +90,7 @@ impl<'a, M: Machine> Walker<'a, M> for Native<'a, M::Upper<'a>> {
     #[inline(always)]
     fn walk(
         &mut self,
-        memory: &mut Memory<M::Caches<'a>>,
+        memory: &mut WalkMemory<M::Caches<'a>>,
         va: VirtAddr,
         write: bool,
         cycles: &mut Cycles,

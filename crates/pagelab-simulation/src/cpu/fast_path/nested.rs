@@ -1,8 +1,8 @@
 //! Walks of a guest on a host: each guest-physical address is walked for in the host's table.
 
-use super::machine::Machine;
+use super::machine::MachineShape;
 use super::native::Table;
-use super::walker::{Memory, References, Walker, WalkerParts, hint_tags};
+use super::walker::{References, WalkMemory, Walker, WalkerParts, hint_tags};
 use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD, WAYS_AHEAD};
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -13,7 +13,7 @@ use pagelab_tables::mmu_cache::{Asid, Pass};
 use pagelab_tables::page_table::Way;
 use pagelab_trace::Access;
 use pagelab_translate::counters::{WALK_LEVELS, WalkCounts};
-use pagelab_translate::translation_unit::{Counted, Entry, FillSource, GuestTlb, LookUp, NestedTlb};
+use pagelab_translate::translation_unit::{Counted, Entry, FillSource, GuestTlb, NestedTlb, UnitLookUp};
 
 /// The walker, see the module's text.
 pub(super) struct Nested<'a, U> {
@@ -52,7 +52,7 @@ impl<'a, U: Pass> Nested<'a, U> {
     #[inline(always)]
     fn through_host<C: CoreCaches>(
         &mut self,
-        memory: &mut Memory<C>,
+        memory: &mut WalkMemory<C>,
         addr: PhysAddr,
         way: &Way,
         write: bool,
@@ -75,12 +75,12 @@ impl<'a, U: Pass> Nested<'a, U> {
 
 /// A look-up for a program's access. The fast path has no time: no unit on it needs one.
 #[inline(always)]
-fn look_up(asid: Asid, va: VirtAddr, write: bool) -> LookUp {
+fn look_up(asid: Asid, va: VirtAddr, write: bool) -> UnitLookUp {
     let intent = if write { Intent::Store } else { Intent::Load };
-    LookUp { asid, va, intent, origin: Origin::Program, now: Cycles::ZERO }
+    UnitLookUp { asid, va, intent, origin: Origin::Program, now: Cycles::ZERO }
 }
 
-impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
+impl<'a, M: MachineShape> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
     #[inline(always)]
     fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
         let WalkerParts { layers, space, core, mmu_caches, nested_tlb, guest_tlb } = parts;
@@ -103,7 +103,7 @@ impl<'a, M: Machine> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
     #[inline(always)]
     fn walk(
         &mut self,
-        memory: &mut Memory<M::Caches<'a>>,
+        memory: &mut WalkMemory<M::Caches<'a>>,
         va: VirtAddr,
         write: bool,
         cycles: &mut Cycles,

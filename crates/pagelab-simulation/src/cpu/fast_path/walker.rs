@@ -1,6 +1,6 @@
 //! Walkers of page tables on the fast path, and the references that they make.
 
-use super::machine::Machine;
+use super::machine::MachineShape;
 use pagelab_base::addr::{FRAME_BYTES, MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::SpaceId;
@@ -27,7 +27,7 @@ pub(super) struct WalkerParts<'a> {
 }
 
 /// A walker for the layers of a system.
-pub(super) trait Walker<'a, M: Machine>: Sized {
+pub(super) trait Walker<'a, M: MachineShape>: Sized {
     /// `None` if the walker does not fit the program's layers or their tables.
     fn from_parts(parts: WalkerParts<'a>) -> Option<Self>;
 
@@ -35,7 +35,7 @@ pub(super) trait Walker<'a, M: Machine>: Sized {
     /// the access.
     fn walk(
         &mut self,
-        memory: &mut Memory<M::Caches<'a>>,
+        memory: &mut WalkMemory<M::Caches<'a>>,
         va: VirtAddr,
         write: bool,
         cycles: &mut Cycles,
@@ -52,12 +52,12 @@ pub(super) trait Walker<'a, M: Machine>: Sized {
 pub(super) type References = [[[u64; HitLevel::ALL.len()]; WALK_LEVELS]; LAYERS];
 
 /// The caches, and counts of the references of walks.
-pub(super) struct Memory<C> {
+pub(super) struct WalkMemory<C> {
     pub caches: C,
     pub refs: References,
 }
 
-impl<C: CoreCaches> Memory<C> {
+impl<C: CoreCaches> WalkMemory<C> {
     /// Reads a page-table entry for a walker; returns the cycles.
     #[inline(always)]
     pub fn read(&mut self, layer: usize, level: u8, entry: MachineAddr) -> Cycles {

@@ -115,7 +115,7 @@ impl Area {
 
 /// An access: its process, address and instruction.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ProfiledAccess {
     /// The process that made the access.
     pub process: ProcessId,
     /// The address of the access.
@@ -222,7 +222,7 @@ impl Profile {
     /// Records that an access waited for its translation, with the walk if one was completed.
     pub fn translated(
         &mut self,
-        place: &Place,
+        place: &ProfiledAccess,
         waited: Cycles,
         walk: Option<WalkMade<impl FnOnce() -> Vec<SampledRef>>>,
     ) {
@@ -237,7 +237,7 @@ impl Profile {
     /// if the fault becomes a sample; `None` if they cannot be separated from work that others did meanwhile.
     pub fn faulted(
         &mut self,
-        place: &Place,
+        place: &ProfiledAccess,
         took: Cycles,
         major: bool,
         stages: Option<impl FnOnce() -> (Vec<SampledStage>, Vec<SampledStep>)>,
@@ -250,11 +250,11 @@ impl Profile {
     }
 
     /// Records a fault of a skipped stretch.
-    pub fn faulted_where_skipped(&mut self, place: &Place, took: Cycles) {
+    pub fn faulted_where_skipped(&mut self, place: &ProfiledAccess, took: Cycles) {
         self.count(place, &Cost { skipped_faults: 1, skipped_fault_cycles: took.0, ..Cost::default() });
     }
 
-    fn count(&mut self, place: &Place, cost: &Cost) {
+    fn count(&mut self, place: &ProfiledAccess, cost: &Cost) {
         self.code.count(&place.instruction, cost);
         self.pages.count(place.process, place.va, &place.area, cost);
         self.stacks.count(place, cost);

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::code::Instruction;
-use super::{Area, Place};
+use super::{Area, ProfiledAccess};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::page_fault::Intent;
 use pagelab_base::rng::Rng;
@@ -81,8 +81,8 @@ pub struct Access {
 }
 
 impl Access {
-    fn from_place(place: &Place) -> Self {
-        let Place { process, va, area, instruction, intent, at, .. } = place;
+    fn from_place(place: &ProfiledAccess) -> Self {
+        let ProfiledAccess { process, va, area, instruction, intent, at, .. } = place;
         let Instruction { file, offset } = instruction.clone();
         let intent = match intent {
             Intent::Load => "load",
@@ -120,7 +120,7 @@ pub struct WalkSample {
 }
 
 impl WalkSample {
-    pub(super) fn new(place: &Place, cycles: Cycles, refs: Vec<SampledRef>) -> Self {
+    pub(super) fn new(place: &ProfiledAccess, cycles: Cycles, refs: Vec<SampledRef>) -> Self {
         Self { access: Access::from_place(place), cycles: cycles.0, refs }
     }
 }
@@ -178,7 +178,7 @@ pub struct FaultSample {
 
 impl FaultSample {
     pub(super) fn new(
-        place: &Place,
+        place: &ProfiledAccess,
         took: Cycles,
         major: bool,
         (stages, steps): (Vec<SampledStage>, Vec<SampledStep>),

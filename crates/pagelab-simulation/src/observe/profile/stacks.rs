@@ -15,7 +15,7 @@ use pagelab_trace::{Event, EventKind, ProcessIx};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::{Cost, Instruction, Place, ProcessId};
+use super::{Cost, Instruction, ProcessId, ProfiledAccess};
 
 /// Most rows of instructions.
 const MOST_ROWS: usize = 5000;
@@ -247,7 +247,7 @@ impl Stacks {
     }
 
     /// Adds the cost of an access.
-    pub fn count(&mut self, place: &Place, cost: &Cost) {
+    pub fn count(&mut self, place: &ProfiledAccess, cost: &Cost) {
         let source = place.process.source;
         if !self.has_call_stacks(source) {
             return;

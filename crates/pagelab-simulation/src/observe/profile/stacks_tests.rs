@@ -32,11 +32,11 @@ fn allocated(position: u64, addr: u64, len: u64, context: u32, mapping: bool) ->
     event(position, EventKind::Allocated { addr, len, context, mapping })
 }
 
-fn place(va: u64, pc: u64, context: u32, kind: &'static str) -> Place {
+fn place(va: u64, pc: u64, context: u32, kind: &'static str) -> ProfiledAccess {
     let instruction = Instruction { file: Some("/p".into()), offset: pc };
     let area = Area { kind, file: None };
     let (va, intent, at) = (VirtAddr(va), Intent::Load, Cycles::ZERO);
-    Place { process: PROCESS, va, area, instruction, pc, context, intent, at }
+    ProfiledAccess { process: PROCESS, va, area, instruction, pc, context, intent, at }
 }
 
 fn walks(cycles: u64) -> Cost {
@@ -157,7 +157,7 @@ fn mappings_are_cut_moved_and_copied() {
     stacks.note(0, &event(4, EventKind::Exec { path: "/q".into() }));
     let count = |stacks: &mut Stacks, process, va| {
         let process = ProcessId { process, ..PROCESS };
-        stacks.count(&Place { process, ..place(va, 1, 0, "anonymous") }, &walks(1));
+        stacks.count(&ProfiledAccess { process, ..place(va, 1, 0, "anonymous") }, &walks(1));
     };
     for va in [0x1fff, 0x4000, 0x4fff, 0x8000, 0x9fff] {
         count(&mut stacks, 1, va);

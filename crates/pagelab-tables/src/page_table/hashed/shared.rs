@@ -4,7 +4,7 @@ use super::geometry::{Counter, Geometry};
 use super::parameters::{HashFunction, HashedConfig, HashedKind, MAX_SEARCH_LINES};
 use super::slot::{asid_of, is_used};
 use super::{Hashed, Kind, chained, open, power};
-use crate::page_table::{Boot, Scan, ScanStep, SetAside, Shared};
+use crate::page_table::{Boot, ScanStep, SetAside, Shared, TableScan};
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -188,23 +188,23 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
     }
 
     /// The scan takes over the tags of the processes that have ended so far.
-    fn begin_scan(&mut self) -> Option<Scan> {
+    fn begin_scan(&mut self) -> Option<TableScan> {
         if self.ended.len() < self.exits_per_scan {
             return None;
         }
         self.scans.scans += 1;
-        Some(Scan { tags: std::mem::take(&mut self.ended), at: 0 })
+        Some(TableScan { tags: std::mem::take(&mut self.ended), at: 0 })
     }
 
     /// Reads one frame of the table and writes the lines with slots of ended processes.
-    fn plan_scan(&self, mem: &PhysMem, scan: &Scan) -> ScanStep {
+    fn plan_scan(&self, mem: &PhysMem, scan: &TableScan) -> ScanStep {
         let mut written = self.stale_in(mem, scan.at, &scan.tags);
         written.dedup_by_key(|slot| slot.0 / LINE_BYTES);
         ScanStep { read: (self.geometry.base() + scan.at * FRAME_BYTES, FRAME_BYTES), written }
     }
 
     /// After the last frame of the table the tags become free.
-    fn commit_scan(&mut self, mem: &mut PhysMem, scan: &mut Scan) -> bool {
+    fn commit_scan(&mut self, mem: &mut PhysMem, scan: &mut TableScan) -> bool {
         self.delete_stale(mem, scan.at, &scan.tags);
         self.scans.lines += FRAME_BYTES / LINE_BYTES;
         scan.at += 1;

@@ -6,7 +6,7 @@ use pagelab_trace::cases;
 
 use super::parameters::HashFunction;
 use super::*;
-use crate::page_table::{Boot, Scan, Shared, WalkList};
+use crate::page_table::{Boot, Shared, TableScan, WalkList};
 use pagelab_base::rng::Rng;
 
 const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
@@ -86,7 +86,7 @@ fn torture<K: Kind>(cluster: Option<u32>, operations: u64) {
     let mut rng = Rng::new(7, "hashed tables");
     let mut spaces: Vec<(Hashed<K>, BTreeMap<u64, Mapping>)> =
         (0..4).map(|_| (shared.add_space().unwrap(), BTreeMap::new())).collect();
-    let (mut ended, mut scan): (Vec<u16>, Option<Scan>) = (Vec::new(), None);
+    let (mut ended, mut scan): (Vec<u16>, Option<TableScan>) = (Vec::new(), None);
     for operation in 0..operations {
         let (space, oracle) = &mut spaces[rng.below(4) as usize];
         // Adjacent pages, pages far apart, and pages at the end of the 48-bit address space.

@@ -114,7 +114,7 @@ const PAGEBLOCK_FRAMES: u64 = 1 << PAGEBLOCK_ORDER;
 const PAIR_ORDER: u32 = 10;
 
 /// Target state of one zone.
-struct Plan {
+struct AgeingPlan {
     free: u64,
     /// Number of pageblocks that are to be completely free.
     huge_blocks: u64,
@@ -158,7 +158,7 @@ fn whole_frames(zone: &Zone) -> u64 {
     (PAGEBLOCK_ORDER..=zone.area.max_order()).map(|order| zone.area.free_blocks(order) << order).sum()
 }
 
-fn plan(zone: &Zone, config: &AgeingConfig) -> Result<Plan, FrameAllocError> {
+fn plan(zone: &Zone, config: &AgeingConfig) -> Result<AgeingPlan, FrameAllocError> {
     let (managed, now) = (zone.managed_frames(), zone.area.free_frames());
     let place = format!("{:?} of node {}", zone.kind, zone.node);
     let free = (config.free_fraction * managed as f64).round() as u64;
@@ -195,7 +195,7 @@ fn plan(zone: &Zone, config: &AgeingConfig) -> Result<Plan, FrameAllocError> {
         );
         return Err(error("huge_free_fraction", what));
     }
-    Ok(Plan { free, huge_blocks })
+    Ok(AgeingPlan { free, huge_blocks })
 }
 
 struct Ageing<'a> {
@@ -208,7 +208,7 @@ struct Ageing<'a> {
 
 impl Ageing<'_> {
     /// Takes all free memory and returns what is to be free.
-    fn carry_out(mut self, plan: &Plan, unmovable_fraction: f64, aged: &mut Aged) {
+    fn carry_out(mut self, plan: &AgeingPlan, unmovable_fraction: f64, aged: &mut Aged) {
         let taken = self.zone.area.free_frames() - plan.free;
         let whole = self.take_whole();
         let rest: Vec<_> = (0..PAGEBLOCK_ORDER)
