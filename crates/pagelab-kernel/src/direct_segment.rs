@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_leaves_with_the_shorter_side() {
+    fn a_cut_segment_loses_its_shorter_side() {
         let segment = DirectSegment { range: range(0x10_0000, 0x20_0000), first: Pfn(0x500) };
         let left = |start, end| segment.without(range(start, end)).map(|rest| (rest.range, rest.first.0));
         assert_eq!(left(0x1f_0000, 0x30_0000), Some((range(0x10_0000, 0x1f_0000), 0x500)));

@@ -152,7 +152,7 @@ mod tests {
     use pagelab_base::ids::LayerId;
 
     #[test]
-    fn tasks_of_one_cpu_are_told_apart() {
+    fn tasks_of_one_cpu_are_distinguished() {
         let space = SpaceId { layer: LayerId(0), index: 1 };
         let (key, vma) = (BlockKey::Page { space, page: 5 }, VaRange { start: VirtAddr(0), end: VirtAddr(0x1000) });
         let mut locks = Locks::default();

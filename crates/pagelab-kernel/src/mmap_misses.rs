@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misses_count_up_to_a_most_and_hits_down() {
+    fn misses_count_up_to_a_maximum_and_hits_count_down() {
         let mut misses = MmapMisses::default();
         misses.hit(1, 5);
         assert_eq!(misses.count(1), 0);

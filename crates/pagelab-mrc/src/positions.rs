@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_takes_no_room() {
+    fn forgotten_pages_take_no_room() {
         let mut positions = Positions::default();
         for round in 0..1000_u64 {
             for page in 0..64 {

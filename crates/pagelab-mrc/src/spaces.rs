@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_gives_up_leaves() {
+    fn discarded_pages_leave_the_stack() {
         let mut spaces = Spaces::default();
         let mut handle = |kind| left(&mut spaces, 0, kind);
         assert_eq!(handle(EventKind::Munmap { addr: 0x1000, len: 0x2000 }), [range(0, 0x1000, 0x2fff)]);

@@ -234,7 +234,7 @@ fn long_programs_are_those_of_a_list() {
 }
 
 #[test]
-fn options_that_cannot_be_are_refused() {
+fn impossible_options_are_refused() {
     let good = Options {
         page_bytes: vec![4096],
         line_bytes: None,

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_short_and_parses_back() {
+    fn printed_sizes_are_short_and_parse_back() {
         for (bytes, text) in [
             (0, "0B"),
             (100, "100B"),

@@ -141,7 +141,7 @@ fn one_window_in_eight_is_warmed_up_for_longer() {
 }
 
 #[test]
-fn nothing_waits_for_what_was_left_out() {
+fn nothing_depends_on_omitted_accesses() {
     let whole = turns(9000);
     let batch = sampled(whole, "every=300,length=50,warm=20,offset=100");
     let mut of_thread: BTreeMap<ThreadIx, Vec<u64>> = BTreeMap::new();

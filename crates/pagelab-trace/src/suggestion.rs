@@ -13,7 +13,7 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn slips_are_seen_through_and_other_words_are_not() {
+    fn typos_are_recognised_and_other_words_are_not() {
         let known = ["radix", "radix-2m", "nested-radix", "hashed-open"];
         for (text, name) in [
             ("raddix", Some("radix")),

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_space_loses_its_neighbours_keep() {
+    fn invalidating_one_space_keeps_other_spaces_entries() {
         let mut tlb = tlb(&[(&[PageSize::Size4K, PageSize::Size2M], 12, 4)]).unwrap();
         let mut held = |asids: [u16; 3], va: u64, drop: fn(&mut Tlb)| {
             for asid in asids {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_range_loses_what_a_look_at_every_entry_finds() {
+    fn invalidating_a_short_range_equals_checking_every_entry() {
         let mut rng = Rng::new(5, "ranges");
         for policy in [AssocPolicy::Lru, AssocPolicy::TreePlru, AssocPolicy::Random] {
             let pages = vec![PageSize::Size4K, PageSize::Size2M];

@@ -325,7 +325,7 @@ mod tests {
 
     /// An explanation of a valid key would hide the real error.
     #[test]
-    fn everything_that_the_definition_accepts_fits_the_schema() {
+    fn every_accepted_configuration_matches_the_schema() {
         let schema = serde_json::to_value(schemars::schema_for!(Config)).unwrap();
         for kind in [PresetKind::Machine, PresetKind::System, PresetKind::Kernel, PresetKind::Drive, PresetKind::Window]
         {

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cold_form_differs_from_its_preset_in_the_backing_of_its_guests_alone() {
+    fn a_cold_form_differs_from_its_preset_only_in_the_backing_of_its_guests() {
         let find = |name: &str| presets(PresetKind::System).find(|preset| preset.name == name).unwrap();
         let cold: Vec<_> = presets(PresetKind::System).filter(|preset| preset.warm.is_some()).collect();
         for cold in &cold {

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_taken_apart_is_refused() {
+    fn malformed_system_texts_are_refused() {
         for (text, why) in [
             ("radix{a=1}@linux-4.9", "write the settings last"),
             ("radix{a=1", "write the settings last"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_tell_systems_apart() {
+    fn labels_distinguish_systems() {
         let labels_of = |systems: &[(&str, &[&str])]| labels(systems);
         assert_eq!(labels_of(&[("radix", &[]), ("radix", &["a.b=1"])]), ["radix", "radix{b=1}"]);
         assert_eq!(labels_of(&[("radix", &["a.b=1", "c=x.y"])]), ["radix{b=1,c=x.y}"]);

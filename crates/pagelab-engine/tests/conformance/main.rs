@@ -222,7 +222,7 @@ fn every_device_has_samples_and_can_be_configured() {
 }
 
 #[test]
-fn every_device_answers_in_time_and_again_in_the_same() {
+fn every_device_answers_in_reproducible_time() {
     let mut rng = Rng::new(7, "devices");
     for config in DeviceConfig::samples() {
         let clock = Clock { mhz: 3000 };
@@ -282,7 +282,7 @@ fn every_kernel_thread_has_samples_and_can_be_configured() {
 
 /// Programs need more than the machine's memory, so that pages are evicted and read back.
 #[test]
-fn every_kernel_thread_works_where_memory_is_short() {
+fn every_kernel_thread_works_under_memory_pressure() {
     let set = [SHORT_OF_MEMORY[0], "machine.memory_bytes=24MiB"];
     for of in ThreadsConfig::samples() {
         let mut runs = 0;
@@ -392,7 +392,7 @@ fn stalls(core: &mut CoreModel, access: &Access, of: L1TlbMiss, data: Data, mut 
 }
 
 #[test]
-fn every_core_model_stalls_for_no_more_than_it_was_told() {
+fn every_core_model_stalls_at_most_for_the_given_latency() {
     const L1_LATENCY: Cycles = Cycles(4);
     for config in CoreConfig::samples() {
         let mut rng = Rng::new(7, "core models");

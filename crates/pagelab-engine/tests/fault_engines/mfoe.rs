@@ -104,7 +104,7 @@ fn without_a_ready_frame_the_kernel_is_asked_after_two_references() {
 
 /// Section 5.2.3: the engine serves as many faults as there are frames per period, at any addresses.
 #[test]
-fn the_hit_rate_is_that_of_the_frames_per_period() {
+fn the_hit_rate_follows_from_the_frames_per_period() {
     const ENTRIES: u64 = 64;
     let mut seen = Vec::new();
     for gap in [4_000, 20_000, 60_000] {
@@ -126,7 +126,7 @@ fn the_hit_rate_is_that_of_the_frames_per_period() {
 }
 
 #[test]
-fn a_pass_before_its_time_and_more_threads_serve_more() {
+fn an_early_pass_and_more_threads_serve_more() {
     let hits = |parameters: &[(&str, u64)]| {
         let all = [&[("entries", 32), ("period_cycles", 2_000_000)], parameters].concat();
         stat(&run_workload(&mfoe(&all, &[]), "stride:size=16MiB,stride=4KiB,write=1,gap=10000"), "hits")
@@ -199,7 +199,7 @@ fn ready_frames_come_from_the_node_of_their_cpu() {
 
 /// Section 4.7: when the last process ends, the engine is disabled and its frames are freed.
 #[test]
-fn frames_are_freed_when_nobody_is_served_and_made_ready_again_for_the_next() {
+fn frames_are_freed_without_served_processes_and_prepared_for_the_next() {
     let first = || {
         let mut script = armed_script(64);
         (0..64).for_each(|page| script.store(0, BASE + page * PAGE));
@@ -240,7 +240,7 @@ fn frames_are_freed_when_nobody_is_served_and_made_ready_again_for_the_next() {
 }
 
 #[test]
-fn who_has_not_enabled_it_is_left_to_the_kernel() {
+fn the_kernel_handles_processes_that_have_not_enabled_the_engine() {
     let pages = || {
         let mut script = armed_script(64);
         (0..64).for_each(|page| script.store(0, BASE + page * PAGE));
@@ -279,7 +279,7 @@ fn the_software_form_allocates_and_zeroes_nothing() {
 }
 
 #[test]
-fn a_ring_stands_in_the_place_of_an_allocation_and_the_thread_fills_the_lists() {
+fn a_ring_replaces_allocations_and_the_thread_fills_the_lists() {
     let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
     let program = |pages: u64| {
         let mut script = script();
@@ -381,7 +381,7 @@ fn entries_move_as_armed_only_while_their_process_is_served() {
 }
 
 #[test]
-fn an_exit_accounts_for_its_own_pages_alone() {
+fn an_exit_accounts_only_for_its_own_pages() {
     let program = |pages: u64, exits: bool| {
         let mut script = armed_script(64);
         (0..pages).for_each(|page| script.store(0, BASE + page * PAGE));
@@ -415,7 +415,7 @@ fn an_exit_accounts_for_its_own_pages_alone() {
 }
 
 #[test]
-fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
+fn after_a_pass_lists_and_charges_equal_the_kernels() {
     let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
     let program = || {
         let mut script = armed_script(64);
@@ -434,7 +434,7 @@ fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
 }
 
 #[test]
-fn a_process_beyond_its_share_of_memory_is_left_to_the_kernel() {
+fn the_kernel_handles_a_process_beyond_its_share_of_memory() {
     let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
     let set = [swap, "kernel.cgroup_limit_bytes=4MiB"];
     let program = "stride:size=3MiB,stride=4KiB,write=1,gap=100000";

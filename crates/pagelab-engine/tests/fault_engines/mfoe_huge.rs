@@ -128,7 +128,7 @@ fn the_software_form_zeroes_no_huge_page_in_the_fault() {
 }
 
 #[test]
-fn once_the_thread_has_come_by_lists_and_charges_are_those_of_the_kernel() {
+fn after_a_pass_lists_and_charges_equal_the_kernels() {
     let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
     let program = || {
         let mut script = armed_script(4);
@@ -193,7 +193,7 @@ fn mapped_pages_are_accounted_for_before_a_call_cuts_them() {
 
 /// Advice changes no mapping, but may split one.
 #[test]
-fn advice_that_cuts_a_mapped_page_finds_it_accounted_for() {
+fn advice_that_splits_a_mapped_page_waits_for_its_accounting() {
     // MADV_NOHUGEPAGE, MADV_SEQUENTIAL, MADV_DONTFORK.
     for advice in [15, 2, 10] {
         let mut script = armed_script(2);
@@ -227,7 +227,7 @@ fn without_contiguous_memory_pages_are_accounted_for_and_parts_are_armed() {
 }
 
 #[test]
-fn entries_of_a_process_beyond_its_share_are_taken_back_for_as_long_as_they_take() {
+fn entries_of_a_process_beyond_its_share_are_disarmed_in_several_steps() {
     let mut script = armed_script(64);
     (0..8).for_each(|page| script.store(0, BASE + page * HUGE));
     pause(&mut script, 20_000_000);
@@ -243,7 +243,7 @@ fn entries_of_a_process_beyond_its_share_are_taken_back_for_as_long_as_they_take
 }
 
 #[test]
-fn entries_move_whole_where_they_can_and_in_parts_else() {
+fn entries_move_whole_if_possible_and_otherwise_in_parts() {
     let to = |addr| EventKind::Mremap { old_addr: BASE, old_len: 2 * HUGE, new_addr: addr, new_len: 2 * HUGE };
     for (place, expected) in [(BASE + 32 * HUGE, (2, 0)), (BASE + 32 * HUGE + 4 * PAGE, (1, 512))] {
         let mut script = armed_script(2);
@@ -273,7 +273,7 @@ fn a_child_is_not_armed_and_copies_what_it_writes() {
 
 /// With `madvise`, only advice makes large pages; where a heap has grown, a table exists already.
 #[test]
-fn places_are_armed_whole_only_where_a_mapping_may_have_them() {
+fn large_entries_are_armed_only_in_mappings_that_may_have_them() {
     let madvise = |advice| EventKind::Madvise { addr: BASE, len: 2 * HUGE, advice };
     // The thread runs before or after the advice.
     for (advice, waits, expected) in [(None, false, (0, 1024)), (Some(14), false, (2, 0)), (Some(14), true, (2, 0))] {

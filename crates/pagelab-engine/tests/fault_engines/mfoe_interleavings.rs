@@ -395,7 +395,7 @@ fn a_page_that_is_about_to_be_mapped_keeps_its_entry() {
 }
 
 #[test]
-fn a_call_about_another_mapping_leaves_pages_alone_that_are_about_to_be_mapped() {
+fn a_call_for_another_mapping_ignores_pages_about_to_be_mapped() {
     let count = explore(&[store(5), UnmapElsewhere], &|race| assert_eq!(race.mapped(), [0, 5]));
     assert!(count >= 5, "{count} schedules");
 }
@@ -419,7 +419,7 @@ fn an_exit_leaves_nothing_behind() {
 
 /// Pages of 2 MiB, whose entries are one level higher.
 #[test]
-fn huge_pages_are_mapped_once_and_go_with_their_mapping() {
+fn huge_pages_are_mapped_once_and_unmapped_with_their_mapping() {
     let count = explore_huge(&[store(5), load(5)], &|race| {
         assert_eq!(race.mapped(), [0, 5]);
         assert_eq!(race.counted().hits - race.before.hits, 1, "who comes second takes no frame");

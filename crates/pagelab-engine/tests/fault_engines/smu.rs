@@ -115,7 +115,7 @@ fn a_page_of_a_file_is_read_without_a_page_fault() {
 }
 
 #[test]
-fn a_run_tells_if_the_unit_had_nothing_to_do() {
+fn a_run_reports_an_unused_unit() {
     let warnings = |set: &[&str]| {
         let request = Request {
             sources: vec!["mapped-read:size=1MiB,lines=1,operations=100".to_owned()],
@@ -189,7 +189,7 @@ fn misses_on_a_page_join_and_those_beyond_the_registers_wait() {
 }
 
 #[test]
-fn requests_that_fail_are_the_kernels() {
+fn failed_requests_go_to_the_kernel() {
     let drive = r#"kernel.storage={"model":"drive","queue_depth":32,"controller_ns":100,"block_ns":50,"units":16,"read_ns":9000,"write_ns":900,"program_ns":9000,"buffer_blocks":64,"errors_per_million":300000}"#;
     let mut script = script(256, MapFlags::SHARED);
     (0..256).for_each(|n| script.load(0, page(n)));
@@ -221,7 +221,7 @@ fn kpted_accounts_for_pages_and_clears_marks() {
 
 /// kpted may be working on a process that ends, whose page table is then freed.
 #[test]
-fn kpted_lets_go_of_a_process_that_ends() {
+fn kpted_stops_when_its_process_ends() {
     for pages in (1..400).step_by(7) {
         let mut script = script(2048, MapFlags::SHARED);
         (0..pages).for_each(|n| script.load(0, page(n * 5 % 2048)));
@@ -247,7 +247,7 @@ fn threads_may_sleep_for_ever() {
 
 /// An evicted page can be served by the unit again; a dirty one after it was written.
 #[test]
-fn pages_that_leave_get_their_blocks_back() {
+fn reclaimed_pages_get_their_blocks_back() {
     for store in [false, true] {
         let mut script = script(2048, MapFlags::SHARED);
         for n in (0..2048).chain(0..2048) {
@@ -277,7 +277,7 @@ fn pages_that_leave_get_their_blocks_back() {
 }
 
 #[test]
-fn a_file_that_two_have_is_the_kernels() {
+fn a_file_mapped_twice_goes_to_the_kernel() {
     let mut script = script(64, MapFlags::SHARED);
     (0..16).for_each(|n| script.load(0, page(n)));
     script.event(0, EventKind::Fork { child: ProcessIx(1) });
@@ -344,7 +344,7 @@ fn private_mappings_are_read_by_the_unit_and_copied_by_the_kernel() {
 }
 
 #[test]
-fn calls_move_and_end_what_the_unit_serves() {
+fn calls_move_and_unmap_served_mappings() {
     let mut script = script(64, MapFlags::SHARED);
     (0..8).for_each(|n| script.store(0, page(n)));
     let to = 0x7e00_0000_0000;

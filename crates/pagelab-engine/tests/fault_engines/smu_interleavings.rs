@@ -373,7 +373,7 @@ fn units_of_two_sockets_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn the_last_free_page_goes_to_one_of_two() {
+fn one_of_two_misses_gets_the_last_free_page() {
     let begin = Race::new(2, 1, 2);
     let majors = begin.simulation.kernels.os.faults[LAYER].major;
     let count = explore(&begin, &[load(ABSENT), load(ABSENT + 1)], &|race| {
@@ -389,7 +389,7 @@ fn the_last_free_page_goes_to_one_of_two() {
 
 /// The kernel reads a page for which no free page was available; once one is, the unit must not read the page again.
 #[test]
-fn what_the_kernel_reads_is_read_once() {
+fn a_page_read_by_the_kernel_is_read_once() {
     let begin = Race::new(3, 0, 2);
     let count = explore(&begin, &[load(ABSENT), load(ABSENT), Kpoold], &|race| {
         assert!(race.mapped().contains(&ABSENT));
@@ -414,7 +414,7 @@ fn marks_lead_kpted_to_every_page() {
 }
 
 #[test]
-fn what_reclaim_takes_is_read_again_as_it_was() {
+fn reclaimed_pages_are_read_back_unchanged() {
     let begin = Race::new(2, 2, 2);
     for touch in [load(OLD), store(OLD)] {
         let ways = RefCell::new(BTreeSet::new());
@@ -431,7 +431,7 @@ fn what_reclaim_takes_is_read_again_as_it_was() {
 }
 
 #[test]
-fn mappings_that_go_or_are_shared_take_nothing_with_them() {
+fn unmapped_or_shared_mappings_lose_no_pages() {
     let begin = Race::new(2, 2, 2);
     let unmap = Unmap { page: 0, pages: 8 };
     for call in [unmap, Exit] {
@@ -459,7 +459,7 @@ fn read_all(race: &Race) {
 }
 
 #[test]
-fn files_that_are_cut_or_moved_are_seen_as_they_are() {
+fn truncated_or_moved_files_are_read_correctly() {
     let begin = Race::new(2, 2, 2);
     for call in [Truncate { page: 0 }, Truncate { page: 4 }, Relocate { pages: 8 }] {
         for other in [store(ABSENT), load(PENDING), store(OLD), Kpted, Kpoold, Reclaim, Sync] {
@@ -470,7 +470,7 @@ fn files_that_are_cut_or_moved_are_seen_as_they_are() {
 }
 
 #[test]
-fn what_is_synced_is_on_storage() {
+fn synced_pages_are_on_storage() {
     let begin = Race::new(2, 2, 2);
     for other in [store(ABSENT), store(OLD), store(PENDING), Reclaim, Kpted, Sync, Unmap { page: 0, pages: 8 }] {
         let count = explore(&begin, &[other, Sync], &|race| {

@@ -83,7 +83,7 @@ fn the_socket_of_its_drive_serves_a_page() {
 }
 
 #[test]
-fn one_socket_may_have_several_drives_and_no_way_to_go() {
+fn one_socket_may_have_several_drives_and_no_remote_latency() {
     let (_, stats) = replay(&sockets(1, 3, 4, &[]), 15);
     assert_eq!((stat(&stats, "mapped"), stat(&stats, "step.lookup.cycles")), (PAGES, PAGES));
     assert!(!stats.values.contains_key("layer.native.fault_engine.remote"), "there is no other socket");

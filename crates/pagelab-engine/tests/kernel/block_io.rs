@@ -95,7 +95,7 @@ fn stages_and_the_device_add_up_to_the_latency() {
 }
 
 #[test]
-fn without_them_a_request_costs_nothing_beside_the_device() {
+fn without_block_costs_a_request_costs_only_the_device() {
     let mut config = with("interrupt");
     config.kernel.block_io = None;
     let (_, stats) = run(&config, reader(), &[0]);
@@ -104,7 +104,7 @@ fn without_them_a_request_costs_nothing_beside_the_device() {
 }
 
 #[test]
-fn who_sleeps_lets_others_run_and_who_polls_does_not() {
+fn sleeping_lets_others_run_and_polling_does_not() {
     let waits = |completion_by: &str| {
         // The second source gets the first slice.
         let (_, stats) = run_all(&with(completion_by), vec![(worker(8_000_000), &[0]), (reader(), &[0])]);
@@ -118,7 +118,7 @@ fn who_sleeps_lets_others_run_and_who_polls_does_not() {
 
 /// The kernel's own lines evict the program's lines; stages take no additional time.
 #[test]
-fn the_kernels_own_lines_push_the_programs_out() {
+fn the_kernels_lines_evict_the_programs_lines() {
     const LINES: u64 = 64;
     let stats = |lines: u32| {
         let mut script = ScriptWriter::new();

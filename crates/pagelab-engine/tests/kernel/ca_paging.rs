@@ -51,7 +51,7 @@ fn arrays_that_grow_in_turns_lie_contiguous() {
 }
 
 #[test]
-fn a_place_agrees_with_the_address_and_goes_on_with_the_mapping() {
+fn a_place_matches_the_address_and_continues_with_the_mapping() {
     let mut script = ScriptWriter::new();
     script.event(0, EventKind::Brk { start: page(5), end: page(8) });
     script.store(0, page(6));
@@ -66,7 +66,7 @@ fn a_place_agrees_with_the_address_and_goes_on_with_the_mapping() {
 }
 
 #[test]
-fn where_the_frame_is_taken_the_rest_goes_elsewhere() {
+fn after_a_taken_frame_the_rest_of_the_mapping_goes_elsewhere() {
     let script = || {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 64 * 4096);
@@ -92,7 +92,7 @@ fn where_the_frame_is_taken_the_rest_goes_elsewhere() {
 }
 
 #[test]
-fn discarded_pages_come_back_and_unmapped_ones_begin_anew() {
+fn discarded_pages_keep_their_place_and_unmapped_ones_get_a_new_one() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 64 * 4096);
     (0..8).for_each(|n| script.store(0, page(n)));
@@ -142,7 +142,7 @@ fn large_pages_are_contiguous_too() {
 }
 
 #[test]
-fn a_guest_and_its_host_each_keep_theirs() {
+fn a_guest_and_its_host_have_separate_places() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 64 * 4096);
     (0..64).for_each(|n| script.store(0, page(n)));
@@ -157,7 +157,7 @@ fn a_guest_and_its_host_each_keep_theirs() {
 }
 
 #[test]
-fn where_no_large_block_is_free_pages_are_placed_as_ever() {
+fn without_large_free_blocks_pages_are_placed_in_the_ordinary_way() {
     let age =
         r#"system.layers.native.age={"free_fraction":0.4,"huge_free_fraction":0.0,"unmovable_fraction":0.1,"seed":1}"#;
     let script = || {
@@ -174,7 +174,7 @@ fn where_no_large_block_is_free_pages_are_placed_as_ever() {
 }
 
 #[test]
-fn the_measure_of_contiguity_ranks_the_placements() {
+fn contiguity_ranks_the_placement_policies() {
     let of = |placement: &str| {
         let mut script = ScriptWriter::new();
         [BASE, OTHER].into_iter().for_each(|addr| script.mmap(0, addr, 64 * 4096));

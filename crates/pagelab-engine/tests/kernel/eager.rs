@@ -54,7 +54,7 @@ fn a_mapping_is_made_of_the_largest_blocks_that_fit() {
 }
 
 #[test]
-fn a_heap_is_mapped_as_it_grows_and_gives_back_what_it_shrinks_by() {
+fn a_heap_is_mapped_as_it_grows_and_freed_as_it_shrinks() {
     let brk = |pages: u64| EventKind::Brk { start: HEAP, end: HEAP + pages * 4096 };
     let mut script = ScriptWriter::new();
     // Four pages and one; one, two and four; then part of a block is unmapped.
@@ -71,7 +71,7 @@ fn a_heap_is_mapped_as_it_grows_and_gives_back_what_it_shrinks_by() {
 }
 
 #[test]
-fn what_grows_in_turns_does_not_mix() {
+fn mappings_that_grow_in_turns_do_not_mix() {
     let mut script = ScriptWriter::new();
     for n in 0..8 {
         script.event(0, EventKind::Brk { start: HEAP, end: HEAP + (n + 1) * 8 * 4096 });
@@ -86,7 +86,7 @@ fn what_grows_in_turns_does_not_mix() {
 }
 
 #[test]
-fn what_nobody_asked_for_or_gave_back_stays_on_demand() {
+fn unreserved_and_discarded_memory_is_paged_on_demand() {
     let mut script = ScriptWriter::new();
     let private = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
     let mut n = 0;
@@ -114,7 +114,7 @@ fn what_nobody_asked_for_or_gave_back_stays_on_demand() {
 }
 
 #[test]
-fn more_than_there_is_stays_on_demand() {
+fn memory_beyond_the_limit_is_paged_on_demand() {
     let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
     for (set, most) in [(&["machine.memory_bytes=64MiB"][..], 90), (&["machine.memory_bytes=64MiB", swap], 90)] {
         let mut script = ScriptWriter::new();

@@ -96,7 +96,7 @@ fn beside(set: &[&str]) -> u64 {
 }
 
 #[test]
-fn threads_take_the_line_of_the_root_from_each_other_by_its_lock() {
+fn threads_contend_for_the_line_of_the_roots_lock() {
     let (mm, vma) = ("kernel.fault_lock=mm", "kernel.fault_lock=vma");
     let waited = |more: &[&str]| beside(&[&[mm], more].concat()) as i64 - beside(&[&[vma], more].concat()) as i64;
     let l1 = config("radix", &[]).machine.cache.l1.latency_cycles as i64;

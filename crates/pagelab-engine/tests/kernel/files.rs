@@ -113,7 +113,7 @@ fn msync_writes_what_is_dirty_and_waits_for_it() {
 }
 
 #[test]
-fn what_msync_costs_beside_the_device_is_that_of_its_requests() {
+fn msync_costs_its_requests_in_addition_to_the_device() {
     let with = |set: &[&str]| {
         let mut script = script(MapFlags::SHARED);
         (0..4).for_each(|n| script.store(0, page(n * 2)));
@@ -132,7 +132,7 @@ fn what_msync_costs_beside_the_device_is_that_of_its_requests() {
 }
 
 #[test]
-fn an_msync_that_no_kernel_carries_out_is_counted_and_does_nothing() {
+fn an_invalid_msync_is_counted_and_does_nothing() {
     const MS_INVALIDATE: u32 = 2;
     let end = 0_u64.wrapping_sub(PAGE);
     let calls = [
@@ -164,7 +164,7 @@ fn private_mappings_and_anonymous_memory_have_nothing_to_write() {
 }
 
 #[test]
-fn what_was_unmapped_while_it_was_dirty_is_written_too() {
+fn pages_unmapped_while_dirty_are_written_too() {
     let mut script = script(MapFlags::SHARED);
     (0..8).for_each(|n| script.store(0, page(n)));
     script.event(0, EventKind::Munmap { addr: BASE, len: PAGES * PAGE });
@@ -177,7 +177,7 @@ fn what_was_unmapped_while_it_was_dirty_is_written_too() {
 }
 
 #[test]
-fn a_file_that_is_cut_loses_what_is_behind_its_end() {
+fn a_truncated_file_loses_the_pages_behind_its_end() {
     for name in SYSTEMS {
         let mut script = script(MapFlags::SHARED);
         (0..32).for_each(|n| script.store(0, page(n)));
@@ -195,7 +195,7 @@ fn a_file_that_is_cut_loses_what_is_behind_its_end() {
 }
 
 #[test]
-fn read_ahead_leaves_out_what_was_cut() {
+fn read_ahead_skips_truncated_pages() {
     let mut script = script(MapFlags::SHARED);
     script.event(0, truncate(PAGES * PAGE, 10 * PAGE));
     script.load(0, page(8));
@@ -226,7 +226,7 @@ fn msync_of_many_unmapped_pages_goes_a_batch_at_a_time() {
 
 /// All evictable pages are being written: an allocation waits for the writes.
 #[test]
-fn who_finds_only_pages_that_are_being_written_waits_for_them() {
+fn reclaim_that_finds_only_pages_under_writeback_waits_for_them() {
     let pages = 200;
     let mut script = ScriptWriter::new();
     let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED));
@@ -249,7 +249,7 @@ fn who_finds_only_pages_that_are_being_written_waits_for_them() {
 }
 
 #[test]
-fn emptied_pages_that_are_stored_to_are_read_from_storage_once_they_have_left_memory() {
+fn written_pages_behind_a_truncation_are_read_back_after_reclaim() {
     for name in SYSTEMS {
         let mut script = script(MapFlags::SHARED);
         script.event(0, truncate(0, PAGES * PAGE));
@@ -273,7 +273,7 @@ fn emptied_pages_that_are_stored_to_are_read_from_storage_once_they_have_left_me
 }
 
 #[test]
-fn a_cut_takes_pages_from_all_who_map_the_file() {
+fn truncation_unmaps_pages_from_all_processes() {
     let mut script = script(MapFlags::PRIVATE);
     map(&mut script, 0, OTHER, MapFlags::SHARED);
     // Private copies, shared pages, and a child's pages.
@@ -324,7 +324,7 @@ fn a_device_without_room_moves_nothing() {
 }
 
 #[test]
-fn what_a_device_writes_leaves_the_caches() {
+fn device_writes_evict_lines_from_the_caches() {
     const LINES: u64 = 5;
     let storage = storage();
     for name in ["radix", "nested-radix"] {

@@ -338,7 +338,7 @@ fn explore_reclaim(races: &[(&[Actor], [&[u64]; 2])]) -> usize {
 }
 
 #[test]
-fn what_reclaim_takes_is_on_the_device_or_back_in_memory() {
+fn reclaimed_pages_are_on_the_device_or_back_in_memory() {
     let child = |page| ChildFault { page, intent: Intent::Store };
     let count = explore_reclaim(&[
         (&[store(0), Reclaim], [&[0, 1], &[]]),
@@ -386,7 +386,7 @@ fn faults_in_one_group_share_its_reservation() {
 }
 
 #[test]
-fn a_reservation_ends_with_its_pages_whoever_is_at_work_in_its_group() {
+fn a_reservation_ends_with_its_pages_despite_concurrent_faults() {
     let (unmap, child) = (Unmap { page: 1, pages: 2 }, ChildFault { page: 0, intent: Intent::Store });
     for (actors, set, least) in [
         (&[store(2), unmap][..], &[][..], 9),

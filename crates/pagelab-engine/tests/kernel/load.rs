@@ -38,7 +38,7 @@ fn every(cycles: u64, count: Option<u64>, open: Open, cpus: &[usize]) -> Backgro
 }
 
 #[test]
-fn a_co_runner_begins_anew_until_the_main_source_ends() {
+fn a_co_runner_restarts_until_the_main_source_ends() {
     let config = config("radix", &["engine.sync_quantum_cycles=0"]);
     let alone = run_workload(&config, MAIN);
     let (simulation, stats) =
@@ -79,7 +79,7 @@ fn sources_that_share_a_cpu_are_charged_for_their_own_time() {
 }
 
 #[test]
-fn main_sources_are_told_apart() {
+fn main_sources_have_separate_statistics() {
     let config = config("radix", &[]);
     let sources = vec![(main_source(), &[0][..]), (main_source(), &[2][..])];
     let (_, stats) = run_beside(&config, sources, BackgroundLoad::default());
@@ -127,7 +127,7 @@ fn walks_and_faults_of_two_layers_are_on_accounts() {
 }
 
 #[test]
-fn counting_begins_at_the_very_access_and_all_before_it_is_on_accounts() {
+fn counting_starts_at_the_exact_access_and_earlier_costs_are_on_accounts() {
     let request = |warm_up, set: &[&str]| Request {
         // Its first 2,048 accesses touch the pages of 8 MiB one after the other; the co-runner shares its CPU.
         sources: vec!["random:size=8MiB,accesses=60K,init=pages@0".to_owned()],
@@ -159,7 +159,7 @@ fn counting_begins_at_the_very_access_and_all_before_it_is_on_accounts() {
 }
 
 #[test]
-fn stages_of_faults_are_told_by_layer() {
+fn stages_of_faults_are_reported_by_layer() {
     let stats = run_workload(&config("nested-radix-cold", &[]), MAIN);
     let of = |name: &str| stats.values[name];
     for stage in ["entry", "allocation", "zeroing"] {
@@ -173,7 +173,7 @@ fn stages_of_faults_are_told_by_layer() {
 }
 
 #[test]
-fn arrivals_that_do_not_meet_take_the_time_that_they_run() {
+fn arrivals_that_do_not_overlap_take_their_own_run_time() {
     const DISTANCE: u64 = 3_000_000;
     let config = config("radix", &[]);
     let beside = every(DISTANCE, Some(10), opener("seq:size=64KiB,passes=1"), &[0]);
@@ -334,7 +334,7 @@ fn impossible_loads_are_refused_before_anything_runs() {
 }
 
 #[test]
-fn a_single_source_has_no_accounts_beside_the_statistics_of_the_run() {
+fn a_single_source_has_no_separate_accounts() {
     let (_, stats) = run(&config("radix", &[]), main_source(), &[0, 2]);
     assert!(!stats.values.keys().any(|name| name.starts_with("main.") || name.starts_with("arrivals.")));
 }

@@ -25,7 +25,7 @@ fn program(spec: &str) -> Box<dyn Source> {
 }
 
 #[test]
-fn there_is_one_for_each_first_touch_and_together_they_take_the_faults_cycles() {
+fn page_faults_are_one_per_first_touch_and_sum_to_the_fault_cycles() {
     let (faults, stats) = seen("radix", &[], vec![program("stride:size=4MiB,stride=4KiB,write=1,gap=100")]);
     assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
     assert_eq!(faults.iter().map(|of| of.took.0).sum::<u64>(), stats.values["cycles.fault"]);
@@ -56,7 +56,7 @@ fn a_copy_on_write_finds_its_page_present_and_a_populated_page_raises_nothing() 
 }
 
 #[test]
-fn hosts_faults_and_those_of_an_engine_are_not_among_them() {
+fn page_faults_exclude_those_of_hosts_and_engines() {
     let spec = "stride:size=4MiB,stride=4KiB,write=1,gap=60000";
     let (faults, stats) = seen("nested-radix-cold", &[], vec![program(spec)]);
     assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
@@ -67,7 +67,7 @@ fn hosts_faults_and_those_of_an_engine_are_not_among_them() {
 }
 
 #[test]
-fn they_are_in_order_though_cpus_take_turns() {
+fn page_faults_are_in_order_across_cpus() {
     let spec = "stride:size=4MiB,stride=4KiB,write=1,gap=100";
     let (faults, stats) = seen("radix", &[], vec![program(spec), program(spec)]);
     assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
@@ -109,7 +109,7 @@ fn stages_touch_the_lines_that_the_preset_gives_them_and_no_others() {
 }
 
 #[test]
-fn cycles_that_the_preset_does_not_state_are_the_cores_and_rounding_is_lost_once() {
+fn unstated_cycles_come_from_the_core_and_rounding_is_lost_once() {
     let of = |set: &[&str]| {
         let set = [&["machine.core.cycles_per_instruction=0.25"], set].concat();
         seen("radix", &set, vec![program("stride:size=4MiB,stride=4KiB,write=1,gap=100")]).1
@@ -187,7 +187,7 @@ fn work_of_stages(set: &[&str]) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn a_kind_of_fault_costs_what_the_preset_gives_it_and_the_others_what_a_first_touch_costs() {
+fn kinds_of_faults_have_the_presets_costs_or_those_of_a_first_touch() {
     let plain = work_of_stages(&[]);
     let with = |at: usize, more: (u64, u64)| {
         let mut all = plain.clone();
@@ -207,7 +207,7 @@ fn a_kind_of_fault_costs_what_the_preset_gives_it_and_the_others_what_a_first_to
 }
 
 #[test]
-fn pages_beside_the_first_have_instructions_of_their_own() {
+fn further_pages_have_instructions_of_their_own() {
     let plain = work_of_stages(&[]);
     // 16 pages around one are mapped.
     let around = r#"kernel.fault_kinds.file-around.rmap={"instructions":120,"page_instructions":10}"#;

@@ -154,7 +154,7 @@ fn folios_follow_advice_and_give_way_to_large_pages() {
 }
 
 #[test]
-fn khugepaged_joins_the_only_pages_that_the_tables_above_are_for() {
+fn khugepaged_collapses_the_only_pages_below_their_upper_tables() {
     let khugepaged = r#"kernel.threads.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
     let mut script = ScriptWriter::new();
     map(&mut script, 4096, 0);
@@ -177,7 +177,7 @@ fn khugepaged_joins_the_only_pages_that_the_tables_above_are_for() {
 }
 
 #[test]
-fn khugepaged_joins_what_faults_have_mapped_in_pieces() {
+fn khugepaged_collapses_small_pages_mapped_by_faults() {
     let often = |none: u32| {
         format!(
             r#"kernel.threads.khugepaged={{"scan_sleep_cycles":200000,"pages_to_scan":4096,"max_ptes_none":{none}}}"#
@@ -241,7 +241,7 @@ fn pages_of_files_come_in_folios_where_they_fit() {
 }
 
 #[test]
-fn an_explicit_page_that_cannot_be_copied_whole_is_split() {
+fn an_explicit_page_without_a_free_huge_page_is_split_on_copy() {
     let mut script = ScriptWriter::new();
     map(&mut script, LARGE, MapFlags::HUGETLB);
     script.store(0, BASE);
@@ -259,7 +259,7 @@ fn an_explicit_page_that_cannot_be_copied_whole_is_split() {
 }
 
 #[test]
-fn khugepaged_lets_go_of_processes_that_end_under_its_hands() {
+fn khugepaged_survives_the_end_of_a_process_during_a_collapse() {
     let khugepaged = r#"kernel.threads.khugepaged={"scan_sleep_cycles":2000,"pages_to_scan":4096,"max_ptes_none":511}"#;
     let prot = Protection::READ_WRITE;
     let mut scanned = 0;

@@ -64,14 +64,14 @@ fn hits_make_up_for_misses() {
 }
 
 #[test]
-fn what_a_read_fault_finds_around_its_page_are_hits() {
+fn pages_around_a_read_fault_count_as_hits() {
     let mut script = script();
     (0..2 * LOTS).for_each(|n| script.load(0, page(n)));
     assert_eq!(read_and_missed(script, &[]), (2 * LOTS * AROUND, 2 * LOTS));
 }
 
 #[test]
-fn what_lies_around_a_missing_page_are_hits_too() {
+fn pages_around_a_missing_page_count_as_hits_too() {
     let mut script = script();
     // Stores map no pages around them.
     (0..=LOTS).for_each(|n| script.store(0, page(n)));

@@ -75,7 +75,7 @@ fn fails(config: &Config, spec: &str) -> EngineError {
 }
 
 #[test]
-fn memory_without_a_device_behind_it_ends() {
+fn memory_without_swap_runs_out() {
     let error = fails(&config("radix", &["machine.memory_bytes=16MiB"]), "seq:size=32MiB").to_string();
     assert!(error.contains("layer `native` has no frame left of its 16MiB"), "{error}");
     assert!(error.contains("page metadata 256KiB") && error.contains("no swap device"), "{error}");
@@ -116,7 +116,7 @@ fn swapped_pages_follow_their_mappings() {
 }
 
 #[test]
-fn shared_memory_stays() {
+fn shared_memory_is_not_reclaimed() {
     let config = config("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]);
     let mut script = ScriptWriter::new();
     let page = |n: u64| BASE + n * 4096;
@@ -177,7 +177,7 @@ fn advice_changes_what_is_read() {
 }
 
 #[test]
-fn dirty_pages_of_files_are_written_when_they_leave_and_clean_ones_are_not() {
+fn only_dirty_pages_of_files_are_written_at_reclaim() {
     for (store, flags) in [(true, MapFlags::SHARED), (false, MapFlags::SHARED), (false, MapFlags::PRIVATE)] {
         let mut script = ScriptWriter::new();
         map_file(&mut script, 1024, flags);
@@ -210,7 +210,7 @@ fn pages_of_a_window_are_read_together_from_the_blocks_that_hold_them() {
 }
 
 #[test]
-fn what_a_device_has_not_done_is_asked_of_it_again() {
+fn failed_device_requests_are_repeated() {
     let outcome = |errors: u32| {
         let mut script = ScriptWriter::new();
         map_file(&mut script, 1024, MapFlags::SHARED);
@@ -299,7 +299,7 @@ fn pages_given_up_are_dropped_unless_they_are_written() {
 }
 
 #[test]
-fn large_pages_leave_whole_and_come_back_in_parts() {
+fn large_pages_are_swapped_out_whole_and_read_back_in_parts() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 64 << 20);
     let large = |n: u64| BASE + (n << 21);
@@ -315,7 +315,7 @@ fn large_pages_leave_whole_and_come_back_in_parts() {
 }
 
 #[test]
-fn kswapd_makes_room_before_faults_must() {
+fn kswapd_reclaims_before_faults_must() {
     let set = [SWAP, "machine.memory_bytes=64MiB"];
     let major = |kswapd: &str| {
         let config = config("radix", &[&set[..], &[&format!("kernel.threads.kswapd={kswapd}")]].concat());
@@ -347,7 +347,7 @@ fn kswapd_interrupts_a_program_that_has_the_only_cpu() {
 }
 
 #[test]
-fn a_source_with_a_limit_of_its_own_makes_room_among_its_own_pages() {
+fn a_source_with_its_own_limit_reclaims_its_own_pages() {
     let config = config("radix", &[SWAP]);
     let source = |spec| pagelab_trace::workload::parse(spec, 1).unwrap();
     let small = "seq:size=16MiB,passes=2";
@@ -374,7 +374,7 @@ fn a_source_with_a_limit_of_its_own_makes_room_among_its_own_pages() {
 }
 
 #[test]
-fn limits_that_cannot_be_kept_are_errors() {
+fn impossible_limits_are_errors() {
     let spec = |set: &[&str], limit: u64| {
         let source = pagelab_trace::workload::parse("seq:size=16MiB", 1).unwrap();
         let placed = PlacedSource { source, cpus: vec![0], memory_limit: Some(Bytes(limit)) };
@@ -461,7 +461,7 @@ fn small_tlbs() -> [String; 2] {
 }
 
 #[test]
-fn a_page_in_use_stays_whoever_walks_for_it() {
+fn a_page_in_use_stays_with_any_kind_of_walk() {
     let [l1, l2] = small_tlbs();
     for system in ["radix", "nested-radix", "nested-radix-shadow"] {
         for used in [false, true] {
@@ -549,7 +549,7 @@ fn majors_beside_warm(advice: Option<u32>, set: &[&str]) -> u64 {
 /// Frequently used pages stay in memory, except those of a mapping with random-access advice in kernels that ignore
 /// accesses to it.
 #[test]
-fn accesses_under_advice_about_their_order_count_as_the_kernel_says() {
+fn accesses_under_order_advice_count_as_configured() {
     // A TLB hit does not set the accessed bit.
     let majors = |advice, kernel| majors_beside_warm(advice, &["machine.tlb.l2=[]", kernel]);
     let heeds = "kernel.advised_recency=on";
@@ -576,7 +576,7 @@ fn a_scan_that_flushes_the_space_sees_what_is_in_use() {
 }
 
 #[test]
-fn a_page_of_a_file_that_has_left_memory_is_read_though_the_cache_began_warm() {
+fn a_reclaimed_file_page_is_read_even_if_the_cache_started_warm() {
     const MADV_RANDOM: u32 = 1;
     let pages = 200;
     let mut script = ScriptWriter::new();

@@ -128,7 +128,7 @@ fn a_source_that_does_not_exist_has_no_policy() {
 }
 
 #[test]
-fn the_measure_of_contiguity_tells_strewn_pages_from_those_that_lie_together() {
+fn contiguity_distinguishes_scattered_from_adjacent_frames() {
     let of = |set: &[&str], ends: bool| {
         let mut script = ScriptWriter::new();
         let other = BASE + (1 << 30);
@@ -158,7 +158,7 @@ fn the_measure_of_contiguity_tells_strewn_pages_from_those_that_lie_together() {
 }
 
 #[test]
-fn what_cannot_have_a_group_of_its_own_goes_the_ordinary_way() {
+fn pages_without_a_whole_group_are_placed_in_the_ordinary_way() {
     let mut script = ScriptWriter::new();
     // Pages 3 to 20: only the group of pages 8 to 15 is whole.
     script.mmap(0, page(3), 18 * 4096);
@@ -242,7 +242,7 @@ fn a_page_that_was_read_first_comes_from_the_block_and_protection_changes_nothin
 }
 
 #[test]
-fn reservations_are_given_back_before_anything_is_swapped_or_the_run_ends() {
+fn reservations_are_returned_before_swapping_or_running_out_of_memory() {
     let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
     let touch = |pages: u64| {
         let mut script = ScriptWriter::new();
@@ -269,7 +269,7 @@ fn reservations_are_given_back_before_anything_is_swapped_or_the_run_ends() {
 }
 
 #[test]
-fn giving_back_drops_a_reference_to_each_frame_that_was_not_given_out_and_to_no_other() {
+fn returning_a_reservation_drops_references_only_to_unused_frames() {
     for pages in [2, 4, 8] {
         let placement = format!(r#"system.layers.native.placement={{"kind":"ptemagnet","group_pages":{pages}}}"#);
         let config = assemble(&Assembly { system: Some("radix"), set: &[placement], ..Assembly::default() }).unwrap();

@@ -50,7 +50,7 @@ fn a_cpu_that_runs_the_space_is_interrupted_and_loses_the_pages_only() {
 }
 
 #[test]
-fn who_interrupts_another_cpu_waits_for_it() {
+fn a_cpu_that_interrupts_another_waits_for_it() {
     let run = |ipi_cycles: u64| {
         let mut script = ScriptWriter::new();
         let other = script.thread(0);
@@ -121,7 +121,7 @@ fn idle(idle_tlb: &str, breaks: u64) -> Statistics {
 }
 
 #[test]
-fn an_idle_cpu_is_spared_or_leaves_and_catches_up_when_it_goes_on() {
+fn an_idle_cpu_is_skipped_or_flushed_and_catches_up_when_it_resumes() {
     for (idle_tlb, breaks, expected) in [
         ("lazy", 0, [0, 0, 0, 2, 0]),
         ("lazy", 2, [2, 0, 2, 2, 1]),

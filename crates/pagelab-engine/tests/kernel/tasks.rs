@@ -101,7 +101,7 @@ fn without_preemption_a_program_waits_for_its_turn_too() {
 }
 
 #[test]
-fn what_nobody_can_fill_of_a_wait_is_waited_for() {
+fn the_rest_of_a_wait_without_other_work_is_waited_for() {
     let [reader, worker, both] = alone_and_together(&[], 1000);
     assert!(elapsed(&worker) + 2 * SWITCH < READ);
     // The worker ends within the wait; then the CPU is idle until the page arrives.
@@ -110,7 +110,7 @@ fn what_nobody_can_fill_of_a_wait_is_waited_for() {
 }
 
 #[test]
-fn a_program_that_swaps_leaves_its_waits_to_another() {
+fn another_program_runs_while_one_swaps() {
     let config = quiet(&[SWAP, "kernel.quantum_cycles=100000"]);
     let run = |with: &[bool]| {
         let source = |spec: &str| pagelab_trace::workload::parse(spec, 1).unwrap();
@@ -144,7 +144,7 @@ fn a_program_that_swaps_leaves_its_waits_to_another() {
 }
 
 #[test]
-fn what_a_programs_last_call_populates_is_read_to_its_end() {
+fn a_programs_last_populate_call_reads_all_its_pages() {
     let populating = || {
         let mut script = ScriptWriter::new();
         let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::PRIVATE | MapFlags::POPULATE));

@@ -109,7 +109,7 @@ fn cost_of_read() -> u64 {
 }
 
 #[test]
-fn another_thread_goes_on_while_one_waits_for_its_read() {
+fn another_thread_runs_while_one_waits_for_its_read() {
     let [plain, _, switches] = reader_and_worker(&[], false, 400_000);
     let [elapsed, io, switched] = reader_and_worker(&[], true, 400_000);
     // Switches to the worker at the read, back when the page arrives, and to the worker again: two more than in
@@ -128,7 +128,7 @@ fn without_preemption_a_thread_is_back_when_the_other_run_ends() {
 }
 
 #[test]
-fn what_no_thread_can_fill_of_a_wait_is_waited_for() {
+fn the_rest_of_a_wait_without_ready_threads_is_waited_for() {
     let [plain, _, switches] = reader_and_worker(&[], false, 1000);
     let [elapsed, io, switched] = reader_and_worker(&[], true, 1000);
     assert!(io > 0 && io < READ, "{io}");
@@ -175,7 +175,7 @@ fn a_thread_that_wants_the_same_page_waits_with_the_first() {
 }
 
 #[test]
-fn whoever_waits_with_a_reader_of_its_own_cpu_waits_for_the_device() {
+fn a_task_that_waits_for_a_reader_on_its_cpu_waits_for_the_device() {
     let (mut script, threads) = program(2);
     script.load(threads[0], page(0));
     script.load(threads[1], page(0) + 64);
@@ -235,7 +235,7 @@ fn spun(cpus: &[usize], allocation: u64, delay: u64) -> u64 {
 }
 
 #[test]
-fn a_cpu_spins_for_a_holder_only_as_long_as_that_is_at_work() {
+fn a_cpu_spins_only_while_the_holder_runs() {
     // The second CPU spins until the reader sends its request, and then runs its other thread.
     let (short, long) = (spun(&[0, 2], 100_000, 1000), spun(&[0, 2], 150_000, 1000));
     assert!(short < 100_000, "{short}");
@@ -245,7 +245,7 @@ fn a_cpu_spins_for_a_holder_only_as_long_as_that_is_at_work() {
 }
 
 #[test]
-fn a_cpu_spins_for_one_that_spins_only_as_long_as_the_last_holder_is_at_work() {
+fn a_cpu_spins_for_a_spinning_holder_only_while_the_last_holder_runs() {
     let (short, long) = (spun(&[0, 2, 4], 100_000, 1000), spun(&[0, 2, 4], 150_000, 1000));
     assert!(short < 2 * 100_000, "{short}");
     assert_eq!(long - short, 2 * 50_000);

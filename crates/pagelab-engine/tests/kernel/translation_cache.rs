@@ -78,7 +78,7 @@ fn a_walk_begins_at_the_deepest_entry_known_and_fills_what_is_below() {
 }
 
 #[test]
-fn what_hits_spare_and_look_ups_cost_is_what_the_kernel_refers_to() {
+fn saved_and_look_up_references_match_the_kernels_references() {
     // Without caches all references of a walk cost the same, so the walk stage's cycles count them.
     let walk = |cache: &[&str]| {
         let set = [&["engine.kernel_refs=off", "kernel.fault.walk.cycles=0"], cache].concat();
@@ -104,7 +104,7 @@ fn what_hits_spare_and_look_ups_cost_is_what_the_kernel_refers_to() {
 }
 
 #[test]
-fn where_the_core_gives_the_cycles_of_walks_it_gives_those_of_look_ups_levels_and_fills() {
+fn a_core_that_times_walks_also_times_look_ups_levels_and_fills() {
     let set =
         ["kernel.fault.walk={\"instructions\":100,\"cycles\":\"core\"}", "machine.core.cycles_per_instruction=0.5"];
     let of = |cache: &[&str]| run(&config("radix", &[&set[..], cache].concat()), three_pages().finish(), &[0]).1;
@@ -121,7 +121,7 @@ fn where_the_core_gives_the_cycles_of_walks_it_gives_those_of_look_ups_levels_an
 }
 
 #[test]
-fn what_comes_before_the_pte_is_counted_apart() {
+fn references_before_the_pte_are_counted_separately() {
     let set = ["engine.kernel_refs=off", "kernel.fault.walk.cycles=10"];
     let of = |cache: &[&str]| run(&config("radix", &[&set[..], cache].concat()), three_pages().finish(), &[0]).1;
     let values = |stats: &Statistics| ["fault.walk.count", "fault.before_pte.cycles"].map(|name| stats.values[name]);
@@ -144,7 +144,7 @@ fn what_comes_before_the_pte_is_counted_apart() {
 }
 
 #[test]
-fn a_layer_can_do_without() {
+fn a_layer_can_have_no_translation_cache() {
     let of = |set: &[&str]| {
         let cache = cache("full-prefix", "");
         let set = [&[&cache[..]], set].concat();
@@ -182,7 +182,7 @@ fn one_fault_walks_once_however_many_pages_of_a_table_it_maps() {
 }
 
 #[test]
-fn pages_that_a_call_populates_begin_at_the_cache_too() {
+fn walks_of_populate_calls_use_the_cache_too() {
     let mut script = ScriptWriter::new();
     let flags = MapFlags(MapFlags::anonymous_private().0 | MapFlags::POPULATE);
     let (addr, len, prot) = (BASE, 64 * 4096, Protection::READ_WRITE);
@@ -193,7 +193,7 @@ fn pages_that_a_call_populates_begin_at_the_cache_too() {
 }
 
 #[test]
-fn a_cache_is_a_mappings_a_spaces_or_a_cpus() {
+fn a_cache_belongs_to_a_mapping_a_space_or_a_cpu() {
     let script = || {
         let mut script = ScriptWriter::new();
         let second = script.thread(0);
@@ -333,7 +333,7 @@ fn page_tables_of_a_place_that_pages_moved_from_are_forgotten() {
 }
 
 #[test]
-fn a_mapping_that_was_cut_forgets_what_it_may_be_given_back() {
+fn a_mapping_that_was_cut_forgets_entries_that_may_return() {
     needs("split", "vma", || {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 2 * GIB);
@@ -372,7 +372,7 @@ fn the_cache_of_a_mapping_that_is_joined_to_another_ends() {
 }
 
 #[test]
-fn exec_and_exit_leave_nothing() {
+fn exec_and_exit_free_all_caches() {
     for per in ["vma", "mm", "cpu"] {
         needs("exit", per, || {
             let mut script = ScriptWriter::new();
@@ -432,7 +432,7 @@ fn interrupted(
 }
 
 #[test]
-fn what_hardware_told_holds_until_page_tables_are_freed() {
+fn hardware_reports_are_valid_until_page_tables_are_freed() {
     let anew = |of: &mut Simulation, space| {
         let mapped = mmap(BASE, 2 * MIB, Protection::READ_WRITE);
         _ = of.kernels.os.change_mappings(&mut Effects::default(), CpuId(0), space, &mapped).expect("there is memory");
@@ -481,7 +481,7 @@ fn what_hardware_told_holds_until_page_tables_are_freed() {
 }
 
 #[test]
-fn a_collapse_leaves_the_tables_that_caches_point_to() {
+fn a_collapse_keeps_the_tables_that_caches_point_to() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 2 * GIB);
     // khugepaged collapses one range while the program runs in another; then part of the large page is freed.
@@ -521,7 +521,7 @@ fn the_published_rule_is_never_wrong_within_an_aligned_gigabyte_and_never_used_w
 }
 
 #[test]
-fn caches_that_cannot_be_are_refused() {
+fn impossible_caches_are_refused() {
     use pagelab_engine::config::{Assembly, assemble};
     let error = |system: &str, cache: &str| {
         let set = [cache.to_owned()];

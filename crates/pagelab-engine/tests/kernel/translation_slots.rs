@@ -48,7 +48,7 @@ fn five_pages() -> ScriptWriter {
 }
 
 #[test]
-fn a_walk_begins_at_the_slot_that_holds_its_address() {
+fn a_walk_starts_at_the_slot_with_its_address() {
     let names = ["lookups", "hits.pmd", "hits.pud", "fills", "refs.look_up", "refs.spared", "bytes"];
     let of = |system, kind| stc(&checked(system, &cache(kind, ""), five_pages()), names);
     // A cache exists from the second walk on, so the third looks up: generation and PMD slot. It skips the root's
@@ -63,7 +63,7 @@ fn a_walk_begins_at_the_slot_that_holds_its_address() {
 }
 
 #[test]
-fn instructions_are_those_of_what_a_look_up_finds() {
+fn instructions_depend_on_the_result_of_the_look_up() {
     let walk = |system: &str, cache: &[&str]| {
         let set = [&["kernel.fault.walk.instructions=228", "kernel.fault.walk.cycles=114"], cache].concat();
         let (_, stats) = run(&config(system, &set), five_pages().finish(), &[0]);
@@ -205,7 +205,7 @@ fn a_cpu_has_one_cache_for_all_spaces_and_takes_no_entry_for_another_space() {
 }
 
 #[test]
-fn slots_that_cannot_be_are_refused() {
+fn impossible_slots_are_refused() {
     use pagelab_engine::config::{Assembly, assemble};
     let error = |cache: &str, walk: &str| {
         let set = [cache.to_owned(), format!("kernel.fault.walk.instructions={walk}")];

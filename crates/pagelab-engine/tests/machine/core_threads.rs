@@ -136,7 +136,7 @@ fn chains_of_hardware_threads_overlap() {
 }
 
 #[test]
-fn a_chain_beside_a_thread_that_takes_all_buffers_has_its_share() {
+fn a_chain_has_its_share_next_to_a_thread_that_uses_all_buffers() {
     for quantum in QUANTA {
         let greedy = repeated(load(), 12 * 400);
         let chain = repeated(after(1, load()), 300);
@@ -175,7 +175,7 @@ fn hardware_threads_divide_the_window_and_the_queues() {
 }
 
 #[test]
-fn what_one_hardware_thread_has_not_the_other_has_whole() {
+fn a_hardware_thread_alone_has_all_resources() {
     // One ends immediately: from then on the other has all resources.
     let loads = repeated(Step { access: Access { gap: 16, ..load().access }, ..load() }, 200);
     let keys = r#"{"window":64,"load_queue":8,"fill_buffers":4}"#;

@@ -90,7 +90,7 @@ fn run_with(script: ScriptWriter, bytes: &str) -> Statistics {
 }
 
 #[test]
-fn what_does_not_fit_is_paged() {
+fn mappings_that_do_not_fit_are_paged() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 4 * MIB);
     touch(&mut script, 0, 0..1024);
@@ -185,7 +185,7 @@ fn a_fork_ends_the_segment_of_what_the_child_inherits() {
 }
 
 #[test]
-fn populating_leaves_the_segment_alone() {
+fn populating_does_not_affect_the_segment() {
     let mut script = ScriptWriter::new();
     let flags = MapFlags(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::POPULATE);
     let prot = Protection::READ_WRITE;

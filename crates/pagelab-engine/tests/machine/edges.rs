@@ -71,7 +71,7 @@ fn cost(accesses: u64) -> u64 {
 }
 
 #[test]
-fn a_thread_waits_for_its_wake_and_nobody_else_does() {
+fn only_the_woken_thread_waits_for_its_wake() {
     // Two wait from the start; the third, which is never woken, computes.
     let script = |edges: &[(u64, u32)]| {
         let (mut script, threads) = program(3);
@@ -126,7 +126,7 @@ fn turns_that_threads_take_come_one_after_the_other() {
 }
 
 #[test]
-fn what_has_no_wake_before_it_waits_for_nothing() {
+fn a_woken_without_an_earlier_wake_does_not_wait() {
     let (mut script, threads) = program(2);
     let base = times(&replay(&[0, 1], script.clone())).1;
     woken(&mut script, threads[1], 3);

@@ -225,7 +225,7 @@ fn the_page_behind_needs_no_walk() {
 }
 
 #[test]
-fn results_are_those_of_the_configuration_alone() {
+fn results_depend_only_on_the_configuration() {
     let all = r#"{"l1":{"next_line":"on","ip_stride":"on"},"l2":{"stream":"on"},"l3":{"next_line":"on"},"tlb":{"next_page":"on"}}"#;
     let prefetch = format!("machine.prefetch={all}");
     for core in [IN_ORDER, r#"{"model":"window","cycles_per_instruction":0.25}"#] {
@@ -247,7 +247,7 @@ fn results_are_those_of_the_configuration_alone() {
 }
 
 #[test]
-fn what_is_off_leaves_no_trace() {
+fn disabled_prefetchers_have_no_effect() {
     let stats = run_workload(&config("radix", &[]), "gups:size=1MiB,updates=2K");
     assert!(!stats.values.keys().any(|name| name.starts_with("prefetch.")), "{:?}", stats.values);
     // A prefetcher without input changes no other statistic.

@@ -54,7 +54,7 @@ fn walks_are_bound_by_page_walkers_and_stalls_are_of_translation() {
 }
 
 #[test]
-fn what_waits_for_its_data_holds_neither_walkers_nor_buffers() {
+fn waiting_accesses_occupy_neither_walkers_nor_buffers() {
     // Independent loads, each followed by a dependent one. Only the chain of the last pair adds to the time of the
     // scarce resource.
     let pairs: Vec<Step> = (0..100).flat_map(|_| [walking(), after(1, walking())]).collect();
@@ -140,7 +140,7 @@ fn queues_bound_loads_and_stores() {
 }
 
 #[test]
-fn what_waits_for_the_window_and_for_a_queue_waits_for_the_later_one() {
+fn an_access_waits_for_the_later_of_window_and_queue() {
     // The second store's instructions need the load's window entry, and the first store's queue entry.
     let last = Step { access: Access { gap: 2, ..store().access }, ..store() };
     let of = |first: u64| [Step { latency: first, ..store() }, Step { latency: 100, ..load() }, last];
@@ -195,7 +195,7 @@ fn a_window_of_one_instruction_is_the_in_order_core() {
 }
 
 #[test]
-fn what_depends_is_waited_for_and_what_does_not_overlaps() {
+fn dependent_accesses_wait_and_independent_ones_overlap() {
     let skylake = r#"{"model":"window","cycles_per_instruction":0.25}"#;
     let in_order = r#"{"model":"in-order","cycles_per_instruction":0.25,"l1_hit_hidden":false}"#;
     let stalls = |source: &str, core: &str| {
@@ -300,7 +300,7 @@ fn every_misprediction_of_a_row_costs_its_penalty_and_is_counted() {
 }
 
 #[test]
-fn what_is_met_and_asks_for_no_data_takes_its_entry() {
+fn an_access_without_data_takes_a_window_entry() {
     // Like the kernel's reads if its references are off.
     let (mut core, at) = (core(r#"{"store_queue":2}"#), CoreTime { instructions: 0, now: Cycles::ZERO });
     let mut at = at;

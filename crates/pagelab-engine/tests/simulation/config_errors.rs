@@ -88,7 +88,7 @@ fn unknown_keys_and_values_of_the_wrong_type() {
 }
 
 #[test]
-fn tlb_stages_that_cannot_be() {
+fn impossible_tlb_stages() {
     const VICTIM: &str = "machine.tlb.stages.victim";
     assert_refused(&[
         ("radix", &["machine.tlb.stages.victims=on"], "machine.tlb.stages.victims", &["did you mean `victim`?"]),
@@ -109,7 +109,7 @@ fn tlb_stages_that_cannot_be() {
 }
 
 #[test]
-fn prefetchers_that_cannot_be() {
+fn impossible_prefetchers() {
     const L1: &str = "machine.prefetch.l1";
     const NEXT_PAGE: &str = "machine.prefetch.tlb.next_page";
     assert_refused(&[
@@ -169,7 +169,7 @@ fn prefetchers_that_cannot_be() {
 }
 
 #[test]
-fn memories_that_cannot_be() {
+fn impossible_memories() {
     const NODES: &str = "machine.memory.nodes";
     let half = |key: &str| format!("{NODES}=[{{\"size_bytes\":\"128MiB\",\"remote_latency_cycles\":160{key}}}]");
     let two = |more: &str| {

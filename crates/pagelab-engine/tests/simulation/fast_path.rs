@@ -210,7 +210,7 @@ fn taken(source: &str, system: &str, set: &[&str]) -> f64 {
 }
 
 #[test]
-fn what_meets_nothing_unusual_takes_it() {
+fn ordinary_accesses_take_the_fast_path() {
     for system in [
         "radix",
         "radix-eager",

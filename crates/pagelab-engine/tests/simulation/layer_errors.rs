@@ -186,7 +186,7 @@ fn running_out_of_memory_names_the_layer() {
 }
 
 #[test]
-fn fault_engines_that_cannot_be_are_refused() {
+fn impossible_fault_engines_are_refused() {
     let engine = |of: &str| format!(r#"system.layers.native.fault_engine={{"kind":"mfoe"{of}}}"#);
     let layer = |part: &str| format!("system.layers.native.{part}");
     for (system, set, key, words) in [
@@ -239,7 +239,7 @@ fn fault_engines_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn placements_that_cannot_be_are_refused() {
+fn impossible_placements_are_refused() {
     let placement = |of: &str| format!("system.layers.native.placement={{{of}}}");
     let folios = r#"system.layers.native.folios=["32KiB"]"#.to_owned();
     for (set, key, words) in [
@@ -279,7 +279,7 @@ fn placements_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn lines_of_stages_that_cannot_be() {
+fn impossible_lines_of_stages() {
     let again = "kernel.fault.lookup.lines.again";
     let space = "kernel.fault.walk.lines.space";
     assert_refused(&[
@@ -292,7 +292,7 @@ fn lines_of_stages_that_cannot_be() {
 }
 
 #[test]
-fn costs_of_kinds_of_faults_that_cannot_be() {
+fn impossible_costs_of_kinds_of_faults() {
     let kinds = "kernel.fault_kinds";
     let before_walk = r#"kernel.fault_kinds.copy.walk={"instructions":1}"#;
     let again = r#"kernel.fault_kinds.copy.rmap={"instructions":1,"lines":{"again":7}}"#;
@@ -306,7 +306,7 @@ fn costs_of_kinds_of_faults_that_cannot_be() {
 }
 
 #[test]
-fn cycles_of_code_that_cannot_be() {
+fn impossible_cycles_of_code() {
     let walk = "kernel.fault.walk.cycles=core";
     let cache = |more: &str| format!(r#"kernel.translation_cache={{"form":"full-prefix"{more}}}"#);
     let (core, stated) = (cache(r#","root_cycles":"core""#), cache(r#","level_cycles":0"#));

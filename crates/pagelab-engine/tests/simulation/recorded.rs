@@ -105,7 +105,7 @@ fn first_touches(pages: u64) -> ScriptWriter {
 }
 
 #[test]
-fn a_recorded_fault_is_a_walk_in_vain_and_nothing_else() {
+fn a_recorded_fault_is_only_a_failed_walk() {
     const PAGES: u64 = 300;
     let (_, stats) = checked("radix", QUIET, first_touches(PAGES));
     assert_no_kernel(&stats);
@@ -151,7 +151,7 @@ fn a_page_that_gets_another_frame_leaves_the_tlb() {
 }
 
 #[test]
-fn a_page_that_is_gone_faults_and_one_that_is_there_is_told() {
+fn missing_pages_fault_and_present_ones_are_reported() {
     let mut script = machine();
     script.event(0, user(0, Protection::READ_WRITE, 0));
     script.store(0, USER);
@@ -185,7 +185,7 @@ fn forked_children_and_cut_mappings_keep_the_frames() {
 }
 
 #[test]
-fn what_came_one_by_one_is_mapped_so() {
+fn pages_recorded_one_by_one_are_mapped_one_by_one() {
     let mut script = ScriptWriter::new();
     script.event(0, user(0, Protection::READ_WRITE, 5 * PAGE));
     script.event(0, map(DIRECT_MAP, LARGE, Protection::READ_WRITE, KERNELS, 0));

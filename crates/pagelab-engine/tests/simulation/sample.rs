@@ -171,7 +171,7 @@ fn a_saved_sample_gives_what_the_sample_does() {
 }
 
 #[test]
-fn a_sample_that_cannot_be_saved_leaves_nothing() {
+fn a_failed_save_leaves_no_sample() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("saved.trace");
     let text = "every=20K,length=2K";
@@ -221,7 +221,7 @@ trait Tap: Sized {
 impl Tap for Request {}
 
 #[test]
-fn what_faults_take_is_known_of_the_whole_program() {
+fn fault_costs_cover_the_whole_program() {
     let of = |sample: Option<&str>| {
         let request = Request { sample: sample.map(str::to_owned), profile: true, ..request(&[GUPS], "off") };
         run_request(&request, &|_| true).unwrap().results.remove(0)

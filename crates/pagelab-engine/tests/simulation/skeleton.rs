@@ -25,7 +25,7 @@ fn two_cores_fault_on_one_page_and_share_the_frame() {
 }
 
 #[test]
-fn one_core_goes_on_while_the_other_is_blocked() {
+fn one_core_runs_while_the_other_is_blocked() {
     let mut script = ScriptWriter::new();
     let other = script.thread(0);
     script.mmap(0, BASE, 0x10_0000);

@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_follow_each_other_and_an_idle_channel_lets_nobody_wait() {
+    fn requests_take_turns_and_an_idle_channel_serves_at_once() {
         // 6.4 cycles per line.
         let mut channel = Channel::new(10.0);
         assert_eq!((0..5).map(|_| channel.take(Cycles(100)).0).collect::<Vec<_>>(), [100, 103, 109, 116, 122]);

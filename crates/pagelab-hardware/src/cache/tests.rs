@@ -82,7 +82,7 @@ fn lru_hits_exactly_below_the_stack_distance() {
 }
 
 #[test]
-fn policies_give_up_the_lines_worked_out_by_hand() {
+fn policies_evict_the_lines_computed_by_hand() {
     let served = |policy, lines: &[u64]| {
         let mut config = sandy_bridge();
         (config.l2, config.l3) = (None, None);
@@ -181,7 +181,7 @@ fn modified_lines_go_down_one_level_at_a_time() {
 }
 
 #[test]
-fn two_cores_pass_a_line_to_and_fro() {
+fn two_cores_exchange_a_line() {
     for inclusion in [Inclusion::Inclusive, Inclusion::NonInclusive] {
         let mut config = sandy_bridge();
         config.l3.as_mut().unwrap().inclusion = inclusion;

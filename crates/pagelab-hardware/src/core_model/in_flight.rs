@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_under_way_is_known_until_it_is_there() {
+    fn requests_in_flight_are_known_until_they_arrive() {
         let mut lines = InFlight::default();
         // At most as many as a core's buffers, with different strides of programs.
         for step in [1, 64, 4096, 12345] {

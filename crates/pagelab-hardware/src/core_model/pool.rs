@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_are_served_at_a_time() {
+    fn a_pool_serves_at_most_its_size_at_a_time() {
         for units in [1, 2, 5] {
             let mut pool = Pool::new(units);
             let found = taken(&mut pool, &[(10, 30); 20]);
@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_earlier_goes_before_what_was_taken() {
+    fn earlier_requests_use_gaps_before_reserved_times() {
         let mut pool = Pool::new(1);
         // The third finds 60 of its 80 cycles before the one that begins at 100, and gets the rest after it.
         assert_eq!(taken(&mut pool, &[(100, 50), (0, 40), (0, 80), (0, 61), (0, 1)]), [100, 0, 40, 170, 231]);
     }
 
     #[test]
-    fn what_would_not_fit_before_is_no_earlier() {
+    fn a_request_that_does_not_fit_a_gap_comes_later() {
         let mut pool = Pool::new(1);
         assert_eq!(taken(&mut pool, &[(50, 200), (320, 10)]), [50, 320]);
         let earlier = |length| pool.earlier(pool.first(Cycles(330)), Cycles(0), Cycles(length)).0;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_later_than_it_could_leaves_the_time_before() {
+    fn a_late_request_leaves_the_time_before_it_free() {
         let mut pool = Pool::new(1);
         let free = pool.first(Cycles(0));
         pool.occupy(pool.from(free, Cycles(100)), Cycles(110));

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_that_go_on_are_those_of_their_histories() {
+    fn incremental_hashes_equal_those_of_whole_histories() {
         let mut draw = pagelab_trace::rng::Rng::new(2, "outcomes");
         let mut tage = Tage::default();
         let mut outcomes = std::collections::VecDeque::from([false; 127]);

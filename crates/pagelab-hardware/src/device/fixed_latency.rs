@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_with_an_earlier_time_is_served_in_its_turn() {
+    fn a_request_with_an_earlier_time_is_served_in_order() {
         let config = FixedLatencyConfig { read_cycles: 100, write_cycles: 40, queue_depth: 1 };
         let mut device = FixedLatency::new(&config, Clock { mhz: 1 });
         assert_eq!(device.submit(READ, Cycles(1000)).at, Cycles(1100));

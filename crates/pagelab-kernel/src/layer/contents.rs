@@ -171,7 +171,7 @@ mod tests {
     const LBA: Lba = Lba(5);
 
     #[test]
-    fn a_page_is_to_hold_what_was_stored_last() {
+    fn a_page_has_the_contents_stored_last() {
         let mut contents = Contents::default();
         let (frame, other) = (Pfn(9), Pfn(10));
         assert!(contents.difference(PAGE, LBA, frame).is_some(), "it was never read");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_to_be_read_from_where_it_has_moved_and_not_at_all_once_it_is_cut() {
+    fn a_moved_page_is_read_from_its_new_place_and_a_truncated_one_not_at_all() {
         let (mut contents, frame, to) = (Contents::default(), Pfn(9), Lba(7));
         contents.relocate([(PAGE, LBA, to)].into_iter());
         contents.read(PAGE, LBA, frame);

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_out_leaves_both_sides_as_they_were() {
+    fn cutting_a_range_keeps_the_offsets_on_both_sides() {
         let mut offsets = Offsets::default();
         remember(&mut offsets, 0, range(0, 10), 100, 64);
         remember(&mut offsets, 6, range(0, 10), 206, 64);

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_large_page_the_rest_stays() {
+    fn freeing_part_of_a_large_page_keeps_the_rest() {
         let mut lru = Lru::default();
         lru.add(Pfn(512), 9, LruPageKind::Anonymous, false);
         lru.add(Pfn(7), 0, LruPageKind::Anonymous, false);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_moved_gets_other_blocks_and_gives_its_own_up() {
+    fn moved_pages_get_other_blocks_and_release_their_own() {
         let mut storage = storage(40);
         storage.lay_out(0, 0..20).unwrap();
         storage.lay_out(1, 0..10).unwrap();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_is_unwritten_until_it_is_written() {
+    fn truncated_blocks_are_unwritten_until_written() {
         let mut storage = storage(100);
         storage.lay_out(0, 0..20).unwrap();
         storage.cut(0, 10);

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_has_read_back_the_others_find_in_memory() {
+    fn a_page_read_back_by_one_is_found_in_memory_by_others() {
         let mut swap = swap(8);
         let slot = swap.put(Pfn(5), 3);
         assert_eq!(swap.read(slot, Pfn(9), true), 2);

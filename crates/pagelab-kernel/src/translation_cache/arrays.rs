@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_gives_its_oldest_entry_up() {
+    fn a_set_evicts_its_oldest_entry() {
         let arrays =
             CacheArrays::new(&FORMS[0](TranslationCacheArrays { entries: 4, ways: 4, ..Default::default() }), 5)
                 .unwrap();

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_in_what_was_added_stays_whatever_the_heap_does() {
+    fn a_mapping_in_the_added_part_survives_all_heap_changes() {
         let mut set = aligned();
         brk(&mut set, STEP + TOP_PAD);
         let inside = 18 * STEP - 10 * PAGE;

@@ -357,7 +357,7 @@ fn equals_a_map_page_by_page() {
 }
 
 #[test]
-fn what_was_writable_stays_apart_from_what_never_was() {
+fn once_writable_vmas_do_not_merge_with_never_writable_ones() {
     // A library: constants, then data, of which the loader makes a part read-only.
     let (read, write) = (Protection::from_bits(1), Protection::READ_WRITE);
     let file = |at: u64, prot| EventKind::Mmap {

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_that_are_measured_are_the_parts_and_are_summed() {
+    fn measured_stretches_are_the_parts_and_are_summed() {
         let mut windows = Windows::new(0, Some(4), Some(1000));
         windows.stretch(false, 0, counted(0, 90).without_states());
         assert!(windows.has_stretches() && !windows.has_begun() && windows.next().is_none());
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn others_have_at_least_half_as_many_parts_as_were_asked_for() {
+    fn runs_of_unknown_length_have_at_least_half_the_requested_parts() {
         for warm_up in [0, 1000] {
             for accesses in [FIRST * 9, FIRST * 16 + 1, FIRST * 100, FIRST * 1000] {
                 let (passed, parts) = marks(warm_up, 8, None, accesses);

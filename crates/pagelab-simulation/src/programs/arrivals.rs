@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pace_is_split_from_its_source() {
+    fn an_arrival_rate_is_split_from_its_source() {
         let (spec, pace) =
             ArrivalRate::parse("gups:size=1MiB,updates=5@1-3,5,per_second=2.5,count=1K,spacing=uniform").unwrap();
         assert_eq!(spec, "gups:size=1MiB,updates=5@1-3,5");

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_differ_and_are_the_same_again() {
+    fn orders_differ_and_are_reproducible() {
         let acts: Vec<(u32, u64, u8)> = (0..40).map(|n| (n % 3, 20, 0)).collect();
         let order = |order| steps(Box::new(Reordered::new(given(batches(&acts)), order, 7, 1 << 20)));
         assert_eq!(order(1), order(1));

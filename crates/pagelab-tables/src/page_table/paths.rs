@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_place_for_every_leaf_table_and_none_is_found_after_it_has_gone() {
+    fn every_leaf_table_has_an_entry_until_it_is_freed() {
         let mut paths = Paths::<1>::new(48);
         paths.put(va(7), [7; 5], 7);
         assert_eq!(paths.get(va(7)), None, "no room yet");

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_comes_back() {
+    fn omitted_words_are_restored() {
         let (sites, words) = ([7, 7, 9, 7, 9, u16::MAX, 7], [5, 5, 1, 6, 1, 3, 5]);
         let (mut last, mut stored) = (LastWaits::new(), words);
         for _ in 0..2 {

@@ -203,7 +203,7 @@ mod tests {
 
     /// Nothing receives the messages, so the writer waits once the queue is full.
     #[test]
-    fn what_is_under_way_is_bounded() {
+    fn work_in_progress_is_bounded() {
         let (messages, from_writer) = sync_channel(QUEUED);
         let (to_parts, from_addresses) = sync_channel(QUEUED);
         let thread = thread::spawn(move || {

@@ -234,7 +234,7 @@ mod tests {
     use super::{super::lines::tests::check_usual, *};
 
     #[test]
-    fn usual_lines_mean_what_they_mean_alone() {
+    fn common_lines_parse_like_any_line() {
         let known = ["I  04001090,3", " L 1ffefffe50,8", " S 0,1", " M FFFFffffFFFFffff,832", "I  1,123456789"];
         let others = [
             "I  12,1234567890",

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_lines_mean_what_they_mean_alone() {
+    fn common_lines_parse_like_any_line() {
         let known = [
             "  t 32471/32472 24544.670846: page-faults:     7fac80bf7b60     7fac80c21df9",
             "t 7/7 [001] 24544.670846:          1 page-faults:u:     7fac80bf7b60",

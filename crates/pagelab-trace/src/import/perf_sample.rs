@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_told_by_their_numbers() {
+    fn events_are_identified_by_number() {
         let first = attribute(field::IDENTIFIER | field::IP, 0, 0, 0);
         let second = Attribute { ids: vec![9], ..attribute(field::IDENTIFIER | field::ADDR, 0, 0, 0) };
         let both = [first, second];

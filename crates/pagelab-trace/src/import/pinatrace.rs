@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_lines_mean_what_they_mean_alone() {
+    fn common_lines_parse_like_any_line() {
         let known = ["0x7f31c2a90103: W 0x7ffd5cd0a9f8", "0x401000: R 0x601000", "0x0: R 0xFFFFffffFFFFffff"];
         let others = [
             "0x401000: R     0x601000  8 0x11",

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_told_apart_or_refused() {
+    fn fields_are_distinguished_or_refused() {
         let message = [0x08, 5, 0x12, 2, b'h', b'i', 0x1d, 1, 2, 3, 4, 0x21, 1, 2, 3, 4, 5, 6, 7, 8];
         let fields: Result<Vec<_>, String> = Fields::new(&message).collect();
         let expected = vec![(1, Value::Varint(5)), (2, Value::Bytes(b"hi")), (3, Value::Fixed), (4, Value::Fixed)];

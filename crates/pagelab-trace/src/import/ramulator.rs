@@ -227,7 +227,7 @@ mod tests {
     use super::{super::lines::tests::check_usual, *};
 
     #[test]
-    fn usual_lines_mean_what_they_mean_alone() {
+    fn common_lines_parse_like_any_line() {
         let known = [
             "LD 0x7ffe3D40",
             "ST 140731903",

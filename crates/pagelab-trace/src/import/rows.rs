@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_refused_and_leaves_nothing() {
+    fn malformed_rows_are_refused_and_leave_no_trace() {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("a.trace");
         for rows in [row(0x1000, 1, 8, 4, 0), row(0x1000, 1, 8, 0, 2), vec![0; 25], row(0x1000, 1, 0, 0, 0)] {

@@ -142,7 +142,7 @@ fn large_frames_are_no_other_stacks() {
 }
 
 #[test]
-fn deep_recursion_is_cut_and_said() {
+fn deep_recursion_is_truncated_and_reported() {
     let mut followed = Followed::new();
     let slot = |depth: usize| STACK - 16 * depth as u64;
     for depth in 0..MOST_FRAMES + 100 {

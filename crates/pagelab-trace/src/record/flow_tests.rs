@@ -134,7 +134,7 @@ fn facts(producer: u64, branches: Branches) -> (u64, u64, Vec<bool>) {
 }
 
 #[test]
-fn what_is_followed_is_what_the_records_say() {
+fn tracked_dependencies_match_the_records() {
     for seed in 0..40 {
         let mut draw = Rng::new(seed, "flow");
         let records: Vec<SegmentRecord> = (0..12).map(|number| any_segment(&mut draw, number)).collect();
@@ -203,7 +203,7 @@ fn an_exchange_is_one() {
 }
 
 #[test]
-fn nothing_waits_for_what_was_skipped_of_its_segment() {
+fn nothing_depends_on_skipped_accesses_of_its_segment() {
     let loads = |back| OriginRecord { back, at_once: false, registers: 0 };
     let segment = |origins: &[u16]| {
         let access =

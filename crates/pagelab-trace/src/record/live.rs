@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_gone_is_in_nobodys_way() {
+    fn a_dropped_reader_blocks_nobody() {
         let (mut writer, mut sources) = live(&info(), 2);
         let batch = vec![access(0); BATCH_ACCESSES];
         sources.pop();

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_log_tells_is_said_in_the_users_words() {
+    fn log_messages_are_translated_for_users() {
         let threads = noteworthy("Max number of threads is too low", 7).unwrap();
         assert!(threads.contains("more than 7 threads") && threads.contains("--max-threads"), "{threads}");
         assert_eq!(noteworthy("pagelab: gone", 7).unwrap(), "gone");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_told_once_with_its_processes() {
+    fn a_loss_is_reported_once_with_its_processes() {
         let bytes = "vex amd64->IR: unhandled instruction bytes: 0x62 0xF1";
         let log = format!("==5== pagelab: a\n{bytes}\n==6== pagelab: a\n==6== pagelab: a\n==6== pagelab: b\n");
         let [a, instruction, b] = losses_in(&log, 7).try_into().unwrap();

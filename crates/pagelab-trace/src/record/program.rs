@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_is_refused_with_its_reason() {
+    fn programs_that_cannot_run_are_refused_with_the_reason() {
         let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
         elf.resize(64, 0);
         elf[18] = 62;

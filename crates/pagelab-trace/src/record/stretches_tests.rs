@@ -26,7 +26,7 @@ fn resume(instructions: u64) -> EventKind {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_what_would() {
+fn impossible_schedules_are_refused_with_possible_ones() {
     for (windows, what) in [
         ("every=1K", "length is missing"),
         ("length=1K", "every is missing"),
@@ -145,7 +145,7 @@ fn signals_start_and_stop_once_each() {
 }
 
 #[test]
-fn a_program_without_a_window_is_told() {
+fn a_program_without_a_window_is_reported() {
     let asked = StretchRequest { skip: Some(1000), ..StretchRequest::default() };
     let mut schedule = Schedule::new(&asked.parse().unwrap().unwrap());
     schedule.enter_due_phase();

@@ -72,7 +72,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_more_is_not_touched() {
+fn unmapped_pages_are_not_touched() {
     let pages = [1, 2, 3, 4].map(|page| page * PAGE);
     let with = |change: &dyn Fn(&mut LastTouches)| {
         let mut touches = LastTouches::default();
@@ -126,7 +126,7 @@ fn code_pages_are_fetched_in_the_order_in_which_they_were_left() {
 }
 
 #[test]
-fn of_what_was_touched_long_ago_a_line_per_page_stays_and_then_nothing() {
+fn old_touches_keep_a_line_per_page_and_then_nothing() {
     let limited = |lines, pages| {
         let limits = Limits { lines, pages, ..LIMITS };
         LastTouches { limits, ..LastTouches::default() }

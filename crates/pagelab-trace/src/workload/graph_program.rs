@@ -417,7 +417,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn graphs_that_cannot_be_are_refused() {
+    fn impossible_graphs_are_refused() {
         for workload in ["bfs", "pagerank", "cc"] {
             let error = |settings| workload_error(&format!("{workload}:{settings}"));
             assert_eq!(error("index=6"), format!("{workload}: index=6: must be 4 or 8"));

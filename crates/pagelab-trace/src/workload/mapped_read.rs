@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_parameters_are_refused() {
         let error = |spec: &str| crate::workload::parse(spec, 0).err().expect("it must be refused").to_string();
         assert_eq!(error("mapped-read:size=4095"), "mapped-read: size=4095: must be at least one block of 4KiB");
         assert_eq!(error("mapped-read:lines=65"), "mapped-read: lines=65: must be at most 64, the lines of a block");

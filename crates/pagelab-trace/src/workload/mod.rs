@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_access_waits_for_is_a_load_of_its_thread() {
+    fn an_access_depends_on_a_load_of_its_thread() {
         for (spec, dependent) in [
             ("chase:size=64K,threads=2,init=pages", 0.9),
             ("bfs:vertices=2K,degree=8,threads=2", 0.5),

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_go_on_at_the_beginning() {
+    fn steps_wrap_around_to_the_start() {
         let (accesses, events) = replay("semirandom:size=8K,accesses=50K", 2);
         let base = arrays(&events)[0].0;
         for group in accesses.chunks(5) {

@@ -136,7 +136,7 @@ fn a_text_of_which_most_is_not_lackey_s_is_refused() {
 }
 
 #[test]
-fn one_is_told_as_one() {
+fn a_single_line_is_reported_in_the_singular() {
     let text = b"I  12,3\n L 10,0\nhello\n";
     let dir = tempfile::tempdir().unwrap();
     let (input, output) = (dir.path().join("input"), dir.path().join("out.trace"));

@@ -320,7 +320,7 @@ fn fields_of_perf_are_read_by_their_names() {
 }
 
 #[test]
-fn what_samples_of_perf_did_is_told_by_words_or_names() {
+fn operations_of_perf_samples_come_from_words_or_names() {
     let line = |op: &str, address: u64| {
         format!(
             "   app 41/41 [000] 10.000001:  1 memory:  {address:x}  4440068100142 |OP {op}|LVL L1 hit|SNP None|TLB Walker \
@@ -339,7 +339,7 @@ fn what_samples_of_perf_did_is_told_by_words_or_names() {
 }
 
 #[test]
-fn records_whose_size_is_uncertain_need_to_be_told() {
+fn records_of_uncertain_size_need_the_format() {
     // Six instructions of which nothing is known: records of 64 bytes or of 96.
     refused(&[0; 384], &ImportOptions::default(), &["64 bytes", "96", "--record-bytes"]);
     let of_size = |bytes| ImportOptions { record_bytes: Some(bytes), ..ImportOptions::default() };

@@ -100,7 +100,7 @@ fn samples_come_in_the_order_of_their_times() {
 }
 
 #[test]
-fn what_is_no_sample_of_the_program_s_data_is_left_out() {
+fn samples_of_other_things_than_program_data_are_omitted() {
     let kernel_data = sample(1, 0xffff_ffff_8100_0000, 41, 1, 0xffff_8880_0000_1000, 2);
     let mut guest = sample(1, 0x40_1000, 41, 2, 0x1_1000, 2);
     guest[4] = 5;

@@ -111,7 +111,7 @@ fn a_setuid_child_runs_natively_and_unrecorded() {
 }
 
 #[test]
-fn what_cannot_be_executed_fails_as_it_does_natively() {
+fn a_failed_exec_fails_as_it_does_natively() {
     let folder = tempfile::tempdir().unwrap();
     let program = copy_of("/bin/echo", folder.path(), 0o644);
     let (said, recorded) = recorded_shell(&format!("{}; echo $?; /nowhere/at-all; echo $?", program.display()));

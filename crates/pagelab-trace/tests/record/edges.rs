@@ -107,7 +107,7 @@ fn a_program_of_one_thread_has_no_edges() {
 }
 
 #[test]
-fn all_threads_of_a_barrier_are_let_go_by_one_wake() {
+fn one_wake_releases_all_threads_of_a_barrier() {
     const THREADS: usize = 6;
     let (_, recorded) = record(&[compiled("threads").to_str().unwrap(), &THREADS.to_string()]);
     let all = edges(&recorded);

@@ -135,7 +135,7 @@ fn a_killed_recorder_leaves_no_sleeping_family() {
 
 /// The program's SIGTERM handler runs, and processes that ignore the signal are killed.
 #[test]
-fn a_program_that_is_ended_may_clean_up_and_leaves_nobody() {
+fn a_terminated_program_may_clean_up_and_leaves_no_process() {
     let places = Places::new();
     let marker = places.folder.path().join("marker");
     let cleaned = places.folder.path().join("cleaned");

@@ -206,7 +206,7 @@ fn known_accesses_are_recorded_exactly_and_in_order() {
 }
 
 #[test]
-fn what_becomes_of_mapped_files_is_recorded() {
+fn events_of_mapped_files_are_recorded() {
     const MS_SYNC: u32 = 4;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().canonicalize().unwrap().join("data");
@@ -418,7 +418,7 @@ fn faults_and_deaths_by_signal() {
 }
 
 #[test]
-fn what_cannot_be_recorded_leaves_nothing_behind() {
+fn a_failed_recording_leaves_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t.trace");
     let output = recorder(&trace, &["no-such-program-at-all"]).output().unwrap();

@@ -128,7 +128,7 @@ fn instructions_and_events_are_those_of_the_whole_program() {
 }
 
 #[test]
-fn functions_that_do_not_exist_are_told_with_near_names() {
+fn unknown_functions_are_reported_with_similar_names() {
     let parts = record_parts(r#"{"start_at": ["tear_dwon"]}"#);
     assert_eq!(parts.totals.windows, 0);
     let notes = parts.recorded.notes.join("\n");

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_tlbs_leaves_the_buffer() {
+    fn translations_evicted_from_the_tlbs_leave_the_buffer() {
         let range = |start: u64, end: u64| {
             let mut unit = buffer(&[4, 5]);
             unit.invalidate(ASID, VirtAddr(start), VirtAddr(end));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn evicted_entries_are_held_until_they_hit_or_others_push_them_out() {
+    fn evicted_entries_stay_until_they_hit_or_are_displaced() {
         let config = VictimTlbConfig { entries: 2, latency_cycles: 1 };
         let mut unit = VictimTlb::new(&config, "victim", &Rng::new(1, "victim")).unwrap();
         let entry = |page: u64, dirty| {

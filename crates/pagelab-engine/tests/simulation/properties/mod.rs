@@ -125,7 +125,7 @@ fn check_load(program: &Program, (system, set): System, cpus: &[usize]) -> Resul
 }
 
 #[test]
-fn any_program_beside_itself_is_translated_right_and_conserves_cycles_and_frames() {
+fn two_copies_of_any_program_translate_right_and_conserve_cycles_and_frames() {
     let mut runner = TestRunner::new(Config {
         cases: cases(24),
         failure_persistence: None,

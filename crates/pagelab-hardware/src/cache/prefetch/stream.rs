@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_down_and_keeps_streams_apart() {
+    fn it_follows_descending_streams_and_separates_streams() {
         let mut stream = prefetcher(StreamConfig { streams: 2, degree: 1, depth: 1, ..StreamConfig::default() });
         let mut at = |line: u64| proposed(&mut stream, Size2M, 0, line * 64, MISS).0;
         assert_eq!([at(100), at(500)], [[0; 0], [0; 0]]);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_at_the_border_and_goes_on_behind_it() {
+    fn it_stops_at_the_border_and_resumes_behind_it() {
         let mut stream = prefetcher(StreamConfig { degree: 4, depth: 4, ..StreamConfig::default() });
         let mut at = |line: u64| proposed(&mut stream, Size4K, 0, line * 64, MISS);
         at(59);

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_to_leave_is_who_was_there_when_there_is_no_room() {
+    fn a_full_window_waits_for_its_oldest_entry() {
         for (window, load_queue, store_queue) in [(8, 3, 2), (40, 5, 9), (300, 2, 1), (16, 64, 64)] {
             let config = WindowConfig { window, load_queue, store_queue, ..crate::core_model::Window::samples()[0] };
             let (mut of, mut progress) = (RecentAccesses::new(&config), WindowProgress::NONE);

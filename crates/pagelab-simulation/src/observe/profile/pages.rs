@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted_with_its_neighbour() {
+    fn pages_beyond_the_capacity_are_counted_with_a_neighbour() {
         let mut pages = Pages { most: 8, ..Pages::default() };
         // Backwards, so that the order of arrival does not help.
         for page in (0..32_u64).rev() {

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_one_is_as_likely_to_be_kept() {
+    fn every_sample_is_equally_likely_to_be_kept() {
         let mut kept = [0_u32; 40];
         for seed in 0..4000 {
             let mut samples = Samples::new(Rng::new(seed, "test"));

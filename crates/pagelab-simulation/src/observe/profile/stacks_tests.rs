@@ -171,7 +171,7 @@ fn mappings_are_cut_moved_and_copied() {
 }
 
 #[test]
-fn what_is_allocated_stays_when_counting_begins() {
+fn allocated_blocks_survive_the_start_of_counting() {
     let mut stacks = call_stacks();
     stacks.note(0, &allocated(1, 0x1000, 0x1000, 1, false));
     stacks.count(&place(0x1000, 1, 0, "heap"), &walks(1));

@@ -279,7 +279,7 @@ fn modulo_hashing_lets_processes_collide() {
 }
 
 #[test]
-fn searches_go_on_behind_deleted_slots() {
+fn searches_continue_past_deleted_slots() {
     let config = HashedConfig { hash: HashFunction::Modulo, ..config(None, 1 << 16) };
     let (mut shared, mut mem) = table::<Compact>(&config);
     let mut spaces: Vec<Hashed<Compact>> = (0..3).map(|_| shared.add_space().unwrap()).collect();

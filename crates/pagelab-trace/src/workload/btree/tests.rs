@@ -139,7 +139,7 @@ fn a_get_reads_one_node_of_each_level_and_its_value_in_the_leaf() {
 }
 
 #[test]
-fn an_update_writes_its_field_alone() {
+fn an_update_writes_only_its_field() {
     let settings = "records=5000,mix=a,operations=2000,value=200,fields=4";
     let (accesses, _) = replay(&format!("btree:{settings}"), SEED_OF_REQUESTS);
     let (requests, _) = requests(&WORKLOAD, settings);
@@ -226,7 +226,7 @@ fn records_cost_no_memory() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_parameters_are_refused() {
     let error = |spec: &str| crate::workload::parse(spec, 0).err().expect("it must be refused").to_string();
     assert_eq!(error("btree:value=5"), "btree: fields: must be at most 5, one for each byte of the value");
     assert!(error("btree:value=2001").contains("value=2001: must be 1B to"));

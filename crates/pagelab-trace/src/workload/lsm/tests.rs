@@ -284,7 +284,7 @@ fn records_cost_no_memory() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_parameters_are_refused() {
     let error = |spec: &str| crate::workload::parse(spec, 0).err().expect("it must be refused").to_string();
     assert_eq!(error("lsm:memtable=16KiB"), "lsm: memtable=16KiB: must be at least 17.75KiB, for 16 records");
     assert!(error("lsm:level0=4").contains("level0=4: must be 0 to 3"));

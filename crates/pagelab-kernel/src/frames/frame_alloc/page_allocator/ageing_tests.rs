@@ -32,7 +32,7 @@ fn look(allocator: &PageAllocator) -> (u64, u64) {
 }
 
 #[test]
-fn the_state_is_the_one_asked_for() {
+fn ageing_reaches_the_requested_state() {
     for (free, huge, unmovable) in
         [(0.3, 0.2, 0.1), (0.05, 0.0, 0.5), (0.9, 0.5, 1.0), (0.5, 0.99, 0.0), (0.0, 0.0, 0.3), (0.02, 1.0, 0.01)]
     {
@@ -110,7 +110,7 @@ fn the_seed_decides_and_freeing_restores_all_memory() {
 }
 
 #[test]
-fn what_is_in_use_stays_and_cannot_be_free() {
+fn memory_in_use_stays_and_does_not_become_free() {
     let mut allocator = fresh();
     let mut effects = AllocEffects::default();
     let request = FrameRequest::new(9, FramePurpose::KernelObject);

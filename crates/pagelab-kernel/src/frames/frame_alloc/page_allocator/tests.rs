@@ -194,7 +194,7 @@ fn movable_contents_take_the_smallest_block_if_they_must_intrude() {
 }
 
 #[test]
-fn a_shortage_is_told_and_ordinary_requests_leave_the_reserve() {
+fn a_shortage_is_reported_and_ordinary_requests_keep_the_reserve() {
     let config = PageAllocatorConfig {
         dma32_end_bytes: Bytes(0),
         watermarks: WatermarkConfig {
