@@ -1,7 +1,7 @@
 //! The structure of the simulator's sources: imports, lengths of functions, places of files.
 //!
 //! The compiler ensures that no crate imports a later one. This test does the same for the folders within a crate
-//! (*rooms*), and forbids cycles between files.
+//! (*rooms*), and forbids circles of files. A `mod.rs` is a file of its own here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,27 +13,110 @@ use syn::{Attribute, ItemUse, UseTree, Visibility};
 /// Maximum number of lines of a function.
 const LONGEST_FUNCTION: usize = 80;
 
-/// The crates of the simulator, from the lowest up, with their rooms in the same order. No room imports a later one.
+/// The crates of the simulator, from the lowest up, with their rooms in the same order. No room imports a later one. A
+/// room is a folder or file of the crate. A part of it that has another rank is named by its path, with `*` for any
+/// name.
 const CRATES: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("tables", &["page_table", "mmu_cache"]),
     ("hardware", &["cache", "core_model", "device"]),
-    ("kernel", &[]),
+    (
+        "kernel",
+        &[
+            "entry_word",
+            "frames",
+            "vma",
+            "shadows",
+            "mmap_misses",
+            "invalidation",
+            "needs",
+            // Parameters of what stands above, which the configuration has.
+            "fault_engine::config",
+            "fault_engine::*::parameters",
+            "threads::config",
+            "threads::*::parameters",
+            "fault::stage",
+            "config",
+            "fault::work",
+            "locks",
+            "effects",
+            "translation_cache",
+            "reclaim",
+            "context",
+            "memory",
+            "placement",
+            // What a layer keeps for its engine; what the engine does is above the kernels.
+            "fault_engine::kernel_side",
+            "fault_engine::mfoe::tables",
+            "fault_engine::mfoe::ready",
+            "fault_engine::smu::free_pages",
+            "fault_engine::smu::queue_pair",
+            "fault_engine::smu::unit",
+            "fault_engine::*::state",
+            "direct_segment",
+            "speculative_table",
+            "home",
+            "layer",
+            "reclaim::scan",
+            "os",
+            "fault",
+            "mapping",
+            "populate",
+            "files",
+            "sync",
+            "threads",
+            "fault_engine",
+        ],
+    ),
     ("translate", &[]),
     ("simulation", &["config", "observe", "programs", "machine", "collect", "cpu", "agenda"]),
     ("engine", &["config", "run"]),
 ];
 
+/// Imports that close a circle of files or lead upwards. The list may only become shorter: an import that is no longer
+/// there, or no longer does either, fails the tests.
+const KNOWN: &[(&str, &str)] = &[
+    // A table or record whose file has the type that its parts extend.
+    ("tables::page_table::hashed::chained", "tables::page_table::hashed"),
+    ("tables::page_table::hashed::open", "tables::page_table::hashed"),
+    ("tables::page_table::hashed::power", "tables::page_table::hashed"),
+    ("tables::page_table::hashed::shared", "tables::page_table::hashed"),
+    ("tables::page_table::elastic_cuckoo::layer", "tables::page_table::elastic_cuckoo"),
+    ("hardware::cache::shape", "hardware::cache"),
+    ("hardware::cache::stats", "hardware::cache"),
+    ("hardware::cache::exact::page", "hardware::cache::exact"),
+    ("kernel::fault::io", "kernel::fault"),
+    ("kernel::fault::parts", "kernel::fault"),
+    ("kernel::vma::apply", "kernel::vma"),
+    ("kernel::vma::set", "kernel::vma"),
+    ("simulation::observe::profile::code", "simulation::observe::profile"),
+    ("simulation::observe::profile::pages", "simulation::observe::profile"),
+    ("simulation::observe::profile::report", "simulation::observe::profile"),
+    ("simulation::observe::profile::samples", "simulation::observe::profile"),
+    ("simulation::observe::profile::stacks", "simulation::observe::profile"),
+    ("engine::run::sample", "engine::run"),
+    ("engine::run::sources", "engine::run"),
+    // The registry's file names a design outside its macro.
+    ("hardware::core_model::in_order", "hardware::core_model"),
+    // The macro that lists the policies makes the type of their parameters.
+    ("kernel::config::system", "kernel::placement"),
+    // Memory keeps the record of contents, whose checks are methods of the layer.
+    ("kernel::memory", "kernel::layer::contents"),
+];
+
 /// A module: a source file without its inline modules, or an inline module.
 struct Module {
     path: Vec<String>,
+    /// The path of the module that is the whole file.
+    file: Vec<String>,
     items: Vec<syn::Item>,
 }
 
-/// Names used in a file: paths from the crate's root, and its re-exports with their names.
+/// Names used in a module: paths from the crate's root, and its re-exports with their names.
 #[derive(Default)]
 struct Names {
     within: Vec<String>,
+    file: Vec<String>,
     used: BTreeSet<Vec<String>>,
     exported: BTreeMap<String, Vec<String>>,
     functions: Vec<(usize, usize, String)>,
@@ -77,11 +160,11 @@ impl Names {
 
     fn leaf(&mut self, before: &[String], name: &str, known_as: &str, public: bool) {
         let path: Vec<String> = before.iter().cloned().chain((name != "self").then(|| name.to_owned())).collect();
-        if let Some(path) = self.rooted(&path) {
-            if public {
-                self.exported.insert(known_as.to_owned(), path.clone());
-            }
-            self.used.insert(path);
+        // Who imports a re-export imports the item's own file.
+        match self.rooted(&path) {
+            Some(path) if public => _ = self.exported.insert(known_as.to_owned(), path),
+            Some(path) => _ = self.used.insert(path),
+            None => {}
         }
     }
 
@@ -116,8 +199,8 @@ impl<'a> Visit<'a> for Names {
 
     fn visit_path(&mut self, path: &'a syn::Path) {
         let parts: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        let first = parts[0].as_str();
-        if parts.len() > 1 && (["crate", "super", "self"].contains(&first) || first.starts_with("pagelab_")) {
+        // The first part may be the name of a child.
+        if parts.len() > 1 {
             self.used.extend(self.rooted(&parts));
         }
         visit::visit_path(self, path);
@@ -139,21 +222,21 @@ fn read(folder: &Path, path: &[String], modules: &mut Vec<Module>) {
         } else if entry.extension().is_some_and(|extension| extension == "rs") && !is_of_tests(&name) {
             let file = syn::parse_file(&std::fs::read_to_string(&entry).unwrap()).unwrap();
             let path = if name == "mod" || name == "lib" { path.to_vec() } else { below() };
-            add(path, file.items, modules);
+            add(path.clone(), &path, file.items, modules);
         }
     }
 }
 
 /// Adds a module and its inline modules.
-fn add(path: Vec<String>, items: Vec<syn::Item>, modules: &mut Vec<Module>) {
+fn add(path: Vec<String>, file: &[String], items: Vec<syn::Item>, modules: &mut Vec<Module>) {
     for item in &items {
         if let syn::Item::Mod(syn::ItemMod { attrs, ident, content: Some((_, within)), .. }) = item
             && !is_test(attrs)
         {
-            add([&path[..], &[ident.to_string()]].concat(), within.clone(), modules);
+            add([&path[..], &[ident.to_string()]].concat(), file, within.clone(), modules);
         }
     }
-    modules.push(Module { path, items });
+    modules.push(Module { path, file: file.to_vec(), items });
 }
 
 /// Files that are declared under `#[cfg(test)]`.
@@ -168,7 +251,7 @@ fn names() -> BTreeMap<Vec<String>, Names> {
     modules
         .into_iter()
         .map(|module| {
-            let mut names = Names { within: module.path.clone(), ..Names::default() };
+            let mut names = Names { within: module.path.clone(), file: module.file, ..Names::default() };
             module.items.iter().for_each(|item| names.visit_item(item));
             (module.path, names)
         })
@@ -186,18 +269,29 @@ fn module_of(names: &BTreeMap<Vec<String>, Names>, path: &[String]) -> Option<Ve
     }
 }
 
-/// The modules that each module imports. A folder's `mod.rs` and the files below it count as one.
-fn imports(names: &BTreeMap<Vec<String>, Names>) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
-    let related = |a: &[String], b: &[String]| a.starts_with(b) || b.starts_with(a);
-    let of = |module: &Vec<String>, what: &Names| {
+type Imports = BTreeMap<Vec<String>, BTreeSet<Vec<String>>>;
+
+/// The modules of other files that each module imports.
+fn imports(names: &BTreeMap<Vec<String>, Names>) -> Imports {
+    let imported = |what: &Names| {
         let targets = what.used.iter().filter_map(|path| module_of(names, path));
-        targets.filter(|target| !target.is_empty() && !related(target, module)).collect()
+        targets.filter(|target| !target.is_empty() && names[target].file != what.file).collect()
     };
-    names.iter().map(|(module, what)| (module.clone(), of(module, what))).collect()
+    names.iter().map(|(module, what)| (module.clone(), imported(what))).collect()
+}
+
+/// The files that each file imports.
+fn files(names: &BTreeMap<Vec<String>, Names>) -> Imports {
+    let mut files = Imports::new();
+    for (module, targets) in imports(names) {
+        let file = files.entry(names[&module].file.clone()).or_default();
+        file.extend(targets.iter().map(|target| names[target].file.clone()));
+    }
+    files
 }
 
 /// All modules reachable from a module by imports.
-fn reached(imports: &BTreeMap<Vec<String>, BTreeSet<Vec<String>>>, from: &[String]) -> BTreeSet<Vec<String>> {
+fn reached(imports: &Imports, from: &[String]) -> BTreeSet<Vec<String>> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![from.to_vec()]);
     while let Some(next) = open.pop() {
         open.extend(imports[&next].iter().filter(|module| seen.insert((*module).clone())).cloned());
@@ -205,22 +299,32 @@ fn reached(imports: &BTreeMap<Vec<String>, BTreeSet<Vec<String>>>, from: &[Strin
     seen
 }
 
+fn path_of(module: &str) -> Vec<String> {
+    module.split("::").map(str::to_owned).collect()
+}
+
 #[test]
-fn no_modules_import_each_other() {
-    let names = names();
-    let imports = imports(&names);
-    assert!(imports.len() > 100, "the sources were read");
-    assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 500, "and what they import");
+fn no_files_import_each_other() {
+    let mut files = files(&names());
+    assert!(files.len() > 300, "the sources were read");
+    assert!(files.values().map(BTreeSet::len).sum::<usize>() > 1500, "and what they import");
+    let upwards: BTreeSet<_> = upwards(&files).into_iter().collect();
+    for (from, to) in KNOWN.iter().map(|&(from, to)| (path_of(from), path_of(to))) {
+        let is_there = files.get(&from).is_some_and(|targets| targets.contains(&to));
+        let is_needed = reached(&files, &to).contains(&from) || upwards.contains(&(from.clone(), to.clone()));
+        assert!(is_there && is_needed, "remove {} → {} from the list", from.join("::"), to.join("::"));
+        files.get_mut(&from).expect("it is there").remove(&to);
+    }
     let mut circles = BTreeSet::new();
-    for module in imports.keys() {
-        let reached = reached(&imports, module);
-        if reached.contains(module) {
-            let back = |other: &&Vec<String>| self::reached(&imports, other).contains(module);
+    for file in files.keys() {
+        let reached = reached(&files, file);
+        if reached.contains(file) {
+            let back = |other: &&Vec<String>| self::reached(&files, other).contains(file);
             let circle: BTreeSet<String> = reached.iter().filter(back).map(|path| path.join("::")).collect();
             circles.insert(circle);
         }
     }
-    assert!(circles.is_empty(), "modules import each other: {circles:#?}");
+    assert!(circles.is_empty(), "files import each other: {circles:#?}");
 }
 
 #[test]
@@ -238,33 +342,46 @@ fn functions_are_short_enough_to_be_read_at_once() {
 fn rank(module: &[String]) -> Option<usize> {
     let rooms = CRATES.iter().flat_map(|(name, rooms)| {
         let own: &[&str] = if rooms.is_empty() { &[""] } else { rooms };
-        own.iter().map(move |room| (*name, *room))
+        own.iter().map(move |room| [&[(*name).to_owned()][..], &path_of(room)].concat())
     });
-    let is_in = |(name, room): (&str, &str)| {
-        module[0] == name && (room.is_empty() || module.get(1).is_some_and(|of| of == room))
-    };
-    rooms.into_iter().position(is_in)
+    let rooms = rooms.map(|room| room.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>()).enumerate();
+    // A part of a room has the rank of its own.
+    rooms.filter(|(_, room)| is_in(module, room)).max_by_key(|(_, room)| room.len()).map(|(rank, _)| rank)
+}
+
+fn is_in(module: &[String], room: &[String]) -> bool {
+    module.len() >= room.len() && room.iter().zip(module).all(|(part, own)| part == "*" || part == own)
+}
+
+/// The imports that lead to a later room.
+fn upwards(imports: &Imports) -> Vec<(Vec<String>, Vec<String>)> {
+    let mut upwards = Vec::new();
+    for (module, targets) in imports {
+        let Some(own) = rank(module) else { continue };
+        let above = targets.iter().filter(|target| rank(target).is_some_and(|rank| rank > own));
+        upwards.extend(above.map(|target| (module.clone(), target.clone())));
+    }
+    upwards
 }
 
 #[test]
 fn no_room_imports_one_above_it() {
-    let names = names();
-    let mut upwards = BTreeSet::new();
-    for (module, targets) in imports(&names) {
-        let above = |target: &&Vec<String>| rank(target) > rank(&module) && rank(&module).is_some();
-        upwards.extend(
-            targets.iter().filter(above).map(|target| format!("{} → {}", module.join("::"), target.join("::"))),
-        );
-    }
+    let known: BTreeSet<_> = KNOWN.iter().map(|&(from, to)| (path_of(from), path_of(to))).collect();
+    let upwards = upwards(&imports(&names())).into_iter().filter(|import| !known.contains(import));
+    let upwards: Vec<_> = upwards.map(|(from, to)| format!("{} → {}", from.join("::"), to.join("::"))).collect();
     assert!(upwards.is_empty(), "{} imports lead upwards: {upwards:#?}", upwards.len());
 }
 
 #[test]
 fn every_file_lies_in_a_room() {
+    let modules: Vec<Vec<String>> = names().into_keys().collect();
     for (name, rooms) in CRATES.iter().filter(|(_, rooms)| !rooms.is_empty()) {
-        let entries = std::fs::read_dir(sources(name)).unwrap().map(|entry| entry.unwrap().file_name());
-        let found: BTreeSet<String> = entries.map(|name| name.into_string().unwrap()).collect();
-        let expected = rooms.iter().map(|room| (*room).to_owned()).chain(["lib.rs".to_owned()]).collect();
-        assert_eq!(found, expected, "pagelab-{name}");
+        let without = modules.iter().filter(|module| module[0] == *name && module.len() > 1 && rank(module).is_none());
+        let without: Vec<_> = without.map(|module| module.join("::")).collect();
+        assert!(without.is_empty(), "pagelab-{name}: {without:?} is in no room");
+        for room in *rooms {
+            let path = [&[(*name).to_owned()][..], &path_of(room)].concat();
+            assert!(modules.iter().any(|module| is_in(module, &path)), "pagelab-{name} has no room {room}");
+        }
     }
 }
