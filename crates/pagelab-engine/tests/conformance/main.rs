@@ -3,8 +3,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod engines;
 mod model;
 mod translation_units;
+mod walks;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

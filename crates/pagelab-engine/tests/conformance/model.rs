@@ -10,6 +10,8 @@ use pagelab_engine::page_table::{
     WalkList, Word,
 };
 
+use crate::walks::Walks;
+
 /// Guest memory of tables for hosts; other tables translate more.
 const GUEST_BYTES: u64 = 1 << 30;
 
@@ -24,6 +26,11 @@ struct Lab {
     /// By number of the first 4 KiB page.
     pages: BTreeMap<u64, Mapping>,
     words: BTreeMap<u64, (PageSize, u64)>,
+    walks: Walks,
+    /// Order of the largest block that the table could not do without.
+    needed_order: u32,
+    /// Whether it gave a block back for another one, as tables that grow do.
+    replaces_blocks: bool,
 }
 
 /// An allocator that never reuses a frame, and records allocations.
@@ -49,6 +56,20 @@ fn va(vpn: u64) -> VirtAddr {
     VirtAddr::from_page_number(vpn)
 }
 
+/// Order of the smallest blocks with which a space's table can be created.
+fn order_to_create(config: &PageTableConfig, boot: &Boot) -> u32 {
+    let can_be_created = |most: &u32| {
+        let (mut mem, mut next) = (PhysMem::default(), 1 << 16);
+        let mut tables = LayerTables::boot(config, boot, &mut mem).unwrap();
+        let mut frames = |order: u32| {
+            next += 2 << order;
+            (order <= *most).then_some(Pfn(next >> order << order))
+        };
+        tables.create(&mut mem, &mut frames, Some(GUEST_BYTES)).is_ok()
+    };
+    (0..=PageSize::Size1G.order()).find(can_be_created).expect("there are blocks of 1 GiB")
+}
+
 /// Number of 4 KiB pages in a page.
 fn pages_of(size: PageSize) -> u64 {
     1 << size.order()
@@ -61,10 +82,12 @@ impl Lab {
         let mut tables = LayerTables::boot(config, &boot, &mut mem).unwrap();
         assert!(tables.set_aside().end <= frames.next);
         let guest = Some(GUEST_BYTES);
+        let needed_order = order_to_create(config, &boot);
         let table = tables.create(&mut mem, &mut |order| Some(frames.take(order)), guest).expect("there is memory");
         let rng = Rng::new(seed, config.name());
         let (pages, words) = (BTreeMap::new(), BTreeMap::new());
-        Self { config: config.clone(), mem, tables, table, frames, rng, pages, words }
+        let (config, walks) = (config.clone(), Walks::new(config));
+        Self { config, mem, tables, table, frames, rng, pages, words, walks, needed_order, replaces_blocks: false }
     }
 
     /// The page that covers a 4 KiB page, with its first page.
@@ -116,6 +139,10 @@ impl Lab {
             assert_eq!(self.covering(vpn).map(|(_, mapping)| mapping.pfn), Some(pfn), "{vpn:#x} {:?}", self.config);
         }
         self.table.hint(&self.mem, at);
+        // Each looks at several walks.
+        if self.rng.below(16) == 0 {
+            self.walks.check(&self.table, &mut self.mem, at, &mut self.rng);
+        }
     }
 
     fn flags(&mut self) -> PteFlags {
@@ -135,6 +162,7 @@ impl Lab {
                 return;
             }
             let orders = self.table.next_table_orders(&self.mem, va(vpn));
+            self.needed_order = self.needed_order.max(*orders.iter().min().expect("a block of some order is needed"));
             let order = orders[self.rng.below(orders.len() as u64) as usize];
             let block = TableBlock { first: self.frames.take(order), order };
             block.create(&mut self.mem);
@@ -147,6 +175,7 @@ impl Lab {
     fn collect_work(&mut self) {
         let mut work = TableWork::default();
         self.tables.report_work(&mut self.table, &mut work);
+        self.replaces_blocks |= !work.released.is_empty();
         work.released.into_iter().for_each(|first| self.frames.give_back(first));
     }
 
@@ -257,6 +286,19 @@ impl Lab {
 
     /// Everything is unmapped, and nothing must remain.
     fn end(mut self) {
+        let (needed, largest) = (self.needed_order, self.config.largest_block());
+        assert!(
+            needed <= largest,
+            "a block of order {needed} is needed, `largest_block` is {largest}: {:?}",
+            self.config
+        );
+        // A table that grows may need larger blocks than it did here.
+        assert!(
+            needed == largest || self.replaces_blocks,
+            "no block of more than order {needed} is needed, `largest_block` is {largest}: {:?}",
+            self.config
+        );
+        self.walks.end();
         let pages = 1 << (self.table.va_bits() - FRAME_SHIFT);
         self.check_lists(0, pages);
         for vpn in self.pages.keys().copied().collect::<Vec<_>>() {
