@@ -53,7 +53,12 @@ def test_several_processes_in_one_text_are_noted(pagelab: Pagelab, tmp_path: Pat
     done = pagelab("trace", "import", "two.txt")
     assert "note: the text is of several processes (5, 6)" in done.stderr
     assert "--log-file=lackey.%p" in done.stderr
-    assert "2 processes, taken for one" in pagelab("trace", "info", "two.trace").stdout
+    about = pagelab("trace", "info", "two.trace").stdout
+    assert "2 processes, taken for one" in about
+    assert "complete      no: see what is missing below" in about
+    replayed = pagelab("run", "two.trace", "-s", "radix")
+    assert replayed.returncode == 0
+    assert "two.trace: the trace is incomplete: the text is of several processes (5, 6)" in replayed.stderr
 
 
 def test_options_say_what_the_content_does_not(pagelab: Pagelab, tmp_path: Path) -> None:

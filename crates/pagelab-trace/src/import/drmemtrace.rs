@@ -301,10 +301,10 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, _: &ImportOptions) -> 
     }
     let file_type = streams.iter().fold(0, |bits, stream| bits | stream.thread.file_type);
     if file_type & FILTERED != 0 {
-        sink.note("the trace was filtered when it was recorded, so that accesses are missing".to_owned());
+        sink.note_loss("the trace was filtered when it was recorded, so that accesses are missing".to_owned());
     }
     if file_type & INSTRUCTIONS_ONLY != 0 {
-        sink.note("the trace was recorded without data accesses".to_owned());
+        sink.note_loss("the trace was recorded without data accesses".to_owned());
     }
     Ok(())
 }

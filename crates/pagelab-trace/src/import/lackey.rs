@@ -198,7 +198,7 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, _: &ImportOptions) -> 
     if processes.len() > 1 {
         let shown: Vec<String> = processes.iter().take(MAX_SHOWN).map(u64::to_string).collect();
         let more = if processes.len() > MAX_SHOWN { ", …" } else { "" };
-        sink.note(format!(
+        sink.note_loss(format!(
             "the text is of several processes ({}{more}), whose accesses cannot be told apart: all are taken for those \
              of one, so first touches and footprints are too few; record a file per process, with \
              --log-file=lackey.%p",

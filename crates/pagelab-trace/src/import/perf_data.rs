@@ -262,8 +262,8 @@ impl Reader<'_> {
         }
         match self.lost {
             0 => {}
-            1 => sink.note("perf lost 1 sample".to_owned()),
-            several => sink.note(format!("perf lost {several} samples")),
+            1 => sink.note_loss("perf lost 1 sample".to_owned()),
+            several => sink.note_loss(format!("perf lost {several} samples")),
         }
         self.samples.finish(sink)
     }

@@ -107,6 +107,8 @@ pub(super) struct Sink<'a> {
     merged_processes: u64,
     totals: Totals,
     notes: Vec<String>,
+    /// What the data lacks, one sentence each.
+    losses: Vec<String>,
     touched: TouchedPages,
     executed: TouchedPages,
     read_bytes: Arc<AtomicU64>,
@@ -138,6 +140,7 @@ impl<'a> Sink<'a> {
             merged_processes: 1,
             totals: Totals::default(),
             notes: Vec::new(),
+            losses: Vec::new(),
             touched: TouchedPages::default(),
             executed: TouchedPages::default(),
             read_bytes,
@@ -403,6 +406,11 @@ impl<'a> Sink<'a> {
         self.notes.push(note);
     }
 
+    /// The data lacks something that a trace of the program would have.
+    pub(super) fn note_loss(&mut self, loss: String) {
+        self.losses.push(loss);
+    }
+
     /// The data is of several processes, which it does not tell apart.
     pub(super) fn merge_processes(&mut self, processes: u64) {
         self.merged_processes = processes;
@@ -418,8 +426,8 @@ impl<'a> Sink<'a> {
         (self.threads.len() as u64, self.processes.len() as u64)
     }
 
-    /// Finishes the trace; returns it, the notes made while it was read, and the number of its mappings. The trace's
-    /// notes are those known `before` it was read, those made meanwhile, and one about the `mappings`.
+    /// Finishes the trace; returns it, the notes and losses found while it was read, and the number of its mappings.
+    /// The trace's notes are those known `before` it was read, those made meanwhile, and one about the `mappings`.
     pub(super) fn finish(
         mut self,
         merge_gap_bytes: u64,
@@ -445,10 +453,12 @@ impl<'a> Sink<'a> {
         if self.rules.removes_tags() {
             self.note("the highest byte of each address was taken for a tag and removed".to_owned());
         }
-        let notes = &mut self.writer.meta_mut().notes;
-        notes.extend(before);
-        notes.extend(self.notes.iter().cloned());
-        notes.push(mappings);
+        let meta = self.writer.meta_mut();
+        meta.notes.extend(before);
+        meta.notes.extend(self.notes.iter().cloned());
+        meta.notes.push(mappings);
+        meta.losses.extend(self.losses.iter().cloned());
+        self.notes.append(&mut self.losses);
         let processes = self.processes.len() as u32;
         let extents = infer(self.touched, self.executed, merge_gap_bytes >> PAGE_SHIFT);
         let events = events(&self.threads, processes, &extents);
