@@ -101,14 +101,19 @@ SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr, UWord
    return __real_vgModuleLocal_generic_PRE_sys_mmap(tid, addr, length, protection, flags, fd, offset);
 }
 
-/* mremap and shmat; and before the program runs, the loader, whose place for the heap stays. A mapping that moves may be
-   one of a file; it is placed as anonymous memory then, too. */
+/* mremap and shmat; and before the program runs, the loader, which looks for a place for the heap if there is none
+   after the program. There it begins at the same place of a large page as after the program. A mapping that moves may
+   be one of a file; it is placed as anonymous memory then, too. */
 Addr __wrap_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok)
 {
    SizeT whole = (length + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
 
-   if (start == 0 && whole > 0 && whole < TOP && VG_(get_running_tid)() != VG_INVALID_THREADID)
+   if (start == 0 && VG_(get_running_tid)() == VG_INVALID_THREADID) {
+      Addr lowest = __real_vgPlain_am_get_advisory_client_simple(0, length, ok);
+      start = lowest + ((VG_(brk_base) - lowest) & (LARGE_PAGE_BYTES - 1));
+   } else if (start == 0 && whole > 0 && whole < TOP) {
       start = whole % LARGE_PAGE_BYTES == 0 ? highest_aligned_gap(whole, 0) : highest_gap(whole);
+   }
    return __real_vgPlain_am_get_advisory_client_simple(start, length, ok);
 }
 
