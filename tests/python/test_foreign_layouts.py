@@ -55,7 +55,7 @@ def test_several_processes_in_one_text_are_noted(pagelab: Pagelab, tmp_path: Pat
     assert "--log-file=lackey.%p" in done.stderr
     about = pagelab("trace", "info", "two.trace").stdout
     assert "2 processes, taken for one" in about
-    assert "complete      no: see what is missing below" in about
+    assert "complete         no: see what is missing below" in about
     replayed = pagelab("run", "two.trace", "-s", "radix")
     assert replayed.returncode == 0
     assert "two.trace: the trace is incomplete: the text is of several processes (5, 6)" in replayed.stderr

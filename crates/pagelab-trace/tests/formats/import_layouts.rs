@@ -17,6 +17,7 @@ struct Imported {
     /// Kind, address and process of each access.
     accesses: Vec<(u64, u64)>,
     notes: Vec<String>,
+    losses: Vec<String>,
 }
 
 fn import_with(bytes: &[u8], format: Format, options: &ImportOptions) -> Result<Imported, TraceError> {
@@ -30,8 +31,8 @@ fn import_with(bytes: &[u8], format: Format, options: &ImportOptions) -> Result<
         Item::Access(_, access) => Some((access.kind as u64, access.vaddr)),
         Item::Event(_) => None,
     });
-    let (accesses, notes) = (accesses.collect(), TraceReader::open(&output).unwrap().meta().notes.clone());
-    Ok(Imported { summary, accesses, notes })
+    let meta = TraceReader::open(&output).unwrap().meta().clone();
+    Ok(Imported { summary, accesses: accesses.collect(), notes: meta.notes, losses: meta.losses })
 }
 
 fn import_auto(bytes: &[u8]) -> Imported {
@@ -221,11 +222,13 @@ fn a_text_of_several_processes_says_so() {
           1ffefff000,8\n",
     );
     several.notes_say("2 processes, taken for one");
-    several.notes_say("several processes (21, 22), whose accesses cannot be told apart");
-    several.notes_say("--log-file=lackey.%p");
+    let [loss] = &several.losses[..] else { panic!("not one loss: {:?}", several.losses) };
+    assert!(loss.contains("several processes (21, 22), whose accesses cannot be told apart"), "{loss}");
+    assert!(loss.contains("--log-file=lackey.%p"), "{loss}");
     assert!(!several.notes.iter().any(|note| note.contains("one process, one thread")), "{:?}", several.notes);
     let one = import_auto(b"==21== Lackey\nI  04001000,3\n S 1ffefff000,8\n==21== done\n");
     one.notes_say("one process, one thread");
+    assert!(one.losses.is_empty(), "{:?}", one.losses);
 }
 
 #[test]

@@ -57,8 +57,8 @@ fn file(events: &[u64], records: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What became of it, kind and address of each access, and the notes.
-type Imported = (ImportSummary, Vec<(u64, u64)>, Vec<String>);
+/// What became of it, kind and address of each access, and the notes and losses.
+type Imported = (ImportSummary, Vec<(u64, u64)>, (Vec<String>, Vec<String>));
 
 fn import_bytes(bytes: &[u8]) -> Result<Imported, TraceError> {
     let dir = tempfile::tempdir().unwrap();
@@ -69,8 +69,8 @@ fn import_bytes(bytes: &[u8]) -> Result<Imported, TraceError> {
         Item::Access(_, access) => Some((access.kind as u64, access.vaddr)),
         Item::Event(_) => None,
     });
-    let (accesses, notes) = (accesses.collect(), TraceReader::open(&output).unwrap().meta().notes.clone());
-    Ok((summary, accesses, notes))
+    let meta = TraceReader::open(&output).unwrap().meta().clone();
+    Ok((summary, accesses.collect(), (meta.notes, meta.losses)))
 }
 
 #[track_caller]
@@ -92,7 +92,7 @@ fn samples_come_in_the_order_of_their_times() {
         sample(1, 0x40_1000, 41, 40, 0x1_4000, 1),
         record(ROUND, 0, &[]),
     ];
-    let (summary, accesses, notes) = import_bytes(&file(&[FIELDS], &records.concat())).unwrap();
+    let (summary, accesses, (notes, _)) = import_bytes(&file(&[FIELDS], &records.concat())).unwrap();
     assert_eq!((summary.format, summary.sampled, summary.threads, summary.records), (Format::PerfData, true, 2, 4));
     let data: Vec<_> = accesses.into_iter().filter(|(kind, _)| *kind != FETCH).collect();
     assert_eq!(data, [(STORE, 0x1_1000), (STORE, 0x1_2000), (LOAD, 0x1_3000), (LOAD, 0x1_4000)]);
@@ -109,9 +109,10 @@ fn samples_of_other_things_than_program_data_are_omitted() {
     let lost = record(2, 0, &numbers(&[1, 17]));
     let taken = sample(1, 0x40_1000, 41, 5, 0x1_3000, 2);
     let records = [kernel_data, guest, without_address, prefetch, lost, taken].concat();
-    let (summary, accesses, notes) = import_bytes(&file(&[FIELDS, IDENTIFIER | IP | TID | TIME], &records)).unwrap();
+    let (summary, accesses, (_, losses)) =
+        import_bytes(&file(&[FIELDS, IDENTIFIER | IP | TID | TIME], &records)).unwrap();
     assert_eq!((summary.left_out, accesses.last()), (4, Some(&(LOAD, 0x1_3000))));
-    assert!(notes.iter().any(|note| note == "perf lost 17 samples"), "{notes:?}");
+    assert_eq!(losses, ["perf lost 17 samples"]);
 }
 
 #[test]
