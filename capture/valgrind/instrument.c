@@ -12,6 +12,7 @@
 #include "pub_tool_hashtable.h"
 #include "pub_tool_libcassert.h"
 #include "pub_tool_libcbase.h"
+#include "pub_tool_libcprint.h"
 #include "pub_tool_machine.h"
 #include "pub_tool_mallocfree.h"
 #include "pub_tool_tooliface.h"
@@ -413,10 +414,23 @@ static void instrument_compare_and_swap(const IRCAS* cas)
       pl_set_temporary(cas->oldHi, origin);
 }
 
+/* The helpers of VEX that load and store numbers of 80 bits, of which it keeps 64. */
+static void tell_of_long_double(const IRCallee* helper)
+{
+   static Bool told = False;
+
+   if (told || VG_(strstr)(helper->name, "F80le") == NULL)
+      return;
+   told = True;
+   VG_(umsg)("pagelab note: it computes with `long double` (x87), of which Valgrind keeps 64 bits; its results may "
+             "differ\n");
+}
+
 static void instrument_helper(const IRDirty* dirty)
 {
    Origin origin = pl_no_origin;
 
+   tell_of_long_double(dirty->cee);
    if (dirty->mFx != Ifx_None)
       origin = record_effect(dirty->mFx, dirty->mAddr, (SizeT)dirty->mSize, dirty->guard);
    pl_helper_was_called(dirty, origin);

@@ -31,6 +31,7 @@
 
 #define PR_SET_MM 35
 #define PR_SET_MM_MAP 14
+#define O_CLOEXEC 02000000
 #define AT_NULL 0
 #define AT_ENTRY 9
 #define PRELOAD "LD_PRELOAD="
@@ -57,10 +58,31 @@ static const Addr* strings(const Addr* list, ULong* start, ULong* end)
    return list + 1;
 }
 
-static void tell_kernel(void)
+/* False if the kernel was told nothing. */
+static Bool tell_kernel(void)
 {
-   if (image.start_stack != 0)
-      pl_system_call(__NR_prctl, PR_SET_MM, PR_SET_MM_MAP, (ULong)(Addr)&image, sizeof image, 0, 0);
+   return image.start_stack != 0
+          && pl_system_call(__NR_prctl, PR_SET_MM, PR_SET_MM_MAP, (ULong)(Addr)&image, sizeof image, 0, 0) == 0;
+}
+
+extern Int VG_(cl_cmdline_fd);
+
+/* A program that opens its own cmdline gets a copy from Valgrind, as of its start. Now it gets the file, and so what it has
+   written over its arguments since, as servers do to show what they are at. */
+static void follow_cmdline(void)
+{
+   SysRes file = VG_(open)("/proc/self/cmdline", VKI_O_RDONLY, 0);
+
+   if (sr_isError(file))
+      return;
+   pl_system_call(__NR_dup3, sr_Res(file), (ULong)VG_(cl_cmdline_fd), O_CLOEXEC, 0, 0, 0);
+   VG_(close)((Int)sr_Res(file));
+}
+
+void pl_proc_self_forked(void)
+{
+   if (tell_kernel())
+      follow_cmdline();
 }
 
 /* Removes Valgrind's own library from `variable`, an LD_PRELOAD; returns whether nothing is left. */
@@ -130,7 +152,8 @@ void pl_proc_self_begins(Addr stack_pointer)
    image.end_code = code->end + 1;
    image.start_data = image.end_data = image.start_brk = VG_(brk_base);
    image.start_stack = stack_pointer;
-   pl_proc_self_heap_moved();
+   image.brk = VG_(brk_limit);
+   pl_proc_self_forked();
 }
 
 void pl_proc_self_heap_moved(void)

@@ -17,6 +17,8 @@
 
 /* As the image's first thread is about to run, `stack_pointer` its first one. */
 extern void pl_proc_self_begins(Addr stack_pointer);
+/* In the child of a fork. */
+extern void pl_proc_self_forked(void);
 /* The heap ends at VG_(brk_limit) now. */
 extern void pl_proc_self_heap_moved(void);
 /* A process of this recording debugs this one. */

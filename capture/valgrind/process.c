@@ -27,6 +27,7 @@
 #include "edges.h"
 #include "image.h"
 #include "memory.h"
+#include "proc_self.h"
 #include "process.h"
 #include "signals.h"
 #include "stream.h"
@@ -207,6 +208,7 @@ static void after_fork_in_child(ThreadId tid)
 
    is_forked_from_first |= is_first;
    is_first = False;
+   pl_proc_self_forked();
    if (fork_waits)
       pl_vfork_in_child(fork_shares);
    else

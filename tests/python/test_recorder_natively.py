@@ -1,5 +1,6 @@
 """Recorded programs from public reports of other tools: each does what it does natively."""
 
+import json
 import os
 import struct
 import subprocess
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import COMMAND, Pagelab, assert_fails, needs_recorder
-from test_recorder_programs import compiled, losses
+from test_recorder_programs import MISSES, compiled, losses
 
 pytestmark = needs_recorder
 
@@ -109,7 +110,13 @@ int main(int n, char **names) {
     for (int i = 1; i < 28; i++) fscanf(stat, "%*s");
     fscanf(stat, "%lu", &start);
     printf(" %d\n", start >= (size_t)&n && start - (size_t)&n < 1 << 20);
+    memset(names[0], 'x', strlen(names[0]));
+    if (!fork()) memset(names[0], 'y', 3);
+    else wait(0);
+    FILE *arguments = fopen("/proc/self/cmdline", "r");
+    printf("%.5s\n", fgets(line, sizeof line, arguments));
     fflush(stdout);
+    if (names[0][0] == 'y') _exit(0);
     sprintf(line, "cd /proc/%d; tr '\\0' ' ' < cmdline; tr '\\0' '\\n' < environ | grep -c ^PATH=", getpid());
     return system(line);
 }
@@ -230,6 +237,25 @@ def test_what_cannot_be_had_is_a_loss(pagelab: Pagelab, tmp_path: Path, source: 
     assert any(loss in told for told in losses(pagelab))
 
 
+def test_advice_repeats_losses(pagelab: Pagelab, tmp_path: Path) -> None:
+    assert pagelab("record", "-q", "-o", "t.trace", "--", compiled(tmp_path, MISSES)).returncode == 0
+    advice = pagelab("advise", "t.trace")
+    assert advice.returncode == 0, advice.stderr
+    assert "t.trace: the trace is incomplete: " in advice.stderr
+    assert "userfaultfd (323) failed with ENOSYS" in advice.stderr
+
+
+def test_a_trace_tells_of_numbers_that_valgrind_cuts(pagelab: Pagelab, tmp_path: Path) -> None:
+    program = compiled(
+        tmp_path, r"""int main(void) { volatile long double third = 1.0L / 3; printf("%.20Lf", third); }"""
+    )
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", program)
+    assert recorded.stdout.startswith("0.3333333333"), recorded.stderr
+    (note,) = json.loads(pagelab("trace", "info", "t.trace", "--json").stdout)["meta"]["notes"]
+    assert note.startswith("it computes with `long double` (x87), of which Valgrind keeps 64 bits")
+    assert losses(pagelab) == []
+
+
 @pytest.mark.parametrize(
     "script",
     [
@@ -251,6 +277,11 @@ def test_shells_do_what_they_do_natively(pagelab: Pagelab, tmp_path: Path, scrip
     recorded = pagelab("record", "-q", "-o", "t.trace", "--", "env", "-C", tmp_path / "own", *command)
     assert (recorded.returncode, recorded.stdout) == (0, native.stdout), recorded.stderr
     assert losses(pagelab) == []
+
+
+def test_a_cache_folder_that_cannot_be_written_is_an_error_that_says_what_to_do(pagelab: Pagelab) -> None:
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", "true", XDG_CACHE_HOME="/proc/nowhere")
+    assert_fails(recorded, 2, "/proc/nowhere/pagelab: ", "let XDG_CACHE_HOME name a folder that you can write")
 
 
 def test_the_program_ignores_what_the_recorder_was_told_to_ignore(tmp_path: Path) -> None:

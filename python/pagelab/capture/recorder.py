@@ -174,5 +174,16 @@ def words(command: Sequence[str | os.PathLike[str]], function: str) -> list[str]
 
 
 def prepare() -> Path:
-    """The folder of the Valgrind tool, which is compiled if it is not there yet."""
-    return _engine.prepare_recorder(_SOURCES, cache_folder())
+    """The folder of the Valgrind tool, which is compiled if it is not there yet.
+
+    Raises:
+        UsageError: Valgrind or gcc is missing, or the cache folder cannot be used.
+    """
+    folder = cache_folder()
+    try:
+        return _engine.prepare_recorder(_SOURCES, folder)
+    except _engine.TraceError as error:
+        raise _engine.UsageError(
+            f"{error}; the recorder's Valgrind tool is compiled into {folder}: let XDG_CACHE_HOME name a folder that "
+            "you can write"
+        ) from None

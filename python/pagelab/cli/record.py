@@ -301,6 +301,10 @@ def _standard_output_to(file: Path | None) -> Iterator[None]:
 def interrupts_for_the_program() -> Iterator[list[bool]]:
     """Ctrl-C ends the program, not us: what it did until then makes a whole trace. There is an item for each Ctrl-C."""
     interrupted: list[bool] = []
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # As in the background of a script: the program inherits it.
+        yield interrupted
+        return
     previous = signal.signal(signal.SIGINT, lambda *_: interrupted.append(True))
     try:
         yield interrupted

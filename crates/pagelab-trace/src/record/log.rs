@@ -39,6 +39,21 @@ pub(super) fn losses(scratch: &Path, max_threads: u32) -> Vec<String> {
     losses_in(&read(scratch), max_threads)
 }
 
+/// Facts that a reader should know, though nothing is missing: each once.
+pub(super) fn notes(scratch: &Path) -> Vec<String> {
+    notes_in(&read(scratch))
+}
+
+fn notes_in(log: &str) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for note in log.lines().filter_map(|line| parse_line(line).1.strip_prefix("pagelab note: ")) {
+        if !notes.iter().any(|known| known == note) {
+            notes.push(note.to_owned());
+        }
+    }
+    notes
+}
+
 /// Each loss once, with the processes that had it.
 fn losses_in(log: &str, max_threads: u32) -> Vec<String> {
     let mut losses: Vec<(String, Vec<u32>)> = Vec::new();
@@ -102,6 +117,13 @@ mod tests {
         assert!(threads.contains("more than 7 threads") && threads.contains("--max-threads"), "{threads}");
         assert_eq!(noteworthy("pagelab: gone", 7).unwrap(), "gone");
         assert_eq!(noteworthy("Copyright", 7), None);
+    }
+
+    #[test]
+    fn a_note_is_reported_once_and_is_no_loss() {
+        let log = "==5== pagelab note: a\n==6== pagelab note: a\n==6== pagelab note: b\n";
+        assert_eq!(notes_in(log), ["a", "b"]);
+        assert!(losses_in(log, 7).is_empty());
     }
 
     #[test]

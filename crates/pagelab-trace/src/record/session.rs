@@ -272,6 +272,7 @@ impl<'a> Recording<'a> {
             finished.map_err(|e| explain(e, scratch.path(), root_pid))?;
         notes.extend(output.finish_calls()?);
         losses.extend(log::losses(scratch.path(), max_threads));
+        notes.extend(log::notes(scratch.path()));
         let stretches = stretches_of(&output, &mut notes);
         let (truncated_by, is_cut) = match end {
             Some(End::Bound(bound)) => (Some(bound), true),
