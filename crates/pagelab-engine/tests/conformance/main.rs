@@ -5,6 +5,7 @@
 mod common;
 mod engines;
 mod model;
+mod statistics;
 mod translation_units;
 mod walks;
 

@@ -228,6 +228,11 @@ fn systems(unit: &Sample) -> Vec<Config> {
     all
 }
 
+/// The systems of all units.
+pub fn all_systems() -> Vec<Config> {
+    samples().iter().flat_map(systems).collect()
+}
+
 #[test]
 fn every_translation_unit_translates_right_in_guests_and_hosts_under_every_page_table() {
     for unit in samples() {
