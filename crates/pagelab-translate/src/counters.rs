@@ -131,14 +131,14 @@ impl WalksByKind {
 
 impl WalkCounters {
     /// The account of walks that belong to no source.
-    pub const NOBODY: usize = 0;
+    pub const NO_SOURCE: usize = 0;
 
     /// Counters for this number of layers, all 0.
     pub fn new(layers: usize) -> Self {
         Self {
             accounts: vec![WalksByKind::new(layers)],
             closed: WalksByKind::default(),
-            current: Self::NOBODY,
+            current: Self::NO_SOURCE,
             ad_updates: 0,
             by_kernel: WalkCounts::new(layers),
             are_by_kernel: false,
@@ -172,7 +172,7 @@ impl WalkCounters {
 
     /// Adds an account to the closed ones and empties it, so that another source can use its number.
     pub fn close(&mut self, account: usize) {
-        let layers = self.accounts[Self::NOBODY].program.refs.len();
+        let layers = self.accounts[Self::NO_SOURCE].program.refs.len();
         if let Some(of) = self.accounts.get_mut(account) {
             self.closed.add(&std::mem::replace(of, WalksByKind::new(layers)));
         }
@@ -180,7 +180,7 @@ impl WalkCounters {
 
     #[cold]
     fn open(&mut self, account: usize) {
-        let layers = self.accounts[Self::NOBODY].program.refs.len();
+        let layers = self.accounts[Self::NO_SOURCE].program.refs.len();
         self.accounts.resize_with(account + 1, || WalksByKind::new(layers));
     }
 

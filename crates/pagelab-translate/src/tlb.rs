@@ -44,7 +44,7 @@ pub struct Tlb {
     /// Index of the array that holds each page size.
     pub(super) array_of: [Option<u8>; 3],
     /// For each page size: the largest size that this level can hold, up to the page's own.
-    pub(super) taken_up_as: [Option<PageSize>; 3],
+    pub(super) filled_as: [Option<PageSize>; 3],
     /// One bit per size: whether an entry of that size was ever inserted, for programs and for kernels, whose direct
     /// maps use other sizes. Look-ups skip sizes that were never inserted.
     pub(super) seen: [u8; 2],
@@ -72,8 +72,8 @@ impl Tlb {
             arrays.push(array(&path, config.entries, config.ways, config.policy, rng)?);
         }
         let held = |size: &PageSize| array_of[*size as usize].is_some();
-        let taken_up_as = PageSize::ALL.map(|own| PageSize::ALL.into_iter().rev().find(|s| *s <= own && held(s)));
-        Ok(Self { arrays, array_of, taken_up_as, seen: [0; 2] })
+        let filled_as = PageSize::ALL.map(|own| PageSize::ALL.into_iter().rev().find(|s| *s <= own && held(s)));
+        Ok(Self { arrays, array_of, filled_as, seen: [0; 2] })
     }
 
     /// The translation of `va`, if there is one; a hit updates the replacement state.
@@ -113,7 +113,7 @@ impl Tlb {
         origin: Origin,
         missed: bool,
     ) -> Option<Entry> {
-        let size = self.taken_up_as[translation.size_index()]?;
+        let size = self.filled_as[translation.size_index()]?;
         let translation = if size == translation.size() { translation } else { translation.fractured(va, size) };
         self.seen[origin as usize] |= 1 << size as u8;
         let array = &mut self.arrays[usize::from(self.array_of[size as usize].expect("it holds the size"))];
@@ -132,7 +132,7 @@ impl Tlb {
 
     /// Whether the level can hold a page of this translation, or a part of it.
     pub fn can_hold(&self, translation: Translation) -> bool {
-        self.taken_up_as[translation.size_index()].is_some()
+        self.filled_as[translation.size_index()].is_some()
     }
 
     /// Drops the translations of `start..end` of an address space.

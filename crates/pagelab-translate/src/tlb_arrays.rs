@@ -100,7 +100,7 @@ impl Arrays for AnyArrays<'_> {
 pub struct Level<'a, A> {
     pub(super) arrays: A,
     /// Like the fields of [`Tlb`].
-    pub(super) taken_up_as: [Option<PageSize>; 3],
+    pub(super) filled_as: [Option<PageSize>; 3],
     pub(super) seen: &'a mut u8,
 }
 
@@ -138,10 +138,10 @@ impl<A: Arrays> Level<'_, A> {
     #[inline(always)]
     pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: Translation) {
         if translation.size() == PageSize::Size4K {
-            if self.taken_up_as[0].is_some() {
+            if self.filled_as[0].is_some() {
                 self.insert_as(PageSize::Size4K, asid, va, translation);
             }
-        } else if let Some(size) = self.taken_up_as[translation.size_index()] {
+        } else if let Some(size) = self.filled_as[translation.size_index()] {
             self.insert_as(size, asid, va, translation.fractured(va, size));
         }
     }
@@ -162,6 +162,6 @@ impl Tlb {
         shape: impl FnOnce(&'a mut [AssocArray], [Option<u8>; 3]) -> Option<A>,
     ) -> Option<Level<'a, A>> {
         let arrays = shape(&mut self.arrays, self.array_of)?;
-        Some(Level { arrays, taken_up_as: self.taken_up_as, seen: &mut self.seen[Origin::Program as usize] })
+        Some(Level { arrays, filled_as: self.filled_as, seen: &mut self.seen[Origin::Program as usize] })
     }
 }

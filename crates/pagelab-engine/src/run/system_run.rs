@@ -107,7 +107,7 @@ pub(crate) fn run_system(
     let main = simulation.programs.inputs.first();
     let sample = main.and_then(|main| SampleReport::new(&main.info, config.engine.seed, windows.len()));
     let statistics = simulation.observers.windows.counted(&end);
-    report(simulation.programs.dealt());
+    report(simulation.programs.dispatched());
     Ok(SystemResult {
         fast_path_accesses: simulation.replay.fast_path_accesses,
         system: config.system.name.clone(),
@@ -170,7 +170,7 @@ fn ensure_measured(simulation: &Simulation, warm_up: u64) -> Result<(), EngineEr
     }
     let what = format!(
         "the main sources ended after {} accesses, before a warm-up of {warm_up} ended: use a shorter one",
-        simulation.programs.dealt()
+        simulation.programs.dispatched()
     );
     Err(EngineError::config("warm_up", what))
 }

@@ -71,7 +71,7 @@ pub fn cycles_with_branches(mut core: CoreModel, steps: impl IntoIterator<Item =
     };
     for (step, number) in steps.into_iter().zip(1000..) {
         let stall = core.begin_access(
-            IncomingAccess { access: &step.access, again: false, tells: true, branches: step.branches },
+            IncomingAccess { access: &step.access, again: false, has_dependencies: true, branches: step.branches },
             at,
         );
         spend(&mut at, stall);

@@ -386,7 +386,8 @@ fn every_core_model_has_samples_and_can_be_configured() {
 /// Stalls of an access: for the access itself, its translation and its data.
 fn stalls(core: &mut CoreModel, access: &Access, of: L1TlbMiss, data: Data, mut at: CoreTime) -> [Stall; 3] {
     let mut all = [Stall::default(); 3];
-    all[0] = core.begin_access(IncomingAccess { access, again: false, tells: true, branches: Branches::NONE }, at);
+    all[0] = core
+        .begin_access(IncomingAccess { access, again: false, has_dependencies: true, branches: Branches::NONE }, at);
     at.now += all[0].sum();
     all[1] = core.translation_stall(of, at);
     at.now += all[1].sum();

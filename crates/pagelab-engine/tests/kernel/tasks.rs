@@ -196,7 +196,7 @@ fn kernel_threads_of_their_own_kind_run_at_once() {
         (3, 1),
         "kswapd and khugepaged have a CPU each"
     );
-    assert!(simulation.scheduler.cpus[1..].iter().all(|cpu| cpu.apart && cpu.threads.len() == 1));
+    assert!(simulation.scheduler.cpus[1..].iter().all(|cpu| cpu.is_kernel_only && cpu.threads.len() == 1));
     assert!(stats.values["khugepaged.scanned"] > 0 && stats.values["swap.out.pages"] > 0);
     assert_conserved(&stats);
 }

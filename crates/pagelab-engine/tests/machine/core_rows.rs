@@ -87,10 +87,11 @@ impl Program {
     }
 
     /// Singly, the first after a walk if there is one.
-    fn make(&mut self, of: &Drawn, tells: bool, walk: Option<L1TlbMiss>) {
+    fn make(&mut self, of: &Drawn, has_dependencies: bool, walk: Option<L1TlbMiss>) {
         for (number, (access, found)) in of.accesses.iter().zip(&of.found).enumerate() {
             let branches = of.branches.get(number).copied().unwrap_or_default();
-            let stall = self.core.begin_access(IncomingAccess { access, again: false, tells, branches }, self.at);
+            let stall =
+                self.core.begin_access(IncomingAccess { access, again: false, has_dependencies, branches }, self.at);
             self.spend(stall);
             if let Some(walk) = walk.filter(|_| number == 0) {
                 let stall = self.core.translation_stall(walk, self.at);
@@ -103,8 +104,8 @@ impl Program {
         }
     }
 
-    fn make_row(&mut self, of: &Drawn, tells: bool) {
-        let row = Row { accesses: &of.accesses, branches: &of.branches, found: &of.found, tells };
+    fn make_row(&mut self, of: &Drawn, has_dependencies: bool) {
+        let row = Row { accesses: &of.accesses, branches: &of.branches, found: &of.found, has_dependencies };
         let stall = self.core.make_all(&row, self.at);
         self.spend(stall);
         of.accesses.iter().for_each(|access| self.retire(access.gap));
@@ -141,7 +142,7 @@ fn rows_are_as_their_accesses_one_by_one() {
             let mut active = [0, 0];
             for round in 0..400 {
                 let of = Drawn::new(&mut rng);
-                let tells = rng.below(8) > 0;
+                let has_dependencies = rng.below(8) > 0;
                 // So many that no load is within the reach of the next.
                 let of = if (200..220).contains(&round) { of.stores() } else { of };
                 if beside_another && rng.below(4) == 0 {
@@ -160,11 +161,11 @@ fn rows_are_as_their_accesses_one_by_one() {
                     let of = Drawn { accesses: of.accesses[..1].to_vec(), ..Drawn::new(&mut rng) };
                     let (look_up, walk) = (Cycles(7), Cycles(rng.below(400)));
                     let walk = L1TlbMiss { look_up, walk, page: Some(page), fetches: false };
-                    apart.make(&of, tells, Some(walk));
-                    rows.make(&of, tells, Some(walk));
+                    apart.make(&of, has_dependencies, Some(walk));
+                    rows.make(&of, has_dependencies, Some(walk));
                 } else {
-                    apart.make(&of, tells, None);
-                    rows.make_row(&of, tells);
+                    apart.make(&of, has_dependencies, None);
+                    rows.make_row(&of, has_dependencies);
                 }
                 let state = |of: &Program| (of.at, of.stalls, of.core.branches());
                 assert_eq!(state(&apart), state(&rows), "{config:?} {round}");

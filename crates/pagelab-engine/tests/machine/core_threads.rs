@@ -64,7 +64,8 @@ impl Threads {
     }
 
     fn make(&mut self, thread: usize, step: Step, number: u64) {
-        let met = IncomingAccess { access: &step.access, again: false, tells: true, branches: step.branches };
+        let met =
+            IncomingAccess { access: &step.access, again: false, has_dependencies: true, branches: step.branches };
         let stall = self.cores[thread].begin_access(met, self.at[thread]);
         self.spend(thread, stall);
         if step.walk > 0 {
@@ -204,7 +205,7 @@ fn windows_and_queues_are_divided_as_soon_as_another_thread_wakes() {
         let stalls = [0, 0, 1].map(|active| {
             core.resume(common.take().unwrap(), Siblings { active, now: Cycles::ZERO });
             let found = DataLocation { latency: Cycles(LATENCY), line: at.instructions };
-            let row = Row { accesses: &[access], branches: &[], found: &[found], tells: true };
+            let row = Row { accesses: &[access], branches: &[], found: &[found], has_dependencies: true };
             let stall = core.make_all(&row, at);
             common = core.pause();
             at = CoreTime { instructions: at.instructions + 16, now: at.now + stall.sum() };

@@ -290,12 +290,14 @@ fn every_misprediction_of_a_row_costs_its_penalty_and_is_counted() {
     let (mut branches, at) = (Branches::NONE, CoreTime { instructions: 0, now: Cycles::ZERO });
     // Of three branches the first and the last are not taken; different addresses keep their counters separate.
     [false, true, false].into_iter().for_each(|taken| branches.push(taken));
-    let stall = core.begin_access(IncomingAccess { access: &load().access, again: false, tells: true, branches }, at);
+    let stall = core
+        .begin_access(IncomingAccess { access: &load().access, again: false, has_dependencies: true, branches }, at);
     assert_eq!(stall.branch, Cycles(40));
     let counts = core.branches().unwrap();
     assert_eq!((counts.met, counts.mispredicted), (3, 2));
     // An access repeated after a fault has already had its branches.
-    let stall = core.begin_access(IncomingAccess { access: &load().access, again: true, tells: true, branches }, at);
+    let stall =
+        core.begin_access(IncomingAccess { access: &load().access, again: true, has_dependencies: true, branches }, at);
     assert_eq!((stall, core.branches().unwrap()), (Stall::default(), counts));
 }
 
@@ -305,7 +307,8 @@ fn an_access_without_data_takes_a_window_entry() {
     let (mut core, at) = (core(r#"{"store_queue":2}"#), CoreTime { instructions: 0, now: Cycles::ZERO });
     let mut at = at;
     let stalls = [Some(LATENCY), None, Some(L1_LATENCY), Some(L1_LATENCY)].map(|latency| {
-        let met = IncomingAccess { access: &store().access, again: false, tells: true, branches: Branches::NONE };
+        let met =
+            IncomingAccess { access: &store().access, again: false, has_dependencies: true, branches: Branches::NONE };
         let stall = core.begin_access(met, at);
         at.now += stall.sum();
         if let Some(latency) = latency {

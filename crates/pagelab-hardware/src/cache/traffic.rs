@@ -83,12 +83,12 @@ impl Traffic {
                 latency
             };
         self.write(core, from);
-        let there = self.fill_time(core, line, from, hit);
+        let arrival = self.fill_time(core, line, from, hit);
         if let Some(level) = first_use {
-            self.unit(level, core).count_use(there - hit, Some(by));
+            self.unit(level, core).count_use(arrival - hit, Some(by));
         }
         self.last_request.at = from;
-        there
+        arrival
     }
 
     /// Latency of a memory request at time `at`, instead of `latency`.
@@ -113,7 +113,7 @@ impl Traffic {
 
     /// Arrival of a line: `hit`, or later if the line is in flight.
     fn fill_time(&mut self, core: usize, line: LineAddr, from: Cycles, hit: Cycles) -> Cycles {
-        CacheLevel::ALL.into_iter().fold(hit, |there, level| self.unit(level, core).arrival(line, from, there))
+        CacheLevel::ALL.into_iter().fold(hit, |arrival, level| self.unit(level, core).arrival(line, from, arrival))
     }
 
     /// Records a core's request.
@@ -240,8 +240,8 @@ impl Hierarchy {
             return outcome;
         }
         let now = traffic.now;
-        let there = traffic.arrival(now, outcome.cycles.into());
-        RequestOutcome { cycles: (there - now).0 as u32, ..outcome }
+        let arrival = traffic.arrival(now, outcome.cycles.into());
+        RequestOutcome { cycles: (arrival - now).0 as u32, ..outcome }
     }
 
     /// The loop of a bulk write with traffic.
@@ -336,7 +336,7 @@ impl Hierarchy {
         };
         traffic.write(core, at);
         let hit = at + taken;
-        let there = traffic.fill_time(core, line, at, hit);
+        let arrival = traffic.fill_time(core, line, at, hit);
         // A nearer level's prefetch counts as a use of a farther level's.
         let farther = match served {
             HitLevel::L2 => Some(CacheLevel::L2),
@@ -346,9 +346,9 @@ impl Hierarchy {
         if let Some(unit) = farther.map(|level| traffic.unit(level, core))
             && unit.take_unused(line)
         {
-            unit.count_use(there - hit, None);
+            unit.count_use(arrival - hit, None);
         }
-        traffic.unit(level, core).begin(line, at, there, is_from_memory);
+        traffic.unit(level, core).begin(line, at, arrival, is_from_memory);
     }
 
     /// Records that a line was filled into a level, and which line it replaced.
@@ -428,14 +428,14 @@ mod tests {
         match rng.below(20) {
             0..14 => {
                 let outcome = caches.access(core, line, write, Requester::Data);
-                let there = match caches.traffic() {
+                let arrival = match caches.traffic() {
                     Some(traffic) => traffic.arrival(now, outcome.cycles.into()),
                     None => now + outcome.cycles.into(),
                 };
                 let page = MachineAddr(line.0 << LINE_SHIFT & !PageSize::Size4K.offset_mask());
                 let translation = Translation::new(page, PageSize::Size4K, true, true);
                 caches.prefetch_for(&ObservedAccess { pc, va: VirtAddr(line.0 << LINE_SHIFT), translation });
-                there - now
+                arrival - now
             }
             14..17 => caches.access(core, line, write, Requester::Walk).cycles.into(),
             17 => caches.zero_lines(core, line, rng.below(80), Requester::Kernel),

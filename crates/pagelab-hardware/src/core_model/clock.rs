@@ -62,7 +62,7 @@ impl Class {
 pub struct CpuClock<C = CoreModel> {
     core: C,
     /// Whether the program's source records which loads its addresses depend on.
-    pub tells: bool,
+    pub has_dependencies: bool,
     instructions: u64,
     /// Kernel instructions that the core model has timed.
     timed: u64,
@@ -78,8 +78,8 @@ impl CpuClock {
     #[inline]
     pub fn take_known<C: CompiledCore>(&mut self) -> Option<CpuClock<C>> {
         let core = C::take(&mut self.core)?;
-        let &mut Self { tells, instructions, timed, spent, beyond_base, .. } = self;
-        Some(CpuClock { core, tells, instructions, timed, spent, beyond_base })
+        let &mut Self { has_dependencies, instructions, timed, spent, beyond_base, .. } = self;
+        Some(CpuClock { core, has_dependencies, instructions, timed, spent, beyond_base })
     }
 
     /// Takes back the state of a clock made by [`Self::take_known`].
@@ -95,7 +95,7 @@ impl<C: Timing> CpuClock<C> {
     /// A clock that shows 0.
     pub fn new(core: C) -> Self {
         let spent = [Cycles::ZERO; Class::ALL.len()];
-        Self { core, tells: false, instructions: 0, timed: 0, spent, beyond_base: Cycles::ZERO }
+        Self { core, has_dependencies: false, instructions: 0, timed: 0, spent, beyond_base: Cycles::ZERO }
     }
 
     /// The current time: the sum of the cycles of all classes.
@@ -169,8 +169,10 @@ impl<C: Timing> CpuClock<C> {
     /// repeated after a fault.
     #[inline]
     pub fn begin_access(&mut self, access: &Access, branches: Branches, again: bool) {
-        let stall =
-            self.core.begin_access(IncomingAccess { access, again, tells: self.tells, branches }, self.moment());
+        let stall = self.core.begin_access(
+            IncomingAccess { access, again, has_dependencies: self.has_dependencies, branches },
+            self.moment(),
+        );
         self.stall(stall);
     }
 
@@ -188,7 +190,7 @@ impl<C: Timing> CpuClock<C> {
     /// [`Self::make_hits`] with a location for each access. None of the accesses missed the first-level TLB.
     #[inline(always)]
     pub fn make_all(&mut self, accesses: &[Access], branches: &[Branches], found: &[DataLocation]) {
-        let row = Row { accesses, branches, found, tells: self.tells };
+        let row = Row { accesses, branches, found, has_dependencies: self.has_dependencies };
         let stall = self.core.make_all(&row, self.moment());
         self.stall(stall);
         self.retire(accesses.iter().map(|access| u64::from(access.gap)).sum());
@@ -199,8 +201,10 @@ impl<C: Timing> CpuClock<C> {
     pub fn make_translated(&mut self, access: &Access, branches: Branches, miss: L1TlbMiss, found: DataLocation) {
         let at = self.moment();
         let behind = |stall: Stall| CoreTime { now: at.now + stall.sum(), ..at };
-        let mut stall =
-            self.core.begin_access(IncomingAccess { access, again: false, tells: self.tells, branches }, at);
+        let mut stall = self.core.begin_access(
+            IncomingAccess { access, again: false, has_dependencies: self.has_dependencies, branches },
+            at,
+        );
         stall += self.core.translation_stall(miss, behind(stall));
         let data = Data { latency: found.latency, line: found.line, traffic: None };
         stall += self.core.data_stall(data, behind(stall));

@@ -135,7 +135,7 @@ impl UnitShare {
 struct RequestedLine {
     number: u64,
     requested_at: Cycles,
-    there: Cycles,
+    arrival: Cycles,
 }
 
 /// The resources that the hardware threads of a core share.
@@ -173,10 +173,10 @@ impl Common {
     }
 
     /// Records that a thread has requested a line, and the line's arrival.
-    fn note_line(&mut self, number: u64, requested_at: Cycles, there: Cycles) {
-        self.lines[self.oldest] = RequestedLine { number, requested_at, there };
+    fn note_line(&mut self, number: u64, requested_at: Cycles, arrival: Cycles) {
+        self.lines[self.oldest] = RequestedLine { number, requested_at, arrival };
         self.oldest = (self.oldest + 1) % self.lines.len();
-        self.last_there = self.last_there.max(there);
+        self.last_there = self.last_there.max(arrival);
     }
 
     /// Arrival of a line that a thread finds in the cache at `hit`. If the thread, simulated later, requests the line
@@ -185,8 +185,8 @@ impl Common {
         if self.last_there <= hit {
             return hit;
         }
-        let line = self.lines.iter().filter(|line| line.number == number).max_by_key(|line| line.there);
-        line.map_or(hit, |line| hit.max(line.there.min(hit + (line.there - line.requested_at))))
+        let line = self.lines.iter().filter(|line| line.number == number).max_by_key(|line| line.arrival);
+        line.map_or(hit, |line| hit.max(line.arrival.min(hit + (line.arrival - line.requested_at))))
     }
 }
 
@@ -255,9 +255,9 @@ impl SmtThread {
 
     /// Records a requested line, which other threads may find in flight.
     #[inline]
-    pub fn note_line(&mut self, number: u64, requested_at: Cycles, there: Cycles) {
+    pub fn note_line(&mut self, number: u64, requested_at: Cycles, arrival: Cycles) {
         if let Some(common) = self.common.as_mut().filter(|_| self.others > 0) {
-            common.note_line(number, requested_at, there);
+            common.note_line(number, requested_at, arrival);
         }
     }
 
@@ -340,7 +340,7 @@ mod tests {
     fn lines_of_others_are_waited_for_and_no_longer_than_ones_own() {
         let mut common = Common::new(1, 1);
         common.note_line(7, Cycles(1000), Cycles(1200));
-        let there = |line, hit| common.line_there(line, Cycles(hit)).0;
-        assert_eq!([there(7, 1100), there(7, 1300), there(7, 500), there(8, 1100)], [1200, 1300, 700, 1100]);
+        let arrival = |line, hit| common.line_there(line, Cycles(hit)).0;
+        assert_eq!([arrival(7, 1100), arrival(7, 1300), arrival(7, 500), arrival(8, 1100)], [1200, 1300, 700, 1100]);
     }
 }

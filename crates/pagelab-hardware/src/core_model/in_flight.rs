@@ -34,10 +34,10 @@ impl InFlight {
 
     /// Records an arrival.
     #[inline]
-    pub fn note(&mut self, number: u64, there: Cycles) {
+    pub fn note(&mut self, number: u64, arrival: Cycles) {
         let set = &mut self.sets[set_of(number)];
-        *set = [(number, there), set[0]];
-        self.last = self.last.max(there);
+        *set = [(number, arrival), set[0]];
+        self.last = self.last.max(arrival);
     }
 
     /// Arrival of a request; 0 if none is known to be in flight.

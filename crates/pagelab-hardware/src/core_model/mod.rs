@@ -58,7 +58,7 @@ pub struct IncomingAccess<'a> {
     /// Whether it is repeated after a fault: the model has seen it before.
     pub again: bool,
     /// Whether the source records which loads its addresses depend on.
-    pub tells: bool,
+    pub has_dependencies: bool,
     /// The conditional branches since the previous access.
     pub branches: Branches,
 }
@@ -94,7 +94,7 @@ pub struct Row<'a> {
     /// Where the data of each access are.
     pub found: &'a [DataLocation],
     /// As in [`IncomingAccess`].
-    pub tells: bool,
+    pub has_dependencies: bool,
 }
 
 /// The data of an access that lie in one line.
@@ -217,7 +217,10 @@ pub trait Timing {
         let mut all = Stall::default();
         for (number, (access, found)) in row.accesses.iter().zip(row.found).enumerate() {
             let branches = row.branches.get(number).copied().unwrap_or_default();
-            let mut stall = self.begin_access(IncomingAccess { access, again: false, tells: row.tells, branches }, at);
+            let mut stall = self.begin_access(
+                IncomingAccess { access, again: false, has_dependencies: row.has_dependencies, branches },
+                at,
+            );
             let data = Data { latency: found.latency, line: found.line, traffic: None };
             stall += self.data_stall(data, CoreTime { now: at.now + stall.sum(), ..at });
             let instructions = at.instructions + u64::from(access.gap);

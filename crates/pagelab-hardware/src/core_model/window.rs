@@ -105,12 +105,12 @@ impl PendingPages {
         self.in_flight.last()
     }
 
-    /// Records that the translation of a page arrives at `there`.
+    /// Records that the translation of a page arrives at `arrival`.
     #[inline]
-    fn note(&mut self, page: Translation, there: Cycles) {
+    fn note(&mut self, page: Translation, arrival: Cycles) {
         let size = page.size_index();
         self.sizes[size] = true;
-        self.in_flight.note(page_number(page.page().line().0, size), there);
+        self.in_flight.note(page_number(page.page().line().0, size), arrival);
     }
 }
 
@@ -152,16 +152,16 @@ impl WindowState {
     /// after `at`. Returns the stall.
     #[inline(always)]
     fn make_room(&mut self, entry: u64, gap: u64, at: CoreTime) -> Stall {
-        if entry < self.progress.leaves_for { Stall::default() } else { self.let_go(entry, gap, at) }
+        if entry < self.progress.leaves_for { Stall::default() } else { self.retire_oldest(entry, gap, at) }
     }
 
     /// [`Self::make_room`] if the oldest access must leave. All complete accesses leave with it, so this is called
     /// rarely.
     #[inline(never)]
-    fn let_go(&mut self, entry: u64, gap: u64, at: CoreTime) -> Stall {
+    fn retire_oldest(&mut self, entry: u64, gap: u64, at: CoreTime) -> Stall {
         let (before, window) = (self.progress.entries - gap.max(1), self.entered.room.window);
         let mut stall = Stall::default();
-        while let Some(oldest) = self.entered.let_go(&mut self.progress, at.now, entry) {
+        while let Some(oldest) = self.entered.retire_oldest(&mut self.progress, at.now, entry) {
             let ahead = (oldest.entry + window - 1).saturating_sub(before).min(gap);
             stall += wait(self.after(at, ahead) + stall.sum(), oldest.times);
         }
@@ -223,13 +223,13 @@ impl WindowState {
     fn enter_window(&mut self, incoming: &IncomingAccess, missed: u64, at: CoreTime) -> Stall {
         self.progress = self.progress.with(incoming.access);
         self.set_access(incoming.access, at);
-        let stall = self.hindered(incoming.branches, missed, at);
+        let stall = self.stall_before_entry(incoming.branches, missed, at);
         self.issue(incoming, at.now + stall.sum());
         stall
     }
 
     /// Stall until the current access is in the window.
-    fn hindered(&mut self, branches: Branches, missed: u64, at: CoreTime) -> Stall {
+    fn stall_before_entry(&mut self, branches: Branches, missed: u64, at: CoreTime) -> Stall {
         let behind = self.mispredict(branches, missed, at);
         let at = CoreTime { now: at.now + behind.sum(), ..at };
         let CurrentAccess { gap, enters, loads, stores, .. } = self.current;
@@ -250,13 +250,13 @@ impl WindowState {
 
     /// Whether each access waits for the previous load, because the source records no dependencies.
     #[inline(always)]
-    fn is_serial(&self, tells: bool) -> bool {
-        !tells && self.config.unknown_dependencies == UnknownDependencies::Serial
+    fn is_serial(&self, has_dependencies: bool) -> bool {
+        !has_dependencies && self.config.unknown_dependencies == UnknownDependencies::Serial
     }
 
     /// The current access enters from `now` on and issues when the load that it depends on is complete.
     fn issue(&mut self, incoming: &IncomingAccess, now: Cycles) {
-        self.current.distance = self.progress.distance(incoming.access, self.is_serial(incoming.tells));
+        self.current.distance = self.progress.distance(incoming.access, self.is_serial(incoming.has_dependencies));
         let complete = self.entered.complete(&self.progress, self.current.distance);
         self.current.ready = (now + self.current.enters).max(complete);
     }
@@ -276,15 +276,16 @@ impl WindowState {
         if !self.current.is_translated {
             ready = self.pages.arrival(ready, data.line);
         }
-        let Times { complete: there, translation } = self.lines.get(&mut self.smt_thread, (begin, ready), data, at.now);
+        let Times { complete: arrival, translation } =
+            self.lines.get(&mut self.smt_thread, (begin, ready), data, at.now);
         let is_waited_for = loads || self.entered.waits_for_stores();
-        let (complete, translation) = if is_waited_for { (there, translation) } else { (ready, ready - begin) };
+        let (complete, translation) = if is_waited_for { (arrival, translation) } else { (ready, ready - begin) };
         self.current.translation += translation;
         let times = Times { complete, translation: self.current.translation };
         self.entered.note(&mut self.progress, loads, times, entered, distance);
         if stores {
-            self.entered.note_store(&self.progress, there);
+            self.entered.note_store(&self.progress, arrival);
         }
-        (self.current.ready, self.current.is_translated) = (there, false);
+        (self.current.ready, self.current.is_translated) = (arrival, false);
     }
 }

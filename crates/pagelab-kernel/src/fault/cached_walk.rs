@@ -32,13 +32,13 @@ struct Begin {
 
 impl Begin {
     /// Whether the walk reads the entry of this level.
-    fn made(&self, level: u8) -> bool {
+    fn is_read(&self, level: u8) -> bool {
         if let WalkStart::Entry(first) = self.start { level <= first } else { true }
     }
 
     /// Number of entries that it skips.
     fn skipped(&self, list: &WalkList) -> u64 {
-        list.refs().iter().filter(|r| !self.made(r.level)).count() as u64
+        list.refs().iter().filter(|r| !self.is_read(r.level)).count() as u64
     }
 
     /// Whether it must find the root.
@@ -124,7 +124,7 @@ impl Fault {
         }
         step.before_pte = step.refs.len();
         let mut before = None;
-        for r in list.refs().iter().filter(|r| begin.as_ref().is_none_or(|begin| begin.made(r.level))) {
+        for r in list.refs().iter().filter(|r| begin.as_ref().is_none_or(|begin| begin.is_read(r.level))) {
             if before.replace(r.step) == Some(r.step) {
                 step.kernel_overlapped(RefKind::Read, r.addr);
             } else {

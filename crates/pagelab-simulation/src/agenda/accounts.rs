@@ -9,7 +9,7 @@ impl Simulation {
     /// Counts the following walks for the source that a CPU works for.
     #[inline]
     pub(crate) fn begin_account(&mut self, cpu: CpuId) {
-        let account = self.scheduler.cpus[cpu].works_for().map_or(WalkCounters::NOBODY, walk_account);
+        let account = self.scheduler.cpus[cpu].works_for().map_or(WalkCounters::NO_SOURCE, walk_account);
         self.hw.walks.count_for(account);
     }
 

@@ -109,7 +109,7 @@ impl Simulation {
         let refuse = |key: &str, what: &str| {
             Err(EngineError::config(key, format!("stretches of the program were skipped, and {what}")))
         };
-        if self.programs.load.mains != 1 || self.programs.load.beside {
+        if self.programs.load.mains != 1 || self.programs.load.has_background {
             return refuse("sources", "other sources would run on during the skipped parts: replay it alone");
         }
         if self.observers.page_faults.is_some() {

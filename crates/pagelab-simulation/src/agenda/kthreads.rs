@@ -47,9 +47,9 @@ impl Simulation {
         if of.threads.is_empty() {
             return Ok(false);
         }
-        let back = matches!(of.seat, TaskSlot::Kernel(_)).then_some(TaskSlot::Queue(of.lane));
+        let back = matches!(of.slot, TaskSlot::Kernel(_)).then_some(TaskSlot::Queue(of.lane));
         let next = of.awake_thread(&self.kernels.threads).or(back);
-        next.map_or(Ok(()), |seat| self.switch_task(cpu, seat))?;
+        next.map_or(Ok(()), |slot| self.switch_task(cpu, slot))?;
         Ok(next.is_some())
     }
 

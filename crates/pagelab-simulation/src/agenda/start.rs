@@ -33,7 +33,7 @@ struct Cpus {
     /// By kernel thread: index of its CPU among these.
     of_threads: Vec<CpuId>,
     /// By CPU: whether no source uses it.
-    apart: Vec<bool>,
+    is_kernel_only: Vec<bool>,
 }
 
 impl Cpus {
@@ -55,8 +55,8 @@ impl Cpus {
         taken.sort_unstable();
         let place = |cpu| taken.binary_search(cpu).expect("it has been taken").into();
         let of_threads = of_threads.iter().map(place).collect();
-        let apart = taken.iter().map(|cpu| !used.contains(cpu)).collect();
-        Self { numbers: taken, threads_per_core, of_threads, apart }
+        let is_kernel_only = taken.iter().map(|cpu| !used.contains(cpu)).collect();
+        Self { numbers: taken, threads_per_core, of_threads, is_kernel_only }
     }
 
     /// By CPU: index of its core among the cores in use. And the machine's number of each of these cores.
@@ -101,21 +101,21 @@ impl Simulation {
     pub fn with_load(
         config: &Config,
         sources: Vec<PlacedSource>,
-        beside: BackgroundLoad,
+        background: BackgroundLoad,
         max_accesses: Option<u64>,
     ) -> Result<Self, EngineError> {
         let machine = &config.machine;
         let mut kernels = Kernels::boot(config)?;
-        let used = sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(beside.cpus()).collect();
+        let used = sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(background.cpus()).collect();
         let threads = machine.threads_per_core as usize;
         let places = Cpus::new(used, kernels.threads.len(), threads, machine.cores as usize * threads);
         let (core_of, cores) = places.cores();
         places.pass_cpu_locations(&mut kernels.os, machine);
         let model = CoreModel::new(&machine.core, machine.cache.l1.latency_cycles.into());
-        let cpu = |(core, &apart)| Cpu::new(core, apart, model.clone(), config.kernel.pcids);
-        let mut cpus: Vec<Cpu> = core_of.into_iter().zip(&places.apart).map(cpu).collect();
+        let cpu = |(core, &is_kernel_only)| Cpu::new(core, is_kernel_only, model.clone(), config.kernel.pcids);
+        let mut cpus: Vec<Cpu> = core_of.into_iter().zip(&places.is_kernel_only).map(cpu).collect();
         let (tops, mains, window) = (kernels.os.tops().to_vec(), sources.len(), config.engine.input_window_accesses);
-        let (mut many, mut inputs) = (!beside.is_empty() || !kernels.threads.is_empty(), Vec::new());
+        let (mut many, mut inputs) = (!background.is_empty() || !kernels.threads.is_empty(), Vec::new());
         let mut homes = (0..).map(|index: usize| tops[index % tops.len()]);
         let mut home = |name: String, limit| {
             let layer = homes.next().expect("there is no end of them");
@@ -136,14 +136,14 @@ impl Simulation {
             let source = reordered(config, sampled(config, of.source, max_accesses)?);
             begin(&mut inputs, source, Role::Main, &of.cpus, home);
         }
-        for (number, of) in beside.co_runners.iter().enumerate() {
+        for (number, of) in background.co_runners.iter().enumerate() {
             let home = home(format!("co_runner.{number}"), of.memory_limit)?;
             begin(&mut inputs, (of.open)()?, Role::CoRunner(number), &of.cpus, home);
         }
-        let streams = beside.arrivals.iter().enumerate();
+        let streams = background.arrivals.iter().enumerate();
         let streams = streams.map(|(number, of)| home(format!("arrivals.{number}"), of.memory_limit));
         let streams = streams.collect::<Result<Vec<_>, _>>()?;
-        let load = Load::new(config, mains, beside, streams, |cpus| places.places(cpus));
+        let load = Load::new(config, mains, background, streams, |cpus| places.places(cpus));
         // With devices, other threads of a program continue while one waits.
         let devices = kernels.os.layers.iter().any(|layer| layer.memory.reclaim.is_some());
         many |= devices && inputs.iter().any(Input::threads_share);
@@ -210,7 +210,11 @@ mod tests {
         let place = |used: &[usize], threads, total| {
             let cpus = Cpus::new(used.to_vec(), 3, threads, total);
             let numbers: Vec<usize> = cpus.of_threads.iter().map(|&place| cpus.numbers[place]).collect();
-            (numbers, cpus.apart.iter().filter(|&&apart| apart).count(), cpus.cores().1.len())
+            (
+                numbers,
+                cpus.is_kernel_only.iter().filter(|&&is_kernel_only| is_kernel_only).count(),
+                cpus.cores().1.len(),
+            )
         };
         assert_eq!(place(&[0], 1, 8), (vec![1, 2, 3], 3, 4));
         // Two cores with two hardware threads each: CPU 2 is on the free one.

@@ -66,7 +66,7 @@ impl Simulation {
                 .or_else(|| self.scheduler.cpus[cpu].awake_thread(&self.kernels.threads));
             let next = if next.is_some() { next } else { self.look_for_lane(cpu)? };
             self.scheduler.cpus[cpu].state = if next.is_some() { CpuState::Ready } else { CpuState::Blocked(key) };
-            next.map_or(Ok(()), |seat| self.switch_task(cpu, seat))?;
+            next.map_or(Ok(()), |slot| self.switch_task(cpu, slot))?;
             // At the end of an input, a co-runner may restart.
             if !self.end_inputs(cpu)? || next.is_some() {
                 return Ok(next.is_some());
@@ -80,7 +80,7 @@ impl Simulation {
         loop {
             match self.sibling(cpu) {
                 Some((_, NextItem::At(_) | NextItem::Suspended(_))) => return Ok(true),
-                Some((input, NextItem::Unknown)) if self.deal(input)? == Dispatch::Sent => {}
+                Some((input, NextItem::Unknown)) if self.dispatch_batch(input)? == Dispatch::Sent => {}
                 Some((_, NextItem::Unknown | NextItem::Event)) | None => return Ok(false),
             }
         }
@@ -90,7 +90,7 @@ impl Simulation {
     /// shows.
     fn sibling(&self, cpu: CpuId) -> Option<(usize, NextItem)> {
         let of = &self.scheduler.cpus[cpu];
-        let (TaskSlot::Queue(lane), Some((input, thread))) = (of.seat, of.thread_of_task()) else { return None };
+        let (TaskSlot::Queue(lane), Some((input, thread))) = (of.slot, of.thread_of_task()) else { return None };
         let faults = matches!(of.task.stack.first(), Some(StackEntry { activity: Activity::Fault(_), .. }));
         (faults && self.programs.inputs[input].threads_share())
             .then(|| (input, of.lanes[lane].next(Some(thread), true)))
@@ -102,29 +102,29 @@ impl Simulation {
             return Ok(false);
         }
         let next = self.scheduler.cpus[cpu].first_resumable();
-        if let Some(seat) = next {
+        if let Some(slot) = next {
             // There may be more such tasks.
             self.scheduler.cpus[cpu].preempt = true;
-            self.switch_task(cpu, seat)?;
+            self.switch_task(cpu, slot)?;
         }
         Ok(next.is_some())
     }
 
     /// Suspends a CPU's task and switches to another.
-    pub(crate) fn switch_task(&mut self, cpu: CpuId, seat: TaskSlot) -> Result<(), EngineError> {
+    pub(crate) fn switch_task(&mut self, cpu: CpuId, slot: TaskSlot) -> Result<(), EngineError> {
         self.charge_faults(cpu);
         let of = &mut self.scheduler.cpus[cpu];
         let before = of.lane;
-        of.switch_task(seat);
-        let seat = of.seat;
-        let changes = matches!(seat, TaskSlot::Queue(lane) if lane != before);
+        of.switch_task(slot);
+        let slot = of.slot;
+        let changes = matches!(slot, TaskSlot::Queue(lane) if lane != before);
         of.filter.forget_data();
         if changes {
             of.slice_end = of.clock.now() + self.scheduler.slice;
         }
         self.begin_account(cpu);
         let of = &mut self.scheduler.cpus[cpu];
-        match seat {
+        match slot {
             TaskSlot::Queue(lane) if lane < of.lanes.len() => {
                 let input = of.lanes[lane].input;
                 self.assign_source(cpu, input);

@@ -87,7 +87,7 @@ impl Simulation {
         self.begin_account(cpu);
         let until = self.scheduler.enter_core(cpu);
         let turn = self.turn::<true>(cpu, limit.min(until), progress);
-        self.scheduler.leave_core(cpu);
+        self.scheduler.detach_from_core(cpu);
         self.charge_account(cpu);
         turn
     }
@@ -168,7 +168,7 @@ impl Simulation {
             if MANY {
                 self.wake_starved(cpu, input);
             }
-            if ended && !progress(self.programs.dealt()) {
+            if ended && !progress(self.programs.dispatched()) {
                 self.scheduler.paused = (!self.scheduler.woke).then_some((cpu, limit));
                 return Err(EngineError::Interrupted);
             }
@@ -228,8 +228,8 @@ impl Simulation {
     fn choose_lane<const MANY: bool>(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         loop {
             let chosen = self.look_for_lane(cpu)?;
-            if let Some(seat) = chosen.filter(|&seat| self.scheduler.cpus[cpu].seat != seat) {
-                self.switch_task(cpu, seat)?;
+            if let Some(slot) = chosen.filter(|&slot| self.scheduler.cpus[cpu].slot != slot) {
+                self.switch_task(cpu, slot)?;
             }
             // At the end of an input, a co-runner may restart.
             if !self.end_inputs(cpu)? || chosen.is_some() {
@@ -254,12 +254,12 @@ impl Simulation {
         let over = lanes > 1 && of.clock.now() >= of.slice_end && !within(of.task_at(TaskSlot::Queue(of.lane)));
         let first = of.lane + usize::from(over);
         for lane in (first..first + lanes).map(|lane| lane % lanes) {
-            if let Some(seat) = self.next_in(cpu, lane)? {
+            if let Some(slot) = self.next_in(cpu, lane)? {
                 let of = &mut self.scheduler.cpus[cpu];
                 if over && lane == of.lane {
                     of.slice_end = of.clock.now() + self.scheduler.slice;
                 }
-                return Ok(Some(seat));
+                return Ok(Some(slot));
             }
         }
         // A suspended thread may continue although its lane's own task waits.
@@ -276,9 +276,9 @@ impl Simulation {
         let mut is_all = false;
         loop {
             match self.scheduler.cpus[cpu].next_in(lane, is_all) {
-                Ok(seat) => return Ok(Some(seat)),
+                Ok(slot) => return Ok(Some(slot)),
                 Err(NextItem::Unknown) if !is_all => {
-                    is_all = self.deal(self.scheduler.cpus[cpu].lanes[lane].input)? != Dispatch::Sent;
+                    is_all = self.dispatch_batch(self.scheduler.cpus[cpu].lanes[lane].input)? != Dispatch::Sent;
                 }
                 Err(_) => return Ok(None),
             }
@@ -295,7 +295,7 @@ impl Simulation {
         }
         let input = of.input;
         while self.scheduler.cpus[cpu].lanes[lane].queue.is_empty() {
-            let dealt = self.deal(input)?;
+            let dealt = self.dispatch_batch(input)?;
             let lane = &mut self.scheduler.cpus[cpu].lanes[lane];
             match dealt {
                 Dispatch::Sent => {}
@@ -314,9 +314,9 @@ impl Simulation {
     }
 
     /// Reads on in an input, for the queues of all its CPUs.
-    pub(crate) fn deal(&mut self, input: usize) -> Result<Dispatch, EngineError> {
+    pub(crate) fn dispatch_batch(&mut self, input: usize) -> Result<Dispatch, EngineError> {
         let cpus = &mut self.scheduler.cpus;
-        self.programs.inputs[input].deal(&mut |to, item| cpus[to].lane_of(input).queue.push_back(item))
+        self.programs.inputs[input].dispatch_batch(&mut |to, item| cpus[to].lane_of(input).queue.push_back(item))
     }
 
     /// After progress of an input: lets lanes continue that starved because its window was full.
@@ -408,7 +408,7 @@ impl Simulation {
             of.clock.spend(Class::Kernel, self.kernels.os.costs.context_switch_cycles.into());
         }
         of.thread = Some((input, thread));
-        of.clock.tells = self.programs.inputs[input].info.dependencies;
+        of.clock.has_dependencies = self.programs.inputs[input].info.dependencies;
         self.load_space(cpu, space);
         Ok(())
     }

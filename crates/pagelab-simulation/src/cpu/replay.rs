@@ -104,7 +104,7 @@ impl Simulation {
     ) -> usize {
         // A turn that is over before it begins makes one access, in the general code.
         let Some(code) = self.replay.fast_path.filter(|_| !(MANY && self.scheduler.woke)) else { return 0 };
-        let replay = if MANY { code.among_others } else { code.alone };
+        let replay = if MANY { code.with_other_cpus } else { code.alone };
         if !self.hw.check {
             return replay(self, cpu, accesses, branches, limit);
         }

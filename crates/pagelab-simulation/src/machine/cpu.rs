@@ -161,7 +161,7 @@ pub struct Cpu {
     /// The task that it runs.
     pub task: Task,
     /// The slot that the task belongs to.
-    pub seat: TaskSlot,
+    pub slot: TaskSlot,
     /// The queues of the inputs that use it, one per input.
     pub lanes: Vec<CpuQueue>,
     /// Index of the lane that it runs, or ran before a kernel thread.
@@ -169,7 +169,7 @@ pub struct Cpu {
     /// Kernel threads that run here.
     pub threads: Vec<KernelTask>,
     /// Whether no source uses it: it runs kernel threads only.
-    pub apart: bool,
+    pub is_kernel_only: bool,
     /// A task that waited for a device can continue and may preempt the running one.
     pub preempt: bool,
     /// Number of its next task.
@@ -199,18 +199,18 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// A CPU of a core, with nothing to run and this number of PCIDs; `apart` if it runs kernel threads only.
-    pub fn new(core: usize, apart: bool, model: CoreModel, pcids: u32) -> Self {
+    /// A CPU of a core, with nothing to run and this number of PCIDs; `is_kernel_only` if it runs kernel threads only.
+    pub fn new(core: usize, is_kernel_only: bool, model: CoreModel, pcids: u32) -> Self {
         Self {
             core,
             clock: CpuClock::new(model),
             state: CpuState::Ready,
             task: Task::default(),
-            seat: TaskSlot::Queue(0),
+            slot: TaskSlot::Queue(0),
             lanes: Vec::new(),
             lane: 0,
             threads: Vec::new(),
-            apart,
+            is_kernel_only,
             preempt: false,
             next_task: 0,
             slice_end: Cycles::ZERO,
@@ -251,7 +251,7 @@ impl Cpu {
     pub fn add_lane(&mut self, input: usize) {
         let task = self.number_task();
         self.lanes.push(CpuQueue::new(input, task));
-        if self.seat == TaskSlot::Queue(self.lanes.len() - 1) {
+        if self.slot == TaskSlot::Queue(self.lanes.len() - 1) {
             self.activate_slot();
         }
     }
@@ -259,14 +259,14 @@ impl Cpu {
     /// Removes the queue of an input that has ended, if there is one.
     pub fn remove_lane(&mut self, input: usize) {
         let Some(at) = self.lanes.iter().position(|lane| lane.input == input) else { return };
-        let own = self.seat == TaskSlot::Queue(at);
+        let own = self.slot == TaskSlot::Queue(at);
         self.lanes.remove(at);
         self.lane -= usize::from(at < self.lane);
         if self.lane == self.lanes.len() {
             self.lane = 0;
         }
-        if matches!(self.seat, TaskSlot::Queue(_)) {
-            self.seat = TaskSlot::Queue(self.lane);
+        if matches!(self.slot, TaskSlot::Queue(_)) {
+            self.slot = TaskSlot::Queue(self.lane);
             if own {
                 self.activate_slot();
             }
@@ -280,8 +280,8 @@ impl Cpu {
     }
 
     /// Where the task of a slot is stored while the CPU runs another; `None` if there is no such lane.
-    fn place(&mut self, seat: TaskSlot) -> Option<&mut Task> {
-        match seat {
+    fn place(&mut self, slot: TaskSlot) -> Option<&mut Task> {
+        match slot {
             TaskSlot::Queue(lane) => self.lanes.get_mut(lane).map(|lane| &mut lane.task),
             TaskSlot::Kernel(thread) => Some(&mut self.threads[thread].task),
             TaskSlot::Suspended { lane, thread } => {
@@ -292,7 +292,7 @@ impl Cpu {
 
     /// Makes the task of the CPU's slot the current one.
     fn activate_slot(&mut self) {
-        self.task = self.place(self.seat).map(std::mem::take).unwrap_or_default();
+        self.task = self.place(self.slot).map(std::mem::take).unwrap_or_default();
     }
 
     /// The thread of the current task. It need not be the running thread: after a lane is removed, the next one may
@@ -302,21 +302,21 @@ impl Cpu {
     }
 
     /// Suspends the current task and makes that of another slot the current one.
-    pub fn switch_task(&mut self, seat: TaskSlot) {
+    pub fn switch_task(&mut self, slot: TaskSlot) {
         let mut task = std::mem::take(&mut self.task);
         task.thread =
-            task.thread.or(self.thread).filter(|_| matches!(self.seat, TaskSlot::Queue(_)) && !task.stack.is_empty());
-        if let Some(place) = self.place(self.seat) {
+            task.thread.or(self.thread).filter(|_| matches!(self.slot, TaskSlot::Queue(_)) && !task.stack.is_empty());
+        if let Some(place) = self.place(self.slot) {
             *place = task;
         }
-        self.seat = match seat {
-            TaskSlot::Queue(_) | TaskSlot::Kernel(_) => seat,
+        self.slot = match slot {
+            TaskSlot::Queue(_) | TaskSlot::Kernel(_) => slot,
             TaskSlot::Suspended { lane, thread } => {
                 self.lanes[lane].recall(thread);
                 TaskSlot::Queue(lane)
             }
         };
-        if let TaskSlot::Queue(lane) = self.seat {
+        if let TaskSlot::Queue(lane) = self.slot {
             self.lane = lane;
         }
         self.activate_slot();
@@ -355,9 +355,9 @@ impl Cpu {
     }
 
     /// The task of a slot, wherever it is stored.
-    pub fn task_at(&self, seat: TaskSlot) -> &Task {
-        match seat {
-            _ if seat == self.seat => &self.task,
+    pub fn task_at(&self, slot: TaskSlot) -> &Task {
+        match slot {
+            _ if slot == self.slot => &self.task,
             TaskSlot::Queue(lane) => &self.lanes[lane].task,
             TaskSlot::Kernel(thread) => &self.threads[thread].task,
             TaskSlot::Suspended { lane, thread } => {
@@ -383,7 +383,7 @@ impl Cpu {
     }
 
     /// All slots: kernel threads, then the lanes starting after its own, then suspended threads.
-    pub fn seats(&self) -> impl Iterator<Item = TaskSlot> + '_ {
+    pub fn slots(&self) -> impl Iterator<Item = TaskSlot> + '_ {
         let kernel = (0..self.threads.len()).map(TaskSlot::Kernel);
         let lanes = (1..=self.lanes.len()).map(|n| TaskSlot::Queue((self.lane + n) % self.lanes.len()));
         let overtaken =
@@ -395,13 +395,13 @@ impl Cpu {
 
     /// Whether a task belongs to one of its kernel threads.
     pub fn runs_thread(&self, number: u32) -> bool {
-        let in_hand = matches!(self.seat, TaskSlot::Kernel(_)) && self.task.number == number;
+        let in_hand = matches!(self.slot, TaskSlot::Kernel(_)) && self.task.number == number;
         in_hand || self.threads.iter().any(|thread| thread.task.number == number)
     }
 
     /// A key that one of its tasks waits for; that of a device if there is one.
     pub fn awaited(&self) -> Option<BlockKey> {
-        self.seats().filter_map(|seat| self.task_at(seat).waits_for).max_by_key(|key| key.waits_for_device())
+        self.slots().filter_map(|slot| self.task_at(slot).waits_for).max_by_key(|key| key.waits_for_device())
     }
 
     /// Its queue for an input that runs here.
@@ -430,7 +430,7 @@ impl Cpu {
 
     /// The first suspended task that can continue, kernel threads first.
     pub(crate) fn first_resumable(&self) -> Option<TaskSlot> {
-        self.seats().find(|&seat| seat != self.seat && self.task_at(seat).can_resume())
+        self.slots().find(|&slot| slot != self.slot && self.task_at(slot).can_resume())
     }
 
     /// The first kernel thread that is awake and has not begun.
@@ -456,7 +456,7 @@ impl Cpu {
     /// The source that it works for; `None` if it is idle or runs a kernel thread.
     #[inline]
     pub(crate) fn works_for(&self) -> Option<usize> {
-        self.owner.filter(|_| matches!(self.seat, TaskSlot::Queue(_)))
+        self.owner.filter(|_| matches!(self.slot, TaskSlot::Queue(_)))
     }
 
     /// Charges the cycles since the last call to an account, by class.
@@ -490,7 +490,7 @@ impl Cpu {
     /// Puts an activity on the stack of an input's idle task, on behalf of a thread.
     pub fn begin_for(&mut self, input: usize, thread: ThreadIx, activity: Activity) {
         let lane = self.lanes.iter().position(|lane| lane.input == input).expect("the input runs here");
-        if self.seat == TaskSlot::Queue(lane) {
+        if self.slot == TaskSlot::Queue(lane) {
             return self.begin(activity);
         }
         let task = &mut self.lanes[lane].task;

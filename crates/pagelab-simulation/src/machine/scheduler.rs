@@ -62,7 +62,7 @@ impl Scheduler {
 
     /// The CPUs, except those that run kernel threads only.
     pub fn program_cpus(&self) -> impl Iterator<Item = &Cpu> {
-        self.cpus.iter().filter(|cpu| !cpu.apart)
+        self.cpus.iter().filter(|cpu| !cpu.is_kernel_only)
     }
 
     /// Cycles from the start to the end of the last CPU.
@@ -119,7 +119,7 @@ impl Scheduler {
 
     /// Takes back the state that a CPU shares with the other threads of its core, for the next turn of one of them.
     #[inline]
-    pub(crate) fn leave_core(&mut self, cpu: CpuId) {
+    pub(crate) fn detach_from_core(&mut self, cpu: CpuId) {
         if let Some(common) = self.cpus[cpu].clock.pause() {
             self.shared_by_threads[self.cpus[cpu].core] = Some(common);
         }

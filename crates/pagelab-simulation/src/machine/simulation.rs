@@ -37,7 +37,7 @@ pub(crate) enum StackOutcome {
 pub(crate) struct FastPath {
     pub alone: Replay,
     /// The same for several CPUs: it stops when the clock passes a limit.
-    pub among_others: Replay,
+    pub with_other_cpus: Replay,
 }
 
 /// Arguments: the accesses, the branches before each access (empty if unknown), and the limit of the clock.

@@ -35,7 +35,7 @@ pub struct FaultCounts {
 /// Index of a source's account among those of walks.
 #[inline]
 pub(crate) fn walk_account(input: usize) -> usize {
-    WalkCounters::NOBODY + 1 + input
+    WalkCounters::NO_SOURCE + 1 + input
 }
 
 impl Account {

@@ -145,7 +145,7 @@ pub struct Input {
     next_barrier: u64,
     wakes: Wakes,
     /// Accesses dispatched so far.
-    pub dealt: u64,
+    pub dispatched: u64,
     /// `None` once it has been read.
     source: Option<Feed>,
     max_accesses: u64,
@@ -157,7 +157,7 @@ pub struct Input {
     processes: Vec<Process>,
 }
 
-/// Result of [`Input::deal`].
+/// Result of [`Input::dispatch_batch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
     /// A batch was dispatched.
@@ -192,7 +192,7 @@ impl Input {
             barriers: BTreeMap::new(),
             next_barrier: 0,
             wakes: Wakes::default(),
-            dealt: 0,
+            dispatched: 0,
             source: Some(Feed::new(source)),
             max_accesses: max_accesses.unwrap_or(u64::MAX),
             window,
@@ -273,8 +273,8 @@ impl Input {
     }
 
     /// Reads one batch and dispatches it: `push` is called with each item and its CPU.
-    pub fn deal(&mut self, push: &mut dyn FnMut(CpuId, Item)) -> Result<Dispatch, EngineError> {
-        if self.dealt >= self.max_accesses {
+    pub fn dispatch_batch(&mut self, push: &mut dyn FnMut(CpuId, Item)) -> Result<Dispatch, EngineError> {
+        if self.dispatched >= self.max_accesses {
             self.source = None;
         }
         let Some(source) = &mut self.source else { return Ok(Dispatch::Exhausted) };
@@ -293,16 +293,16 @@ impl Input {
         for (index, segment) in batch.segments.iter().enumerate() {
             match segment {
                 Segment::Run { thread, end } => {
-                    let left = self.max_accesses - self.dealt;
+                    let left = self.max_accesses - self.dispatched;
                     let end = (*end).min(at.saturating_add(usize::try_from(left).unwrap_or(usize::MAX)));
-                    self.dealt += (end - at) as u64;
+                    self.dispatched += (end - at) as u64;
                     let cpu = self.place(*thread, self.process_of(*thread));
                     if end > at {
                         items += 1;
                         push(cpu, Item::Run { batch: batch.clone(), at, end, thread: *thread });
                     }
                     at = end;
-                    if self.dealt == self.max_accesses {
+                    if self.dispatched == self.max_accesses {
                         break;
                     }
                 }
@@ -319,7 +319,7 @@ impl Input {
                 }
                 Segment::Event(event) => {
                     items += 1;
-                    self.deal_event(&batch, index, event, push);
+                    self.dispatch_event(&batch, index, event, push);
                 }
             }
         }
@@ -369,7 +369,7 @@ impl Input {
         cpus
     }
 
-    fn deal_event(&mut self, batch: &Arc<Batch>, segment: usize, event: &Event, push: &mut dyn FnMut(CpuId, Item)) {
+    fn dispatch_event(&mut self, batch: &Arc<Batch>, segment: usize, event: &Event, push: &mut dyn FnMut(CpuId, Item)) {
         let owner = self.place(event.thread, event.process);
         let members =
             if event.kind.begins_stretch() { self.cpus_with_threads() } else { self.cpus_of(event.process, owner) };

@@ -93,7 +93,7 @@ pub struct Load {
     pub co_runner_accounts: Vec<Account>,
     pub(crate) streams: Vec<Stream>,
     /// Whether there is background load.
-    pub beside: bool,
+    pub has_background: bool,
     /// Number of arrivals that have not ended.
     pub(crate) live: usize,
     /// Cycles from arrival to exit, for arrivals that have ended.
@@ -112,7 +112,7 @@ impl Load {
     pub(crate) fn new(
         config: &Config,
         mains: usize,
-        beside: BackgroundLoad,
+        background: BackgroundLoad,
         homes: Vec<ProcessTarget>,
         dense: impl Fn(&[usize]) -> Vec<CpuId>,
     ) -> Self {
@@ -125,10 +125,10 @@ impl Load {
         Self {
             mains,
             mains_left: mains,
-            beside: !beside.is_empty(),
-            co_runner_accounts: vec![Account::default(); beside.co_runners.len()],
-            co_runners: beside.co_runners.into_iter().map(|of| of.open).collect(),
-            streams: beside.arrivals.into_iter().zip(homes).enumerate().map(stream).collect(),
+            has_background: !background.is_empty(),
+            co_runner_accounts: vec![Account::default(); background.co_runners.len()],
+            co_runners: background.co_runners.into_iter().map(|of| of.open).collect(),
+            streams: background.arrivals.into_iter().zip(homes).enumerate().map(stream).collect(),
             ..Self::default()
         }
     }

@@ -42,7 +42,7 @@ impl Programs {
 
     /// Whether there are statistics by source: there is, or may be, more than one.
     pub fn has_accounts(&self) -> bool {
-        self.load.beside || self.load.mains > 1
+        self.load.has_background || self.load.mains > 1
     }
 
     /// The account of a source.
@@ -53,7 +53,7 @@ impl Programs {
     /// The account of kernel threads, without cycles: these are counted with their CPUs.
     pub fn thread_account(&self, walks: &WalkCounters) -> Account {
         let faults = self.thread_faults.clone();
-        Account { walks: walks.account(WalkCounters::NOBODY), faults, ..Account::default() }
+        Account { walks: walks.account(WalkCounters::NO_SOURCE), faults, ..Account::default() }
     }
 
     /// Charges the kernels' counts of page faults since the last call to a source, or to kernel threads.
@@ -94,9 +94,9 @@ impl Programs {
     }
 
     /// Accesses of the main sources dispatched so far; of current arrivals if there is no main source.
-    pub fn dealt(&self) -> u64 {
+    pub fn dispatched(&self) -> u64 {
         let mains = if self.load.mains > 0 { self.load.mains } else { self.inputs.len() };
-        self.inputs[..mains].iter().map(|input| input.dealt).sum()
+        self.inputs[..mains].iter().map(|input| input.dispatched).sum()
     }
 
     /// Adds a process of a stream that arrives on a CPU. Returns its index among the sources.
@@ -128,7 +128,7 @@ impl Programs {
         models_dependencies: bool,
     ) -> Result<Vec<CpuId>, EngineError> {
         let old = &self.inputs[input];
-        if old.dealt == 0 {
+        if old.dispatched == 0 {
             let what = format!("`{}` makes no access, so it cannot be a co-runner", old.info.name);
             return Err(EngineError::config("with", what));
         }

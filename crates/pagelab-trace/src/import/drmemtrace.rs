@@ -126,7 +126,7 @@ impl Thread {
             30 if value == self.pc => self.repeat(value, size, sink)?,
             30 => self.instruction(value, size, sink)?,
             // Prefetches and flushes.
-            2..=9 | 18..=21 | 27 | 32..=46 => sink.leave_out(),
+            2..=9 | 18..=21 | 27 | 32..=46 => sink.skip_record(),
             22 => (self.thread, self.entered) = (value, false),
             23 => {
                 self.enter(sink)?;
@@ -183,7 +183,7 @@ impl Thread {
     #[inline]
     fn access(&mut self, kind: u16, address: u64, size: u16, sink: &mut Sink) -> Result<(), Problem> {
         if self.kernel.kernel_address || self.kernel.by_markers() {
-            sink.leave_out_kernel();
+            sink.skip_kernel_record();
             return Ok(());
         }
         self.enter(sink)?;
@@ -198,7 +198,7 @@ impl Thread {
     #[inline]
     fn instruction(&mut self, pc: u64, size: u16, sink: &mut Sink) -> Result<(), Problem> {
         if self.is_kernel(pc, sink) {
-            sink.leave_out_kernel();
+            sink.skip_kernel_record();
             // A bundle goes on behind it.
             self.next_pc = pc.wrapping_add(u64::from(size));
             return Ok(());
@@ -214,7 +214,7 @@ impl Thread {
 
     fn repeat(&mut self, pc: u64, size: u16, sink: &mut Sink) -> Result<(), Problem> {
         if self.is_kernel(pc, sink) {
-            sink.leave_out_kernel();
+            sink.skip_kernel_record();
             return Ok(());
         }
         self.enter(sink)?;

@@ -233,12 +233,12 @@ impl Stream {
         }
         let packet = Packet::parse(content)?;
         let Some(kind) = kind(packet.command) else {
-            sink.leave_out();
+            sink.skip_record();
             return Ok(());
         };
         if packet.flags & (PT_WALK | PHYSICAL) != 0 || self.is_no_program(packet.requestor) {
             self.no_program += 1;
-            sink.leave_out();
+            sink.skip_record();
             return Ok(());
         }
         let address =

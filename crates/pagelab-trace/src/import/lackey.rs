@@ -170,7 +170,7 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, _: &ImportOptions) -> 
             Ok(())
         }
         Line::Stranger => {
-            sink.leave_out();
+            sink.skip_record();
             strangers += 1;
             first_stranger.get_or_insert_with(|| (number, shown(line)));
             Ok(())

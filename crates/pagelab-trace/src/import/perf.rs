@@ -388,12 +388,12 @@ impl Samples {
             Operation::Access(kind) => kind,
             Operation::Unknown => AccessKind::Load,
             Operation::Prefetch => {
-                sink.leave_out();
+                sink.skip_record();
                 return Ok(());
             }
         };
         if sample.address == 0 || sink.is_kernel(sample.address) {
-            sink.leave_out();
+            sink.skip_record();
             return Ok(());
         }
         self.unknown += u64::from(sample.operation == Operation::Unknown);

@@ -227,7 +227,7 @@ impl Reader<'_> {
         let raw =
             RawSample::new(attribute, body).ok_or_else(|| "a sample that is shorter than its fields".to_owned())?;
         if !attribute.has_address() || HYPERVISOR_OR_GUEST.contains(&(misc & CPU_MODE)) {
-            sink.leave_out();
+            sink.skip_record();
             return Ok(());
         }
         let operation = operation(raw.data_source);

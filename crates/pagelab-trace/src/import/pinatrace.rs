@@ -110,7 +110,7 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, options: &ImportOption
             return Err(format!("an access of {size_bytes} bytes; at most {MAX_LINE_ACCESS_BYTES} are allowed").into());
         }
         if vaddr == 0 {
-            sink.leave_out();
+            sink.skip_record();
             return Ok(());
         }
         sink.instruction(pc, 1)?;

@@ -252,7 +252,7 @@ impl<'a> Sink<'a> {
         match place {
             Place::User(pc) => Ok(Some(pc)),
             Place::Kernel => {
-                self.leave_out_kernel();
+                self.skip_kernel_record();
                 Ok(None)
             }
         }
@@ -309,7 +309,7 @@ impl<'a> Sink<'a> {
         let vaddr = match self.rules.place(vaddr, size_bytes)? {
             Place::User(vaddr) if !self.kernel_code => vaddr,
             Place::User(_) | Place::Kernel => {
-                self.leave_out_kernel();
+                self.skip_kernel_record();
                 return Ok(());
             }
         };
@@ -332,15 +332,15 @@ impl<'a> Sink<'a> {
 
     /// A record says nothing about the program's own accesses.
     #[inline]
-    pub(super) fn leave_out(&mut self) {
+    pub(super) fn skip_record(&mut self) {
         self.totals.left_out += 1;
     }
 
     /// An instruction or an access is the kernel's, and no part of the trace.
     #[inline]
-    pub(super) fn leave_out_kernel(&mut self) {
+    pub(super) fn skip_kernel_record(&mut self) {
         self.totals.kernel += 1;
-        self.leave_out();
+        self.skip_record();
     }
 
     /// Whether an address is in the kernel's half.

@@ -98,7 +98,7 @@ impl ThreadStacks {
     }
 
     /// Removes the frames below a slot, which have been left.
-    fn leave_below(&mut self, slot: u64) {
+    fn drop_frames_below(&mut self, slot: u64) {
         while self.current.frames.pop_if(|frame| frame.slot < slot).is_some() {}
     }
 }
@@ -220,7 +220,7 @@ impl Calls {
         position: u64,
     ) {
         stacks.current.go_to(slot);
-        stacks.current.leave_below(slot);
+        stacks.current.drop_frames_below(slot);
         // A call at the same slot: the frame there was left by a jump.
         let frame = stacks.current.current.frames.pop_if(|frame| frame.slot == slot);
         match transfer {

@@ -118,7 +118,7 @@ impl WindowProgress {
     /// Whether the last access, which is of this kind, may have to wait before it enters the window, or another access
     /// must leave first.
     #[inline(always)]
-    pub fn is_hindered(&self, is_load: bool, is_store: bool) -> bool {
+    pub fn may_stall(&self, is_load: bool, is_store: bool) -> bool {
         let full_of_loads = is_load & self.is_full_of_loads();
         let full_of_stores = is_store & self.is_full_of_stores();
         (self.entries + 1 >= self.leaves_for) | full_of_loads | full_of_stores
@@ -216,7 +216,7 @@ impl RecentAccesses {
 
     /// Removes and returns the oldest access that is incomplete at `now`, if instructions up to `entry` need its window
     /// entry.
-    pub fn let_go(&mut self, progress: &mut WindowProgress, now: Cycles, entry: u64) -> Option<InWindow> {
+    pub fn retire_oldest(&mut self, progress: &mut WindowProgress, now: Cycles, entry: u64) -> Option<InWindow> {
         self.forget(progress, now);
         if entry < progress.leaves_for { None } else { self.in_window.pop_front() }
     }
@@ -304,13 +304,13 @@ impl RecentAccesses {
         }
     }
 
-    /// Records when the line of a store is written; the line arrives at `there`.
+    /// Records when the line of a store is written; the line arrives at `arrival`.
     #[inline(always)]
-    pub fn note_store(&mut self, progress: &WindowProgress, there: Cycles) {
+    pub fn note_store(&mut self, progress: &WindowProgress, arrival: Cycles) {
         // Stores are written in order, at most one per cycle.
         let last = self.stores[self.place(progress.stores - 1)] + Cycles(1);
         let place = self.place(progress.stores);
-        self.stores[place] = there.max(progress.left).max(last);
+        self.stores[place] = arrival.max(progress.left).max(last);
     }
 }
 
@@ -355,7 +355,7 @@ mod tests {
                     before(&stores, store_queue).filter(|_| is_store),
                 ];
                 let (mut found, entry) = ([Cycles::ZERO; 3], progress.entries);
-                while let Some(oldest) = of.let_go(&mut progress, now, entry) {
+                while let Some(oldest) = of.retire_oldest(&mut progress, now, entry) {
                     found[0] = found[0].max(oldest.times.complete);
                 }
                 now = now.max(found[0]);

@@ -81,12 +81,12 @@ impl Lines {
         let (line, latency) = (data.line, data.latency);
         let free = self.fills.first(ready);
         let from = smt_thread.take_fill(free.begin, latency, now);
-        let there = data.arrival(from);
-        smt_thread.note_line(line, from, there);
+        let arrival = data.arrival(from);
+        smt_thread.note_line(line, from, arrival);
         let earlier = if begin < ready { self.fills.earlier(free, begin, latency) } else { Cycles::ZERO };
-        self.fills.occupy(self.fills.from(free, from), there);
-        self.in_flight.note(line, there);
-        Times { complete: there, translation: earlier.min(ready - begin) }
+        self.fills.occupy(self.fills.from(free, from), arrival);
+        self.in_flight.note(line, arrival);
+        Times { complete: arrival, translation: earlier.min(ready - begin) }
     }
 }
 

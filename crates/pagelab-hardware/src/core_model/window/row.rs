@@ -14,9 +14,9 @@ impl WindowState {
         self.predict_all(row.accesses, row.branches, &mut missed);
         let (mut number, mut stall) = (0, Stall::default());
         loop {
-            number += self.make_unhindered(row, &missed, number, &mut at);
+            number += self.make_without_stalls(row, &missed, number, &mut at);
             let Some(access) = row.accesses.get(number) else { return stall };
-            let of_one = self.make_hindered(row, number, missed[number].into(), at);
+            let of_one = self.make_with_stall(row, number, missed[number].into(), at);
             at.now += of_one.sum() + self.enters(at, access.gap.into());
             at.instructions += u64::from(access.gap);
             stall += of_one;
@@ -26,9 +26,14 @@ impl WindowState {
 
     /// Makes one access of the row, after `missed` mispredicted branches.
     #[inline(never)]
-    fn make_hindered(&mut self, row: &Row, number: usize, missed: u64, at: CoreTime) -> Stall {
+    fn make_with_stall(&mut self, row: &Row, number: usize, missed: u64, at: CoreTime) -> Stall {
         let branches = row.branches.get(number).copied().unwrap_or_default();
-        let incoming = IncomingAccess { access: &row.accesses[number], again: false, tells: row.tells, branches };
+        let incoming = IncomingAccess {
+            access: &row.accesses[number],
+            again: false,
+            has_dependencies: row.has_dependencies,
+            branches,
+        };
         let mut stall = self.enter_window(&incoming, missed, at);
         let data = Data { latency: row.found[number].latency, line: row.found[number].line, traffic: None };
         stall += self.data_stall(data, CoreTime { now: at.now + stall.sum(), ..at });
@@ -39,12 +44,12 @@ impl WindowState {
     /// for which another must leave, or whose line is not in the first-level cache. Returns their number and advances
     /// `at`.
     #[inline(always)]
-    fn make_unhindered(&mut self, row: &Row, missed: &[u8; ROW], first: usize, at: &mut CoreTime) -> usize {
+    fn make_without_stalls(&mut self, row: &Row, missed: &[u8; ROW], first: usize, at: &mut CoreTime) -> usize {
         // In a window of one entry, each access must leave before the next enters.
         if self.smt_thread.shares_core() || self.entered.room.window == 1 {
             return 0;
         }
-        let is_serial = self.is_serial(row.tells);
+        let is_serial = self.is_serial(row.has_dependencies);
         let Self { pace, entered, lines, pages, .. } = self;
         let (pace, l1_latency, waits_for_stores) = (pace.clone(), lines.l1_latency, entered.waits_for_stores());
         // From this time on nothing is in flight.
@@ -55,7 +60,7 @@ impl WindowState {
         for ((access, found), of_one) in row.accesses[first..].iter().zip(&row.found[first..]).zip(&missed[first..]) {
             let mut next = progress.with(access);
             let (loads, stores) = (is_load(access), access.kind.writes());
-            if (*of_one > 0) | next.is_hindered(loads, stores) | (found.latency > l1_latency) {
+            if (*of_one > 0) | next.may_stall(loads, stores) | (found.latency > l1_latency) {
                 break;
             }
             instructions += u64::from(access.gap);

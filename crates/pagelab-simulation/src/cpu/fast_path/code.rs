@@ -79,15 +79,15 @@ fn code<M: MachineShape, V: Vectors, C: CompiledCore>(walks: Walks) -> FastPath 
     match walks {
         Walks::Native => FastPath {
             alone: replay::<ByNative<M>, C, V, false>,
-            among_others: replay::<ByNative<AnyMachine>, C, Portable, true>,
+            with_other_cpus: replay::<ByNative<AnyMachine>, C, Portable, true>,
         },
         Walks::Listed => FastPath {
             alone: replay::<ByListed<M>, C, V, false>,
-            among_others: replay::<ByListed<AnyMachine>, C, Portable, true>,
+            with_other_cpus: replay::<ByListed<AnyMachine>, C, Portable, true>,
         },
         Walks::Nested => FastPath {
             alone: replay::<ByNested<M>, C, V, false>,
-            among_others: replay::<ByNested<AnyMachine>, C, Portable, true>,
+            with_other_cpus: replay::<ByNested<AnyMachine>, C, Portable, true>,
         },
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Samples<T> {
 
 impl<T: Clone> Samples<T> {
     pub fn new(rng: Rng) -> Self {
-        let latencies = Histogram::new(DIGITS).expect("so many digits can be call_stacks apart");
+        let latencies = Histogram::new(DIGITS).expect("this number of digits is possible");
         Self { rng, latencies, seen: 0, kept: Vec::new(), slowest: None }
     }
 
