@@ -26,7 +26,6 @@ extern HChar* VG_(name_of_launcher);
 extern const HChar* VG_(libdir);
 /* The file of this process's program. */
 extern Int VG_(cl_exec_fd);
-extern const HChar* VG_(args_the_exename);
 
 typedef enum { PL_EXECVE, PL_EXECVEAT, PL_FEXECVE } ExecveType;
 struct SyscallStatus;
@@ -62,6 +61,13 @@ typedef struct {
 } MapRequest;
 extern void VG_(discard_translations)(Addr start, ULong range, const HChar* who);
 
+/* The highest address that may be mapped, and where Valgrind's own memory begins. Both are local to Valgrind's
+   address-space manager; the build makes them global in a copy of it. Where it cannot, they have no address. */
+extern Addr aspacem_maxAddr __attribute__((weak));
+extern Addr aspacem_vStart __attribute__((weak));
+extern Bool VG_(am_notify_munmap)(Addr start, SizeT length);
+extern Bool VG_(am_create_reservation)(Addr start, SizeT length, ShrinkMode mode, SSizeT extra);
+
 /* ---- system calls ---- */
 
 extern SysRes VG_(mk_SysRes_Error)(UWord error);
@@ -81,6 +87,8 @@ typedef struct SyscallArgLayout SyscallArgLayout;
 
 /* Flag of a call: other threads may run meanwhile. */
 #define SfMayBlock (1 << 1)
+/* Flag of a call: it may have sent a signal. */
+#define SfPollAfter (1 << 3)
 
 typedef struct {
    void (*before)(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord* flags);

@@ -21,15 +21,11 @@
 #include "pub_tool_threadstate.h"
 #include "pub_tool_vki.h"
 
+#include "address_space.h"
 #include "core.h"
-#include "memory.h"
 
 #define PAGE_BYTES 4096UL
 #define LARGE_PAGE_BYTES (2UL << 20)
-/* Valgrind keeps no more segments (VG_N_SEGMENTS). */
-#define MOST_SEGMENTS 30000
-/* The program's mappings end here. What Valgrind needs for itself lies above, and the program's first stack. */
-#define TOP 0x1000000000UL
 
 #define MAP_FIXED 0x10
 #define MAP_ANONYMOUS 0x20
@@ -46,16 +42,16 @@ extern SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr
 extern Addr __real_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok);
 extern Addr __wrap_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok);
 
-/* Start of the highest gap's last `length` bytes; 0 if no gap below TOP is long enough. */
+/* Start of the highest gap's last `length` bytes; 0 if no gap below the end of mappings is long enough. */
 static Addr highest_gap(SizeT length)
 {
-   static Addr starts[MOST_SEGMENTS];
-   Int i = VG_(am_get_segment_starts)(ALL_KINDS, starts, MOST_SEGMENTS);
-   Addr end = TOP;
+   static Addr starts[PL_SEGMENTS];
+   Int i = VG_(am_get_segment_starts)(ALL_KINDS, starts, PL_SEGMENTS);
+   Addr top = pl_mappings_end(), end = top;
 
    while (--i >= 0) {
       const NSegment* segment = VG_(am_find_nsegment)(starts[i]);
-      if (segment->start >= TOP)
+      if (segment->start >= top)
          continue;
       if (segment->end < end && end - segment->end - 1 >= length)
          return end - length;
@@ -86,19 +82,23 @@ SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr, UWord
                                                  UWord fd, Off64T offset)
 {
    SizeT whole = (length + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+   Bool placed = addr == 0 && whole > 0 && !(flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_HUGETLB));
+   SysRes result;
 
    if (!pl_segments_are_left())
       return VG_(mk_SysRes_Error)(VKI_ENOMEM);
-   if (whole >= TOP) {
-      VG_(umsg)("pagelab: its call for a mapping of %lu GiB failed with ENOMEM; Valgrind leaves a program less than "
-                "%lu GiB\n", (whole + (1UL << 30) - 1) >> 30, TOP >> 30);
-      return VG_(mk_SysRes_Error)(VKI_ENOMEM);
-   }
-   if (addr == 0 && whole > 0 && whole < TOP && !(flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_HUGETLB))) {
+   if (placed && whole < pl_mappings_end()) {
       Bool aligned = flags & MAP_ANONYMOUS ? whole % LARGE_PAGE_BYTES == 0 : holds_large_page(whole, (ULong)offset);
       addr = aligned ? highest_aligned_gap(whole, flags & MAP_ANONYMOUS ? 0 : (ULong)offset) : highest_gap(whole);
    }
-   return __real_vgModuleLocal_generic_PRE_sys_mmap(tid, addr, length, protection, flags, fd, offset);
+   result = __real_vgModuleLocal_generic_PRE_sys_mmap(tid, addr, length, protection, flags, fd, offset);
+   if (placed && addr == 0 && sr_isError(result)) {
+      /* Valgrind would say EINVAL. */
+      VG_(umsg)("pagelab: its call for a mapping of %lu GiB failed with ENOMEM: Valgrind leaves a program %lu GiB\n",
+                (whole + (1UL << 30) - 1) >> 30, pl_mappings_end() >> 30);
+      return VG_(mk_SysRes_Error)(VKI_ENOMEM);
+   }
+   return result;
 }
 
 /* mremap and shmat; and before the program runs, the loader, which looks for a place for the heap if there is none
@@ -111,7 +111,7 @@ Addr __wrap_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool
    if (start == 0 && VG_(get_running_tid)() == VG_INVALID_THREADID) {
       Addr lowest = __real_vgPlain_am_get_advisory_client_simple(0, length, ok);
       start = lowest + ((VG_(brk_base) - lowest) & (LARGE_PAGE_BYTES - 1));
-   } else if (start == 0 && whole > 0 && whole < TOP) {
+   } else if (start == 0 && whole > 0 && whole < pl_mappings_end()) {
       start = whole % LARGE_PAGE_BYTES == 0 ? highest_aligned_gap(whole, 0) : highest_gap(whole);
    }
    return __real_vgPlain_am_get_advisory_client_simple(start, length, ok);

@@ -26,9 +26,6 @@ extern void pl_memory_after_failure(UInt number, UWord* args, UWord error);
 /* The kernel reads or writes memory of the program for the thread that runs. */
 extern void pl_memory_kernel_access(Bool writes, Addr address, SizeT length);
 
-/* False once Valgrind's table of mappings is nearly full: a call that may make more is to fail with ENOMEM. */
-extern Bool pl_segments_are_left(void);
-
 /* A forked child has no memory locked. */
 extern void pl_memory_forked(void);
 

@@ -19,6 +19,7 @@
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
+#include "address_space.h"
 #include "core.h"
 #include "memory.h"
 #include "mmap_flags.h"
@@ -224,36 +225,6 @@ SyscallTableEntry* __wrap_vgModuleLocal_get_linux_syscall_entry(UInt number)
 }
 
 /* ---- mappings ---- */
-
-/* Valgrind keeps so many segments of memory (VG_N_SEGMENTS), and ends a program that has more. Before that, calls that may
-   make more fail as the kernel's do at vm.max_map_count. */
-#define MOST_SEGMENTS (30000 - 1000)
-#define ALL_KINDS (SkAnonC | SkAnonV | SkFileC | SkFileV | SkShmC | SkFree | SkResvn)
-
-Bool pl_segments_are_left(void)
-{
-   static Int calls_until_full = 0;
-   static Bool told = False;
-   Addr none;
-   Int n;
-
-   if (calls_until_full > 0) {
-      calls_until_full--;
-      return True;
-   }
-   n = VG_(am_get_segment_starts)(ALL_KINDS, &none, 1);
-   n = n < 0 ? -n : n;
-   /* A call splits a segment into three at most. */
-   calls_until_full = (MOST_SEGMENTS - n) / 2;
-   if (calls_until_full > 0)
-      return True;
-   calls_until_full = 0;
-   if (!told)
-      VG_(umsg)("pagelab: it had more than %d mappings, which is more than Valgrind can keep; calls for more failed with "
-                "ENOMEM\n", MOST_SEGMENTS);
-   told = True;
-   return False;
-}
 
 extern Before __real_vgSysWrap_generic_sys_mprotect_before, __wrap_vgSysWrap_generic_sys_mprotect_before;
 

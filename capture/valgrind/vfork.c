@@ -191,8 +191,10 @@ void __wrap_vgSysWrap_linux_sys_clone_before(ThreadId tid, SyscallArgLayout* lay
    UWord shared = asked.arg1 & (OF_VFORK | OF_THREADS);
 
    if (shared != OF_THREADS && (shared & OF_VFORK) == VKI_CLONE_VM) {
+      /* LeakSanitizer stops the program from such a child. */
       VG_(umsg)("pagelab: its call for a child that shares its memory (clone with CLONE_VM) failed with EINVAL: "
-                "Valgrind cannot make one\n");
+                "Valgrind cannot make one%s\n", asked.arg1 & VKI_CLONE_UNTRACED
+                ? "; LeakSanitizer is turned off by ASAN_OPTIONS=detect_leaks=0" : "");
       status->what = SsComplete;
       status->sres = VG_(mk_SysRes_Error)(VKI_EINVAL);
       return;

@@ -17,10 +17,7 @@ COMMON = r"""
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,23 +146,6 @@ static int deep(int n) {
 int main(void) { deep(600); puts("ok"); }
 """
 
-FILTERED = r"""
-int main(void) {
-    struct sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-    struct sock_filter only_write[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 1, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
-    struct sock_fprog program = {5, only_write};
-    char *memory = map(1000, 0);
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program)) return 1;
-    for (int i = 0; i < 300; i++) touch(memory, 1000);
-    write(1, "after\n", 6);
-    _exit(5);
-}
-"""
-
 MOVED = r"""
 int main(void) {
     char *old = map(50, 0);
@@ -189,9 +169,11 @@ int main(void) {
 
 MISSES = r"""int main(void) { printf("%d\n", syscall(SYS_userfaultfd, O_CLOEXEC) < 0 && errno == ENOSYS); }"""
 
-RESERVES = r"""
-int main(void) { printf("%d\n", mmap(0, 70UL << 30, 0, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED
-                                    && errno == ENOMEM); }
+SANDBOXED = r"""
+int main(void) {
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    printf("%d\n", syscall(446 /* landlock_restrict_self */, -1, 0) == 0);
+}
 """
 
 RING = r"""
@@ -213,14 +195,6 @@ int main(void) {
     ((unsigned *)(in + about.sq_off.array))[1] = 1;
     __atomic_store_n((unsigned *)(in + about.sq_off.tail), 2, __ATOMIC_RELEASE);
     return syscall(SYS_io_uring_enter, ring, 2, 2, IORING_ENTER_GETEVENTS, 0, 0) != 2;
-}
-"""
-
-SPLITS = r"""
-int main(void) {
-    char *memory = map(70000, MAP_NORESERVE);
-    for (int i = 0; i < 35000; i++) if (mprotect(memory + 2 * i * PAGE, PAGE, PROT_NONE)) break;
-    printf("%d\n", errno == ENOMEM);
 }
 """
 
@@ -344,10 +318,8 @@ def test_a_program_in_another_root_runs_natively_if_valgrind_is_not_there(pagela
 @pytest.mark.parametrize(
     ("source", "status", "output", "loss"),
     [
-        pytest.param(FILTERED, 5, "after\n", "filter of system calls (seccomp), which was not installed", id="seccomp"),
         pytest.param(MISSES, 0, "1\n", "userfaultfd (323) failed with ENOSYS", id="missing system call"),
-        pytest.param(RESERVES, 0, "1\n", "mapping of 70 GiB failed with ENOMEM", id="70 GiB"),
-        pytest.param(SPLITS, 0, "1\n", "more than 29000 mappings", id="many mappings"),
+        pytest.param(SANDBOXED, 0, "1\n", "sandbox of files (landlock), which was not set up", id="landlock"),
     ],
 )
 def test_what_the_program_did_not_get_is_a_loss_that_all_commands_tell(
@@ -400,8 +372,8 @@ def test_a_signal_after_the_programs_end_ends_the_recorder(pagelab: Pagelab, tmp
         recorder.terminate()
         _, said = recorder.communicate(timeout=60)
     assert recorder.returncode == 128 + signal.SIGTERM, said
-    (loss,) = losses(pagelab)
-    assert "a signal ended the recorder before the program's last process" in loss
+    # On a busy machine there is also a loss that tells of a process that has not begun.
+    assert any("a signal ended the recorder before the program's last process" in loss for loss in losses(pagelab))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `tool` | compiles the tool and finds Valgrind |
+//! | `valgrind_limits` | raises limits of Valgrind on addresses and mappings |
 //! | `program` | refuses programs that cannot be recorded |
 //! | `protocol` | records of the stream |
 //! | `ring` | connection to one process, and the door that processes come through |
@@ -40,8 +41,8 @@
 //! without a program counter. The first fetch from each code page of a process after it was mapped.
 //!
 //! **What differs from a run without Valgrind.** Threads take turns instead of running in parallel. The program sees a
-//! processor without AVX-512, and no vdso. Valgrind places the program, its heap and its stack; ld.so and the program's
-//! own mappings are placed as the kernel would, below 64 GiB.
+//! processor without AVX-512, and no vdso. Valgrind places the program and its heap; ld.so and the program's own
+//! mappings are placed as the kernel would, downwards from the first stack.
 
 mod bounds;
 mod calls;
@@ -66,6 +67,7 @@ mod segment;
 mod session;
 pub(crate) mod stretches;
 mod tool;
+mod valgrind_limits;
 
 pub use bounds::Bound;
 pub use follow::Follow;

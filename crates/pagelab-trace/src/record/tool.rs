@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::valgrind_limits;
 use crate::TraceError;
 
 /// Name of the tool, as in `--tool=`.
@@ -12,17 +13,14 @@ pub(super) const NAME: &str = "pagelab";
 const PLATFORM: &str = "amd64-linux";
 const INSTALL_HINT: &str = "install Debian's valgrind package (apt-get install valgrind)";
 
-/// Folders of the headers for tools, of the static libraries, and of the files that Valgrind needs at run time.
-const INCLUDE_FOLDERS: [&str; 2] = ["/usr/include/valgrind", "/usr/local/include/valgrind"];
-const LIBRARY_FOLDERS: [&str; 4] =
-    ["/usr/lib/x86_64-linux-gnu/valgrind", "/usr/lib64/valgrind", "/usr/lib/valgrind", "/usr/local/lib/valgrind"];
-const LIBEXEC_FOLDERS: [&str; 5] = [
-    "/usr/libexec/valgrind",
-    "/usr/lib/x86_64-linux-gnu/valgrind",
-    "/usr/lib64/valgrind",
-    "/usr/lib/valgrind",
-    "/usr/local/libexec/valgrind",
-];
+/// Where Valgrind is installed, if not where its launcher is.
+const PREFIXES: [&str; 2] = ["/usr", "/usr/local"];
+/// Folders below a prefix: of the headers for tools, of the static libraries, and of the files that Valgrind needs at
+/// run time.
+const INCLUDE_FOLDERS: [&str; 1] = ["include/valgrind"];
+const LIBRARY_FOLDERS: [&str; 3] = ["lib/x86_64-linux-gnu/valgrind", "lib64/valgrind", "lib/valgrind"];
+const RUN_TIME_FOLDERS: [&str; 4] =
+    ["libexec/valgrind", "lib/x86_64-linux-gnu/valgrind", "lib64/valgrind", "lib/valgrind"];
 
 const COMPILE: [&str; 13] = [
     "-m64",
@@ -73,9 +71,44 @@ impl Valgrind {
     }
 }
 
-/// The first of `folders` that contains `file`.
-fn folder_with(folders: &[&str], file: &str, what: &str) -> Result<PathBuf, TraceError> {
-    folders.iter().map(PathBuf::from).find(|folder| folder.join(file).exists()).ok_or_else(|| {
+/// The files of an installed Valgrind that tools are made of.
+struct Files {
+    include: PathBuf,
+    core: PathBuf,
+    run_time: PathBuf,
+}
+
+impl Files {
+    /// Those that belong to the launcher: `PREFIX/bin/valgrind`, `PREFIX/include/valgrind`, and so on.
+    fn locate(launcher: &Path) -> Result<Self, TraceError> {
+        let real = launcher.canonicalize().map_err(|e| TraceError::io(launcher, e))?;
+        let own = real.ancestors().nth(2).map(Path::to_path_buf);
+        let prefixes: Vec<PathBuf> = own.into_iter().chain(PREFIXES.map(PathBuf::from)).collect();
+        let core = format!("libcoregrind-{PLATFORM}.a");
+        Ok(Self {
+            include: folder_with(&prefixes, &INCLUDE_FOLDERS, "pub_tool_tooliface.h", "headers")?,
+            core: folder_with(&prefixes, &LIBRARY_FOLDERS, &core, "static libraries")?.join(core),
+            run_time: folder_with(
+                &prefixes,
+                &RUN_TIME_FOLDERS,
+                &format!("vgpreload_core-{PLATFORM}.so"),
+                "run-time files",
+            )?,
+        })
+    }
+
+    /// Tells this library from others of the same version.
+    fn identity(&self) -> Result<String, TraceError> {
+        let about = fs::metadata(&self.core).map_err(|e| TraceError::io(&self.core, e))?;
+        Ok(format!("{} {} {:?}", self.core.display(), about.len(), about.modified().ok()))
+    }
+}
+
+/// The first folder that contains `file`, of `folders` below `prefixes`.
+fn folder_with(prefixes: &[PathBuf], folders: &[&str], file: &str, what: &str) -> Result<PathBuf, TraceError> {
+    let folders: Vec<PathBuf> =
+        prefixes.iter().flat_map(|prefix| folders.iter().map(|folder| prefix.join(folder))).collect();
+    folders.iter().find(|folder| folder.join(file).exists()).cloned().ok_or_else(|| {
         TraceError::usage(format!("Valgrind's {what} ({file}) are missing, looked in {folders:?}; {INSTALL_HINT}"))
     })
 }
@@ -89,15 +122,15 @@ fn folder_with(folders: &[&str], file: &str, what: &str) -> Result<PathBuf, Trac
 /// [`TraceError::Io`].
 pub fn prepare_tool(source_dir: &Path, cache_dir: &Path) -> Result<PathBuf, TraceError> {
     let valgrind = Valgrind::locate()?;
-    let include = folder_with(&INCLUDE_FOLDERS, "pub_tool_tooliface.h", "headers")?;
-    let libraries = folder_with(&LIBRARY_FOLDERS, &format!("libcoregrind-{PLATFORM}.a"), "static libraries")?;
-    let libexec = folder_with(&LIBEXEC_FOLDERS, &format!("vgpreload_core-{PLATFORM}.so"), "run-time files")?;
+    let files = Files::locate(&valgrind.launcher)?;
 
     let sources = sources(source_dir)?;
     let mut hash = xxhash_rust::xxh3::Xxh3::new();
     for part in COMPILE.iter().chain(&LINK) {
         hash.update(part.as_bytes());
     }
+    hash.update(files.identity()?.as_bytes());
+    hash.update(&valgrind_limits::MORE_ENTRIES.to_le_bytes());
     for (name, content) in &sources {
         hash.update(name.as_encoded_bytes());
         hash.update(content);
@@ -111,9 +144,9 @@ pub fn prepare_tool(source_dir: &Path, cache_dir: &Path) -> Result<PathBuf, Trac
     fs::create_dir_all(cache_dir).map_err(|e| TraceError::io(cache_dir, e))?;
     let scratch =
         tempfile::Builder::new().prefix(".build-").tempdir_in(cache_dir).map_err(|e| TraceError::io(cache_dir, e))?;
-    compile(source_dir, &sources, &include, &libraries, &scratch.path().join(&tool))?;
-    for entry in fs::read_dir(&libexec).map_err(|e| TraceError::io(&libexec, e))? {
-        let file = entry.map_err(|e| TraceError::io(&libexec, e))?.path();
+    compile(source_dir, &sources, &files, &scratch.path().join(&tool))?;
+    for entry in fs::read_dir(&files.run_time).map_err(|e| TraceError::io(&files.run_time, e))? {
+        let file = entry.map_err(|e| TraceError::io(&files.run_time, e))?.path();
         let link = scratch.path().join(file.file_name().unwrap_or_default());
         symlink(&file, &link).map_err(|e| TraceError::io(&link, e))?;
     }
@@ -152,18 +185,23 @@ fn sources(folder: &Path) -> Result<Vec<(std::ffi::OsString, Vec<u8>)>, TraceErr
 fn compile(
     source_dir: &Path,
     sources: &[(std::ffi::OsString, Vec<u8>)],
-    include: &Path,
-    libraries: &Path,
+    files: &Files,
     tool: &Path,
 ) -> Result<(), TraceError> {
+    let scratch = tempfile::tempdir().map_err(|e| TraceError::io(std::env::temp_dir(), e))?;
+    let raised = valgrind_limits::raise(&files.core, scratch.path())?;
     let mut gcc = Command::new("gcc");
     gcc.args(COMPILE).args(LINK).arg(format!("@{}", source_dir.join(REPLACED_FUNCTIONS).display()));
-    gcc.arg("-I").arg(include).arg("-I").arg(include.join("vki")).arg("-o").arg(tool);
+    gcc.arg("-I").arg(&files.include).arg("-I").arg(files.include.join("vki")).arg("-o").arg(tool);
     gcc.args(sources.iter().map(|(name, _)| source_dir.join(name)).filter(|f| f.extension().is_some_and(|e| e == "c")));
-    for library in ["libcoregrind", "libvex"] {
-        gcc.arg(libraries.join(format!("{library}-{PLATFORM}.a")));
+    // Before the library, so that the linker does not take the library's own.
+    if let Some(raised) = &raised {
+        gcc.arg(format!("-DPL_SEGMENTS={}", raised.segments)).arg(&raised.object);
     }
-    gcc.arg("-lgcc").arg(libraries.join(format!("libgcc-sup-{PLATFORM}.a")));
+    for library in ["libcoregrind", "libvex"] {
+        gcc.arg(files.core.with_file_name(format!("{library}-{PLATFORM}.a")));
+    }
+    gcc.arg("-lgcc").arg(files.core.with_file_name(format!("libgcc-sup-{PLATFORM}.a")));
     let output = gcc.output().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => TraceError::usage(
             "gcc is missing, and the recorder's Valgrind tool is not compiled yet; install it (apt-get install gcc)",
@@ -192,7 +230,7 @@ mod tests {
 
     #[test]
     fn missing_files_are_named() {
-        let error = folder_with(&["/nowhere"], "header.h", "headers").unwrap_err().to_string();
+        let error = folder_with(&["/nowhere".into()], &["include"], "header.h", "headers").unwrap_err().to_string();
         assert!(error.contains("headers (header.h) are missing") && error.contains("apt-get"), "{error}");
     }
 }

@@ -1,0 +1,1 @@
+../../../../capture/valgrind/address_space.c
