@@ -21,10 +21,12 @@
 #include "pub_tool_libcprint.h"
 #include "pub_tool_libcproc.h"
 #include "pub_tool_mallocfree.h"
+#include "pub_tool_threadstate.h"
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
 #include "core.h"
+#include "filters.h"
 #include "image.h"
 #include "limits.h"
 #include "process.h"
@@ -44,6 +46,7 @@
 #define USUAL_STACK (16UL << 20)
 
 Int pl_door = -1;
+Int pl_inherited_filters = -1;
 const HChar* pl_argv0 = NULL;
 
 static const HChar* path_of_image = NULL;
@@ -51,6 +54,8 @@ static const HChar* path_of_image = NULL;
 static const HChar* interpreter = NULL;
 /* The tool's own file, and its path for an execve. */
 static Int tool_fd = -1;
+/* The filters for the next image. */
+static Int filters_fd = -1;
 static HChar tool_path[40];
 /* Valgrind's launcher, and the folder of Valgrind's own files. */
 static HChar* launcher = NULL;
@@ -175,6 +180,8 @@ void pl_image_begins(void)
 
    if (pl_door >= 0)
       pl_stream_inherit_door(pl_door);
+   if (pl_inherited_filters >= 0)
+      pl_filters_load(pl_inherited_filters);
    close_other_log();
    launcher = VG_(name_of_launcher);
    if (interpreter != NULL) {
@@ -224,8 +231,23 @@ static void keep_over_exec(Int descriptor, Bool kept)
       pl_system_call(__NR_fcntl, (ULong)descriptor, F_SETFD, kept ? 0 : VKI_FD_CLOEXEC, 0, 0, 0);
 }
 
+/* A failed execve may have left other ones. */
+static void leave_filters(void)
+{
+   HChar number[24];
+
+   if (filters_fd >= 0)
+      VG_(close)(filters_fd);
+   filters_fd = pl_filters_save(VG_(get_running_tid)());
+   if (filters_fd < 0)
+      return;
+   VG_(sprintf)(number, "%d", filters_fd);
+   set_option("--filters=", NULL, number);
+}
+
 static void keep_descriptors(Bool kept)
 {
+   keep_over_exec(filters_fd, kept);
    keep_over_exec(pl_stream_door(), kept);
    keep_over_exec(VG_(log_output_sink).fd, kept);
 }
@@ -246,6 +268,7 @@ Bool pl_image_prepare_recorded(void)
    VG_(sprintf)(number, "%d", pl_recorder_pid);
    set_option("--recorder=", NULL, number);
    set_option("--descriptors=", NULL, pl_limits_text());
+   leave_filters();
    keep_descriptors(True);
    return True;
 }
@@ -253,6 +276,9 @@ Bool pl_image_prepare_recorded(void)
 void pl_image_prepare_native(void)
 {
    pl_limits_tell_kernel();
+   if (pl_filters_are_on(VG_(get_running_tid)()))
+      VG_(umsg)("pagelab: its filter of system calls (seccomp) does not hold in the program that it executed, which runs "
+                "natively\n");
    keep_descriptors(False);
 }
 

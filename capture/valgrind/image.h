@@ -17,6 +17,8 @@
 
 /* Options that an image leaves to the next: the end of the door, and the argv[0] that the program asked for. */
 extern Int pl_door;
+/* Filters of system calls that an earlier image has installed; -1: none. */
+extern Int pl_inherited_filters;
 extern const HChar* pl_argv0;
 
 /* To be called once Valgrind has read its options. */

@@ -25,6 +25,7 @@
 #include "allocations.h"
 #include "core.h"
 #include "edges.h"
+#include "filters.h"
 #include "image.h"
 #include "memory.h"
 #include "proc_self.h"
@@ -140,6 +141,7 @@ static void on_first_instruction(ThreadId tid)
 static void on_thread_made(ThreadId tid, ThreadId child)
 {
    run_as(tid);
+   pl_filters_thread_made(tid, child);
    pl_edges_thread_made(tid, child);
 }
 

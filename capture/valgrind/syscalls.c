@@ -23,12 +23,8 @@
 #include "core.h"
 #include "memory.h"
 #include "mmap_flags.h"
+#include "seccomp.h"
 
-#define PR_GET_SECCOMP 21
-#define PR_SET_SECCOMP 22
-#define SECCOMP_SET_MODE_STRICT 0
-#define SECCOMP_SET_MODE_FILTER 1
-#define SECCOMP_FILTER_FLAG_NEW_LISTENER 8
 #define MREMAP_MAYMOVE 1
 #define MREMAP_FIXED 2
 #define MREMAP_DONTUNMAP 4
@@ -70,35 +66,7 @@ static void after_cachestat(ThreadId tid, SyscallArgs* arguments, SyscallStatus*
       pl_memory_kernel_access(True, arguments->arg3, CACHESTAT_BYTES);
 }
 
-/* ---- filters of system calls ---- */
-
-static Int seccomp_mode = 0;
-
-/* The tool makes system calls of its own, which a filter would forbid: the program would be killed. So it is told that the
-   filter is there, and the trace tells that it is not. */
-static void pretend_filter(SyscallStatus* status, Int mode)
-{
-   if (seccomp_mode == 0)
-      VG_(umsg)("pagelab: it asked for a filter of system calls (seccomp), which was not installed: the recorder would "
-                "have been killed by it\n");
-   seccomp_mode = mode;
-   succeed(status, 0);
-}
-
-static Before before_seccomp;
-static void before_seccomp(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
-                           UWord* flags)
-{
-   (void)tid;
-   (void)layout;
-   (void)flags;
-   if (arguments->arg1 == SECCOMP_SET_MODE_STRICT)
-      pretend_filter(status, 1);
-   else if (arguments->arg1 == SECCOMP_SET_MODE_FILTER && !(arguments->arg2 & SECCOMP_FILTER_FLAG_NEW_LISTENER))
-      pretend_filter(status, 2);
-   else if (arguments->arg1 == SECCOMP_SET_MODE_FILTER)
-      fail(status, VKI_EINVAL);
-}
+/* ---- sandboxes of files ---- */
 
 static Before before_landlock_restrict_self;
 static void before_landlock_restrict_self(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
@@ -111,19 +79,6 @@ static void before_landlock_restrict_self(ThreadId tid, SyscallArgLayout* layout
    VG_(umsg)("pagelab: it asked for a sandbox of files (landlock), which was not set up: Valgrind's own files lie "
              "outside\n");
    succeed(status, 0);
-}
-
-extern Before __real_vgSysWrap_linux_sys_prctl_before, __wrap_vgSysWrap_linux_sys_prctl_before;
-
-void __wrap_vgSysWrap_linux_sys_prctl_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
-                                             SyscallStatus* status, UWord* flags)
-{
-   if (arguments->arg1 == PR_SET_SECCOMP && (arguments->arg2 == 1 || arguments->arg2 == 2))
-      pretend_filter(status, (Int)arguments->arg2);
-   else if (arguments->arg1 == PR_GET_SECCOMP)
-      succeed(status, (UWord)seccomp_mode);
-   else
-      __real_vgSysWrap_linux_sys_prctl_before(tid, layout, arguments, status, flags);
 }
 
 /* ---- calls that block ---- */
@@ -152,7 +107,7 @@ static Added added[] = {
    {154, "modify_ldt", {NULL, NULL}},
    {216, "remap_file_pages", {NULL, NULL}},
    {256, "migrate_pages", {NULL, NULL}},
-   {317, "seccomp", {before_seccomp, NULL}},
+   {317, "seccomp", {pl_seccomp_before, NULL}},
    /* A thread that waits for another one to serve its fault would keep that one from running. */
    {323, "userfaultfd", {NULL, NULL}},
    {325, "mlock2", {may_block, NULL}},
@@ -205,7 +160,7 @@ static void tell_of_missing(UInt number, const HChar* name)
    VG_(umsg)("pagelab: its system call %s (%u) failed with ENOSYS, since Valgrind does not have it\n", name, number);
 }
 
-SyscallTableEntry* __wrap_vgModuleLocal_get_linux_syscall_entry(UInt number)
+static SyscallTableEntry* find(UInt number)
 {
    SyscallTableEntry* entry = __real_vgModuleLocal_get_linux_syscall_entry(number);
    const HChar* name = "of number";
@@ -222,6 +177,11 @@ SyscallTableEntry* __wrap_vgModuleLocal_get_linux_syscall_entry(UInt number)
    }
    tell_of_missing(number, name);
    return NULL;
+}
+
+SyscallTableEntry* __wrap_vgModuleLocal_get_linux_syscall_entry(UInt number)
+{
+   return pl_seccomp_filtered(find(number), number);
 }
 
 /* ---- mappings ---- */

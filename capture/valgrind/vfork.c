@@ -189,12 +189,13 @@ void __wrap_vgSysWrap_linux_sys_clone_before(ThreadId tid, SyscallArgLayout* lay
 {
    SyscallArgs asked = *arguments;
    UWord shared = asked.arg1 & (OF_VFORK | OF_THREADS);
+   /* LeakSanitizer stops the program from such a child. As a thread it would stop itself, too. */
+   Bool stops_parent = (asked.arg1 & VKI_CLONE_UNTRACED) && !(asked.arg1 & VKI_CLONE_THREAD);
 
-   if (shared != OF_THREADS && (shared & OF_VFORK) == VKI_CLONE_VM) {
-      /* LeakSanitizer stops the program from such a child. */
+   if ((shared != OF_THREADS || stops_parent) && (shared & OF_VFORK) == VKI_CLONE_VM) {
       VG_(umsg)("pagelab: its call for a child that shares its memory (clone with CLONE_VM) failed with EINVAL: "
-                "Valgrind cannot make one%s\n", asked.arg1 & VKI_CLONE_UNTRACED
-                ? "; LeakSanitizer is turned off by ASAN_OPTIONS=detect_leaks=0" : "");
+                "Valgrind cannot make one%s\n",
+                stops_parent ? "; LeakSanitizer is turned off by ASAN_OPTIONS=detect_leaks=0" : "");
       status->what = SsComplete;
       status->sres = VG_(mk_SysRes_Error)(VKI_EINVAL);
       return;
