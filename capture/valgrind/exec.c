@@ -34,6 +34,7 @@
 
 #define ELF_CLASS 4 /* offset in the header; 1: 32 bit, 2: 64 bit */
 #define ELF_MACHINE 18
+#define MACHINE_I386 3
 #define MACHINE_X86_64 62
 
 static Bool has_capabilities(const HChar* path)
@@ -77,7 +78,7 @@ static const HChar* interpreter_of(HChar* head, Int length)
 
 static Bool is_foreign(const HChar* head)
 {
-   return head[ELF_MACHINE] != MACHINE_X86_64 || head[ELF_MACHINE + 1] != 0;
+   return (head[ELF_MACHINE] != MACHINE_X86_64 && head[ELF_MACHINE] != MACHINE_I386) || head[ELF_MACHINE + 1] != 0;
 }
 
 Bool pl_exec_is_refused(const HChar* path)
