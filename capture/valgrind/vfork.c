@@ -105,13 +105,13 @@ static void give_pages(Addr start, const ULong* entries, SizeT entries_n)
    }
 }
 
-static void give_segment(Int page_map, const NSegment* segment)
+static void give_range(Int page_map, Addr start, Addr end)
 {
    static ULong entries[PAGES_AT_ONCE];
-   Addr at = segment->start;
+   Addr at = start;
 
-   while (at < segment->end) {
-      SizeT pages = (segment->end + 1 - at) / PAGE;
+   while (at < end) {
+      SizeT pages = (end - at) / PAGE;
       Long length;
       if (pages > PAGES_AT_ONCE)
          pages = PAGES_AT_ONCE;
@@ -122,6 +122,46 @@ static void give_segment(Int page_map, const NSegment* segment)
       give_pages(at, entries, (SizeT)length / sizeof(ULong));
       at += (SizeT)length / sizeof(ULong) * PAGE;
    }
+}
+
+/* linux/fs.h: PAGEMAP_SCAN, since Linux 6.7. Finds ranges of present pages, and passes over holes of terabytes at once. */
+#define PAGEMAP_SCAN 0xc0606610
+#define PAGE_IS_PRESENT (1 << 3)
+#define RANGES_AT_ONCE 256
+/* What an older kernel is asked for, page by page. */
+#define LARGEST_SEGMENT (64UL << 30)
+
+typedef struct {
+   ULong start, end, categories;
+} PresentRange;
+
+typedef struct {
+   ULong size, flags, start, end, walk_end, ranges, ranges_n, most_pages;
+   ULong inverted, all_of, any_of, returned;
+} Scan;
+
+static void give_segment(Int page_map, const NSegment* segment)
+{
+   static PresentRange ranges[RANGES_AT_ONCE];
+   Scan scan = {.size = sizeof scan, .start = segment->start, .end = segment->end + 1, .ranges = (Addr)ranges,
+                .ranges_n = RANGES_AT_ONCE, .all_of = PAGE_IS_PRESENT, .returned = PAGE_IS_PRESENT};
+   Long n, i;
+
+   while (scan.start < scan.end) {
+      n = pl_system_call(__NR_ioctl, (ULong)page_map, PAGEMAP_SCAN, (ULong)(Addr)&scan, 0, 0, 0);
+      if (n < 0)
+         break;
+      for (i = 0; i < n; i++)
+         give_range(page_map, ranges[i].start, ranges[i].end);
+      scan.start = scan.walk_end;
+   }
+   if (scan.start >= scan.end)
+      return;
+   if (scan.end - scan.start <= LARGEST_SEGMENT)
+      give_range(page_map, scan.start, scan.end);
+   else
+      VG_(umsg)("pagelab: what it wrote to %lu GiB of its parent's memory after vfork was not looked for, so its parent "
+                "has not got it\n", (UWord)(scan.end - scan.start) >> 30);
 }
 
 void pl_vfork_give_back(void)

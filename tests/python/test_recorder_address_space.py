@@ -145,6 +145,14 @@ def test_programs_with_address_sanitizer_run(pagelab: Pagelab, tmp_path: Path) -
     assert "heap-buffer-overflow" in recorded.stderr
 
 
+def test_a_program_with_terabytes_starts_another_one(pagelab: Pagelab, tmp_path: Path) -> None:
+    """The pages that the child of vfork wrote are found without a look at each page."""
+    program = compiled(tmp_path, r"""int main(void) { return system("exit 3") >> 8; }""", "-fsanitize=address")
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", program, ASAN_OPTIONS="detect_leaks=0")
+    assert recorded.returncode == 3, recorded.stderr
+    assert losses(pagelab) == []
+
+
 def test_a_search_for_leaks_fails_and_does_not_hang(pagelab: Pagelab, tmp_path: Path) -> None:
     program = compiled(tmp_path, OVERFLOWS, "-fsanitize=address")
     recorded = pagelab("record", "-q", "-o", "t.trace", "--", program, ASAN_OPTIONS="detect_leaks=1")
