@@ -33,6 +33,10 @@ pub struct MappingCounters {
     pub pages_relocated: u64,
     /// Times that storage had no room to move blocks to.
     pub relocations_refused: u64,
+    /// Pages that MADV_PAGEOUT unmapped.
+    pub pages_out: u64,
+    /// Cycles of MADV_PAGEOUT for writes to the swap device, without those of devices.
+    pub page_out_cycles: Cycles,
     /// Cycles of msync, without those of devices.
     pub sync_cycles: Cycles,
     /// Cycles of writing the entries of new mappings for a fault engine, and of removing them.

@@ -20,6 +20,8 @@ pub mod memory;
 pub mod mmap_misses;
 pub mod needs;
 pub mod os;
+pub mod page_out;
+pub mod page_ranges;
 pub mod placement;
 pub mod populate;
 pub mod reclaim;

@@ -12,6 +12,7 @@ use crate::config::InvalidationCause;
 use crate::context::KernelContext;
 use crate::direct_segment::taken_by;
 use crate::effects::Effects;
+use crate::entry_word::EntryWord;
 use crate::fault::Ahead;
 use crate::invalidation::Invalidation;
 use crate::layer::Layer;
@@ -22,6 +23,7 @@ use crate::vma::{PageAdvice, VaRange, Vma, VmaChange, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::io::DeviceRequest;
 use pagelab_base::page_fault::Intent;
 use pagelab_base::step::BlockKey;
 use pagelab_tables::page_table::{PteFlags, Removed};
@@ -32,6 +34,12 @@ use pagelab_trace::{EventKind, MapFlags, Protection};
 pub struct Consequences {
     /// Translations to invalidate in the TLBs.
     pub gone: Invalidation,
+    /// Translations to invalidate of other address spaces.
+    pub elsewhere: Vec<(SpaceId, Invalidation)>,
+    /// Mappings that are gone.
+    pub unmapped: Vec<Vma>,
+    /// Writes to the swap area that the program waits for.
+    pub writes: Vec<DeviceRequest>,
     /// Ranges to populate, and why.
     pub populate: Vec<(VaRange, Ahead)>,
 }
@@ -49,8 +57,8 @@ impl Os {
         self.mapping.calls += u64::from(!recorded);
         let layer = &mut self.layers[space.layer];
         let context = layer.context(cpu, space.index);
-        let Consequences { mut gone, mut populate } = Consequences::default();
-        gone.recorded = recorded;
+        let mut outcome = Consequences::default();
+        outcome.gone.recorded = recorded;
         let vmas = &mut layer.spaces[space.index].vmas;
         let changes = match kind {
             EventKind::Mmap { addr, len, prot, flags, file: None, .. } if is_shared_anonymous(*flags) => {
@@ -63,15 +71,17 @@ impl Os {
         };
         let Ok(changes) = changes else {
             self.mapping.impossible += 1;
-            return Ok(Consequences { gone, populate });
+            return Ok(outcome);
         };
         if matches!(kind, EventKind::Brk { .. }) {
             layer.counters.brk.count(vmas.brk_outcome());
         }
         for change in changes {
-            self.follow(effects, context, space, change, &mut gone, &mut populate)?;
+            self.follow(effects, context, space, change, &mut outcome)?;
         }
         let layer = &mut self.layers[space.layer];
+        // Not before all entries are gone: several of these mappings may show one page.
+        outcome.unmapped.drain(..).for_each(|vma| layer.release_memory_pages(context, &vma));
         layer.follow_mappings(context, space.index);
         if let EventKind::Madvise { addr, len, .. } = *kind
             && let Ok(range) = VaRange::from_bytes(addr, len)
@@ -87,16 +97,16 @@ impl Os {
             }
             layer.cut_too_large_words(context, space.index, range);
             for place in layer.free_armed_tables(context, space.index, range) {
-                gone.add(place, place.pages());
+                outcome.gone.add(place, place.pages());
             }
         }
         self.request_arming_after_split(effects, context, space.layer);
         let layer = &mut self.layers[space.layer];
-        let populate = populate
+        let populate = std::mem::take(&mut outcome.populate)
             .into_iter()
             .flat_map(|(range, why)| layer.outside_segment(space.index, range).map(|part| (part, why)));
-        let populate = populate.filter(|(range, _)| !range.is_empty()).collect();
-        Ok(Consequences { gone, populate })
+        outcome.populate = populate.filter(|(range, _)| !range.is_empty()).collect();
+        Ok(outcome)
     }
 
     /// Updates page table and frames for a change of the mappings.
@@ -106,9 +116,9 @@ impl Os {
         context: KernelContext,
         space: SpaceId,
         change: VmaChange,
-        gone: &mut Invalidation,
-        populate: &mut Vec<(VaRange, Ahead)>,
+        outcome: &mut Consequences,
     ) -> Result<(), EngineError> {
+        let Consequences { gone, unmapped, populate, .. } = outcome;
         if !matches!(change, VmaChange::Mapped { .. } | VmaChange::Recorded { .. }) {
             self.account_for_taken(space);
         }
@@ -140,12 +150,6 @@ impl Os {
             VmaChange::Recorded { range } => {
                 self.mapping.pages_recorded += layer.map_recorded(context, space.index, range)?
             }
-            VmaChange::Advised { range, advice: PageAdvice::PopulateRead } => {
-                populate.push((range, Ahead::Asked(Intent::Load)));
-            }
-            VmaChange::Advised { range, advice: PageAdvice::PopulateWrite } => {
-                populate.push((range, Ahead::Asked(Intent::Store)));
-            }
             VmaChange::Unmapped { vma } => {
                 let pages = remove_pages(context, layer, space.index, vma.range())?;
                 layer.drop_translation_caches(context, space.index, vma.range(), InvalidationCause::Unmap);
@@ -153,6 +157,7 @@ impl Os {
                 layer.mechanisms.placement.mapping_gone(space.index, vma.range());
                 self.mapping.pages_unmapped += pages;
                 gone.add(vma.range(), pages);
+                unmapped.push(vma);
             }
             VmaChange::Discarded { range } => {
                 let pages = remove_pages(context, layer, space.index, range)?;
@@ -172,16 +177,54 @@ impl Os {
                 layer.mechanisms.placement.mapping_moved(space.index, from, to);
                 gone.add(from, pages);
             }
-            VmaChange::Advised { range, advice: PageAdvice::Remove } => {
+            VmaChange::Advised { range, advice } => self.follow_advice(context, space, range, advice, outcome)?,
+        }
+        Ok(())
+    }
+
+    /// Carries out advice on pages.
+    fn follow_advice(
+        &mut self,
+        context: KernelContext,
+        space: SpaceId,
+        range: VaRange,
+        advice: PageAdvice,
+        outcome: &mut Consequences,
+    ) -> Result<(), EngineError> {
+        let layer = &mut self.layers[space.layer];
+        let Consequences { gone, elsewhere, writes, populate, .. } = outcome;
+        match advice {
+            PageAdvice::PopulateRead => {
+                populate.push((range, Ahead::Asked(Intent::Load)));
+            }
+            PageAdvice::PopulateWrite => {
+                populate.push((range, Ahead::Asked(Intent::Store)));
+            }
+            PageAdvice::Remove => {
+                for (of, what) in self.punch_memory_file(context.cpu, space, range)? {
+                    self.mapping.pages_unmapped += what.pages;
+                    elsewhere.push((of, what));
+                }
+                let layer = &mut self.layers[space.layer];
                 let pages = remove_pages(context, layer, space.index, range)?;
                 self.mapping.pages_unmapped += pages;
                 gone.add(range, pages);
             }
-            VmaChange::Advised { range, advice: PageAdvice::Free } => {
+            PageAdvice::Free => {
                 let pages = free_lazily(context, layer, space.index, range)?;
                 gone.add(range, pages);
             }
-            VmaChange::Advised { .. } => {}
+            PageAdvice::Cold => {
+                let pages = layer.make_cold(space.index, range);
+                gone.add(range, pages);
+            }
+            PageAdvice::PageOut => {
+                let out = layer.page_out(context, space.index, range);
+                self.mapping.pages_out += out.pages;
+                gone.add(range, out.pages);
+                writes.extend(out.writes);
+            }
+            PageAdvice::WillNeed | PageAdvice::Collapse => {}
         }
         Ok(())
     }
@@ -246,6 +289,9 @@ impl Os {
             engine.space_ended(space.index);
         }
         layer.note_contiguity(space.index);
+        let vmas = &layer.spaces[space.index].vmas;
+        let in_memory = |vma: &&Vma| vma.is_of_memory_file() || vma.is_shared_anonymous();
+        let in_memory: Vec<Vma> = vmas.iter().filter(in_memory).cloned().collect();
         layer.spaces[space.index].vmas.clear();
         layer.spaces[space.index].misses.clear();
         let (placement, mut memory) = layer.placing(context);
@@ -258,6 +304,7 @@ impl Os {
             remove_pages(context, layer, space.index, everything)?
         };
         layer.prune(context, space.index, everything.start, everything.end, InvalidationCause::Exit);
+        in_memory.iter().for_each(|vma| layer.release_memory_pages(context, vma));
         self.mapping.pages_unmapped += pages;
         Ok(Invalidation { ranges: vec![everything], pages, full: true, recorded: false })
     }
@@ -317,6 +364,32 @@ pub(super) fn remove_pages(
     })
 }
 
+/// Unmaps the page-cache pages of a range of a file's mapping; private copies stay. Returns the number of unmapped
+/// pages.
+pub(super) fn remove_pages_of_file(
+    context: KernelContext,
+    layer: &mut Layer,
+    index: u32,
+    range: VaRange,
+) -> Result<u64, EngineError> {
+    for of in layer.words(index, range) {
+        if !matches!(of.word, EntryWord::Swap(_)) {
+            layer.take_word(index, of.va);
+            layer.release_word(context, of.word);
+        }
+    }
+    let mut removed = 0;
+    layer.for_mapped(index, range.start, range.end, |layer, page| {
+        if !layer.memory.page_use.is_anonymous(page.mapping.pfn) {
+            layer.unmap(context, index, page);
+            layer.put_page(context, &page.mapping);
+            removed += 1;
+        }
+        Ok::<(), EngineError>(())
+    })?;
+    Ok(removed)
+}
+
 /// Frees the frames of a whole space, but leaves its entries behind under a tag that is no longer used; returns the
 /// number of pages.
 fn abandon_pages(
@@ -345,7 +418,7 @@ fn free_lazily(context: KernelContext, layer: &mut Layer, index: u32, range: VaR
     let mut pages = 0;
     layer.for_mapped(index, range.start, range.end, |layer, page| {
         let (pfn, order) = (page.mapping.pfn, page.mapping.size.order());
-        let own = layer.memory.page_use.are_exclusive(pfn, order) && !layer.memory.page_use.is_object(pfn);
+        let own = layer.memory.page_use.are_exclusive(pfn, order);
         if own && layer.memory.reclaim.as_mut().is_some_and(|reclaim| reclaim.free_lazily(pfn, order)) {
             layer.protect(index, page, PteFlags { accessed: false, dirty: false, ..page.mapping.flags });
             pages += 1;
@@ -407,14 +480,15 @@ fn protect_pages(
     prot: Protection,
 ) -> Result<u64, EngineError> {
     layer.split_at_edges(context, index, range.start, range.end)?;
-    let shared = layer.spaces[index].vmas.find(range.start).is_some_and(Vma::is_shared);
+    let vma = layer.spaces[index].vmas.find(range.start);
+    let (shared, notes) = vma.map_or((false, false), |vma| (vma.is_shared(), vma.notes_first_store()));
     layer.for_mapped(index, range.start, range.end, |layer, page| {
         let mut flags = page.mapping.flags;
         // A shared private page stays write-protected, and a page of a shared mapping until its first store
         // (`can_change_pte_writable`). A page that becomes writable is clean until then; one that becomes read-only
         // keeps its dirty bit.
         let own = if shared {
-            flags.dirty
+            flags.dirty || !notes
         } else {
             layer.memory.page_use.are_exclusive(page.mapping.pfn, page.mapping.size.order())
         };

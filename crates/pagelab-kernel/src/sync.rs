@@ -90,7 +90,7 @@ impl Sync {
     /// The next dirty pages, and where to continue after them.
     fn next(&self, layer: &Layer) -> (Vec<Dirty>, VirtAddr) {
         let space = &layer.spaces[self.space.index];
-        let of_file = |vma: &&Vma| vma.kind == VmaKind::File && vma.is_shared();
+        let of_file = |vma: &&Vma| vma.kind == VmaKind::File && vma.notes_first_store();
         let vma = space.vmas.iter().filter(of_file).find(|vma| vma.end > self.left.start && vma.start < self.left.end);
         let Some((vma, name)) = vma.and_then(|vma| Some((vma, vma.file.as_ref()?))) else {
             return (Vec::new(), self.left.end);

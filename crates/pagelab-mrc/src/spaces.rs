@@ -91,6 +91,8 @@ impl Spaces {
             | EventKind::Freed { .. }
             | EventKind::Msync { .. }
             | EventKind::Truncate { .. }
+            | EventKind::FileData { .. }
+            | EventKind::FileHole { .. }
             | EventKind::Relocate { .. }
             | EventKind::Fault { .. }
             | EventKind::ThreadStart { .. }

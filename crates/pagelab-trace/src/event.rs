@@ -55,6 +55,9 @@ impl MapFlags {
     pub const POPULATE: u32 = 0x8000;
     /// Backed by reserved huge pages.
     pub const HUGETLB: u32 = 0x40000;
+    /// Not a bit of mmap(2). The file exists in memory only (tmpfs, `memfd_create`, System V), so a hole of it has no
+    /// page. [`EventKind::FileData`] says where it has pages.
+    pub const MEMORY_FILE: u32 = 1 << 24;
     /// Not a bit of mmap(2). The mapping belongs to a trace that also records the kernel, so the kernel's work is among
     /// the accesses. The replay maps the pages at once at no cost. For shared mappings of files.
     pub const RECORDED: u32 = 1 << 25;
@@ -167,6 +170,25 @@ pub enum EventKind {
         old_len: u64,
         /// New length in bytes.
         new_len: u64,
+    },
+    /// A file in memory has pages for these bytes from here on, for example after `write(2)`, or when it is mapped.
+    FileData {
+        /// Path of the file.
+        file: Arc<str>,
+        /// Start offset in the file, in bytes; not page-aligned.
+        offset: u64,
+        /// Length in bytes; not page-aligned.
+        len: u64,
+    },
+    /// The whole pages of the range become a hole of the file (`fallocate(2)` with `FALLOC_FL_PUNCH_HOLE`,
+    /// `MADV_REMOVE`). Private copies of its pages stay.
+    FileHole {
+        /// Path of the file.
+        file: Arc<str>,
+        /// Start offset in the file, in bytes; not page-aligned.
+        offset: u64,
+        /// Length in bytes; not page-aligned.
+        len: u64,
     },
     /// The file system has moved `len` bytes of a file from `offset` on to other blocks (`EXT4_IOC_MOVE_EXT`, the
     /// cleaner of a log-structured file system). Programs do not notice it.

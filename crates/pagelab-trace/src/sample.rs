@@ -396,13 +396,16 @@ impl Sampled {
                 self.processes.remove(&process);
             }
             // Affects every process that maps the file.
-            EventKind::Truncate { .. } | EventKind::Relocate { .. } => self.schedule.forget_pages(),
+            EventKind::Truncate { .. } | EventKind::FileHole { .. } | EventKind::Relocate { .. } => {
+                self.schedule.forget_pages();
+            }
             EventKind::ThreadExit => {
                 self.last_touches.forget_thread(event.thread);
                 self.threads.remove(&event.thread);
             }
             EventKind::ProcessStart { .. }
             | EventKind::Vfork { .. }
+            | EventKind::FileData { .. }
             | EventKind::ThreadStart { .. }
             | EventKind::Wake { .. }
             | EventKind::Woken { .. }

@@ -410,7 +410,8 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         let all = mapped.len() as u64 + layer.memory.page_use.cached_frames();
         let held = simulation.kernels.threads.held_frames(index.into());
         if let Some(reclaim) = &layer.memory.reclaim {
-            let cached = reclaim.storage.as_ref().map_or(0, |_| layer.memory.page_use.cached_frames());
+            let in_memory = layer.memory.page_use.memory_files().frames();
+            let cached = reclaim.storage.as_ref().map_or(in_memory, |_| layer.memory.page_use.cached_frames());
             assert_eq!(reclaim.used_frames(), mapped.len() as u64 + cached + held, "frames that programs use");
         }
         let total = layer.memory_bytes() / FRAME_BYTES;

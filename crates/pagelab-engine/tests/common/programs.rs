@@ -63,6 +63,17 @@ pub enum Op {
         from: u64,
         pages: u64,
     },
+    /// Pages of a file in memory are written by a call.
+    Write {
+        file: &'static str,
+        from: u64,
+        pages: u64,
+    },
+    Punch {
+        file: &'static str,
+        from: u64,
+        pages: u64,
+    },
     Heap {
         end: u64,
     },
@@ -108,6 +119,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::POPULATE),
         2 => Just(MapFlags::PRIVATE),
         1 => Just(MapFlags::SHARED),
+        1 => Just(MapFlags::SHARED | MapFlags::MEMORY_FILE),
+        1 => Just(MapFlags::PRIVATE | MapFlags::MEMORY_FILE),
         1 => Just(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::GROWSDOWN),
         1 => Just(MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::HUGETLB),
     ];
@@ -124,6 +137,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (area(), 0_u32..8).prop_map(|(area, flags)| Op::Sync { area, flags }),
         2 => (file(), 0_u64..20).prop_map(|(file, pages)| Op::Truncate { file, pages }),
         2 => (file(), 0_u64..20, 1_u64..20).prop_map(|(file, from, pages)| Op::Relocate { file, from, pages }),
+        1 => (memory_file(), 0_u64..20, 1_u64..20).prop_map(|(file, from, pages)| Op::Write { file, from, pages }),
+        1 => (prop_oneof![file(), memory_file()], 0_u64..20, 1_u64..20)
+            .prop_map(|(file, from, pages)| Op::Punch { file, from, pages }),
         2 => (0_u64..200_000).prop_map(|bytes| Op::Heap { end: HEAP + bytes }),
         2 => Just(Op::Thread),
         1 => Just(Op::Fork),
@@ -135,6 +151,10 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn file() -> impl Strategy<Value = &'static str> {
     prop_oneof![Just("a"), Just("b")]
+}
+
+fn memory_file() -> impl Strategy<Value = &'static str> {
+    prop_oneof![Just("a in memory"), Just("b in memory")]
 }
 
 const HEAP: u64 = 0x5555_0000_0000;
@@ -188,8 +208,15 @@ impl Program {
                     len: area.len,
                     prot,
                     flags: MapFlags(flags),
-                    file: (flags & MapFlags::ANONYMOUS == 0)
-                        .then(|| if area.len & 0x1000 == 0 { "a" } else { "b" }.into()),
+                    file: (flags & MapFlags::ANONYMOUS == 0).then(|| {
+                        match (area.len & 0x1000 == 0, flags & MapFlags::MEMORY_FILE == 0) {
+                            (true, true) => "a",
+                            (false, true) => "b",
+                            (true, false) => "a in memory",
+                            (false, false) => "b in memory",
+                        }
+                        .into()
+                    }),
                     file_offset: area.len % 0x7000,
                 }),
                 Op::Unmap(area) => Some(EventKind::Munmap { addr: area.addr, len: area.len }),
@@ -209,6 +236,14 @@ impl Program {
                 Op::Relocate { file, from, pages } => {
                     let (file, offset, len) = (file.into(), from * FRAME_BYTES, pages * FRAME_BYTES);
                     Some(EventKind::Relocate { file, offset, len })
+                }
+                Op::Write { file, from, pages } => {
+                    let (file, offset, len) = (file.into(), from * FRAME_BYTES, pages * FRAME_BYTES);
+                    Some(EventKind::FileData { file, offset, len })
+                }
+                Op::Punch { file, from, pages } => {
+                    let (file, offset, len) = (file.into(), from * FRAME_BYTES, pages * FRAME_BYTES);
+                    Some(EventKind::FileHole { file, offset, len })
                 }
                 Op::Heap { end } => Some(EventKind::Brk { start: HEAP, end }),
                 Op::Thread | Op::Fork if threads == MOST_THREADS => None,

@@ -292,7 +292,7 @@ impl explore::Race for Race {
                     );
                     !["Allocate", "Zero", "Batch", "Begin"].iter().any(|own| thread.contains(&format!("state: {own}")))
                 }
-                Activity::Populate(_) | Activity::Sync(_) | Activity::ExitScan(_) => true,
+                Activity::Populate(_) | Activity::Sync(_) | Activity::PageOut(_) | Activity::ExitScan(_) => true,
             };
             if visible || of.scheduler.cpus[cpu].state != CpuState::Ready {
                 return false;

@@ -290,6 +290,7 @@ impl explore::Race for Race {
                 | Activity::Kernel { .. }
                 | Activity::Populate(_)
                 | Activity::Sync(_)
+                | Activity::PageOut(_)
                 | Activity::ExitScan(_) => true,
             };
             if visible || self.simulation.scheduler.cpus[cpu].state != CpuState::Ready {

@@ -85,7 +85,7 @@ impl Fault {
         if self.progress.work == FaultWork::SwapIn {
             effects.note_page_read(self.request.space.layer, self.target.frame);
         }
-        let zeroed = matches!(self.progress.work, FaultWork::Fresh | FaultWork::Shared { .. });
+        let zeroed = matches!(self.progress.work, FaultWork::Fresh | FaultWork::Hole { .. });
         self.counters(os).zeroed_bytes += u64::from(zeroed) * (FRAME_BYTES << self.target.order);
         FaultState::Charge
     }

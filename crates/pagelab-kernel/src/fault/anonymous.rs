@@ -1,4 +1,4 @@
-//! Faults on untouched anonymous memory: zeroed frames, folios, the zero page, and shared memory.
+//! Faults on untouched anonymous memory: zeroed frames, folios and the zero page.
 
 use super::Fault;
 use crate::fault::work::{FaultWork, gets_large_pages, pages};
@@ -13,12 +13,6 @@ use pagelab_trace::MapFlags;
 impl Fault {
     /// Chooses the work for a missing page of anonymous memory.
     pub(super) fn choose_anonymous(&mut self, layer: &mut Layer, vma: &Vma, zero_page: bool) -> FaultWork {
-        if vma.is_shared() && self.target.size == PageSize::Size4K {
-            let page = vma.file_page(self.target.page);
-            let frame = layer.memory.page_use.object(page);
-            self.target.frame = frame.unwrap_or(self.target.frame);
-            return FaultWork::Shared { page, present: frame.is_some() };
-        }
         let untouched =
             self.request.intent != Intent::Store && !vma.is_shared() && !vma.flags.contains(MapFlags::WRITTEN_BEFORE);
         if zero_page && untouched && self.target.size == PageSize::Size4K && vma.kind != VmaKind::Special {
@@ -58,24 +52,6 @@ impl Fault {
         });
         self.target.order = fits.unwrap_or(0);
         self.target.page = VirtAddr(self.request.va.0 & !((FRAME_BYTES << self.target.order) - 1));
-    }
-
-    /// Maps a page of shared anonymous memory: the frame that others map, otherwise the fault's own.
-    pub(super) fn map_shared(&mut self, layer: &mut Layer, number: u64, present: bool) -> Result<u64, EngineError> {
-        let context = self.context_in(layer);
-        let (space, page) = (self.request.space.index, self.target.page);
-        match layer.memory.page_use.object(number) {
-            _ if present => {}
-            // Another process was faster.
-            Some(theirs) => {
-                layer.free_block(context, self.target.frame, 0);
-                layer.memory.page_use.share(theirs);
-                self.target.frame = theirs;
-            }
-            None => layer.memory.page_use.set_object(number, self.target.frame),
-        }
-        layer.map(context, space, page, self.target.mapping())?;
-        Ok(1)
     }
 
     /// Maps the fault's frame or folio where nothing is mapped; returns the number of entries written.

@@ -57,6 +57,7 @@ impl Fault {
         let Some(frame) = layer.memory.page_use.cached(file, number) else { return Ok(0) };
         self.note_hits(layer, file);
         self.target.frame = frame;
+        layer.memory.page_use.unmark(frame);
         let space = self.request.space.index;
         let mut mapped = 0;
         for at in pages(self.target.around) {
@@ -64,6 +65,7 @@ impl Fault {
             let mut present = !layer.is_unmapped(space, at);
             if !present
                 && let Some(pfn) = layer.memory.page_use.cached(file, number)
+                && !layer.memory.page_use.is_marked(pfn)
                 && layer.word(space, at).is_none_or(|of| matches!(of.word, EntryWord::Stored(_)))
             {
                 layer.take_word(space, at);

@@ -33,7 +33,7 @@ impl Fault {
                 effects.invalidate(self.request.space, VaRange { start: page, end: self.target.end() });
                 1
             }
-            (FaultWork::Shared { page: number, present }, _) => self.map_shared(layer, number, present)?,
+            (FaultWork::Hole { file, page: number }, _) => self.fill_hole(layer, file, number)?,
             (FaultWork::Ready, _) => {
                 layer.map_ready(context, space, page, self.target.mapping())?;
                 1
@@ -92,6 +92,7 @@ impl Fault {
             FaultWork::Cached { .. } => {
                 (counters.cached, counters.around) = (counters.cached + 1, counters.around + mapped - 1);
             }
+            FaultWork::Hole { .. } => counters.around += mapped - 1,
             FaultWork::Fresh if size == PageSize::Size4K && order > 0 => counters.folios[order as usize] += 1,
             _ => {}
         }

@@ -28,6 +28,7 @@ mod copy;
 mod file;
 mod install;
 pub mod io;
+mod memory_file;
 mod parts;
 mod place;
 mod plan;
@@ -247,11 +248,7 @@ impl Fault {
             FaultState::Refill { .. } => FaultState::Zeroing,
             FaultState::Zeroing => self.filled(os, effects),
             FaultState::Charge => self.charged(os, cpu),
-            FaultState::Rmap
-                if matches!(self.progress.work, FaultWork::SwapCached | FaultWork::Shared { present: true, .. }) =>
-            {
-                FaultState::Lock
-            }
+            FaultState::Rmap if self.progress.work == FaultWork::SwapCached => FaultState::Lock,
             FaultState::Rmap if self.progress.work == FaultWork::Ready => {
                 FaultState::TakeReady { entry: self.entry(os) }
             }
@@ -403,9 +400,7 @@ impl Fault {
                 FaultState::TakeReady { entry: self.entry(os) }
             }
             FaultWork::Read { .. } => FaultState::Allocation,
-            FaultWork::Cached { .. } | FaultWork::SwapCached | FaultWork::Shared { present: true, .. } => {
-                FaultState::Rmap
-            }
+            FaultWork::Cached { .. } | FaultWork::SwapCached => FaultState::Rmap,
             _ => FaultState::Lock,
         }
     }

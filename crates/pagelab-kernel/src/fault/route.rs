@@ -54,6 +54,11 @@ impl Fault {
             Some(EntryWord::Armed(_)) if layer.serves_faults() => return Ok(Some(FaultWork::Ready)),
             Some(EntryWord::Armed(_) | EntryWord::Stored(_)) | None => {}
         }
+        if self.target.size == PageSize::Size4K
+            && let Some(file) = layer.memory_file(&vma)
+        {
+            return Ok(Some(self.choose_for_memory_file(layer, &vma, file, around)));
+        }
         if is_file(&vma) {
             return self.choose_for_file(layer, &vma, around).map(Some);
         }
@@ -122,14 +127,7 @@ impl Fault {
                 FaultState::Split { frame }
             }
             (_, Leaf::Present(_)) => self.after_tables(os),
-            (_, Leaf::NotPresent { .. }) => {
-                if let FaultWork::Shared { present: true, .. } = work {
-                    // From here on it cannot be freed.
-                    let frame = self.target.frame;
-                    self.layer(os).memory.page_use.share(frame);
-                }
-                self.next_table(os)?
-            }
+            (_, Leaf::NotPresent { .. }) => self.next_table(os)?,
         }))
     }
 }

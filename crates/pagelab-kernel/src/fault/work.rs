@@ -19,10 +19,10 @@ pub(super) enum FaultWork {
     SwapIn,
     /// Map a page that another user has read back.
     SwapCached,
-    /// Map a page of shared anonymous memory: the frame that others map, otherwise a zeroed one.
-    Shared {
+    /// Fill a hole of a file in memory with a zeroed page, and map it.
+    Hole {
+        file: u32,
         page: u64,
-        present: bool,
     },
     /// Map a ready frame of a fault engine.
     Ready,
@@ -45,7 +45,7 @@ pub(super) enum FaultWork {
 impl FaultWork {
     /// Whether it allocates a frame for the program.
     pub(super) fn allocates(self) -> bool {
-        matches!(self, Self::Fresh | Self::SwapIn | Self::Copy { .. } | Self::Shared { present: false, .. })
+        matches!(self, Self::Fresh | Self::SwapIn | Self::Copy { .. } | Self::Hole { .. })
     }
 
     /// The kind of fault in the preset; `present` if the walk found a page. `None` if it costs as much as a first
@@ -58,9 +58,7 @@ impl FaultWork {
             Self::Copy { .. } => Some(if present { FaultKind::Copy } else { FaultKind::FileCopy }),
             Self::Reuse => Some(FaultKind::Reuse),
             Self::Cached { .. } => Some(if store { FaultKind::FileShared } else { FaultKind::FileAround }),
-            Self::SwapIn | Self::SwapCached | Self::Shared { .. } | Self::Ready | Self::Read { .. } | Self::Split => {
-                None
-            }
+            Self::SwapIn | Self::SwapCached | Self::Hole { .. } | Self::Ready | Self::Read { .. } | Self::Split => None,
         }
     }
 }

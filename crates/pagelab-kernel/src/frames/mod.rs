@@ -2,5 +2,6 @@
 
 pub mod contiguity;
 pub mod frame_alloc;
+pub mod memory_files;
 pub mod page_use;
 pub mod supply;

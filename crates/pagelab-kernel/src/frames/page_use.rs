@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::memory_files::{MemoryFiles, SHARED_ANONYMOUS};
 use pagelab_base::addr::Pfn;
 use pagelab_base::io::Lba;
 
@@ -33,10 +34,8 @@ pub struct PageUse {
     cached: FxHashMap<FilePage, Pfn>,
     /// The inverse of `cached`.
     cache_frames: FxHashMap<Pfn, FilePage>,
-    /// Frames of shared anonymous memory by page (position in [`Os::shared_bytes`](super::Os)), and the inverse. A page
-    /// is listed as long as any page table maps it.
-    objects: FxHashMap<u64, Pfn>,
-    object_frames: FxHashMap<Pfn, u64>,
+    /// Files that exist in memory only.
+    memory_files: MemoryFiles,
     /// Whether the page cache is cold at the start, so that files must be read from storage first.
     pub cold: bool,
     /// By file: the pages that are or were in the cache.
@@ -45,6 +44,8 @@ pub struct PageUse {
     folios: [u64; 10],
     /// Frames of dirty pages of files, as far as this is not recorded in a PTE only.
     dirty: FxHashSet<Pfn>,
+    /// Dirty pages of files that MADV_PAGEOUT has unmapped (`PG_reclaim`).
+    marked: FxHashSet<Pfn>,
     /// Pages of files under write-back, with their blocks (`PG_writeback`).
     writeback: FxHashMap<FilePage, Lba>,
 }
@@ -68,11 +69,11 @@ impl PageUse {
             files: FxHashMap::default(),
             cached: FxHashMap::default(),
             cache_frames: FxHashMap::default(),
-            objects: FxHashMap::default(),
-            object_frames: FxHashMap::default(),
+            memory_files: MemoryFiles::default(),
             known: Vec::new(),
             folios: [0; 10],
             dirty: FxHashSet::default(),
+            marked: FxHashSet::default(),
             writeback: FxHashMap::default(),
         }
     }
@@ -115,15 +116,10 @@ impl PageUse {
         if !self.is_anonymous(pfn) {
             return FrameStatus::Used;
         }
-        if self.further.is_empty() && self.object_frames.is_empty() {
+        if self.further.is_empty() {
             return FrameStatus::Unused;
         }
-        let Some(further) = self.further.get_mut(&pfn) else {
-            if let Some(page) = self.object_frames.remove(&pfn) {
-                self.objects.remove(&page);
-            }
-            return FrameStatus::Unused;
-        };
+        let Some(further) = self.further.get_mut(&pfn) else { return FrameStatus::Unused };
         *further -= 1;
         if *further == 0 {
             self.further.remove(&pfn);
@@ -131,20 +127,24 @@ impl PageUse {
         FrameStatus::Used
     }
 
-    /// The frame of a page of shared anonymous memory, if any page table maps it.
-    pub fn object(&self, page: u64) -> Option<Pfn> {
-        self.objects.get(&page).copied()
+    /// Files that exist in memory only.
+    pub fn memory_files(&self) -> &MemoryFiles {
+        &self.memory_files
     }
 
-    /// True for a frame of shared anonymous memory, whatever the number of its mappings.
-    pub fn is_object(&self, pfn: Pfn) -> bool {
-        self.object_frames.contains_key(&pfn)
+    /// Files that exist in memory only, mutable.
+    pub fn memory_files_mut(&mut self) -> &mut MemoryFiles {
+        &mut self.memory_files
     }
 
-    /// Records that a frame holds a page of shared anonymous memory.
-    pub fn set_object(&mut self, page: u64, frame: Pfn) {
-        self.objects.insert(page, frame);
-        self.object_frames.insert(frame, page);
+    /// Removes the frames of pages of a file in memory from the page cache. That the pages hold data stays known.
+    pub fn take_memory_frames(&mut self, file: u32, pages: Range<u64>) -> Vec<Pfn> {
+        let taken = self.memory_files.take_frames(file, pages);
+        for (page, frame) in &taken {
+            self.cached.remove(&(file, *page));
+            self.cache_frames.remove(frame);
+        }
+        taken.into_iter().map(|(_, frame)| frame).collect()
     }
 
     /// Number of a file, which is assigned on first use.
@@ -154,6 +154,7 @@ impl PageUse {
         }
         self.known.push(BTreeSet::new());
         let file = self.files.len() as u32;
+        assert!(file < SHARED_ANONYMOUS, "too many files");
         self.files.insert(name.clone(), file);
         file
     }
@@ -173,7 +174,11 @@ impl PageUse {
         let old = self.cached.insert((file, page), frame);
         assert!(old.is_none(), "page {page} of file {file} is cached twice");
         self.cache_frames.insert(frame, (file, page));
-        self.known[file as usize].insert(page);
+        if self.memory_files.contains(file) {
+            self.memory_files.set_frame(file, page, frame);
+        } else {
+            self.known[file as usize].insert(page);
+        }
     }
 
     /// Whether a page of a file that is not in the page cache must be read from storage.
@@ -185,12 +190,13 @@ impl PageUse {
     pub fn uncache(&mut self, frame: Pfn) -> (FilePage, bool) {
         let page = self.cache_frames.remove(&frame).expect("the frame is in the page cache");
         self.cached.remove(&page);
+        self.marked.remove(&frame);
         (page, self.dirty.remove(&frame))
     }
 
     /// Marks a page of the page cache as dirty: storage has older contents.
     pub fn set_dirty(&mut self, frame: Pfn) {
-        if self.cache_frames.contains_key(&frame) {
+        if self.cache_frames.contains_key(&frame) && !self.is_of_memory_file(frame) {
             self.dirty.insert(frame);
         }
     }
@@ -203,6 +209,30 @@ impl PageUse {
     /// Marks a page as clean: it is written to storage, or is being written.
     pub fn set_clean(&mut self, frame: Pfn) {
         self.dirty.remove(&frame);
+        self.marked.remove(&frame);
+    }
+
+    /// Windows of read faults leave the page out until it is touched or written.
+    pub fn mark_for_reclaim(&mut self, frame: Pfn) {
+        self.marked.insert(frame);
+    }
+
+    /// Whether the page is left out of windows.
+    #[inline]
+    pub fn is_marked(&self, frame: Pfn) -> bool {
+        !self.marked.is_empty() && self.marked.contains(&frame)
+    }
+
+    /// The page is touched.
+    pub fn unmark(&mut self, frame: Pfn) {
+        if !self.marked.is_empty() {
+            self.marked.remove(&frame);
+        }
+    }
+
+    /// Whether a frame holds a page of a file that exists in memory only.
+    pub fn is_of_memory_file(&self, frame: Pfn) -> bool {
+        self.cache_frames.get(&frame).is_some_and(|&(file, _)| self.memory_files.contains(file))
     }
 
     /// Pages of a file in this range that the page cache knows to be dirty.
@@ -237,14 +267,20 @@ impl PageUse {
         inside.min_by_key(|&(&of, _)| of).map(|(_, &lba)| lba)
     }
 
-    /// Removes the pages of a file from `first` on from the page cache and discards their contents. Returns their
-    /// frames.
-    pub fn cut(&mut self, file: u32, first: u64) -> Vec<Pfn> {
-        let cut = self.known[file as usize].split_off(&first);
+    /// Removes pages of a file from the page cache and discards their contents. Returns their frames.
+    pub fn cut(&mut self, file: u32, pages: Range<u64>) -> Vec<Pfn> {
+        if self.memory_files.contains(file) {
+            self.memory_files.remove_data(file, pages.clone());
+            return self.take_memory_frames(file, pages);
+        }
+        let known = &mut self.known[file as usize];
+        let cut: Vec<u64> = known.range(pages).copied().collect();
+        cut.iter().for_each(|page| _ = known.remove(page));
         let frames: Vec<Pfn> = cut.into_iter().filter_map(|page| self.cached.remove(&(file, page))).collect();
         for frame in &frames {
             self.cache_frames.remove(frame);
             self.dirty.remove(frame);
+            self.marked.remove(frame);
         }
         frames
     }
@@ -313,11 +349,11 @@ mod tests {
         for page in [1, 5, 6] {
             assert_eq!(frames.uncache(Pfn(10 + page)), ((a, page), false));
         }
-        assert_eq!(frames.cut(a, 4), [Pfn(14), Pfn(17)], "by their places in the file");
+        assert_eq!(frames.cut(a, 4..u64::MAX), [Pfn(14), Pfn(17)], "by their places in the file");
         let left = |file| (0..8).filter(|&n| frames.cached(file, n).is_some()).collect::<Vec<_>>();
         assert_eq!((left(a), left(b).len()), (vec![0, 2, 3], 8));
         let on_storage = (0..8).filter(|&n| frames.cached(a, n).is_none() && frames.is_on_storage(a, n));
         assert_eq!(on_storage.collect::<Vec<_>>(), [1], "what was cut is nowhere");
-        assert_eq!(frames.cut(a, 4), []);
+        assert_eq!(frames.cut(a, 4..u64::MAX), []);
     }
 }

@@ -5,10 +5,13 @@
 //! Everything that moves contents reports it: reads and writes of devices, stores of programs to shared pages of files,
 //! truncation of files, and file systems that move blocks.
 
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 
 use crate::frames::page_use::FilePage;
 use crate::layer::Layer;
+use crate::page_ranges::PageRanges;
 use pagelab_base::addr::{Pfn, VirtAddr};
 use pagelab_base::io::Lba;
 
@@ -41,8 +44,8 @@ pub struct Contents {
     blocks: FxHashMap<Lba, Tag>,
     /// Contents that programs should see, for pages that they have stored to and pages whose blocks have moved.
     expected: FxHashMap<FilePage, Tag>,
-    /// For truncated files: the first page that was emptied.
-    cut: FxHashMap<u32, u64>,
+    /// By file: pages that truncation or a hole has emptied.
+    cut: FxHashMap<u32, PageRanges>,
     stores: u64,
 }
 
@@ -84,11 +87,10 @@ impl Contents {
         }
     }
 
-    /// Records that a file was truncated before a page.
-    pub fn cut(&mut self, file: u32, first: u64) {
-        let known = self.cut.entry(file).or_insert(first);
-        *known = first.min(*known);
-        self.expected.retain(|&(of, page), _| of != file || page < first);
+    /// Records that pages were cut out of a file.
+    pub fn cut(&mut self, file: u32, pages: Range<u64>) {
+        self.expected.retain(|&(of, page), _| of != file || !pages.contains(&page));
+        self.cut.entry(file).or_default().add(pages);
     }
 
     /// Records that pages' contents moved to other blocks.
@@ -107,7 +109,7 @@ impl Contents {
     }
 
     fn is_cut(&self, (file, page): FilePage) -> bool {
-        self.cut.get(&file).is_some_and(|&first| page >= first)
+        self.cut.get(&file).is_some_and(|pages| pages.contains(page))
     }
 
     /// What is wrong with a frame that should hold a page with this block, if anything.
@@ -198,7 +200,7 @@ mod tests {
         assert!(contents.difference(PAGE, to, frame).is_some(), "it is no more there");
         contents.read(PAGE, to, frame);
         assert_eq!(contents.difference(PAGE, to, frame), None);
-        contents.cut(3, 8);
+        contents.cut(3, 8..u64::MAX);
         assert!(contents.difference(PAGE, to, frame).is_some(), "what was cut is not to be seen again");
         contents.clear(PAGE, frame);
         assert_eq!(contents.difference(PAGE, to, frame), None);

@@ -278,7 +278,7 @@ impl Layer {
 
     /// The page of a file that is mapped at an address.
     pub fn file_page(&self, index: u32, va: VirtAddr) -> Option<FilePage> {
-        let vma = self.spaces[index].vmas.find(va)?;
+        let vma = self.spaces[index].vmas.find(va).filter(|vma| !vma.is_of_memory_file())?;
         Some((self.memory.page_use.known_file(vma.file.as_ref()?)?, vma.file_page(va)))
     }
 

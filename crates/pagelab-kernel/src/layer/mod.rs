@@ -12,6 +12,7 @@ pub mod contents;
 mod contiguity;
 pub mod data;
 pub mod engine;
+mod memory_files;
 mod out_of_memory;
 mod page_cache;
 mod recorded;

@@ -46,6 +46,9 @@ impl Layer {
     /// Whether a page of a file must be read from storage. A warm cache holds as much as fits into memory. Unwritten
     /// blocks are not read.
     pub fn must_be_read(&self, context: KernelContext, file: u32, page: u64) -> bool {
+        if self.memory.page_use.memory_files().contains(file) {
+            return false;
+        }
         let storage = self.storage();
         let crowded = || storage.is_some() && self.is_short(context, 0);
         self.memory.page_use.cached(file, page).is_none()
@@ -79,6 +82,11 @@ impl Layer {
     pub fn lay_out(&mut self, index: u32, range: VaRange) -> Result<(), EngineError> {
         let vma = self.spaces[index].vmas.find(range.start);
         let Some((vma, name)) = vma.and_then(|vma| Some((vma, vma.file.as_ref()?))) else { return Ok(()) };
+        if vma.is_of_memory_file() {
+            let file = self.memory.page_use.file(name);
+            self.memory.page_use.memory_files_mut().add(file);
+            return Ok(());
+        }
         let Some(storage) = self.memory.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut()) else {
             return Ok(());
         };

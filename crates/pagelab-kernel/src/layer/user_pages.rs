@@ -70,7 +70,6 @@ impl Layer {
     pub fn list_page(&mut self, mapping: &Mapping) {
         if let Some(reclaim) = &mut self.memory.reclaim
             && self.memory.page_use.is_anonymous(mapping.pfn)
-            && !self.memory.page_use.is_object(mapping.pfn)
         {
             reclaim.add(mapping.pfn, mapping.size.order(), LruPageKind::Anonymous);
         }

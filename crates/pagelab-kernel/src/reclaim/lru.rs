@@ -45,6 +45,13 @@ pub struct LruEntry {
     pub lazy_free: bool,
 }
 
+impl LruEntry {
+    /// Whether the page is on an active list.
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
+}
+
 /// See the module's text.
 #[derive(Clone, Default)]
 pub struct Lru {

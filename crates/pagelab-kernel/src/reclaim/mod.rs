@@ -14,6 +14,7 @@
 //! files are written when they are reclaimed. A large page is reclaimed as a whole (`THP_SWAP`) and read back as 4 KiB
 //! pages. No multi-generational LRU, no refault distance.
 
+mod advised;
 mod group;
 mod lru;
 mod rmap;
@@ -21,6 +22,7 @@ mod scan;
 mod storage;
 mod swap;
 
+pub use advised::PagedOut;
 pub use group::{Cgroup, GroupId, Pressure};
 pub use lru::{LruPageKind, SCAN_PAGES};
 pub use rmap::{PageOf, Rmap};

@@ -203,7 +203,7 @@ impl Layer {
     }
 
     /// Unmaps a page from all address spaces.
-    fn evict(&mut self, context: KernelContext, pfn: Pfn, entry: &LruEntry, scan: &mut ReclaimScan) {
+    pub(super) fn evict(&mut self, context: KernelContext, pfn: Pfn, entry: &LruEntry, scan: &mut ReclaimScan) {
         let reclaim = self.memory.reclaim.as_mut().expect("its lists named the page");
         let frames: Vec<(Pfn, Vec<PageOf>)> =
             (0..1 << entry.order).map(|n| pfn + n).map(|f| (f, reclaim.rmap.pages(f).collect())).collect();

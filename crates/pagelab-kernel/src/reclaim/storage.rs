@@ -13,9 +13,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::frames::page_use::FilePage;
+use crate::page_ranges::PageRanges;
 use pagelab_base::addr::FRAME_BYTES;
 use pagelab_base::io::{DeviceRequest, Lba, Striping};
 use pagelab_hardware::device::{BlockDevice, Clock, DeviceConfig};
@@ -61,10 +62,8 @@ pub struct Storage {
     extents: BTreeMap<FilePage, Extent>,
     /// Blocks that files have released.
     free: VecDeque<Extent>,
-    /// For each truncated file: the first page whose block is unwritten. `rewritten` has the pages behind it that have
-    /// been written since.
-    cut: FxHashMap<u32, u64>,
-    rewritten: FxHashSet<FilePage>,
+    /// By file: pages whose blocks are unwritten, since they were cut out of it.
+    unwritten: FxHashMap<u32, PageRanges>,
 }
 
 impl Storage {
@@ -78,8 +77,7 @@ impl Storage {
             given: 0,
             extents: BTreeMap::new(),
             free: VecDeque::new(),
-            cut: FxHashMap::default(),
-            rewritten: FxHashSet::default(),
+            unwritten: FxHashMap::default(),
         }
     }
 
@@ -129,22 +127,18 @@ impl Storage {
 
     /// Whether a page's block is unwritten.
     pub fn is_unwritten(&self, file: u32, page: u64) -> bool {
-        !self.cut.is_empty()
-            && self.cut.get(&file).is_some_and(|&first| page >= first)
-            && !self.rewritten.contains(&(file, page))
+        !self.unwritten.is_empty() && self.unwritten.get(&file).is_some_and(|pages| pages.contains(page))
     }
 
-    /// Records that a file was truncated at a page: the blocks from there on are unwritten.
-    pub fn cut(&mut self, file: u32, first: u64) {
-        let known = self.cut.entry(file).or_insert(first);
-        *known = first.min(*known);
-        self.rewritten.retain(|&(of, page)| of != file || page < first);
+    /// Records that pages were cut out of a file: their blocks are unwritten.
+    pub fn cut(&mut self, file: u32, pages: Range<u64>) {
+        self.unwritten.entry(file).or_default().add(pages);
     }
 
     /// A page has been written to its block.
     pub fn note_written(&mut self, file: u32, page: u64) {
-        if self.is_unwritten(file, page) {
-            self.rewritten.insert((file, page));
+        if let Some(pages) = self.unwritten.get_mut(&file) {
+            pages.remove(page..page + 1);
         }
     }
 
@@ -341,16 +335,18 @@ mod tests {
     fn truncated_blocks_are_unwritten_until_written() {
         let mut storage = storage(100);
         storage.lay_out(0, 0..20).unwrap();
-        storage.cut(0, 10);
+        storage.cut(0, 10..u64::MAX);
         assert_eq!([9, 10, 19].map(|page| storage.is_unwritten(0, page)), [false, true, true]);
         storage.note_written(0, 15);
         storage.note_written(0, 5);
-        storage.cut(0, 14);
+        storage.cut(0, 14..u64::MAX);
         assert_eq!([9, 13, 15].map(|page| storage.is_unwritten(0, page)), [false, true, true]);
         storage.note_written(0, 12);
-        storage.cut(0, 14);
+        storage.cut(0, 14..u64::MAX);
         assert_eq!([12, 13].map(|page| storage.is_unwritten(0, page)), [false, true]);
         assert!(!storage.is_unwritten(1, 15), "another file");
+        storage.cut(1, 2..4);
+        assert_eq!([1, 2, 3, 4].map(|page| storage.is_unwritten(1, page)), [false, true, true, false]);
     }
 
     #[test]

@@ -280,7 +280,7 @@ fn next_place(layer: &Layer, from: (u32, VirtAddr)) -> Option<(u32, VirtAddr)> {
 /// Whether a page can be copied and freed: it belongs to one address space, or is the zero page.
 fn is_exclusive(layer: &Layer, page: &Removed) -> bool {
     let pfn = page.mapping.pfn;
-    let own = layer.memory.page_use.are_exclusive(pfn, 0) && !layer.memory.page_use.is_object(pfn);
+    let own = layer.memory.page_use.are_exclusive(pfn, 0);
     page.mapping.size == PageSize::Size4K && (own || pfn == layer.memory.page_use.zero_page())
 }
 

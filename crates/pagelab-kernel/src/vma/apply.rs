@@ -24,6 +24,7 @@ const LASTING_FLAGS: u32 = MapFlags::SHARED
     | MapFlags::GROWSDOWN
     | MapFlags::HUGETLB
     | MapFlags::WRITTEN_BEFORE
+    | MapFlags::MEMORY_FILE
     | MAP_LOCKED
     | MAP_NORESERVE
     | MAP_HUGE_MASK << MAP_HUGE_SHIFT;
@@ -53,6 +54,8 @@ impl VmaSet {
             | EventKind::Freed { .. }
             | EventKind::Msync { .. }
             | EventKind::Truncate { .. }
+            | EventKind::FileData { .. }
+            | EventKind::FileHole { .. }
             | EventKind::Relocate { .. }
             | EventKind::Fault { .. }
             | EventKind::ThreadStart { .. }

@@ -15,6 +15,7 @@ use pagelab_kernel::effects::Effects;
 use pagelab_kernel::fault_engine::kernel_side::EngineState;
 use pagelab_kernel::mapping::Consequences;
 use pagelab_kernel::os::Os;
+use pagelab_kernel::page_out::PageOut;
 use pagelab_kernel::populate::Populate;
 use pagelab_kernel::sync::Sync;
 use pagelab_trace::{Event, EventKind};
@@ -87,7 +88,10 @@ impl Simulation {
                     self.scheduler.cpus[cpu].begin_for(input, event.thread, Activity::Sync(sync));
                 }
             }
-            EventKind::Truncate { .. } | EventKind::Relocate { .. } => {
+            EventKind::Truncate { .. }
+            | EventKind::FileData { .. }
+            | EventKind::FileHole { .. }
+            | EventKind::Relocate { .. } => {
                 self.change_file(cpu, space.layer, &event.kind)?;
             }
             kind => {
@@ -174,9 +178,15 @@ impl Simulation {
         refuse_beyond_table(&self.kernels.os, space, kind)?;
         let freed = |os: &Os| os.layers[space.layer].memory.contents.destroyed();
         let before = freed(&self.kernels.os);
-        let Consequences { gone, populate } = self.kernels.os.change_mappings(effects, cpu, space, kind)?;
+        let outcome = self.kernels.os.change_mappings(effects, cpu, space, kind)?;
+        let Consequences { gone, elsewhere, writes, populate, .. } = outcome;
         self.invalidate(cpu, space, &gone, freed(&self.kernels.os) > before);
+        for (other, gone) in &elsewhere {
+            self.invalidate(cpu, *other, gone, false);
+        }
         let populate = populate.into_iter().rev();
-        Ok(populate.map(|(range, why)| Activity::Populate(Populate::new(space, range, why, cpu))).collect())
+        let populate = populate.map(|(range, why)| Activity::Populate(Populate::new(space, range, why, cpu)));
+        let page_out = (!writes.is_empty()).then(|| Activity::PageOut(PageOut::new(space, writes)));
+        Ok(populate.chain(page_out).collect())
     }
 }

@@ -169,10 +169,13 @@ impl Statistics {
         );
         self.count("msync.pages", mapping.pages_synced, "Pages of files that msync wrote");
         self.cycles("msync.cycles", mapping.sync_cycles, "Cycles of msync without waiting; included in cycles.kernel");
+        self.count("pageout.pages", mapping.pages_out, "Pages that MADV_PAGEOUT unmapped");
+        let what = "Cycles of MADV_PAGEOUT for writes to the swap device without waiting; included in cycles.kernel";
+        self.cycles("pageout.cycles", mapping.page_out_cycles, what);
         self.count(
             "files.cut.pages",
             mapping.pages_cut,
-            "Pages that left the page cache because their file was truncated",
+            "Pages that left the page cache because their file was truncated or got a hole",
         );
         self.count("files.relocated.pages", mapping.pages_relocated, "Pages of files whose blocks were moved");
         self.count(

@@ -224,7 +224,7 @@ impl Simulation {
                     self.profile_miss_end(cpu, major);
                 }
             }
-            Activity::Populate(_) | Activity::Sync(_) | Activity::ExitScan(_) => {}
+            Activity::Populate(_) | Activity::Sync(_) | Activity::PageOut(_) | Activity::ExitScan(_) => {}
         }
     }
 }

@@ -19,6 +19,7 @@ use pagelab_kernel::fault::Fault;
 use pagelab_kernel::fault::stage::Stage;
 use pagelab_kernel::fault_engine::work::EngineWork;
 use pagelab_kernel::locks::TaskId;
+use pagelab_kernel::page_out::PageOut;
 use pagelab_kernel::populate::Populate;
 use pagelab_kernel::sync::Sync;
 use pagelab_kernel::threads::exit_scan::ExitScan;
@@ -32,6 +33,8 @@ pub enum Activity {
     Populate(Populate),
     /// An msync that waits for storage.
     Sync(Sync),
+    /// A MADV_PAGEOUT that waits for the swap device.
+    PageOut(PageOut),
     /// A step of a kernel thread, for its layer.
     Kernel {
         /// Number of the thread, as [`KernelThreads`](pagelab_kernel::threads::schedule::KernelThreads) counts.
@@ -52,6 +55,7 @@ impl Activity {
             Self::Fault(fault) => fault.space().layer,
             Self::Populate(populate) => populate.fault().space().layer,
             Self::Sync(sync) => sync.space().layer,
+            Self::PageOut(out) => out.space().layer,
             Self::Kernel { layer, .. } => *layer,
             Self::ExitScan(scan) => scan.layer(),
             Self::Engine(work) => work.layer(),
@@ -61,7 +65,12 @@ impl Activity {
     /// Whether it repeats a request that a device answered with an error (Linux `nvme_retry_req`).
     pub fn retries_request(&self) -> bool {
         match self {
-            Self::Fault(_) | Self::Populate(_) | Self::Sync(_) | Self::Kernel { .. } | Self::ExitScan(_) => true,
+            Self::Fault(_)
+            | Self::Populate(_)
+            | Self::Sync(_)
+            | Self::PageOut(_)
+            | Self::Kernel { .. }
+            | Self::ExitScan(_) => true,
             Self::Engine(_) => false,
         }
     }
@@ -71,9 +80,12 @@ impl Activity {
         match self {
             // The program waits for its walker.
             Self::Engine(_) => Class::Translation,
-            Self::Fault(_) | Self::Populate(_) | Self::Sync(_) | Self::Kernel { .. } | Self::ExitScan(_) => {
-                Class::Kernel
-            }
+            Self::Fault(_)
+            | Self::Populate(_)
+            | Self::Sync(_)
+            | Self::PageOut(_)
+            | Self::Kernel { .. }
+            | Self::ExitScan(_) => Class::Kernel,
         }
     }
 
@@ -84,6 +96,7 @@ impl Activity {
             Self::Kernel { thread, .. } => threads.charge(*thread, os, cycles),
             Self::Engine(work) => work.charge(os, cycles),
             Self::Sync(_) => Sync::charge(os, cycles),
+            Self::PageOut(_) => PageOut::charge(os, cycles),
             Self::Fault(_) | Self::Populate(_) => unreachable!("cycles of faults are counted by stage"),
         }
     }
@@ -95,6 +108,7 @@ impl Activity {
             Self::Fault(fault) => return Some(fault.plan(os, step)),
             Self::Populate(populate) => return Some(populate.fault().plan(os, step)),
             Self::Sync(sync) => sync.plan(os, step),
+            Self::PageOut(out) => out.plan(os, step),
             Self::Kernel { thread, .. } => threads.get(*thread).plan(os, step),
             Self::ExitScan(scan) => scan.plan(os, step),
             Self::Engine(work) => work.plan(os, step),
@@ -115,6 +129,7 @@ impl Activity {
             Self::Fault(fault) => fault.commit(os, effects, task),
             Self::Populate(populate) => populate.commit(os, effects, task),
             Self::Sync(sync) => Ok(sync.commit(os, effects, task)),
+            Self::PageOut(out) => Ok(out.commit()),
             Self::Kernel { thread, .. } => Ok(threads.commit(*thread, os, effects, task)),
             Self::ExitScan(scan) => Ok(scan.commit(os)),
             Self::Engine(work) => Ok(work.commit(os, effects, task, io_failed)),

@@ -134,6 +134,8 @@ fn changed_range(kind: &EventKind) -> Option<Option<VaRange>> {
         | EventKind::Msync { .. }
         | EventKind::Fault { .. }
         | EventKind::Truncate { .. }
+        | EventKind::FileData { .. }
+        | EventKind::FileHole { .. }
         | EventKind::Relocate { .. }
         | EventKind::Skip
         | EventKind::Resume { .. }

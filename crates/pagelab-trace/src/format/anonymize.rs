@@ -31,6 +31,8 @@ impl FileNames {
         match &mut kind {
             EventKind::Mmap { file: Some(file), .. }
             | EventKind::Truncate { file, .. }
+            | EventKind::FileData { file, .. }
+            | EventKind::FileHole { file, .. }
             | EventKind::Relocate { file, .. } => *file = self.name(file, kind_of(file)),
             EventKind::Exec { path } => *path = self.name(path, "program"),
             EventKind::ProcessStart { .. }

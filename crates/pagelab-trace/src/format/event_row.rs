@@ -20,7 +20,7 @@ use crate::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 /// | `freed` | `addr` |
 /// | `msync` | `addr`, `len`, `flags` |
 /// | `truncate` | `file`, `len` (new), `old_len` |
-/// | `relocate` | `file`, `file_offset`, `len` |
+/// | `file_data`, `file_hole`, `relocate` | `file`, `file_offset`, `len` |
 /// | `fault` | `addr`, `argument` (1 for a store, otherwise 0) |
 /// | `brk` | `addr` (start of the heap), `len` |
 /// | `fork`, `vfork` | `other_process` (child) |
@@ -68,7 +68,7 @@ fn as_text<S: Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::O
 }
 
 /// The names of all kinds; [`EventRow::kind`] refers to one of them.
-const KINDS: [&str; 24] = [
+const KINDS: [&str; 26] = [
     "process_start",
     "mmap",
     "munmap",
@@ -79,6 +79,8 @@ const KINDS: [&str; 24] = [
     "freed",
     "msync",
     "truncate",
+    "file_data",
+    "file_hole",
     "relocate",
     "fault",
     "brk",
@@ -109,6 +111,8 @@ impl EventRow {
             EventKind::Freed { .. } => "freed",
             EventKind::Msync { .. } => "msync",
             EventKind::Truncate { .. } => "truncate",
+            EventKind::FileData { .. } => "file_data",
+            EventKind::FileHole { .. } => "file_hole",
             EventKind::Relocate { .. } => "relocate",
             EventKind::Fault { .. } => "fault",
             EventKind::Brk { .. } => "brk",
@@ -180,6 +184,8 @@ impl EventRow {
             "freed" => EventKind::Freed { addr: addr? },
             "msync" => EventKind::Msync { addr: addr?, len: len?, flags: flags? },
             "truncate" => EventKind::Truncate { file: file?, old_len: old_len?, new_len: len? },
+            "file_data" => EventKind::FileData { file: file?, offset: file_offset?, len: len? },
+            "file_hole" => EventKind::FileHole { file: file?, offset: file_offset?, len: len? },
             "relocate" => EventKind::Relocate { file: file?, offset: file_offset?, len: len? },
             "fault" => EventKind::Fault {
                 addr: addr?,
@@ -250,7 +256,9 @@ impl From<&Event> for EventRow {
             EventKind::Truncate { file, old_len, new_len } => {
                 (row.file, row.len, row.old_len) = (Some(file.clone()), Some(*new_len), Some(*old_len));
             }
-            EventKind::Relocate { file, offset, len } => {
+            EventKind::FileData { file, offset, len }
+            | EventKind::FileHole { file, offset, len }
+            | EventKind::Relocate { file, offset, len } => {
                 (row.file, row.file_offset, row.len) = (Some(file.clone()), Some(*offset), Some(*len));
             }
             EventKind::Fault { addr, write } => (row.addr, row.argument) = (Some(*addr), Some(i64::from(*write))),

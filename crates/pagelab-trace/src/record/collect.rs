@@ -17,7 +17,7 @@ use super::follow::NOT_FOLLOWED;
 use super::frame::Frame;
 use super::life_line::LifeLines;
 use super::output::Output;
-use super::process::{DecodeError, Process, ThreadNumbers, Turn};
+use super::process::{DecodeError, Process, RemoteAccess, ThreadNumbers, Turn};
 use super::protocol::{
     CONTROL_BIT, Control, EXIT_BY_SIGNAL, Origin, ProcessKey, VERSION, WAIT_STATUS_UNKNOWN, parse_control,
 };
@@ -356,6 +356,7 @@ impl<'a> Collector<'a> {
                 }
                 Some(Turn::Forked { pid, child, shares }) => self.forked(key, pid, child, shares)?,
                 Some(Turn::Waited { pid, status }) => self.waited(key, pid, status)?,
+                Some(Turn::RemoteAccess { pid, access }) => self.remote_access(key, pid, access)?,
             }
             if self.output.is_full() {
                 return Ok(());
@@ -486,6 +487,24 @@ impl<'a> Collector<'a> {
         self.finish(key, status_code(status))?;
         self.unborn.remove(&key);
         Ok(())
+    }
+
+    /// The kernel has accessed a process for the process `by`, which knows it by this id. Nothing happens if it is not
+    /// recorded.
+    fn remote_access(&mut self, by: ProcessKey, pid: u32, access: RemoteAccess) -> Result<()> {
+        let child = self.entries.get(&by).and_then(|entry| entry.children.get(&pid));
+        let others = || self.entries.iter().filter(|(_, entry)| entry.pid == pid && !entry.finished);
+        let other = || others().min_by_key(|(_, entry)| entry.process.ix).map(|(key, _)| *key);
+        let Some(key) = child.copied().or_else(other) else { return Ok(()) };
+        let process = match self.entries.get_mut(&key) {
+            Some(entry) if entry.finished => return Ok(()),
+            Some(entry) => &mut entry.process,
+            None => match self.unborn.get_mut(&key) {
+                Some(process) => process,
+                None => return Ok(()),
+            },
+        };
+        Ok(process.remote_access(access, &mut self.output)?)
     }
 
     /// Whom `waiter` has waited for: a child of its own, or an orphan that came to it and has the same id there.

@@ -54,6 +54,7 @@ mod functions;
 mod life_line;
 mod live;
 mod log;
+mod memory_files;
 mod output;
 pub(crate) mod pages;
 mod perf_maps;

@@ -1,9 +1,11 @@
 //! Passes decoded accesses and events to a trace or to readers, up to the requested number.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::calls::Calls;
+use super::memory_files::{FileId, MemoryFiles};
 use super::stretches::{Mode, Schedule};
 use crate::format::{FileNames, OpenPage, StretchTotals};
 use crate::{Access, Branches, Event, EventKind, ProcessIx, ThreadIx, TraceError, TraceWriter};
@@ -60,6 +62,7 @@ pub(super) struct Output<'a> {
     schedule: Option<Box<Schedule>>,
     /// Present if files get numbers instead of names.
     names: Option<FileNames>,
+    memory_files: MemoryFiles,
     /// Present if call stacks are recorded.
     calls: Option<Box<Calls>>,
     /// Process and thread of the current records.
@@ -70,8 +73,17 @@ impl<'a> Output<'a> {
     /// `writer` must be new.
     pub(super) fn new(writer: &'a mut dyn Sink, limit: Option<u64>, schedule: Option<Schedule>) -> Self {
         let (limit, schedule) = (limit.unwrap_or(u64::MAX), schedule.map(Box::new));
-        let mut output =
-            Self { writer, thread: ThreadIx(0), limit, end: 0, schedule, names: None, calls: None, now: None };
+        let mut output = Self {
+            writer,
+            thread: ThreadIx(0),
+            limit,
+            end: 0,
+            schedule,
+            names: None,
+            memory_files: MemoryFiles::default(),
+            calls: None,
+            now: None,
+        };
         output.look_at_page();
         output
     }
@@ -80,6 +92,11 @@ impl<'a> Output<'a> {
     pub(super) fn anonymous(mut self, wanted: bool) -> Self {
         self.names = wanted.then(FileNames::default);
         self
+    }
+
+    /// The name of a file in events.
+    pub(super) fn file_name(&mut self, id: FileId, path: Arc<str>) -> Arc<str> {
+        self.memory_files.name(id, path)
     }
 
     /// Records call stacks of a program that was started after `started`, and writes them to the trace in this folder.

@@ -13,7 +13,11 @@ use super::pages::{PAGE_SHIFT, Pages};
 use super::protocol::{self, ADDRESS_BYTES, CONTROL_BIT, Control, EXIT_BY_SIGNAL, SEGMENT_WORD_BYTES, SegmentRecord};
 use super::segment::{self, Expanding, KnownSegments, Segment, Slot, Validity};
 use super::stretches::{Mode, Schedule};
-use crate::{Access, AccessKind, Branches, EventKind, Maker, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
+use crate::{Access, Branches, EventKind, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
+
+mod kernel_access;
+
+pub(super) use kernel_access::RemoteAccess;
 
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
 /// Advice of madvise(2) that empties pages: `MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`.
@@ -47,6 +51,7 @@ pub(super) struct Exec {
 pub(super) enum Turn {
     Forked { pid: u32, child: protocol::ProcessKey, shares: bool },
     Waited { pid: u32, status: u32 },
+    RemoteAccess { pid: u32, access: RemoteAccess },
 }
 
 #[derive(Debug)]
@@ -81,6 +86,8 @@ pub(super) struct Process {
     last_edge: u32,
     /// Whether it descends from the recording's first process by forks only.
     pub forked_from_first: bool,
+    /// Accesses of other processes to this one that came before its first thread started.
+    early_accesses: Vec<RemoteAccess>,
     /// Whether the main thread has had its start event (always true after `execve`).
     main_started: bool,
 }
@@ -135,6 +142,7 @@ impl Process {
             edges_from: 0,
             last_edge: 0,
             forked_from_first: false,
+            early_accesses: Vec::new(),
             main_started: false,
         }
     }
@@ -418,6 +426,9 @@ impl Process {
             Control::Fault { pc, record } => return Ok(self.fault(pc, &record, output).map(|()| None)?),
             Control::Fork { pid, child, shares } => return Ok(Some(Turn::Forked { pid, child, shares })),
             Control::Waited { pid, status } => return Ok(Some(Turn::Waited { pid, status })),
+            Control::RemoteAccess { pid, writes, addr, len } => {
+                return Ok(Some(Turn::RemoteAccess { pid, access: RemoteAccess { writes, addr, len } }));
+            }
             Control::ExecBegin { path } => {
                 self.exec = Some(Exec { path, native: None });
                 return Ok(None);
@@ -431,11 +442,15 @@ impl Process {
                 return Ok(None);
             }
             Control::Exit { code } => return Ok(self.end(code, output).map(|()| None)?),
-            Control::Mmap { addr, len, prot, flags, file_offset, file } => {
-                let (prot, flags) = (Protection::from_bits(prot), MapFlags(flags));
+            Control::Mmap { addr, len, prot, flags, file_offset, id, file } => {
+                let (prot, mut flags) = (Protection::from_bits(prot), MapFlags(flags));
                 self.forget_pages(addr, len);
                 let code = file.as_ref().filter(|_| prot.execute);
                 code.iter().for_each(|file| self.map_code(Mapped { file, addr, len, file_offset }, output));
+                if id.is_in_memory() {
+                    flags.0 |= MapFlags::MEMORY_FILE;
+                }
+                let file = file.map(|path| output.file_name(id, path));
                 output.event(
                     self.ix,
                     self.current.ix,
@@ -471,9 +486,17 @@ impl Process {
                 self.pages.forget(addr, len);
                 EventKind::Msync { addr, len, flags }
             }
-            Control::Truncate { old_len, new_len, file } => {
+            Control::Truncate { old_len, new_len, id, file } => {
                 output.schedule().into_iter().for_each(Schedule::forget_pages);
+                let file = output.file_name(id, file);
                 EventKind::Truncate { file, old_len, new_len }
+            }
+            Control::FileData { offset, len, id, file } => {
+                EventKind::FileData { file: output.file_name(id, file), offset, len }
+            }
+            Control::FileHole { offset, len, id, file } => {
+                output.schedule().into_iter().for_each(Schedule::forget_pages);
+                EventKind::FileHole { file: output.file_name(id, file), offset, len }
             }
             Control::Brk { start, end } => {
                 self.move_heap_end(end);
@@ -551,6 +574,9 @@ impl Process {
         if !(is_main && std::mem::replace(&mut self.main_started, true)) {
             output.event(self.ix, ix, EventKind::ThreadStart { os_tid })?;
         }
+        for access in std::mem::take(&mut self.early_accesses) {
+            self.remote_access(access, output)?;
+        }
         Ok(None)
     }
 
@@ -566,32 +592,6 @@ impl Process {
             output.event(self.ix, ix, EventKind::ThreadExit)?;
         }
         Ok(None)
-    }
-
-    /// Adds an access of the kernel for the current thread, split at page boundaries.
-    fn kernel_access(&mut self, writes: bool, addr: u64, len: u64, output: &mut Output<'_>) -> Result<(), DecodeError> {
-        let kind = if writes { AccessKind::Store } else { AccessKind::Load };
-        let end = addr.saturating_add(len);
-        let mut vaddr = addr;
-        while vaddr < end && !output.is_full() {
-            let piece_end = ((vaddr | (PAGE_BYTES - 1)).saturating_add(1)).min(end);
-            let size_bytes = (piece_end - vaddr) as u16;
-            if self.is_recorded(vaddr, size_bytes, writes, output) {
-                output.append(&[Access { vaddr, pc: 0, gap: 0, size_bytes, kind, maker: Maker::KERNEL }], &[])?;
-                self.current.flow.skip(1);
-            }
-            vaddr = piece_end;
-        }
-        Ok(())
-    }
-
-    /// Whether an access belongs to the recording; in a skipped stretch only first touches do.
-    fn is_recorded(&mut self, vaddr: u64, size_bytes: u16, writes: bool, output: &mut Output<'_>) -> bool {
-        let Mode::Skipped { stretch, .. } = output.mode() else { return true };
-        self.pages.begin(stretch);
-        let first = self.pages.touch(vaddr, size_bytes, writes);
-        output.executed(0, u64::from(!first));
-        first
     }
 
     /// Adds the accesses that a segment made before its instruction at `pc` faulted. If the signal did not come from an

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use super::memory_files::FileId;
+
 /// First word of a stream, `pglb`.
 pub(super) const MAGIC: u32 = 0x626c_6770;
-pub(super) const VERSION: u32 = 9;
+pub(super) const VERSION: u32 = 10;
 /// Set in the first word of a control record, clear in a segment number.
 pub(super) const CONTROL_BIT: u32 = 0x8000_0000;
 /// Bytes of the segment number in a segment record.
@@ -64,6 +66,7 @@ pub(super) enum Control {
         flags: u32,
         file_offset: u64,
         file: Option<Arc<str>>,
+        id: FileId,
     },
     Munmap {
         addr: u64,
@@ -93,6 +96,21 @@ pub(super) enum Control {
     Truncate {
         old_len: u64,
         new_len: u64,
+        id: FileId,
+        file: Arc<str>,
+    },
+    /// A file in memory holds data in the range.
+    FileData {
+        offset: u64,
+        len: u64,
+        id: FileId,
+        file: Arc<str>,
+    },
+    /// The range of a file has become a hole.
+    FileHole {
+        offset: u64,
+        len: u64,
+        id: FileId,
         file: Arc<str>,
     },
     Brk {
@@ -128,6 +146,14 @@ pub(super) enum Control {
     Waited {
         pid: u32,
         status: u32,
+    },
+    /// The kernel reads or writes memory of another process for the thread.
+    RemoteAccess {
+        /// As this process sees it.
+        pid: u32,
+        writes: bool,
+        addr: u64,
+        len: u64,
     },
     /// The allocator has returned a block, from the call from which the program has just returned.
     Allocated {
@@ -244,6 +270,10 @@ impl<'a> Payload<'a> {
         Some(u64::from_le_bytes(self.bytes(8)?.try_into().ok()?))
     }
 
+    fn file_id(&mut self) -> Option<FileId> {
+        Some(FileId { device: self.u64()?, inode: self.u64()? })
+    }
+
     fn text(&mut self) -> Option<Arc<str>> {
         let len = self.u32()? as usize;
         Some(String::from_utf8_lossy(self.bytes(len)?).into())
@@ -274,6 +304,7 @@ pub(super) fn parse_control(tag: u32, payload: &[u8]) -> Option<Control> {
             prot: p.u32()?,
             flags: p.u32()?,
             file_offset: p.u64()?,
+            id: p.file_id()?,
             file: p.optional_text()?,
         },
         9 => Control::Munmap { addr: p.u64()?, len: p.u64()? },
@@ -289,11 +320,14 @@ pub(super) fn parse_control(tag: u32, payload: &[u8]) -> Option<Control> {
         19 => Control::Fault { pc: p.u64()?, record: p.0.to_vec() },
         20 => Control::ExecNative { reason: p.text()? },
         21 => Control::Msync { addr: p.u64()?, len: p.u64()?, flags: p.u32()? },
-        22 => Control::Truncate { old_len: p.u64()?, new_len: p.u64()?, file: p.text()? },
+        22 => Control::Truncate { old_len: p.u64()?, new_len: p.u64()?, id: p.file_id()?, file: p.text()? },
         23 => Control::Wake { number: p.u32()? },
         24 => Control::Woken { number: p.u32()? },
         25 => Control::Allocated { addr: p.u64()?, len: p.u64()? },
         26 => Control::Freed { addr: p.u64()? },
+        27 => Control::FileData { offset: p.u64()?, len: p.u64()?, id: p.file_id()?, file: p.text()? },
+        28 => Control::FileHole { offset: p.u64()?, len: p.u64()?, id: p.file_id()?, file: p.text()? },
+        29 => Control::RemoteAccess { pid: p.u32()?, writes: p.u32()? != 0, addr: p.u64()?, len: p.u64()? },
         _ => return None,
     })
 }

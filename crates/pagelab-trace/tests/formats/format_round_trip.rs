@@ -53,6 +53,8 @@ fn any_event_kind() -> impl Strategy<Value = EventKind> {
         (n(), n(), any::<u32>()).prop_map(|(addr, len, advice)| EventKind::Madvise { addr, len, advice }),
         (n(), n(), any::<u32>()).prop_map(|(addr, len, flags)| EventKind::Msync { addr, len, flags }),
         (n(), n()).prop_map(|(old_len, new_len)| EventKind::Truncate { file: "data".into(), old_len, new_len }),
+        (n(), n()).prop_map(|(offset, len)| EventKind::FileData { file: "data".into(), offset, len }),
+        (n(), n()).prop_map(|(offset, len)| EventKind::FileHole { file: "data".into(), offset, len }),
         (n(), n()).prop_map(|(offset, len)| EventKind::Relocate { file: "data".into(), offset, len }),
         (n(), any::<bool>()).prop_map(|(addr, write)| EventKind::Fault { addr, write }),
         (n(), n()).prop_map(|(start, end)| EventKind::Brk { start, end }),

@@ -232,6 +232,8 @@ impl Stacks {
             | EventKind::Madvise { .. }
             | EventKind::Msync { .. }
             | EventKind::Truncate { .. }
+            | EventKind::FileData { .. }
+            | EventKind::FileHole { .. }
             | EventKind::Relocate { .. }
             | EventKind::Fault { .. }
             | EventKind::Brk { .. }
