@@ -21,6 +21,7 @@
 
 #include "allocations.h"
 #include "core.h"
+#include "files.h"
 #include "io_uring.h"
 #include "memory.h"
 #include "proc_self.h"
@@ -34,6 +35,7 @@
 #define MAP_ANONYMOUS 0x20
 #define MAP_GROWSDOWN 0x100
 #define MAP_LOCKED 0x2000
+#define MAP_POPULATE 0x8000
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #define MREMAP_DONTUNMAP 4
@@ -51,16 +53,12 @@ static SizeT detaching_bytes = 0;
 static Addr stack_start = 0;
 /* Mappings that are not private. */
 static Ranges shared;
+/* Mappings of files in memory. */
+static Ranges in_memory;
+static const PlFileId no_memory_file = {0, 0};
 /* What the program maps from now on is locked, and so populated (MCL_FUTURE). */
 static Bool lock_what_comes = False;
-/* Of threads whose system call under way gives a file another length: the one that it has. By thread, as others may run meanwhile;
-   one that shares its place with another's is left out. */
-#define TRUNCATIONS 256
-static struct {
-   ThreadId thread;
-   ULong from;
-} truncations[TRUNCATIONS];
-
+static Bool locks_this_mapping = True;
 static SizeT page_round_up(SizeT bytes)
 {
    return (bytes + 4095) & ~(SizeT)4095;
@@ -77,19 +75,29 @@ static void send_advice(Addr address, SizeT length, UInt advice)
 
 /* ---- mappings ---- */
 
-static void send_mapping(Addr address, SizeT length, UInt protection, UInt flags, ULong offset, const HChar* file)
+static void send_mapping_of(Addr address, SizeT length, UInt protection, UInt flags, ULong offset, PlFileId id,
+                            const HChar* file)
 {
-   pl_begin(PL_MMAP, 40 + PL_STRING_MAX);
+   pl_begin(PL_MMAP, 56 + PL_STRING_MAX);
    pl_put64(address);
    pl_put64(length);
    pl_put32(protection);
-   pl_put32(lock_what_comes && protection != 0 ? flags | MAP_LOCKED : flags);
+   pl_put32(lock_what_comes && locks_this_mapping && protection != 0 ? flags | MAP_LOCKED : flags);
    pl_put64(offset);
+   pl_put_file_id(id);
    pl_put_string(file);
    pl_end();
+   pl_ranges_remove(&in_memory, address, length);
+   if (pl_is_in_memory(id))
+      pl_ranges_add(&in_memory, address, length);
    pl_allocations_unmapped(address, length);
    if (protection & VKI_PROT_EXEC)
       pl_allocations_mapped(address, length, offset, file);
+}
+
+static void send_mapping(Addr address, SizeT length, UInt protection, UInt flags, ULong offset, const HChar* file)
+{
+   send_mapping_of(address, length, protection, flags, offset, no_memory_file, file);
 }
 
 static UInt protection_of(const NSegment* segment)
@@ -159,60 +167,6 @@ void pl_memory_begins(ThreadId tid)
    pl_proc_self_begins(stack_pointer);
 }
 
-/* ---- lengths of files ---- */
-
-/* Opened for its name and status alone: this neither blocks nor takes locks away when it is closed. */
-#define OPEN_PATH 010000000
-
-/* The descriptor's regular file is about to get another length. */
-static void before_truncation(ThreadId tid, Int descriptor)
-{
-   struct vg_stat status;
-
-   truncations[tid % TRUNCATIONS].thread = VG_INVALID_THREADID;
-   if (descriptor < 0 || VG_(fstat)(descriptor, &status) != 0 || !VKI_S_ISREG(status.mode))
-      return;
-   truncations[tid % TRUNCATIONS].thread = tid;
-   truncations[tid % TRUNCATIONS].from = (ULong)status.size;
-}
-
-static void after_truncation(ThreadId tid, Int descriptor, ULong length)
-{
-   static HChar file[PL_STRING_MAX];
-   HChar link[40];
-   SSizeT bytes;
-
-   if (descriptor < 0 || truncations[tid % TRUNCATIONS].thread != tid)
-      return;
-   VG_(sprintf)(link, "/proc/self/fd/%d", descriptor);
-   bytes = VG_(readlink)(link, file, sizeof(file) - 1);
-   if (bytes <= 0)
-      return;
-   file[bytes] = '\0';
-   pl_begin(PL_TRUNCATE, 20 + PL_STRING_MAX);
-   pl_put64(truncations[tid % TRUNCATIONS].from);
-   pl_put64(length);
-   pl_put_string(file);
-   pl_end();
-}
-
-/* A descriptor of a path's file; -1 without one. */
-static Int open_path(Addr path)
-{
-   SysRes opened;
-
-   if (!VG_(am_is_valid_for_client)(path, 1, VKI_PROT_READ))
-      return -1;
-   opened = VG_(open)((const HChar*)path, OPEN_PATH, 0);
-   return sr_isError(opened) ? -1 : (Int)sr_Res(opened);
-}
-
-static void close_path(Int descriptor)
-{
-   if (descriptor >= 0)
-      VG_(close)(descriptor);
-}
-
 static void after_msync(UWord* args)
 {
    pl_begin(PL_MSYNC, 20);
@@ -244,6 +198,29 @@ static Bool is_mutable_file(const HChar* file, UWord protection, UWord flags)
    return (flags & MAP_SHARED) || written_and_executed || (file != NULL && is_memory_file(file));
 }
 
+static void send_file_mapping(const UWord* args, Addr address, const HChar* file)
+{
+   SizeT length = page_round_up(args[1]), populated = length;
+   UInt flags = (UInt)args[3];
+   PlFileId id = no_memory_file;
+
+   if (file != NULL) {
+      id = pl_file_id((Int)args[4]);
+      populated = pl_files_bytes_from((Int)args[4], args[5], length);
+   }
+   if (populated == length || !(lock_what_comes || (flags & (MAP_LOCKED | MAP_POPULATE)))) {
+      send_mapping_of(address, length, (UInt)args[2], flags, args[5], id, file);
+      return;
+   }
+   /* The file ends before the mapping: there is nothing to populate behind its end. */
+   locks_this_mapping = False;
+   send_mapping_of(address, length, (UInt)args[2], flags & ~(UInt)(MAP_LOCKED | MAP_POPULATE), args[5], id, file);
+   locks_this_mapping = True;
+   if (populated > 0 && (args[2] & (VKI_PROT_READ | VKI_PROT_WRITE | VKI_PROT_EXEC)))
+      send_advice(address, populated,
+                  (args[2] & VKI_PROT_WRITE) && !(flags & MAP_SHARED) ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+}
+
 static void after_mmap(UWord* args, Addr address)
 {
    const HChar* file = NULL;
@@ -259,7 +236,7 @@ static void after_mmap(UWord* args, Addr address)
    pl_ranges_remove(&shared, address, page_round_up(args[1]));
    if (args[3] & MAP_SHARED)
       pl_ranges_add(&shared, address, page_round_up(args[1]));
-   send_mapping(address, page_round_up(args[1]), (UInt)args[2], (UInt)args[3], args[5], file);
+   send_file_mapping(args, address, file);
 }
 
 static void send_protection(Addr address, SizeT length, UInt protection)
@@ -283,10 +260,12 @@ static void after_mprotect(UWord* args)
 
 /* ---- parts of ranges ---- */
 
-typedef void OfPart(const NSegment* segment, Addr start, SizeT length, UInt argument);
+/* False if the call has stopped there. */
+typedef Bool OfPart(const NSegment* segment, Addr start, SizeT length, UInt argument);
 
-/* Calls `of_part` for the parts of the range that the program has mapped; if `stop_at_hole`, until the first hole. */
-static void for_mapped_parts(Addr start, SizeT length, Bool stop_at_hole, OfPart* of_part, UInt argument)
+/* Calls `of_part` for the parts of the range that the program has mapped, until it says stop; if `stop_at_hole`, until the first
+   hole. False if it has stopped, or if the range ends in a hole. */
+static Bool for_mapped_parts(Addr start, SizeT length, Bool stop_at_hole, OfPart* of_part, UInt argument)
 {
    static Addr starts[MOST_SEGMENTS];
    Int n = VG_(am_get_segment_starts)(SkAnonC | SkFileC | SkShmC, starts, MOST_SEGMENTS), i;
@@ -298,34 +277,53 @@ static void for_mapped_parts(Addr start, SizeT length, Bool stop_at_hole, OfPart
       Addr to = segment->end + 1 < end ? segment->end + 1 : end;
       if (from >= to)
          continue;
-      if (stop_at_hole && from != reached)
-         return;
-      of_part(segment, from, to - from, argument);
+      if ((stop_at_hole && from != reached) || !of_part(segment, from, to - from, argument))
+         return False;
       reached = to;
    }
+   return reached == end;
 }
 
-static void advise_part(const NSegment* segment, Addr start, SizeT length, UInt advice)
+static Bool advise_part(const NSegment* segment, Addr start, SizeT length, UInt advice)
 {
-   (void)segment;
-   send_advice(start, length, advice);
+   Bool allowed = advice == MADV_POPULATE_WRITE  ? segment->hasW
+                  : advice == MADV_POPULATE_READ ? segment->hasR || segment->hasW || segment->hasX
+                                                 : True;
+
+   if (allowed)
+      send_advice(start, length, advice);
+   return allowed;
 }
 
 /* mlock populates private writable memory by writes, and other memory by reads (populate_vma_page_range). */
-static void populate_part(const NSegment* segment, Addr start, SizeT length, UInt unused)
+static Bool populate_part(const NSegment* segment, Addr start, SizeT length, UInt goes_on)
 {
    Bool writes = segment->hasW && !pl_ranges_touch(&shared, start, length);
 
-   (void)unused;
-   if (segment->hasR || segment->hasW || segment->hasX)
+   if (segment->hasR || segment->hasW || segment->hasX) {
       send_advice(start, length, writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+      return True;
+   }
+   return goes_on;
 }
 
+static Bool is_mapped(const NSegment* segment, Addr start, SizeT length, UInt unused)
+{
+   (void)segment;
+   (void)start;
+   (void)length;
+   (void)unused;
+   return True;
+}
+
+/* Over a hole mlock does nothing; else it populates, up to memory that must not be accessed. */
 static void after_mlock(Addr address, SizeT length)
 {
    Addr start = address & ~(Addr)4095;
+   SizeT whole = page_round_up(address + length - start);
 
-   for_mapped_parts(start, page_round_up(address + length - start), True, populate_part, 0);
+   if (for_mapped_parts(start, whole, True, is_mapped, 0))
+      for_mapped_parts(start, whole, True, populate_part, False);
 }
 
 static void after_mlockall(UWord flags)
@@ -333,24 +331,31 @@ static void after_mlockall(UWord flags)
    lock_what_comes = (flags & MCL_FUTURE) && !(flags & MCL_ONFAULT);
    if (!(flags & MCL_CURRENT) || (flags & MCL_ONFAULT))
       return;
-   for_mapped_parts(0, ALL_ADDRESSES, False, populate_part, 0);
+   for_mapped_parts(0, ALL_ADDRESSES, False, populate_part, True);
    if (stack_start != 0)
       send_advice(stack_start, EXEC_STACK_BYTES, MADV_POPULATE_WRITE);
 }
 
 /* ---- memory of other calls ---- */
 
-/* The process has written to itself through process_vm_writev: `bytes` of what the vectors name. */
-static void after_process_vm_writev(const UWord* args, UWord bytes)
+/* `bytes` of what the vectors name have been read or written in the memory of the process, which may be this one. */
+static void after_process_vm(const UWord* args, Bool writes, UWord bytes)
 {
    const struct vki_iovec* vectors = (const struct vki_iovec*)args[3];
    UWord i;
 
-   if ((Int)args[0] != VG_(getpid)())
-      return;
    for (i = 0; i < args[4] && bytes > 0; i++) {
       SizeT length = vectors[i].iov_len < bytes ? vectors[i].iov_len : bytes;
-      pl_memory_kernel_access(True, (Addr)vectors[i].iov_base, length);
+      if ((Int)args[0] == VG_(getpid)()) {
+         pl_memory_kernel_access(writes, (Addr)vectors[i].iov_base, length);
+      } else if (length > 0) {
+         pl_begin(PL_REMOTE_ACCESS, 24);
+         pl_put32((UInt)args[0]);
+         pl_put32(writes);
+         pl_put64((Addr)vectors[i].iov_base);
+         pl_put64(length);
+         pl_end();
+      }
       bytes -= length;
    }
 }
@@ -360,6 +365,14 @@ static void after_mremap(const UWord* args, Addr address)
    SizeT old_length = page_round_up(args[1]), length = page_round_up(args[2]);
    const NSegment* segment;
 
+   segment = VG_(am_find_nsegment)(address);
+   if (length > old_length && pl_ranges_touch(&in_memory, args[0], old_length) && segment != NULL
+       && segment->kind == SkFileC) {
+      PlFileId id = {segment->dev, segment->ino};
+      pl_files_send_data(address + old_length, (ULong)segment->offset + (address + old_length - segment->start),
+                         length - old_length, id, VG_(am_get_filename)(segment));
+   }
+   pl_ranges_move(&in_memory, args[0], old_length, address, length);
    pl_translate_moved(args[0], old_length, address, length);
    pl_ranges_move(&shared, args[0], old_length, address, length);
    pl_begin(PL_MREMAP, 32);
@@ -385,14 +398,12 @@ void pl_memory_forked(void)
 
 void pl_memory_before_call(ThreadId tid, UInt number, const UWord* args)
 {
+   pl_files_before_call(tid, number, args);
    switch (number) {
-   case __NR_ftruncate: before_truncation(tid, (Int)args[0]); break;
-   case __NR_truncate: {
-      Int descriptor = open_path(args[0]);
-      before_truncation(tid, descriptor);
-      close_path(descriptor);
+   case __NR_mmap:
+      if (!(args[3] & MAP_ANONYMOUS))
+         pl_files_before_map((Int)args[4], args[5], page_round_up(args[1]));
       break;
-   }
    case __NR_io_uring_enter: pl_io_uring_before_enter((Int)args[0], (UInt)args[1]); break;
    case __NR_shmdt: {
       const NSegment* segment = VG_(am_find_nsegment)(args[0]);
@@ -406,17 +417,20 @@ void pl_memory_before_call(ThreadId tid, UInt number, const UWord* args)
 
 void pl_memory_after_failure(UInt number, UWord* args, UWord error)
 {
-   if (error != VKI_ENOMEM)
+   UInt advice = (UInt)args[2];
+   Bool populates = number == __NR_madvise && (advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE);
+
+   /* Parts of the range are not mapped, or must not be accessed; what comes before them, or all else, is done. */
+   if (error != VKI_ENOMEM && !(populates && (error == VKI_EINVAL || error == VKI_EFAULT)))
       return;
-   /* Parts of the range are not mapped; what comes before them, or all else, is done. */
    switch (number) {
    case __NR_msync: after_msync(args); break;
-   case __NR_madvise: {
-      UInt advice = (UInt)args[2];
-      Bool stops = advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE;
-      for_mapped_parts(args[0], page_round_up(args[1]), stops, advise_part, advice);
+   case __NR_madvise: for_mapped_parts(args[0], page_round_up(args[1]), populates, advise_part, advice); break;
+   case __NR_mlock: after_mlock(args[0], args[1]); break;
+   case __NR_mlock2:
+      if (!(args[2] & MLOCK_ONFAULT))
+         after_mlock(args[0], args[1]);
       break;
-   }
    default:
       break;
    }
@@ -424,6 +438,7 @@ void pl_memory_after_failure(UInt number, UWord* args, UWord error)
 
 void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
 {
+   pl_files_after_call(tid, number, args, value);
    switch (number) {
    case __NR_mmap:
       after_mmap(args, value);
@@ -434,6 +449,7 @@ void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
       send_address_length(PL_MUNMAP, args[0], args[1]);
       pl_translate_forget(args[0], page_round_up(args[1]));
       pl_ranges_remove(&shared, args[0], page_round_up(args[1]));
+      pl_ranges_remove(&in_memory, args[0], page_round_up(args[1]));
       pl_allocations_unmapped(args[0], page_round_up(args[1]));
       break;
    case __NR_mprotect:
@@ -450,15 +466,9 @@ void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
    case __NR_io_uring_setup: pl_io_uring_made((Int)value, args[1]); break;
    case __NR_io_uring_enter: pl_io_uring_after_enter((Int)args[0]); break;
    case __NR_io_uring_register: pl_io_uring_registered((UInt)args[1], args[2], (UInt)args[3]); break;
-   case __NR_process_vm_writev: after_process_vm_writev(args, value); break;
+   case __NR_process_vm_readv: after_process_vm(args, False, value); break;
+   case __NR_process_vm_writev: after_process_vm(args, True, value); break;
    case __NR_msync: after_msync(args); break;
-   case __NR_ftruncate: after_truncation(tid, (Int)args[0], args[1]); break;
-   case __NR_truncate: {
-      Int descriptor = open_path(args[0]);
-      after_truncation(tid, descriptor, args[1]);
-      close_path(descriptor);
-      break;
-   }
    case __NR_brk:
       send_brk(value);
       pl_proc_self_heap_moved();
@@ -466,15 +476,19 @@ void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
    case __NR_shmat: {
       const NSegment* segment = VG_(am_find_nsegment)(value);
       if (segment != NULL && segment->start == value) {
-         pl_ranges_add(&shared, value, segment->end + 1 - segment->start);
-         send_mapping(value, segment->end + 1 - segment->start, protection_of(segment), MAP_SHARED | MAP_ANONYMOUS,
-                      0, NULL);
+         SizeT length = segment->end + 1 - segment->start;
+         PlFileId id = pl_segment_id((Int)args[0]);
+         const HChar* name = pl_segment_name((Int)args[0]);
+         pl_ranges_add(&shared, value, length);
+         pl_files_send_data(value, 0, length, id, name);
+         send_mapping_of(value, length, protection_of(segment), MAP_SHARED, 0, id, name);
       }
       break;
    }
    case __NR_shmdt:
       if (detaching_bytes > 0) {
          pl_ranges_remove(&shared, args[0], detaching_bytes);
+         pl_ranges_remove(&in_memory, args[0], detaching_bytes);
          send_address_length(PL_MUNMAP, args[0], detaching_bytes);
       }
       break;
