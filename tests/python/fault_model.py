@@ -8,8 +8,9 @@ Source: Linux 6.18: mm/memory.c (do_anonymous_page, do_read_fault, do_fault_arou
 Parameters: `FAULT_AROUND_PAGES`, 16 (fault_around_bytes, 64 KiB); `native`, where the kernel mapped each file, if
     windows are to fall as they did there.
 Deviations: folios are pages (from 6.18 on, finish_fault maps all of a large folio); a page of a file that is marked for
-    read-ahead is mapped by fault-around as any other; every anonymous mapping has an anon_vma, as it has where it was
-    merged with a neighbour; a stack has its full size at once; MADV_FREE and mlock do nothing.
+    read-ahead is mapped by fault-around as any other; files in memory count as ordinary files without holes; every
+    anonymous mapping has an anon_vma, as it has where it was merged with a neighbour; stacks have full size;
+    MADV_FREE and mlock do nothing.
 """
 
 from __future__ import annotations
