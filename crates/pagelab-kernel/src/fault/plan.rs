@@ -67,12 +67,8 @@ impl Fault {
                 }
             }
             FaultState::Place(of) => {
-                layer.mechanisms.placement.plan(
-                    self.wanted_page(os, layer).as_ref(),
-                    of,
-                    &layer.memory.view(context),
-                    step,
-                );
+                let page = self.wanted_page(os, layer);
+                layer.mechanisms.placement.plan(page.as_ref(), of, &layer.memory.view(context), step);
             }
             FaultState::Allocation => step.kernel(RefKind::Write, cpu(CpuLine::FreeLists)),
             FaultState::Refill { descriptors } => {

@@ -27,8 +27,7 @@ impl Simulation {
         limit: Cycles,
     ) -> Result<StackOutcome, EngineError> {
         // Nothing else uses the core's TLBs until this returns.
-        let mut window = DirectMapWindow::NONE;
-        let mut effects = Effects::default();
+        let (mut window, mut effects) = (DirectMapWindow::NONE, Effects::default());
         loop {
             let Self { hw, kernels, scheduler: Scheduler { cpus, woke, .. }, .. } = self;
             let Cpu { core, clock, task, .. } = &mut cpus[cpu];
@@ -42,9 +41,8 @@ impl Simulation {
                 charge_step(entry, clock, kernels, miss);
                 if !entry.step.io.is_empty() {
                     let layer = entry.layer;
-                    if self.submit_to_devices::<MANY>(cpu, layer, limit)?
-                        || MANY && self.scheduler.turn_is_over(cpu, limit)
-                    {
+                    let yields = self.submit_to_devices::<MANY>(cpu, layer, limit)?;
+                    if yields || MANY && self.scheduler.turn_is_over(cpu, limit) {
                         return Ok(StackOutcome::Yields);
                     }
                     continue;
@@ -76,9 +74,9 @@ impl Simulation {
                 entry.begun = false;
                 continue;
             }
-            let task = TaskId { cpu, number: *number };
             // Matched in place, since moving the result is expensive and its data is seldom needed.
-            let blocked = match entry.activity.commit(kernels, &mut effects, task, io_failed) {
+            let blocked = match entry.activity.commit(kernels, &mut effects, TaskId { cpu, number: *number }, io_failed)
+            {
                 Ok(Next::Continue) => {
                     entry.reset();
                     None
