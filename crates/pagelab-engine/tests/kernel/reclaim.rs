@@ -236,7 +236,7 @@ fn failed_device_requests_are_repeated() {
 #[test]
 fn files_that_the_device_has_no_room_for_are_refused() {
     for (drives, each, held, allowed) in
-        [(1, "2MiB", "2MiB", "4MiB at least, or"), (2, "1536KiB", "3MiB", "2MiB at least of each drive")]
+        [(1, "2MiB", "2MiB", "at least 4MiB, or"), (2, "1536KiB", "3MiB", "at least 2MiB of each drive")]
     {
         let mut script = ScriptWriter::new();
         map_file(&mut script, 1024, MapFlags::SHARED);
