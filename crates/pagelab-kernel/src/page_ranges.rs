@@ -88,7 +88,7 @@ mod tests {
             let ranges: Vec<_> = set.iter().collect();
             assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start), "{ranges:?}");
         }
-        assert_eq!(PageRanges::new(3..5).iter().collect::<Vec<_>>(), [3..5]);
+        assert!(PageRanges::new(3..5).iter().eq(std::iter::once(3..5)));
         assert!(PageRanges::new(3..3).is_empty());
     }
 }
