@@ -388,10 +388,10 @@ fn impossible_limits_are_errors() {
     // There is memory, but pages beyond the limit have nowhere to go.
     let small = SWAP.replace("256MiB", "1MiB");
     let error = spec(&[&small], 4 << 20).unwrap_err().to_string();
-    assert!(error.contains("hold all of the 4MiB that their cgroup allows") && error.contains("0B of swap"), "{error}");
+    assert!(error.contains("use all of the 4MiB that their cgroup allows") && error.contains("0B of swap"), "{error}");
     assert!(error.contains("memory_limit of source.0"), "{error}");
     let error = fails(&config("radix", &[&small, LIMIT]), "seq:size=32MiB").to_string();
-    assert!(error.contains("hold all of the 16MiB") && error.contains("kernel.cgroup_limit_bytes"), "{error}");
+    assert!(error.contains("use all of the 16MiB") && error.contains("kernel.cgroup_limit_bytes"), "{error}");
 }
 
 /// The flags of a page: writable, dirty.

@@ -221,7 +221,7 @@ fn impossible_fault_engines_are_refused() {
             "fault_engine.huge_entries",
             &["page_size = 2M", "allowed here is 0"],
         ),
-        ("radix-1g", vec![engine(r#","huge_entries":4"#)], "fault_engine.huge_entries", &["page_size = 2M alone"]),
+        ("radix-1g", vec![engine(r#","huge_entries":4"#)], "fault_engine.huge_entries", &["a layer with page_size = 2M"]),
         ("radix-thp", vec![engine(r#","huge_entries":65536"#)], "fault_engine.huge_entries", &["0 to 65535"]),
         ("radix-ptemagnet", vec![engine("")], "fault_engine", &["placement order0"]),
         ("mfoe", vec![layer("fault_engine=off")], "fault_engine", &["keys belong here", "; null for none"]),
