@@ -64,7 +64,7 @@ fn impossible_systems() {
             "radix",
             &["system.layers.0.large_pages=madvise"],
             "system.layers.native.large_pages",
-            &["changes nothing", "page_size = 2M", "radix-thp-madvise"],
+            &["has no effect", "page_size = 2M", "radix-thp-madvise"],
         ),
     ]);
 }
@@ -221,7 +221,12 @@ fn impossible_fault_engines_are_refused() {
             "fault_engine.huge_entries",
             &["page_size = 2M", "allowed here is 0"],
         ),
-        ("radix-1g", vec![engine(r#","huge_entries":4"#)], "fault_engine.huge_entries", &["a layer with page_size = 2M"]),
+        (
+            "radix-1g",
+            vec![engine(r#","huge_entries":4"#)],
+            "fault_engine.huge_entries",
+            &["a layer with page_size = 2M"],
+        ),
         ("radix-thp", vec![engine(r#","huge_entries":65536"#)], "fault_engine.huge_entries", &["0 to 65535"]),
         ("radix-ptemagnet", vec![engine("")], "fault_engine", &["placement order0"]),
         ("mfoe", vec![layer("fault_engine=off")], "fault_engine", &["keys belong here", "; null for none"]),
@@ -301,7 +306,7 @@ fn impossible_costs_of_kinds_of_faults() {
         ("radix", &["kernel.fault_kinds.swap={}"], &format!("{kinds}.swap"), &["there is no key `swap`"]),
         ("radix", &[before_walk], &format!("{kinds}.copy.walk"), &["there is no key `walk`"]),
         ("radix", &[again], &format!("{kinds}.copy.rmap.lines.again"), &["is 7", "touch 0 lines of the CPU"]),
-        ("radix", &["kernel.fault.lookup.page_instructions=3"], pages, &["3 is", "before the walk", "0"]),
+        ("radix", &["kernel.fault.lookup.page_instructions=3"], pages, &["3 is", "after the walk", "0"]),
     ]);
 }
 
