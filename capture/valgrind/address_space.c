@@ -30,7 +30,6 @@
 #include "address_space.h"
 #include "core.h"
 
-#define PAGE_BYTES 4096UL
 #define SPACE_END 0x7ff000000000UL
 #define VALGRIND_START 0x7fe000000000UL
 #define STACK_END VALGRIND_START

@@ -46,6 +46,8 @@ extern OutputSink VG_(log_output_sink);
 
 /* ---- memory ---- */
 
+#define PAGE_BYTES 4096UL
+
 /* The program's heap. */
 extern Addr VG_(brk_base);
 extern Addr VG_(brk_limit);
@@ -85,13 +87,16 @@ typedef struct SyscallStatus {
 
 typedef struct SyscallArgLayout SyscallArgLayout;
 
+/* What Valgrind does before a system call; the last parameter points to the flags below. */
+typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
+
 /* Flag of a call: other threads may run meanwhile. */
 #define SfMayBlock (1 << 1)
 /* Flag of a call: it may have sent a signal. */
 #define SfPollAfter (1 << 3)
 
 typedef struct {
-   void (*before)(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord* flags);
+   Before* before;
    void (*after)(ThreadId, SyscallArgs*, SyscallStatus*);
 } SyscallTableEntry;
 

@@ -17,10 +17,10 @@
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
+#include "core.h"
 #include "files.h"
 #include "stream.h"
 
-#define PAGE 4096UL
 #define TMPFS_MAGIC 0x01021994
 #define SECRETMEM_MAGIC 0x5345434d
 /* No device of a file. */
@@ -102,7 +102,7 @@ SizeT pl_files_bytes_from(Int descriptor, ULong offset, SizeT length)
 
    if (VG_(fstat)(descriptor, &status) != 0 || !VKI_S_ISREG(status.mode))
       return length;
-   end = ((ULong)status.size + PAGE - 1) & ~(PAGE - 1);
+   end = ((ULong)status.size + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
    if (offset >= end)
       return 0;
    return end - offset < length ? end - offset : length;
@@ -138,24 +138,24 @@ static void send_part(PlControl kind, ULong offset, ULong length, PlFileId id, c
 void pl_files_send_data(Addr mapped, ULong offset, SizeT length, PlFileId id, const HChar* file)
 {
    static UChar present[65536];
-   SizeT pages = (length + PAGE - 1) / PAGE, first, i, start = 0;
+   SizeT pages = (length + PAGE_BYTES - 1) / PAGE_BYTES, first, i, start = 0;
    Bool in_run = False;
 
    for (first = 0; first < pages; first += sizeof present) {
       SizeT n = pages - first < sizeof present ? pages - first : sizeof present;
-      if (pl_system_call(__NR_mincore, mapped + first * PAGE, n * PAGE, (ULong)(Addr)present, 0, 0, 0) != 0)
+      if (pl_system_call(__NR_mincore, mapped + first * PAGE_BYTES, n * PAGE_BYTES, (ULong)(Addr)present, 0, 0, 0) != 0)
          VG_(memset)(present, 1, n);
       for (i = 0; i < n; i++) {
          if ((present[i] & 1) && !in_run) {
             start = first + i;
          } else if (!(present[i] & 1) && in_run) {
-            send_part(PL_FILE_DATA, offset + start * PAGE, (first + i - start) * PAGE, id, file);
+            send_part(PL_FILE_DATA, offset + start * PAGE_BYTES, (first + i - start) * PAGE_BYTES, id, file);
          }
          in_run = present[i] & 1;
       }
    }
    if (in_run)
-      send_part(PL_FILE_DATA, offset + start * PAGE, (pages - start) * PAGE, id, file);
+      send_part(PL_FILE_DATA, offset + start * PAGE_BYTES, (pages - start) * PAGE_BYTES, id, file);
 }
 
 /* The kernel tells by a mapping which pages are in the page cache, without a change of the descriptor's offset. */
@@ -167,7 +167,7 @@ void pl_files_before_map(Int descriptor, ULong offset, SizeT length)
    Long mapped;
 
    if (!pl_is_in_memory(id) || VG_(fstat)(descriptor, &status) != 0 || status.blocks == 0
-       || offset >= (ULong)status.size || offset % PAGE != 0)
+       || offset >= (ULong)status.size || offset % PAGE_BYTES != 0)
       return;
    if (length > (ULong)status.size - offset)
       length = (ULong)status.size - offset;

@@ -40,7 +40,6 @@ Bool __wrap_vgPlain_am_create_reservation(Addr start, SizeT length, ShrinkMode m
    return __real_vgPlain_am_create_reservation(start, length, mode, extra);
 }
 
-typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
 extern Before __real_vgSysWrap_generic_sys_brk_before, __wrap_vgSysWrap_generic_sys_brk_before;
 
 void __wrap_vgSysWrap_generic_sys_brk_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,

@@ -379,7 +379,6 @@ static void refuse(SyscallStatus* status)
    status->sres = VG_(mk_SysRes_Error)(VKI_ENOEXEC);
 }
 
-typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
 extern Before __real_vgSysWrap_generic_sys_execve_before, __wrap_vgSysWrap_generic_sys_execve_before;
 extern Before __real_vgSysWrap_linux_sys_execveat_before, __wrap_vgSysWrap_linux_sys_execveat_before;
 

@@ -24,7 +24,6 @@
 #include "address_space.h"
 #include "core.h"
 
-#define PAGE_BYTES 4096UL
 #define LARGE_PAGE_BYTES (2UL << 20)
 
 #define MAP_FIXED 0x10

@@ -128,7 +128,6 @@ static Bool set_limit(UWord resource, Addr address, SyscallStatus* status)
    return True;
 }
 
-typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
 extern Before __real_vgSysWrap_generic_sys_setrlimit_before, __wrap_vgSysWrap_generic_sys_setrlimit_before;
 extern Before __real_vgSysWrap_linux_sys_prlimit64_before, __wrap_vgSysWrap_linux_sys_prlimit64_before;
 

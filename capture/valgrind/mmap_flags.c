@@ -20,7 +20,6 @@
 #include "mmap_flags.h"
 #include "stream.h"
 
-#define PAGE 4096UL
 #define MAP_FIXED 0x10
 #define MAP_FIXED_NOREPLACE 0x100000
 #define READ_IMPLIES_EXEC 0x0400000
@@ -30,13 +29,13 @@ static Bool is_program_memory(Addr start, SizeT length)
 {
    Addr at;
 
-   for (at = start; at < start + length; at += PAGE) {
+   for (at = start; at < start + length; at += PAGE_BYTES) {
       const NSegment* segment = VG_(am_find_nsegment)(at);
       if (segment == NULL)
          continue;
       if (segment->kind == SkAnonC || segment->kind == SkFileC || segment->kind == SkShmC)
          return True;
-      at = segment->end + 1 - PAGE;
+      at = segment->end + 1 - PAGE_BYTES;
    }
    return False;
 }
@@ -52,7 +51,7 @@ static void before_mmap(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arg
        && (pl_system_call(__NR_personality, ASK_PERSONALITY, 0, 0, 0, 0, 0) & READ_IMPLIES_EXEC))
       arguments->arg3 |= VKI_PROT_EXEC;
    if ((asked.arg4 & MAP_FIXED_NOREPLACE) && !(asked.arg4 & MAP_FIXED)) {
-      if (asked.arg1 % PAGE == 0 && is_program_memory(asked.arg1, asked.arg2)) {
+      if (asked.arg1 % PAGE_BYTES == 0 && is_program_memory(asked.arg1, asked.arg2)) {
          status->what = SsComplete;
          status->sres = VG_(mk_SysRes_Error)(VKI_EEXIST);
          return;

@@ -30,7 +30,6 @@
 #define MREMAP_DONTUNMAP 4
 #define CACHESTAT_BYTES 40
 
-typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
 typedef void After(ThreadId, SyscallArgs*, SyscallStatus*);
 
 static void fail(SyscallStatus* status, UWord error)

@@ -28,7 +28,6 @@
 #include "stream.h"
 #include "vfork.h"
 
-#define PAGE 4096UL
 #define MFD_CLOEXEC 1
 #define O_CLOEXEC 02000000
 
@@ -41,7 +40,7 @@
 /* What the child leaves for each page that it wrote. */
 typedef struct {
    Addr address;
-   UChar bytes[PAGE];
+   UChar bytes[PAGE_BYTES];
 } Written;
 
 static Int written_fd = -1;
@@ -99,8 +98,8 @@ static void give_pages(Addr start, const ULong* entries, SizeT entries_n)
    for (i = 0; i < entries_n; i++) {
       if ((entries[i] & (PAGE_PRESENT | PAGE_MAPPED_ONCE | PAGE_OF_FILE)) != (PAGE_PRESENT | PAGE_MAPPED_ONCE))
          continue;
-      page.address = start + i * PAGE;
-      VG_(memcpy)(page.bytes, (const void*)page.address, PAGE);
+      page.address = start + i * PAGE_BYTES;
+      VG_(memcpy)(page.bytes, (const void*)page.address, PAGE_BYTES);
       VG_(write)(written_fd, &page, sizeof page);
    }
 }
@@ -111,16 +110,16 @@ static void give_range(Int page_map, Addr start, Addr end)
    Addr at = start;
 
    while (at < end) {
-      SizeT pages = (end - at) / PAGE;
+      SizeT pages = (end - at) / PAGE_BYTES;
       Long length;
       if (pages > PAGES_AT_ONCE)
          pages = PAGES_AT_ONCE;
       length = pl_system_call(__NR_pread64, page_map, (ULong)(Addr)entries, pages * sizeof(ULong),
-                              at / PAGE * sizeof(ULong), 0, 0);
+                              at / PAGE_BYTES * sizeof(ULong), 0, 0);
       if (length <= 0)
          return;
       give_pages(at, entries, (SizeT)length / sizeof(ULong));
-      at += (SizeT)length / sizeof(ULong) * PAGE;
+      at += (SizeT)length / sizeof(ULong) * PAGE_BYTES;
    }
 }
 
@@ -198,8 +197,8 @@ static void take_over(void)
 
    VG_(lseek)(written_fd, 0, VKI_SEEK_SET);
    while (VG_(read)(written_fd, &page, sizeof page) == sizeof page) {
-      if (VG_(am_is_valid_for_client)(page.address, PAGE, VKI_PROT_READ | VKI_PROT_WRITE))
-         VG_(memcpy)((void*)page.address, page.bytes, PAGE);
+      if (VG_(am_is_valid_for_client)(page.address, PAGE_BYTES, VKI_PROT_READ | VKI_PROT_WRITE))
+         VG_(memcpy)((void*)page.address, page.bytes, PAGE_BYTES);
    }
 }
 
@@ -216,7 +215,6 @@ void pl_vfork_wait(void)
    pl_vfork_forget();
 }
 
-typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
 extern Before __real_vgSysWrap_linux_sys_clone_before, __wrap_vgSysWrap_linux_sys_clone_before;
 
 #define OF_VFORK (VKI_CLONE_VFORK | VKI_CLONE_VM)
