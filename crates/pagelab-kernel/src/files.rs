@@ -74,10 +74,10 @@ fn pages_of(offset: u64, len: u64) -> Range<u64> {
 
 impl Os {
     /// The key that an event of a file must wait for, if any.
-    pub fn file_block_key(&self, layer: LayerId, part: &FilePart<'_>) -> Option<BlockKey> {
-        let of = &self.layers[layer];
-        for (index, range) in part.places(of) {
-            let space = SpaceId { layer, index };
+    pub fn file_block_key(&self, id: LayerId, part: &FilePart<'_>) -> Option<BlockKey> {
+        let layer = &self.layers[id];
+        for (index, range) in part.places(layer) {
+            let space = SpaceId { layer: id, index };
             if !self.locks.may_change(space, Some(range), self.costs.fault_lock) {
                 return Some(BlockKey::Mappings { space });
             }
@@ -85,8 +85,8 @@ impl Os {
                 return Some(key);
             }
         }
-        let lba = of.memory.page_use.written_back(of.memory.page_use.known_file(part.name)?, &part.pages)?;
-        Some(BlockKey::Writeback { layer, lba })
+        let lba = layer.memory.page_use.written_back(layer.memory.page_use.known_file(part.name)?, &part.pages)?;
+        Some(BlockKey::Writeback { layer: id, lba })
     }
 
     /// Carries out an event of a file in a layer. Returns the invalidated translations by address space.
@@ -150,24 +150,24 @@ impl Os {
         Ok(gone)
     }
 
-    fn relocate(&mut self, cpu: CpuId, layer: LayerId, part: &FilePart<'_>) -> Result<(), EngineError> {
-        let of = &mut self.layers[layer];
-        let places = part.places(of);
-        if of.storage().is_none() {
+    fn relocate(&mut self, cpu: CpuId, id: LayerId, part: &FilePart<'_>) -> Result<(), EngineError> {
+        let layer = &mut self.layers[id];
+        let places = part.places(layer);
+        if layer.storage().is_none() {
             return Ok(());
         }
-        let Some(pages) = of.move_blocks(part) else {
+        let Some(pages) = layer.move_blocks(part) else {
             self.mapping.relocations_refused += 1;
             return Ok(());
         };
         self.mapping.pages_relocated += pages;
-        let each = of.mechanisms.engine.as_ref().and_then(|engine| engine.fills_at_once());
+        let each = layer.mechanisms.engine.as_ref().and_then(|engine| engine.fills_at_once());
         for (index, range) in places {
-            let context = of.context(cpu, index);
-            for word in of.words(index, range) {
+            let context = layer.context(cpu, index);
+            for word in layer.words(index, range) {
                 if let EntryWord::Stored(_) = word.word {
-                    of.take_word(index, word.va);
-                    of.put_armed(context, index, word.va, word.size)?;
+                    layer.take_word(index, word.va);
+                    layer.put_armed(context, index, word.va, word.size)?;
                     self.mapping.fill_cycles += each.expect("such words are an engine's");
                 }
             }

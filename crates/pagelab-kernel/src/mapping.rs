@@ -201,9 +201,9 @@ impl Os {
                 populate.push((range, Ahead::Asked(Intent::Store)));
             }
             PageAdvice::Remove => {
-                for (of, what) in self.punch_memory_file(context.cpu, space, range)? {
+                for (owner, what) in self.punch_memory_file(context.cpu, space, range)? {
                     self.mapping.pages_unmapped += what.pages;
-                    elsewhere.push((of, what));
+                    elsewhere.push((owner, what));
                 }
                 let layer = &mut self.layers[space.layer];
                 let pages = remove_pages(context, layer, space.index, range)?;
@@ -372,10 +372,10 @@ pub(super) fn remove_pages_of_file(
     index: u32,
     range: VaRange,
 ) -> Result<u64, EngineError> {
-    for of in layer.words(index, range) {
-        if !matches!(of.word, EntryWord::Swap(_)) {
-            layer.take_word(index, of.va);
-            layer.release_word(context, of.word);
+    for entry in layer.words(index, range) {
+        if !matches!(entry.word, EntryWord::Swap(_)) {
+            layer.take_word(index, entry.va);
+            layer.release_word(context, entry.word);
         }
     }
     let mut removed = 0;

@@ -78,10 +78,11 @@ impl Os {
             booted[index] = Some(layer);
         }
         os.set_reclaim_up(config, &mut booted)?;
-        for (layer, of) in booted.iter_mut().flatten().zip(configs) {
+        for (layer, layer_config) in booted.iter_mut().flatten().zip(configs) {
             layer.boot_stage_lines(&config.kernel.most_lines())?;
-            let cache = config.kernel.translation_cache.filter(|_| of.translation_cache.0);
-            layer.mechanisms.translation_caches = cache.and_then(|cache| TranslationCaches::new(cache, &of.page_table));
+            let cache = config.kernel.translation_cache.filter(|_| layer_config.translation_cache.0);
+            layer.mechanisms.translation_caches =
+                cache.and_then(|cache| TranslationCaches::new(cache, &layer_config.page_table));
         }
         os.layers = booted.into_iter().map(|l| l.expect("every layer is in the boot order")).collect();
         os.tops = config.system.tops();
@@ -113,25 +114,33 @@ impl Os {
         booted: &mut [Option<Layer>],
     ) -> Result<Layer, EngineError> {
         let configs = &config.system.layers;
-        let of = &configs[index];
+        let layer_config = &configs[index];
         let check = config.check;
         let drives = config.kernel.storage.as_ref().map_or(0, |device| device.striping().drives);
         let scope = EngineScope { cpus: config.machine.cpus, cores: config.machine.cores, drives };
-        let Some(host_name) = &of.host else {
-            let memory = of.memory_bytes.unwrap_or(config.machine.memory_bytes).0;
+        let Some(host_name) = &layer_config.host else {
+            let memory = layer_config.memory_bytes.unwrap_or(config.machine.memory_bytes).0;
             if memory > config.machine.memory_bytes.0 {
                 let what = format!("{memory} bytes are more than the machine's {}", config.machine.memory_bytes);
-                return Err(EngineError::config(memory_key(of), what));
+                return Err(EngineError::config(memory_key(layer_config), what));
             }
-            let of = &with_nodes(of, config)?;
-            return Layer::boot(of, None, memory, &guest_sizes(configs, of, memory), scope, check, &mut self.asids);
+            let layer_config = &with_nodes(layer_config, config)?;
+            return Layer::boot(
+                layer_config,
+                None,
+                memory,
+                &guest_sizes(configs, layer_config, memory),
+                scope,
+                check,
+                &mut self.asids,
+            );
         };
         let host_index = configs.iter().position(|c| &c.name == host_name).expect("the boot order checked it");
         let host = booted[host_index].as_mut().expect("hosts boot first");
-        let memory = guest_size(configs, of, host.memory_bytes());
+        let memory = guest_size(configs, layer_config, host.memory_bytes());
         if memory > host.memory_bytes() {
             let what = format!("{memory} bytes are more than the {} of its host `{host_name}`", host.memory_bytes());
-            return Err(EngineError::config(memory_key(of), what));
+            return Err(EngineError::config(memory_key(layer_config), what));
         }
         let space = host.add_guest_space(KernelContext::BOOT, memory, &mut self.asids)?;
         let whole = EventKind::Mmap {
@@ -151,7 +160,15 @@ impl Os {
         if wanted == ArmingMode::Thread {
             effects.wake(host_id.layer, Need::Arming);
         }
-        Layer::boot(of, Some(host_id), memory, &guest_sizes(configs, of, memory), scope, check, &mut self.asids)
+        Layer::boot(
+            layer_config,
+            Some(host_id),
+            memory,
+            &guest_sizes(configs, layer_config, memory),
+            scope,
+            check,
+            &mut self.asids,
+        )
     }
 
     /// Scans a layer's pages once for pages to reclaim. File pages that must be written cannot be read again before the
@@ -183,15 +200,15 @@ impl Os {
     pub fn machine_frame(&self, mut layer: LayerId, mut frame: Pfn) -> Option<Pfn> {
         while let Some(host) = self.layers[layer].host {
             let va = VirtAddr(frame.addr().0);
-            let of = &self.layers[host.layer];
-            let space = &of.spaces[host.index];
+            let host_layer = &self.layers[host.layer];
+            let space = &host_layer.spaces[host.index];
             frame = match space.segment.as_ref().and_then(|segment| segment.frame(va)) {
                 Some(frame) => frame,
                 None => {
                     let mut list = WalkList::new();
-                    space.table.walk(&of.memory.contents, va, &mut list);
-                    let Leaf::Present(of) = list.leaf else { return None };
-                    Pfn(of.pfn.0 + ((va.offset_in(of.size.bytes())) >> FRAME_SHIFT))
+                    space.table.walk(&host_layer.memory.contents, va, &mut list);
+                    let Leaf::Present(mapping) = list.leaf else { return None };
+                    Pfn(mapping.pfn.0 + ((va.offset_in(mapping.size.bytes())) >> FRAME_SHIFT))
                 }
             };
             layer = host.layer;
@@ -200,28 +217,28 @@ impl Os {
     }
 
     /// Begins to write a page of a file from its frame. Returns its block.
-    pub fn begin_write(&mut self, layer: LayerId, page: FilePage, frame: Pfn, task: TaskId) -> Lba {
-        let of = &mut self.layers[layer];
-        let storage = of.memory.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut());
+    pub fn begin_write(&mut self, id: LayerId, page: FilePage, frame: Pfn, task: TaskId) -> Lba {
+        let layer = &mut self.layers[id];
+        let storage = layer.memory.reclaim.as_mut().and_then(|reclaim| reclaim.storage.as_mut());
         let storage = storage.expect("what is dirty came from there");
         let lba = storage.lba(page.0, page.1);
         storage.note_written(page.0, page.1);
-        of.memory.page_use.begin_write(page, lba);
-        if let Some(contents) = &mut of.memory.checked {
+        layer.memory.page_use.begin_write(page, lba);
+        if let Some(contents) = &mut layer.memory.checked {
             contents.begin_write(lba, frame);
         }
-        let free = self.locks.acquire(BlockKey::Writeback { layer, lba }, task);
+        let free = self.locks.acquire(BlockKey::Writeback { layer: id, lba }, task);
         assert!(free, "{lba:?} is written twice at a time");
         lba
     }
 
     /// Ends the writing of pages of files. The task is the one that began it.
-    pub fn written(&mut self, layer: LayerId, pages: &[(FilePage, Lba)], task: TaskId) {
+    pub fn written(&mut self, id: LayerId, pages: &[(FilePage, Lba)], task: TaskId) {
         for &(page, lba) in pages {
-            self.locks.release(BlockKey::Writeback { layer, lba }, task);
-            let of = &mut self.layers[layer];
-            of.memory.page_use.end_write(page);
-            if let Some(contents) = &mut of.memory.checked {
+            self.locks.release(BlockKey::Writeback { layer: id, lba }, task);
+            let layer = &mut self.layers[id];
+            layer.memory.page_use.end_write(page);
+            if let Some(contents) = &mut layer.memory.checked {
                 contents.end_write(lba);
             }
         }
@@ -237,12 +254,12 @@ impl Os {
     }
 
     /// Accounts for all pages that a layer's engine has mapped, because memory is short; returns the number of pages.
-    pub fn account_for_all(&mut self, layer: LayerId) -> u64 {
-        let of = &mut self.layers[layer];
-        if !of.mechanisms.engine.as_ref().is_some_and(EngineState::maps_files) {
+    pub fn account_for_all(&mut self, id: LayerId) -> u64 {
+        let layer = &mut self.layers[id];
+        if !layer.mechanisms.engine.as_ref().is_some_and(EngineState::maps_files) {
             return 0;
         }
-        (0..of.spaces.len() as u32).map(|index| of.account_for_taken(index)).sum()
+        (0..layer.spaces.len() as u32).map(|index| layer.account_for_taken(index)).sum()
     }
 
     /// A target on a layer for the processes of a source, with its own memory cgroup if it has a limit. It is not
@@ -274,9 +291,9 @@ impl Os {
 
     /// Creates an empty address space.
     pub fn add_space(&mut self, cpu: CpuId, home: ProcessTarget) -> Result<SpaceId, EngineError> {
-        let of = &mut self.layers[home.layer];
-        let index = of.add_space(KernelContext { cpu, group: home.group }, &mut self.asids)?;
-        let space = &mut of.spaces[index];
+        let layer = &mut self.layers[home.layer];
+        let index = layer.add_space(KernelContext { cpu, group: home.group }, &mut self.asids)?;
+        let space = &mut layer.spaces[index];
         (space.group, space.reported) = (home.group, home.reported);
         (space.uses_placement, space.uses_fault_engine) = (home.uses_placement, home.uses_fault_engine);
         Ok(SpaceId { layer: home.layer, index })
@@ -353,17 +370,17 @@ fn boot_order(configs: &[LayerConfig]) -> Result<Vec<usize>, EngineError> {
 }
 
 /// The configuration of the bottom layer, with the nodes of the machine's memory.
-fn with_nodes(of: &LayerConfig, config: &BootConfig<'_>) -> Result<LayerConfig, EngineError> {
-    let (mut of, sizes) = (of.clone(), config.machine.node_bytes.clone());
+fn with_nodes(layer: &LayerConfig, config: &BootConfig<'_>) -> Result<LayerConfig, EngineError> {
+    let (mut layer, sizes) = (layer.clone(), config.machine.node_bytes.clone());
     if sizes.is_empty() {
-        return Ok(of);
+        return Ok(layer);
     }
-    let key = format!("system.layers.{}.frame_allocator", of.name);
-    match &mut of.frame_allocator {
+    let key = format!("system.layers.{}.frame_allocator", layer.name);
+    match &mut layer.frame_allocator {
         FrameAllocatorConfig::Linux(linux) if linux.nodes.is_empty() => {
             let node = |memory_bytes| NodeConfig { memory_bytes, distances: Vec::new() };
             linux.nodes = sizes.into_iter().map(node).collect();
-            Ok(of)
+            Ok(layer)
         }
         FrameAllocatorConfig::Linux(_) => {
             let what = "machine.memory.nodes already defines the nodes; remove nodes here, or set machine.memory.placement = interleaved";

@@ -39,7 +39,9 @@ impl PageRanges {
             return;
         }
         let (mut start, mut end) = (pages.start, pages.end);
-        while let Some((&other, &other_end)) = self.ends.range(..=end).next_back().filter(|&(_, &of)| of >= start) {
+        while let Some((&other, &other_end)) =
+            self.ends.range(..=end).next_back().filter(|&(_, &other_end)| other_end >= start)
+        {
             self.ends.remove(&other);
             (start, end) = (start.min(other), end.max(other_end));
         }
@@ -51,7 +53,8 @@ impl PageRanges {
         if pages.is_empty() {
             return;
         }
-        while let Some((&start, &end)) = self.ends.range(..pages.end).next_back().filter(|&(_, &of)| of > pages.start) {
+        while let Some((&start, &end)) = self.ends.range(..pages.end).next_back().filter(|&(_, &end)| end > pages.start)
+        {
             self.ends.remove(&start);
             if pages.end < end {
                 self.ends.insert(pages.end, end);

@@ -27,19 +27,19 @@ pub struct SpeculativeTable {
 impl SpeculativeTable {
     /// The table that a layer's configuration asks for, after its first `taken` of `frames` frames.
     pub fn set_aside(config: &LayerConfig, taken: u64, frames: u64) -> Result<Option<Self>, EngineError> {
-        let Some(of) = config.speculative_table else { return Ok(None) };
-        let bytes = of.table_bytes.0;
+        let Some(parameters) = config.speculative_table else { return Ok(None) };
+        let bytes = parameters.table_bytes.0;
         let most = frames.saturating_sub(taken) << FRAME_SHIFT >> 1;
         if bytes > most || !bytes.is_power_of_two() || bytes >> FRAME_SHIFT == 0 {
             let what = format!(
                 "{} is not possible; allowed are powers of two from 4096 to half of the layer's free memory, {most} bytes",
-                of.table_bytes
+                parameters.table_bytes
             );
             let key = format!("system.layers.{}.speculative_table.table_bytes", config.name);
             return Err(EngineError::config(key, what));
         }
         let slots = vec![[0; 2]; (bytes / SLOT_BYTES) as usize];
-        Ok(Some(Self { first: Pfn(taken), slots, flush_cycles: of.flush_cycles.into() }))
+        Ok(Some(Self { first: Pfn(taken), slots, flush_cycles: parameters.flush_cycles.into() }))
     }
 
     /// The first frame after it.

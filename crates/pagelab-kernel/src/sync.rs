@@ -101,16 +101,17 @@ impl Sync {
         let (mut mapped, mut at) = (Vec::new(), start);
         while at < end && found.len() < PAGES_AT_A_TIME {
             at = layer.next_mapped(self.space.index, at, end, &mut mapped);
-            let dirty = |of: &&Removed| of.mapping.flags.dirty || layer.memory.page_use.is_dirty(of.mapping.pfn);
-            let pages = mapped.iter().filter(dirty).map(|of| (vma.file_page(of.va), of.mapping.pfn));
+            let dirty =
+                |removed: &&Removed| removed.mapping.flags.dirty || layer.memory.page_use.is_dirty(removed.mapping.pfn);
+            let pages = mapped.iter().filter(dirty).map(|removed| (vma.file_page(removed.va), removed.mapping.pfn));
             let pages = pages.filter(|&(page, frame)| layer.memory.page_use.cached(file, page) == Some(frame));
             found.extend(pages.map(|(page, frame)| Dirty { frame, page: (file, page) }));
         }
         let first = vma.file_page(start);
         let remembered = layer.memory.page_use.dirty_pages(file, first..first + (at.0 - start.0) / FRAME_BYTES);
         found.extend(remembered.into_iter().map(|(page, frame)| Dirty { frame, page: (file, page) }));
-        found.sort_unstable_by_key(|of| of.page);
-        found.dedup_by_key(|of| of.page);
+        found.sort_unstable_by_key(|dirty| dirty.page);
+        found.dedup_by_key(|dirty| dirty.page);
         if let Some(next) = found.get(PAGES_AT_A_TIME) {
             at = start + (next.page.1 - first) * FRAME_BYTES;
             found.truncate(PAGES_AT_A_TIME);
@@ -170,7 +171,7 @@ impl Sync {
     fn look(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         let id = self.space.layer;
         let (found, on) = self.next(&os.layers[id]);
-        if let Some(lba) = found.iter().find_map(|of| os.layers[id].memory.page_use.write_of(of.frame)) {
+        if let Some(lba) = found.iter().find_map(|dirty| os.layers[id].memory.page_use.write_of(dirty.frame)) {
             return Next::Block(BlockKey::Writeback { layer: id, lba });
         }
         self.left.start = on;
@@ -210,10 +211,14 @@ impl Layer {
         for (space, page) in self.places_of(frame) {
             let va = VirtAddr(page * FRAME_BYTES);
             let range = VaRange { start: va, end: va + FRAME_BYTES };
-            if let Some(of) = self.mapped(space, range.start, range.end).first().copied()
-                && (of.mapping.flags.dirty || of.mapping.flags.writable)
+            if let Some(page_mapping) = self.mapped(space, range.start, range.end).first().copied()
+                && (page_mapping.mapping.flags.dirty || page_mapping.mapping.flags.writable)
             {
-                self.protect(space, &of, PteFlags { writable: false, dirty: false, ..of.mapping.flags });
+                self.protect(
+                    space,
+                    &page_mapping,
+                    PteFlags { writable: false, dirty: false, ..page_mapping.mapping.flags },
+                );
                 changed.push((space, range));
             }
         }

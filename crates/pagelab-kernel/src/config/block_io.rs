@@ -45,14 +45,14 @@ impl BlockIoConfig {
     /// it executes.
     pub fn line_ends(&self) -> [u32; 3] {
         let all = [self.submit, self.switch, self.interrupt, self.completion, self.wakeup];
-        let stated = all.iter().all(|of| of.cycles != CodeCycles::Core);
-        let weight = |of: &StageCost| if stated { of.cost().cycles.0 } else { of.instructions.into() };
-        let of = |costs: &[StageCost]| costs.iter().map(weight).sum::<u64>();
+        let stated = all.iter().all(|cost| cost.cycles != CodeCycles::Core);
+        let weight = |cost: &StageCost| if stated { cost.cost().cycles.0 } else { cost.instructions.into() };
+        let total = |costs: &[StageCost]| costs.iter().map(weight).sum::<u64>();
         let parts = match self.completion_by {
             CompletionBy::Interrupt => {
-                [of(&[self.submit, self.switch]), of(&[self.interrupt, self.completion]), of(&[self.wakeup])]
+                [total(&[self.submit, self.switch]), total(&[self.interrupt, self.completion]), total(&[self.wakeup])]
             }
-            CompletionBy::Polling => [of(&[self.submit]), of(&[self.completion]), 0],
+            CompletionBy::Polling => [total(&[self.submit]), total(&[self.completion]), 0],
         };
         let (lines, all) = (u64::from(self.lines), parts.iter().sum::<u64>().max(1));
         let mut before = 0;

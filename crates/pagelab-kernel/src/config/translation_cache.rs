@@ -340,18 +340,20 @@ impl TranslationCacheConfig {
                 root: CodeCost::NONE,
                 fill: CodeCost::NONE,
             },
-            Self::MmuAssisted(of) => TranslationCacheCosts {
-                look_up: cost(of.instructions, of.cycles, ASSIST_CYCLES),
-                level: cost(of.level_instructions, of.level_cycles, LEVEL_CYCLES),
-                root: cost(of.root_instructions, of.root_cycles, ROOT_CYCLES),
+            Self::MmuAssisted(parameters) => TranslationCacheCosts {
+                look_up: cost(parameters.instructions, parameters.cycles, ASSIST_CYCLES),
+                level: cost(parameters.level_instructions, parameters.level_cycles, LEVEL_CYCLES),
+                root: cost(parameters.root_instructions, parameters.root_cycles, ROOT_CYCLES),
                 fill: CodeCost::NONE,
             },
-            Self::FullPrefix(of) | Self::AsPublished(of) | Self::PudIndex(of) => TranslationCacheCosts {
-                look_up: cost(of.instructions, of.cycles, LOOK_UP_CYCLES),
-                level: cost(of.level_instructions, of.level_cycles, LEVEL_CYCLES),
-                root: cost(of.root_instructions, of.root_cycles, ROOT_CYCLES),
-                fill: cost(of.fill_instructions, of.fill_cycles, FILL_CYCLES),
-            },
+            Self::FullPrefix(parameters) | Self::AsPublished(parameters) | Self::PudIndex(parameters) => {
+                TranslationCacheCosts {
+                    look_up: cost(parameters.instructions, parameters.cycles, LOOK_UP_CYCLES),
+                    level: cost(parameters.level_instructions, parameters.level_cycles, LEVEL_CYCLES),
+                    root: cost(parameters.root_instructions, parameters.root_cycles, ROOT_CYCLES),
+                    fill: cost(parameters.fill_instructions, parameters.fill_cycles, FILL_CYCLES),
+                }
+            }
         }
     }
 
@@ -359,8 +361,10 @@ impl TranslationCacheConfig {
     fn cycles_saved(&self) -> [(&'static str, Option<CodeCycles>); 2] {
         let (level, root) = match self {
             Self::Generations(_) => (None, None),
-            Self::MmuAssisted(of) => (of.level_cycles, of.root_cycles),
-            Self::FullPrefix(of) | Self::AsPublished(of) | Self::PudIndex(of) => (of.level_cycles, of.root_cycles),
+            Self::MmuAssisted(parameters) => (parameters.level_cycles, parameters.root_cycles),
+            Self::FullPrefix(parameters) | Self::AsPublished(parameters) | Self::PudIndex(parameters) => {
+                (parameters.level_cycles, parameters.root_cycles)
+            }
         };
         [(".level_cycles", level), (".root_cycles", root)]
     }
@@ -430,18 +434,18 @@ fn validate_savings(cache: &TranslationCacheConfig, levels: u8, walk: StageCost)
     }
     let most = u64::from(cache.most_skipped(levels));
     let (costs, walk) = (cache.costs(&walk), walk.cost());
-    for (of, level, root, stage) in [
+    for (unit, level, root, stage) in [
         ("cycles", costs.level.cycles.0, costs.root.cycles.0, walk.cycles.0),
         ("instructions", costs.level.instructions, costs.root.instructions, walk.instructions),
     ] {
         let saved = level * most + root;
         if saved > stage {
             let what = format!(
-                "a hit may skip {most} levels and the root ({root} {of}), which would save {saved} of the {stage} {of} that \
-                 kernel.fault.walk.{of} gives the whole walk; allowed is up to {} here, or a larger kernel.fault.walk.{of}",
+                "a hit may skip {most} levels and the root ({root} {unit}), which would save {saved} of the {stage} {unit} that \
+                 kernel.fault.walk.{unit} gives the whole walk; allowed is up to {} here, or a larger kernel.fault.walk.{unit}",
                 stage.saturating_sub(root) / most
             );
-            return refuse(&format!(".level_{of}"), what);
+            return refuse(&format!(".level_{unit}"), what);
         }
     }
     Ok(())

@@ -67,7 +67,7 @@ impl Fault {
             let pfn = self.target.frame + n;
             layer.map(context, space, page + n * FRAME_BYTES, Mapping { pfn, ..self.target.mapping() })?;
         }
-        word.into_iter().for_each(|of| layer.release_word(context, of.word));
+        word.into_iter().for_each(|entry| layer.release_word(context, entry.word));
         Ok(ptes)
     }
 }

@@ -77,13 +77,14 @@ impl Fault {
         let mut begin =
             Begin { checks: Lines::new(), pointer: None, counted: None, direct: false, start: WalkStart::Root };
         let found = if let Some((layout, object)) = layer.translation_cache(space, self.request.cpu, self.request.va) {
-            let of = &layer.spaces[space];
-            let found = layout.look_up(&layer.memory.contents, object, self.request.va, of.caches.generation);
+            let address_space = &layer.spaces[space];
+            let found =
+                layout.look_up(&layer.memory.contents, object, self.request.va, address_space.caches.generation);
             begin.checks = found.tags;
             begin.pointer = found.hit.and_then(|hit| hit.pointer);
             begin.direct = layout.is_direct_mapped();
             if let CacheLayout::Slots(_) = layout {
-                begin.checks.push(of.object_line(GENERATION));
+                begin.checks.push(address_space.object_line(GENERATION));
                 begin.counted = found.hit.map(|_| layer.data.cpu_line(self.request.cpu, CpuLine::WalkCounters));
             }
             found.hit.map(|hit| (hit.level, hit.entry))

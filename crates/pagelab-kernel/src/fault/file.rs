@@ -66,7 +66,7 @@ impl Fault {
             if !present
                 && let Some(pfn) = layer.memory.page_use.cached(file, number)
                 && !layer.memory.page_use.is_marked(pfn)
-                && layer.word(space, at).is_none_or(|of| matches!(of.word, EntryWord::Stored(_)))
+                && layer.word(space, at).is_none_or(|entry| matches!(entry.word, EntryWord::Stored(_)))
             {
                 layer.take_word(space, at);
                 layer.map(context, space, at, Mapping { pfn, ..self.target.mapping() })?;
@@ -123,7 +123,7 @@ impl Fault {
         let came: Vec<Pfn> = came.map(|&(_, frame)| frame).collect();
         came.into_iter().for_each(|frame| effects.note_page_read(self.request.space.layer, frame));
         let layer = self.layer(os);
-        if let Some(EntryWord::Stored(_)) = layer.word(space, page).map(|of| of.word) {
+        if let Some(EntryWord::Stored(_)) = layer.word(space, page).map(|entry| entry.word) {
             layer.take_word(space, page);
         }
         for &(number, frame) in read {

@@ -221,8 +221,8 @@ impl Fault {
             FaultState::Walk => return self.go(|fault| fault.commit_walk(os, task, FaultState::Walk)),
             FaultState::NextEntry => return self.go(|fault| fault.commit_walk(os, task, FaultState::NextEntry)),
             FaultState::Fill { levels, .. } => {
-                let (space, va, of) = (self.request.space.index, self.request.va, self.request.cpu);
-                self.layer(os).fill_translation_cache(space, of, va, levels);
+                let (space, va, request_cpu) = (self.request.space.index, self.request.va, self.request.cpu);
+                self.layer(os).fill_translation_cache(space, request_cpu, va, levels);
                 self.after_walk(os)
             }
             FaultState::Table { block } => {

@@ -66,9 +66,9 @@ impl Fault {
                     step.before_pte = step.refs.len();
                 }
             }
-            FaultState::Place(of) => {
+            FaultState::Place(action) => {
                 let page = self.wanted_page(os, layer);
-                layer.mechanisms.placement.plan(page.as_ref(), of, &layer.memory.view(context), step);
+                layer.mechanisms.placement.plan(page.as_ref(), action, &layer.memory.view(context), step);
             }
             FaultState::Allocation => step.kernel(RefKind::Write, cpu(CpuLine::FreeLists)),
             FaultState::Refill { descriptors } => {

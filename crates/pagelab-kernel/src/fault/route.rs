@@ -45,11 +45,11 @@ impl Fault {
         self.target.flags.dirty = vma.prot.write;
         let whole = VaRange { start: self.target.page, end: self.target.page + self.target.size.bytes() };
         let word = layer.word_behind(self.request.space.index, self.request.va, leaf);
-        let is_of_page = word.is_some_and(|of| of.size == self.target.size);
+        let is_of_page = word.is_some_and(|entry| entry.size == self.target.size);
         if self.target.size > PageSize::Size4K && !is_of_page && layer.has_words(self.request.space.index, whole) {
             self.target.set_size(PageSize::Size4K, self.request.va);
         }
-        match word.map(|of| of.word) {
+        match word.map(|entry| entry.word) {
             Some(EntryWord::Swap(slot)) => return Ok(Some(self.choose_for_swapped(layer, slot))),
             Some(EntryWord::Armed(_)) if layer.serves_faults() => return Ok(Some(FaultWork::Ready)),
             Some(EntryWord::Armed(_) | EntryWord::Stored(_)) | None => {}

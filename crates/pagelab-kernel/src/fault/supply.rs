@@ -13,12 +13,12 @@ use pagelab_base::step::{RefKind, Step};
 
 impl Os {
     /// Prepares a frame for a layer's engine, on a CPU; wakes kswapd if memory is short.
-    pub fn supply(&mut self, effects: &mut Effects, layer: LayerId, cpu: CpuId, in_fault: bool) -> SupplyOutcome {
-        let of = &mut self.layers[layer];
+    pub fn supply(&mut self, effects: &mut Effects, id: LayerId, cpu: CpuId, in_fault: bool) -> SupplyOutcome {
+        let layer = &mut self.layers[id];
         let context = KernelContext::on(cpu);
-        let supplied = of.with_engine(context, |engine, memory| engine.supply(memory, in_fault));
+        let supplied = layer.with_engine(context, |engine, memory| engine.supply(memory, in_fault));
         if supplied == SupplyOutcome::NoMemory {
-            effects.wake(layer, Need::Memory);
+            effects.wake(id, Need::Memory);
         }
         supplied
     }

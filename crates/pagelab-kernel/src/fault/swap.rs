@@ -26,8 +26,8 @@ impl Fault {
         let context = self.context_in(layer);
         let (space, page) = (self.request.space.index, self.target.page);
         let own = (self.progress.work == FaultWork::SwapIn).then_some(self.target.frame);
-        let of = layer.word(space, page).expect("mappings do not change during a fault");
-        let EntryWord::Swap(slot) = of.word else { unreachable!("{page:?} was in the swap area: {of:?}") };
+        let entry = layer.word(space, page).expect("mappings do not change during a fault");
+        let EntryWord::Swap(slot) = entry.word else { unreachable!("{page:?} was in the swap area: {entry:?}") };
         let swap = layer.swap().expect("a slot is one of the swap area");
         match (swap.find(slot), own) {
             (Swapped::OnDevice, Some(frame)) => {

@@ -193,122 +193,122 @@ macro_rules! make_state {
 
             /// See [`KernelSide::serves`].
             pub fn serves(&self, space: u32, vma: &Vma) -> bool {
-                match self { $(Self::$Engine(of) => of.serves(space, vma),)+ }
+                match self { $(Self::$Engine(engine) => engine.serves(space, vma),)+ }
             }
 
             /// See [`KernelSide::word`].
             pub fn word(&self, space: u32, vma: &Vma, stored: Option<DriveBlock>) -> Option<EntryWord> {
-                match self { $(Self::$Engine(of) => of.word(space, vma, stored),)+ }
+                match self { $(Self::$Engine(engine) => engine.word(space, vma, stored),)+ }
             }
 
             /// See [`KernelSide::fills_at_once`].
             pub fn fills_at_once(&self) -> Option<Cycles> {
-                match self { $(Self::$Engine(of) => of.fills_at_once(),)+ }
+                match self { $(Self::$Engine(engine) => engine.fills_at_once(),)+ }
             }
 
             /// See [`KernelSide::share`].
             pub fn share(&mut self, file: &Arc<str>) -> Result<(), LayerConfigError> {
-                match self { $(Self::$Engine(of) => of.share(file),)+ }
+                match self { $(Self::$Engine(engine) => engine.share(file),)+ }
             }
 
             /// See [`KernelSide::maps_files`].
             pub fn maps_files(&self) -> bool {
-                match self { $(Self::$Engine(of) => of.maps_files(),)+ }
+                match self { $(Self::$Engine(engine) => engine.maps_files(),)+ }
             }
 
             /// See [`KernelSide::has_mapped`].
             pub fn has_mapped(&self, space: u32, va: VirtAddr) -> bool {
-                match self { $(Self::$Engine(of) => of.has_mapped(space, va),)+ }
+                match self { $(Self::$Engine(engine) => engine.has_mapped(space, va),)+ }
             }
 
             /// See [`KernelSide::lacks_frames`].
             pub fn lacks_frames(&self) -> bool {
-                match self { $(Self::$Engine(of) => of.lacks_frames(),)+ }
+                match self { $(Self::$Engine(engine) => engine.lacks_frames(),)+ }
             }
 
             /// See [`KernelSide::plan_supply`].
             pub fn plan_supply(&self, in_fault: bool, step: &mut Step) {
-                match self { $(Self::$Engine(of) => of.plan_supply(in_fault, step),)+ }
+                match self { $(Self::$Engine(engine) => engine.plan_supply(in_fault, step),)+ }
             }
 
             /// See [`KernelSide::supply`].
             pub fn supply(&mut self, memory: &mut Memory, in_fault: bool) -> SupplyOutcome {
-                match self { $(Self::$Engine(of) => of.supply(memory, in_fault),)+ }
+                match self { $(Self::$Engine(engine) => engine.supply(memory, in_fault),)+ }
             }
 
             /// See [`KernelSide::queue_job`].
             pub fn queue_job(&mut self, job: ArmingJob) {
-                match self { $(Self::$Engine(of) => of.queue_job(job),)+ }
+                match self { $(Self::$Engine(engine) => engine.queue_job(job),)+ }
             }
 
             /// See [`KernelSide::page_sizes`].
             pub fn page_sizes(&self) -> &'static [PageSize] {
-                match self { $(Self::$Engine(of) => of.page_sizes(),)+ }
+                match self { $(Self::$Engine(engine) => engine.page_sizes(),)+ }
             }
 
             /// See [`KernelSide::used_for`].
             pub fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<UnaccountedPage> {
-                match self { $(Self::$Engine(of) => of.used_for(space, contents),)+ }
+                match self { $(Self::$Engine(engine) => engine.used_for(space, contents),)+ }
             }
 
             /// See [`KernelSide::clear_used`].
             pub fn clear_used(&mut self, space: u32, page: UnaccountedPage, table: &mut PageTable, contents: &mut PhysMem) {
-                match self { $(Self::$Engine(of) => of.clear_used(space, page, table, contents),)+ }
+                match self { $(Self::$Engine(engine) => engine.clear_used(space, page, table, contents),)+ }
             }
 
             /// See [`KernelSide::is_used_at`].
             pub fn is_used_at(&self, table: Table, space: u32, contents: &PhysMem) -> bool {
-                match self { $(Self::$Engine(of) => of.is_used_at(table, space, contents),)+ }
+                match self { $(Self::$Engine(engine) => engine.is_used_at(table, space, contents),)+ }
             }
 
             /// See [`KernelSide::serves_faults`].
             pub fn serves_faults(&self) -> bool {
-                match self { $(Self::$Engine(of) => of.serves_faults(),)+ }
+                match self { $(Self::$Engine(engine) => engine.serves_faults(),)+ }
             }
 
             /// See [`KernelSide::in_fault`].
             pub fn in_fault(&self) -> Option<RingCosts> {
-                match self { $(Self::$Engine(of) => of.in_fault(),)+ }
+                match self { $(Self::$Engine(engine) => engine.in_fault(),)+ }
             }
 
             /// See [`KernelSide::plan_take`].
             pub fn plan_take(&self, table: Table, contents: &PhysMem, step: &mut Step) {
-                match self { $(Self::$Engine(of) => of.plan_take(table, contents, step),)+ }
+                match self { $(Self::$Engine(engine) => engine.plan_take(table, contents, step),)+ }
             }
 
             /// See [`KernelSide::take`].
             pub fn take(&mut self, table: Table, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
-                match self { $(Self::$Engine(of) => of.take(table, space, va, contents),)+ }
+                match self { $(Self::$Engine(engine) => engine.take(table, space, va, contents),)+ }
             }
 
             /// See [`KernelSide::space_ended`].
             pub fn space_ended(&mut self, space: u32) {
-                match self { $(Self::$Engine(of) => of.space_ended(space),)+ }
+                match self { $(Self::$Engine(engine) => engine.space_ended(space),)+ }
             }
 
             /// See [`KernelSide::idle`].
             pub fn idle(&self) -> Option<String> {
-                match self { $(Self::$Engine(of) => of.idle(),)+ }
+                match self { $(Self::$Engine(engine) => engine.idle(),)+ }
             }
 
             /// See [`KernelSide::held_frames`].
             pub fn held_frames(&self) -> u64 {
-                match self { $(Self::$Engine(of) => of.held_frames(),)+ }
+                match self { $(Self::$Engine(engine) => engine.held_frames(),)+ }
             }
 
             /// See [`KernelSide::table_frames`].
             pub fn table_frames(&self) -> u64 {
-                match self { $(Self::$Engine(of) => of.table_frames(),)+ }
+                match self { $(Self::$Engine(engine) => engine.table_frames(),)+ }
             }
 
             /// See [`KernelSide::note`].
             pub fn note(&mut self, mapped: bool, latency: Cycles) {
-                match self { $(Self::$Engine(of) => of.note(mapped, latency),)+ }
+                match self { $(Self::$Engine(engine) => engine.note(mapped, latency),)+ }
             }
 
             /// See [`KernelSide::measures`].
             pub fn measures(&self) -> Vec<Measure> {
-                match self { $(Self::$Engine(of) => of.measures(),)+ }
+                match self { $(Self::$Engine(engine) => engine.measures(),)+ }
             }
         }
     };

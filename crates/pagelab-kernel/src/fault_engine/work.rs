@@ -57,41 +57,41 @@ macro_rules! make_work {
         #[derive(Clone, Debug)]
         pub struct EngineWork {
             began: Cycles,
-            of: AnyPageWork,
+            work: AnyPageWork,
         }
 
         impl EngineWork {
             /// Starts the engine of the page's layer for a page that a walk has not found; `None` if there is no
             /// engine, or it does not handle the page.
             pub fn begin(fault: &PageFault, cpu: CpuId, os: &Os, now: Cycles) -> Option<Self> {
-                let of = match os.layers[fault.space.layer].mechanisms.engine.as_ref()? {
+                let work = match os.layers[fault.space.layer].mechanisms.engine.as_ref()? {
                     $(EngineState::$Engine(_) => AnyPageWork::$Engine(super::$module::Offload::begin(fault, cpu, os)?),)+
                 };
-                Some(Self { began: now, of })
+                Some(Self { began: now, work })
             }
 
             /// See [`PageWork::fault`].
             pub fn fault(&self) -> &PageFault {
-                match &self.of { $(AnyPageWork::$Engine(of) => of.fault(),)+ }
+                match &self.work { $(AnyPageWork::$Engine(work) => work.fault(),)+ }
             }
 
             /// See [`PageWork::plan`].
             pub fn plan(&self, os: &Os, step: &mut Step) {
-                match &self.of { $(AnyPageWork::$Engine(of) => of.plan(os, step),)+ }
+                match &self.work { $(AnyPageWork::$Engine(work) => work.plan(os, step),)+ }
             }
 
             /// See [`PageWork::commit`].
             pub fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId, io_failed: bool) -> Next {
-                match &mut self.of { $(AnyPageWork::$Engine(of) => of.commit(os, effects, task, io_failed),)+ }
+                match &mut self.work { $(AnyPageWork::$Engine(work) => work.commit(os, effects, task, io_failed),)+ }
             }
 
             /// See [`PageWork::charge`].
             pub fn charge(&self, os: &mut Os, cycles: Cycles) {
-                match &self.of { $(AnyPageWork::$Engine(of) => of.charge(os, cycles),)+ }
+                match &self.work { $(AnyPageWork::$Engine(work) => work.charge(os, cycles),)+ }
             }
 
             fn verdict(&self) -> EngineVerdict {
-                match &self.of { $(AnyPageWork::$Engine(of) => of.verdict(),)+ }
+                match &self.work { $(AnyPageWork::$Engine(work) => work.verdict(),)+ }
             }
         }
     };

@@ -59,35 +59,35 @@ impl MemoryFiles {
 
     /// Whether a page of a file holds data.
     pub fn has_data(&self, file: u32, page: u64) -> bool {
-        self.files.get(&file).is_some_and(|of| of.data.contains(page))
+        self.files.get(&file).is_some_and(|state| state.data.contains(page))
     }
 
     /// A page of a file has a frame, and data, from now on.
     pub fn set_frame(&mut self, file: u32, page: u64, frame: Pfn) {
-        let of = self.files.entry(file).or_default();
-        of.data.add(page..page + 1);
-        of.frames.insert(page, frame);
+        let state = self.files.entry(file).or_default();
+        state.data.add(page..page + 1);
+        state.frames.insert(page, frame);
         self.frames += 1;
     }
 
     /// Whether one of these pages has a frame.
     pub fn has_frames(&self, file: u32, pages: &Range<u64>) -> bool {
-        self.files.get(&file).is_some_and(|of| of.frames.range(pages.clone()).next().is_some())
+        self.files.get(&file).is_some_and(|state| state.frames.range(pages.clone()).next().is_some())
     }
 
     /// Takes the frames of these pages away; returns the pages with their frames.
     pub fn take_frames(&mut self, file: u32, pages: Range<u64>) -> Vec<(u64, Pfn)> {
-        let Some(of) = self.files.get_mut(&file).filter(|_| !pages.is_empty()) else { return Vec::new() };
-        let taken: Vec<(u64, Pfn)> = of.frames.range(pages).map(|(&page, &frame)| (page, frame)).collect();
-        taken.iter().for_each(|(page, _)| _ = of.frames.remove(page));
+        let Some(state) = self.files.get_mut(&file).filter(|_| !pages.is_empty()) else { return Vec::new() };
+        let taken: Vec<(u64, Pfn)> = state.frames.range(pages).map(|(&page, &frame)| (page, frame)).collect();
+        taken.iter().for_each(|(page, _)| _ = state.frames.remove(page));
         self.frames -= taken.len() as u64;
         taken
     }
 
     /// These pages hold no data any more.
     pub fn remove_data(&mut self, file: u32, pages: Range<u64>) {
-        if let Some(of) = self.files.get_mut(&file) {
-            of.data.remove(pages);
+        if let Some(state) = self.files.get_mut(&file) {
+            state.data.remove(pages);
         }
     }
 

@@ -237,8 +237,8 @@ impl PageUse {
 
     /// Pages of a file in this range that the page cache knows to be dirty.
     pub fn dirty_pages(&self, file: u32, pages: Range<u64>) -> Vec<(u64, Pfn)> {
-        let page = |&frame: &Pfn| self.cache_frames.get(&frame).map(|&of| (of, frame));
-        let inside = |&((of, page), _): &(FilePage, Pfn)| of == file && pages.contains(&page);
+        let page = |&frame: &Pfn| self.cache_frames.get(&frame).map(|&page| (page, frame));
+        let inside = |&((owner, page), _): &(FilePage, Pfn)| owner == file && pages.contains(&page);
         self.dirty.iter().filter_map(page).filter(inside).map(|((_, page), frame)| (page, frame)).collect()
     }
 
@@ -263,8 +263,8 @@ impl PageUse {
 
     /// The block to which the first page in this range that is under write-back is being written.
     pub fn written_back(&self, file: u32, pages: &Range<u64>) -> Option<Lba> {
-        let inside = self.writeback.iter().filter(|&(&(of, page), _)| of == file && pages.contains(&page));
-        inside.min_by_key(|&(&of, _)| of).map(|(_, &lba)| lba)
+        let inside = self.writeback.iter().filter(|&(&(owner, page), _)| owner == file && pages.contains(&page));
+        inside.min_by_key(|&(&page, _)| page).map(|(_, &lba)| lba)
     }
 
     /// Removes pages of a file from the page cache and discards their contents. Returns their frames.

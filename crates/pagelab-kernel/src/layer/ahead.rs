@@ -7,8 +7,8 @@ use crate::vma::VaRange;
 impl Layer {
     /// Whether the pages of a new mapping should be mapped at once.
     pub fn maps_ahead(&self, context: KernelContext, space: u32, range: VaRange) -> bool {
-        let of = &self.spaces[space];
-        let vma = of.vmas.find(range.start).filter(|_| of.uses_placement);
+        let address_space = &self.spaces[space];
+        let vma = address_space.vmas.find(range.start).filter(|_| address_space.uses_placement);
         vma.is_some_and(|vma| self.mechanisms.placement.maps_ahead(vma)) && self.may_map_ahead(context)
     }
 

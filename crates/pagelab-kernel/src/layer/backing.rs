@@ -23,7 +23,7 @@ impl Layer {
     /// Whether nothing is mapped at an address, and no device holds contents for it.
     fn was_never_touched(&self, index: u32, va: VirtAddr) -> bool {
         let leaf = self.leaf(index, va);
-        match (&leaf, self.word_behind(index, va, &leaf).map(|of| of.word)) {
+        match (&leaf, self.word_behind(index, va, &leaf).map(|entry| entry.word)) {
             (Leaf::Present(_), _) | (_, Some(EntryWord::Swap(_) | EntryWord::Stored(_))) => false,
             (Leaf::NotPresent { .. }, None | Some(EntryWord::Armed(_))) => true,
         }

@@ -14,26 +14,26 @@ impl Layer {
     /// insufficient, the counters of the cgroups.
     pub fn plan_charge(&self, cpu: CpuId, group: GroupId, pages: u32, step: &mut Step) {
         step.kernel(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Charge));
-        let of = &self.data.cpus[cpu];
-        if of.charged_to != group && of.charged > 0 {
-            step.kernel(RefKind::Locked, self.data.cgroup_line(of.charged_to));
+        let stock = &self.data.cpus[cpu];
+        if stock.charged_to != group && stock.charged > 0 {
+            step.kernel(RefKind::Locked, self.data.cgroup_line(stock.charged_to));
         }
-        if of.charged_to != group || of.charged < pages {
+        if stock.charged_to != group || stock.charged < pages {
             step.kernel(RefKind::Locked, self.data.cgroup_line(group));
         }
     }
 
     /// Uses charged pages of the CPU's stock, or charges at least `batch` more.
     pub fn consume_charge(&mut self, cpu: CpuId, group: GroupId, pages: u32, batch: u32) {
-        let of = &mut self.data.cpus[cpu];
-        if of.charged_to != group {
+        let stock = &mut self.data.cpus[cpu];
+        if stock.charged_to != group {
             // The stock of another group is returned (`drain_stock`).
-            (of.charged_to, of.charged) = (group, 0);
+            (stock.charged_to, stock.charged) = (group, 0);
         }
-        if of.charged < pages {
-            of.charged += batch.max(pages);
+        if stock.charged < pages {
+            stock.charged += batch.max(pages);
         }
-        of.charged -= pages;
+        stock.charged -= pages;
     }
 
     /// Plans the references of adding a page to the CPU's batch for the LRU lists; if the batch is full, also the

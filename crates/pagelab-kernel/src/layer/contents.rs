@@ -89,7 +89,7 @@ impl Contents {
 
     /// Records that pages were cut out of a file.
     pub fn cut(&mut self, file: u32, pages: Range<u64>) {
-        self.expected.retain(|&(of, page), _| of != file || !pages.contains(&page));
+        self.expected.retain(|&(owner, page), _| owner != file || !pages.contains(&page));
         self.cut.entry(file).or_default().add(pages);
     }
 

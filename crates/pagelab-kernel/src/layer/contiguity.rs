@@ -51,8 +51,8 @@ impl Layer {
     /// Records the contiguity of a space that ends, if it is reported.
     pub fn note_contiguity(&mut self, space: u32) {
         if self.spaces[space].reported {
-            let of = self.contiguity(space);
-            self.counters.ended_contiguity.add(of);
+            let contiguity = self.contiguity(space);
+            self.counters.ended_contiguity.add(contiguity);
             let runs = self.counters.contiguity_map.is_some().then(|| self.contiguous_runs(space));
             self.counters.contiguity_map.iter_mut().for_each(|map| map.extend(runs.iter().flatten()));
         }

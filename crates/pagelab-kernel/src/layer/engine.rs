@@ -120,11 +120,11 @@ impl Layer {
     /// same pages.
     fn sharers(&self, index: u32, vma: &Vma) -> Vec<u32> {
         let (name, pages) = (vma.file.as_ref(), vma.file_pages());
-        let overlaps = |of: &Vma| of.file_pages().start < pages.end && pages.start < of.file_pages().end;
-        let shares = |(space, of): (usize, &AddressSpace)| {
+        let overlaps = |other: &Vma| other.file_pages().start < pages.end && pages.start < other.file_pages().end;
+        let shares = |(space, other_space): (usize, &AddressSpace)| {
             let own = space == index as usize;
-            let mut others = of.vmas.iter().filter(|of| of.file.as_ref() == name);
-            others.any(|of| !own || of.start != vma.start && overlaps(of)).then_some(space as u32)
+            let mut others = other_space.vmas.iter().filter(|other| other.file.as_ref() == name);
+            others.any(|other| !own || other.start != vma.start && overlaps(other)).then_some(space as u32)
         };
         self.spaces.iter().enumerate().filter_map(shares).collect()
     }
@@ -151,11 +151,11 @@ impl Layer {
             accounted += self.account_for_taken(index);
             let vmas = &self.spaces[index].vmas;
             let of_file: Vec<VaRange> =
-                vmas.iter().filter(|of| of.file.as_ref() == Some(name)).map(Vma::range).collect();
+                vmas.iter().filter(|other| other.file.as_ref() == Some(name)).map(Vma::range).collect();
             let words: Vec<WordOf> = of_file.into_iter().flat_map(|range| self.words(index, range)).collect();
-            for of in words {
-                if let EntryWord::Stored(_) = of.word {
-                    self.take_word(index, of.va);
+            for entry in words {
+                if let EntryWord::Stored(_) = entry.word {
+                    self.take_word(index, entry.va);
                     taken_back += 1;
                 }
             }
@@ -188,12 +188,12 @@ impl Layer {
         size: PageSize,
     ) -> Result<(), EngineError> {
         let Some(word) = self.armed(context, index, va) else { return Ok(()) };
-        let of = WordOf { va, size, word };
+        let entry = WordOf { va, size, word };
         let may_be_whole = va.is_aligned(size.bytes()) && self.largest_page(index, va) >= size;
         if size == PageSize::Size4K || may_be_whole && self.is_untouched(index, va, size) {
-            return self.put_word(context, index, of);
+            return self.put_word(context, index, entry);
         }
-        self.spaces.cut.push((index, of.range()));
+        self.spaces.cut.push((index, entry.range()));
         Ok(())
     }
 
@@ -228,7 +228,7 @@ impl Layer {
     fn is_mapped_to(&self, index: u32, page: &UnaccountedPage) -> bool {
         let mut list = WalkList::new();
         self.spaces[index].table.walk(&self.memory.contents, page.va, &mut list);
-        matches!(list.leaf, Leaf::Present(of) if (of.pfn, of.size) == (page.frame, page.size))
+        matches!(list.leaf, Leaf::Present(mapping) if (mapping.pfn, mapping.size) == (page.frame, page.size))
     }
 
     /// Calls a function with the engine, which must exist, and the memory.

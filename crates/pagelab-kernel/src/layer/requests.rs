@@ -42,14 +42,14 @@ impl RequestMemory {
     }
 
     /// Addresses of the submission entries of requests.
-    pub fn submissions(&self, of: Requested) -> impl Iterator<Item = PhysAddr> + '_ {
-        let numbers = of.first..of.first + u64::from(of.many).min(ENTRIES);
+    pub fn submissions(&self, requested: Requested) -> impl Iterator<Item = PhysAddr> + '_ {
+        let numbers = requested.first..requested.first + u64::from(requested.many).min(ENTRIES);
         numbers.map(|number| self.submissions.addr() + number % ENTRIES * LINE_BYTES)
     }
 
     /// Addresses of the lines with their completions, each once.
-    pub fn completions(&self, of: Requested) -> Vec<PhysAddr> {
-        let numbers = of.first..of.first + u64::from(of.many).min(ENTRIES);
+    pub fn completions(&self, requested: Requested) -> Vec<PhysAddr> {
+        let numbers = requested.first..requested.first + u64::from(requested.many).min(ENTRIES);
         let mut lines: Vec<PhysAddr> = numbers.map(|number| self.completion(number)).collect();
         lines.dedup();
         lines

@@ -57,12 +57,12 @@ impl LineMemory {
         stage: usize,
         touched: StageLines,
         by: CpuId,
-        of: u32,
+        space_index: u32,
     ) -> impl Iterator<Item = (RefKind, PhysAddr)> {
         let (from, all) = (self.before[stage], self.before[10]);
         let of_cpu = u64::from(by.0) * u64::from(all.cpu);
         let spaces = self.cpus * u64::from(all.cpu);
-        let of_space = spaces + u64::from(of) % SPACES * u64::from(all.space);
+        let of_space = spaces + u64::from(space_index) % SPACES * u64::from(all.space);
         let kernel = spaces + SPACES * u64::from(all.space);
         let lines =
             |base: u64, from: u32, many: u32| (u64::from(from)..u64::from(from + many)).map(move |line| base + line);
@@ -73,8 +73,8 @@ impl LineMemory {
         written.chain(read.map(|line| (RefKind::Read, line))).map(|(kind, line)| (kind, self.at(line)))
     }
 
-    fn plan(&self, stage: usize, touched: StageLines, by: CpuId, of: u32, step: &mut Step) {
-        for (at, (kind, addr)) in self.references(stage, touched, by, of).enumerate() {
+    fn plan(&self, stage: usize, touched: StageLines, by: CpuId, space_index: u32, step: &mut Step) {
+        for (at, (kind, addr)) in self.references(stage, touched, by, space_index).enumerate() {
             if at == 0 {
                 step.kernel(kind, addr);
             } else {

@@ -82,18 +82,18 @@ impl Layer {
         let generation = self.spaces[space].caches.generation;
         let counters = &mut self.mechanisms.translation_caches.as_mut().expect("it has objects").counters;
         for entry in list.refs().iter().filter(|entry| (from..=to).contains(&entry.level)) {
-            let of = (entry.level, entry.addr);
-            counters.fills += u64::from(layout.fill(&mut self.memory.contents, object, of, va, generation));
+            let key = (entry.level, entry.addr);
+            counters.fills += u64::from(layout.fill(&mut self.memory.contents, object, key, va, generation));
         }
     }
 
     /// Moves the cache of a stack that has grown.
     pub fn grow_translation_cache(&mut self, context: KernelContext, space: u32, old: VirtAddr) {
         if self.owner_is_vma() {
-            let of = &mut self.spaces[space];
-            let Some(start) = of.vmas.find(old).map(|vma| vma.start.0) else { return };
-            if let Some(object) = of.caches.objects.remove(&old.0) {
-                match of.caches.objects.entry(start) {
+            let address_space = &mut self.spaces[space];
+            let Some(start) = address_space.vmas.find(old).map(|vma| vma.start.0) else { return };
+            if let Some(object) = address_space.caches.objects.remove(&old.0) {
+                match address_space.caches.objects.entry(start) {
                     std::collections::btree_map::Entry::Vacant(place) => _ = place.insert(object),
                     std::collections::btree_map::Entry::Occupied(_) => self.free_object(context, object),
                 }
@@ -137,12 +137,18 @@ impl Layer {
         }
     }
 
-    fn drop_objects(&mut self, context: KernelContext, space: u32, cause: InvalidationCause, of: impl Fn(u64) -> bool) {
+    fn drop_objects(
+        &mut self,
+        context: KernelContext,
+        space: u32,
+        cause: InvalidationCause,
+        covers: impl Fn(u64) -> bool,
+    ) {
         let Some(caches) = self.mechanisms.translation_caches.as_mut().filter(|caches| caches.performs(cause)) else {
             return;
         };
         let objects = &mut self.spaces[space].caches.objects;
-        let keys: Vec<u64> = objects.keys().copied().filter(|&key| of(key)).collect();
+        let keys: Vec<u64> = objects.keys().copied().filter(|&key| covers(key)).collect();
         let gone: Vec<Object> = keys.iter().filter_map(|key| objects.remove(key)).collect();
         gone.iter().for_each(|_| caches.invalidated(cause));
         gone.into_iter().for_each(|object| self.free_object(context, object));
@@ -220,10 +226,10 @@ impl Layer {
         if !self.owner_is_vma() {
             return;
         }
-        let of = &mut self.spaces[space];
+        let address_space = &mut self.spaces[space];
         let (mut cut, mut joined) = (Vec::new(), Vec::new());
-        for (&key, object) in &mut of.caches.objects {
-            let Some(vma) = of.vmas.find(VirtAddr(key)) else { continue };
+        for (&key, object) in &mut address_space.caches.objects {
+            let Some(vma) = address_space.vmas.find(VirtAddr(key)) else { continue };
             if vma.start.0 < key {
                 joined.push(key);
             } else if vma.end < std::mem::replace(&mut object.end, vma.end) {

@@ -91,7 +91,7 @@ impl Layer {
 
     /// Whether a word that overlaps a range represents contents.
     pub fn has_contents(&self, index: u32, range: VaRange) -> bool {
-        self.words(index, range).iter().any(|of| match of.word {
+        self.words(index, range).iter().any(|entry| match entry.word {
             EntryWord::Swap(_) => true,
             EntryWord::Armed(_) | EntryWord::Stored(_) => false,
         })
@@ -121,8 +121,8 @@ impl Layer {
 
     /// Gives a word to a page, which must be untouched ([`Self::is_untouched`]); its owner has already counted it.
     /// Errors: there is no memory for tables.
-    pub fn put_word(&mut self, context: KernelContext, index: u32, of: WordOf) -> Result<(), EngineError> {
-        let WordOf { va, size, word } = of;
+    pub fn put_word(&mut self, context: KernelContext, index: u32, entry: WordOf) -> Result<(), EngineError> {
+        let WordOf { va, size, word } = entry;
         assert!(
             self.is_untouched(index, va, size),
             "{va:?} of space {index} is mapped or has a word, and is to have one"
@@ -142,11 +142,11 @@ impl Layer {
     pub fn put_words(&mut self, context: KernelContext, index: u32, words: &[WordOf]) -> Result<(), EngineError> {
         let Some((&first, others)) = words.split_first() else { return Ok(()) };
         self.put_word(context, index, first)?;
-        for &of in others {
-            debug_assert!(self.is_untouched(index, of.va, of.size), "{:?} is to have a word", of.va);
+        for &entry in others {
+            debug_assert!(self.is_untouched(index, entry.va, entry.size), "{:?} is to have a word", entry.va);
             let space = &mut self.spaces[index];
             assert!(space.table.keeps_words(), "the words of many are in their table");
-            space.table.set_word(&mut self.memory.contents, of.va, of.size, of.word.to_bits());
+            space.table.set_word(&mut self.memory.contents, entry.va, entry.size, entry.word.to_bits());
             space.words += 1;
         }
         Ok(())
@@ -154,24 +154,24 @@ impl Layer {
 
     /// Removes the word of the page that contains `va`, if it has one. The caller notifies the owner.
     pub fn take_word(&mut self, index: u32, va: VirtAddr) -> Option<WordOf> {
-        let of = self.word(index, va)?;
+        let entry = self.word(index, va)?;
         let space = &mut self.spaces[index];
         if space.table.keeps_words() {
-            space.table.set_word(&mut self.memory.contents, of.va, of.size, 0);
+            space.table.set_word(&mut self.memory.contents, entry.va, entry.size, 0);
         } else {
             space.small_page_words.remove(&number(va));
         }
         space.words -= 1;
-        Some(of)
+        Some(entry)
     }
 
     /// Removes the word of a larger page that a table for a page of `size` at `va` will replace. Its parts are
     /// requested again (`Spaces::cut`).
     pub fn clear_above(&mut self, context: KernelContext, index: u32, va: VirtAddr, size: PageSize) {
-        if let Some(of) = self.word(index, va).filter(|of| of.size > size) {
+        if let Some(entry) = self.word(index, va).filter(|entry| entry.size > size) {
             self.take_word(index, va);
-            self.release_word(context, of.word);
-            self.spaces.cut.push((index, of.range()));
+            self.release_word(context, entry.word);
+            self.spaces.cut.push((index, entry.range()));
         }
     }
 
@@ -186,7 +186,7 @@ impl Layer {
         let mut start = range.start.0.next_multiple_of(LARGE.bytes());
         while start + LARGE.bytes() <= range.end.0 {
             let place = VaRange { start: VirtAddr(start), end: VirtAddr(start + LARGE.bytes()) };
-            let armed_in_parts = self.first_word(index, place).is_some_and(|of| of.size < LARGE);
+            let armed_in_parts = self.first_word(index, place).is_some_and(|entry| entry.size < LARGE);
             let may_be_whole = armed_in_parts && self.largest_page(index, place.start) >= LARGE;
             let is_empty = may_be_whole && !self.has_contents(index, place);
             if is_empty && self.mapped(index, place.start, place.end).is_empty() {
@@ -202,9 +202,9 @@ impl Layer {
 
     /// Removes the words of pages that are larger than what may now be mapped there.
     pub fn cut_too_large_words(&mut self, context: KernelContext, index: u32, range: VaRange) {
-        for of in self.words(index, range) {
-            if of.size > PageSize::Size4K && of.size > self.largest_page(index, of.va) {
-                self.cut_words(context, index, of.va, of.va + FRAME_BYTES);
+        for entry in self.words(index, range) {
+            if entry.size > PageSize::Size4K && entry.size > self.largest_page(index, entry.va) {
+                self.cut_words(context, index, entry.va, entry.va + FRAME_BYTES);
             }
         }
     }
@@ -213,10 +213,10 @@ impl Layer {
     /// range or outside. Their parts are requested again (`Spaces::cut`).
     pub fn cut_words(&mut self, context: KernelContext, index: u32, start: VirtAddr, end: VirtAddr) {
         for edge in [start, end] {
-            if let Some(of) = self.word(index, edge).filter(|of| of.va != edge) {
+            if let Some(entry) = self.word(index, edge).filter(|entry| entry.va != edge) {
                 self.take_word(index, edge);
-                self.release_word(context, of.word);
-                self.spaces.cut.push((index, of.range()));
+                self.release_word(context, entry.word);
+                self.spaces.cut.push((index, entry.range()));
             }
         }
     }
@@ -235,9 +235,9 @@ impl Layer {
 
     /// Removes the words of a range that is unmapped.
     pub fn drop_words(&mut self, context: KernelContext, index: u32, range: VaRange) {
-        for of in self.words(index, range) {
-            self.take_word(index, of.va);
-            self.release_word(context, of.word);
+        for entry in self.words(index, range) {
+            self.take_word(index, entry.va);
+            self.release_word(context, entry.word);
         }
     }
 
@@ -250,7 +250,7 @@ impl Layer {
         to: VirtAddr,
     ) -> Result<(), EngineError> {
         let words = self.words(index, from);
-        words.iter().for_each(|of| _ = self.take_word(index, of.va));
+        words.iter().for_each(|entry| _ = self.take_word(index, entry.va));
         for WordOf { va, size, word } in words {
             let va = VirtAddr(to.0.wrapping_add(va.0.wrapping_sub(from.start.0)));
             match word {
@@ -269,12 +269,12 @@ impl Layer {
         child: u32,
         range: VaRange,
     ) -> Result<(), EngineError> {
-        for of in self.words(parent, range) {
-            match of.word {
+        for entry in self.words(parent, range) {
+            match entry.word {
                 EntryWord::Swap(slot) => {
                     let swap = self.swap().expect("a slot is one of the swap area");
                     swap.share(slot).into_iter().for_each(|frame| self.memory.page_use.share(frame));
-                    self.put_word(context, child, of)?;
+                    self.put_word(context, child, entry)?;
                 }
                 // The child has an owner number of its own, and engines do not read pages that two processes map.
                 EntryWord::Armed(_) | EntryWord::Stored(_) => {}

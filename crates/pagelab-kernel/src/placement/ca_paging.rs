@@ -251,12 +251,12 @@ impl Policy for CaPaging {
         Some(AllocTarget::Target)
     }
 
-    fn plan(&self, page: Option<&WantedPage>, of: &AllocTarget, memory: &MemoryView, step: &mut Step) {
+    fn plan(&self, page: Option<&WantedPage>, action: &AllocTarget, memory: &MemoryView, step: &mut Step) {
         let page = page.expect("it keeps no memory that another fault would give back");
         // The line of a mapping's offsets; not the line of its lock.
         let line = page.object_line(page.mapping.start.0 + 1);
         step.preset += CodeCost::new(self.config.instructions, self.config.cycles);
-        match of {
+        match action {
             AllocTarget::Target => {
                 step.kernel(RefKind::Read, line);
                 if let Some(offset) = self.offset(page) {
@@ -283,7 +283,7 @@ impl Policy for CaPaging {
     fn commit(
         &mut self,
         page: Option<&WantedPage>,
-        of: AllocTarget,
+        action: AllocTarget,
         memory: &mut Memory,
         _: &mut TaskLocks,
     ) -> PlacementProgress<AllocTarget> {
@@ -292,7 +292,7 @@ impl Policy for CaPaging {
             return PlacementProgress::Ordinary;
         }
         let offset = self.offset(page);
-        match of {
+        match action {
             AllocTarget::Target => {}
             // Another fault of the mapping has chosen meanwhile.
             AllocTarget::Place { failed } if offset != failed => {}
@@ -312,7 +312,7 @@ impl Policy for CaPaging {
                 };
             }
         }
-        match of {
+        match action {
             AllocTarget::Target => PlacementProgress::Go(AllocTarget::Place { failed: offset }),
             AllocTarget::Place { .. } => PlacementProgress::Ordinary,
         }
@@ -335,15 +335,19 @@ impl Policy for CaPaging {
     }
 
     fn measures(&self) -> Vec<Measure> {
-        let of = &self.counters;
+        let counters = &self.counters;
         let count = |what: &str, value, text: &str| Measure::count(format!("ca_paging.{what}"), value, text);
         vec![
-            count("placed", of.placed, "Places chosen for mappings that had none"),
-            count("placed_again", of.placed_again, "Places chosen for the rest of a mapping whose frame was taken"),
-            count("no_run", of.no_run, "Times that there was no free block of the largest order to choose"),
-            count("forgotten", of.forgotten, "Offsets of mappings that newer ones replaced"),
-            count("hits", of.hits, "Pages that got the frame that continues their mapping's frames"),
-            count("misses", of.misses, "Requested frames that were not free"),
+            count("placed", counters.placed, "Places chosen for mappings that had none"),
+            count(
+                "placed_again",
+                counters.placed_again,
+                "Places chosen for the rest of a mapping whose frame was taken",
+            ),
+            count("no_run", counters.no_run, "Times that there was no free block of the largest order to choose"),
+            count("forgotten", counters.forgotten, "Offsets of mappings that newer ones replaced"),
+            count("hits", counters.hits, "Pages that got the frame that continues their mapping's frames"),
+            count("misses", counters.misses, "Requested frames that were not free"),
         ]
     }
 }

@@ -130,21 +130,21 @@ impl Policy for Coloring {
     }
 
     fn samples() -> Vec<ColoringConfig> {
-        let of = ColoringConfig::default();
-        vec![of.clone(), ColoringConfig { colours: 4, release_above_percent: 50, ..of }]
+        let defaults = ColoringConfig::default();
+        vec![defaults.clone(), ColoringConfig { colours: 4, release_above_percent: 50, ..defaults }]
     }
 
     fn begin(&self, page: &WantedPage, _: &MemoryView) -> Option<Search> {
         (page.order == 0).then_some(Search::Take)
     }
 
-    fn plan(&self, page: Option<&WantedPage>, of: &Search, _: &MemoryView, step: &mut Step) {
-        if let Search::GiveBack { frames } = of {
+    fn plan(&self, page: Option<&WantedPage>, action: &Search, _: &MemoryView, step: &mut Step) {
+        if let Search::GiveBack { frames } = action {
             // `put_page` for each.
             return frames.iter().for_each(|&pfn| step.kernel(RefKind::Locked, page_metadata(pfn)));
         }
         let page = page.expect("a fault that gives nothing back wants a page");
-        match of {
+        match action {
             Search::Take => {
                 step.preset += CodeCost::new(self.config.instructions, self.config.cycles);
                 step.kernel(RefKind::Locked, page.zone);
@@ -156,7 +156,7 @@ impl Policy for Coloring {
             }
             Search::Cut { block, descriptors } => {
                 step.kernel(RefKind::Locked, page.zone);
-                descriptors.iter().for_each(|&of| step.kernel(RefKind::Write, page_metadata(of)));
+                descriptors.iter().for_each(|&pfn| step.kernel(RefKind::Write, page_metadata(pfn)));
                 let frames = (0..u64::from(self.config.colours)).map(|n| *block + n);
                 frames.for_each(|pfn| step.kernel(RefKind::Write, page_metadata(pfn)));
             }
@@ -167,11 +167,11 @@ impl Policy for Coloring {
     fn commit(
         &mut self,
         page: Option<&WantedPage>,
-        of: Search,
+        action: Search,
         memory: &mut Memory,
         _: &mut TaskLocks,
     ) -> PlacementProgress<Search> {
-        match (of, page) {
+        match (action, page) {
             (Search::GiveBack { frames }, _) => {
                 for pfn in frames {
                     let list = &mut self.free[(pfn.0 % u64::from(self.config.colours)) as usize];

@@ -91,11 +91,11 @@ impl Policy for Eager {
     fn commit(
         &mut self,
         _: Option<&WantedPage>,
-        of: Infallible,
+        action: Infallible,
         _: &mut Memory,
         _: &mut TaskLocks,
     ) -> PlacementProgress<Infallible> {
-        match of {}
+        match action {}
     }
 
     fn block_order(config: &EagerConfig) -> Option<u32> {

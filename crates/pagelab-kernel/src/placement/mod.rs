@@ -141,7 +141,7 @@ pub trait Policy: Sized {
     fn commit(
         &mut self,
         page: Option<&WantedPage>,
-        of: Self::Step,
+        action: Self::Step,
         memory: &mut Memory,
         locks: &mut TaskLocks,
     ) -> PlacementProgress<Self::Step>;
@@ -314,11 +314,11 @@ macro_rules! policies {
             }
 
             /// See [`Policy::plan`].
-            pub fn plan(&self, page: Option<&WantedPage>, of: &PlacementStep, memory: &MemoryView, step: &mut Step) {
-                match of {
-                    $(PlacementStep::$policy(of) => {
+            pub fn plan(&self, page: Option<&WantedPage>, action: &PlacementStep, memory: &MemoryView, step: &mut Step) {
+                match action {
+                    $(PlacementStep::$policy(action) => {
                         let Self::$policy(policy) = self else { unreachable!("{ANOTHERS_STEP}") };
-                        policy.plan(page, of, memory, step);
+                        policy.plan(page, action, memory, step);
                     })*
                 }
             }
@@ -327,14 +327,14 @@ macro_rules! policies {
             pub fn commit(
                 &mut self,
                 page: Option<&WantedPage>,
-                of: PlacementStep,
+                action: PlacementStep,
                 memory: &mut Memory,
                 locks: &mut TaskLocks,
             ) -> PlacementProgress<PlacementStep> {
-                match of {
-                    $(PlacementStep::$policy(of) => {
+                match action {
+                    $(PlacementStep::$policy(action) => {
                         let Self::$policy(policy) = self else { unreachable!("{ANOTHERS_STEP}") };
-                        policy.commit(page, of, memory, locks).map(PlacementStep::$policy)
+                        policy.commit(page, action, memory, locks).map(PlacementStep::$policy)
                     })*
                 }
             }
@@ -342,8 +342,8 @@ macro_rules! policies {
 
         /// Evaluates an expression for any policy.
         macro_rules! each {
-            ($d of:expr, $d bound:ident => $d done:expr) => {
-                match $d of {
+            ($d value:expr, $d bound:ident => $d done:expr) => {
+                match $d value {
                     $(Placement::$policy($d bound) => $d done,)*
                 }
             };
@@ -374,8 +374,8 @@ impl PlacementConfig {
 impl<S> PlacementProgress<S> {
     fn map<T>(self, step: impl FnOnce(S) -> T) -> PlacementProgress<T> {
         match self {
-            Self::Go(of) => PlacementProgress::Go(step(of)),
-            Self::Wait(key, of) => PlacementProgress::Wait(key, step(of)),
+            Self::Go(action) => PlacementProgress::Go(step(action)),
+            Self::Wait(key, action) => PlacementProgress::Wait(key, step(action)),
             Self::Taken { frame, refilled } => PlacementProgress::Taken { frame, refilled },
             Self::Ordinary => PlacementProgress::Ordinary,
             Self::Again => PlacementProgress::Again,

@@ -48,10 +48,10 @@ impl Policy for Order0 {
     fn commit(
         &mut self,
         _: Option<&WantedPage>,
-        of: Infallible,
+        action: Infallible,
         _: &mut Memory,
         _: &mut TaskLocks,
     ) -> PlacementProgress<Infallible> {
-        match of {}
+        match action {}
     }
 }

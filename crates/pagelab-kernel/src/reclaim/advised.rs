@@ -50,7 +50,9 @@ impl Layer {
         let shows = |other: &Vma| other.file == vma.file && other.is_shared_anonymous() == vma.is_shared_anonymous();
         let of_space = |space: u32| {
             let others = self.spaces[space].vmas.iter().filter(move |other| shows(other));
-            others.filter(move |other| (space, other.start) != (index, vma.start)).map(move |of| (space, of.start))
+            others
+                .filter(move |other| (space, other.start) != (index, vma.start))
+                .map(move |other| (space, other.start))
         };
         (0..self.spaces.len() as u32).flat_map(of_space).collect()
     }

@@ -150,8 +150,8 @@ impl Reclaim {
         }
         let due = |group: &Cgroup| {
             let [anonymous, file] = self.possible(group);
-            let of = |kind, counts: bool| if counts { group.lru.frames(kind) as i64 } else { 0 };
-            of(LruPageKind::Anonymous, anonymous) + of(LruPageKind::File, file)
+            let frames = |kind, counts: bool| if counts { group.lru.frames(kind) as i64 } else { 0 };
+            frames(LruPageKind::Anonymous, anonymous) + frames(LruPageKind::File, file)
         };
         let mut credits: Vec<i64> = self.groups.iter().map(|group| group.credit + due(group)).collect();
         let with_pages = (0..self.groups.len()).filter(|&n| due(&self.groups[n]) > 0);

@@ -40,7 +40,7 @@ impl Rmap {
             }
         } else {
             let further = further.expect("the frame is mapped there");
-            let at = further.iter().position(|of| *of == page).expect("the frame is mapped there");
+            let at = further.iter().position(|other| *other == page).expect("the frame is mapped there");
             further.swap_remove(at);
         }
         if self.further.get(&pfn).is_some_and(Vec::is_empty) {

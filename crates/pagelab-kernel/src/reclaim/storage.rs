@@ -104,9 +104,9 @@ impl Storage {
             } else {
                 self.places(more).expect("there is room")
             };
-            for of in places {
-                self.append(file, page, of);
-                page += of.pages;
+            for place in places {
+                self.append(file, page, place);
+                page += place.pages;
             }
             page = end;
         }
@@ -115,8 +115,8 @@ impl Storage {
 
     /// The extent of a page, with the number of its first page.
     fn extent_of(&self, file: u32, page: u64) -> Option<(u64, Extent)> {
-        let (&(of, first), &extent) = self.extents.range(..=(file, page)).next_back()?;
-        (of == file && page < first + extent.pages).then_some((first, extent))
+        let (&(owner, first), &extent) = self.extents.range(..=(file, page)).next_back()?;
+        (owner == file && page < first + extent.pages).then_some((first, extent))
     }
 
     /// The block of a page that has one.
@@ -186,16 +186,16 @@ impl Storage {
         }
         let (mut taken, mut left) = (Vec::new(), wanted);
         while left > 0 {
-            let of = self.free.pop_front().unwrap_or_else(|| {
+            let extent = self.free.pop_front().unwrap_or_else(|| {
                 let fresh = Extent { first: Lba(self.given), pages: left };
                 self.given += left;
                 fresh
             });
-            let part = of.pages.min(left);
-            if part < of.pages {
-                self.free.push_front(Extent { first: Lba(of.first.0 + part), pages: of.pages - part });
+            let part = extent.pages.min(left);
+            if part < extent.pages {
+                self.free.push_front(Extent { first: Lba(extent.first.0 + part), pages: extent.pages - part });
             }
-            taken.push(Extent { pages: part, ..of });
+            taken.push(Extent { pages: part, ..extent });
             left -= part;
         }
         Some(taken)
@@ -203,18 +203,18 @@ impl Storage {
 
     /// Number of free blocks.
     fn room(&self) -> u64 {
-        (self.blocks - self.given).saturating_add(self.free.iter().map(|of| of.pages).sum())
+        (self.blocks - self.given).saturating_add(self.free.iter().map(|extent| extent.pages).sum())
     }
 
     /// Adds blocks to a file from a page on that has none.
-    fn append(&mut self, file: u32, page: u64, of: Extent) {
+    fn append(&mut self, file: u32, page: u64, blocks: Extent) {
         match self.extents.range_mut(..(file, page)).next_back() {
             Some((&(before, start), extent))
-                if (before, start + extent.pages, extent.first.0 + extent.pages) == (file, page, of.first.0) =>
+                if (before, start + extent.pages, extent.first.0 + extent.pages) == (file, page, blocks.first.0) =>
             {
-                extent.pages += of.pages;
+                extent.pages += blocks.pages;
             }
-            _ => _ = self.extents.insert((file, page), of),
+            _ => _ = self.extents.insert((file, page), blocks),
         }
     }
 
@@ -232,10 +232,10 @@ impl Storage {
     }
 
     /// Makes blocks free.
-    fn release(&mut self, of: Extent) {
+    fn release(&mut self, blocks: Extent) {
         match self.free.back_mut() {
-            Some(last) if last.first.0 + last.pages == of.first.0 => last.pages += of.pages,
-            _ => self.free.push_back(of),
+            Some(last) if last.first.0 + last.pages == blocks.first.0 => last.pages += blocks.pages,
+            _ => self.free.push_back(blocks),
         }
     }
 
@@ -311,7 +311,7 @@ mod tests {
             let (file, start) = ((round % 2) as u32, round * 7 % 15);
             storage.relocate(file, start..start + 1 + round % 6).unwrap();
             let mut all = [lbas(&storage, 0, 0..20), lbas(&storage, 1, 0..10)].concat();
-            all.extend(storage.free.iter().flat_map(|of| of.first.0..of.first.0 + of.pages));
+            all.extend(storage.free.iter().flat_map(|extent| extent.first.0..extent.first.0 + extent.pages));
             all.extend(storage.given..40);
             all.sort_unstable();
             assert_eq!(all, (0..40).collect::<Vec<_>>(), "each block belongs to one page, or is free");

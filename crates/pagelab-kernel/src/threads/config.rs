@@ -54,7 +54,7 @@ macro_rules! make_config {
                 let mut all = Vec::new();
                 $({
                     let samples = super::$module::parameters::Parameters::samples().into_iter();
-                    all.extend(samples.map(|of| Self { $module: ThreadConfig::On(of), ..Self::default() }));
+                    all.extend(samples.map(|parameters| Self { $module: ThreadConfig::On(parameters), ..Self::default() }));
                 })+
                 all
             }

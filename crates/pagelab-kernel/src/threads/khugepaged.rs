@@ -178,8 +178,8 @@ impl Khugepaged {
 impl Thread for Khugepaged {
     type Parameters = Parameters;
 
-    fn new_in_layer(layer: LayerId, of: &Layer, parameters: &Parameters) -> Option<Self> {
-        (of.paging.page_size > PageSize::Size4K).then(|| Self::new(layer, *parameters))
+    fn new_in_layer(id: LayerId, layer: &Layer, parameters: &Parameters) -> Option<Self> {
+        (layer.paging.page_size > PageSize::Size4K).then(|| Self::new(id, *parameters))
     }
 
     fn layer(&self) -> LayerId {
@@ -251,9 +251,13 @@ impl Thread for Khugepaged {
 
     fn counters() -> &'static [Counter<Self>] {
         &[
-            ("khugepaged.scanned", |of| of.counts.scanned, "Places of 2 MiB that khugepaged looked at"),
-            ("khugepaged.collapsed", |of| of.counts.collapsed, "Large pages that replaced small ones"),
-            ("khugepaged.no_frame", |of| of.counts.no_frame, "Places that were ripe when no large page was free"),
+            ("khugepaged.scanned", |thread| thread.counts.scanned, "Places of 2 MiB that khugepaged looked at"),
+            ("khugepaged.collapsed", |thread| thread.counts.collapsed, "Large pages that replaced small ones"),
+            (
+                "khugepaged.no_frame",
+                |thread| thread.counts.no_frame,
+                "Places that were ripe when no large page was free",
+            ),
         ]
     }
 }

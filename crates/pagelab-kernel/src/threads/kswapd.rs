@@ -67,8 +67,8 @@ impl Kswapd {
 impl Thread for Kswapd {
     type Parameters = Parameters;
 
-    fn new_in_layer(layer: LayerId, of: &Layer, Parameters {}: &Parameters) -> Option<Self> {
-        of.memory.reclaim.is_some().then(|| Self::new(layer))
+    fn new_in_layer(id: LayerId, layer: &Layer, Parameters {}: &Parameters) -> Option<Self> {
+        layer.memory.reclaim.is_some().then(|| Self::new(id))
     }
 
     fn layer(&self) -> LayerId {

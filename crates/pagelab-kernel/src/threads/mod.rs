@@ -68,7 +68,7 @@ pub trait Thread: Sized {
     type Parameters: ThreadParameters;
 
     /// Creates the thread of a layer, asleep; `None` if it has nothing to do in the layer.
-    fn new_in_layer(layer: LayerId, of: &Layer, parameters: &Self::Parameters) -> Option<Self>;
+    fn new_in_layer(id: LayerId, layer: &Layer, parameters: &Self::Parameters) -> Option<Self>;
 
     /// The layer of its kernel.
     fn layer(&self) -> LayerId;
@@ -109,7 +109,7 @@ pub trait Thread: Sized {
 /// [`held_frames`](crate::fault_engine::kernel_side::KernelSide::held_frames) reports the frames that it has allocated.
 pub trait EngineThread: Sized {
     /// Creates the threads of a layer, asleep; empty if the layer has another engine.
-    fn new_in_layer(layer: LayerId, of: &Layer) -> Vec<Self>;
+    fn new_in_layer(id: LayerId, layer: &Layer) -> Vec<Self>;
 
     /// The layer of its kernel.
     fn layer(&self) -> LayerId;

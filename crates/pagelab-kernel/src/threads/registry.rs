@@ -34,20 +34,20 @@ macro_rules! make_threads {
 
         impl KernelThread {
             /// The threads that the configuration starts in a layer.
-            pub fn new_in_layer(layer: LayerId, of: &Layer, config: &ThreadsConfig) -> Vec<Self> {
+            pub fn new_in_layer(id: LayerId, layer: &Layer, config: &ThreadsConfig) -> Vec<Self> {
                 let mut all = Vec::new();
                 $(if let ThreadConfig::On(parameters) = &config.$module {
-                    let thread = super::$module::$Thread::new_in_layer(layer, of, parameters);
+                    let thread = super::$module::$Thread::new_in_layer(id, layer, parameters);
                     all.extend(thread.map(Self::$Thread));
                 })+
                 all
             }
 
             /// The threads of a layer that work for its fault engine.
-            pub fn new_for_engine(layer: LayerId, of: &Layer) -> Vec<Self> {
+            pub fn new_for_engine(id: LayerId, layer: &Layer) -> Vec<Self> {
                 let mut all = Vec::new();
                 $(all.extend(
-                    crate::fault_engine::$engine::$file::$OfEngine::new_in_layer(layer, of).into_iter().map(Self::$OfEngine),
+                    crate::fault_engine::$engine::$file::$OfEngine::new_in_layer(id, layer).into_iter().map(Self::$OfEngine),
                 );)+
                 all
             }
@@ -59,7 +59,7 @@ macro_rules! make_threads {
             ) -> Vec<(&'static str, u64, &'static str)> {
                 let mut all = Vec::new();
                 $(for (name, get, text) in super::$module::$Thread::counters() {
-                    let count = |thread: &Self| if let Self::$Thread(of) = thread { get(of) } else { 0 };
+                    let count = |thread: &Self| if let Self::$Thread(thread) = thread { get(thread) } else { 0 };
                     all.push((*name, threads.clone().map(count).sum(), *text));
                 })+
                 all
@@ -68,15 +68,15 @@ macro_rules! make_threads {
             /// The layer of its kernel.
             pub fn layer(&self) -> LayerId {
                 match self {
-                    $(Self::$Thread(of) => of.layer(),)+
-                    $(Self::$OfEngine(of) => of.layer(),)+
+                    $(Self::$Thread(thread) => thread.layer(),)+
+                    $(Self::$OfEngine(thread) => thread.layer(),)+
                 }
             }
 
             /// See [`Thread::sleep_cycles`]; `None` for threads of engines, which have a delay.
             pub fn sleep_cycles(&self) -> Option<Cycles> {
                 match self {
-                    $(Self::$Thread(of) => of.sleep_cycles(),)+
+                    $(Self::$Thread(thread) => thread.sleep_cycles(),)+
                     $(Self::$OfEngine(_) => None,)+
                 }
             }
@@ -85,46 +85,46 @@ macro_rules! make_threads {
             pub fn delay(&self, layer: &Layer) -> Option<Cycles> {
                 match self {
                     $(Self::$Thread(_) => None,)+
-                    $(Self::$OfEngine(of) => of.delay(layer),)+
+                    $(Self::$OfEngine(thread) => thread.delay(layer),)+
                 }
             }
 
             /// Whether this need wakes it.
             pub fn wakes_for(&self, need: Need) -> bool {
                 match self {
-                    $(Self::$Thread(of) => of.wakes_for(need),)+
-                    $(Self::$OfEngine(of) => of.wakes_for(need),)+
+                    $(Self::$Thread(thread) => thread.wakes_for(need),)+
+                    $(Self::$OfEngine(thread) => thread.wakes_for(need),)+
                 }
             }
 
             /// Starts its work after a wake-up.
             pub fn begin(&mut self) {
                 match self {
-                    $(Self::$Thread(of) => of.begin(),)+
-                    $(Self::$OfEngine(of) => of.begin(),)+
+                    $(Self::$Thread(thread) => thread.begin(),)+
+                    $(Self::$OfEngine(thread) => thread.begin(),)+
                 }
             }
 
             /// See `Activity::plan` of the simulation.
             pub fn plan(&self, os: &Os, step: &mut Step) {
                 match self {
-                    $(Self::$Thread(of) => of.plan(os, step),)+
-                    $(Self::$OfEngine(of) => of.plan(os, step),)+
+                    $(Self::$Thread(thread) => thread.plan(os, step),)+
+                    $(Self::$OfEngine(thread) => thread.plan(os, step),)+
                 }
             }
 
             /// See `Activity::commit` of the simulation.
             pub fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
                 match self {
-                    $(Self::$Thread(of) => of.commit(os, effects, task),)+
-                    $(Self::$OfEngine(of) => of.commit(os, effects, task),)+
+                    $(Self::$Thread(thread) => thread.commit(os, effects, task),)+
+                    $(Self::$OfEngine(thread) => thread.commit(os, effects, task),)+
                 }
             }
 
             /// See [`Thread::held_frames`]; 0 for threads of engines, whose frames the engine counts.
             pub fn held_frames(&self) -> u64 {
                 match self {
-                    $(Self::$Thread(of) => of.held_frames(),)+
+                    $(Self::$Thread(thread) => thread.held_frames(),)+
                     $(Self::$OfEngine(_) => 0,)+
                 }
             }
@@ -133,7 +133,7 @@ macro_rules! make_threads {
             pub fn charge(&self, os: &mut Os, cycles: Cycles) {
                 match self {
                     $(Self::$Thread(_) => {})+
-                    $(Self::$OfEngine(of) => of.charge(os, cycles),)+
+                    $(Self::$OfEngine(thread) => thread.charge(os, cycles),)+
                 }
             }
         }

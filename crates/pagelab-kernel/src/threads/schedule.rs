@@ -50,17 +50,17 @@ impl KernelThreads {
     }
 
     /// Adds the threads of a layer that work for its fault engine.
-    pub fn add_engine_threads(&mut self, layer: LayerId, of: &Layer) {
-        for thread in KernelThread::new_for_engine(layer, of) {
-            let delay = thread.delay(of);
+    pub fn add_engine_threads(&mut self, id: LayerId, layer: &Layer) {
+        for thread in KernelThread::new_for_engine(id, layer) {
+            let delay = thread.delay(layer);
             let alarm = delay.map(|_| Cycles::ZERO);
             self.slots.push(ThreadSlot { thread, awake: false, alarm, delay });
         }
     }
 
     /// Adds the threads that the configuration starts in a layer.
-    pub fn add_all(&mut self, layer: LayerId, of: &Layer, config: &ThreadsConfig) {
-        KernelThread::new_in_layer(layer, of, config).into_iter().for_each(|thread| _ = self.add(thread));
+    pub fn add_all(&mut self, id: LayerId, layer: &Layer, config: &ThreadsConfig) {
+        KernelThread::new_in_layer(id, layer, config).into_iter().for_each(|thread| _ = self.add(thread));
     }
 
     /// See [`KernelThread::counters`].

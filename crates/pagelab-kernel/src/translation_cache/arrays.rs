@@ -67,10 +67,10 @@ impl CacheArrays {
             TranslationCacheConfig::PudIndex(_) => Rule::PudIndex,
             TranslationCacheConfig::Generations(_) | TranslationCacheConfig::MmuAssisted(_) => return None,
         };
-        let of = config.arrays()?;
+        let parameters = config.arrays()?;
         // An offset of 9 bits, and one value more for "empty", fit into two bytes.
         let tag_bytes = if rule == Rule::FullPrefix { 8 } else { 2 };
-        Some(Self { rule, entries: of.entries.into(), ways: of.ways.into(), top, tag_bytes })
+        Some(Self { rule, entries: parameters.entries.into(), ways: parameters.ways.into(), top, tag_bytes })
     }
 
     /// Size of an object, in bytes.

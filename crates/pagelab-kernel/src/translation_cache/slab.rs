@@ -113,7 +113,7 @@ mod tests {
             assert_eq!((slab.frames(), slab.bytes_in_use()), (2 << order, (a_block + 1) * object));
             mem.write(objects[0], 7);
             let mut released = Vec::new();
-            objects.iter().for_each(|&of| slab.free(&mut mem, of, |block| released.push(block.0)));
+            objects.iter().for_each(|&address| slab.free(&mut mem, address, |block| released.push(block.0)));
             assert_eq!(released, [8, 8 + (1 << order)]);
             assert_eq!((slab.frames(), slab.bytes_in_use(), mem.frames_in_use()), (0, 0, 0));
             assert_eq!(slab.alloc(&mut mem, |_| None), None);

@@ -147,7 +147,7 @@ impl Arming {
     /// If a large page cannot be armed, goes on to the smaller pages of its table, or skips it.
     fn descend_further(&mut self, os: &mut Os, task: TaskId) {
         let (job, layer) = (self.job.expect("a mapping is under way"), &os.layers[self.layer]);
-        let is_whole = layer.word(job.space, self.at).is_some_and(|of| of.size == self.size)
+        let is_whole = layer.word(job.space, self.at).is_some_and(|entry| entry.size == self.size)
             || layer.mapped(job.space, self.at, self.at + 1).iter().any(|page| page.mapping.size == self.size);
         if is_whole {
             self.at = self.line().end;
@@ -191,11 +191,11 @@ impl Arming {
             return Some((part, TABLE_ENTRIES));
         }
         let table = VaRange { start, end: VirtAddr((start.0 | (TABLE_ENTRIES * TABLE_REACH - 1)) + 1) };
-        for of in layer.words(job.space, table) {
-            if of.size == PageSize::Size4K || of.va > part.end {
+        for entry in layer.words(job.space, table) {
+            if entry.size == PageSize::Size4K || entry.va > part.end {
                 break;
             }
-            part.end = of.range().end;
+            part.end = entry.range().end;
         }
         Some((part, (part.end.0 - start.0) / TABLE_REACH))
     }
@@ -229,9 +229,10 @@ impl Arming {
 }
 
 impl EngineThread for Arming {
-    fn new_in_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
-        let thread = |_| Self { layer, state: ArmingState::Begin, job: None, at: VirtAddr(0), size: PageSize::Size4K };
-        engine_access::find(of).map(thread).into_iter().collect()
+    fn new_in_layer(id: LayerId, layer: &Layer) -> Vec<Self> {
+        let thread =
+            |_| Self { layer: id, state: ArmingState::Begin, job: None, at: VirtAddr(0), size: PageSize::Size4K };
+        engine_access::find(layer).map(thread).into_iter().collect()
     }
 
     fn layer(&self) -> LayerId {
@@ -248,13 +249,13 @@ impl EngineThread for Arming {
 
     fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.layer];
-        let of = mfoe(layer);
-        if of.jobs.is_empty() || self.state != ArmingState::Begin && of.jobs.front() != self.job.as_ref() {
+        let engine = mfoe(layer);
+        if engine.jobs.is_empty() || self.state != ArmingState::Begin && engine.jobs.front() != self.job.as_ref() {
             // There is nothing to do, or the process has ended meanwhile.
             return;
         }
         match self.state {
-            ArmingState::Begin => step.preset += CodeCost::from_cycles(of.parameters.spawn_cycles),
+            ArmingState::Begin => step.preset += CodeCost::from_cycles(engine.parameters.spawn_cycles),
             ArmingState::Find => {
                 let space = &layer.spaces[self.space().index];
                 step.kernel(RefKind::Locked, space.lock_line());
@@ -274,13 +275,13 @@ impl EngineThread for Arming {
             }
             ArmingState::Line => {
                 let entries = self.line().pages() >> self.size.order();
-                step.preset += CodeCost::from_cycles(entries * Cycles::from(of.parameters.arm_cycles));
+                step.preset += CodeCost::from_cycles(entries * Cycles::from(engine.parameters.arm_cycles));
                 let space = &layer.spaces[self.space().index];
                 step.kernel(RefKind::Write, space.table.entry(&layer.memory.contents, self.at));
             }
             ArmingState::Disarm => {
                 let Some((part, entries)) = self.next_part(layer) else { return };
-                step.preset += CodeCost::from_cycles(entries * Cycles::from(of.parameters.arm_cycles));
+                step.preset += CodeCost::from_cycles(entries * Cycles::from(engine.parameters.arm_cycles));
                 let space = &layer.spaces[self.space().index];
                 let first = space.table.entry(&layer.memory.contents, part.start).0 & !(LINE_BYTES - 1);
                 (0..entries.div_ceil(LINE_PAGES))
@@ -292,10 +293,10 @@ impl EngineThread for Arming {
     fn commit(&mut self, os: &mut Os, _: &mut Effects, task: TaskId) -> Next {
         match self.state {
             ArmingState::Begin => {
-                let of = mfoe_mut(&mut os.layers[self.layer]);
-                self.job = of.jobs.front().copied();
+                let engine = mfoe_mut(&mut os.layers[self.layer]);
+                self.job = engine.jobs.front().copied();
                 let Some(job) = self.job else { return Next::Done };
-                of.counters.jobs += 1;
+                engine.counters.jobs += 1;
                 self.at = job.range.start;
                 self.state = if job.arm { ArmingState::Find } else { ArmingState::Disarm };
             }

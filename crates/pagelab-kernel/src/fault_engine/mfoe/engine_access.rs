@@ -9,8 +9,8 @@ const ANOTHER: &str = "a layer is asked for an engine that it does not have";
 
 /// The layer's engine, if it is this one.
 pub fn find(layer: &Layer) -> Option<&Mfoe> {
-    let Some(EngineState::Mfoe(of)) = &layer.mechanisms.engine else { return None };
-    Some(of)
+    let Some(EngineState::Mfoe(mfoe)) = &layer.mechanisms.engine else { return None };
+    Some(mfoe)
 }
 
 /// The layer's engine. Panics if it is not this one.
@@ -25,6 +25,6 @@ pub fn mfoe_mut(layer: &mut Layer) -> &mut Mfoe {
 
 /// The engine with the memory that holds its tables.
 pub fn with_memory(layer: &mut Layer) -> (&mut Mfoe, &mut PhysMem) {
-    let Some(EngineState::Mfoe(of)) = &mut layer.mechanisms.engine else { panic!("{ANOTHER}") };
-    (of, &mut layer.memory.contents)
+    let Some(EngineState::Mfoe(mfoe)) = &mut layer.mechanisms.engine else { panic!("{ANOTHER}") };
+    (mfoe, &mut layer.memory.contents)
 }

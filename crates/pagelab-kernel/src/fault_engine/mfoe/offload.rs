@@ -75,9 +75,9 @@ impl Offload {
         layer.spaces[index].table.walk(&layer.memory.contents, self.fault.va, &mut list);
         let store = self.fault.intent == Intent::Store;
         match (list.leaf, layer.word_behind(index, self.fault.va, &list.leaf)) {
-            (Leaf::Present(mapping), _) => (Some(mapping).filter(|of| of.flags.writable || !store), None),
+            (Leaf::Present(mapping), _) => (Some(mapping).filter(|mapping| mapping.flags.writable || !store), None),
             (Leaf::NotPresent { .. }, Some(WordOf { size, word: EntryWord::Armed(armed), .. })) => {
-                (None, Some((armed, size)).filter(|(of, _)| of.writable || !store))
+                (None, Some((armed, size)).filter(|(armed, _)| armed.writable || !store))
             }
             (Leaf::NotPresent { .. }, Some(WordOf { word: EntryWord::Swap(_) | EntryWord::Stored(_), .. }) | None) => {
                 (None, None)
@@ -127,9 +127,9 @@ impl Offload {
     /// Takes the frame at the tail.
     fn take(&mut self, os: &mut Os, task: TaskId) -> Next {
         let (armed, _) = self.look(os).1.expect("the page's entry is locked");
-        let (of, page, owner) = ((self.cpu, self.size), self.page, armed.owner);
+        let (cpu_and_size, page, owner) = ((self.cpu, self.size), self.page, armed.owner);
         let (mfoe, contents) = with_memory(self.layer_mut(os));
-        let Some(frame) = mfoe.take(of, owner, page, contents) else {
+        let Some(frame) = mfoe.take(cpu_and_size, owner, page, contents) else {
             // Another task of this CPU has taken it meanwhile.
             self.unlock(os, task);
             return self.end(EngineVerdict::Kernel);
@@ -170,8 +170,8 @@ impl PageWork for Offload {
             state: OffloadState::Header,
             verdict: EngineVerdict::Kernel,
         };
-        let of = mfoe(work.layer(os));
-        if of.serves_faults() || !of.is_enabled() {
+        let engine = mfoe(work.layer(os));
+        if engine.serves_faults() || !engine.is_enabled() {
             return None;
         }
         let (_, size) = work.look(os).1?;
@@ -184,8 +184,8 @@ impl PageWork for Offload {
 
     fn plan(&self, os: &Os, step: &mut Step) {
         let layer = self.layer(os);
-        let (of, tables) = (mfoe(layer), &mfoe(layer).ready(self.size).tables);
-        step.cycles += Cycles::from(of.parameters.step_cycles);
+        let (engine, tables) = (mfoe(layer), &mfoe(layer).ready(self.size).tables);
+        step.cycles += Cycles::from(engine.parameters.step_cycles);
         let mut physical = |kind, addr| {
             let number = step.refs.len() as u8;
             step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number });

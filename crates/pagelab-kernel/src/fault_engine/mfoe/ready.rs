@@ -184,36 +184,36 @@ impl Ready {
 
     /// Its statistics: counts, then cycles. Names begin with `prefix`; texts name the size if there are several.
     pub fn measures(&self, prefix: &str, several: bool) -> [Vec<Measure>; 2] {
-        let of = &self.counters;
+        let counters = &self.counters;
         let counts = [
-            ("hits", of.hits, "Pages that got a ready frame"),
-            ("misses", of.empty, "Page faults on armed entries that found no frame ready"),
-            ("armed", of.armed, "Entries that were armed"),
-            ("disarmed", of.disarmed, "Entries that were disarmed because their process had too much memory"),
-            ("passes", of.passes, "Passes of the background threads over a CPU's table"),
-            ("accounted", of.accounted, "Pages that the background threads accounted for"),
+            ("hits", counters.hits, "Pages that got a ready frame"),
+            ("misses", counters.empty, "Page faults on armed entries that found no frame ready"),
+            ("armed", counters.armed, "Entries that were armed"),
+            ("disarmed", counters.disarmed, "Entries that were disarmed because their process had too much memory"),
+            ("passes", counters.passes, "Passes of the background threads over a CPU's table"),
+            ("accounted", counters.accounted, "Pages that the background threads accounted for"),
             (
                 "accounted_by_calls",
-                of.accounted_by_calls,
+                counters.accounted_by_calls,
                 "Pages that mapping calls, forks, exits and khugepaged accounted for earlier",
             ),
-            ("replaced", of.replaced, "Frames prepared to replace used ones"),
-            ("first_filled", of.first_filled, "Frames prepared in entries that had not been used"),
-            ("no_frame", of.no_frame, "Times that no free frame could be prepared"),
-            ("freed", of.freed, "Ready frames that were freed because no process was served any more"),
+            ("replaced", counters.replaced, "Frames prepared to replace used ones"),
+            ("first_filled", counters.first_filled, "Frames prepared in entries that had not been used"),
+            ("no_frame", counters.no_frame, "Times that no free frame could be prepared"),
+            ("freed", counters.freed, "Ready frames that were freed because no process was served any more"),
         ];
         let cycles = [
             (
                 "replaced.cycles",
-                of.replace_cycles,
+                counters.replace_cycles,
                 "Cycles of accounting for pages and preparing frames to replace theirs",
             ),
             (
                 "first_filled.cycles",
-                of.first_fill_cycles,
+                counters.first_fill_cycles,
                 "Cycles of preparing frames in entries that had not been used",
             ),
-            ("passes.cycles", of.pass_cycles, "Other cycles of background passes"),
+            ("passes.cycles", counters.pass_cycles, "Other cycles of background passes"),
         ];
         let about = |text: &str| if !several { text.to_owned() } else { format!("{text}, of {}", self.size.name()) };
         [

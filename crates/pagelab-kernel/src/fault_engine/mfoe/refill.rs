@@ -102,11 +102,11 @@ impl Refill {
     /// Decides what to do about the next entry. Fails with the lock of its page if a task is about to map that page.
     fn look(&mut self, os: &Os) -> Result<RefillState, BlockKey> {
         let layer = &os.layers[self.layer];
-        let of = self.ready(layer);
-        if self.filled + self.passed >= of.entries {
+        let ready = self.ready(layer);
+        if self.filled + self.passed >= ready.entries {
             return Ok(RefillState::Unlock);
         }
-        let entry = of.tables.entry(self.place(layer), &layer.memory.contents);
+        let entry = ready.tables.entry(self.place(layer), &layer.memory.contents);
         self.replaces = matches!(entry, TableEntry::Used { .. });
         Ok(match entry {
             TableEntry::Ready(_) if mfoe(layer).is_enabled() => RefillState::Unlock,
@@ -136,10 +136,10 @@ impl Refill {
     /// Accounts for a page as a fault handler would, and clears the entry.
     fn account(&self, os: &mut Os, effects: &mut Effects, owner: u32, page: UnaccountedPage) {
         let layer = &mut os.layers[self.layer];
-        let (of, contents) = with_memory(layer);
-        let of = of.ready_mut(self.size);
-        of.tables.clear(page.place, contents);
-        of.counters.accounted += 1;
+        let (engine, contents) = with_memory(layer);
+        let ready = engine.ready_mut(self.size);
+        ready.tables.clear(page.place, contents);
+        ready.counters.accounted += 1;
         let (cpu, group) = (self.cpu, layer.spaces[owner].group);
         if !layer.takes_in_faults() {
             layer.consume_charge(cpu, group, 1 << self.size.order(), os.costs.charge_batch);
@@ -170,7 +170,7 @@ impl Refill {
         let layer = &mut os.layers[self.layer];
         let (order, size) = (self.size.order(), self.size);
         let left = layer.memory.free_frames().saturating_sub(1 << order);
-        let short = layer.memory.reclaim.as_ref().is_some_and(|of| left < of.marks.low);
+        let short = layer.memory.reclaim.as_ref().is_some_and(|reclaim| left < reclaim.marks.low);
         let near = self.near(layer);
         let mut memory = layer.memory_for(context);
         let frame = match near {
@@ -199,8 +199,8 @@ impl Refill {
     fn free(&self, os: &mut Os, cpu: CpuId) {
         let context = KernelContext::on(cpu);
         let layer = &mut os.layers[self.layer];
-        let (of, contents) = with_memory(layer);
-        if let Some(frame) = of.ready_mut(self.size).withdraw(self.table, contents) {
+        let (engine, contents) = with_memory(layer);
+        if let Some(frame) = engine.ready_mut(self.size).withdraw(self.table, contents) {
             layer.memory_for(context).free(frame, self.size.order());
         }
     }
@@ -231,17 +231,20 @@ fn is_beyond_limit(layer: &Layer, owner: u32) -> bool {
     let percent = u64::from(mfoe(layer).parameters.limit_percent);
     let space = &layer.spaces[owner];
     let all = layer.memory_bytes() / FRAME_BYTES;
-    let limit =
-        layer.memory.reclaim.as_ref().map_or(all, |of| of.groups()[usize::from(space.group.0)].limit_frames.min(all));
+    let limit = layer
+        .memory
+        .reclaim
+        .as_ref()
+        .map_or(all, |reclaim| reclaim.groups()[usize::from(space.group.0)].limit_frames.min(all));
     space.resident * 100 > limit * percent
 }
 
 impl EngineThread for Refill {
-    fn new_in_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
-        let Some(mfoe) = engine_access::find(of) else { return Vec::new() };
-        let threads = (mfoe.parameters.threads as usize).min(of.data.cpus.len());
+    fn new_in_layer(id: LayerId, layer: &Layer) -> Vec<Self> {
+        let Some(mfoe) = engine_access::find(layer) else { return Vec::new() };
+        let threads = (mfoe.parameters.threads as usize).min(layer.data.cpus.len());
         let thread = |first| Self {
-            layer,
+            layer: id,
             table: first,
             size: PageSize::Size4K,
             cpu: first,
@@ -259,8 +262,8 @@ impl EngineThread for Refill {
         self.layer
     }
 
-    fn delay(&self, of: &Layer) -> Option<Cycles> {
-        Some(Cycles(mfoe(of).parameters.period_cycles))
+    fn delay(&self, layer: &Layer) -> Option<Cycles> {
+        Some(Cycles(mfoe(layer).parameters.period_cycles))
     }
 
     fn wakes_for(&self, need: Need) -> bool {
@@ -351,10 +354,10 @@ impl EngineThread for Refill {
             RefillState::Batch { frame, .. } => RefillState::Zero { frame },
             RefillState::Zero { frame } => RefillState::Put { frame },
             RefillState::Put { frame } => {
-                let (of, contents) = with_memory(&mut os.layers[self.layer]);
-                let of = of.ready_mut(self.size);
-                of.put(self.table, frame, contents);
-                let counters = &mut of.counters;
+                let (engine, contents) = with_memory(&mut os.layers[self.layer]);
+                let ready = engine.ready_mut(self.size);
+                ready.put(self.table, frame, contents);
+                let counters = &mut ready.counters;
                 *if self.replaces { &mut counters.replaced } else { &mut counters.first_filled } += 1;
                 self.filled += 1;
                 RefillState::Look

@@ -158,7 +158,7 @@ impl Mfoe {
     pub fn stop(&mut self, job: ArmingJob) -> bool {
         let new = self.stopped.insert(job.space);
         if new {
-            self.jobs.retain(|of| of.space != job.space);
+            self.jobs.retain(|other| other.space != job.space);
             self.jobs.push_back(job);
             self.users.remove(&job.space);
             self.counters.stopped += 1;
@@ -209,13 +209,13 @@ impl KernelSide for Mfoe {
     }
 
     fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<UnaccountedPage> {
-        self.ready.iter().flat_map(|of| of.used_for(space, contents)).collect()
+        self.ready.iter().flat_map(|ready| ready.used_for(space, contents)).collect()
     }
 
     fn clear_used(&mut self, _: u32, page: UnaccountedPage, _: &mut PageTable, contents: &mut PhysMem) {
-        let of = self.ready_mut(page.size);
-        of.tables.clear(page.place, contents);
-        of.counters.accounted_by_calls += 1;
+        let ready = self.ready_mut(page.size);
+        ready.tables.clear(page.place, contents);
+        ready.counters.accounted_by_calls += 1;
     }
 
     fn is_used_at(&self, (cpu, size): Table, space: u32, contents: &PhysMem) -> bool {
@@ -269,7 +269,7 @@ impl KernelSide for Mfoe {
     }
 
     fn table_frames(&self) -> u64 {
-        self.ready.iter().map(|of| of.tables.frames()).sum()
+        self.ready.iter().map(|ready| ready.tables.frames()).sum()
     }
 
     fn note(&mut self, mapped: bool, latency: Cycles) {
@@ -277,39 +277,39 @@ impl KernelSide for Mfoe {
     }
 
     fn measures(&self) -> Vec<Measure> {
-        let of = &self.counters;
+        let counters = &self.counters;
         let mut all = Vec::new();
         for (name, count, text) in [
-            ("raced", of.raced, "Page faults whose page was already mapped when the engine had locked its entry"),
-            ("gone", of.gone, "Page faults whose entry was no longer armed when the engine had locked it"),
-            ("arming.runs", of.jobs, "Memory ranges whose entries the thread has armed or disarmed"),
+            ("raced", counters.raced, "Page faults whose page was already mapped when the engine had locked its entry"),
+            ("gone", counters.gone, "Page faults whose entry was no longer armed when the engine had locked it"),
+            ("arming.runs", counters.jobs, "Memory ranges whose entries the thread has armed or disarmed"),
             (
                 "stopped",
-                of.stopped,
+                counters.stopped,
                 "Processes that got no more frames from the engine because they had too much memory",
             ),
         ] {
             all.push(Measure::count(name, count, text));
         }
         let [counts, cycles]: [Vec<_>; 2] = std::array::from_fn(|n| {
-            let of_size = |of: &Ready| {
-                let prefix = if of.size == PageSize::Size4K { "" } else { "huge." };
-                std::mem::take(&mut of.measures(prefix, self.ready.len() > 1)[n])
+            let of_size = |ready: &Ready| {
+                let prefix = if ready.size == PageSize::Size4K { "" } else { "huge." };
+                std::mem::take(&mut ready.measures(prefix, self.ready.len() > 1)[n])
             };
             self.ready.iter().flat_map(of_size).collect()
         });
         all.extend(counts);
-        all.push(Measure::cycles("arming.cycles", of.arm_cycles, "Cycles of the thread that arms entries"));
+        all.push(Measure::cycles("arming.cycles", counters.arm_cycles, "Cycles of the thread that arms entries"));
         all.extend(cycles);
         if self.parameters.form == Form::Hardware {
             all.extend(self.hits.measures("mapped", "page faults that the engine ended with a translation"));
             all.extend(self.misses.measures("refused", "what the engine did before it gave a fault to the kernel"));
             for (name, cycles, text) in [
-                ("header", of.steps.header, "reading the header of the CPU's table"),
-                ("entry", of.steps.entry, "reading the table's entry"),
-                ("lock", of.steps.lock, "locking the page's entry, without waiting for others"),
-                ("take", of.steps.take, "writing the table's entry and its header"),
-                ("map", of.steps.map, "writing the page's entry"),
+                ("header", counters.steps.header, "reading the header of the CPU's table"),
+                ("entry", counters.steps.entry, "reading the table's entry"),
+                ("lock", counters.steps.lock, "locking the page's entry, without waiting for others"),
+                ("take", counters.steps.take, "writing the table's entry and its header"),
+                ("map", counters.steps.map, "writing the page's entry"),
             ] {
                 all.push(Measure::cycles(format!("step.{name}.cycles"), cycles, format!("Cycles of {text}")));
             }

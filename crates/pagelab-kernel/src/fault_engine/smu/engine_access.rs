@@ -9,8 +9,8 @@ const ANOTHER: &str = "a layer is asked for an engine that it does not have";
 
 /// The layer's engine, if it is this one.
 pub fn find(layer: &Layer) -> Option<&Smu> {
-    let Some(EngineState::Smu(of)) = &layer.mechanisms.engine else { return None };
-    Some(of)
+    let Some(EngineState::Smu(smu)) = &layer.mechanisms.engine else { return None };
+    Some(smu)
 }
 
 /// The layer's engine. Panics if it is not this one.
@@ -25,6 +25,6 @@ pub fn smu_mut(layer: &mut Layer) -> &mut Smu {
 
 /// The engine with the memory that holds its rings.
 pub fn with_memory(layer: &mut Layer) -> (&mut Smu, &mut PhysMem) {
-    let Some(EngineState::Smu(of)) = &mut layer.mechanisms.engine else { panic!("{ANOTHER}") };
-    (of, &mut layer.memory.contents)
+    let Some(EngineState::Smu(smu)) = &mut layer.mechanisms.engine else { panic!("{ANOTHER}") };
+    (smu, &mut layer.memory.contents)
 }

@@ -26,17 +26,17 @@ pub struct Kpoold {
 }
 
 impl EngineThread for Kpoold {
-    fn new_in_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
-        let wanted = engine_access::find(of).filter(|of| of.parameters.kpoold_cycles > 0);
-        wanted.map(|_| Self { layer, cpu: CpuId(0) }).into_iter().collect()
+    fn new_in_layer(id: LayerId, layer: &Layer) -> Vec<Self> {
+        let wanted = engine_access::find(layer).filter(|smu| smu.parameters.kpoold_cycles > 0);
+        wanted.map(|_| Self { layer: id, cpu: CpuId(0) }).into_iter().collect()
     }
 
     fn layer(&self) -> LayerId {
         self.layer
     }
 
-    fn delay(&self, of: &Layer) -> Option<Cycles> {
-        Some(Cycles(smu(of).parameters.kpoold_cycles))
+    fn delay(&self, layer: &Layer) -> Option<Cycles> {
+        Some(Cycles(smu(layer).parameters.kpoold_cycles))
     }
 
     fn wakes_for(&self, _: Need) -> bool {
@@ -47,8 +47,8 @@ impl EngineThread for Kpoold {
 
     fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.layer];
-        let of = smu(layer);
-        let unit = &of.units[of.next_supplied(false)];
+        let engine = smu(layer);
+        let unit = &engine.units[engine.next_supplied(false)];
         if unit.free.is_full() {
             step.kernel(RefKind::Read, unit.free.head());
         } else {

@@ -142,10 +142,10 @@ impl Kpted {
 }
 
 impl EngineThread for Kpted {
-    fn new_in_layer(layer: LayerId, of: &Layer) -> Vec<Self> {
+    fn new_in_layer(id: LayerId, layer: &Layer) -> Vec<Self> {
         let at = VirtAddr(0);
         let thread = Self {
-            layer,
+            layer: id,
             cpu: CpuId(0),
             state: KptedState::Line,
             space: 0,
@@ -153,15 +153,15 @@ impl EngineThread for Kpted {
             level: TOP,
             until: [at; TOP as usize + 1],
         };
-        engine_access::find(of).map(|_| thread).into_iter().collect()
+        engine_access::find(layer).map(|_| thread).into_iter().collect()
     }
 
     fn layer(&self) -> LayerId {
         self.layer
     }
 
-    fn delay(&self, of: &Layer) -> Option<Cycles> {
-        Some(Cycles(smu(of).parameters.kpted_cycles))
+    fn delay(&self, layer: &Layer) -> Option<Cycles> {
+        Some(Cycles(smu(layer).parameters.kpted_cycles))
     }
 
     fn wakes_for(&self, need: Need) -> bool {

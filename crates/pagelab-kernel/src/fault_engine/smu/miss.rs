@@ -103,8 +103,8 @@ impl Offload {
     }
 
     fn unit_with_memory<'a>(&self, os: &'a mut Os) -> (&'a mut Unit, &'a mut PhysMem) {
-        let (of, contents) = with_memory(self.layer_mut(os));
-        (&mut of.units[self.stored.socket as usize], contents)
+        let (engine, contents) = with_memory(self.layer_mut(os));
+        (&mut engine.units[self.stored.socket as usize], contents)
     }
 
     /// Whether the CPU is on another socket than the unit.
@@ -128,7 +128,7 @@ impl Offload {
         let mut list = WalkList::new();
         layer.spaces[index].table.walk(&layer.memory.contents, fault.va, &mut list);
         let store = fault.intent == Intent::Store;
-        match (list.leaf, layer.word_behind(index, fault.va, &list.leaf).map(|of| of.word)) {
+        match (list.leaf, layer.word_behind(index, fault.va, &list.leaf).map(|entry| entry.word)) {
             (Leaf::Present(mapping), _) if mapping.flags.writable || !store => EntryContent::Page(mapping),
             (Leaf::NotPresent { .. }, Some(EntryWord::Stored(stored))) if stored.writable || !store => {
                 EntryContent::Stored(stored)
@@ -242,12 +242,12 @@ impl Offload {
         let context = layer.context(cpu, index);
         layer.map_ready(context, index, page, mapping).expect("the entry that says so is the page's place");
         layer.spaces[index].table.set_mark(&mut layer.memory.contents, page, LEAF, true);
-        let of = smu_mut(layer);
-        let unit = &mut of.units[socket as usize];
+        let engine = smu_mut(layer);
+        let unit = &mut engine.units[socket as usize];
         unit.in_hand -= 1;
         unit.mapped += 1;
-        of.counters.mapped += 1;
-        of.pending.insert((index, page), (frame, file));
+        engine.counters.mapped += 1;
+        engine.pending.insert((index, page), (frame, file));
         self.state = MissState::Marks { mapping };
         Next::Continue
     }
@@ -286,9 +286,9 @@ impl PageWork for Offload {
 
     fn plan(&self, os: &Os, step: &mut Step) {
         let (layer, unit) = (self.layer(os), self.unit(os));
-        let of = smu(layer);
-        step.cycles += Cycles::from(of.parameters.step_cycles);
-        let doorbell = Cycles::from(of.parameters.doorbell_cycles);
+        let engine = smu(layer);
+        step.cycles += Cycles::from(engine.parameters.step_cycles);
+        let doorbell = Cycles::from(engine.parameters.doorbell_cycles);
         let mut physical = |kind, addr| {
             let number = step.refs.len() as u8;
             step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number });
@@ -296,7 +296,7 @@ impl PageWork for Offload {
         match self.state {
             MissState::Lookup => {
                 if !self.arrived && self.is_remote(os) {
-                    step.cycles += Cycles::from(of.parameters.remote_cycles);
+                    step.cycles += Cycles::from(engine.parameters.remote_cycles);
                 }
             }
             MissState::FreePage => unit.free.to_fetch().into_iter().for_each(|at| physical(RefKind::Read, at)),

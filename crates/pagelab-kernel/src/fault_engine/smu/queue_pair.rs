@@ -127,7 +127,8 @@ impl QueuePair {
         mem.write(at + 8, last);
         self.device.tail = self.after(self.device.tail);
         self.device.phase ^= self.device.tail == 0;
-        let at = self.device.commands.iter().position(|&(of, _)| of == id).expect("it answers what it has read");
+        let at =
+            self.device.commands.iter().position(|&(command, _)| command == id).expect("it answers what it has read");
         self.device.commands.swap_remove(at).1
     }
 

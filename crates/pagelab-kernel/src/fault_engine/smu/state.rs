@@ -115,8 +115,8 @@ impl Smu {
     }
 
     /// Place on storage of an entry's page.
-    pub fn place(&self, of: &Stored) -> DriveBlock {
-        DriveBlock { drive: of.device * self.sockets() + of.socket, lba: of.lba }
+    pub fn place(&self, stored: &Stored) -> DriveBlock {
+        DriveBlock { drive: stored.device * self.sockets() + stored.socket, lba: stored.lba }
     }
 
     /// Notes that a miss found no free page in a unit's queue.
@@ -137,9 +137,9 @@ impl Smu {
     /// The unit whose queue gets the next free page: the one with the fewest; within faults, among those that lack
     /// pages.
     pub fn next_supplied(&self, in_fault: bool) -> usize {
-        let wants = |of: &Unit| !in_fault || of.lacking > 0;
-        let units = self.units.iter().enumerate().filter(|(_, of)| wants(of));
-        units.min_by_key(|(_, of)| of.free.count()).map_or(0, |(number, _)| number)
+        let wants = |unit: &Unit| !in_fault || unit.lacking > 0;
+        let units = self.units.iter().enumerate().filter(|(_, unit)| wants(unit));
+        units.min_by_key(|(_, unit)| unit.free.count()).map_or(0, |(number, _)| number)
     }
 }
 
@@ -236,7 +236,7 @@ impl KernelSide for Smu {
     }
 
     fn lacks_frames(&self) -> bool {
-        self.units.iter().any(|of| of.lacking > 0)
+        self.units.iter().any(|unit| unit.lacking > 0)
     }
 
     fn plan_supply(&self, in_fault: bool, step: &mut Step) {
@@ -259,7 +259,7 @@ impl KernelSide for Smu {
             SupplyOutcome::Enough | SupplyOutcome::One if self.lacks_frames() => SupplyOutcome::One,
             SupplyOutcome::Enough | SupplyOutcome::One => SupplyOutcome::Enough,
             SupplyOutcome::NoMemory => {
-                self.units.iter_mut().for_each(|of| of.lacking = 0);
+                self.units.iter_mut().for_each(|unit| unit.lacking = 0);
                 supplied
             }
         }
@@ -301,58 +301,62 @@ impl KernelSide for Smu {
     }
 
     fn note(&mut self, mapped: bool, latency: Cycles) {
-        let of = if mapped { &mut self.mapped } else { &mut self.refused };
-        of.note(latency);
+        let latencies = if mapped { &mut self.mapped } else { &mut self.refused };
+        latencies.note(latency);
     }
 
     fn measures(&self) -> Vec<Measure> {
-        let of = &self.counters;
+        let counters = &self.counters;
         let mut all = Vec::new();
         for (name, count, text) in [
-            ("mapped", of.mapped, "Pages that the unit has read and mapped"),
-            ("joined", of.joined, "Misses that waited for another miss on the same page"),
-            ("full", of.full, "Misses that waited for a free entry of the PMSHR"),
-            ("empty", of.empty, "Misses that found no free page and were passed to the kernel"),
-            ("failed", of.failed, "Misses whose request the drive answered with an error, passed to the kernel"),
-            ("gone", of.gone, "Misses whose entry had changed by the time the unit looked, passed to the kernel"),
-            ("free_pages.by_faults", of.supplied_by_faults, "Free pages that page faults put into the queue"),
-            ("free_pages.by_kpoold", of.supplied_by_kpoold, "Free pages that kpoold put into the queue"),
-            ("free_pages.no_memory", of.no_frame, "Times that memory was too short for another free page"),
-            ("kpoold.passes", of.kpoold_passes, "Passes of kpoold"),
-            ("kpted.passes", of.kpted_passes, "Passes of kpted"),
-            ("kpted.entries", of.kpted_entries, "Entries that kpted read, of all levels"),
-            ("kpted.pages", of.accounted, "Pages that kpted accounted for"),
-            ("accounted_by_calls", of.accounted_by_calls, "Pages that calls and faults accounted for before kpted"),
+            ("mapped", counters.mapped, "Pages that the unit has read and mapped"),
+            ("joined", counters.joined, "Misses that waited for another miss on the same page"),
+            ("full", counters.full, "Misses that waited for a free entry of the PMSHR"),
+            ("empty", counters.empty, "Misses that found no free page and were passed to the kernel"),
+            ("failed", counters.failed, "Misses whose request the drive answered with an error, passed to the kernel"),
+            ("gone", counters.gone, "Misses whose entry had changed by the time the unit looked, passed to the kernel"),
+            ("free_pages.by_faults", counters.supplied_by_faults, "Free pages that page faults put into the queue"),
+            ("free_pages.by_kpoold", counters.supplied_by_kpoold, "Free pages that kpoold put into the queue"),
+            ("free_pages.no_memory", counters.no_frame, "Times that memory was too short for another free page"),
+            ("kpoold.passes", counters.kpoold_passes, "Passes of kpoold"),
+            ("kpted.passes", counters.kpted_passes, "Passes of kpted"),
+            ("kpted.entries", counters.kpted_entries, "Entries that kpted read, of all levels"),
+            ("kpted.pages", counters.accounted, "Pages that kpted accounted for"),
+            (
+                "accounted_by_calls",
+                counters.accounted_by_calls,
+                "Pages that calls and faults accounted for before kpted",
+            ),
         ] {
             all.push(Measure::count(name, count, text));
         }
         for (name, cycles, text) in [
-            ("kpoold.cycles", of.kpoold_cycles, "kpoold"),
-            ("kpted.cycles", of.kpted_cycles, "kpted"),
+            ("kpoold.cycles", counters.kpoold_cycles, "kpoold"),
+            ("kpted.cycles", counters.kpted_cycles, "kpted"),
             (
                 "step.lookup.cycles",
-                of.steps.lookup,
+                counters.steps.lookup,
                 "the page-miss handler and the look-up in the PMSHR, including the way from another socket",
             ),
-            ("step.free_page.cycles", of.steps.free_page, "taking a free page"),
-            ("step.submit.cycles", of.steps.submit, "writing the command, and its doorbell"),
-            ("step.complete.cycles", of.steps.complete, "snooping the completion, and its doorbell"),
-            ("step.map.cycles", of.steps.map, "writing the page's entry"),
-            ("step.marks.cycles", of.steps.marks, "marking the entries above"),
+            ("step.free_page.cycles", counters.steps.free_page, "taking a free page"),
+            ("step.submit.cycles", counters.steps.submit, "writing the command, and its doorbell"),
+            ("step.complete.cycles", counters.steps.complete, "snooping the completion, and its doorbell"),
+            ("step.map.cycles", counters.steps.map, "writing the page's entry"),
+            ("step.marks.cycles", counters.steps.marks, "marking the entries above"),
         ] {
             all.push(Measure::cycles(name, cycles, format!("Cycles of {text}")));
         }
         all.extend(self.mapped.measures("latency", "misses that the unit completed"));
         all.extend(self.refused.measures("refused", "misses that the unit passed to the kernel"));
-        let queued = self.units.iter().map(|of| u64::from(of.free.count())).sum();
+        let queued = self.units.iter().map(|unit| u64::from(unit.free.count())).sum();
         let pending = self.pending.len() as u64;
         if let [_, _, ..] = self.units[..] {
-            let mapped = |(n, of): (usize, &Unit)| {
+            let mapped = |(n, unit): (usize, &Unit)| {
                 let text = format!("Pages that the unit of socket {n} has read and mapped");
-                Measure::count(format!("socket.{n}.mapped"), of.mapped, text)
+                Measure::count(format!("socket.{n}.mapped"), unit.mapped, text)
             };
             all.extend(self.units.iter().enumerate().map(mapped));
-            all.push(Measure::count("remote", of.remote, "Misses of CPUs on other sockets than the unit"));
+            all.push(Measure::count("remote", counters.remote, "Misses of CPUs on other sockets than the unit"));
         }
         all.push(Measure::state("free_pages", queued, "count", "Free pages in the queue at the end"));
         all.push(Measure::state("pending", pending, "count", "Pages at the end that kpted has not accounted for"));

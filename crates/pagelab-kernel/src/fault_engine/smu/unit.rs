@@ -67,8 +67,8 @@ impl Unit {
     /// Reads the completions that a drive has written. Returns whether the request of a miss, which must be among them,
     /// has failed.
     pub fn complete(&mut self, drive: usize, id: u16, contents: &PhysMem) -> bool {
-        while let Some(of) = self.pairs[drive].reap(contents) {
-            self.answered.insert(of.id, of.failed);
+        while let Some(completion) = self.pairs[drive].reap(contents) {
+            self.answered.insert(completion.id, completion.failed);
         }
         self.answered.remove(&id).expect("the drive has answered")
     }
@@ -79,7 +79,7 @@ impl Unit {
             return SupplyOutcome::Enough;
         }
         let left = memory.view().free_frames().saturating_sub(1);
-        let short = memory.reclaim.as_ref().is_some_and(|of| left < of.marks.low);
+        let short = memory.reclaim.as_ref().is_some_and(|reclaim| left < reclaim.marks.low);
         let frame = if short { None } else { memory.take(0, FramePurpose::PageCache) };
         let Some(frame) = frame else { return SupplyOutcome::NoMemory };
         self.free.put(frame, &mut memory.contents);

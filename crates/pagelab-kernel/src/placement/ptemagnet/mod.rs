@@ -404,14 +404,14 @@ impl Policy for Ptemagnet {
     }
 
     fn samples() -> Vec<PtemagnetConfig> {
-        let of = PtemagnetConfig::default();
+        let defaults = PtemagnetConfig::default();
         let look_up = TracedPath { instructions: 257, cpu: 12, space: 1, kernel: 6 };
         let group = TracedPath { instructions: 890, cpu: 18, space: 9, kernel: 4 };
         let traced = Some(TracedReservations { look_up, group });
         vec![
-            of.clone(),
-            PtemagnetConfig { group_pages: 4, release_above_percent: 1, ..of.clone() },
-            PtemagnetConfig { as_traced: traced, ..of },
+            defaults.clone(),
+            PtemagnetConfig { group_pages: 4, release_above_percent: 1, ..defaults.clone() },
+            PtemagnetConfig { as_traced: traced, ..defaults },
         ]
     }
 
@@ -419,14 +419,14 @@ impl Policy for Ptemagnet {
         self.group_of(page).map(|_| Reserve::Look)
     }
 
-    fn plan(&self, page: Option<&WantedPage>, of: &Reserve, memory: &MemoryView, step: &mut Step) {
-        if let Reserve::GiveBack { groups } = of {
+    fn plan(&self, page: Option<&WantedPage>, action: &Reserve, memory: &MemoryView, step: &mut Step) {
+        if let Reserve::GiveBack { groups } = action {
             return self.plan_give_back(groups, memory, step);
         }
         let page = page.expect("a fault that gives nothing back wants a page");
         let group = self.group_of(page).expect("the page has a group");
         let way = self.way(&memory.contents, page.space.index, group);
-        match of {
+        match action {
             Reserve::Look => {
                 if let Some(traced) = self.config.as_traced {
                     self.plan_traced(page, traced.look_up, TracedPath::NOTHING, step);
@@ -454,7 +454,7 @@ impl Policy for Ptemagnet {
             Reserve::Take { new, descriptors } => {
                 if !descriptors.is_empty() {
                     step.kernel(RefKind::Locked, page.zone);
-                    descriptors.iter().for_each(|&of| step.kernel(RefKind::Write, page_metadata(of)));
+                    descriptors.iter().for_each(|&pfn| step.kernel(RefKind::Write, page_metadata(pfn)));
                 }
                 self.plan_take(page, *new, memory, step);
             }
@@ -465,18 +465,18 @@ impl Policy for Ptemagnet {
     fn commit(
         &mut self,
         page: Option<&WantedPage>,
-        of: Reserve,
+        action: Reserve,
         memory: &mut Memory,
         locks: &mut TaskLocks,
     ) -> PlacementProgress<Reserve> {
-        if let Reserve::GiveBack { groups } = of {
+        if let Reserve::GiveBack { groups } = action {
             groups.into_iter().for_each(|(space, group)| self.end(space, group, End::Pressure, memory));
             return PlacementProgress::Again;
         }
         let page = page.expect("a fault that gives nothing back wants a page");
         let (space, group) = (page.space.index, self.group_of(page).expect("the page has a group"));
         let key = key(page.space, group);
-        let next = match of {
+        let next = match action {
             Reserve::Look => {
                 self.take_own(page.cpu.0 as usize, memory);
                 if let Some(pressure @ Pressure::Limit(_)) = memory.view().pressure(0) {
@@ -573,22 +573,22 @@ impl Policy for Ptemagnet {
     }
 
     fn measures(&self) -> Vec<Measure> {
-        let of = &self.counters;
+        let counters = &self.counters;
         let count = |what: &str, value, text: &str| Measure::count(format!("reservations.{what}"), value, text);
         let bytes = |what: &str, frames: u64, text: &str| {
             Measure::state(format!("reservations.{what}"), frames * FRAME_BYTES, "bytes", text)
         };
         let mut measures = vec![
-            count("made", of.made, "Blocks reserved for groups of pages"),
-            count("given", of.given, "Pages handed out of reservations"),
-            count("no_block", of.no_block, "Groups for which the allocator had no block"),
+            count("made", counters.made, "Blocks reserved for groups of pages"),
+            count("given", counters.given, "Pages handed out of reservations"),
+            count("no_block", counters.no_block, "Groups for which the allocator had no block"),
         ];
         for (end, what, text) in End::ALL {
             let text = format!("Reservations that ended because {text}");
-            measures.push(count(&format!("ended.{what}"), of.ended[end as usize], &text));
+            measures.push(count(&format!("ended.{what}"), counters.ended[end as usize], &text));
         }
         measures.push(bytes("unused_bytes", self.unused, "Memory reserved and not handed out at the end"));
-        measures.push(bytes("peak_unused_bytes", of.peak_unused, "Largest memory reserved and not handed out"));
+        measures.push(bytes("peak_unused_bytes", counters.peak_unused, "Largest memory reserved and not handed out"));
         measures
     }
 }

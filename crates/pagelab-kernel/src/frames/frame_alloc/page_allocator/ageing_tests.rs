@@ -54,7 +54,7 @@ fn ageing_reaches_the_requested_state() {
         assert_eq!((taken, pinned), (aged.taken_frames, aged.unmovable_frames));
         assert_eq!((aged.managed_frames, aged.free_frames + aged.taken_frames), (managed, managed));
         // Two zones, half a frame and less than a pageblock each.
-        let off = |reached: u64, asked: f64, of: u64| (reached as f64 - asked * of as f64).abs();
+        let off = |reached: u64, asked: f64, total: u64| (reached as f64 - asked * total as f64).abs();
         assert!(off(aged.free_frames, free, managed) <= 1.0, "{free}: {}", aged.free_fraction());
         assert!(off(aged.huge_free_frames, huge, aged.free_frames) < 1024.0, "{huge}: {}", aged.huge_free_fraction());
         let unmovable_off = off(aged.unmovable_frames, unmovable, aged.taken_frames);

@@ -35,8 +35,8 @@ struct Machine {
 }
 
 fn blocks(allocator: &PageAllocator) -> Vec<Vec<u64>> {
-    let of = |z: &Zone| (0..=allocator.max_order()).map(|order| z.area.free_blocks(order)).collect();
-    allocator.zones.iter().map(of).collect()
+    let blocks_by_order = |z: &Zone| (0..=allocator.max_order()).map(|order| z.area.free_blocks(order)).collect();
+    allocator.zones.iter().map(blocks_by_order).collect()
 }
 
 impl Machine {

@@ -37,9 +37,9 @@ pub struct Watermarks {
 pub(super) const PAGEBLOCK_ORDER: u32 = 9;
 
 /// The types to steal from, in this order (Linux 6.1 `fallbacks`).
-fn fallbacks(of: MigrateType) -> [MigrateType; 2] {
+fn fallbacks(migrate_type: MigrateType) -> [MigrateType; 2] {
     use MigrateType::{Movable, Reclaimable, Unmovable};
-    match of {
+    match migrate_type {
         Unmovable => [Reclaimable, Movable],
         Movable => [Reclaimable, Unmovable],
         Reclaimable => [Unmovable, Movable],
@@ -355,9 +355,9 @@ impl Zone {
     }
 
     fn convert(&mut self, block: Index, to: MigrateType, effects: &mut AllocEffects) {
-        let of = &mut self.pageblocks[block as usize];
-        effects.conversions += u32::from(*of != to);
-        *of = to;
+        let current = &mut self.pageblocks[block as usize];
+        effects.conversions += u32::from(*current != to);
+        *current = to;
     }
 
     /// The migrate type of a frame's pageblock.
